@@ -1,25 +1,25 @@
-//! Notices of changed files (inotify(7)): what lets a cache answer without asking the disk.
+//! Change notifications for files (inotify(7)), so that a cache can respond without disk access.
 //!
-//! A folder is watched, not each file. Notices may be lost ([`Change::Overflow`]) and file systems that other
-//! machines write to send none ([`reliable`] tells); whoever caches must have an answer to both.
+//! Directories are watched, not single files. Notifications may be lost ([`Change::Overflow`]). File systems written by other
+//! machines send none (see [`reliable`]). A cache must handle both.
 
 #[cfg(target_os = "linux")]
 pub use linux::{Changes, reliable};
 #[cfg(not(target_os = "linux"))]
 pub use other::{Changes, reliable};
 
-/// Names a watched folder.
+/// Identifies a watched directory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FolderId(i32);
 
-/// What happened.
+/// A change notification.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// A file or folder of that name appeared, changed, or went.
+    /// A file or directory of that name was created, changed or removed.
     Entry(FolderId, Vec<u8>),
-    /// The watched folder itself was moved or removed, and is no longer watched.
+    /// The watched directory itself was moved or removed, and is no longer watched.
     Gone(FolderId),
-    /// Notices were lost: anything may have changed.
+    /// Notifications were lost: anything may have changed.
     Overflow,
 }
 
@@ -36,7 +36,7 @@ mod linux {
     use crate::files::OpenFile;
     use crate::socket::Watched;
 
-    /// Watches folders.
+    /// Watches directories.
     pub struct Changes {
         inotify: OwnedFd,
         buffer: Vec<std::mem::MaybeUninit<u8>>,
@@ -44,10 +44,10 @@ mod linux {
     }
 
     impl Changes {
-        /// Watches nothing yet.
+        /// Creates an instance that watches nothing.
         ///
         /// # Errors
-        /// The user's limit of inotify instances is used up, or out of descriptors.
+        /// The user's limit of inotify instances is reached, or the process is out of descriptors.
         pub fn new() -> io::Result<Self> {
             Ok(Self {
                 inotify: inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?,
@@ -56,7 +56,7 @@ mod linux {
             })
         }
 
-        /// A descriptor for [`crate::Op::Watch`] that becomes readable when there is news.
+        /// A descriptor for [`crate::Op::Watch`] that becomes readable when notifications are pending.
         ///
         /// # Errors
         /// Out of descriptors.
@@ -64,21 +64,21 @@ mod linux {
             Ok(Watched::new(self.inotify.try_clone()?))
         }
 
-        /// Watches an open folder. Watching it again gives the same name.
+        /// Watches an open directory. Watching the same directory again returns the same id.
         ///
         /// # Errors
-        /// The user's limit of watches (fs.inotify.max_user_watches) is used up.
+        /// The user's limit of watches (fs.inotify.max_user_watches) is reached.
         pub fn watch(&mut self, folder: &OpenFile) -> io::Result<FolderId> {
             use std::os::fd::AsRawFd;
-            // By its descriptor, so that it is this folder that is watched, whatever has its name now.
+            // The descriptor's path watches exactly this directory, even if its name now refers to another one.
             let path = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
             self.watch_path(Path::new(&path))
         }
 
-        /// Watches a folder by its path.
+        /// Watches a directory by its path.
         ///
         /// # Errors
-        /// As [`Changes::watch`], or it is not there.
+        /// As [`Changes::watch`], or the directory does not exist.
         pub fn watch_path(&mut self, path: &Path) -> io::Result<FolderId> {
             let flags = WatchFlags::CREATE
                 | WatchFlags::DELETE
@@ -94,7 +94,7 @@ mod linux {
             Ok(id)
         }
 
-        /// Stops watching, once for each time it was watched.
+        /// Removes one watch. Each call to `watch` needs one call to `forget`.
         pub fn forget(&mut self, folder: FolderId) {
             let Some(count) = self.watched.get_mut(&folder) else { return };
             *count -= 1;
@@ -104,9 +104,8 @@ mod linux {
             }
         }
 
-        /// Stops watching everything, and drops the notices there are: as good as new. To be preferred to a new
-        /// one: closing an instance of inotify(7) waits, for seconds on a busy system, until the kernel has
-        /// freed its watches.
+        /// Removes all watches and drops all pending notifications. Prefer this to a new instance: closing an inotify(7)
+        /// instance blocks until the kernel has freed its watches, which takes seconds on a busy system.
         pub fn clear(&mut self) {
             for (folder, _) in self.watched.drain() {
                 let _gone_already = inotify::remove_watch(&self.inotify, folder.0);
@@ -114,20 +113,20 @@ mod linux {
             let _dropped = self.read(drop);
         }
 
-        /// Number of watched folders.
+        /// Number of watched directories.
         pub fn len(&self) -> usize {
             self.watched.len()
         }
 
-        /// Whether nothing is watched.
+        /// Whether no directory is watched.
         pub fn is_empty(&self) -> bool {
             self.watched.is_empty()
         }
 
-        /// Reads all news there is.
+        /// Reads all pending notifications.
         ///
         /// # Errors
-        /// The kernel's; nothing is lost by trying again.
+        /// The kernel's error. A retry loses no notifications.
         pub fn read(&mut self, mut each: impl FnMut(Change)) -> io::Result<()> {
             let mut reader = inotify::Reader::new(&self.inotify, &mut self.buffer);
             loop {
@@ -156,10 +155,10 @@ mod linux {
         }
     }
 
-    /// Whether changes below `folder` are made by this kernel alone, so that it tells of each: not so on network
-    /// file systems, FUSE, and file systems shared with a hypervisor's host.
+    /// Whether all changes below `folder` go through this kernel, which then reports each of them. This is not the case on
+    /// network file systems, FUSE, and file systems shared with the host of a virtual machine.
     pub fn reliable(folder: impl AsFd) -> bool {
-        // Magic numbers of statfs(2): those written only through this kernel.
+        // Magic numbers of statfs(2) for file systems that only this kernel writes to.
         const LOCAL: [u32; 11] = [
             0xEF53,      // ext2, ext3, ext4
             0x5846_5342, // XFS
@@ -185,16 +184,16 @@ mod other {
     use crate::files::OpenFile;
     use crate::socket::Watched;
 
-    /// Watches folders: not on this system, where caches look again after a while.
+    /// A stub: change notifications are not supported on this system. Caches revalidate periodically instead.
     pub struct Changes {
         none: std::convert::Infallible,
     }
 
     impl Changes {
-        /// Watches nothing.
+        /// Always fails.
         ///
         /// # Errors
-        /// Always: this system's notices are not used yet.
+        /// Always: Encke does not use this system's notifications yet.
         pub fn new() -> io::Result<Self> {
             Err(io::ErrorKind::Unsupported.into())
         }
@@ -202,15 +201,15 @@ mod other {
         /// A descriptor for [`crate::Op::Watch`].
         ///
         /// # Errors
-        /// None: there is no such value.
+        /// None: no value of this type exists.
         pub fn watched(&self) -> io::Result<Watched> {
             match self.none {}
         }
 
-        /// Watches an open folder.
+        /// Watches an open directory.
         ///
         /// # Errors
-        /// None: there is no such value.
+        /// None: no value of this type exists.
         pub fn watch(&mut self, _: &OpenFile) -> io::Result<FolderId> {
             match self.none {}
         }
@@ -225,16 +224,16 @@ mod other {
             match self.none {}
         }
 
-        /// Reads all news there is.
+        /// Reads all pending notifications.
         ///
         /// # Errors
-        /// None: there is no such value.
+        /// None: no value of this type exists.
         pub fn read(&mut self, _: impl FnMut(Change)) -> io::Result<()> {
             match self.none {}
         }
     }
 
-    /// Whether changes below `folder` are told of: never, here.
+    /// Not supported on this system: always false.
     pub fn reliable<T>(_: T) -> bool {
         false
     }

@@ -1,12 +1,12 @@
-//! Time, read here and handed on as a value: nothing above this crate asks for it.
+//! The clocks, read only here. Time is passed on as a value: code above this crate never reads a clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A moment, on both clocks.
+/// A point in time, on both clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Now {
-    /// Nanoseconds on the monotonic clock, since a moment of the system's choice (in the simulator: since it
-    /// began); never goes back.
+    /// Nanoseconds on the monotonic clock, since a time chosen by the system (in the simulator: since its start). Never
+    /// decreases.
     pub mono_ns: u64,
     /// Nanoseconds since 1970-01-01T00:00:00Z.
     pub unix_ns: u64,
@@ -18,7 +18,7 @@ impl Now {
         self.unix_ns / 1_000_000_000
     }
 
-    /// The monotonic moment `after` this one.
+    /// The monotonic time `after` this one, in ns.
     pub fn plus(self, after: Duration) -> u64 {
         self.mono_ns.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))
     }
@@ -27,18 +27,18 @@ impl Now {
 /// The machine's clocks.
 #[derive(Debug, Default)]
 pub struct Clock {
-    /// Wall-clock time less monotonic time; read anew once a second, so that a corrected clock is followed.
+    /// Wall-clock time minus monotonic time. Updated once per second, to follow adjustments of the wall clock.
     offset_ns: u64,
     checked_ns: Option<u64>,
 }
 
 impl Clock {
-    /// Reads nothing yet.
+    /// Creates a clock without reading the time.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the monotonic clock, and the wall clock if a second has passed since it was last read.
+    /// Reads the monotonic clock, and the wall clock if its last reading is a second old.
     pub fn now(&mut self) -> Now {
         let mono_ns = monotonic_ns();
         if self.checked_ns.is_none_or(|checked| mono_ns - checked >= 1_000_000_000) {
@@ -52,8 +52,8 @@ impl Clock {
     }
 }
 
-/// CLOCK_MONOTONIC (clock_gettime(2)), through the vDSO: 28 ns and some 40 instructions, where `Instant` with
-/// its checks takes three times the instructions.
+/// CLOCK_MONOTONIC (clock_gettime(2)), through the vDSO: 28 ns and some 40 instructions. `Instant` with its checks takes three
+/// times as many instructions.
 #[cfg(unix)]
 fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -62,8 +62,7 @@ fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// CPU time that the calling thread has used, in ns (CLOCK_THREAD_CPUTIME_ID, clock_gettime(2)): user and system,
-/// and nothing of other threads.
+/// CPU time used by the calling thread, in ns: user plus system (CLOCK_THREAD_CPUTIME_ID, clock_gettime(2)).
 #[cfg(unix)]
 pub fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,28 +1,28 @@
-//! What a processor counts while a thread runs (perf_event_open(2)): cycles, instructions, and whatever else was asked for.
+//! Processor counters of a thread (perf_event_open(2)): cycles, instructions and other events.
 //!
 //! ```text
 //!  Counters::of_this_thread ─► a descriptor for each event, of which the first leads: all are read at one moment
 //!            read ─► numbers since then, of this thread in user space
 //! ```
-//! Many machines do not let programs look: virtual ones have no such counters, others keep them for the administrator. Why
-//! is told by [`Counters::of_this_thread`].
+//! Many machines deny access: virtual machines have no such counters, others reserve them for the administrator. The error of
+//! [`Counters::of_this_thread`] gives the reason.
 
 use std::io;
 
-/// Something that is counted.
+/// An event to count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Cycles of the processor's clock.
+    /// Clock cycles of the processor.
     Cycles,
-    /// Instructions that were carried out to their end.
+    /// Retired instructions.
     Instructions,
-    /// Branches that went elsewhere than the processor had guessed.
+    /// Mispredicted branches.
     BranchMisses,
-    /// Pages that were touched before they were there. The kernel counts it: it is to be had where the others are not.
+    /// Page faults. The kernel counts them itself, so they are available even without hardware counters.
     PageFaults,
 }
 
-/// Counters of one thread, from the moment at which they were made.
+/// Counters of one thread, starting when they are created.
 #[derive(Debug)]
 pub struct Counters {
     #[cfg(target_os = "linux")]
@@ -31,11 +31,10 @@ pub struct Counters {
 
 #[cfg(target_os = "linux")]
 impl Counters {
-    /// Counts these events, of the calling thread and in user space alone: that is what a program may ask for about itself
-    /// without privileges.
+    /// Counts these events of the calling thread, in user space only. This is the most that an unprivileged program may count.
     ///
     /// # Errors
-    /// The machine or its administrator does not let programs count: in words for people.
+    /// The machine or its administrator does not allow programs to count. The message is meant for users.
     pub fn of_this_thread(events: &[Event]) -> io::Result<Self> {
         let mut descriptors: Vec<std::fs::File> = Vec::with_capacity(events.len());
         for &event in events {
@@ -45,14 +44,14 @@ impl Counters {
         Ok(Self { descriptors })
     }
 
-    /// All numbers so far, in the order in which they were asked for. Where the processor had more to count than it can at
-    /// a time, they are scaled up to the whole time.
+    /// Returns all counts so far, in the order of the requested events. If the processor could not count all events at the same
+    /// time, the counts are scaled up to the full time.
     ///
     /// # Errors
-    /// The kernel has not counted at all.
+    /// The kernel did not count at all.
     pub fn read(&mut self) -> io::Result<Vec<u64>> {
         use std::io::Read as _;
-        // nr, time_enabled, time_running, and a value for each event.
+        // The layout: nr, time_enabled, time_running, and one value per event.
         let mut bytes = vec![0; 8 * (3 + self.descriptors.len())];
         let Some(leader) = self.descriptors.first_mut() else { return Ok(Vec::new()) };
         leader.read_exact(&mut bytes)?;
@@ -75,7 +74,7 @@ impl Counters {
 
 #[cfg(not(target_os = "linux"))]
 impl Counters {
-    /// Other systems have other ways, which are not used.
+    /// Not supported: Encke does not use the counters of other systems.
     ///
     /// # Errors
     /// Always.
@@ -83,7 +82,7 @@ impl Counters {
         Err(crate::host::unsupported())
     }
 
-    /// There are none.
+    /// Not supported on this system.
     ///
     /// # Errors
     /// Always.
@@ -92,7 +91,7 @@ impl Counters {
     }
 }
 
-/// The first 64 bytes of struct perf_event_attr: its first published version, which every kernel knows.
+/// The first 64 bytes of struct perf_event_attr: its first published version, supported by every kernel.
 #[cfg(target_os = "linux")]
 #[repr(C)]
 #[derive(Default)]
@@ -145,7 +144,7 @@ fn open(event: Event, leader: Option<&std::fs::File>) -> io::Result<std::fs::Fil
     Ok(unsafe { std::fs::File::from_raw_fd(opened as i32) })
 }
 
-/// What an error of perf_event_open(2) means to people.
+/// Translates an error of perf_event_open(2) into a message for users.
 #[cfg(target_os = "linux")]
 fn reason(error: &io::Error) -> io::Error {
     let text = match error.raw_os_error() {
@@ -165,7 +164,7 @@ fn reason(error: &io::Error) -> io::Error {
 mod tests {
     use super::*;
 
-    /// Where the kernel lets us count at all, what it counts by itself shows that the numbers are those of this thread.
+    /// If the kernel allows counting at all, page faults show that the counts are those of this thread.
     #[test]
     fn what_this_thread_does_is_counted_or_it_is_said_why_not() {
         const PAGES: usize = 64;

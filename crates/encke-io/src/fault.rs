@@ -1,28 +1,28 @@
-//! Why an operation of the system failed, reduced to what a caller acts upon.
+//! The reason why a system operation failed, reduced to the cases that callers distinguish.
 
 use std::fmt;
 use std::io;
 
-/// A failed operation. The kinds are those on which the layers above act differently; the rest keep the
-/// system's own number.
+/// A failed operation. Errors that the layers above handle differently have a variant; all others keep the system's error
+/// number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The peer reset the connection, or it is gone (ECONNRESET, EPIPE, ENOTCONN).
+    /// The peer reset the connection, or the connection no longer exists (ECONNRESET, EPIPE, ENOTCONN, ECONNABORTED).
     Reset,
-    /// The network gave up (ETIMEDOUT, EHOSTUNREACH, ENETUNREACH).
+    /// The peer or its network did not respond (ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENETDOWN).
     Unreachable,
-    /// Nobody listens there (ECONNREFUSED).
+    /// No listener at the address (ECONNREFUSED).
     Refused,
     /// No descriptor left, in the process or in the system (EMFILE, ENFILE).
     Descriptors,
     /// No memory left in the kernel (ENOMEM, ENOBUFS).
     Memory,
-    /// A file ended before the range that was promised.
+    /// A file ended before the end of the range to send.
     FileShrunk,
-    /// The operation was given up by [`crate::Op::Cancel`].
+    /// The operation was cancelled by [`crate::Op::Cancel`].
     Canceled,
-    /// Anything else, with the system's error number.
+    /// Any other failure, with the system's error number.
     System(i32),
 }
 

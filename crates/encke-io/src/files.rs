@@ -1,75 +1,75 @@
 //! Files beneath a root, opened so that no name can lead outside it.
 //!
-//! [`Root::open`] resolves in the kernel with openat2(2) and `RESOLVE_BENEATH`: dots, links and races cannot
-//! escape. Where openat2 is missing (before Linux 5.6, a seccomp filter, another system) each component is
-//! opened by itself without following links, which is as safe and refuses every symbolic link.
+//! [`Root::open`] resolves names in the kernel with openat2(2) and `RESOLVE_BENEATH`, so that dots, links and races cannot
+//! escape. Where openat2 is missing (before Linux 5.6, under a seccomp filter, on other systems), it opens each component
+//! separately without following links. That is equally safe, and rejects every symbolic link.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a symbolic link below the root may do.
+/// Policy for symbolic links below the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Links {
-    /// No link is followed.
+    /// Follow no links.
     Deny,
-    /// A link is followed if it leads to a place below the root, by a relative path.
+    /// Follow links whose target is below the root and given by a relative path.
     #[default]
     Beneath,
-    /// A link is followed wherever it leads: whoever can write below the root can publish any readable file.
+    /// Follow all links. Any user that can write below the root can then publish any readable file.
     Follow,
 }
 
-/// Whether opening may wait for a disk.
+/// Whether opening a file may wait for a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
-    /// Only what the kernel has in its caches; else [`OpenError::NotCached`].
+    /// Use only the kernel's caches; otherwise fail with [`OpenError::NotCached`].
     Cached,
-    /// Wait as long as it takes: for the offload pool.
+    /// Wait as long as it takes: for the thread pool.
     Patient,
 }
 
-/// What kind of thing a name led to.
+/// The type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A regular file.
     File,
-    /// A folder.
+    /// A directory.
     Folder,
-    /// A device, a socket, a pipe: never served.
+    /// A device, socket or pipe: never served.
     Other,
 }
 
-/// What is known of an open file.
+/// Metadata of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata {
-    /// Kind of thing.
+    /// The file type.
     pub kind: Kind,
     /// Length in bytes.
     pub len: u64,
-    /// Last change of the contents, ns since 1970; earlier moments read as 1970.
+    /// Last modification of the contents, in ns since 1970. Earlier times read as 1970.
     pub modified_ns: u64,
-    /// Last change of the contents or the metadata (ctime), ns since 1970. No program can set it, so it also tells apart
-    /// two contents that were given the same `modified_ns`.
+    /// Last change of the contents or the metadata (ctime), in ns since 1970. No program can set it, so it also distinguishes
+    /// contents that were given the same `modified_ns`.
     pub changed_ns: u64,
-    /// The file's number on its device.
+    /// The file's inode number on its device.
     pub inode: u64,
-    /// The device.
+    /// The device number.
     pub device: u64,
 }
 
-/// Why a name could not be opened.
+/// The reason why a name could not be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenError {
-    /// Nothing has that name.
+    /// The name does not exist.
     NotFound,
-    /// It is there but may not be read: permissions, or a link that the policy forbids.
+    /// Access denied by permissions, or by the policy for links.
     Forbidden,
-    /// The answer needs the disk ([`Patience::Cached`]).
+    /// The lookup needs the disk ([`Patience::Cached`]).
     NotCached,
     /// Out of descriptors.
     Descriptors,
-    /// The system's error number.
+    /// Any other error, with the system's error number.
     System(i32),
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// A folder whose files are served.
+/// A directory whose files are served.
 #[derive(Debug)]
 pub struct Root {
     #[cfg(unix)]
@@ -95,49 +95,49 @@ pub struct Root {
     path: PathBuf,
 }
 
-/// An open file or folder and what was known of it when it was opened.
+/// An open file or directory, with its metadata.
 #[derive(Debug)]
 pub struct OpenFile {
     #[cfg(unix)]
     pub(crate) descriptor: rustix::fd::OwnedFd,
-    /// As of opening.
+    /// The metadata at the time of opening.
     pub metadata: Metadata,
 }
 
-/// One entry of a folder.
+/// One entry of a directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// File name, raw bytes.
+    /// The file name as raw bytes.
     pub name: Vec<u8>,
-    /// It is a symbolic link: whether and where it leads is for [`Root::open`] to say.
+    /// Whether the entry is a symbolic link. [`Root::open`] decides whether it may be followed.
     pub is_link: bool,
-    /// Kind, length and time; of the link itself where it is one ([`Kind::Other`]).
+    /// Type, length and times. Those of the link itself if the entry is a link ([`Kind::Other`]).
     pub metadata: Metadata,
 }
 
-/// Device and inode: two names of one file have the same.
+/// Device and inode. All names of one file share it.
 pub type FileId = (u64, u64);
 
-/// A look into a folder that decided where a name leads: should that entry change, the name leads elsewhere.
+/// A directory lookup that determines the target of a name: if the entry changes, so may the target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// The folder, by its real path.
+    /// The directory, by its real path.
     pub folder: PathBuf,
-    /// The entry that was looked for.
+    /// The entry looked up.
     pub name: Vec<u8>,
 }
 
 impl Root {
-    /// The path it was opened by, made absolute and free of links.
+    /// The path given to [`Root::new`], made absolute and with links resolved.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where `name` leads by way of which entries: each symbolic link that is followed, and at the end the file
-    /// itself, or the first thing that is missing. Folders passed through without a link are left out: they are
-    /// the ancestors of those listed. `None` if the links run in circles.
+    /// The lookups that determine the target of `name`: one for each symbolic link followed, and a last one for the file itself
+    /// or the first missing component. Directories passed through without a link are omitted, because they are ancestors of
+    /// those listed. Returns `None` if the links form a cycle.
     ///
-    /// This is for watching changes and decides nothing about access: [`Root::open`] does.
+    /// This is for change notifications only, and never decides about access: [`Root::open`] does.
     pub fn steps(&self, name: &[u8]) -> Option<Vec<Step>> {
         let mut steps = Vec::new();
         let mut folder = self.path.clone();
@@ -161,7 +161,7 @@ impl Root {
                     }
                     pending.append(&mut components(target.as_os_str().as_encoded_bytes()));
                 }
-                // EINVAL: it is there and no link.
+                // EINVAL: the entry exists and is not a link.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput && !pending.is_empty() => {
                     folder = path;
                 }
@@ -175,7 +175,7 @@ impl Root {
     }
 }
 
-/// The components of a path, the first one last.
+/// The components of a path, in reverse order.
 fn components(path: &[u8]) -> Vec<Vec<u8>> {
     path.rsplit(|&byte| byte == b'/')
         .filter(|part| !part.is_empty() && *part != b".")
@@ -193,7 +193,7 @@ fn os_name(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// Links followed on the way to one file; the kernel's own limit (path_resolution(7)).
+/// Maximum number of links followed in one lookup: the kernel's own limit (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
 #[cfg(unix)]
@@ -203,20 +203,20 @@ mod unix {
     use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags};
     use rustix::io::Errno;
 
-    /// Non-blocking, so that opening a named pipe never hangs; it is refused afterwards by its kind.
+    /// Non-blocking, so that opening a named pipe never hangs. The pipe is rejected afterwards because of its type.
     const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-    /// Which file a path leads to; `None` if that cannot be learnt.
+    /// The identity of the file at `path`; `None` if it cannot be determined.
     pub fn id_of(path: &Path) -> Option<FileId> {
         let metadata = Metadata::from(&sys::stat(path).ok()?);
         Some((metadata.device, metadata.inode))
     }
 
-    /// Allocates the blocks of a file between two offsets, beyond its end as well; its length stays. Nothing happens on a
-    /// system or file system that cannot do it.
+    /// Allocates the blocks of a file between two offsets, even beyond its end, without changing its length. No effect on
+    /// systems and file systems that do not support this.
     ///
     /// # Errors
-    /// The disk is full, a quota or a limit is reached.
+    /// The disk is full, or a quota or limit is reached.
     pub fn allocate(file: &std::fs::File, from: u64, to: u64) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         loop {
@@ -234,17 +234,17 @@ mod unix {
     }
 
     impl Root {
-        /// Opens a folder to serve from.
+        /// Opens a directory to serve files from.
         ///
         /// # Errors
-        /// It is not there, is no folder, or may not be read.
+        /// The path does not exist, is not a directory, or may not be read.
         pub fn new(path: &Path) -> io::Result<Self> {
             let path = path.canonicalize()?;
             let descriptor = sys::open(&path, READ | OFlags::DIRECTORY, Mode::empty())?;
             Ok(Self { descriptor, path })
         }
 
-        /// Opens `name`, a path relative to the root without a leading slash; `""` is the root itself.
+        /// Opens `name`, a path relative to the root without a leading slash. `""` is the root itself.
         ///
         /// # Errors
         /// See [`OpenError`].
@@ -260,7 +260,7 @@ mod unix {
             OpenFile::of(descriptor).map_err(OpenError::from)
         }
 
-        /// Which folder this is.
+        /// The identity of the root directory.
         ///
         /// # Errors
         /// The file system's.
@@ -298,7 +298,7 @@ mod unix {
             self.open_by_components(name)
         }
 
-        /// The portable way: one openat(2) a component, none of which may be a link.
+        /// The portable fallback: one openat(2) per component, none of which may be a link.
         pub(super) fn open_by_components(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
             let mut folder: Option<OwnedFd> = None;
             let mut components = name.split(|&byte| byte == b'/').filter(|part| *part != b".").peekable();
@@ -321,10 +321,10 @@ mod unix {
     }
 
     impl OpenFile {
-        /// Opens the folder at `path`, which may not be a link itself.
+        /// Opens the directory at `path`, which may not be a link itself.
         ///
         /// # Errors
-        /// See [`OpenError`]; [`OpenError::NotFound`] also if it is no folder.
+        /// See [`OpenError`]. The error is [`OpenError::NotFound`] also if `path` is not a directory.
         pub fn folder(path: &Path) -> Result<Self, OpenError> {
             let descriptor = sys::open(path, READ | OFlags::DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
             Ok(Self::of(descriptor)?)
@@ -335,7 +335,7 @@ mod unix {
             Ok(Self { descriptor, metadata })
         }
 
-        /// What is known of the file now.
+        /// The file's current metadata.
         ///
         /// # Errors
         /// The file system's.
@@ -343,29 +343,29 @@ mod unix {
             Ok(Metadata::from(&sys::fstat(&self.descriptor)?))
         }
 
-        /// Which file this is, whatever it was opened by.
+        /// The identity of the file, independent of the name used to open it.
         pub fn id(&self) -> FileId {
             (self.metadata.device, self.metadata.inode)
         }
 
-        /// Where it lies now, free of links; `None` where the system does not tell, or it has been removed.
+        /// The file's current path with links resolved; `None` if the system does not report it, or the file was removed.
         #[cfg(target_os = "linux")]
         pub fn path(&self) -> Option<PathBuf> {
             use std::os::fd::AsRawFd;
             let path = std::fs::read_link(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd())).ok()?;
-            // The kernel marks what was removed, and what another mount hides from us.
+            // The kernel marks removed files, and files hidden by another mount.
             let bytes = path.as_os_str().as_encoded_bytes();
             (path.is_absolute() && !bytes.ends_with(b" (deleted)")).then_some(path)
         }
 
-        /// Where it lies now, free of links; `None` where the system does not tell.
+        /// Not available on this system: always `None`.
         #[cfg(not(target_os = "linux"))]
         pub fn path(&self) -> Option<PathBuf> {
             None
         }
 
-        /// Reads at `offset` what the kernel has in memory, without waiting for a disk: `None` if that is less
-        /// than `into` wants, or the file system cannot tell (preadv2(2) with RWF_NOWAIT).
+        /// Reads at `offset` from the kernel's memory, without waiting for a disk (preadv2(2) with RWF_NOWAIT). Returns `None`
+        /// unless the read fills `into` or reaches the end of the file. Also `None` if the file system does not support this.
         #[cfg(target_os = "linux")]
         pub fn read_cached_at(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
             use rustix::io::ReadWriteFlags;
@@ -377,13 +377,13 @@ mod unix {
             (read == wanted || ends).then_some(read)
         }
 
-        /// Reads at `offset` what is in memory: nobody can tell here, so always `None`.
+        /// Not supported on this system: always `None`.
         #[cfg(not(target_os = "linux"))]
         pub fn read_cached_at(&self, _offset: u64, _into: &mut [u8]) -> Option<usize> {
             None
         }
 
-        /// Reads at `offset` until `into` is full or the file ends; returns the bytes read. May wait for a disk.
+        /// Reads at `offset` until `into` is full or the file ends. Returns the number of bytes read. May wait for a disk.
         ///
         /// # Errors
         /// The file system's.
@@ -400,11 +400,11 @@ mod unix {
             Ok(filled)
         }
 
-        /// The entries of a folder but `.` and `..`, unsorted, at most `limit`; and whether there are more.
-        /// Those whose kind cannot be learnt are left out.
+        /// The entries of a directory, unsorted, at most `limit`, and whether more exist. Omits `.`, `..`, and entries whose
+        /// metadata cannot be read.
         ///
         /// # Errors
-        /// It is no folder, or the file system's.
+        /// Not a directory, or an error of the file system.
         // The fields of struct stat have other widths on other systems.
         #[allow(clippy::unnecessary_cast)]
         pub fn entries(&self, limit: usize) -> io::Result<(Vec<Entry>, bool)> {
@@ -474,16 +474,16 @@ mod unix {
 #[cfg(unix)]
 pub use unix::{allocate, id_of};
 
-/// Does nothing: this system does not do it.
+/// Does nothing: not supported on this system.
 ///
 /// # Errors
-/// There are none.
+/// None.
 #[cfg(not(unix))]
 pub fn allocate(_file: &std::fs::File, _from: u64, _to: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Which file a path leads to: never known here.
+/// Not available on this system: always `None`.
 #[cfg(not(unix))]
 pub fn id_of(_path: &Path) -> Option<FileId> {
     None
@@ -491,7 +491,7 @@ pub fn id_of(_path: &Path) -> Option<FileId> {
 
 #[cfg(not(unix))]
 impl Root {
-    /// Opens a folder to serve from.
+    /// Opens a directory to serve files from.
     ///
     /// # Errors
     /// Always: files cannot be served on this system yet.
@@ -499,7 +499,7 @@ impl Root {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Which folder this is.
+    /// The identity of the root directory.
     ///
     /// # Errors
     /// Always: files cannot be served on this system yet.
@@ -518,7 +518,7 @@ impl Root {
 
 #[cfg(not(unix))]
 impl OpenFile {
-    /// Opens a folder.
+    /// Opens a directory.
     ///
     /// # Errors
     /// Always: files cannot be served on this system yet.
@@ -526,17 +526,17 @@ impl OpenFile {
         Err(OpenError::Forbidden)
     }
 
-    /// Where it lies: never known here.
+    /// Not available on this system: always `None`.
     pub fn path(&self) -> Option<PathBuf> {
         None
     }
 
-    /// Reads what is in memory: nothing, here.
+    /// Not supported on this system: always `None`.
     pub fn read_cached_at(&self, _offset: u64, _into: &mut [u8]) -> Option<usize> {
         None
     }
 
-    /// What is known of the file now.
+    /// The file's current metadata.
     ///
     /// # Errors
     /// Always: files cannot be served on this system yet.
@@ -552,7 +552,7 @@ impl OpenFile {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The entries of a folder.
+    /// The entries of a directory.
     ///
     /// # Errors
     /// Always: files cannot be served on this system yet.
@@ -560,7 +560,7 @@ impl OpenFile {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Which file this is.
+    /// The identity of the file.
     pub fn id(&self) -> FileId {
         (self.metadata.device, self.metadata.inode)
     }
@@ -571,7 +571,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// A folder `site` with a secret beside it, removed at the end.
+    /// A directory `site` next to a secret file, removed at the end.
     struct Scene(PathBuf);
 
     impl Scene {

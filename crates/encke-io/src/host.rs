@@ -1,28 +1,28 @@
-//! Facts about this machine and process, and the few switches a server sets on them.
+//! Facts about this machine and process, and the few system settings that a server changes.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Processors this process may use: affinity, capped by the cgroup's CPU quota rounded up. At least 1.
+/// Number of processors this process may use: its affinity, capped by the cgroup's CPU quota rounded up. At least 1.
 pub fn processors() -> usize {
-    // std obeys both sched_getaffinity(2) and the quota of cgroups v1 and v2.
+    // std respects both sched_getaffinity(2) and the quota of cgroups v1 and v2.
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// The kernel's release, if this system has one that can be read.
+/// The kernel's release; `None` if the system does not report it.
 pub fn kernel_release() -> Option<String> {
     Some(std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?.trim().to_owned())
 }
 
-/// The name of the first processor's model, if this system tells it (/proc/cpuinfo; not on every architecture).
+/// The model name of the first processor (/proc/cpuinfo); `None` on systems and architectures that do not report it.
 pub fn processor_name() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// The machine's memory in bytes, if this system tells it (/proc/meminfo).
+/// Total memory of the machine in bytes (/proc/meminfo); `None` if the system does not report it.
 pub fn memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -30,13 +30,13 @@ pub fn memory_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// The kernel's cap on listen(2)'s backlog, if this system has one that can be read.
+/// The kernel's maximum for the backlog of listen(2); `None` if the system does not report it.
 pub fn backlog_limit() -> Option<u32> {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()
 }
 
-/// The memory that this process's cgroup allows it, in bytes, if there is a limit: the least of `memory.max` from
-/// its group up to the root (cgroups(7), version 2).
+/// Memory limit of this process's cgroup in bytes, or `None` if unlimited: the minimum of `memory.max` from its group up to the
+/// root (cgroups(7), version 2).
 pub fn memory_limit() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -50,18 +50,17 @@ pub fn memory_limit() -> Option<u64> {
     least
 }
 
-/// What CPU quotas have done to a process so far, in periods of its cgroup and those above it together (cgroups(7),
-/// cpu.stat).
+/// Counters of a process's CPU quota, in periods, summed over its cgroup and all groups above it (cgroups(7), cpu.stat).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QuotaPeriods {
-    /// Periods, mostly of 100 ms, in which something of the group ran.
+    /// Periods, usually of 100 ms, in which a process of the group ran.
     pub all: u64,
-    /// Those in which the quota was used up, so that nothing ran until the next.
+    /// Periods in which the quota was exhausted, so that no process ran until the next period.
     pub used_up: u64,
 }
 
 impl QuotaPeriods {
-    /// Which share of the periods since `earlier` were used up.
+    /// The fraction of the periods since `earlier` in which the quota was exhausted.
     pub fn share_since(self, earlier: Self) -> f64 {
         let [all, used_up] =
             [self.all.saturating_sub(earlier.all), self.used_up.saturating_sub(earlier.used_up)];
@@ -69,12 +68,13 @@ impl QuotaPeriods {
     }
 }
 
-/// Those of a process, or of this one; zero where no group with such an account is seen.
+/// Returns the CPU quota counters of a process, or of this one if `pid` is `None`. Zero if no group with such counters is
+/// visible.
 pub fn quota_periods(pid: Option<u32>) -> QuotaPeriods {
     let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let groups = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     let mut sum = QuotaPeriods::default();
-    // A line is number:controllers:path, with no controllers in version 2.
+    // A line is number:controllers:path. The list of controllers is empty in version 2.
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(own)) = (fields.next(), fields.next()) else { continue };
@@ -94,7 +94,7 @@ pub fn quota_periods(pid: Option<u32>) -> QuotaPeriods {
     sum
 }
 
-/// A number of a file with a name and a number in each line.
+/// Finds a number in a file with one name and one number per line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let mut values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     values.next()?.trim().parse().ok()
@@ -107,21 +107,21 @@ pub fn resident_bytes() -> Option<u64> {
     Some(pages * page_bytes())
 }
 
-/// Descriptors this process holds (/proc/self/fd), this look itself not counted.
+/// Number of open descriptors of this process (/proc/self/fd), without the one used to count them.
 pub fn open_descriptors() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1))
 }
 
-/// What a thread has had of the processors since it began (/proc/thread-self/schedstat).
+/// Processor time of a thread since its start (/proc/thread-self/schedstat).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ThreadTimes {
-    /// Time on a processor, ns.
+    /// Time on a processor, in ns.
     pub run_ns: u64,
-    /// Time in which it could have run, but others did, ns.
+    /// Time runnable but waiting for a processor, in ns.
     pub wait_ns: u64,
 }
 
-/// Those of this thread, where the system tells.
+/// The times of this thread; `None` if the system does not report them.
 pub fn thread_times() -> Option<ThreadTimes> {
     times(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }
@@ -131,40 +131,40 @@ fn times(schedstat: &str) -> Option<ThreadTimes> {
     Some(ThreadTimes { run_ns: numbers.next()?.ok()?, wait_ns: numbers.next()?.ok()? })
 }
 
-/// What a process and its children have had of this machine.
+/// Resource usage of a process and its descendants.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ProcessUsage {
-    /// CPU time, user and system, in ns, as exact as the system counts (10 ms); of threads that have ended, too.
+    /// CPU time, user and system, in ns, with the system's resolution (10 ms). Includes threads that have ended.
     pub cpu_ns: u64,
-    /// Resident memory in bytes; what several processes share is counted for each.
+    /// Resident memory in bytes. Memory shared by several processes is counted once per process.
     pub resident_bytes: u64,
-    /// Its address space in bytes (VSZ): also what was mapped and never touched.
+    /// Size of the address space in bytes (VSZ), including mapped pages that were never touched.
     pub mapped_bytes: u64,
-    /// Each thread's.
+    /// Usage of each thread.
     pub threads: Vec<ThreadUsage>,
 }
 
-/// What a thread has had of the processors.
+/// Processor time of one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ThreadUsage {
-    /// Its number (gettid(2)).
+    /// The thread's id (gettid(2)).
     pub number: u32,
-    /// Time on a processor, ns.
+    /// Time on a processor, in ns.
     pub run_ns: u64,
-    /// Time in which it could have run, but others did, ns.
+    /// Time runnable but waiting for a processor, in ns.
     pub wait_ns: u64,
 }
 
-/// Processes that are looked at, of those that a process has started: a server with more has other troubles.
+/// Maximum number of processes that [`process_usage`] inspects. A server with more has other problems.
 const PROCESSES_MAX: usize = 1_024;
 
-/// What a process and those it has started have used so far (/proc/PID/stat, statm and task/TID/schedstat); `None` if there
-/// is no such process, or the system does not tell.
+/// Resource usage so far of a process and its descendants (/proc/PID/stat, statm and task/TID/schedstat). `None` if no such
+/// process exists, or the system does not report it.
 pub fn process_usage(pid: u32) -> Option<ProcessUsage> {
     let mut usage = ProcessUsage::default();
     let (mut processes, mut at) = (vec![pid], 0);
     while let Some(pid) = processes.get(at).copied() {
-        // A child may be gone by now; the one that was asked for must be there.
+        // A child may have exited by now. Only the process `pid` itself must exist.
         match add_process(pid, &mut usage, &mut processes) {
             None if at == 0 => return None,
             _ => at += 1,
@@ -173,7 +173,7 @@ pub fn process_usage(pid: u32) -> Option<ProcessUsage> {
     Some(usage)
 }
 
-/// Adds one process, and names its children.
+/// Adds the usage of one process, and appends its children to `processes`.
 fn add_process(pid: u32, usage: &mut ProcessUsage, processes: &mut Vec<u32>) -> Option<()> {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
     usage.cpu_ns += cpu_ticks(&read("stat")?)? * (1_000_000_000 / ticks_per_second());
@@ -183,7 +183,7 @@ fn add_process(pid: u32, usage: &mut ProcessUsage, processes: &mut Vec<u32>) -> 
     usage.resident_bytes += pages.next()?.ok()? * page_bytes();
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
         let Some(number) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // A thread may have ended since.
+        // The thread may have exited since.
         if let Some(times) = read(&format!("task/{number}/schedstat")).as_deref().and_then(times) {
             let ThreadTimes { run_ns, wait_ns } = times;
             usage.threads.push(ThreadUsage { number, run_ns, wait_ns });
@@ -196,24 +196,24 @@ fn add_process(pid: u32, usage: &mut ProcessUsage, processes: &mut Vec<u32>) -> 
     Some(())
 }
 
-/// User and system time of a line of /proc/PID/stat (proc_pid_stat(5), fields 14 and 15); its second field is a name in
-/// parentheses, with whatever in it.
+/// User plus system time in ticks from a line of /proc/PID/stat (proc_pid_stat(5), fields 14 and 15). The second field is a
+/// name in parentheses and may contain any characters.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     Some(user + system)
 }
 
-/// What the system counts of TCP, for all programs in this network namespace together (/proc/net/netstat and snmp).
+/// TCP counters of this network namespace, for all programs together (/proc/net/netstat and snmp).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpCounters {
-    /// Connections that listeners lost because their queue was full.
+    /// Connections that listeners dropped because their queue was full.
     pub listen_drops: u64,
-    /// Segments sent again, without those that the other side said it had got before (DSACK, RFC 2883).
+    /// Retransmitted segments, without those that the peer reported as duplicates (DSACK, RFC 2883).
     pub retransmits: u64,
 }
 
-/// These counters now, where the system has them.
+/// The current counters; `None` if the system does not report them.
 pub fn tcp_counters() -> Option<TcpCounters> {
     let read = |path| std::fs::read_to_string(path).ok();
     let (netstat, snmp) = (read("/proc/net/netstat")?, read("/proc/net/snmp")?);
@@ -229,14 +229,14 @@ fn tcp_counters_of(netstat: &str, snmp: &str) -> Option<TcpCounters> {
     })
 }
 
-/// A number of a table of which each row has two lines, names and values, that begin alike.
+/// Finds a number in a table in which each row has two lines, names and values, with the same first word.
 fn named(table: &str, row: &str, name: &str) -> Option<u64> {
     let mut lines = table.lines().filter(|line| line.starts_with(row));
     let place = lines.next()?.split_ascii_whitespace().position(|other| other == name)?;
     lines.next()?.split_ascii_whitespace().nth(place)?.parse().ok()
 }
 
-/// How many local ports the system has for connections to one address (ip(7), ip_local_port_range).
+/// Number of local ports that the system uses for connections to one address (ip(7), ip_local_port_range).
 pub fn local_ports() -> Option<u32> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse::<u32>);
@@ -244,10 +244,9 @@ pub fn local_ports() -> Option<u32> {
     Some(last.saturating_sub(first) + 1)
 }
 
-/// How many connections of this network namespace have a server at their other end, by their own address: those that
-/// are open, and those that have ended and keep their port for a minute (TIME-WAIT, RFC 9293 §3.3.2). `None` if the
-/// system does not tell, or has fewer TCP sockets than `from` in all: the table of them takes 2 ms for each thousand
-/// (/proc/net/sockstat and tcp).
+/// Counts the connections of this network namespace to `server`, by local address. Includes open connections, and closed ones
+/// that keep their port for a minute (TIME-WAIT, RFC 9293 §3.3.2). `None` if the system does not report them, or has fewer than
+/// `from` TCP sockets in total. Reading the socket table takes 2 ms per thousand sockets (/proc/net/sockstat and tcp).
 pub fn connections_to(server: SocketAddrV4, from: u64) -> Option<HashMap<Ipv4Addr, u64>> {
     let read = |path| std::fs::read_to_string(path).ok();
     if sockets_of(&read("/proc/net/sockstat")?)? < from {
@@ -256,7 +255,7 @@ pub fn connections_to(server: SocketAddrV4, from: u64) -> Option<HashMap<Ipv4Add
     Some(connections_of(&read("/proc/net/tcp")?, server))
 }
 
-/// TCP sockets in use and in TIME-WAIT.
+/// Number of TCP sockets in use and in TIME-WAIT.
 fn sockets_of(sockstat: &str) -> Option<u64> {
     let line = sockstat.lines().find_map(|line| line.strip_prefix("TCP:"))?;
     let count = |name| {
@@ -267,7 +266,7 @@ fn sockets_of(sockstat: &str) -> Option<u64> {
 }
 
 fn connections_of(table: &str, server: SocketAddrV4) -> HashMap<Ipv4Addr, u64> {
-    // "0100007F:1F90": the address as it lies in memory, the port as a number.
+    // "0100007F:1F90": the address in memory order, the port as a number.
     let address = |text: &str| {
         let (ip, port) = text.split_once(':')?;
         let ip = u32::from_str_radix(ip, 16).ok()?.to_ne_bytes();
@@ -303,12 +302,12 @@ mod unix {
         rustix::param::page_size() as u64
     }
 
-    /// Of the times in /proc/PID/stat (sysconf(3), _SC_CLK_TCK).
+    /// Clock ticks per second in /proc/PID/stat (sysconf(3), _SC_CLK_TCK).
     pub(super) fn ticks_per_second() -> u64 {
         rustix::param::clock_ticks_per_second().max(1)
     }
 
-    /// Raises the soft limit of open descriptors to the hard one; returns what holds then.
+    /// Raises the soft limit of open descriptors to the hard limit. Returns the limit now in force.
     pub fn raise_descriptor_limit() -> u64 {
         let limit = getrlimit(Resource::Nofile);
         let Some(maximum) = limit.maximum else { return limit.current.unwrap_or(u64::MAX) };
@@ -321,16 +320,16 @@ mod unix {
         }
     }
 
-    /// Makes room in this process's table of descriptors for so many, at once. Linux doubles it whenever it is full, and of
-    /// a process with several threads each doubling waits until all processors have passed a quiet moment
-    /// (synchronize_rcu()): measured 4 to 17 ms each, 80 ms of the 1.1 s that 10,000 connections took. 8 bytes each.
+    /// Grows this process's descriptor table to `count` entries of 8 bytes at once. Linux doubles a full table. In a
+    /// multi-threaded process each doubling waits for an RCU grace period on all processors (synchronize_rcu()). This measured
+    /// 4 to 17 ms each, 80 ms of the 1.1 s for 10,000 connections.
     pub fn reserve_descriptors(count: u64) {
         let Ok(last) = i32::try_from(count.saturating_sub(1)) else { return };
-        // Where it is not to be had (no standard error, a lower limit), the table grows as it always does.
+        // If this fails (no standard error, a lower limit), the table grows as usual.
         let _grown = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last);
     }
 
-    /// CPU time this process has used, user and system, in seconds (getrusage(2)).
+    /// CPU time used by this process, user plus system, in seconds (getrusage(2)).
     pub fn cpu_seconds() -> f64 {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: getrusage writes a whole `rusage` into memory of that size; all zeros is a valid value, too.
@@ -342,16 +341,16 @@ mod unix {
         seconds(usage.ru_utime) + seconds(usage.ru_stime)
     }
 
-    /// The signals that the program's main thread waits for.
+    /// A signal that the program's main thread waits for.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Signal {
         /// SIGTERM: drain, then stop.
         Terminate,
-        /// SIGINT, ^C: the same.
+        /// SIGINT, ^C: drain, then stop.
         Interrupt,
-        /// SIGHUP: a server reads its settings again, other programs end.
+        /// SIGHUP: a server reloads its settings, other programs exit.
         HangUp,
-        /// SIGUSR1: open the logs again.
+        /// SIGUSR1: reopen the logs.
         User1,
         /// SIGUSR2: hand over to a new process.
         User2,
@@ -365,12 +364,12 @@ mod unix {
         (libc::SIGUSR2, Signal::User2),
     ];
 
-    /// The set of [`Signal`]s, blocked in every thread, so that one can wait for them.
+    /// The set of all [`Signal`]s, blocked in every thread so that one thread can wait for them.
     pub struct Signals(libc::sigset_t);
 
     impl Signals {
-        /// Blocks the signals in this thread and in those it will start. SIGPIPE is ignored, and so is SIGXFSZ, so that a
-        /// write beyond RLIMIT_FSIZE fails with EFBIG. Call it before the first thread starts.
+        /// Blocks the signals in this thread and in the threads it starts later. Ignores SIGPIPE, and SIGXFSZ, so that a write
+        /// beyond RLIMIT_FSIZE fails with EFBIG. Call this before the first thread starts.
         pub fn block() -> Self {
             let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
             // SAFETY: sigemptyset initialises the set, which the other calls only read or change; SIG_IGN is a
@@ -387,7 +386,7 @@ mod unix {
             }
         }
 
-        /// Waits for the next of them.
+        /// Blocks until the next signal arrives, and returns it.
         pub fn wait(&self) -> Signal {
             loop {
                 let mut number = 0;
@@ -402,14 +401,14 @@ mod unix {
         }
     }
 
-    /// A handler in place of SIG_IGN, for a signal that children must not ignore: execve(2) restores the default of a signal
-    /// with a handler, and keeps SIG_IGN. (std restores SIGPIPE in the children that it starts.)
+    /// An empty handler for a signal that children must not ignore. execve(2) resets signals with a handler to the default, but
+    /// keeps SIG_IGN. (std restores SIGPIPE in the children that it starts.)
     extern "C" fn nothing(_signal: libc::c_int) {}
 
     /// Sends a signal to a process.
     ///
     /// # Errors
-    /// No such process, or not ours.
+    /// The process does not exist, or belongs to another user.
     pub fn send_signal(pid: u32, signal: Signal) -> io::Result<()> {
         let number = SIGNALS.iter().find(|(_, known)| *known == signal).map_or(0, |(number, _)| *number);
         // SAFETY: kill(2) touches no memory of this process.
@@ -420,17 +419,17 @@ mod unix {
         }
     }
 
-    /// Ends the process at once, without unwinding or flushing: for the second ^C.
+    /// Exits the process at once, without unwinding or flushing, for the second ^C.
     pub fn exit_now(status: i32) -> ! {
         // SAFETY: _exit(2) does not return and runs no code of this process.
         unsafe { libc::_exit(status) }
     }
 
-    /// Sockets handed over by the service manager (sd_listen_fds(3)): LISTEN_PID names this process, LISTEN_FDS
-    /// counts descriptors from 3 on. Call it once.
+    /// Sockets passed by the service manager (sd_listen_fds(3)). LISTEN_PID must name this process; LISTEN_FDS counts
+    /// descriptors from 3 on. Call this at most once.
     ///
     /// # Errors
-    /// A descriptor is no listening socket.
+    /// A descriptor is not a listening socket.
     pub fn inherited_listeners() -> io::Result<Vec<crate::Listener>> {
         use std::os::fd::FromRawFd;
         let variable = |name| std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
@@ -449,34 +448,34 @@ mod unix {
             .collect()
     }
 
-    /// The name of this machine in its network (uname(2)), if it is text.
+    /// The host name of this machine (uname(2)); `None` if it is not UTF-8.
     pub fn name() -> Option<String> {
         rustix::system::uname().nodename().to_str().ok().map(str::to_owned)
     }
 
-    /// Whether standard error goes to the journal, which adds its own time stamps (sd-daemon(3)).
+    /// Whether standard error is connected to the journal, which adds its own time stamps (sd-daemon(3)).
     pub fn under_journal() -> bool {
         let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
         rustix::fs::fstat(std::io::stderr())
             .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
     }
 
-    /// Whether an error of `output` means that its terminal has disappeared: EIO of a character device. isatty(3) denies
-    /// such a terminal, and EIO of a file is a bad disk.
+    /// Whether an error of `output` means that its terminal has disappeared: EIO from a character device. isatty(3) returns
+    /// false for such a terminal, and EIO from a file is a disk error.
     pub fn is_lost_terminal(error: &io::Error, output: &impl AsFd) -> bool {
         let is_device =
             |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
         error.raw_os_error() == Some(libc::EIO) && rustix::fs::fstat(output).is_ok_and(is_device)
     }
 
-    /// Opens a pseudo-terminal (pty(7)), for tests: the side of the terminal, and the side of its programs.
+    /// Opens a pseudo-terminal (pty(7)) for tests. Returns the terminal's side and the programs' side.
     ///
     /// # Errors
-    /// The system has none left.
+    /// No pseudo-terminal is available.
     pub fn pseudo_terminal() -> io::Result<(File, File)> {
-        /// Held while the string of ptsname(3) is used: each call overwrites it.
+        /// Held while the string returned by ptsname(3) is in use: each call overwrites it.
         static NAME: Mutex<()> = Mutex::new(());
-        // Children must not inherit it: a terminal closes with its last descriptor.
+        // Children must not inherit the descriptor: a terminal closes with its last descriptor.
         let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
         // SAFETY: posix_openpt(3) touches no memory of this process.
         let number = unsafe { libc::posix_openpt(flags) };
@@ -525,31 +524,32 @@ fn enclosure_by(
     has_file: impl Fn(&str) -> bool,
     on_terminal: bool,
 ) -> Option<&'static str> {
-    // Kubernetes names its services, systemd-nspawn and Podman set `container`, and the files are Docker's and Podman's.
+    // Kubernetes sets variables for its services, systemd-nspawn and Podman set `container`, and the files are Docker's and
+    // Podman's.
     let is_container = ["KUBERNETES_SERVICE_HOST", "container"].into_iter().any(&has_variable)
         || ["/.dockerenv", "/run/.containerenv"].into_iter().any(has_file);
     if is_container {
         return Some("a container");
     }
-    // A desktop's terminal is a unit as well, and its shells inherit the variables (systemd.exec(5)): but a service has no
+    // A desktop's terminal is a unit as well, and its shells inherit the variables (systemd.exec(5)). But a service has no
     // terminal.
     let is_unit = ["INVOCATION_ID", "JOURNAL_STREAM"].into_iter().any(has_variable);
     (is_unit && !on_terminal).then_some("a systemd unit")
 }
 
-/// Fills `bytes` from the system's source of secrets.
+/// Fills `bytes` with random bytes from the system's secure generator.
 ///
 /// # Errors
-/// There is none.
+/// The generator is not available.
 pub fn random(bytes: &mut [u8]) -> io::Result<()> {
     use std::io::Read as _;
     std::fs::File::open("/dev/urandom")?.read_exact(bytes)
 }
 
-/// Has this thread run on one processor only.
+/// Pins this thread to one processor.
 ///
 /// # Errors
-/// It may not run there.
+/// The thread may not run there.
 #[cfg(target_os = "linux")]
 pub fn pin_thread(processor: usize) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
@@ -557,22 +557,21 @@ pub fn pin_thread(processor: usize) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Has this thread's waits end when they shall: else the kernel may put off each by 50 µs, to wake for several at a
-/// time (PR_SET_TIMERSLACK, prctl(2)). Where it cannot be asked for nothing happens.
+/// Makes this thread's timed waits end on time. By default the kernel may delay each by 50 µs to batch wake-ups
+/// (PR_SET_TIMERSLACK, prctl(2)). No effect if the system refuses.
 #[cfg(target_os = "linux")]
 pub fn wake_on_time() {
     let _best_effort = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 
-/// Other systems wake when they like.
+/// Does nothing: other systems have no such setting.
 #[cfg(not(target_os = "linux"))]
 pub fn wake_on_time() {}
 
-/// Has this thread, and those that it starts from now on, run on the processor that it runs on at this moment, and
-/// tells which.
+/// Pins this thread, and the threads it starts later, to the processor that it currently runs on. Returns that processor.
 ///
 /// # Errors
-/// The system does not do it.
+/// The system refuses.
 #[cfg(target_os = "linux")]
 pub fn pin_thread_here() -> io::Result<usize> {
     let processor = rustix::thread::sched_getcpu();
@@ -580,7 +579,7 @@ pub fn pin_thread_here() -> io::Result<usize> {
     Ok(processor)
 }
 
-/// Does nothing: this system does not do it.
+/// Does nothing: not supported on this system.
 ///
 /// # Errors
 /// Always.
@@ -600,17 +599,17 @@ fn ticks_per_second() -> u64 {
 #[cfg(unix)]
 use unix::{page_bytes, ticks_per_second};
 
-/// Raises the limit of open descriptors; this system has none that is worth raising.
+/// Returns a fixed number: this system has no descriptor limit worth raising.
 #[cfg(not(unix))]
 pub fn raise_descriptor_limit() -> u64 {
     8192
 }
 
-/// Makes room for so many descriptors; this system has no such table.
+/// Does nothing: this system has no such table.
 #[cfg(not(unix))]
 pub fn reserve_descriptors(_count: u64) {}
 
-/// The name of this machine: not asked for here.
+/// The name of this machine: not available on this system.
 #[cfg(not(unix))]
 pub fn name() -> Option<String> {
     None

@@ -1,6 +1,6 @@
-//! Operations in, completions out: everything Encke asks of an operating system, and the only crate that does.
+//! The operating system interface of Encke: operations in, completions out. No other crate makes system calls.
 //!
-//! The entry is [`Reactor`]: a worker submits an [`Op`] on a [`Token`] and takes [`Event`]s, one at a time.
+//! The entry point is [`Reactor`]: a worker submits an [`Op`] for a [`Token`] and takes [`Event`]s, one at a time.
 //!
 //! ```text
 //!            Op: Accept Recv Send Close …                 Event: Accepted Received Sent Closed …
@@ -9,10 +9,10 @@
 //!                                     poll epoll uring sim           chosen at run time, see [`Backend`]
 //! ```
 //!
-//! In scope: reactors, sockets, files beneath a root, change notices, timers, tables with stable places, the
-//! pool for blocking work, facts about the host. Out of scope: any protocol, any policy.
+//! In scope: reactors, sockets, files beneath a root, change notifications, timers, tables with stable indices, the thread pool
+//! for blocking work, and facts about the host. Out of scope: any protocol and any policy.
 //!
-//! `unsafe` is allowed here, block by block with its reason; `cfg(target_os)` is nowhere else.
+//! `unsafe` is allowed here, and each block states its reason. Only this crate uses `cfg(target_os)`.
 #![allow(unsafe_code)]
 
 pub mod changes;
@@ -66,14 +66,14 @@ pub type EpollEdgeReactor = readiness::Readiness<poller::epoll::EpollEdge>;
 #[cfg(target_os = "linux")]
 pub use uring::{UringReactor, UringSettings};
 
-/// Something that runs on a reactor, of whichever kind it turns out to be.
+/// Code that is generic over the reactor it runs on.
 pub trait Run {
-    /// Runs on it, or hears why it is not to be had.
+    /// Runs on `reactor`, or handles the error if the back end is unavailable.
     fn run<R: Reactor>(self, reactor: Result<R, Unavailable>);
 }
 
-/// Makes the reactor of a back end, on this thread, and runs something on it: the one place where a value chooses
-/// the code.
+/// Creates the reactor of `backend` on this thread and passes it to `run`. Only this function maps a back end's value to its
+/// type.
 pub fn run_on(backend: Backend, pool: offload::Pool, run: impl Run) {
     match backend {
         #[cfg(unix)]

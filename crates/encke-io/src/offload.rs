@@ -4,9 +4,9 @@
 //! Local   disk, compression      threads from the start, their number is a setting   queue: QUEUE_DEFAULT
 //! Remote  another program        threads when needed, at most REMOTE_THREADS_MAX     queue: REMOTE_QUEUE_MAX
 //! ```
-//! A job belongs here if it may wait for a disk or takes more than some 100 µs of CPU: opening a file that is not in the
-//! kernel's cache, listing a directory, compressing. A worker never waits for it. Jobs that wait for another program
-//! have threads of their own ([`JobLane::Remote`]): when that program hangs, files are still read.
+//! A job belongs here if it may wait for a disk or needs more than about 100 µs of CPU. Examples are opening a file that is not
+//! in the kernel's cache, listing a directory, and compressing. Workers never wait for it. Jobs that wait for another program
+//! have separate threads ([`JobLane::Remote`]), so that files are still read when that program hangs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,12 +18,12 @@ use crate::lock::lock;
 use crate::op::{Done, Job, JobLane};
 use crate::wake::Waker;
 
-/// Local jobs that may wait; one more is rejected. 1,024 jobs of 1 ms on two threads are half a second of queue:
-/// past that, an immediate "busy" response serves clients better.
+/// Maximum number of queued local jobs. 1,024 jobs of 1 ms on two threads are half a second of queue. Beyond that, an immediate
+/// "busy" response serves clients better.
 pub const QUEUE_DEFAULT: usize = 1_024;
-/// Remote jobs that run at a time. A program that responds within 5 ms gets 1,600 requests a second from them.
+/// Maximum number of concurrent remote jobs. A program that responds within 5 ms handles 1,600 requests per second with them.
 pub const REMOTE_THREADS_MAX: usize = 8;
-/// Remote jobs that may wait; one more is rejected. With a program that takes 50 ms the last one waits for 0.4 s.
+/// Maximum number of queued remote jobs. With a program that takes 50 ms, the last job waits for 0.4 s.
 pub const REMOTE_QUEUE_MAX: usize = 64;
 
 /// Threads shared by the workers of a process, by [`JobLane`].
@@ -34,7 +34,7 @@ pub struct Pool {
 }
 
 struct Shared {
-    /// The name of its threads.
+    /// Prefix of the thread names.
     name: &'static str,
     queue: Mutex<Queue>,
     work: Condvar,
@@ -45,16 +45,16 @@ struct Queue {
     limit: usize,
     threads: usize,
     threads_max: usize,
-    /// Threads that wait for a job.
+    /// Number of threads that wait for a job.
     idle: usize,
     open: bool,
 }
 
 impl Pool {
-    /// Starts `threads` threads for local jobs, over a queue of at most `limit` jobs.
+    /// Creates a pool with `threads` threads for local jobs, and a queue of at most `limit` local jobs.
     ///
     /// # Errors
-    /// The system has no room for another thread.
+    /// The system cannot create another thread.
     pub fn start(threads: usize, limit: usize) -> io::Result<Self> {
         let local = Shared::new("offload", threads.max(1), limit);
         for _ in 0..threads.max(1) {
@@ -63,7 +63,7 @@ impl Pool {
         Ok(Self { local, remote: Shared::new("remote", REMOTE_THREADS_MAX, REMOTE_QUEUE_MAX) })
     }
 
-    /// Queues a job whose result goes to `returns`; gives it back if the queue is full.
+    /// Queues a job whose result goes to `returns`. Gives the job back if the queue is full.
     pub(crate) fn submit(&self, job: Job, returns: &Arc<Returns>) -> Result<(), Job> {
         match job.lane {
             JobLane::Local => self.local.submit(job, returns),
@@ -92,7 +92,7 @@ impl Shared {
             return Err(job);
         }
         let busy = queue.idle <= queue.jobs.len() && queue.threads < queue.threads_max;
-        // If the system has no room for another thread, the job waits for a running one.
+        // If the system cannot create another thread, the job waits for a running one.
         if busy && self.start_thread(&mut queue).is_err() && queue.threads == 0 {
             return Err(job);
         }
@@ -128,14 +128,15 @@ impl Shared {
                 queue.idle -= 1;
             };
             drop(queue);
-            // A job that panics completes without a result, and the thread takes the next one. The hook has printed the panic.
+            // A job that panics completes without a result, and the thread takes the next one. The panic hook has already
+            // printed the panic.
             let done = catch_unwind(AssertUnwindSafe(job.run)).ok();
             returns.push(job.key, done);
         }
     }
 }
 
-/// Where the results for one reactor are laid down.
+/// Collects the results for one reactor.
 pub(crate) struct Returns {
     done: Mutex<VecDeque<(u64, Option<Done>)>>,
     waker: Waker,

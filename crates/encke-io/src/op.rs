@@ -1,4 +1,4 @@
-//! The vocabulary between a worker and its reactor: operations go in, events come out.
+//! The interface between a worker and its reactor: operations go in, events come out.
 //!
 //! ```text
 //! submit(token, Op) ──►  Reactor  ──► next() = Event
@@ -9,9 +9,9 @@
 //! Close, Abort          end everything of the token: one event, Closed
 //! ```
 //!
-//! **Ownership.** An operation owns its buffers and its descriptor until its completion hands them back
-//! ([`Event::Sent`], [`Event::Closed`]). A token's slot is used again, with a new generation, only after
-//! `Closed` was delivered; an event of an older generation is never delivered.
+//! **Ownership.** An operation owns its buffers and its descriptor until its completion returns them ([`Event::Sent`],
+//! [`Event::Closed`]). A token's slot is reused, with a new generation, only after `Closed` was delivered. An event of an older
+//! generation is never delivered.
 
 use std::any::Any;
 use std::fmt;
@@ -21,23 +21,23 @@ use std::sync::Arc;
 use crate::fault::Fault;
 use crate::files::OpenFile;
 
-/// Names one source of a reactor: its slot and which use of that slot is meant.
+/// Identifies one source of a reactor: its slot, and one use of that slot.
 ///
-/// `index` is dense and small, so that what belongs to a source lies at `table[index]`: the way from an event
-/// to its connection is never a search. `generation` tells a late event of a former user of the slot.
+/// `index` is dense and small, so a worker finds the state of a source at `table[index]` and never searches for it.
+/// `generation` detects a late event of a previous use of the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Token {
-    /// Place in every table that runs parallel to the reactor's sources.
+    /// Index into every table that runs parallel to the reactor's sources.
     pub index: u32,
-    /// Which use of the place: grows by one each time a source leaves it.
+    /// The use of the slot: incremented each time a source leaves the slot.
     pub generation: u32,
 }
 
 impl Token {
-    /// Names no source: the token to submit an [`Op::Offload`] with.
+    /// Refers to no source. [`Op::Offload`] is submitted with this token.
     pub const NONE: Self = Self { index: u32::MAX, generation: 0 };
 
-    /// Both halves in one word, as the kernel carries it (`epoll_event.data`, `user_data`).
+    /// Packs both halves into one word, as the kernel carries them (`epoll_event.data`, `user_data`).
     pub const fn word(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
@@ -48,48 +48,49 @@ impl Token {
     }
 }
 
-/// What a worker asks of its reactor. New kinds (datagrams, adopting a connection of another process) add
-/// variants, never a second way in.
+/// An operation that a worker submits to its reactor. New kinds of sources (datagrams, connections adopted from another
+/// process) add variants here, never a second interface.
 pub enum Op {
-    /// Listener: accept until told otherwise; an [`Event::Accepted`] each.
+    /// Listener: accept connections until paused or closed. Each one is an [`Event::Accepted`].
     Accept,
-    /// Stream: receive until told otherwise; [`Event::Received`] or [`Event::PeerClosed`] each.
+    /// Stream: receive until paused or closed. Yields [`Event::Received`], and [`Event::PeerClosed`] at the end.
     Recv,
-    /// Watched descriptor: an [`Event::Watched`] whenever it is readable.
+    /// Watched descriptor: an [`Event::Watched`] whenever the descriptor is readable.
     Watch,
-    /// Disarm `Accept`, `Recv` or `Watch`. What comes in is kept, and told once it is armed again; of a stream
-    /// only its end ([`Event::PeerClosed`] with `behind_data`) or a reset is told meanwhile.
+    /// Disarm `Accept`, `Recv` or `Watch`. Data and connections that arrive meanwhile are kept, and reported once the operation
+    /// is armed again. A paused stream reports only its end ([`Event::PeerClosed`] with `behind_data`) and a reset.
     Pause,
-    /// Listener, before it is closed: new attempts to connect find silence, those under way complete and are
-    /// accepted. Where the system cannot do this nothing happens.
+    /// Listener, before it is closed: ignore new connection attempts, complete and accept those in progress. No effect where
+    /// the system does not support this.
     Retire,
-    /// Stream: how much may wait in the kernel, and how long for an acknowledgement. No event; where the system
-    /// cannot do it nothing happens.
+    /// Stream: limit the bytes waiting in the kernel, and the time to wait for an acknowledgement. No event. No effect where
+    /// the system does not support this.
     Tune(Tuning),
-    /// Stream made by [`crate::socket::unconnected`]: connect it.
+    /// Stream created by [`crate::socket::unconnected`]: connect to the address.
     Connect(SocketAddr),
-    /// Stream: send the segments in order. At most one is in flight per token.
+    /// Stream: send the segments in order. At most one send is in flight per token.
     Send(Send),
-    /// Stream: no more will be sent; the peer sees the end after what was sent, a send in flight included.
+    /// Stream: end the sending direction. The peer sees the end of stream after all data, including a send in flight.
     Shutdown,
-    /// Give up a `Send` or `Connect` in flight: it ends as [`Event::Failed`] with [`Fault::Canceled`], unless it
-    /// has ended by itself, which its own event tells. After a connect that was given up, only close.
+    /// Cancel a `Send` or `Connect` in flight. It ends as [`Event::Failed`] with [`Fault::Canceled`], unless it has already
+    /// completed, which its own event reports. After a cancelled connect the stream can only be closed.
     Cancel,
-    /// Close in order: what the kernel has taken is still delivered to the peer. But if bytes of the peer lie
-    /// unread, or come later, systems reset the connection, and the reset may destroy what the peer has not read
-    /// (RFC 2525 §2.17): who wants its last words heard shuts down, reads to the end, and then closes.
+    /// Close gracefully: the kernel still delivers the data it has accepted. But if the peer's bytes are unread, or more
+    /// arrive, systems reset the connection, and the reset may destroy data that the peer has not read (RFC 2525 §2.17). To be
+    /// sure that the peer receives the last bytes, shut down, read to end of stream, then close.
     Close,
-    /// Stream made by [`crate::socket::unconnected`]: close it as `Close` does. But if its peer's end was told, and this
-    /// side's is known to the peer at once, as over loopback, its socket is kept for [`crate::Reactor::spare`], where the
-    /// back end can do that: a new one costs more than to use it again. The peer sees no difference.
+    /// Stream created by [`crate::socket::unconnected`]: close as `Close` does, but keep the socket for
+    /// [`crate::Reactor::spare`] if the back end supports this. A socket is kept only if `PeerClosed` was reported and the peer
+    /// learns of this side's end at once, as over loopback. Reusing a socket costs less than creating one. The peer sees no
+    /// difference.
     Recycle,
-    /// Close with a reset: nothing queued in the kernel is delivered, its memory is free at once.
+    /// Close with a reset: discards all data queued in the kernel and frees its memory at once.
     Abort,
-    /// Run a blocking job on the pool; an [`Event::Offloaded`] with its key.
+    /// Run a blocking job on the thread pool. Its result is an [`Event::Offloaded`] with the job's key.
     Offload(Job),
 }
 
-/// How a source is closed: by the operation of that name.
+/// The operation that closes a source.
 #[cfg(unix)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Closing {
@@ -98,17 +99,17 @@ pub(crate) enum Closing {
     Abort,
 }
 
-/// Bounds of what the kernel holds for one stream.
+/// Limits on the data that the kernel holds for one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning {
-    /// A stream with so many bytes not yet sent takes no more, so that what is late waits where its owner sees it
-    /// (TCP_NOTSENT_LOWAT, tcp(7)).
+    /// Maximum bytes queued but not yet sent, above which the kernel accepts no more. Late data then waits where its owner sees
+    /// it (TCP_NOTSENT_LOWAT, tcp(7)).
     pub unsent_bytes: u32,
-    /// A stream whose bytes are not acknowledged for so long is dead, in ms (TCP_USER_TIMEOUT, tcp(7)).
+    /// Time in ms after which a stream with unacknowledged bytes is dead (TCP_USER_TIMEOUT, tcp(7)).
     pub dead_after_ms: u32,
 }
 
-/// Which operation an [`Event::Failed`] speaks of.
+/// The operation that an [`Event::Failed`] refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
     /// [`Op::Accept`].
@@ -125,27 +126,27 @@ pub enum OpKind {
     Shutdown,
 }
 
-/// Bytes and pieces of files to be sent in order.
+/// Bytes and file ranges to send in order.
 pub struct Send {
-    /// What to send; may not be empty. Returned with the completion, so that its buffers are used again.
+    /// The data to send; may not be empty. The completion returns the segments so that their buffers can be reused.
     pub segments: Vec<Segment>,
-    /// More will follow at once: the kernel may hold back a partly filled packet (MSG_MORE, tcp(7)).
+    /// More data follows at once: the kernel may hold back a partly filled packet (MSG_MORE, tcp(7)).
     pub more: bool,
 }
 
-/// A run of bytes to send, from memory or straight from a file.
+/// A run of bytes to send, from memory or directly from a file.
 pub enum Segment {
     /// A buffer of the worker's pool, sent whole.
     Bytes(Vec<u8>),
-    /// Bytes that several connections send, from `start` to the end.
+    /// Bytes shared by several connections, sent from the given index to the end.
     Shared(Arc<[u8]>, usize),
-    /// A range of a file, copied by the kernel where it can be (sendfile(2)).
+    /// A range of a file, copied within the kernel where possible (sendfile(2)).
     File {
         /// The open file; kept open until the operation ends.
         file: Arc<OpenFile>,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// Number of bytes; the file ending earlier fails the operation with [`Fault::FileShrunk`].
+        /// Number of bytes. If the file ends earlier, the operation fails with [`Fault::FileShrunk`].
         len: u64,
     },
 }
@@ -160,7 +161,7 @@ impl Segment {
         }
     }
 
-    /// Its bytes, unless they lie in a file.
+    /// The bytes of an in-memory segment; `None` for a file range.
     pub fn memory(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -169,12 +170,12 @@ impl Segment {
         }
     }
 
-    /// Whether it holds nothing to send.
+    /// Whether the segment has no bytes to send.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What is left of it behind its first `bytes`, if anything is.
+    /// The rest of the segment after its first `bytes` bytes; `None` if nothing remains.
     pub fn after(self, bytes: u64) -> Option<Self> {
         let left = self.len().checked_sub(bytes).filter(|left| *left > 0)?;
         Some(match self {
@@ -194,102 +195,102 @@ pub enum JobLane {
     Remote,
 }
 
-/// Work that may block, and the key by which its result is known.
+/// Work that may block, and the key that identifies its result.
 pub struct Job {
-    /// Comes back with the result.
+    /// Returned with the result.
     pub key: u64,
-    /// Where it runs.
+    /// The lane that runs the job.
     pub lane: JobLane,
-    /// Runs on a thread of the pool (in the simulator: at once).
+    /// The work itself, called on a thread of the pool. The simulator calls it at once.
     pub run: Box<dyn FnOnce() -> Done + std::marker::Send>,
 }
 
-/// What a job returned.
+/// The result of a job.
 pub type Done = Box<dyn Any + std::marker::Send>;
 
-/// Who connected.
+/// The peer of an accepted connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
-    /// By TCP.
+    /// Connected by TCP.
     Inet(SocketAddr),
-    /// Through a Unix domain socket: same machine, no address.
+    /// Connected through a Unix domain socket: on the same machine, without an address.
     Local,
 }
 
-/// What happened. It borrows the reactor: a lease ends at the following [`crate::Reactor::next`].
+/// A completion or notification from the reactor. Borrows the reactor: a lease ends at the following [`crate::Reactor::next`].
 pub enum Event<'a> {
-    /// A connection was taken off a listener's queue; `token` is its new name. Nothing is armed on it yet.
+    /// A connection was accepted from a listener's queue. No operation is armed on `token` yet.
     Accepted {
         /// The listener.
         listener: Token,
         /// The connection.
         token: Token,
-        /// The other end.
+        /// The address of the other end.
         peer: Peer,
     },
-    /// A [`Op::Connect`] succeeded.
+    /// An [`Op::Connect`] succeeded.
     Connected {
         /// The connection.
         token: Token,
     },
-    /// Bytes arrived. They may be changed in place; what must outlive the event is copied out.
+    /// Bytes arrived. The receiver may change them in place, and copies those that must outlive the event.
     Received {
         /// The connection.
         token: Token,
-        /// At least one byte.
+        /// The received bytes, at least one.
         lease: &'a mut [u8],
     },
-    /// The peer sends no more. `behind_data` means that the end was seen while nothing was received, so that
-    /// bytes may lie before it; it is then told again, without, once they are read.
+    /// The peer has ended its sending direction. With `behind_data`, the end was seen while receiving was paused, so unread
+    /// bytes may precede it. A second event without `behind_data` follows once they are read.
     PeerClosed {
         /// The connection.
         token: Token,
-        /// Unread bytes may lie before the end.
+        /// Whether unread bytes may precede the end.
         behind_data: bool,
     },
-    /// A [`Op::Send`] has handed everything to the kernel.
+    /// The kernel accepted all bytes of an [`Op::Send`].
     Sent {
         /// The connection.
         token: Token,
         /// Bytes sent.
         bytes: u64,
-        /// What the operation owned.
+        /// The segments that the operation owned.
         segments: Vec<Segment>,
     },
-    /// A watched descriptor is readable, or was: its owner reads until nothing is left, and takes nothing to
-    /// read for an answer.
+    /// A watched descriptor is or was readable. The owner reads until nothing is left, and must accept that there is nothing to
+    /// read.
     Watched {
         /// The source.
         token: Token,
     },
-    /// A job ended. `None`: it was refused, because the pool's queue is full, or it panicked.
+    /// A job ended. `done` is `None` if the job panicked, or was rejected because the pool's queue is full.
     Offloaded {
         /// The job's key.
         key: u64,
-        /// Its result.
+        /// The job's result.
         done: Option<Done>,
     },
-    /// Somebody called [`crate::Waker::wake`], or jobs came back.
+    /// [`crate::Waker::wake`] was called, or jobs completed.
     Woken,
-    /// Everything of the token has ended and its slot is free.
+    /// All operations of the token have ended and its slot is free.
     Closed {
-        /// The former connection.
+        /// The former connection, listener or watched descriptor.
         token: Token,
-        /// What an unfinished send owned.
+        /// The segments of an unfinished send.
         segments: Vec<Segment>,
     },
-    /// An operation ended without success; an armed one is disarmed. A reset is told as a failed `Recv` also
-    /// while receiving is paused; nothing more is then received.
+    /// An operation failed; an armed one is disarmed. A reset is reported as a failed `Recv` even while receiving is paused,
+    /// and nothing more is received afterwards.
     Failed {
         /// The source.
         token: Token,
-        /// Which operation.
+        /// The operation that failed.
         op: OpKind,
-        /// Why.
+        /// The reason of the failure.
         fault: Fault,
-        /// What a send owned; bytes taken by the kernel before the failure.
+        /// For a send: bytes that the kernel accepted before the failure.
         sent: u64,
-        /// Its segments.
+        /// The segments of a send.
         segments: Vec<Segment>,
     },
 }

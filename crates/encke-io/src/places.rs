@@ -1,5 +1,4 @@
-//! The table of a reactor's sources: a token finds its source at once, and a token that is out of date finds
-//! nothing.
+//! The table of a reactor's sources. A lookup by token costs O(1), and a stale token finds nothing.
 //!
 //! ```text
 //!           insert                outdate                  remove                  release
@@ -7,21 +6,21 @@
 //!                     token valid          token is stale          `Closed` under way
 //! ```
 //!
-//! A source leaves in steps, because its number must rest until nobody can mean it: not the kernel, which may
-//! still work for it (LEAVING), nor the worker, which has not yet been told of its end (EMPTY).
+//! A source leaves in steps, because its index must stay unused until nothing can refer to it. The kernel may still hold
+//! operations for it (LEAVING), or its end may not have been reported to the worker yet (EMPTY).
 
 use crate::op::Token;
 
-/// Sources of a kind, by token.
+/// The sources of one reactor, by token.
 #[derive(Debug)]
 pub(crate) struct Places<T> {
     rows: Vec<Row<T>>,
-    /// The row that was released last, and through it all others that are free.
+    /// The most recently released row, which links to all other free rows.
     free: u32,
     used: usize,
 }
 
-/// A row costs its source and four bytes, if the source has a niche (an enum, a descriptor).
+/// One slot. A row costs its source plus four bytes, if the source has a niche (an enum, a descriptor).
 #[derive(Debug)]
 pub(crate) struct Row<T> {
     generation: u32,
@@ -41,12 +40,12 @@ impl<T> Places<T> {
         Self { rows: Vec::new(), free: END, used: 0 }
     }
 
-    /// Sources in the table, with those that are leaving.
+    /// Number of sources, including those that are leaving.
     pub(crate) fn len(&self) -> usize {
         self.used
     }
 
-    /// Places there are, used or not.
+    /// Number of slots, used or not.
     pub(crate) fn rows(&self) -> u32 {
         self.rows.len() as u32
     }
@@ -66,7 +65,7 @@ impl<T> Places<T> {
         Token { index, generation: row.generation }
     }
 
-    /// The source of a token that is not out of date.
+    /// The source of a token, unless the token is stale.
     pub(crate) fn get(&self, token: Token) -> Option<&T> {
         match self.rows.get(token.index as usize)? {
             Row { generation, state: State::Used(source) } if *generation == token.generation => Some(source),
@@ -74,7 +73,7 @@ impl<T> Places<T> {
         }
     }
 
-    /// The same, to be changed.
+    /// Mutable access to the source of a token, unless the token is stale.
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
         match self.rows.get_mut(token.index as usize)? {
             Row { generation, state: State::Used(source) } if *generation == token.generation => Some(source),
@@ -82,7 +81,7 @@ impl<T> Places<T> {
         }
     }
 
-    /// The source at a place, also when it is leaving.
+    /// The source in a slot, even if it is leaving.
     pub(crate) fn at(&mut self, index: u32) -> Option<&mut T> {
         match &mut self.rows.get_mut(index as usize)?.state {
             State::Used(source) => Some(source),
@@ -90,18 +89,18 @@ impl<T> Places<T> {
         }
     }
 
-    /// The token that is valid for a place now.
+    /// The token that is currently valid for a slot.
     pub(crate) fn token(&self, index: u32) -> Token {
         Token { index, generation: self.rows[index as usize].generation }
     }
 
-    /// Makes a place's token stale; its source stays until it is removed.
+    /// Makes the slot's token stale. The source stays until it is removed.
     pub(crate) fn outdate(&mut self, index: u32) {
         let row = &mut self.rows[index as usize];
         row.generation = row.generation.wrapping_add(1);
     }
 
-    /// Takes the source out; its place rests until it is released.
+    /// Removes and returns the source. The slot stays unused until it is released.
     pub(crate) fn remove(&mut self, index: u32) -> T {
         let row = &mut self.rows[index as usize];
         match std::mem::replace(&mut row.state, State::Empty { next: END }) {
@@ -113,7 +112,7 @@ impl<T> Places<T> {
         }
     }
 
-    /// Gives an empty place out again.
+    /// Makes an empty slot available again.
     pub(crate) fn release(&mut self, index: u32) {
         let row = &mut self.rows[index as usize];
         debug_assert!(matches!(row.state, State::Empty { .. }), "released with its source inside");

@@ -1,4 +1,4 @@
-//! The reactor: one worker's view of the operating system. Operations in, completions out.
+//! The reactor: one worker's interface to the operating system. Operations in, completions out.
 //!
 //! ```text
 //!             submit(token, Op)                     submit(token, Op)
@@ -13,24 +13,24 @@
 //!         next() -> Option<Event<'_>>            next() -> Option<Event<'_>>
 //! ```
 //!
-//! # What every back end promises
-//! - A **turn** is `wait`, then `next` until it says `None` or the caller has had enough; what was not fetched
-//!   comes first in the next turn, and `wait` does not wait then.
-//! - Sources with work are served in turn: a busy connection never starves the others. Between two turns of a
-//!   source another has one event; under `uring` up to 32, as many receives as the kernel does in a row.
-//! - Events of one token come in the order in which they happened; nothing of a token follows its `Closed`.
+//! # Guarantees of every back end
+//! - A **turn** is one `wait`, then `next` until it returns `None` or the caller stops. Events not taken come first in the next
+//!   turn, and that turn's `wait` does not block.
+//! - Sources with work are served in rotation: a busy connection never starves the others. Between two rotations of a source
+//!   every other source gets one event. Under `uring` it gets up to 32, as many receives as the kernel completes in a row.
+//! - Events of one token arrive in the order in which they happened. `Closed` is the last event of a token.
 //! - A lease is at most [`LEASE_BYTES_MAX`] long.
-//! - [`Op::Recv`] on a stream whose peer has ended says `PeerClosed` once and disarms itself.
-//! - Submitting to a token that has been closed is answered by nothing: its `Closed` says it all. Submitting
-//!   an operation that the kind of source cannot do is a programming error and panics.
+//! - [`Op::Recv`] on a stream whose peer has ended yields `PeerClosed` once and disarms itself.
+//! - An operation submitted to a closed token yields no event of its own; `Closed` stands for it. Submitting an operation that
+//!   a kind of source does not support is a programming error and panics.
 //!
-//! # What differs
-//! - `uring` tells of a `Send` at the earliest in the turn after, and of a `Close` when the kernel has let go of
-//!   everything, mostly a turn later; the others tell of both within the turn.
-//! - A process that is killed under `uring` leaves its ports taken for some 50 ms more: the kernel ends its ring
-//!   after it. One that closes its listeners, or drops its reactor, leaves nothing.
-//! - `poll` costs O(sources) a turn: that is its nature (report 002 of the lab), and it is plain POSIX.
-//! - `sim` does not wait in `wait`: [`crate::sim::World::step`] brings the time.
+//! # Differences
+//! - `uring` reports a `Send` in the next turn at the earliest. It reports a `Close` when the kernel has released all
+//!   resources, usually one turn later. The others report both within the turn.
+//! - A process killed under `uring` keeps its ports in use for another 50 ms or so, because the kernel tears down the ring
+//!   after the process. A process that closes its listeners, or drops its reactor, leaves none in use.
+//! - `poll` costs O(sources) per turn, inherent in poll(2) (report 002 of the lab). It is plain POSIX.
+//! - `sim` does not block in `wait`: [`crate::sim::World::step`] advances the time.
 
 use std::fmt;
 use std::io;
@@ -43,110 +43,108 @@ use crate::op::{Event, Op, Token};
 use crate::socket::{Listener, Stream, Watched};
 use crate::wake::Waker;
 
-/// No lease is longer. Of this size is the one buffer into which readiness back ends receive.
+/// Maximum length of a lease, and the size of the one buffer into which readiness back ends receive.
 pub const LEASE_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes a single send may hand to the kernel before the other connections have their turn.
+/// Maximum bytes that a single send hands to the kernel before other connections are served.
 pub const SEND_QUANTUM: u64 = 4 << 20;
 
-/// Sockets that are kept for [`Reactor::spare`].
+/// Maximum number of sockets kept for [`Reactor::spare`].
 #[cfg(unix)]
 pub(crate) const SPARES_MAX: usize = 64;
 
-/// One worker's operating system; see the module's text for what all of them promise.
+/// The operating system interface of one worker. The module documentation lists the guarantees of every back end.
 pub trait Reactor {
-    /// Which one it is.
+    /// The back end of this reactor.
     fn backend(&self) -> Backend;
 
-    /// Takes over a source. Nothing is armed on it yet.
+    /// Adds a source. No operation is armed on it yet.
     ///
     /// # Errors
-    /// The back end has no room for it (epoll's limit of watches, memory).
+    /// The back end has no room for the source (epoll's limit of watches, memory).
     fn adopt(&mut self, source: Source) -> Result<Token, Fault>;
 
-    /// Gives an operation. What can be done at once may be done within the call; its event still comes from
-    /// [`Reactor::next`].
+    /// Submits an operation. The reactor may perform it within the call; its event still comes from [`Reactor::next`].
     fn submit(&mut self, token: Token, op: Op);
 
-    /// Waits until something has happened, at most until the monotonic moment `until`, and reads the clock.
+    /// Waits for events, at most until the monotonic time `until` in ns, then reads the clock.
     ///
     /// # Errors
-    /// The system refuses to wait: a fault of this program or of the machine; the worker cannot go on.
+    /// The system refuses to wait, which is a fault of this program or of the machine. The worker cannot continue.
     fn wait(&mut self, until: Option<u64>) -> Result<Now, Fault>;
 
-    /// From now on a `wait` that has nothing to tell when it begins lasts at least so long, in whole microseconds, and
-    /// what comes meanwhile gathers, if the back end can have the kernel do that (io_uring's, since Linux 6.12). Whether
-    /// it can, and there is a time; else waits are as before. Only `until` and hundreds of events end such a wait sooner:
-    /// a waker does not.
+    /// Makes every later `wait` that starts without pending events last at least `time`, in whole microseconds, to batch
+    /// events. Returns whether batching is active: the back end supports it (io_uring since Linux 6.12) and `time` is not zero.
+    /// Otherwise waits are unchanged. Only `until` and hundreds of events end such a wait early; a waker does not.
     ///
-    /// Who is told of much at once is woken less often, and on one machine it is the sender who pays for the waking.
+    /// Batching reduces wake-ups. On one machine the sender pays for each of them.
     fn gather(&mut self, _time: Duration) -> bool {
         false
     }
 
-    /// A socket that [`Op::Recycle`] has kept, as [`crate::socket::unconnected`] has made it.
+    /// Returns a socket kept by [`Op::Recycle`], in the state in which [`crate::socket::unconnected`] creates one.
     fn spare(&mut self) -> Option<Stream> {
         None
     }
 
-    /// The next thing that happened since the last `wait`. It ends the lease of the one before.
+    /// The next event since the last `wait`. This call ends the lease of the previous event.
     fn next(&mut self) -> Option<Event<'_>>;
 
     /// Reads the clock.
     fn now(&mut self) -> Now;
 
-    /// A handle with which other threads end its wait.
+    /// A handle with which other threads interrupt this reactor's `wait`.
     fn waker(&self) -> Waker;
 
-    /// Bytes of the token's send in flight that the kernel has not taken; 0 if none is in flight.
+    /// Bytes of the token's send in flight that the kernel has not accepted; 0 if none is in flight.
     fn unsent(&self, token: Token) -> u64;
 
-    /// Bytes of a stream that the kernel has taken and its peer has not acknowledged, as far as the system tells
-    /// (SIOCOUTQ, tcp(7)); else 0. A send buffer may hold more than a slow client reads in minutes.
+    /// Bytes of a stream that the kernel has accepted and the peer has not acknowledged (SIOCOUTQ, tcp(7)); 0 if the system
+    /// does not report them. A send buffer may hold more than a slow client reads in minutes.
     fn unacknowledged(&self, _token: Token) -> u64 {
         0
     }
 
-    /// Bytes that the kernel holds for what lies in a stream's buffers (SO_MEMINFO), as far as the system tells.
+    /// Kernel memory in bytes used by a stream's buffers (SO_MEMINFO); `None` if the system does not report it.
     fn buffered(&self, _token: Token) -> Option<u64> {
         None
     }
 
-    /// Connections that the kernel has dropped because the listener's queue was full (SO_MEMINFO), as far as
-    /// the system counts them.
+    /// Connections that the kernel dropped because the listener's queue was full (SO_MEMINFO); `None` if the system does not
+    /// count them.
     fn listen_drops(&self, listener: Token) -> Option<u32>;
 
-    /// What it holds at this moment.
+    /// The resources that the reactor holds at this moment.
     fn occupancy(&self) -> Occupancy;
 }
 
-/// What can be given to a reactor.
+/// A source that a reactor can adopt.
 pub enum Source {
     /// Accepts connections ([`Op::Accept`]).
     Listener(Listener),
-    /// Sends and receives; for a client, see [`crate::socket::unconnected`].
+    /// Sends and receives. A client creates one with [`crate::socket::unconnected`].
     Stream(Stream),
-    /// Is told when readable ([`Op::Watch`]).
+    /// Reports that a descriptor is readable ([`Op::Watch`]).
     Watched(Watched),
 }
 
-/// What a reactor holds: after all connections are gone, each is back where it began.
+/// The resources that a reactor holds. After all connections are closed, each count is back at its initial value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Occupancy {
     /// Sources: connections, listeners, watched descriptors.
     pub sources: usize,
     /// Sends in flight.
     pub sends: usize,
-    /// Jobs that have not come back.
+    /// Jobs that have not completed.
     pub jobs: usize,
-    /// Receive buffers that are with events or paused connections instead of with the kernel (io_uring).
+    /// Receive buffers held by events or paused connections instead of the kernel (io_uring).
     pub leases: usize,
 }
 
-/// The ways to wait for events, chosen when the program starts.
+/// A mechanism to wait for events, selected when the program starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Backend {
-    /// poll(2): everywhere, and linear in the number of connections.
+    /// poll(2): available on all Unix systems, linear in the number of connections.
     Poll,
     /// epoll(7), level-triggered.
     EpollLevel,
@@ -154,15 +152,15 @@ pub enum Backend {
     EpollEdge,
     /// io_uring(7) with multishot accept and receive and a ring of provided buffers.
     Uring,
-    /// The simulator; never chosen by name.
+    /// The simulator, which cannot be selected by name.
     Sim,
 }
 
 impl Backend {
-    /// Those that can be asked for, best known first.
+    /// The back ends that can be selected by name, preferred ones first.
     pub const NAMED: [Self; 4] = [Self::Uring, Self::EpollEdge, Self::EpollLevel, Self::Poll];
 
-    /// Its name on the command line, in settings, logs and metrics.
+    /// The name on the command line, in settings, logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Poll => "poll",
@@ -173,7 +171,7 @@ impl Backend {
         }
     }
 
-    /// Whether this program was built with it.
+    /// Whether this program was built with the back end.
     pub const fn compiled(self) -> bool {
         match self {
             Self::Poll => cfg!(unix),
@@ -182,7 +180,7 @@ impl Backend {
         }
     }
 
-    /// Chooses for `auto`: epoll-edge where there is epoll, else poll. Says why.
+    /// Selects the back end for `auto`: epoll-edge where epoll exists, else poll. Also returns the reason.
     ///
     /// # Errors
     /// This system has no back end yet.
@@ -196,9 +194,9 @@ impl Backend {
         }
     }
 
-    /// Chooses for `auto` where a program is the client of many busy connections: io_uring, which saves it most of its
-    /// system calls, if this system allows it, else as [`Backend::auto`]. Says why. One that has answers
-    /// gather takes io_uring only if that can ([`Reactor::gather`]).
+    /// Selects the back end for `auto` in a client with many busy connections, and returns the reason. The choice is io_uring,
+    /// which saves most of the client's system calls, if this system allows it; otherwise that of [`Backend::auto`]. With
+    /// `gathers`, io_uring must also support [`Reactor::gather`].
     ///
     /// # Errors
     /// This system has no back end yet.
@@ -231,12 +229,12 @@ impl FromStr for Backend {
     }
 }
 
-/// A back end that was asked for and is not to be had: an error, never a silent substitute.
+/// The requested back end is not available: an error, never a silent substitution.
 #[derive(Debug)]
 pub struct Unavailable {
-    /// Which, if one was named.
+    /// The requested back end, if one was named.
     pub backend: Option<Backend>,
-    /// The system's reason, and what helps.
+    /// The system's reason, and advice.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! The reactor over readiness: try at once, and where that would block, wait until the poller says it will not.
+//! The reactor over readiness: try each operation at once, and if it would block, wait until the poller reports readiness.
 //!
 //! ```text
 //! submit(Recv) ─► ARMED ─┬─ poller: readable ─► READABLE, queued ─► next(): recv into the scratch ─► Received
@@ -9,11 +9,11 @@
 //!                                └─ quantum used up ─► queued again, at the end
 //! ```
 //!
-//! A source that has work stands in one queue, once; each `next` serves its head. So one busy connection gets
-//! one piece of work a round, whatever the trigger.
+//! A source with work is queued once, and each `next` serves the head of the queue. So a busy connection gets one unit of work
+//! per pass over the queue, whatever the trigger.
 //!
-//! Registration with the poller is put off until `wait`: a connection that is accepted, answered and closed
-//! within a turn is never registered, and pausing and resuming within a turn costs no system call.
+//! Registration with the poller is deferred until `wait`. A connection that is accepted, served and closed within one turn is
+//! never registered, and pausing and resuming within a turn costs no system call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,16 +35,16 @@ use crate::slab::Slab;
 use crate::socket::{self, Stream};
 use crate::wake::{self, Waker};
 
-/// A reactor that tries operations itself when `P` says that they will not block.
+/// A reactor that performs operations itself once the poller `P` reports that they will not block.
 pub struct Readiness<P> {
     poller: P,
     places: Places<Place>,
     sends: Slab<Sending>,
     /// Sources with work, each at most once.
     queue: VecDeque<Token>,
-    /// Completions that are not delivered yet; each comes before any further work.
+    /// Events to deliver before any further work.
     done: VecDeque<Event<'static>>,
-    /// Sources whose registration with the poller may have to change.
+    /// Sources whose registration with the poller may need to change.
     changed: Vec<Token>,
     scratch: Box<[u8]>,
     spares: Vec<Stream>,
@@ -55,18 +55,18 @@ pub struct Readiness<P> {
     jobs: usize,
     clock: Clock,
     now: Now,
-    /// `now` was read at the end of a turn, and nothing was submitted since: it is still the time.
+    /// Whether `now` was read at the end of a turn and no operation was submitted since, so that it is still current.
     is_read: bool,
 }
 
-/// The first place is the bell's, so that a wake is an event like any other.
+/// The first slot belongs to the bell, so that a wake-up is handled like any other event.
 const BELL: Token = Token { index: 0, generation: 0 };
 const NONE: u32 = u32::MAX;
 
-/// A source. 12 bytes, 16 with its generation: with the connection's slot and its timer, all that an idle
-/// connection costs.
+/// A source: 12 bytes, or 16 with its generation. Together with the connection's slot and its timer, this is the whole cost of
+/// an idle connection.
 struct Place {
-    /// None only in the bell's place.
+    /// `None` only in the bell's slot.
     descriptor: Option<OwnedFd>,
     /// The send in flight, or `NONE`.
     link: u32,
@@ -85,45 +85,45 @@ enum Kind {
 
 /// `Accept`, `Recv` or `Watch` is armed.
 const ARMED: u16 = 1;
-/// Reading may find something: the poller said so, or nobody has looked yet.
+/// Reading may succeed: the poller reported it, or no read was tried yet.
 const READABLE: u16 = 1 << 1;
 /// The send in flight waits for room.
 const BLOCKED: u16 = 1 << 2;
-/// The poller has seen the peer's end.
+/// The poller reported the end of stream.
 const HANGUP: u16 = 1 << 3;
-/// There is nothing more to be told of reading: the end was delivered, or reading or connecting has failed.
+/// Reading has no further events: the end was delivered, or reading or connecting failed.
 const ENDED: u16 = 1 << 4;
-/// The end was announced while receiving was paused.
+/// The end of stream was reported while receiving was paused.
 const HINTED: u16 = 1 << 5;
-/// Stands in `queue`.
+/// Queued in `queue`.
 const QUEUED: u16 = 1 << 6;
-/// Stands in `changed`.
+/// Queued in `changed`.
 const CHANGED: u16 = 1 << 7;
 /// A connect is in flight.
 const CONNECTING: u16 = 1 << 8;
 /// An error is pending on the socket.
 const BROKEN: u16 = 1 << 9;
-/// Our side is shut down once the send in flight has ended.
+/// The sending direction is shut down once the send in flight has ended.
 const FINISHING: u16 = 1 << 10;
-/// The send in flight had the last turn; what is to be read has the next.
+/// The send in flight was served last, so reading comes next.
 const SENT_LAST: u16 = 1 << 11;
 /// The connect in flight has succeeded.
 const CONNECTED: u16 = 1 << 12;
 
-/// Connected by [`Op::Connect`], and Nagle's algorithm is on.
+/// Connected by [`Op::Connect`], with Nagle's algorithm enabled.
 const NAGLE: u16 = 1 << 13;
-/// No send has begun on it yet.
+/// No send has started yet.
 const UNSENT: u16 = 1 << 14;
-/// The peer's end was told, behind everything else.
+/// The end of stream was delivered after all data.
 const OVER: u16 = 1 << 15;
 
-/// Whether reading may find something that somebody wants, or an end is to be announced.
+/// Whether an armed source may be readable, or an end of stream is due to be reported.
 const fn reading_due(flags: u16) -> bool {
     let wanted = flags & (ARMED | READABLE) == ARMED | READABLE;
     wanted || flags & (ARMED | ENDED | HINTED) == 0 && flags & (HANGUP | BROKEN) != 0
 }
 
-/// Bits of `Place::registered`: what the poller was told.
+/// Bits of `Place::registered`: the current registration with the poller.
 const TOLD: u8 = 1;
 const TOLD_READ: u8 = 2;
 const TOLD_WRITE: u8 = 4;
@@ -140,7 +140,7 @@ impl Place {
 }
 
 impl<P: Poller> Readiness<P> {
-    /// A reactor whose blocking jobs go to `pool`.
+    /// Creates a reactor. Its blocking jobs run on `pool`.
     ///
     /// # Errors
     /// The system lacks the back end, or is out of descriptors.
@@ -174,7 +174,7 @@ impl<P: Poller> Readiness<P> {
         })
     }
 
-    /// Puts a source with work at the end of the queue, unless it stands there.
+    /// Queues a source with work, unless it is already queued.
     fn enqueue(&mut self, token: Token) {
         let place = self.places.get_mut(token).expect(LIVE);
         if place.flags & QUEUED == 0 {
@@ -183,7 +183,7 @@ impl<P: Poller> Readiness<P> {
         }
     }
 
-    /// Notes that what the poller was told about a place may be out of date.
+    /// Records that the registration of a slot may be out of date.
     fn note_change(&mut self, token: Token) {
         let place = self.places.get_mut(token).expect(LIVE);
         let settled = P::EDGE && place.registered & TOLD != 0;
@@ -193,11 +193,11 @@ impl<P: Poller> Readiness<P> {
         }
     }
 
-    /// Brings the poller up to date before the wait.
+    /// Updates the poller's registrations before the wait.
     fn register(&mut self) {
         for position in 0..self.changed.len() {
             let token = self.changed[position];
-            // A source that has been closed since then needs nothing.
+            // Sources closed since then need no update.
             let Some(place) = self.places.get_mut(token) else { continue };
             place.flags &= !CHANGED;
             let flags = place.flags;
@@ -237,7 +237,7 @@ impl<P: Poller> Readiness<P> {
         self.changed.clear();
     }
 
-    /// What the poller reports becomes work, if somebody wants it.
+    /// Records the readiness that the poller reports. Returns whether this gives the source work.
     fn note_ready(place: &mut Place, ready: Ready) -> bool {
         if ready.read || ready.hangup || ready.error {
             place.flags |= READABLE;
@@ -248,7 +248,7 @@ impl<P: Poller> Readiness<P> {
         if ready.error {
             place.flags |= BROKEN;
         }
-        // Linux tells of a socket that has no peer only with a hang-up (`tcp_poll` in net/ipv4/tcp.c).
+        // Linux reports a socket without a peer only together with a hang-up (`tcp_poll` in net/ipv4/tcp.c).
         if cfg!(target_os = "linux")
             && ready.write
             && place.flags & (CONNECTING | HANGUP | BROKEN) == CONNECTING
@@ -263,7 +263,7 @@ impl<P: Poller> Readiness<P> {
         work
     }
 
-    /// Serves the source at the head of the queue: at most one event.
+    /// Serves the source at the head of the queue, with at most one event.
     fn serve(&mut self, token: Token) -> Served {
         let Some(place) = self.places.get_mut(token) else { return Served::Nothing };
         place.flags &= !QUEUED;
@@ -280,7 +280,7 @@ impl<P: Poller> Readiness<P> {
                 if place.flags & (ARMED | READABLE) != ARMED | READABLE {
                     return Served::Nothing;
                 }
-                // The owner reads until nothing is left, so that an edge will tell the next time.
+                // The owner reads until nothing is left, so that an edge will report the next data.
                 place.flags &= !READABLE;
                 Served::Event(Event::Watched { token })
             }
@@ -297,7 +297,7 @@ impl<P: Poller> Readiness<P> {
         match socket::accept(place.descriptor()) {
             Ok((descriptor, peer)) => {
                 self.enqueue(listener);
-                // A client that has connected has often sent its request: the first receive is tried at once.
+                // A new connection has often sent its request already, so the first receive is tried at once.
                 let token = self.places.insert(Place::new(Some(descriptor), Kind::Stream, READABLE));
                 Served::Event(Event::Accepted { listener, token, peer })
             }
@@ -310,7 +310,7 @@ impl<P: Poller> Readiness<P> {
                 Served::Nothing
             }
             Err(errno) => {
-                // The queue is still full of connections: READABLE stays, and arming again tries again.
+                // The listener's queue still has connections: READABLE stays set, and arming again tries again.
                 place.flags &= !ARMED;
                 self.note_change(listener);
                 Served::Event(failed(listener, OpKind::Accept, errno.into()))
@@ -326,7 +326,7 @@ impl<P: Poller> Readiness<P> {
         let sending_due = place.link != NONE && place.flags & BLOCKED == 0;
         let reading_due = reading_due(place.flags);
         if sending_due && reading_due {
-            // By turns: neither an endless download nor an endless upload holds up the other.
+            // Alternate, so that neither an endless download nor an endless upload blocks the other.
             place.flags ^= SENT_LAST;
             self.enqueue(token);
         }
@@ -359,7 +359,7 @@ impl<P: Poller> Readiness<P> {
             }
             Ok((len, _)) => {
                 if len < LEASE_BYTES_MAX && place.flags & (HANGUP | BROKEN) == 0 {
-                    // A short read has emptied the socket: no second call only to see EAGAIN (epoll(7), Q9).
+                    // A short read has emptied the socket. A second call would only return EAGAIN (epoll(7), Q9).
                     place.flags &= !READABLE;
                 } else {
                     self.enqueue(token);
@@ -390,7 +390,7 @@ impl<P: Poller> Readiness<P> {
             match sys::getpeername(place.descriptor()) {
                 Ok(_) => Ok(()),
                 Err(nameless) => match sockopt::socket_error(place.descriptor()) {
-                    // Not yet; or woken without an outcome (a hang-up before connect(2), see epoll(7)).
+                    // In progress, or woken without an outcome (a hang-up before connect(2), see epoll(7)).
                     Ok(Ok(())) if nameless == Errno::NOTCONN => {
                         place.flags &= !(READABLE | HANGUP | BROKEN);
                         return Served::Nothing;
@@ -400,7 +400,7 @@ impl<P: Poller> Readiness<P> {
                 },
             }
         };
-        // What else was seen stays: an edge that brought the outcome may have brought the first bytes, too.
+        // Other flags stay set: the edge that reported the outcome may also have reported the first bytes.
         place.flags &= !(CONNECTING | CONNECTED);
         if outcome.is_err() {
             place.flags |= ENDED;
@@ -422,7 +422,7 @@ impl<P: Poller> Readiness<P> {
             }
             place.flags &= !UNSENT;
         }
-        // By far the most sends are one buffer that the kernel takes whole: no account to keep of it.
+        // Most sends are one buffer that the kernel accepts whole. They need no `Sending`.
         let mut taken = 0;
         if let [segment] = &send.segments[..]
             && let Some(bytes) = segment.memory()
@@ -457,7 +457,7 @@ impl<P: Poller> Readiness<P> {
         }
     }
 
-    /// Takes the send in flight off its source, which shuts its side down if that had to wait for it.
+    /// Removes the send in flight from its source, then performs a shutdown that was waiting for it.
     fn end_send(&mut self, token: Token, result: Result<(), Fault>) {
         let place = self.places.get_mut(token).expect(LIVE);
         let link = std::mem::replace(&mut place.link, NONE);
@@ -525,12 +525,12 @@ impl<P: Poller> Readiness<P> {
             && self.spares.len() < SPARES_MAX
             && socket::disconnect(descriptor.as_fd());
         if place.registered & TOLD != 0 {
-            // Of a listener or a watched descriptor others may hold duplicates, which keep it in epoll's set.
+            // Listeners and watched descriptors may have duplicates elsewhere, which keep them in epoll's set.
             let closing = place.kind == Kind::Stream && !is_kept;
             self.poller.remove(descriptor.as_fd(), token, closing);
         }
         if how == Closing::Abort {
-            // A linger time of zero makes close(2) send a reset and drop what is queued (socket(7)).
+            // A zero linger time makes close(2) send a reset and discard queued data (socket(7)).
             let _best_effort = sockopt::set_socket_linger(&descriptor, Some(Duration::ZERO));
         }
         if is_kept {
@@ -543,7 +543,7 @@ impl<P: Poller> Readiness<P> {
     }
 }
 
-/// Why a token that is used inside is valid.
+/// The reason why tokens used internally are valid.
 const LIVE: &str = "tokens are checked where they come in";
 
 fn failed(token: Token, op: OpKind, fault: Fault) -> Event<'static> {
@@ -556,7 +556,7 @@ impl<P: Poller> Reactor for Readiness<P> {
     }
 
     fn adopt(&mut self, source: Source) -> Result<Token, Fault> {
-        // Nobody has looked yet whether there is something to read; a watched descriptor's owner looks itself.
+        // No read was tried yet, so a listener or stream may be readable. The owner of a watched descriptor reads by itself.
         let (descriptor, kind, flags) = match source {
             Source::Listener(listener) => (listener.descriptor, Kind::Listener, READABLE),
             Source::Stream(stream) => (stream.descriptor, Kind::Stream, READABLE),
@@ -597,7 +597,7 @@ impl<P: Poller> Reactor for Readiness<P> {
             Op::Retire => {
                 #[cfg(target_os = "linux")]
                 {
-                    // Without the filter a few attempts may be reset: no reason not to stop.
+                    // Without the filter a few connection attempts may be reset, which is acceptable at the end.
                     let _best_effort = socket::refuse_new(place.descriptor());
                 }
             }
@@ -619,7 +619,7 @@ impl<P: Poller> Reactor for Readiness<P> {
         let timeout = if busy {
             Some(Duration::ZERO)
         } else {
-            // From now, not from when the turn began: a long turn must not put off the timers by its length.
+            // Measured from now, not from the start of the turn, so that a long turn does not delay the timers.
             let now = if self.is_read { self.now } else { self.clock.now() };
             until.map(|until| Duration::from_nanos(until.saturating_sub(now.mono_ns)))
         };
@@ -629,7 +629,7 @@ impl<P: Poller> Reactor for Readiness<P> {
             let work = Self::note_ready(place, ready) || place.kind == Kind::Bell;
             if work && place.flags & QUEUED == 0 {
                 place.flags |= QUEUED;
-                // Notices go first: whoever changed a file before sending a request is answered with the change.
+                // Watched descriptors go first, so that a request sent after a file was changed sees the change.
                 match place.kind {
                     Kind::Watched => queue.push_front(token),
                     _ => queue.push_back(token),
@@ -713,11 +713,11 @@ impl<P: Poller> Reactor for Readiness<P> {
     }
 }
 
-/// What serving a place came to.
+/// The outcome of serving a source.
 enum Served {
     Nothing,
     Event(Event<'static>),
-    /// So many bytes lie in the scratch.
+    /// The number of bytes received into the scratch buffer.
     Received(Token, usize),
 }
 

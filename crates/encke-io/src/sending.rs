@@ -1,4 +1,4 @@
-//! A send in flight: how far it has come, and the calls that take it further.
+//! A send in flight: its progress, and the system calls that advance it.
 //!
 //! ```text
 //!  segments   [ Bytes ][ Shared ][   File   ][ Bytes ]
@@ -6,15 +6,15 @@
 //!                          ▲ segment 1, offset 3: everything before is with the kernel
 //! ```
 //!
-//! A run of memory segments goes with one sendmsg(2); what follows it shares a packet with it by MSG_MORE
-//! (tcp(7)), so that a head travels with its file and no packet waits for an acknowledgement. A file goes by
-//! sendfile(2), which copies nothing through this process.
+//! One sendmsg(2) sends a run of memory segments. With MSG_MORE (tcp(7)) the data after it shares its last packet. So a head
+//! travels with its file, and no packet waits for an acknowledgement. sendfile(2) sends a file without a copy through this
+//! process.
 
 use crate::fault::Fault;
 use crate::files::OpenFile;
 use crate::op::{Event, OpKind, Segment, Send, Token};
 
-/// Everything before `segment` is sent, and `offset` bytes of it.
+/// A send whose segments before `segment`, and the first `offset` bytes of that one, have been sent.
 pub(crate) struct Sending {
     segments: Vec<Segment>,
     more: bool,
@@ -23,33 +23,32 @@ pub(crate) struct Sending {
     sent: u64,
 }
 
-/// What any peer takes as one segment (RFC 9293 §3.7.1).
+/// The segment size that every peer accepts (RFC 9293 §3.7.1).
 #[cfg(unix)]
 const SEGMENT_BYTES: u64 = 536;
 
-/// Whether a connection's first send goes at once though Nagle's algorithm is on, which holds back nothing but the end of
-/// a larger one, and what follows before it is acknowledged (RFC 1122 §4.2.3.4). Of a connection for one request
-/// switching it off would be one system call of five.
+/// Whether Nagle's algorithm would not delay a connection's first send. It delays only the end of a larger send, and data sent
+/// before an acknowledgement (RFC 1122 §4.2.3.4). For a connection with a single request this saves one system call of five.
 #[cfg(unix)]
 pub(crate) fn is_one_segment(send: &Send) -> bool {
     !send.more && send.segments.iter().map(Segment::len).sum::<u64>() <= SEGMENT_BYTES
 }
 
-/// The rest of the segment that is being sent.
+/// The rest of the segment being sent.
 pub(crate) enum Head<'a> {
     Memory(&'a [u8]),
     File { file: &'a OpenFile, offset: u64, left: u64 },
 }
 
-/// How far a call got.
+/// The result of [`Sending::advance`].
 pub(crate) enum Step {
-    /// Everything is sent.
+    /// All bytes are sent.
     Done,
-    /// The socket takes no more at the moment.
+    /// The socket accepts no more bytes at the moment.
     Blocked,
-    /// The quantum is used up: others have their turn.
+    /// The quantum is used up: other connections are served first.
     Yielded,
-    /// It ends here.
+    /// The send failed.
     Failed(Fault),
 }
 
@@ -60,7 +59,7 @@ impl Sending {
         sending
     }
 
-    /// What is to be sent next; nothing if all is sent.
+    /// The next bytes to send; `None` if everything is sent.
     pub(crate) fn head(&self) -> Option<Head<'_>> {
         let segment = self.segments.get(self.segment)?;
         Some(match segment {
@@ -71,7 +70,7 @@ impl Sending {
         })
     }
 
-    /// What is left of the run of memory segments at the current place; nothing if a file is next.
+    /// The rest of the run of memory segments at the current position; empty if a file is next.
     pub(crate) fn run(&self) -> impl Iterator<Item = &[u8]> {
         let mut skipped = self.offset as usize;
         self.segments[self.segment..]
@@ -80,12 +79,12 @@ impl Sending {
             .map(move |bytes| &bytes[std::mem::take(&mut skipped)..])
     }
 
-    /// Whether a piece of a file is still to be sent.
+    /// Whether a file range remains to be sent.
     pub(crate) fn has_file(&self) -> bool {
         self.segments[self.segment..].iter().any(|segment| matches!(segment, Segment::File { .. }))
     }
 
-    /// Moves on by `sent` bytes, over the segments that are thereby done.
+    /// Advances by `sent` bytes, past all segments that are thereby complete.
     pub(crate) fn skip(&mut self, sent: u64) {
         self.sent += sent;
         self.offset += sent;
@@ -97,7 +96,7 @@ impl Sending {
         }
     }
 
-    /// Whether everything is with the kernel.
+    /// Whether the kernel has accepted everything.
     pub(crate) fn is_done(&self) -> bool {
         self.segment == self.segments.len()
     }
@@ -110,7 +109,7 @@ impl Sending {
         self.segments
     }
 
-    /// Its completion.
+    /// Converts the send into its completion event.
     pub(crate) fn ended(self, token: Token, result: Result<(), Fault>) -> Event<'static> {
         let Self { segments, sent, .. } = self;
         match result {
@@ -125,7 +124,7 @@ pub(crate) use system::QUIET;
 #[cfg(target_os = "linux")]
 pub(crate) use system::SLICES;
 
-/// The calls: what the simulator does without.
+/// The system calls, which the simulator does not need.
 #[cfg(unix)]
 mod system {
     use std::io::IoSlice;
@@ -139,11 +138,11 @@ mod system {
     use crate::files::OpenFile;
     use crate::reactor::SEND_QUANTUM;
 
-    /// Slices handed to one sendmsg(2); Linux takes up to 1,024.
+    /// Maximum number of slices per sendmsg(2). Linux accepts up to 1,024.
     pub(crate) const SLICES: usize = 32;
 
     impl Sending {
-        /// Hands the kernel as much as it takes, at most a quantum.
+        /// Sends as much as the kernel accepts, at most one quantum.
         pub(crate) fn advance(&mut self, socket: BorrowedFd<'_>, scratch: &mut [u8]) -> Step {
             let quantum_end = self.sent + SEND_QUANTUM;
             while let Some(head) = self.head() {
@@ -167,7 +166,7 @@ mod system {
             Step::Done
         }
 
-        /// Sends the run of memory segments at the current place.
+        /// Sends the run of memory segments at the current position.
         fn send_run(&self, socket: BorrowedFd<'_>) -> Result<u64, SendFault> {
             let mut run = self.run();
             let first = run.next().expect("the current segment is in memory");
@@ -186,8 +185,8 @@ mod system {
             Ok(sys::sendmsg(socket, &slices[..count], &mut control, self.flags(count))? as u64)
         }
 
-        /// What follows `count` segments shall share a packet with them: a head and its file. If only nothing
-        /// follows they must go at once: the kernel would hold them back for 200 ms.
+        /// The flags for sending `count` segments. Data that follows shares a packet with them, as a file with its head. If no
+        /// data follows they must be sent at once: with MSG_MORE the kernel would delay them for 200 ms.
         pub(crate) fn flags(&self, count: usize) -> SendFlags {
             let mut rest = self.segments[self.segment + count..].iter();
             if self.more || rest.any(|segment| !segment.is_empty()) { QUIET | MORE } else { QUIET }
@@ -199,8 +198,8 @@ mod system {
     #[cfg(not(target_os = "linux"))]
     const MORE: SendFlags = SendFlags::empty();
 
-    /// A peer that is gone is an error, not a signal. Systems without the flag rely on Rust's runtime, which
-    /// ignores SIGPIPE from the start.
+    /// A lost peer is an error, not a signal. Systems without the flag rely on Rust's runtime, which ignores SIGPIPE from the
+    /// start.
     #[cfg(not(target_vendor = "apple"))]
     pub(crate) const QUIET: SendFlags = SendFlags::NOSIGNAL;
     #[cfg(target_vendor = "apple")]
@@ -232,8 +231,8 @@ mod system {
         }
     }
 
-    /// Sends a range of a file through the scratch: other systems' sendfile calls differ and come with their
-    /// back ends.
+    /// Sends a range of a file through the scratch buffer. The sendfile calls of other systems differ, and will be added with
+    /// their back ends.
     #[cfg(not(target_os = "linux"))]
     fn send_file(
         socket: BorrowedFd<'_>,

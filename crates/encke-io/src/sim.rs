@@ -7,16 +7,16 @@
 //!                                              loop { let turn = world.step()?; workers[turn].turn() }
 //! ```
 //!
-//! A link carries bytes in pieces of random size, each after a random delay, and holds no more than its
-//! receiver's window: so sends block, as they do on a network. Everything that the world decides comes from its
-//! seed, everything that will happen stands in its agenda, and its clock jumps to the next of it. The same seed
-//! and the same calls give the same run, which [`World::trace`] tells in one number.
+//! A link carries bytes in pieces of random size, each after a random delay, and holds no more than its receiver's window. So
+//! sends block, as on a network. All random decisions come from the seed. All future events are in the agenda, and the clock
+//! jumps to the next of them. The same seed and the same calls give the same run, which [`World::trace`] condenses into one
+//! number.
 //!
-//! In scope: what a server can meet at its sockets, files (read as they are), its timers, its wakes and its
-//! jobs, which run at once and complete later. Out of scope: what lies below a socket (loss and reordering are
-//! delay), and watched descriptors, which never have news here.
+//! In scope: the sockets of a server, files (read from disk), timers, wake-ups, and jobs, which run at once and complete later.
+//! Out of scope: everything below a socket (loss and reordering appear as delay), and watched descriptors, which never become
+//! readable here.
 //!
-//! [`Reactor::wait`] does not wait here: [`World::step`] has brought the time, and says whose turn it is.
+//! [`Reactor::wait`] does not block here: [`World::step`] has already advanced the time, and returns the reactor to run.
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::cmp::Reverse;
@@ -37,37 +37,37 @@ use crate::sending::{Head, Sending};
 use crate::socket::{Address, Listener, Stream};
 use crate::wake::{Bell, Waker};
 
-/// What the world is like. Chances are in a thousand.
+/// The properties of a world. Probabilities are in thousandths.
 #[derive(Clone, Debug)]
 pub struct Conditions {
-    /// Time from one end of a link to the other, ns.
+    /// Time from one end of a link to the other, in ns.
     pub latency_ns: RangeInclusive<u64>,
-    /// Bytes that travel together.
+    /// Size in bytes of the pieces that travel together.
     pub piece_bytes: RangeInclusive<usize>,
-    /// Bytes that an end holds unread, or has on the way to it; a client may choose its own.
+    /// Maximum bytes unread at an end or in transit to it. A client may set its own.
     pub window_bytes: RangeInclusive<usize>,
-    /// Time that a byte takes on a link beside the latency, ns.
+    /// Time per byte on a link, in addition to the latency, in ns.
     pub byte_ns: u64,
-    /// Time that a reactor's turn takes, ns.
+    /// Duration of a reactor's turn, in ns.
     pub turn_ns: RangeInclusive<u64>,
-    /// Time that a job takes, ns.
+    /// Duration of a job, in ns.
     pub job_ns: RangeInclusive<u64>,
-    /// A link breaks as a piece arrives: both ends are reset.
+    /// Probability that a link breaks as a piece arrives: both ends are reset.
     pub resets: u16,
-    /// A client ends its side after what it just sent.
+    /// Probability that a client ends its sending direction after a send.
     pub half_closes: u16,
-    /// A send is taken in part although there is room.
+    /// Probability that a send is accepted only in part although there is room.
     pub short_sends: u16,
-    /// Accepting fails because descriptors have run out.
+    /// Probability that an accept fails for lack of descriptors.
     pub accept_failures: u16,
-    /// A wake is heard up to a millisecond later.
+    /// Probability that a wake-up arrives up to a millisecond late.
     pub delayed_wakes: u16,
-    /// A client stops reading for up to a second.
+    /// Probability that a client stops reading for up to a second.
     pub slow_readers: u16,
 }
 
 impl Default for Conditions {
-    /// A world without malice: nothing fails, but nothing comes whole or at once either.
+    /// A world without errors, but with delays, pieces and partial sends.
     fn default() -> Self {
         Self {
             latency_ns: 10_000..=500_000,
@@ -87,7 +87,7 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// A world in which everything goes wrong now and then.
+    /// A world in which every fault occurs occasionally.
     pub fn harsh() -> Self {
         Self {
             piece_bytes: 1..=2_000,
@@ -101,47 +101,47 @@ impl Conditions {
     }
 }
 
-/// How often the world has interfered, by kind.
+/// Number of injected faults, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
-    /// Links broken.
+    /// Links reset.
     pub resets: u64,
-    /// Clients that ended their side.
+    /// Clients that ended their sending direction.
     pub half_closes: u64,
-    /// Sends taken in part.
+    /// Sends accepted only in part.
     pub short_sends: u64,
-    /// Accepts that found no descriptor.
+    /// Accepts that failed for lack of descriptors.
     pub accept_failures: u64,
-    /// Wakes heard late.
+    /// Wake-ups that arrived late.
     pub delayed_wakes: u64,
     /// Clients that stopped reading.
     pub slow_readers: u64,
 }
 
-/// What reading has come to at a [`Client`].
+/// The read state of a [`Client`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// More may come.
+    /// More data may arrive.
     Open,
-    /// The other side has ended in order, and everything before has been taken.
+    /// The other side ended its stream, and all data before the end has been read.
     Finished,
-    /// The link was reset; what had not been taken is lost.
+    /// The link was reset. Data not yet read is lost.
     Reset,
-    /// Nobody listened.
+    /// No listener at the address, or no response from it.
     Refused,
 }
 
-/// A world, shared by its reactors and clients.
+/// A simulated world, shared by its reactors and clients.
 #[derive(Clone)]
 pub struct World(Rc<RefCell<State>>);
 
 impl World {
-    /// A world without malice.
+    /// Creates a world without errors.
     pub fn new(seed: u64) -> Self {
         Self::with(seed, Conditions::default())
     }
 
-    /// A world of these conditions.
+    /// Creates a world with the given conditions.
     pub fn with(seed: u64, conditions: Conditions) -> Self {
         Self(Rc::new(RefCell::new(State {
             now_ns: EPOCH_NS,
@@ -158,7 +158,7 @@ impl World {
         })))
     }
 
-    /// A reactor; [`World::step`] knows it by its number, counted from 0.
+    /// Adds a reactor. [`World::step`] identifies it by its number, counted from 0.
     pub fn reactor(&self) -> SimReactor {
         let mut state = self.0.borrow_mut();
         let bell = Bell::without_rope();
@@ -167,24 +167,24 @@ impl World {
         SimReactor { world: self.clone(), number, bell, lease: Vec::new() }
     }
 
-    /// A listener for one of the reactors. Several may have one address: each connection goes to one of them,
-    /// by chance.
+    /// Creates a listener for one of the reactors. Several listeners may share an address: each connection goes to a random
+    /// one.
     ///
     /// # Errors
-    /// Where a listener holds a descriptor: out of them.
+    /// Out of descriptors, on systems where a listener holds one.
     pub fn listener(&self, address: SocketAddr) -> io::Result<Listener> {
         Listener::simulated(address)
     }
 
-    /// A stream for [`Op::Connect`].
+    /// Creates a stream for [`Op::Connect`].
     ///
     /// # Errors
-    /// Where a stream holds a descriptor: out of them.
+    /// Out of descriptors, on systems where a stream holds one.
     pub fn stream(&self) -> io::Result<Stream> {
         Stream::simulated()
     }
 
-    /// A client that connects to `address`. It may send at once.
+    /// Creates a client that connects to `address`. The client may send at once.
     pub fn connect(&self, address: SocketAddr) -> Client {
         let mut state = self.0.borrow_mut();
         let link = state.open_link(Owner::Client, address);
@@ -192,11 +192,11 @@ impl World {
         Client { world: self.clone(), link, origin, shut: false }
     }
 
-    /// Lets pass the time until something is to be done, and says which reactor shall take its turn, a wait and
-    /// its events: one of those that have work or whose wait is over, by chance. None if nothing will ever
-    /// happen again.
+    /// Advances the time to the next event and returns the number of the reactor to run for one turn, a wait and its events.
+    /// The choice is random among the reactors that have work or whose wait is over. Returns `None` if nothing will ever happen
+    /// again.
     ///
-    /// One that was told something has a further turn, in which it says how long it waits now.
+    /// A reactor that received an event gets another turn, to set its next wait.
     pub fn step(&self) -> Option<usize> {
         let mut state = self.0.borrow_mut();
         loop {
@@ -218,35 +218,35 @@ impl World {
         }
     }
 
-    /// Whether nothing is under way: whatever happens next is a timer, or begins outside.
+    /// Whether nothing is pending: only timers or calls from outside can cause further events.
     pub fn is_quiet(&self) -> bool {
         let state = self.0.borrow();
         let busy = |station: &Station| !station.gone && (station.has_work() || station.bell.is_rung());
         state.agenda.is_empty() && !state.stations.iter().any(busy)
     }
 
-    /// The clock.
+    /// The current time.
     pub fn now(&self) -> Now {
         self.0.borrow().now()
     }
 
-    /// Everything that was told and decided so far, as one number.
+    /// A hash of all events and decisions so far.
     pub fn trace(&self) -> u64 {
         self.0.borrow().trace
     }
 
-    /// What went wrong so far.
+    /// The faults injected so far.
     pub fn faults(&self) -> FaultCounts {
         self.0.borrow().faults
     }
 
-    /// A number below `limit`, from the world's seed: for decisions that a test leaves to it.
+    /// A random number below `limit` from the world's seed, for decisions that a test leaves to chance.
     pub fn chance(&self, limit: u64) -> u64 {
         self.0.borrow_mut().random.below(limit)
     }
 }
 
-/// The far end of a connection, driven by the test. Dropped, it closes as a program that exits.
+/// The remote end of a connection, driven by the test. When dropped, it closes as a program that exits.
 pub struct Client {
     world: World,
     link: Token,
@@ -255,12 +255,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// The address that the server sees.
+    /// The client's address as the server sees it.
     pub fn address(&self) -> SocketAddr {
         self.origin
     }
 
-    /// Sends as much as there is room for; the number of bytes. 0 after the end of either kind.
+    /// Sends as many bytes as fit and returns their number: 0 after a shutdown or a reset.
     pub fn send(&mut self, bytes: &[u8]) -> usize {
         let mut state = self.world.0.borrow_mut();
         let len = bytes.len().min(state.room(self.link, CLIENT));
@@ -276,31 +276,31 @@ impl Client {
         len
     }
 
-    /// Takes what has arrived, which makes room for more.
+    /// Reads all data that has arrived, which makes room for more.
     pub fn take(&mut self) -> Vec<u8> {
         self.take_at_most(usize::MAX)
     }
 
-    /// Takes at most `limit` bytes of what has arrived.
+    /// Reads at most `limit` bytes of the data that has arrived.
     pub fn take_at_most(&mut self, limit: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.world.0.borrow_mut().read(self.link, CLIENT, limit, &mut bytes);
         bytes
     }
 
-    /// Sends no more; what was sent arrives before the end.
+    /// Ends the sending direction. Data already sent arrives before the end.
     pub fn shutdown(&mut self) {
         if !std::mem::replace(&mut self.shut, true) {
             self.world.0.borrow_mut().finish(self.link, CLIENT);
         }
     }
 
-    /// Breaks the connection: what is on the way is lost.
+    /// Resets the connection. Data in transit is lost.
     pub fn reset(self) {
         self.world.0.borrow_mut().abort(self.link, CLIENT);
     }
 
-    /// How many bytes it takes before it reads.
+    /// Sets the number of bytes that the client accepts before it reads.
     pub fn set_window(&mut self, bytes: usize) {
         let mut state = self.world.0.borrow_mut();
         if let Some(link) = state.links.get_mut(self.link) {
@@ -309,7 +309,7 @@ impl Client {
         state.promise_room(self.link, SERVER);
     }
 
-    /// What reading has come to.
+    /// The read state of this client.
     pub fn end(&self) -> End {
         let state = self.world.0.borrow();
         let Some(link) = state.links.get(self.link) else { return End::Reset };
@@ -325,12 +325,12 @@ impl Client {
         }
     }
 
-    /// Whether nothing more can come.
+    /// Whether no more data can arrive.
     pub fn is_closed(&self) -> bool {
         self.end() != End::Open
     }
 
-    /// Whether it sends no more, by its own wish or the world's ([`Conditions::half_closes`]).
+    /// Whether the sending direction has ended, by [`Client::shutdown`] or by the world ([`Conditions::half_closes`]).
     pub fn is_shut(&self) -> bool {
         self.shut
     }
@@ -351,7 +351,7 @@ pub struct SimReactor {
 }
 
 impl SimReactor {
-    /// Its number in the world.
+    /// The reactor's number in the world.
     pub fn number(&self) -> usize {
         self.number
     }
@@ -376,7 +376,7 @@ impl Reactor for SimReactor {
         let (kind, address) = match &source {
             Source::Listener(listener) => match listener.address() {
                 Address::Inet(address) => (Kind::Listener, Some(*address)),
-                // A world has ports, no paths.
+                // A world has ports but no paths.
                 Address::Unix(_) => return Err(Fault::Unreachable),
             },
             Source::Stream(_) => (Kind::Stream, None),
@@ -413,7 +413,7 @@ impl Reactor for SimReactor {
                     door.retired |= door.station == number && door.token == token;
                 }
             }
-            // Links of the simulator have bounds of their own, and no acknowledgements.
+            // Simulated links have limits of their own, and no acknowledgements.
             Op::Tune(_) => {}
             Op::Connect(address) => {
                 assert!(place.link.is_none(), "connected once");
@@ -493,7 +493,7 @@ impl Reactor for SimReactor {
 }
 
 impl SimReactor {
-    /// Runs a job here and now; its end is told after the time that it took in the world.
+    /// Runs a job at once. Its completion is reported after the simulated duration.
     fn run(&mut self, job: Job) {
         let done = catch_unwind(AssertUnwindSafe(job.run)).ok();
         let number = self.number;
@@ -506,7 +506,7 @@ impl SimReactor {
 }
 
 impl Drop for SimReactor {
-    /// Everything it held closes, as when a process ends.
+    /// Closes all sources, as when a process ends.
     fn drop(&mut self) {
         let number = self.number;
         let mut state = self.state();
@@ -525,17 +525,17 @@ impl Drop for SimReactor {
     }
 }
 
-/// When a world begins, so that nobody takes 0 for "never".
+/// The initial time of a world, so that code cannot mistake 0 for "never".
 const EPOCH_NS: u64 = 1_000_000_000;
-/// What its wall clock shows then: 2026-01-01T00:00:00Z.
+/// The wall clock at time 0: 2026-01-01T00:00:00Z.
 const EPOCH_UNIX_NS: u64 = 1_767_225_600_000_000_000;
-/// Bytes that a sender's own side holds beside the receiver's window.
+/// Bytes that the sender's side buffers in addition to the receiver's window.
 const SEND_BUFFER: usize = 4 * 1024;
-/// After this time a connection attempt that met silence is repeated (RFC 6298 §2), at most so often.
+/// Delay before an unanswered connection attempt is retried (RFC 6298 §2). Doubles with each of at most `RETRIES` retries.
 const RETRY_NS: u64 = 1_000_000_000;
 const RETRIES: u32 = 6;
 
-/// Which end of a link: the one that connected, and the one that was accepted.
+/// The index of a link's end: the side that connected, and the side that accepted.
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
@@ -556,20 +556,20 @@ struct State {
     next_port: u16,
 }
 
-/// A reactor's state.
+/// The state of one reactor.
 struct Station {
     places: Places<Place>,
     /// Sources that may have work, each at most once.
     queue: VecDeque<Token>,
     done: VecDeque<Event<'static>>,
-    /// It was told something since its last wait, and may want to wait for something else now.
+    /// Whether an event was delivered since the last wait, so that the reactor may want a different wait now.
     awake: bool,
-    /// When its wait ends.
+    /// The time at which the current wait ends.
     alarm_ns: Option<u64>,
-    /// It was dropped: its jobs may still end and its bell be rung, but nobody is there to hear of it.
+    /// The reactor was dropped. Its jobs may still complete and its bell may ring, without effect.
     gone: bool,
     bell: Arc<Bell>,
-    /// The bell was heard, and its event is to be told at this moment.
+    /// The time at which a wake-up is delivered.
     wake_ns: Option<u64>,
     sends: usize,
     jobs: usize,
@@ -580,7 +580,7 @@ struct Place {
     flags: u8,
     link: Option<(Token, usize)>,
     sending: Option<Sending>,
-    /// A listener's links that nobody has accepted.
+    /// A listener's links that have not been accepted.
     backlog: VecDeque<Token>,
 }
 
@@ -593,16 +593,16 @@ enum Kind {
 
 /// `Accept`, `Recv` or `Watch` is armed.
 const ARMED: u8 = 1;
-/// There is nothing more to be told of reading.
+/// Reading has no further events.
 const ENDED: u8 = 1 << 1;
-/// The end was announced while receiving was paused.
+/// The end of stream was reported while receiving was paused.
 const HINTED: u8 = 1 << 2;
-/// Stands in the queue.
+/// Queued in `queue`.
 const QUEUED: u8 = 1 << 3;
 /// The send in flight waits for room.
 const BLOCKED: u8 = 1 << 4;
 const CONNECTING: u8 = 1 << 5;
-/// Our side ends once the send in flight has ended.
+/// The sending direction ends once the send in flight has ended.
 const FINISHING: u8 = 1 << 6;
 
 /// A listener's address.
@@ -621,22 +621,22 @@ struct Link {
 
 struct LinkEnd {
     owner: Owner,
-    /// Arrived and not read.
+    /// Bytes that arrived and are unread.
     inbox: VecDeque<u8>,
-    /// On the way here.
+    /// Bytes in transit to this end.
     transit: usize,
     window: usize,
-    /// What comes here next comes no earlier: a link keeps the order.
+    /// Arrival time of the last piece. Later pieces arrive no earlier, so a link keeps the order.
     last_ns: u64,
-    /// Its owner reads nothing until then.
+    /// The owner reads nothing until this time.
     choked_until_ns: u64,
-    /// The other side's end has arrived.
+    /// The end of the other side's stream has arrived.
     finished: bool,
-    /// This side has sent its end.
+    /// This side has ended its stream.
     closing: bool,
     reset: bool,
     refused: bool,
-    /// News of room is on the way to the other side.
+    /// A notification of room is in transit to this end.
     room_promised: bool,
 }
 
@@ -644,7 +644,7 @@ struct LinkEnd {
 enum Owner {
     Client,
     Source(usize, Token),
-    /// On its way to a listener, or in its backlog.
+    /// In transit to a listener, or in its backlog.
     Waiting,
     Gone,
 }
@@ -655,7 +655,7 @@ struct Due {
     what: What,
 }
 
-/// What will happen.
+/// A future event.
 enum What {
     /// A connection attempt reaches the address.
     Attempt {
@@ -663,7 +663,7 @@ enum What {
         address: SocketAddr,
         tries: u32,
     },
-    /// The answer reaches the end that connects.
+    /// The response to an attempt reaches the end that connects.
     Answer {
         link: Token,
         outcome: Result<(), Fault>,
@@ -690,13 +690,13 @@ enum What {
         key: u64,
         done: Option<Done>,
     },
-    /// A late wake is heard.
+    /// A delayed wake-up is due.
     Wake,
 }
 
 enum Told {
     Event(Event<'static>),
-    /// Bytes lie in the lease.
+    /// The bytes are in the lease.
     Received(Token),
 }
 
@@ -768,7 +768,7 @@ impl State {
         Now { mono_ns: self.now_ns, unix_ns: EPOCH_UNIX_NS + self.now_ns }
     }
 
-    /// Adds to the trace.
+    /// Adds words to the trace.
     fn note(&mut self, words: &[u64]) {
         for word in words {
             self.trace = Random((self.trace ^ word).rotate_left(5)).word();
@@ -794,7 +794,7 @@ impl State {
         self.note(&[number as u64, kind, token.word(), size, self.now_ns]);
     }
 
-    /// Whether a fault happens now.
+    /// Decides randomly whether a fault occurs now.
     fn strikes(&mut self, chance: impl Fn(&Conditions) -> u16) -> bool {
         let chance = u64::from(chance(&self.conditions));
         chance > 0 && self.random.below(1_000) < chance
@@ -814,7 +814,7 @@ impl State {
         self.random.within(latency_ns)
     }
 
-    /// Lets happen everything that is due.
+    /// Processes all events that are due.
     fn happen(&mut self) {
         while let Some(Reverse(due)) = self.agenda.peek()
             && due.at_ns <= self.now_ns
@@ -846,7 +846,7 @@ impl State {
         }
     }
 
-    /// Turns bells that were rung into events, at once or late.
+    /// Turns rung bells into events, at once or late.
     fn hear_bells(&mut self) {
         for number in 0..self.stations.len() {
             let station = &mut self.stations[number];
@@ -868,7 +868,7 @@ impl State {
         }
     }
 
-    /// Makes a link whose first end is `owner`'s, and sends its attempt on the way.
+    /// Creates a link whose first end belongs to `owner`, and schedules its connection attempt.
     fn open_link(&mut self, owner: Owner, address: SocketAddr) -> Token {
         self.next_port = self.next_port.wrapping_add(1);
         let origin = SocketAddr::from(([10, 0, 0, 1], 1_024 + self.next_port % 60_000));
@@ -910,7 +910,7 @@ impl State {
             self.stations[station].enqueue(listener);
             self.plan(after_ns, What::Answer { link, outcome: Ok(()) });
         } else if known && tries < RETRIES {
-            // Retired listeners answer nothing.
+            // Retired listeners do not respond.
             self.plan(RETRY_NS << tries, What::Attempt { link, address, tries: tries + 1 });
         } else {
             let fault = if known { Fault::Unreachable } else { Fault::Refused };
@@ -951,7 +951,7 @@ impl State {
         (other.window + SEND_BUFFER).saturating_sub(other.inbox.len() + other.transit)
     }
 
-    /// Sends bytes on their way, in pieces.
+    /// Sends bytes in pieces.
     fn put(&mut self, link: Token, from: usize, bytes: &[u8]) {
         let to = 1 - from;
         let mut rest = bytes;
@@ -978,7 +978,7 @@ impl State {
             return;
         }
         if end.owner == Owner::Gone {
-            // Bytes for one who has closed: the sender is told by a reset (RFC 9293 §3.10.7.1).
+            // Bytes for a closed end: the sender receives a reset (RFC 9293 §3.10.7.1).
             self.send_reset(link, 1 - to);
             return;
         }
@@ -999,7 +999,7 @@ impl State {
         self.tell(link, to);
     }
 
-    /// Takes arrived bytes off a link's end.
+    /// Reads bytes that have arrived at a link's end.
     fn read(&mut self, link: Token, at: usize, limit: usize, into: &mut Vec<u8>) {
         let Some(found) = self.links.get_mut(link) else { return };
         let inbox = &mut found.ends[at].inbox;
@@ -1010,7 +1010,7 @@ impl State {
         }
     }
 
-    /// Sends news of room to the end `to`, unless they are on the way.
+    /// Sends a notification of room to the end `to`, unless one is in transit.
     fn promise_room(&mut self, link: Token, to: usize) {
         let after_ns = self.latency();
         let Some(found) = self.links.get_mut(link) else { return };
@@ -1019,7 +1019,7 @@ impl State {
         }
     }
 
-    /// Ends a side: the other sees the end after everything that was sent.
+    /// Ends a side's stream: the other side sees the end after all bytes sent.
     fn finish(&mut self, link: Token, from: usize) {
         let to = 1 - from;
         let earliest_ns = self.now_ns + self.latency();
@@ -1033,8 +1033,8 @@ impl State {
         self.plan_at(at_ns, What::Finish { link, to });
     }
 
-    /// Lets go of an end. What was sent is delivered, unless bytes lie there unread: then the other side is
-    /// reset, as systems do (RFC 2525 §2.17).
+    /// Closes an end. Bytes sent before are delivered. But if received bytes are unread, the other side is reset, as systems do
+    /// (RFC 2525 §2.17).
     fn close(&mut self, link: Token, at: usize) {
         let Some(found) = self.links.get_mut(link) else { return };
         let end = &mut found.ends[at];
@@ -1051,7 +1051,7 @@ impl State {
         self.forget_link(link);
     }
 
-    /// Lets go of an end, and breaks the other.
+    /// Closes an end and resets the other.
     fn abort(&mut self, link: Token, at: usize) {
         if let Some(found) = self.links.get_mut(link) {
             found.ends[at].owner = Owner::Gone;
@@ -1065,7 +1065,7 @@ impl State {
         self.plan(after_ns, What::Reset { link, to });
     }
 
-    /// A reset arrives. What was not read is lost: that is what a lingering close is for.
+    /// Handles the arrival of a reset. Unread bytes are lost, which a lingering close prevents.
     fn break_end(&mut self, link: Token, to: usize) {
         let Some(found) = self.links.get_mut(link) else { return };
         let end = &mut found.ends[to];
@@ -1076,7 +1076,7 @@ impl State {
         self.unblock(link, to);
     }
 
-    /// A link whose ends are both gone is over.
+    /// Removes a link once both of its ends are closed.
     fn forget_link(&mut self, link: Token) {
         let over = |end: &LinkEnd| end.owner == Owner::Gone;
         if self.links.get(link).is_some_and(|link| link.ends.iter().all(over)) {
@@ -1086,7 +1086,7 @@ impl State {
         }
     }
 
-    /// Has an end's owner look at it.
+    /// Queues the owner of an end to be served.
     fn tell(&mut self, link: Token, at: usize) {
         if let Some(found) = self.links.get(link)
             && let Owner::Source(station, token) = found.ends[at].owner
@@ -1095,7 +1095,7 @@ impl State {
         }
     }
 
-    /// The same, and its send goes on.
+    /// Queues the owner of an end to be served, and resumes its send.
     fn unblock(&mut self, link: Token, at: usize) {
         if let Some(found) = self.links.get(link)
             && let Owner::Source(station, token) = found.ends[at].owner
@@ -1143,7 +1143,7 @@ impl State {
             let link = self.stations[number].places.get_mut(listener)?.backlog.pop_front()?;
             let Some(found) = self.links.get(link) else { continue };
             if found.ends[SERVER].reset {
-                // Gone before it was taken.
+                // Reset before it was accepted.
                 self.close(link, SERVER);
                 continue;
             }
@@ -1156,7 +1156,7 @@ impl State {
         }
     }
 
-    /// Gives a stream its turn: at most one event.
+    /// Serves a stream, with at most one event.
     fn serve(&mut self, number: usize, token: Token, lease: &mut Vec<u8>) -> Option<Told> {
         let place = self.stations[number].places.get_mut(token)?;
         let (link, at) = place.link?;
@@ -1172,7 +1172,7 @@ impl State {
             return None;
         }
         if reading && sending {
-            // Which of the two comes first is nobody's promise.
+            // The order of reading and sending is unspecified.
             self.stations[number].enqueue(token);
             if self.random.below(2) == 0 {
                 self.continue_send(number, token);
@@ -1320,7 +1320,7 @@ impl State {
         }
         if place.kind == Kind::Listener {
             self.doors.retain(|door| door.station != number || door.token != token);
-            // Those whom nobody has accepted are reset, as by close(2).
+            // Connections not yet accepted are reset, as by close(2).
             for link in place.backlog {
                 self.abort(link, SERVER);
             }
@@ -1332,7 +1332,7 @@ fn failed(token: Token, op: OpKind, fault: Fault) -> Event<'static> {
     Event::Failed { token, op, fault, sent: 0, segments: Vec::new() }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): small, and a seed is any number.
+/// SplitMix64 (Steele, Lea and Flood, 2014): small, and any number is a valid seed.
 struct Random(u64);
 
 impl Random {
@@ -1344,7 +1344,7 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    /// A number below `limit`; 0 if there is none.
+    /// A random number below `limit`; 0 if `limit` is 0.
     fn below(&mut self, limit: u64) -> u64 {
         self.word() % limit.max(1)
     }

@@ -1,11 +1,11 @@
-//! A table whose places are used again: insertion, removal and look-up cost O(1), and nothing moves.
+//! A table that reuses freed slots. Insertion, removal and lookup cost O(1), and values never move.
 
-/// Values at dense, stable indices. The indices of removed values are given out again, last first, so that a
-/// table that has shrunk works in few cache lines.
+/// Values at dense, stable indices. Freed indices are reused in last-in, first-out order, so a table that has shrunk touches
+/// few cache lines.
 #[derive(Debug)]
 pub struct Slab<T> {
     places: Vec<Place<T>>,
-    /// The most recently freed place, and through it all others.
+    /// The most recently freed slot, which links to all other free slots.
     free: u32,
     len: usize,
 }
@@ -19,7 +19,7 @@ enum Place<T> {
 const END: u32 = u32::MAX;
 
 impl<T> Slab<T> {
-    /// An empty table; allocates nothing.
+    /// Creates an empty table without allocating.
     pub const fn new() -> Self {
         Self { places: Vec::new(), free: END, len: 0 }
     }
@@ -29,12 +29,12 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// Whether there is no value.
+    /// Whether the table holds no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Puts a value into a free place and names it.
+    /// Stores a value in a free slot and returns its index.
     pub fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         if self.free == END {
@@ -50,12 +50,12 @@ impl<T> Slab<T> {
         index
     }
 
-    /// The place that the next value will get.
+    /// The index that the next insertion returns.
     pub fn next_index(&self) -> u32 {
         if self.free == END { self.places.len() as u32 } else { self.free }
     }
 
-    /// Takes a value out; its place may be given out again at once.
+    /// Removes and returns a value. Its slot may be reused at once.
     pub fn remove(&mut self, index: u32) -> Option<T> {
         let place = self.places.get_mut(index as usize)?;
         match std::mem::replace(place, Place::Free { next: self.free }) {
@@ -71,7 +71,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value at a place.
+    /// The value at an index.
     pub fn get(&self, index: u32) -> Option<&T> {
         match self.places.get(index as usize)? {
             Place::Used(value) => Some(value),
@@ -79,7 +79,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value at a place, to be changed.
+    /// Mutable access to the value at an index.
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         match self.places.get_mut(index as usize)? {
             Place::Used(value) => Some(value),
@@ -87,7 +87,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Every value with its place.
+    /// Iterates over all values with their indices.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.places.iter().enumerate().filter_map(|(index, place)| match place {
             Place::Used(value) => Some((index as u32, value)),

@@ -1,4 +1,4 @@
-//! Sockets before a reactor owns them: listeners, streams to be connected, descriptors to be watched.
+//! Sockets that no reactor owns yet: listeners, streams to connect, and descriptors to watch.
 
 use std::fmt;
 use std::io;
@@ -12,12 +12,12 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 #[cfg(unix)]
 use rustix::net::{self as sys, AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// Where to listen or connect.
+/// An address to listen on or connect to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
     /// TCP.
     Inet(SocketAddr),
-    /// A Unix domain socket, by its path.
+    /// A Unix domain socket, by path.
     Unix(PathBuf),
 }
 
@@ -36,19 +36,19 @@ impl fmt::Display for Address {
     }
 }
 
-/// How to listen.
+/// Options of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenOptions {
-    /// Connections that the kernel completes before they are accepted (listen(2)); the system's
-    /// net.core.somaxconn caps it silently, see [`crate::host::backlog_limit`].
+    /// Maximum number of connections that wait to be accepted (listen(2)). The system silently caps it at net.core.somaxconn,
+    /// see [`crate::host::backlog_limit`].
     pub backlog: u32,
-    /// Several listeners share the address and the kernel spreads connections over them (SO_REUSEPORT).
+    /// Whether several listeners share the address, with the kernel distributing connections among them (SO_REUSEPORT).
     pub shared: bool,
     /// Permission bits of a Unix socket's file.
     pub mode: Option<u32>,
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
     #[cfg(unix)]
@@ -63,7 +63,7 @@ pub struct Stream {
     pub(crate) descriptor: OwnedFd,
 }
 
-/// A descriptor that is told when readable.
+/// A descriptor whose readability is reported.
 #[derive(Debug)]
 pub struct Watched {
     #[cfg(unix)]
@@ -74,10 +74,10 @@ pub struct Watched {
 impl Listener {
     /// Binds and listens.
     ///
-    /// A Unix socket's stale file is removed when nobody listens on it; a live one is an error.
+    /// Removes the stale file of a Unix socket without a listener. A live socket at the path is an error.
     ///
     /// # Errors
-    /// The system's reason: the port is taken, not allowed, the address is not this machine's.
+    /// The system's reason: the port is in use, not permitted, or the address does not belong to this machine.
     pub fn bind(address: &Address, options: ListenOptions) -> io::Result<Self> {
         match address {
             Address::Inet(inet) => Self::bind_inet(inet, options),
@@ -88,10 +88,10 @@ impl Listener {
     fn bind_inet(inet: &SocketAddr, options: ListenOptions) -> io::Result<Self> {
         let family = if inet.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
         let descriptor = stream_socket(family)?;
-        // A restarted server may bind while connections of its predecessor are in TIME-WAIT (socket(7)).
+        // A restarted server can bind while connections of its predecessor are in TIME-WAIT (socket(7)).
         sockopt::set_socket_reuseaddr(&descriptor, true)?;
         if inet.is_ipv6() {
-            // [::]:80 and 0.0.0.0:80 are two listeners, so that a peer's address has one spelling.
+            // [::]:80 and 0.0.0.0:80 are separate listeners, so that a peer's address has one spelling.
             sockopt::set_ipv6_v6only(&descriptor, true)?;
         }
         #[cfg(target_os = "linux")]
@@ -129,10 +129,10 @@ impl Listener {
         Ok(Self { descriptor, address: Address::Unix(path.to_owned()) })
     }
 
-    /// Takes over a socket that listens already (socket activation, sd_listen_fds(3)).
+    /// Adopts a socket that already listens (socket activation, sd_listen_fds(3)).
     ///
     /// # Errors
-    /// It is no socket, or its address is of another family.
+    /// The descriptor is not a socket, or its address is of another family.
     pub fn inherited(descriptor: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&descriptor, true)?;
         rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)?;
@@ -152,7 +152,7 @@ impl Listener {
         Ok(Self { descriptor, address })
     }
 
-    /// A second handle of the same queue, for the next worker, where the address cannot be bound twice.
+    /// Another handle to the same queue, for the next worker, where the address cannot be bound twice.
     ///
     /// # Errors
     /// Out of descriptors.
@@ -166,22 +166,22 @@ impl Listener {
     /// Binds and listens.
     ///
     /// # Errors
-    /// Always: there is no event back end for this system yet.
+    /// Always: no event back end supports this system yet.
     pub fn bind(_address: &Address, _options: ListenOptions) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// A second handle of the same queue.
+    /// Another handle to the same queue.
     ///
     /// # Errors
-    /// Always: there is no event back end for this system yet.
+    /// Always: no event back end supports this system yet.
     pub fn duplicate(&self) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
 
 impl Listener {
-    /// The address it is bound to, with the port that the system chose where 0 was asked for.
+    /// The bound address, with the port that the system chose if port 0 was requested.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -198,7 +198,7 @@ impl Listener {
 
 #[cfg(unix)]
 impl Stream {
-    /// Takes over a connected stream socket.
+    /// Adopts a connected stream socket.
     ///
     /// # Errors
     /// The descriptor cannot be made non-blocking.
@@ -220,17 +220,17 @@ impl Stream {
 
 #[cfg(unix)]
 impl Watched {
-    /// Takes over a descriptor that poll(2) can wait for.
+    /// Adopts a descriptor that poll(2) supports.
     pub fn new(descriptor: OwnedFd) -> Self {
         Self { descriptor }
     }
 }
 
-/// A stream socket for [`crate::Op::Connect`] to `peer`, bound to `source` if given (port 0: any that makes a
-/// connection which is not there yet). Nagle's algorithm is on until a send is made that it could hold back.
+/// Creates a stream socket for [`crate::Op::Connect`] to `peer`, bound to `source` if given. With port 0 the system picks any
+/// port that gives a unique connection. Nagle's algorithm stays enabled until the first send that it could delay.
 ///
 /// # Errors
-/// Out of descriptors, or `source` is not this machine's.
+/// Out of descriptors, or `source` does not belong to this machine.
 #[cfg(unix)]
 pub fn unconnected(peer: &SocketAddr, source: Option<SocketAddr>) -> io::Result<Stream> {
     let family = if peer.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
@@ -245,7 +245,7 @@ pub fn unconnected(peer: &SocketAddr, source: Option<SocketAddr>) -> io::Result<
     Ok(Stream { descriptor })
 }
 
-/// Other systems have no back end that could connect it.
+/// Not supported: no back end of this system could connect the stream.
 ///
 /// # Errors
 /// Always.
@@ -254,10 +254,10 @@ pub fn unconnected(_: &SocketAddr, _: Option<SocketAddr>) -> io::Result<Stream> 
     Err(crate::host::unsupported())
 }
 
-/// A stream that is connected to the Unix socket at `path`: that needs no waiting.
+/// Creates a stream connected to the Unix socket at `path`. The connection is established without waiting.
 ///
 /// # Errors
-/// Out of descriptors, nobody listens there, or the listener's queue is full (`WouldBlock`, connect(2) under EAGAIN).
+/// Out of descriptors, no listener at `path`, or its queue is full (`WouldBlock`, connect(2) under EAGAIN).
 #[cfg(unix)]
 pub fn connected_local(path: &Path) -> io::Result<Stream> {
     let descriptor = stream_socket(AddressFamily::UNIX)?;
@@ -265,7 +265,7 @@ pub fn connected_local(path: &Path) -> io::Result<Stream> {
     Ok(Stream { descriptor })
 }
 
-/// Other systems have no Unix sockets here.
+/// Not supported: Unix sockets are not available on this system.
 ///
 /// # Errors
 /// Always.
@@ -274,32 +274,32 @@ pub fn connected_local(_: &std::path::Path) -> io::Result<Stream> {
     Err(crate::host::unsupported())
 }
 
-/// Switches Nagle's algorithm off (TCP_NODELAY, tcp(7)).
+/// Disables Nagle's algorithm (TCP_NODELAY, tcp(7)).
 #[cfg(unix)]
 pub(crate) fn send_at_once(stream: BorrowedFd<'_>) {
-    // If it stays on, what is sent may arrive later, and no byte is lost.
+    // On failure data may arrive later, but none is lost.
     let _best_effort = sockopt::set_tcp_nodelay(stream, true);
 }
 
-/// Ends this side of a stream whose peer has ended; whether it is thereby over, and the socket unconnected again
-/// (connect(2) under AF_UNSPEC).
+/// Ends this side of a stream whose peer has ended. Returns whether the connection is thereby closed, and the socket
+/// unconnected again (connect(2) under AF_UNSPEC).
 #[cfg(unix)]
 pub(crate) fn disconnect(stream: BorrowedFd<'_>) -> bool {
-    // Without a peer's name it is closed. One that still waits for its last acknowledgement would be forgotten, and that
-    // be answered by a reset.
+    // A socket without a peer name is closed. A connection that still waits for its last acknowledgement would be discarded,
+    // and the acknowledgement answered by a reset.
     sys::shutdown(stream, sys::Shutdown::Write).is_ok()
         && matches!(sys::getpeername(stream), Err(rustix::io::Errno::NOTCONN))
         && sys::connect_unspec(stream).is_ok()
 }
 
-/// Leaves the choice of a local port to connect(2), which knows the peer: of bind(2) a port is this socket's alone,
-/// whomever it connects to (IP_BIND_ADDRESS_NO_PORT, ip(7), Linux 4.2). Without it there are fewer connections.
+/// Defers the choice of the local port to connect(2), which knows the peer (IP_BIND_ADDRESS_NO_PORT, ip(7), Linux 4.2). A port
+/// chosen by bind(2) is exclusive to this socket for all peers, which allows fewer connections.
 #[cfg(target_os = "linux")]
 fn choose_port_late(descriptor: BorrowedFd<'_>) {
     let _best_effort = set_int(descriptor, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
 }
 
-/// Sets an option that is an int (setsockopt(2)) and for which rustix has no wrapper.
+/// Sets an int option (setsockopt(2)) for which rustix has no wrapper.
 #[cfg(target_os = "linux")]
 fn set_int(
     socket: BorrowedFd<'_>,
@@ -337,7 +337,7 @@ fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Takes one connection off a listener's queue, non-blocking and closed on exec.
+/// Accepts one connection from a listener's queue, non-blocking and close-on-exec.
 #[cfg(unix)]
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, crate::op::Peer)> {
     #[cfg(target_os = "linux")]
@@ -355,8 +355,8 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, c
     Ok((descriptor, peer))
 }
 
-/// Whether accept(2) failed for that one connection, which was gone before it was taken ("Error handling" there):
-/// the next may be taken at once.
+/// Whether accept(2) failed only because this one connection ended before it was accepted ("Error handling" there). The next
+/// accept may follow at once.
 #[cfg(unix)]
 pub(crate) fn failed_before_accept(errno: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
@@ -375,16 +375,16 @@ pub(crate) fn failed_before_accept(errno: rustix::io::Errno) -> bool {
     )
 }
 
-/// Has the kernel ignore new connection attempts to `listener` while those under way complete.
+/// Makes the kernel ignore new connection attempts to `listener`, while those in progress complete.
 ///
-/// A listener that is closed resets what waits in its queue, and between the last accept and the close more
-/// may arrive. With this filter the attempts after it find silence, try again after a second, and then meet
-/// the next listener, or a plain refusal: nobody who was connected is reset.
+/// Closing a listener resets the connections in its queue, and more may arrive between the last accept and the close. With this
+/// filter later attempts get no response and are retried after a second. They then reach the next listener, or are refused. No
+/// established connection is reset.
 #[cfg(target_os = "linux")]
 pub(crate) fn refuse_new(listener: BorrowedFd<'_>) -> rustix::io::Result<()> {
     use std::os::fd::AsRawFd;
-    // Classic BPF over the TCP header (tcp(7) SO_ATTACH_FILTER, RFC 9293 §3.1): byte 13 holds the flags;
-    // SYN without ACK is dropped, everything else is taken whole.
+    // Classic BPF over the TCP header (tcp(7) SO_ATTACH_FILTER, RFC 9293 §3.1): byte 13 holds the flags. SYN without ACK is
+    // dropped, everything else is kept whole.
     let mut program = [
         libc::sock_filter { code: 0x30, jt: 0, jf: 0, k: 13 }, // ldb [13]
         libc::sock_filter { code: 0x54, jt: 0, jf: 0, k: 0x12 }, // and #SYN|ACK
@@ -407,8 +407,8 @@ pub(crate) fn refuse_new(listener: BorrowedFd<'_>) -> rustix::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Bounds what the kernel holds for a stream. A Unix socket knows neither option, and needs neither: its peer is
-/// this machine.
+/// Limits the data that the kernel holds for a stream. Unix sockets have neither option and need neither, because their peer is
+/// on this machine.
 #[cfg(target_os = "linux")]
 pub(crate) fn tune(stream: BorrowedFd<'_>, tuning: crate::op::Tuning) {
     let unsent = tuning.unsent_bytes as libc::c_int;
@@ -416,25 +416,24 @@ pub(crate) fn tune(stream: BorrowedFd<'_>, tuning: crate::op::Tuning) {
     let _best_effort = sockopt::set_tcp_user_timeout(stream, tuning.dead_after_ms);
 }
 
-/// Other systems keep their own bounds.
+/// Does nothing: other systems keep their own limits.
 #[cfg(all(unix, not(target_os = "linux")))]
 pub(crate) fn tune(_: BorrowedFd<'_>, _: crate::op::Tuning) {}
 
-/// Connections that `listener` lost because its queue was full.
+/// Connections that `listener` dropped because its queue was full.
 #[cfg(target_os = "linux")]
 pub(crate) fn drops(listener: BorrowedFd<'_>) -> Option<u32> {
     memory_info(listener).map(|info| info[SK_MEMINFO_DROPS])
 }
 
-/// Bytes that the kernel holds for what lies in a stream's buffers, either way; what it needs for the socket itself
-/// comes on top.
+/// Kernel memory in bytes used by a stream's buffers in both directions, without the memory for the socket itself.
 #[cfg(target_os = "linux")]
 pub(crate) fn buffered(stream: BorrowedFd<'_>) -> Option<u64> {
     let info = memory_info(stream)?;
     Some(SK_MEMINFO_HELD.iter().map(|place| u64::from(info[*place])).sum())
 }
 
-/// Places of SO_MEMINFO (sock_diag(7)): received and not read, allocated ahead, to be sent, options, backlog.
+/// Indices into SO_MEMINFO (sock_diag(7)): received and unread, allocated ahead, to be sent, options, backlog.
 #[cfg(target_os = "linux")]
 const SK_MEMINFO_HELD: [usize; 5] = [0, 4, 5, 6, 7];
 #[cfg(target_os = "linux")]
@@ -461,7 +460,7 @@ fn memory_info(socket: BorrowedFd<'_>) -> Option<[u32; 9]> {
     (result == 0 && len as usize == size_of_val(&info)).then_some(info)
 }
 
-/// Bytes in a stream's send queue: SIOCOUTQ (tcp(7), unix(7)), which has the number of TIOCOUTQ.
+/// Bytes in a stream's send queue: SIOCOUTQ (tcp(7), unix(7)), which has the same number as TIOCOUTQ.
 #[cfg(target_os = "linux")]
 pub(crate) fn unacknowledged(stream: BorrowedFd<'_>) -> u64 {
     use std::os::fd::AsRawFd;
@@ -491,7 +490,7 @@ mod tests {
     use crate::op::{Event, Op, Segment, Send, Token};
     use crate::reactor::{Reactor, Source};
 
-    /// Takes turns until something of which `wanted` is true has happened to the connection.
+    /// Takes turns until an event of the connection satisfies `wanted`.
     fn until(reactor: &mut impl Reactor, wanted: impl Fn(&Event<'_>) -> bool) {
         loop {
             reactor.wait(None).expect("the system waits");
@@ -504,7 +503,7 @@ mod tests {
         }
     }
 
-    /// Whether Nagle's algorithm is off behind each of a new connection's sends, of so many bytes and with more to come.
+    /// Whether Nagle's algorithm is off after each send of a new connection. A send is a number of bytes and its `more` flag.
     fn is_off<R: Reactor>(mut reactor: R, sends: &[(usize, bool)]) -> Vec<bool> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");

@@ -1,27 +1,27 @@
-//! How another thread gets a worker out of its wait: one descriptor, written at most once per sleep.
+//! Waking a worker from another thread: one descriptor, written at most once per wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Wakes one reactor from any thread; it then delivers one [`crate::Event::Woken`].
+/// Wakes one reactor from any thread. The reactor then delivers one [`crate::Event::Woken`].
 #[derive(Clone)]
 pub struct Waker(Arc<Bell>);
 
 pub(crate) struct Bell {
-    /// Set from the first `wake` until the reactor has heard it: any number of wakes cost one system call.
+    /// Set from the first `wake` until the reactor handles it, so that any number of wakes cost one system call.
     rung: AtomicBool,
-    /// What wakes the system's wait; none in the simulator, whose world looks at `rung` itself.
+    /// The descriptor that interrupts the system's wait. `None` in the simulator, whose world checks `rung` itself.
     #[cfg(unix)]
     rope: Option<rustix::fd::OwnedFd>,
 }
 
 impl Waker {
-    /// Wakes the reactor. It may be called any number of times, also before the reactor waits.
+    /// Wakes the reactor. May be called any number of times, even before the reactor waits.
     pub fn wake(&self) {
         if !self.0.rung.swap(true, Ordering::AcqRel) {
             #[cfg(unix)]
             if let Some(rope) = &self.0.rope {
-                // Eight bytes is what an eventfd(2) takes. A full pipe or counter means that it is rung already.
+                // An eventfd(2) takes eight bytes. If the pipe or counter is full, the bell is already rung.
                 let _full = rustix::io::write(rope, &1u64.to_ne_bytes());
             }
         }
@@ -29,7 +29,7 @@ impl Waker {
 }
 
 impl Bell {
-    /// One that wakes nobody by itself: the simulator's.
+    /// Creates a bell without a descriptor, for the simulator.
     pub(crate) fn without_rope() -> Arc<Self> {
         Arc::new(Self {
             rung: AtomicBool::new(false),
@@ -46,24 +46,24 @@ impl Bell {
         self.rung.load(Ordering::Acquire)
     }
 
-    /// Whether it was rung; it can then be rung again.
+    /// Clears the flag so that the bell can ring again. Returns whether it was rung.
     pub(crate) fn silence(&self) -> bool {
         self.rung.swap(false, Ordering::AcqRel)
     }
 }
 
-/// A reactor's end: silences the bell so that the next `wake` rings it again.
+/// The reactor's side of a bell, which silences it so that the next `wake` rings it again.
 #[cfg(unix)]
 pub(crate) struct Listener {
     bell: Arc<Bell>,
-    /// The end to read from, where it is not the end that is written to (a pipe).
+    /// The reading end of the pipe, where it is not the end written to.
     #[cfg(not(target_os = "linux"))]
     reader: rustix::fd::OwnedFd,
 }
 
 #[cfg(unix)]
 impl Listener {
-    /// Makes a bell and the waker that rings it.
+    /// Creates a bell, which [`Listener::waker`] rings.
     #[cfg(target_os = "linux")]
     pub(crate) fn new() -> rustix::io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
@@ -71,7 +71,7 @@ impl Listener {
         Ok(Self { bell: Arc::new(Bell { rung: AtomicBool::new(false), rope: Some(rope) }) })
     }
 
-    /// Makes a bell and the waker that rings it.
+    /// Creates a bell, which [`Listener::waker`] rings.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn new() -> rustix::io::Result<Self> {
         let (reader, rope) = rustix::pipe::pipe()?;
@@ -86,23 +86,23 @@ impl Listener {
         self.bell.waker()
     }
 
-    /// Whether it was rung; it can then be rung again. Call it when the descriptor is readable.
+    /// Clears the bell so that it can ring again, and returns whether it was rung. Call this when the descriptor is readable.
     ///
-    /// The rope is pulled slack before the flag is cleared. The other way round, a `wake` in between would ring
-    /// a bell whose word is then read away, and as the flag would stay set nobody could ring it again.
+    /// The descriptor is read before the flag is cleared. In the opposite order, a `wake` in between would set the flag and
+    /// write a word that is then read. The flag would stay set, and no later `wake` would write again.
     pub(crate) fn silence(&self) -> bool {
         let mut word = [0; 64];
         let _empty = rustix::io::read(self.descriptor(), &mut word);
         self.bell.silence()
     }
 
-    /// What becomes readable when it is rung.
+    /// The descriptor that becomes readable when the bell rings.
     #[cfg(target_os = "linux")]
     pub(crate) fn descriptor(&self) -> &rustix::fd::OwnedFd {
         self.bell.rope.as_ref().expect("made with one")
     }
 
-    /// What becomes readable when it is rung.
+    /// The descriptor that becomes readable when the bell rings.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn descriptor(&self) -> &rustix::fd::OwnedFd {
         &self.reader
@@ -131,7 +131,7 @@ mod tests {
                 std::thread::spawn(move || (0..WAKES).for_each(|_| waker.wake()))
             })
             .collect();
-        // As a reactor: it listens only to what wakes it.
+        // Behaves as a reactor does: the bell is silenced only when its descriptor is readable.
         while ringers.iter().any(|ringer| !ringer.is_finished()) {
             if is_readable(&listener) {
                 listener.silence();

@@ -1,8 +1,8 @@
 //! Timers: a hierarchical wheel in which arming, cancelling and expiring cost O(1).
 //!
-//! One entry per slot of the reactor, linked through a table that runs parallel to it: no allocation, 12 bytes
-//! a connection. An owner that has several deadlines arms the earliest and decides at expiry which are due;
-//! postponing therefore touches no wheel (ARCHITECTURE.md, "Timers").
+//! Each index has at most one timer, in a table parallel to the reactor's sources: 12 bytes per connection and no allocation
+//! per timer. An owner with several deadlines arms the earliest, and decides at expiry which are due. So postponing a deadline
+//! does not touch the wheel (ARCHITECTURE.md, "Timers").
 //!
 //! ```text
 //! level 0   64 slots of 1 tick       (16.8 ms)     what is due within 1.07 s
@@ -10,7 +10,7 @@
 //! level 2   64 slots of 4,096 ticks                             within 73 min
 //! level 3   64 slots of 262,144 ticks              everything later; re-placed when reached
 //! ```
-//! A slot of a higher level is *cascaded* when time reaches it: its entries are placed anew, one level lower.
+//! A slot of a higher level is *cascaded* when time reaches it: its entries are placed again, at a lower level.
 
 /// Length of a tick as a power of two: 2^24 ns = 16.8 ms. A timer fires at most one tick late, never early.
 const TICK_SHIFT: u32 = 24;
@@ -18,24 +18,24 @@ const LEVELS: usize = 4;
 const SLOTS: u32 = 64;
 const SLOT_BITS: u32 = 6;
 
-/// `prev` of a first entry holds `HEAD | slot`; the last 256 numbers are therefore no entries.
+/// The `prev` of a slot's first entry is `HEAD | slot`. The last 256 numbers are therefore not valid entries.
 const HEAD: u32 = 0xFFFF_FF00;
 const NONE: u32 = HEAD - 1;
 /// No tick.
 const NEVER: u64 = u64::MAX;
 
-/// A wheel of timers, at most one for each index.
+/// A wheel of timers, at most one per index.
 pub struct Wheel {
-    /// The tick up to which everything due was handed out; its low half is what entries are compared with.
+    /// The tick up to which all due timers have expired. Entries are compared with its low half.
     current: u64,
     /// First entry of each slot, level by level.
     heads: [u32; LEVELS * SLOTS as usize],
-    /// A bit for each slot that has entries.
+    /// One bit per slot: set if the slot has entries.
     occupied: [u64; LEVELS],
     entries: Vec<Entry>,
     armed: u32,
-    /// No slot with entries begins before this tick: what `next_ns` says, so that a turn in which nothing
-    /// changed costs a comparison. Cancelling may leave it too early, never too late.
+    /// A lower bound for the first tick of any slot with entries, returned by `next_ns`. So a turn without changes costs one
+    /// comparison. After a cancel it may be too early, never too late.
     next: u64,
 }
 
@@ -48,7 +48,7 @@ struct Entry {
 }
 
 impl Wheel {
-    /// An empty wheel at moment `mono_ns`.
+    /// Creates an empty wheel at the time `mono_ns`.
     pub fn new(mono_ns: u64) -> Self {
         Self {
             current: mono_ns >> TICK_SHIFT,
@@ -65,19 +65,19 @@ impl Wheel {
         self.armed
     }
 
-    /// Memory that it holds, in bytes.
+    /// Memory used by the wheel, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Arms the timer of `index` for `deadline_ns`, in place of an earlier deadline of its.
+    /// Arms the timer of `index` for `deadline_ns`, replacing its previous deadline.
     pub fn arm(&mut self, index: u32, deadline_ns: u64) {
         debug_assert!(index < NONE);
         if index as usize >= self.entries.len() {
             self.entries.resize(index as usize + 1, Entry { prev: NONE, next: NONE, tick: 0 });
         }
         self.cancel(index);
-        // Never the current tick: it may have been handed out already.
+        // Never the current tick, because it may have been processed already.
         let tick = tick_ceil(deadline_ns);
         let earliest = (self.current as u32).wrapping_add(1);
         let tick = if (tick.wrapping_sub(earliest) as i32) < 0 { earliest } else { tick };
@@ -85,7 +85,7 @@ impl Wheel {
         self.place(index, tick);
     }
 
-    /// Arms the timer of `index` unless it is armed for that moment or an earlier one.
+    /// Arms the timer of `index`, unless it is already armed for this deadline or an earlier one.
     pub fn arm_earlier(&mut self, index: u32, deadline_ns: u64) {
         if let Some(entry) = self.entries.get(index as usize)
             && entry.prev != NONE
@@ -96,7 +96,7 @@ impl Wheel {
         self.arm(index, deadline_ns);
     }
 
-    /// Disarms the timer of `index`; nothing happens if it is not armed.
+    /// Disarms the timer of `index`. No effect if it is not armed.
     pub fn cancel(&mut self, index: u32) {
         let Some(&entry) = self.entries.get(index as usize) else { return };
         if entry.prev == NONE {
@@ -118,13 +118,13 @@ impl Wheel {
         self.entries[index as usize].prev = NONE;
     }
 
-    /// When the wheel must be turned next, in monotonic ns: no later than the earliest deadline plus a tick,
-    /// possibly earlier (to cascade). `None`: nothing is armed.
+    /// The monotonic time in ns of the next necessary `expire`: no later than the earliest deadline plus a tick, possibly
+    /// earlier (to cascade). `None` if no timer is armed.
     pub fn next_ns(&self) -> Option<u64> {
         if self.next == NEVER { None } else { Some(self.next << TICK_SHIFT) }
     }
 
-    /// Turns the wheel to `mono_ns` and appends the index of every timer that is due, disarmed, to `due`.
+    /// Advances the wheel to `mono_ns`. Disarms each timer that is due and appends its index to `due`.
     #[inline]
     pub fn expire(&mut self, mono_ns: u64, due: &mut Vec<u32>) {
         if mono_ns >> TICK_SHIFT >= self.next {
@@ -144,7 +144,7 @@ impl Wheel {
         self.next = self.next_slot().map_or(NEVER, |(_, _, ticks)| self.current + u64::from(ticks));
     }
 
-    /// The slot to be emptied next: its level, its number, and the ticks until its first moment.
+    /// The slot to empty next: its level, its index, and the ticks until it begins.
     fn next_slot(&self) -> Option<(usize, u32, u32)> {
         let mut best: Option<(usize, u32, u32)> = None;
         for level in 0..LEVELS {
@@ -154,11 +154,11 @@ impl Wheel {
             let shift = SLOT_BITS * level as u32;
             let current = self.current as u32;
             let position = (current >> shift) % SLOTS;
-            // Slots strictly after the present one, in the order in which they come; the present one last.
+            // Slots after the current one, in order of time; the current one comes last.
             let ahead = self.occupied[level].rotate_right((position + 1) % SLOTS).trailing_zeros() + 1;
             let start = (current >> shift).wrapping_add(ahead) << shift;
             let ticks = start.wrapping_sub(current);
-            // A higher level goes first at the same moment: its entries may be due then.
+            // At the same tick a higher level goes first, because its entries may be due then.
             if best.is_none_or(|(_, _, least)| ticks <= least) {
                 best = Some((level, (position + ahead) % SLOTS, ticks));
             }
@@ -166,7 +166,7 @@ impl Wheel {
         best
     }
 
-    /// Takes every entry out of a slot: the due ones to `due`, the others to where they now belong.
+    /// Empties a slot: due entries go to `due`, the others are placed again.
     fn empty(&mut self, level: usize, slot: u32, due: &mut Vec<u32>) {
         let head = level * SLOTS as usize + slot as usize;
         let mut index = std::mem::replace(&mut self.heads[head], NONE);
@@ -184,7 +184,7 @@ impl Wheel {
         }
     }
 
-    /// Links an entry into the slot of its tick, which lies after the current one.
+    /// Links an entry into the slot of its tick, which is after the current tick.
     fn place(&mut self, index: u32, tick: u32) {
         // The level is the highest group of six bits in which the two ticks differ.
         let differing = tick ^ self.current as u32;
@@ -203,7 +203,8 @@ impl Wheel {
     }
 }
 
-/// A deadline as the low half of its tick: comparisons are by wrapping difference, good for 416 days ahead.
+/// Converts a deadline to a tick, rounded up, of which only the low half is kept. Ticks are compared by wrapping difference,
+/// which is valid up to 416 days ahead.
 fn tick_ceil(ns: u64) -> u32 {
     (ns.saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT) as u32
 }
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(due(&mut wheel, start + 100_000 * TICK), [3]);
     }
 
-    /// The slow twin is a sorted list; a simple generator makes the run repeatable.
+    /// Compares with a sorted list. A simple generator makes the run repeatable.
     #[test]
     fn it_agrees_with_a_sorted_list_over_random_histories() {
         for seed in 1..60u64 {

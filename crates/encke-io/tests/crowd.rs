@@ -1,6 +1,6 @@
-//! A crowd that speaks at once: more than the queues, buffers and events of one turn can hold.
+//! Many clients that send at once: more than the queues, buffers and events of one turn can hold.
 //!
-//! A test program of its own, because it needs most of the descriptors that a process may have.
+//! A separate test program, because it needs most of the descriptors that a process may have.
 
 #![cfg(target_os = "linux")]
 
@@ -13,12 +13,12 @@ use encke_io::offload::Pool;
 use encke_io::socket::ListenOptions;
 use encke_io::{Address, Event, Listener, Occupancy, Op, Reactor, Source};
 
-/// More than io_uring's completion queue holds (4,096), than its buffers (256), and than a turn (256 events).
+/// More than io_uring's completion queue (4,096), its buffers (256), and the events of a turn (256).
 const CROWD: u64 = 5_000;
 
 #[test]
 fn everybody_in_a_crowd_is_heard_whole() {
-    // Each has a descriptor at both ends.
+    // Each connection needs a descriptor at both ends.
     let limit = encke_io::host::raise_descriptor_limit();
     let crowd = CROWD.min((limit - 100) / 2) as usize;
     println!("{crowd} clients");
@@ -91,7 +91,7 @@ fn hears_everybody(crowd: usize, mut reactor: impl Reactor) {
 
 const MESSAGE_BYTES: usize = 100;
 
-/// Says who speaks, and then something that only that one says.
+/// The number of a client, followed by bytes that no other client sends.
 fn message(number: usize) -> Vec<u8> {
     let mut message = vec![number as u8, (number >> 8) as u8];
     message.extend((2..MESSAGE_BYTES).map(|place| (number * 31 + place * 7) as u8));

@@ -1,6 +1,6 @@
-//! Out of descriptors: what every back end does when the process can hold no more.
+//! Out of descriptors: the behaviour of every back end when the process can open no more.
 //!
-//! A test program of its own, because the limit is the process's, and one test, because tests share it.
+//! A separate test program, because the limit applies to the process. A single test, because tests share the limit.
 
 #![cfg(target_os = "linux")]
 
@@ -14,7 +14,7 @@ use encke_io::socket::ListenOptions;
 use encke_io::{Address, Event, Fault, Listener, Op, Reactor, Source, Token};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Small, so that it is soon used up, and room for everything that the test itself holds.
+/// Small, so that it is soon reached, but enough for the test's own descriptors.
 const LIMIT: u64 = 64;
 const CLIENTS: usize = 5;
 
@@ -43,7 +43,7 @@ fn loses_nobody(mut reactor: impl Reactor) {
     let hoard: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     reactor.submit(listener, Op::Accept);
     assert_eq!(next(&mut reactor), Said::Failed(listener, OpKind::Accept, Fault::Descriptors), "{name}");
-    // Until it is armed again it is silent, and does not spin.
+    // Until it is armed again, the listener reports nothing and does not spin.
     let until = reactor.now().plus(Duration::from_millis(10));
     let mut waits = 0;
     while reactor.wait(Some(until)).expect("the system waits").mono_ns < until {
@@ -78,7 +78,7 @@ enum Said {
     Other(String),
 }
 
-/// The next event; a back end that says nothing for 20 seconds has failed.
+/// The next event. A back end without an event for 20 seconds has failed.
 fn next(reactor: &mut impl Reactor) -> Said {
     let until = reactor.now().plus(Duration::from_secs(20));
     loop {
@@ -95,7 +95,7 @@ fn next(reactor: &mut impl Reactor) -> Said {
     }
 }
 
-/// As the kernel counts them.
+/// The number of open descriptors, as the kernel counts them.
 fn open_descriptors() -> usize {
     encke_io::host::open_descriptors().expect("/proc is there")
 }

@@ -1,4 +1,4 @@
-//! The simulator itself: one seed is one run, every fault happens, and what it promises of time and links.
+//! The simulator itself: one seed gives one run, every fault occurs, and time and links behave as documented.
 
 #![allow(unreachable_pub, reason = "a test: nobody uses it as a library")]
 
@@ -21,12 +21,12 @@ fn address() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 2], 80))
 }
 
-/// A server that sends back what it receives, and ends when the peer has ended and everything is back.
+/// A server that echoes the bytes it receives, and ends when the peer has ended and all bytes are echoed.
 struct Echo {
     reactor: SimReactor,
     listener: Token,
     talks: BTreeMap<u32, Talk>,
-    /// When to try again to accept.
+    /// The time to retry an accept.
     retry_ns: Option<u64>,
     accepted: u64,
     heard: u64,
@@ -50,7 +50,7 @@ impl Echo {
         Self { reactor, listener, talks: BTreeMap::new(), retry_ns: None, accepted: 0, heard: 0 }
     }
 
-    /// One turn, of at most four events, so that some are left for the next.
+    /// One turn of at most four events, so that some are left for the next turn.
     fn turn(&mut self) {
         let now = self.reactor.wait(self.retry_ns).expect("a simulated wait never fails");
         if self.retry_ns.is_some_and(|retry| retry <= now.mono_ns) {
@@ -115,7 +115,7 @@ impl Echo {
     }
 }
 
-/// A client of the run, with what it has said and heard.
+/// A client of the run, with the bytes it has sent and received.
 struct Speaker {
     client: Client,
     left: usize,
@@ -126,13 +126,13 @@ struct Speaker {
 struct Run {
     trace: u64,
     faults: FaultCounts,
-    /// Connections that came to their end in order, with every byte.
+    /// Connections that ended gracefully, with every byte echoed.
     whole: usize,
     accepted: Vec<u64>,
     ended: Now,
 }
 
-/// Clients talk to a server of three workers until all of them are done.
+/// Runs clients against a server of three workers until all of them are done.
 fn run(seed: u64, conditions: Conditions) -> Run {
     let world = World::with(seed, conditions);
     let mut workers: Vec<_> = (0..WORKERS).map(|_| Echo::new(&world)).collect();
@@ -162,7 +162,7 @@ fn run(seed: u64, conditions: Conditions) -> Run {
         match world.step() {
             Some(number) => workers[number].turn(),
             None if speakers.is_empty() => break,
-            // Only the speakers can go on.
+            // Only the clients can continue.
             None => {}
         }
     }
@@ -180,7 +180,7 @@ fn run(seed: u64, conditions: Conditions) -> Run {
     Run { trace: world.trace(), faults: world.faults(), whole, accepted, ended: world.now() }
 }
 
-/// Lets a speaker do something; true when it is done.
+/// Lets a client take one action. Returns true when it is done.
 fn speak(world: &World, speaker: &mut Speaker, byte: &mut u8) -> bool {
     let Speaker { client, left, said, heard } = speaker;
     match world.chance(10) {
@@ -202,7 +202,7 @@ fn speak(world: &World, speaker: &mut Speaker, byte: &mut u8) -> bool {
     client.is_closed()
 }
 
-/// Whether a connection ended in order; then every byte came back.
+/// Returns whether a connection ended gracefully. Every byte of it must have been echoed.
 fn judge(seed: u64, speaker: &Speaker) -> bool {
     let Speaker { client, said, heard, .. } = speaker;
     assert!(said.starts_with(heard), "seed {seed}: what came back was not said");
@@ -303,7 +303,7 @@ fn a_worker_that_has_been_told_something_may_set_a_timer() {
     assert_eq!(world.step(), Some(0));
     reactor.wait(None).expect("never fails");
     assert!(matches!(reactor.next(), Some(Event::Woken)));
-    // What the event made it wait for is known only at its next wait: it must have one.
+    // The event may change how long the reactor waits, which only its next wait shows. So it must get one.
     assert_eq!(world.step(), Some(0));
     let deadline = reactor.now().plus(Duration::from_secs(5));
     reactor.wait(Some(deadline)).expect("never fails");
@@ -400,7 +400,7 @@ fn an_attempt_that_meets_silence_is_repeated_and_finds_the_next_listener() {
     assert!(world.now().mono_ns >= begun.plus(Duration::from_secs(1)), "the attempt was repeated");
 }
 
-/// A connection to a reactor of its own, accepted and not armed.
+/// A connection to a new reactor, accepted and not armed.
 fn connected(world: &World) -> (SimReactor, Token, Client) {
     let mut reactor = world.reactor();
     let listener = world.listener(address()).expect("a descriptor");
@@ -448,7 +448,7 @@ fn closing_with_nothing_unread_delivers_the_answer() {
     reactor.submit(token, Op::Close);
     settle(&world, &mut reactor);
     assert_eq!((client.take(), client.end()), (b"413".to_vec(), End::Finished));
-    // And what is sent to one who has closed is answered by a reset.
+    // Data sent to a closed end is answered by a reset.
     assert_eq!(client.send(b"more"), 4);
     settle(&world, &mut reactor);
     assert_eq!(client.end(), End::Reset);

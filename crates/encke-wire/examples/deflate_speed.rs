@@ -1,7 +1,7 @@
-//! What compressing a message costs, and what it saves: `cargo run --release -p encke-wire --example deflate_speed`.
+//! The cost of compressing a message, and the savings: `cargo run --release -p encke-wire --example deflate_speed`.
 //!
-//! Messages are envelopes as channels send them: a few fields that are always there, and text that a dictionary of
-//! some hundred words makes up. Random text would not shrink, one repeated line would vanish.
+//! Messages are envelopes as channels send them: a few constant fields, and text made of words from a dictionary of some
+//! hundred. Random text would not shrink, and one repeated line would shrink to almost nothing.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,9 +10,9 @@ use encke_wire::websocket::{Deflater, Inflater, Kind};
 
 const SIZES: [usize; 10] = [64, 96, 128, 192, 256, 512, 1_024, 4_096, 65_536, 1_048_576];
 const LEVELS: [u32; 4] = [1, 3, 6, 9];
-/// Each figure is the best of so many rounds.
+/// Each figure is the best of this number of rounds.
 const ROUNDS: usize = 7;
-/// A round compresses about as many bytes.
+/// Approximate number of bytes compressed per round.
 const ROUND_BYTES: usize = 1 << 22;
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
     }
 }
 
-/// The shortest round's time for one call.
+/// The time per call in µs, in the shortest round.
 fn best_us(repeats: usize, mut call: impl FnMut()) -> f64 {
     let round = |_| {
         let start = Instant::now();
@@ -66,7 +66,7 @@ fn envelope(bytes: usize) -> Vec<u8> {
     );
     let mut random = 1_u32;
     while text.len() < bytes {
-        // A linear congruential generator (Numerical Recipes): good enough to choose words.
+        // A linear congruential generator (Numerical Recipes), sufficient to select words.
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let word = (random >> 16) % 300;
         for place in 0..2 + word % 6 {

@@ -1,8 +1,8 @@
-//! How long it takes to read one masked frame: `cargo run --release -p encke-wire --example frame_speed`.
+//! The time to read one masked frame: `cargo run --release -p encke-wire --example frame_speed`.
 //!
-//! Bytes are only unmasked, texts are checked as well: one of ASCII, one of characters of three bytes. The smallest of
-//! 30 rounds counts, for on a shared machine the smallest is the least disturbed. Unmasking changes the frame, so
-//! each round begins with a copy of it, which is part of the time.
+//! Binary payloads are only unmasked. Texts are also checked: one of ASCII, one of three-byte characters. The result is the
+//! shortest of 30 rounds, which is the least disturbed one on a shared machine. Unmasking changes the frame, so each round
+//! starts with a copy of it, whose time is included.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -22,7 +22,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds a frame in the best round.
+/// Nanoseconds per frame in the best round.
 fn quickest(opcode: Opcode, payload: &[u8]) -> f64 {
     let rules = Rules::new(Peer::Client, 1 << 20);
     let mut frame = Vec::new();

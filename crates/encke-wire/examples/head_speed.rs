@@ -1,10 +1,10 @@
-//! How long the head parser takes, beside `httparse`: `cargo run --release -p encke-wire --example head_speed`.
+//! The time of the head parser, compared with `httparse`: `cargo run --release -p encke-wire --example head_speed`.
 //!
-//! Three requests: the shortest a load generator sends (35 bytes), `ab -k` (106), a browser (703). Each round
-//! times both parsers, one after the other; the smallest of 40 rounds counts, for on a shared machine the
-//! smallest is the least disturbed. With an argument (`… head_speed browser 1000`) it only parses that request
-//! so many times: for `valgrind --tool=callgrind`, whose counts do not depend on what else runs. The difference
-//! of two run lengths, divided by the difference in requests, is the instructions of one:
+//! There are three requests: the shortest one of a load generator (35 bytes), `ab -k` (106), a browser (703). Each round times
+//! both parsers in turn. The result is the shortest of 40 rounds, which is the least disturbed one on a shared machine. With
+//! arguments (`… head_speed browser 1000`) the example only parses that request as many times, for `valgrind --tool=callgrind`,
+//! whose counts do not depend on other processes. The difference between two runs, divided by the difference in requests, gives
+//! the instructions per request:
 //!
 //! ```text
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null head_speed browser 1000
@@ -66,7 +66,7 @@ fn encke(head: &mut Head, request: &[u8]) {
     black_box(head);
 }
 
-/// 32 fields: `httparse` wants the array made anew for each request.
+/// 32 fields: `httparse` needs a new array for each request.
 fn httparse(request: &[u8]) {
     let mut fields = [httparse::EMPTY_HEADER; 32];
     let mut parsed = httparse::Request::new(&mut fields);

@@ -1,18 +1,18 @@
-//! Which of our media types does the client like best? (RFC 9110 §12.5.1)
+//! Negotiation of media types (RFC 9110 §12.5.1): selects the offered type that the client prefers.
 //!
 //! ```text
 //!   Accept: text/html, application/*;q=0.8, */*;q=0.1     offered: [application/json, text/html]
 //!           └ 1 for it ┘ └ 0.8 for json ─┘                ─► text/html
 //! ```
 //!
-//! For each type of ours the most specific range decides, not the best one: `text/html;q=0, */*` refuses HTML.
-//! Parameters of a range other than its weight are passed over: our types have none, and clients that write
-//! `application/json; charset=utf-8` mean `application/json`.
+//! For each offered type the most specific range decides, not the best one: `text/html;q=0, */*` excludes HTML. Parameters of a
+//! range other than its weight are ignored. Offered types have none, and clients that send `application/json; charset=utf-8`
+//! mean `application/json`.
 
 use crate::field;
 
-/// The index in `offered` of the type that the client likes best; of equals the first. `lines` are the values
-/// of all `Accept` lines; without any, everything is welcome. `None` if the client accepts none of them.
+/// The index in `offered` of the type with the highest weight, and the first of equal ones. `lines` are the values of all
+/// `Accept` lines; without any, every type is accepted. `None` if the client accepts none of the types.
 #[must_use]
 pub fn preferred<'a>(lines: impl Iterator<Item = &'a [u8]> + Clone, offered: &[&str]) -> Option<usize> {
     if lines.clone().all(<[u8]>::is_empty) {
@@ -29,7 +29,7 @@ pub fn preferred<'a>(lines: impl Iterator<Item = &'a [u8]> + Clone, offered: &[&
     best
 }
 
-/// The weight of one type in thousandths: that of the most specific range that includes it.
+/// The weight of one type in thousandths: that of the most specific range that includes the type.
 fn weight_of<'a>(lines: impl Iterator<Item = &'a [u8]>, offer: &str) -> u16 {
     let ranges = lines.flat_map(field::list).filter_map(field::weighted);
     let matching = ranges.filter_map(|(range, weight)| Some((specificity(range, offer)?, weight)));
@@ -38,7 +38,7 @@ fn weight_of<'a>(lines: impl Iterator<Item = &'a [u8]>, offer: &str) -> u16 {
     first_most_specific.map_or(0, |(_, weight)| weight)
 }
 
-/// How closely `range` includes `offer`: 2 by name, 1 by its main type, 0 by `*/*`; `None` if it does not.
+/// How specifically `range` includes `offer`: 2 by its name, 1 by its main type, 0 by `*/*`. `None` if it does not.
 fn specificity(range: &[u8], offer: &str) -> Option<u8> {
     if range.eq_ignore_ascii_case(offer.as_bytes()) {
         return Some(2);

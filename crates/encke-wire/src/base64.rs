@@ -1,4 +1,4 @@
-//! Base64 (RFC 4648 §4, with padding), for what must travel as text: bytes in envelopes.
+//! Base64 (RFC 4648 §4, with padding), for binary data in text: bytes in envelopes.
 
 use ::base64::Engine as _;
 use ::base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ pub fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     debug_assert_eq!(start + written, out.len());
 }
 
-/// What `text` says; `None` if it is not base64 with its padding.
+/// Decodes `text`; `None` if it is not Base64 with padding.
 #[must_use]
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = vec![0; text.len().div_ceil(4) * 3];

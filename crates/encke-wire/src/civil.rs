@@ -1,8 +1,8 @@
-//! Seconds since 1970 as the two dates that logs and reports have: `21/Nov/2026:21:26:03 +0000` and `2026-11-21T21:26:03`.
+//! Seconds since 1970 in the two formats of logs and reports: `21/Nov/2026:21:26:03 +0000` and `2026-11-21T21:26:03`.
 
-/// Bytes of [`Civil::combined`].
+/// Length of [`Civil::combined`] in bytes.
 const COMBINED_BYTES: usize = 26;
-/// Bytes of [`Civil::rfc3339`].
+/// Length of [`Civil::rfc3339`] in bytes.
 const RFC3339_BYTES: usize = 19;
 
 const MONTHS: [&[u8; 3]; 12] =
@@ -21,13 +21,13 @@ pub struct Civil {
 }
 
 impl Civil {
-    /// The moment `unix_s` seconds after 1970-01-01T00:00:00Z; years after 9999 come out as the last second of it.
+    /// The date `unix_s` seconds after 1970-01-01T00:00:00Z. Dates after the year 9999 become its last second.
     #[must_use]
     pub fn of(unix_s: u64) -> Self {
         let unix_s = unix_s.min(253_402_300_799);
         let (days, second_of_day) = ((unix_s / 86_400) as u32, (unix_s % 86_400) as u32);
-        // Days from 0000-03-01, so that the leap day is the last of its year; 400 years are 146,097 days. (Howard
-        // Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days.)
+        // Days since 0000-03-01, so that the leap day is the last of its year. 400 years are 146,097 days. (Howard Hinnant,
+        // "chrono-Compatible Low-Level Date Algorithms", civil_from_days.)
         let day = days + 719_468;
         let (era, day_of_era) = (day / 146_097, day % 146_097);
         let year_of_era =
@@ -45,7 +45,7 @@ impl Civil {
         }
     }
 
-    /// As the combined log format has it.
+    /// The format of the combined log format: `21/Nov/2026:21:26:03 +0000`.
     #[must_use]
     pub fn combined(self) -> [u8; COMBINED_BYTES] {
         let mut text = *b"00/Xxx/0000:00:00:00 +0000";
@@ -56,8 +56,8 @@ impl Civil {
         text
     }
 
-    /// The moment that the combined log format has: `21/Nov/2026:21:26:03 +0100`, in seconds after 1970 began. `None` if it
-    /// is no such text, or earlier.
+    /// Parses the combined log format (`21/Nov/2026:21:26:03 +0100`). Returns seconds since 1970, or `None` if the text is
+    /// malformed or the date earlier.
     #[must_use]
     pub fn seconds_of_combined(text: &[u8]) -> Option<u64> {
         let text: &[u8; COMBINED_BYTES] = text.try_into().ok()?;
@@ -82,7 +82,7 @@ impl Civil {
             b'-' => -offset,
             _ => return None,
         };
-        // The way back of `of`: days from 0000-03-01 (Hinnant, days_from_civil).
+        // The inverse of `of`: days since 0000-03-01 (Hinnant, days_from_civil).
         let (year, month_from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
         let days =
             365 * year + year / 4 - year / 100 + year / 400 + (153 * month_from_march + 2) / 5 + day - 1;
@@ -90,7 +90,7 @@ impl Civil {
         u64::try_from(seconds).ok()
     }
 
-    /// As RFC 3339 has it, without fraction and `Z`.
+    /// The format of RFC 3339, without fraction and `Z`: `2026-11-21T21:26:03`.
     #[must_use]
     pub fn rfc3339(self) -> [u8; RFC3339_BYTES] {
         let mut text = *b"0000-00-00T00:00:00";

@@ -1,7 +1,7 @@
-//! Content codings (RFC 9110 §8.4.1, §12.5.3): which one to send, by what the client accepts.
+//! Content codings (RFC 9110 §8.4.1, §12.5.3): selects one that the client accepts.
 //!
-//! Each coding of a file is a representation of its own, with its own entity tag. This module only chooses; it
-//! compresses nothing.
+//! Each coding of a file is a separate representation with its own entity tag. This module only selects, and compresses
+//! nothing.
 
 use crate::field::{self, Folded};
 
@@ -14,15 +14,15 @@ pub enum Coding {
     Zstd,
     /// gzip (RFC 1952)
     Gzip,
-    /// As it is.
+    /// No compression.
     Identity,
 }
 
 impl Coding {
-    /// Every coding, the smallest results first: the order in which a server prefers ready-made files.
+    /// All codings, smallest results first: the order in which a server prefers precompressed files.
     pub const ALL: [Self; 4] = [Self::Brotli, Self::Zstd, Self::Gzip, Self::Identity];
 
-    /// The name in `Content-Encoding` and `Accept-Encoding`; `identity` is never written.
+    /// The name in `Content-Encoding` and `Accept-Encoding`. `identity` is never written.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Coding {
         }
     }
 
-    /// What is appended to a file's name for its compressed sibling, with the dot; empty for identity.
+    /// The suffix of a file's precompressed variant, including the dot; empty for identity.
     #[must_use]
     pub const fn extension(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Coding {
         }
     }
 
-    /// The coding called `name` in any mix of cases; `x-gzip` is gzip (RFC 9110 §8.4.1.3).
+    /// The coding called `name` (case-insensitive). `x-gzip` is gzip (RFC 9110 §8.4.1.3).
     fn of(name: &[u8]) -> Option<Self> {
         const NAMES: [(Folded, Coding); 5] = [
             (Folded::of(Coding::Gzip.name().as_bytes()), Coding::Gzip),
@@ -58,7 +58,7 @@ impl Coding {
     }
 }
 
-/// What a client accepts: a weight in thousandths for each coding.
+/// The codings that a client accepts: a weight in thousandths for each of them.
 ///
 /// ```text
 ///   (no field)             identity
@@ -73,8 +73,8 @@ pub struct AcceptEncoding {
 }
 
 impl AcceptEncoding {
-    /// Reads the values of all `Accept-Encoding` lines. Without any, only identity is sent: the client may take
-    /// everything then, but nothing tells that it can.
+    /// Parses the values of all `Accept-Encoding` lines. Without any, only identity is used. The client may then accept
+    /// everything, but there is no evidence for it.
     #[must_use]
     pub fn of<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut listed = [None; Coding::ALL.len()];
@@ -85,20 +85,19 @@ impl AcceptEncoding {
                 None if name == b"*" => &mut any_other,
                 None => continue,
             };
-            // What is said twice counts as it was said first.
+            // If a coding is repeated, the first weight counts.
             slot.get_or_insert(weight);
         }
         let mut weights = listed.map(|weight| weight.or(any_other).unwrap_or(0));
         let identity = Coding::Identity as usize;
         if listed[identity].is_none() && any_other.is_none() {
-            // Acceptable unless excluded (§12.5.3), but behind everything that was asked for.
+            // Acceptable unless excluded (§12.5.3), but after all requested codings.
             weights[identity] = LEAST;
         }
         Self { weights }
     }
 
-    /// The best coding among `offered`: the one of most weight, and of equals the first. `None` if the client
-    /// excludes all of them.
+    /// The coding in `offered` with the highest weight, and the first of equal ones. `None` if the client excludes all of them.
     #[must_use]
     pub fn best(&self, offered: &[Coding]) -> Option<Coding> {
         let mut best = None;
@@ -112,15 +111,15 @@ impl AcceptEncoding {
         best
     }
 
-    /// Whether the client accepts `coding` at all.
+    /// Whether the client accepts `coding`.
     #[must_use]
     pub const fn accepts(&self, coding: Coding) -> bool {
         self.weights[coding as usize] > 0
     }
 }
 
-/// Less than any weight that can be written but 0. A client that writes `br;q=0.001` gets br or, at equal
-/// weight, what the server prefers.
+/// Less than or equal to the smallest weight above 0 that can be written. A client that sends `br;q=0.001` gets br or, at equal
+/// weight, the server's preference.
 const LEAST: u16 = 1;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Conditional requests (RFC 9110 §13): should this answer be sent, or 304, or 412?
+//! Conditional requests (RFC 9110 §13): decides between the normal response, 304 and 412.
 //!
 //! ```text
 //!   If-Match there? ──── yes ─► no tag matches (strong) ──► 412
@@ -12,58 +12,58 @@
 //!     Proceed ─► Range there? If-Range decides whether it counts: [`if_range_holds`]
 //! ```
 //!
-//! The validators are those of the **selected representation**: of the compressed one if that is what would be
-//! sent. A list may be spread over several lines, and a comma inside of a tag is part of it. What is malformed
-//! matches nothing: a malformed If-Match prevents, a malformed If-None-Match lets through. A date is compared
-//! with `≤` and not only for equality, and what is no date is ignored.
+//! The validators are those of the **selected representation**: of the compressed one if that one would be sent. A list may be
+//! spread over several lines, and a comma inside a tag is part of it. A malformed condition matches nothing: a malformed
+//! If-Match prevents the request, a malformed If-None-Match lets it proceed. A date is compared with `≤`, not only for
+//! equality, and an invalid date is ignored.
 
 use crate::date::parse_date;
 use crate::field;
 use crate::method::Method;
 
-/// What a representation can be recognised by.
+/// The validators of a representation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validators<'a> {
-    /// Its entity tag; `None` if it has none.
+    /// The entity tag; `None` if there is none.
     pub etag: Option<EntityTag<'a>>,
-    /// When it was last modified, in seconds since 1970; `None` if nobody knows.
+    /// Time of the last modification, in seconds since 1970; `None` if unknown.
     pub last_modified: Option<u64>,
 }
 
 /// An entity tag (RFC 9110 §8.8.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntityTag<'a> {
-    /// Whether it stands for "as good as the same" instead of "the same bytes".
+    /// Whether the tag means "equivalent" instead of "the same bytes".
     pub weak: bool,
-    /// What is between the quotes.
+    /// The text between the quotes.
     pub opaque: &'a [u8],
 }
 
-/// The conditions of a request. `L` yields the values of the lines of one field, none if it is absent.
+/// The conditions of a request. `L` yields the values of all lines of one field, and none if it is absent.
 #[derive(Clone, Debug)]
 pub struct Conditions<'a, L> {
     /// If-Match
     pub if_match: L,
     /// If-None-Match
     pub if_none_match: L,
-    /// If-Modified-Since; `None` also if it is repeated, which makes it no valid date.
+    /// If-Modified-Since; `None` also if it is repeated, because it is then not a valid date.
     pub if_modified_since: Option<&'a [u8]>,
-    /// If-Unmodified-Since; as above.
+    /// If-Unmodified-Since; `None` also if it is repeated.
     pub if_unmodified_since: Option<&'a [u8]>,
 }
 
-/// What the conditions say.
+/// The result of evaluating the conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Answer as if there were no conditions.
+    /// Respond as without conditions.
     Proceed,
-    /// Answer 304: the client has it.
+    /// Respond with 304: the client has the current representation.
     NotModified,
-    /// Answer 412, and change nothing.
+    /// Respond with 412, and change nothing.
     PreconditionFailed,
 }
 
-/// Weighs the conditions in the order of RFC 9110 §13.2.2 against a representation that exists.
+/// Evaluates the conditions in the order of RFC 9110 §13.2.2 against an existing representation.
 #[must_use]
 pub fn evaluate<'a, L>(conditions: &Conditions<'a, L>, method: Method, validators: &Validators<'_>) -> Verdict
 where
@@ -96,10 +96,9 @@ where
     Verdict::Proceed
 }
 
-/// Whether the range of a request with `If-Range: value` counts (RFC 9110 §13.1.5): only if the tag is exactly
-/// the strong one we have, or the date exactly our last modification. `now` (seconds since 1970) is needed
-/// because a date is a strong validator only once it is two seconds old: before that, the file may change again
-/// within the same second.
+/// Whether the range of a request with `If-Range: value` applies (RFC 9110 §13.1.5): only if the value equals the current
+/// strong tag, or exactly the date of the last modification. `now` is in seconds since 1970. A date is a strong validator only
+/// once it is two seconds old, because before that the file may change again within the same second.
 #[must_use]
 pub fn if_range_holds(value: &[u8], validators: &Validators<'_>, now: u64) -> bool {
     if let Some(tag) = EntityTag::parse(value) {
@@ -112,7 +111,7 @@ pub fn if_range_holds(value: &[u8], validators: &Validators<'_>, now: u64) -> bo
 }
 
 impl<'a> EntityTag<'a> {
-    /// Reads `"opaque"` or `W/"opaque"`; `None` for anything else.
+    /// Parses `"opaque"` or `W/"opaque"`; `None` for anything else.
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         let (weak, quoted) = match text {
@@ -123,19 +122,19 @@ impl<'a> EntityTag<'a> {
         opaque.iter().all(|&byte| is_tag_byte(byte)).then_some(Self { weak, opaque })
     }
 
-    /// Strong comparison: the same bytes. Two weak tags are never strongly equal.
+    /// Strong comparison: the same bytes. A weak tag is never strongly equal.
     #[must_use]
     pub fn is_strongly(self, other: EntityTag<'_>) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// Weak comparison: as good as the same.
+    /// Weak comparison: equivalent.
     #[must_use]
     pub fn is_weakly(self, other: EntityTag<'_>) -> bool {
         self.opaque == other.opaque
     }
 
-    /// Appends the tag as it stands in a field.
+    /// Appends the tag in the form used in a field.
     pub fn put(self, out: &mut Vec<u8>) {
         debug_assert!(self.opaque.iter().all(|&byte| is_tag_byte(byte)), "an etag of ours is malformed");
         out.extend_from_slice(if self.weak { b"W/\"" } else { b"\"" });
@@ -144,13 +143,13 @@ impl<'a> EntityTag<'a> {
     }
 }
 
-/// Whether a list field is there at all: an empty one is there, and matches nothing.
+/// Whether a list field is present. An empty one is present and matches nothing.
 fn is_present<'a>(lines: &(impl Iterator<Item = &'a [u8]> + Clone)) -> bool {
     lines.clone().next().is_some()
 }
 
-/// Whether the list is `*` (what we have exists) or has a tag that matches. A list with anything malformed in
-/// it still counts for what is well-formed.
+/// Whether the list is `*` (the representation exists) or has a matching tag. In a list with malformed elements, the
+/// well-formed ones still count.
 fn any_tag<'a>(
     lines: &(impl Iterator<Item = &'a [u8]> + Clone),
     matches: impl Fn(EntityTag<'_>) -> bool,
@@ -161,8 +160,8 @@ fn any_tag<'a>(
         .any(|element| element == b"*" || EntityTag::parse(element).is_some_and(&matches))
 }
 
-/// The elements of a list of entity tags, each a tag or `*` if it is well-formed. Unlike in a quoted string, a backslash
-/// in a tag is an ordinary character: [`field::list`] must not be used here.
+/// The elements of a list of entity tags, each a tag or `*` if well-formed. Unlike in a quoted string, a backslash in a tag is
+/// an ordinary character, so [`field::list`] does not apply here.
 pub fn tags(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut quoted = false;
     line.split(move |&byte| {
@@ -178,9 +177,8 @@ const fn is_tag_byte(byte: u8) -> bool {
     matches!(byte, 0x21 | 0x23..=0x7e | 0x80..)
 }
 
-/// Seconds after which nobody can change a file within the second of its last modification any more, with one
-/// to spare for the file system's own clock (RFC 9110 §8.8.2.2 suggests up to 60 for caches; the clock that
-/// wrote the file and ours are the same here).
+/// Seconds after which a file can no longer change within the second of its last modification, plus one as a margin for the
+/// file system's own clock. RFC 9110 §8.8.2.2 suggests up to 60 for caches. Here the same clock wrote the file.
 const DATE_IS_STRONG_AFTER: u64 = 2;
 
 #[cfg(test)]
@@ -202,7 +200,7 @@ mod tests {
         Validators { etag: Some(etag), last_modified: Some(MODIFIED) }
     }
 
-    /// The verdict on a request with these field lines, by way of the real head parser.
+    /// The verdict on a request with these field lines, parsed by the real head parser.
     fn verdict(method: &str, validators: Validators<'_>, lines: &[(&str, &[u8])]) -> Verdict {
         let mut request = format!("{method} / HTTP/1.1\r\nHost: a\r\n").into_bytes();
         for (name, value) in lines {

@@ -1,15 +1,14 @@
-//! Dates (RFC 9110 §5.6.7): written as IMF-fixdate, read in all three formats that were ever sent.
+//! HTTP dates (RFC 9110 §5.6.7): written as IMF-fixdate, read in all three standard formats.
 //!
-//! Times are whole seconds since 1970-01-01 00:00 UTC. Nothing here asks for the time.
+//! Times are whole seconds since 1970-01-01 00:00 UTC. No function here reads a clock.
 
 use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
-/// Bytes of `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Length of `Sun, 06 Nov 1994 08:49:37 GMT` in bytes.
 pub const DATE_BYTES: usize = 29;
 
-/// `unix` as IMF-fixdate. Times after the year 9998, which the format cannot tell from each other, come out as
-/// the last second of it.
+/// Formats `unix`, in seconds since 1970, as IMF-fixdate. Times after the year 9998 become its last second.
 #[must_use]
 pub fn imf_fixdate(unix: u64) -> [u8; DATE_BYTES] {
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(unix.min(UNIX_MAX));
@@ -18,7 +17,7 @@ pub fn imf_fixdate(unix: u64) -> [u8; DATE_BYTES] {
     text
 }
 
-/// The time that `text` names: IMF-fixdate, RFC 850 or asctime. `None` if it is none of them, or before 1970.
+/// Parses IMF-fixdate, RFC 850 or asctime format into seconds since 1970. `None` if the text is invalid, or before 1970.
 #[must_use]
 pub fn parse_date(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;

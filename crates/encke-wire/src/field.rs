@@ -1,19 +1,19 @@
-//! Field names and values (RFC 9110 §5): which bytes they may hold, and the names that we ask for.
+//! Field names and values (RFC 9110 §5): the bytes allowed in them, and the names that Encke uses.
 //!
-//! A head can have any field; the server asks for about forty. [`Known::of`] recognises those while the head
-//! is parsed, so that each later look-up is one array access. Names match whole and without regard to case,
-//! never by prefix: `Conn:` is not `Connection:`, `H:` is not `Host:`.
+//! A head can have any fields, of which the server uses about fifty. [`Known::of`] recognises those while the head is parsed,
+//! so that each later lookup is one array access. Names match as a whole and case-insensitively, never by prefix: `Conn:` is
+//! not `Connection:`, `H:` is not `Host:`.
 //!
-//! How: the name's length, first and last eight bytes (and, past 16, the eight between) are folded to lower
-//! case and hashed into a table that is built, and checked to be free of collisions, when this is compiled.
-//! That is some 25 instructions a name, whatever the name.
+//! The name's length and its first and last eight bytes (and, above 16 bytes, the eight between) are folded to lower case. They
+//! are then hashed into a table, which is built and checked for collisions at compile time. This takes some 25 instructions per
+//! name.
 
 use crate::scan::{self, FIELD_NAME};
 
-/// Declares [`Known`] and its spellings together, so that they cannot drift apart.
+/// Declares [`Known`] and its names together, so that they cannot diverge.
 macro_rules! known_fields {
     ($($variant:ident = $name:literal,)+) => {
-        /// A field name that Encke asks for.
+        /// A field name that Encke uses.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Known {
@@ -21,11 +21,11 @@ macro_rules! known_fields {
         }
 
         impl Known {
-            /// Every known field, in the order of their numbers.
+            /// All known fields, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
         }
 
-        /// Spellings in lower case, indexed by `Known as usize`.
+        /// Names in lower case, indexed by `Known as usize`.
         const NAMES: [&str; Known::ALL.len()] = [$($name),+];
     };
 }
@@ -85,15 +85,15 @@ known_fields! {
 }
 
 impl Known {
-    /// The known field that `name` spells, in any mix of cases. `name` must be a token (RFC 9110 §5.6.2): the
-    /// head parser has checked that before it asks.
+    /// The known field called `name` (case-insensitive). `name` must be a token (RFC 9110 §5.6.2), which the head parser has
+    /// checked before.
     #[inline(always)]
     #[must_use]
     pub fn of(name: &[u8]) -> Option<Self> {
         Self::spelt(Folded::of(name))
     }
 
-    /// As [`Self::of`] for the name from `start` to `end` in a head.
+    /// As [`Self::of`], for the name from `start` to `end` in a head.
     #[inline(always)]
     pub(crate) fn at(head: &[u8], start: usize, end: usize) -> Option<Self> {
         Self::spelt(Folded::at(head, start, end))
@@ -111,27 +111,26 @@ impl Known {
         NAMES[self as usize]
     }
 
-    /// This field's bit in a set of known fields.
+    /// The bit of this field in a set of known fields.
     pub(crate) const fn bit(self) -> u64 {
         1 << self as u8
     }
 }
 
-/// Whether `bytes` is a token: one or more of the characters that names and methods are made of
-/// (RFC 9110 §5.6.2).
+/// Whether `bytes` is a token: one or more of the characters of names and methods (RFC 9110 §5.6.2).
 #[must_use]
 pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&byte| FIELD_NAME.has(byte))
 }
 
-/// Whether `bytes` may stand in a field value: visible characters, space, tab and bytes above 0x7f, but no
-/// control character (RFC 9110 §5.5). White space at the ends is allowed here; readers trim it.
+/// Whether `bytes` is allowed as a field value: visible characters, space, tab and bytes above 0x7f, but no other control
+/// characters (RFC 9110 §5.5). Allows white space at the ends, which readers trim.
 #[must_use]
 pub fn is_field_value(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| scan::is_text(byte))
 }
 
-/// `bytes` without the optional white space (RFC 9110 §5.6.3: space and tab only) at both ends.
+/// Returns `bytes` without optional white space (RFC 9110 §5.6.3: space and tab only) at both ends.
 #[must_use]
 pub fn trimmed(bytes: &[u8]) -> &[u8] {
     let mut rest = bytes;
@@ -144,19 +143,19 @@ pub fn trimmed(bytes: &[u8]) -> &[u8] {
     rest
 }
 
-/// The elements of a comma-separated list (RFC 9110 §5.6.1): trimmed, empty ones left out. A comma inside a
-/// quoted string is data; a quote that is never closed runs to the end.
+/// The elements of a comma-separated list (RFC 9110 §5.6.1), trimmed, without empty ones. A comma inside a quoted string is
+/// data. An unclosed quote extends to the end.
 pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     Parts { rest: Some(value), separator: b',' }.filter(|element| !element.is_empty())
 }
 
-/// The parameters of one list element, split at `;` outside of quoted strings; the first is the element itself.
+/// The parameters of one list element, split at `;` outside of quoted strings. The first item is the element itself.
 pub fn parameters(element: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     Parts { rest: Some(element), separator: b';' }
 }
 
-/// A list element and its weight (RFC 9110 §12.4.2) in thousandths, 1,000 unless `;q=` says less; other
-/// parameters are passed over. `None` if the weight is malformed: such an element counts for nothing.
+/// Splits a list element into its name and its weight (RFC 9110 §12.4.2) in thousandths: 1,000 unless `;q=` specifies less.
+/// Ignores other parameters. `None` if the weight is malformed, so that the element is ignored.
 #[must_use]
 pub fn weighted(element: &[u8]) -> Option<(&[u8], u16)> {
     if !element.contains(&b';') {
@@ -172,7 +171,7 @@ pub fn weighted(element: &[u8]) -> Option<(&[u8], u16)> {
     Some((name, 1_000))
 }
 
-/// `0`, `0.5`, `1.000`: at most three decimals, at most 1.
+/// Parses a weight: `0`, `0.5`, `1.000`. At most three decimals, at most 1.
 fn thousandths(weight: &[u8]) -> Option<u16> {
     let (&whole, rest) = weight.split_first()?;
     let decimals = match rest {
@@ -188,7 +187,7 @@ fn thousandths(weight: &[u8]) -> Option<u16> {
     (value <= 1_000).then_some(value)
 }
 
-/// Splits at a separator that stands outside of quoted strings.
+/// Splits at a separator outside of quoted strings.
 #[derive(Clone)]
 struct Parts<'a> {
     rest: Option<&'a [u8]>,
@@ -224,25 +223,24 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// A short text in lower case, as words: what is equal is equal without regard to case.
+/// A short text in lower case as words, for case-insensitive comparison.
 ///
-/// Folding is `| 0x20`. The texts that we compare with are letters, digits and `-`: besides themselves and the
-/// other case, only control characters fold onto these, and those never come this far
-/// (`names_match_whole_and_in_any_case` tries every byte of a token).
+/// Folding is `| 0x20`. The known texts consist of letters, digits and `-`. Apart from their own two cases, only control
+/// characters fold onto these, and tokens contain none (`names_match_whole_and_in_any_case` tries every byte of a token).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Folded {
-    /// The first eight bytes, or all of a shorter text and zeros (folded like the rest).
+    /// The first eight bytes, or a shorter text padded with zeros (folded like the rest).
     first: u64,
-    /// The eight bytes from the ninth on, if there are more than 16.
+    /// The eight bytes from the ninth on, if the text has more than 16.
     middle: u64,
-    /// The last eight bytes; those of a shorter text are `first`.
+    /// The last eight bytes. Equal to `first` for a text shorter than eight bytes.
     last: u64,
     bytes: usize,
 }
 
 impl Folded {
-    /// Folds a text. The words overlap where the length is no multiple of eight: together they hold every byte
-    /// of at most [`FOLDED_BYTES_MAX`].
+    /// Folds a text. The words overlap unless the length is a multiple of eight. Together they hold every byte of a text of at
+    /// most [`FOLDED_BYTES_MAX`].
     #[inline(always)]
     pub(crate) const fn of(text: &[u8]) -> Self {
         match (text.first_chunk(), text.last_chunk()) {
@@ -254,8 +252,8 @@ impl Folded {
         }
     }
 
-    /// As [`Self::of`] for the text from `start` to `end` in a larger one: a short text that has eight bytes
-    /// before its end, whatever they are, is loaded at once.
+    /// As [`Self::of`], for the text from `start` to `end` in a larger one. A short text with at least eight bytes before its
+    /// end is loaded at once, whatever those bytes are.
     #[inline(always)]
     pub(crate) fn at(larger: &[u8], start: usize, end: usize) -> Self {
         let text = &larger[start..end];
@@ -280,7 +278,7 @@ impl Folded {
         Self::new(word, 0, word, bytes)
     }
 
-    /// Whether both are the same text, if one of them has at most [`FOLDED_BYTES_MAX`] bytes.
+    /// Whether both texts are equal, if at least one of them has at most [`FOLDED_BYTES_MAX`] bytes.
     #[inline(always)]
     pub(crate) const fn is(&self, other: &Self) -> bool {
         self.first == other.first
@@ -296,7 +294,7 @@ impl Folded {
     }
 }
 
-/// The eight bytes at `at`; 0 if there are fewer, which no caller asks for.
+/// The eight bytes at `at`. Returns 0 if there are fewer, which no caller requests.
 #[inline(always)]
 const fn word_at(text: &[u8], at: usize) -> u64 {
     match text.split_at(at).1.first_chunk() {
@@ -305,7 +303,7 @@ const fn word_at(text: &[u8], at: usize) -> u64 {
     }
 }
 
-/// Up to seven bytes in one word, the rest zeros: two overlapping halves.
+/// Up to seven bytes in one word, padded with zeros: two overlapping halves.
 #[inline(always)]
 const fn short_word(text: &[u8]) -> u64 {
     match (text.first_chunk(), text.last_chunk()) {
@@ -325,14 +323,14 @@ const fn short_word(text: &[u8]) -> u64 {
     }
 }
 
-/// The bit that tells `a` from `A`, in every byte of a word.
+/// The bit in which `a` differs from `A`, in every byte of a word.
 const LOWER: u64 = 0x2020_2020_2020_2020;
 
-/// Longest text that [`Folded`] tells from all others: three words.
+/// Maximum length of a text that [`Folded`] can distinguish from all others: three words.
 const FOLDED_BYTES_MAX: usize = 24;
 
-/// 512 slots of a byte for some 50 names: few unknown names meet a taken slot and cost a comparison, and one
-/// multiplier in about 15 gives every name its own.
+/// 512 one-byte slots for some 50 names. Few unknown names hit a used slot and cost a comparison, and about one multiplier in
+/// 15 gives every name a slot of its own.
 const SLOT_BITS: u32 = 9;
 
 static KEYS: [Folded; Known::ALL.len()] = {
@@ -346,7 +344,7 @@ static KEYS: [Folded; Known::ALL.len()] = {
     keys
 };
 
-/// The first multiplier, in a fixed row of odd numbers, that gives every name its own slot.
+/// The first multiplier in a fixed sequence of odd numbers that gives every name a slot of its own.
 const MULTIPLIER: u64 = {
     let mut multiplier: u64 = 0x9e37_79b9_7f4a_7c15;
     while slots(multiplier).is_none() {
@@ -358,7 +356,7 @@ const MULTIPLIER: u64 = {
 static SLOTS: [Option<Known>; 1 << SLOT_BITS] =
     slots(MULTIPLIER).expect("MULTIPLIER was chosen because it gives every name its own slot");
 
-/// The known fields at their slots; `None` if two share one.
+/// The known fields at their slots; `None` if two share a slot.
 const fn slots(multiplier: u64) -> Option<[Option<Known>; 1 << SLOT_BITS]> {
     let mut slots = [None; 1 << SLOT_BITS];
     let mut index = 0;
@@ -387,7 +385,7 @@ mod tests {
             assert_eq!(Known::of(name.to_uppercase().as_bytes()), Some(known));
             assert_eq!(name, name.to_lowercase(), "NAMES are in lower case");
             assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'));
-            // Any one byte replaced by any token byte is another name, unless only the case differs.
+            // Replacing one byte by any token byte gives another name, unless only the case differs.
             for at in 0..name.len() {
                 for byte in (0..=255u8).filter(|&byte| is_token(&[byte])) {
                     let mut other = name.as_bytes().to_vec();

@@ -1,15 +1,15 @@
-//! Who asks, behind proxies: the client's address from `Forwarded` (RFC 7239) or `X-Forwarded-For`.
+//! The client's address behind proxies, from `Forwarded` (RFC 7239) or `X-Forwarded-For`.
 //!
-//! Each proxy appends the address it was called from, so only what stands right of the first proxy that we do
-//! not trust is worth anything. The list is walked **from the right**:
+//! Each proxy appends the address of its peer, so only the elements to the right of the first untrusted proxy are reliable. The
+//! list is read **from the right**:
 //!
 //! ```text
 //!   X-Forwarded-For: 6.6.6.6 (invented),  203.0.113.9,  10.0.0.2        peer 10.0.0.1
 //!                                         └─ not trusted: the client    └─ trusted ◄─ start
 //! ```
 //!
-//! Which of the two fields counts is the operator's to say, for a proxy that writes one passes on the other as
-//! the client invented it. If no hop is trusted, the peer is the client, whatever the fields say.
+//! The operator selects one of the two fields, because a proxy that writes one of them passes on the other as invented by the
+//! client. If the peer is not trusted, the peer is the client, whatever the fields contain.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -27,23 +27,23 @@ pub enum Dialect {
 /// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client<'a> {
-    /// Its address. IPv4 addresses within IPv6 are plain IPv4 here.
+    /// The client's address. IPv4-mapped IPv6 addresses are converted to IPv4.
     pub address: IpAddr,
-    /// The scheme it used (`proto=`), as said by the proxy it called; `Forwarded` only.
+    /// The scheme that the client used (`proto=`), according to its proxy. Only with `Forwarded`.
     pub proto: Option<&'a [u8]>,
-    /// The authority it asked for (`host=`), as said by the proxy it called; `Forwarded` only. Not checked: use
+    /// The authority that the client requested (`host=`), according to its proxy. Only with `Forwarded`. Not validated: use
     /// [`crate::target::parse_authority`].
     pub host: Option<&'a [u8]>,
 }
 
-/// Proxies that are walked through at most; what stands left of them is not looked at.
+/// Maximum number of proxies followed. Elements to the left of them are ignored.
 pub const HOPS_MAX: usize = 32;
 
-/// Finds the client of a connection from `peer`. `lines` are the values of all lines of the field of `dialect`;
-/// `is_trusted` says whether an address is one of our proxies.
+/// Determines the client of a connection from `peer`. `lines` are the values of all lines of the field of `dialect`.
+/// `is_trusted` returns whether an address is one of our proxies.
 ///
-/// An element that is no address (`unknown`, `_hidden`, or malformed) ends the walk: the client is then the
-/// last proxy that could be told.
+/// An element that is not an address (`unknown`, `_hidden`, or malformed) ends the walk. The client is then the last proxy with
+/// a known address.
 pub fn client<'a>(
     peer: IpAddr,
     dialect: Dialect,
@@ -55,7 +55,7 @@ pub fn client<'a>(
     if !is_trusted(peer) {
         return client;
     }
-    // The last HOPS_MAX elements, in a ring: the list itself may be long, and nothing is allocated for it.
+    // The last HOPS_MAX elements, in a ring. The list may be long, and needs no allocation.
     let mut ring = [&b""[..]; HOPS_MAX];
     let mut count = 0;
     for element in lines.flat_map(field::list) {
@@ -85,7 +85,7 @@ struct Hop<'a> {
 }
 
 impl<'a> Hop<'a> {
-    /// What is repeated or malformed in an element makes its node unknown.
+    /// A repeated or malformed pair makes the whole element unknown.
     fn parse(element: &'a [u8]) -> Self {
         let (mut node, mut proto, mut host) = (None, None, None);
         for pair in field::parameters(element).filter(|pair| !pair.is_empty()) {
@@ -106,7 +106,7 @@ impl<'a> Hop<'a> {
     }
 }
 
-/// A token, or what is between quotes; `None` for escapes, which no address, scheme or host needs.
+/// A token, or the text between quotes. `None` for escapes, which no address, scheme or host needs.
 fn unquoted(value: &[u8]) -> Option<&[u8]> {
     match value {
         [b'"', inner @ .., b'"'] => (!inner.iter().any(|byte| matches!(byte, b'"' | b'\\'))).then_some(inner),
@@ -114,8 +114,8 @@ fn unquoted(value: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The address of a node, with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`,
-/// `[2001:db8::1]`, `[2001:db8::1]:80`.
+/// Parses the address of a node, with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`,
+/// `[2001:db8::1]:80`.
 fn address(node: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(node).ok()?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
@@ -134,7 +134,7 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    /// Our proxies are in 10.0.0.0/8 and at ::1.
+    /// The trusted proxies are in 10.0.0.0/8 and at ::1.
     fn is_ours(address: IpAddr) -> bool {
         address.to_string().starts_with("10.") || address == ip("::1")
     }

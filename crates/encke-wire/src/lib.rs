@@ -1,9 +1,8 @@
 //! Protocols as bytes in, actions out.
 //!
-//! `encke-wire` recognises what peers send and writes what they are answered. It never reads, writes, waits,
-//! logs or asks for the time: every function takes bytes (and, where it matters, a clock value) and returns
-//! what they mean. That is why the same code serves the event loop, the load generator, the simulator and the
-//! fuzzer.
+//! `encke-wire` parses the input of peers and writes the responses. It never reads, writes, waits, logs or queries the time:
+//! every function takes bytes, and a time where needed, and returns their meaning. So the same code serves the event loop, the
+//! load generator, the simulator and the fuzzer.
 //!
 //! ```text
 //!  bytes ─► http1::Head ───────► method · target · fields (offsets into the bytes, nothing is copied)
@@ -20,13 +19,12 @@
 //!  bytes ─► sse::Parser         ─► events                        sse::put_event       ─► events out
 //! ```
 //!
-//! **One recogniser per grammar, and ambiguous input is refused.** Whatever two servers could read in two ways
-//! (bare CR or LF, repeated lengths, a length beside a transfer coding, obsolete line folding, escapes that
-//! hide a slash) is an error here, and the connection closes: a request smuggler finds nothing to disagree
-//! about.
+//! **One parser per grammar, and ambiguous input is rejected.** Input that two servers could read in two ways is an error here
+//! and closes the connection. This includes bare CR or LF, repeated lengths, a length together with a transfer coding, obsolete
+//! line folding, and escapes that hide a slash. So request smuggling finds no two readings to exploit.
 //!
-//! `unsafe` lives in `scan` alone, the vector code that finds the end of a token. All of it has a scalar twin
-//! that must agree.
+//! `unsafe` is used only in `scan`, the vector code that finds the end of a token. Each vector implementation is tested against
+//! a scalar one.
 
 pub mod accept;
 pub mod base64;

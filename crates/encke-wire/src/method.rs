@@ -1,8 +1,8 @@
-//! Request methods (RFC 9110 §9): the registered common ones by name, every other token as `Other`.
+//! Request methods (RFC 9110 §9): the common registered ones by name, every other token as `Other`.
 //!
-//! Methods are case-sensitive: `get` is not `GET` but an unknown method, answered with 501.
+//! Methods are case-sensitive: `get` is not `GET` but an unknown method, with status 501.
 
-/// What a request asks to be done.
+/// The method of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Method {
@@ -16,9 +16,9 @@ pub enum Method {
     Put,
     /// `DELETE`
     Delete,
-    /// `CONNECT`: a tunnel; its target is an authority.
+    /// `CONNECT`: a tunnel. The target is an authority.
     Connect,
-    /// `OPTIONS`: the only one whose target may be `*`.
+    /// `OPTIONS`: the only method whose target may be `*`.
     Options,
     /// `TRACE`
     Trace,
@@ -30,7 +30,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method that `name` spells; `Other` for what is not listed here.
+    /// The method called `name`; `Other` if it is not listed here.
     #[inline(always)]
     #[must_use]
     pub fn of(name: &[u8]) -> Self {
@@ -48,7 +48,7 @@ impl Method {
         }
     }
 
-    /// The name as it stands on the wire; empty for `Other`, whose text is in the head.
+    /// The name of the method; empty for `Other`, whose text is in the head.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,14 +65,14 @@ impl Method {
         }
     }
 
-    /// GET or HEAD: what conditions may answer with 304, and what ranges and files are for.
+    /// Whether the method is GET or HEAD: those for which conditions may yield 304, and to which ranges and files apply.
     #[inline]
     #[must_use]
     pub const fn reads(self) -> bool {
         matches!(self, Self::Get | Self::Head)
     }
 
-    /// Whether the client asks for no change of state (RFC 9110 §9.2.1).
+    /// Whether the method requests no change of state (RFC 9110 §9.2.1).
     #[must_use]
     pub const fn is_safe(self) -> bool {
         matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace)

@@ -1,53 +1,50 @@
-//! Who connects, behind a load balancer: the PROXY protocol, versions 1 and 2 (HAProxy's
-//! `doc/proxy-protocol.txt`).
+//! The PROXY protocol, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`): the client's address behind a load balancer.
 //!
-//! It stands once at the start of a connection, before the first byte of anything else, TLS included. Only
-//! listeners that are told so look for it, for anyone could send it; and there it must be: a connection without
-//! it is refused.
+//! The header is sent once at the start of a connection, before the first byte of any other protocol, TLS included. Any client
+//! could send it, so only listeners configured for it parse it. There it is mandatory: a connection without it is rejected.
 //!
 //! ```text
 //!   v1   PROXY TCP4 203.0.113.9 10.0.0.1 51234 443 CRLF                            at most 107 bytes
 //!   v2   0D 0A 0D 0A 00 0D 0A 51 55 49 54 0A │ 21 │ 11 │ length │ addresses │ TLVs  16 bytes and `length`
 //! ```
 //!
-//! Additional values (TLVs) of version 2 are checked for their form and passed over; the checksum among them is
-//! not verified.
+//! Additional values (TLVs) of version 2 are checked for well-formedness and ignored. Their checksum is not verified.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Most bytes of a header that is accepted: version 2 allows 16 + 65,535, but its addresses take 216 at most
-/// and the values that load balancers append some hundreds.
+/// Maximum size of an accepted header in bytes. Version 2 allows 16 + 65,535, but its addresses take at most 216, and the
+/// values that load balancers append some hundreds.
 pub const PROXY_HEADER_BYTES_MAX: usize = 4096;
 
-/// What [`read`] found.
+/// The result of [`read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyHeader {
-    /// No fault so far, but no end either: call again with what there was and more.
+    /// No error so far, but the header is incomplete: call again with all bytes once more have arrived.
     NeedMore,
-    /// The header is whole.
+    /// The header is complete.
     Done {
-        /// Its length: what follows belongs to the protocol that it announces.
+        /// Length of the header in bytes. The bytes after it belong to the announced protocol.
         bytes: usize,
-        /// Where the connection comes from; `None` if the proxy speaks for itself (a health check), or does not
-        /// know, or it is no internet address: the peer itself counts then.
+        /// Address of the client. `None` for a connection of the proxy itself (a health check), an unknown address, or one that
+        /// is not an Internet address. The address of the peer then applies.
         source: Option<SocketAddr>,
-        /// Where the client connected to; `None` as above.
+        /// Address that the client connected to; `None` as for `source`.
         destination: Option<SocketAddr>,
     },
-    /// This is no PROXY header: close without an answer.
+    /// Not a PROXY header: close without a response.
     Bad(ProxyFault),
 }
 
-/// Why it is none.
+/// The reason why a PROXY header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyFault {
-    /// It does not begin like one.
+    /// The signature does not match.
     Signature,
-    /// A version 1 line is malformed, or longer than 107 bytes.
+    /// The version 1 line is malformed, or longer than 107 bytes.
     Line,
-    /// A version 2 header has an unknown version or command.
+    /// The version 2 header has an unknown version or command.
     Command,
-    /// A version 2 header is too short for its addresses, its values do not fit, or it is longer than
+    /// The version 2 header is too short for its addresses, its values do not fit, or it is longer than
     /// [`PROXY_HEADER_BYTES_MAX`].
     Length,
 }
@@ -78,7 +75,7 @@ impl std::fmt::Display for ProxyFault {
 
 impl std::error::Error for ProxyFault {}
 
-/// Reads the header at the start of `buf`, which holds all that has arrived on the connection.
+/// Parses the header at the start of `buf`, which holds all bytes received on the connection.
 #[must_use]
 pub fn read(buf: &[u8]) -> ProxyHeader {
     let begins_like = |signature: &[u8]| {
@@ -102,7 +99,7 @@ pub fn read(buf: &[u8]) -> ProxyHeader {
     }
 }
 
-/// The length of a whole header, and where the connection comes from and goes to.
+/// The length of a complete header, and its source and destination.
 type Header = (usize, Option<(SocketAddr, SocketAddr)>);
 
 fn read_v1(buf: &[u8]) -> Result<Option<Header>, ProxyFault> {
@@ -116,7 +113,7 @@ fn read_v1(buf: &[u8]) -> Result<Option<Header>, ProxyFault> {
     let bytes = end + 2;
     let mut words = line.split(' ').skip(1);
     let addresses = match words.next() {
-        // What may follow is to be passed over (§2.1).
+        // Anything may follow, and is ignored (§2.1).
         Some("UNKNOWN") => return Ok(Some((bytes, None))),
         Some("TCP4") => pair(&mut words, |text| text.parse::<Ipv4Addr>().ok().map(IpAddr::V4)),
         Some("TCP6") => pair(&mut words, |text| text.parse::<Ipv6Addr>().ok().map(IpAddr::V6)),
@@ -128,7 +125,7 @@ fn read_v1(buf: &[u8]) -> Result<Option<Header>, ProxyFault> {
     }
 }
 
-/// `source destination source-port destination-port`
+/// Parses `source destination source-port destination-port`.
 fn pair<'a>(
     words: &mut impl Iterator<Item = &'a str>,
     parse: impl Fn(&str) -> Option<IpAddr>,
@@ -162,7 +159,7 @@ fn read_v2(buf: &[u8]) -> Result<Option<Header>, ProxyFault> {
             let (block, values) = rest.split_first_chunk().ok_or(ProxyFault::Length)?;
             (Some(v6_pair(block)), values)
         }
-        // Unix sockets, datagrams and what we do not know: nothing that we could use, nothing to check.
+        // Unix sockets, datagrams and unknown families: nothing usable, and nothing to check.
         _ => (None, &[][..]),
     };
     if !are_values(values) {
@@ -171,7 +168,7 @@ fn read_v2(buf: &[u8]) -> Result<Option<Header>, ProxyFault> {
     Ok(Some((bytes, addresses.filter(|_| command == V2_PROXY))))
 }
 
-/// Source and destination as version 2 packs them: both addresses, then both ports, in network order.
+/// Source and destination of version 2: both addresses, then both ports, in network byte order.
 fn v4_pair(block: &[u8; 12]) -> (SocketAddr, SocketAddr) {
     let [a, b, c, d, e, f, g, h, source_high, source_low, destination_high, destination_low] = *block;
     let source = Ipv4Addr::new(a, b, c, d);
@@ -182,14 +179,14 @@ fn v4_pair(block: &[u8; 12]) -> (SocketAddr, SocketAddr) {
     )
 }
 
-/// As [`v4_pair`].
+/// As [`v4_pair`], for IPv6.
 fn v6_pair(block: &[u8; 36]) -> (SocketAddr, SocketAddr) {
     let word = |at: usize| u16::from_be_bytes([block[at], block[at + 1]]);
     let address = |at: usize| Ipv6Addr::from(std::array::from_fn::<u16, 8, _>(|index| word(at + 2 * index)));
     (SocketAddr::from((address(0), word(32))), SocketAddr::from((address(16), word(34))))
 }
 
-/// Whether `values` is a row of type, length and value that ends with its last value.
+/// Whether `values` is a sequence of type, length and value that ends exactly with its last value.
 fn are_values(mut values: &[u8]) -> bool {
     while let [_kind, high, low, rest @ ..] = values {
         let length = usize::from(u16::from_be_bytes([*high, *low]));
@@ -204,12 +201,12 @@ const fn is_visible(byte: u8) -> bool {
 }
 
 const V1_SIGNATURE: &[u8] = b"PROXY ";
-/// With two addresses of 39 characters and two ports of five (§2.1).
+/// Includes two addresses of 39 characters and two ports of five (§2.1).
 const V1_BYTES_MAX: usize = 107;
 const V2_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Version 2, the proxy speaks for itself.
+/// Version 2: a connection of the proxy itself.
 const V2_LOCAL: u8 = 0x20;
-/// Version 2, for a client.
+/// Version 2: a connection on behalf of a client.
 const V2_PROXY: u8 = 0x21;
 const V2_TCP4: u8 = 0x11;
 const V2_TCP6: u8 = 0x21;
@@ -219,7 +216,7 @@ mod tests {
     use super::*;
     use crate::http1::testing::Random;
 
-    /// Reads `input` at every length: it must need more until it is whole, and come to the same end after.
+    /// Feeds `input` at every length: more bytes are needed until it is complete, and the result stays the same afterwards.
     fn read_growing(input: &[u8]) -> ProxyHeader {
         let whole = read(input);
         for end in 0..=input.len() {

@@ -1,4 +1,4 @@
-//! Byte ranges (RFC 9110 §14): which parts of a representation were asked for, and how they are framed.
+//! Byte ranges (RFC 9110 §14): the requested parts of a representation, and their framing.
 //!
 //! ```text
 //!   Range: bytes=0-9,5-19,-10   of 1,000 bytes
@@ -6,18 +6,18 @@
 //!   joined   0..20  990..1000            ─► Many: multipart/byteranges of two parts
 //! ```
 //!
-//! A Range field is an offer to save bytes; whatever makes it not do so is answered with the whole (200), as if
-//! it were not there: another unit, bad grammar, more than [`RANGES_MAX`] ranges, or more than two that overlap
-//! (the signature of an attempt to make the server send a file many times over). Joined ranges never overlap, so
-//! that an answer is never larger than the file and the heads of 16 parts.
+//! A Range field is an offer to save bytes. If it cannot save any, the response is the whole representation (200), as without
+//! the field. The reasons are another unit, bad grammar, more than [`RANGES_MAX`] ranges, or more than two overlaps. Overlaps
+//! indicate an attempt to make the server send a file many times. Joined ranges never overlap, so a response is never larger
+//! than the file plus the heads of 16 parts.
 
 use crate::field;
 use crate::http1::put_number;
 
-/// Ranges one request may ask for. Readers of PDF and video ask for one to a handful.
+/// Maximum number of ranges in a request. PDF and video readers request one to a handful.
 pub const RANGES_MAX: usize = 16;
 
-/// Bytes from `start` up to but not including `end`; never empty.
+/// The bytes from `start` up to but not including `end`. Never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ByteRange {
     /// The first byte.
@@ -26,28 +26,28 @@ pub struct ByteRange {
     pub end: u64,
 }
 
-/// What to send.
+/// The part of a representation to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranges {
-    /// Everything, with 200: the field does not count.
+    /// Everything, with 200: the field is ignored.
     Whole,
     /// One part, with 206 and Content-Range.
     One(ByteRange),
-    /// Several parts that do not overlap, in the order they were asked for, with 206 as
-    /// `multipart/byteranges`; at least 2 and at most [`RANGES_MAX`]. This is the only case that allocates.
+    /// Several parts that do not overlap, in the requested order, with 206 as `multipart/byteranges`. At least 2 and at most
+    /// [`RANGES_MAX`]. Only this case allocates.
     Many(Vec<ByteRange>),
-    /// Nothing, with 416: all of it lies beyond the end.
+    /// Nothing, with 416: all ranges are beyond the end.
     Unsatisfiable,
 }
 
 impl ByteRange {
-    /// How many bytes it has.
+    /// The number of bytes in the range.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether the two overlap, touch, or lie so close that a part of their own would cost more than the gap.
+    /// Whether the two overlap, touch, or are so close that a separate part would cost more than the gap.
     const fn is_near(self, other: Self) -> bool {
         self.start <= other.end.saturating_add(GAP_BYTES) && other.start <= self.end.saturating_add(GAP_BYTES)
     }
@@ -62,8 +62,8 @@ impl ByteRange {
 }
 
 impl Ranges {
-    /// Reads a Range field for a representation of `size` bytes. The caller has already decided that it counts:
-    /// the method is GET, and If-Range (if there) holds.
+    /// Parses a Range field for a representation of `size` bytes. The caller has checked that the field applies: the method is
+    /// GET, and If-Range, if present, holds.
     #[must_use]
     pub fn of(value: &[u8], size: u64) -> Self {
         let Some(set) =
@@ -84,7 +84,7 @@ impl Ranges {
                 continue;
             }
             if size == 0 && matches!(spec, Spec::Last { .. }) {
-                // "The last n bytes" of nothing can be satisfied (§14.1.2), but no Content-Range can say so.
+                // "The last n bytes" of an empty representation is satisfiable (§14.1.2), but Content-Range cannot express it.
                 return Self::Whole;
             }
             let Some(range) = spec.within(size) else { continue };
@@ -104,13 +104,13 @@ impl Ranges {
         }
     }
 
-    /// Joins what is near each other; each part keeps the place of the first range in it.
+    /// Joins ranges that are near each other. Each part takes the position of its first range.
     fn joined(first: ByteRange, others: Vec<ByteRange>) -> Self {
         let mut parts: Vec<ByteRange> = Vec::with_capacity(others.len() + 1);
         for range in [first].into_iter().chain(others) {
             let mut range = range;
             let mut place = parts.len();
-            // A grown part may reach the next one: at most 16 turns over at most 16 parts.
+            // A grown part may reach the next one: at most 16 iterations over at most 16 parts.
             while let Some(near) = parts.iter().position(|part| part.is_near(range)) {
                 range = parts.remove(near).joined(range);
                 place = place.min(near);
@@ -124,7 +124,7 @@ impl Ranges {
     }
 }
 
-/// One range as it is written.
+/// One range as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spec {
     /// `first-last` or `first-`; the last byte is included.
@@ -134,7 +134,7 @@ enum Spec {
 }
 
 impl Spec {
-    /// `None` if it is malformed, or ends before it begins.
+    /// Returns `None` if the text is malformed, or if the range ends before it begins.
     fn parse(text: &[u8]) -> Option<Self> {
         let dash = text.iter().position(|&byte| byte == b'-')?;
         match (&text[..dash], &text[dash + 1..]) {
@@ -147,7 +147,7 @@ impl Spec {
         }
     }
 
-    /// The bytes it means of a representation of `size` bytes; `None` if it has none of them.
+    /// The selected bytes of a representation of `size` bytes; `None` if there are none.
     fn within(self, size: u64) -> Option<ByteRange> {
         let (start, end) = match self {
             Self::FromTo { first, last } => {
@@ -159,7 +159,7 @@ impl Spec {
     }
 }
 
-/// A decimal number; what is beyond 64 bits is beyond every file.
+/// Parses a decimal number. Numbers above 64 bits saturate, which is beyond the end of every file.
 fn saturating_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -170,7 +170,7 @@ fn saturating_number(digits: &[u8]) -> Option<u64> {
     Some(value.unwrap_or(u64::MAX))
 }
 
-/// Appends the value of a Content-Range for a part: `bytes 0-9/1000`.
+/// Appends the value of Content-Range for a part: `bytes 0-9/1000`.
 pub fn put_content_range(out: &mut Vec<u8>, range: ByteRange, size: u64) {
     out.extend_from_slice(b"bytes ");
     put_number(out, range.start);
@@ -180,13 +180,13 @@ pub fn put_content_range(out: &mut Vec<u8>, range: ByteRange, size: u64) {
     put_number(out, size);
 }
 
-/// Appends the value of a Content-Range for a 416: `bytes */1000`.
+/// Appends the value of Content-Range for a 416: `bytes */1000`.
 pub fn put_unsatisfied_range(out: &mut Vec<u8>, size: u64) {
     out.extend_from_slice(b"bytes */");
     put_number(out, size);
 }
 
-/// How several parts of one representation are framed (RFC 9110 §14.6).
+/// The framing of several parts of one representation (RFC 9110 §14.6).
 ///
 /// ```text
 ///   CRLF --boundary CRLF Content-Type: … CRLF Content-Range: … CRLF CRLF  bytes of the part   (each part)
@@ -194,22 +194,22 @@ pub fn put_unsatisfied_range(out: &mut Vec<u8>, size: u64) {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Multipart<'a> {
-    /// 1 to 70 characters that occur in no part by any likelihood: the caller has the entropy.
+    /// 1 to 70 characters that do not occur in any part. The caller provides the randomness.
     pub boundary: &'a [u8],
     /// The type of the representation; empty if it has none.
     pub content_type: &'a [u8],
-    /// Bytes of the representation.
+    /// Size of the representation in bytes.
     pub size: u64,
 }
 
 impl Multipart<'_> {
-    /// Appends the value of the answer's Content-Type.
+    /// Appends the value of the response's Content-Type.
     pub fn put_content_type(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"multipart/byteranges; boundary=");
         out.extend_from_slice(self.boundary);
     }
 
-    /// Appends what comes before the bytes of `range`.
+    /// Appends the head of the part with the bytes of `range`.
     pub fn put_part_head(&self, out: &mut Vec<u8>, range: ByteRange) {
         out.extend_from_slice(b"\r\n--");
         out.extend_from_slice(self.boundary);
@@ -222,14 +222,14 @@ impl Multipart<'_> {
         out.extend_from_slice(b"\r\n\r\n");
     }
 
-    /// Appends what comes after the last part.
+    /// Appends the end of the body after the last part.
     pub fn put_end(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\r\n--");
         out.extend_from_slice(self.boundary);
         out.extend_from_slice(b"--\r\n");
     }
 
-    /// The Content-Length of the whole answer with these parts.
+    /// The Content-Length of a whole response with these parts.
     #[must_use]
     pub fn total_bytes(&self, parts: &[ByteRange]) -> u64 {
         let mut frame = Vec::with_capacity(128 + self.boundary.len() + self.content_type.len());
@@ -244,10 +244,10 @@ impl Multipart<'_> {
     }
 }
 
-/// What the head of a part costs about: a gap of no more is sent instead.
+/// Approximate size of a part's head: a gap of at most this size is sent instead.
 const GAP_BYTES: u64 = 80;
 
-/// Pairs of ranges that may overlap: RFC 9110 §14.2 calls more than two an attack or a broken client.
+/// Maximum number of overlapping pairs. RFC 9110 §14.2 regards more than two as an attack or a broken client.
 const OVERLAPPING_MAX: usize = 2;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Server-sent events (WHATWG HTML §9.2, `text/event-stream`): events out, and events in for our own clients.
+//! Server-sent events (WHATWG HTML §9.2, `text/event-stream`): encoding events, and parsing them for Encke's own clients.
 //!
 //! ```text
 //!   id: 7f3a-12          a position
@@ -8,13 +8,13 @@
 //!                        the empty line sends it off
 //! ```
 //!
-//! **What a payload becomes.** EventSource joins the lines of an event with LF, and takes CR, LF and CR LF alike
-//! for the end of a line. A text without CR survives that. Bytes that are not UTF-8, and a text with a CR in it,
-//! do not: they are sent as a `data:TYPE;base64,` URL, which `fetch` in a browser opens and whose type says what
-//! was published. ([`Data::of`] decides, so that nothing can be sent in a form that loses a byte.) A text that
-//! itself begins with `data:` is sent as it is: who must tell the two apart takes envelopes.
+//! **Payloads.** EventSource joins the lines of an event with LF, and treats CR, LF and CR LF alike as the end of a line. A
+//! text without CR survives that. A text with CR and bytes that are not UTF-8 do not. They are sent as a `data:TYPE;base64,`
+//! URL, which `fetch` in a browser opens, and whose type is that of the published payload. ([`Data::of`] decides, so no payload
+//! can be sent in a form that loses bytes.) A text that itself begins with `data:` is sent unchanged. Clients that must tell
+//! the two apart use envelopes.
 //!
-//! This is not the stream's life: when to send a comment, a position or a retry is the server's to know.
+//! Out of scope: the server decides when to send comments, positions and retry times.
 
 use std::fmt;
 
@@ -22,37 +22,36 @@ use crate::base64;
 use crate::field;
 use crate::http1::put_number;
 
-/// A text that may stand in one line of a stream: an id, a name, a comment.
+/// A text that fits in one line of a stream: an id, a name or a comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a>(&'a str);
 
 impl<'a> Line<'a> {
-    /// `None` if `text` has a CR or LF, which would end the line, or a NUL, for which browsers drop an id.
+    /// Returns `None` if `text` contains CR or LF, which would end the line, or NUL, for which browsers drop an id.
     #[must_use]
     pub fn of(text: &'a str) -> Option<Self> {
         (!text.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | b'\0'))).then_some(Self(text))
     }
 }
 
-/// A payload in the form in which it survives.
+/// A payload in a form that preserves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data<'a> {
     bytes: &'a [u8],
     form: Form<'a>,
 }
 
-/// How a payload is sent.
+/// The form in which a payload is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form<'a> {
-    /// As it is: UTF-8 without CR.
+    /// Unchanged: UTF-8 without CR.
     Lines,
-    /// As a URL.
+    /// A `data:` URL.
     Url { content_type: &'a str, is_utf8: bool },
 }
 
 impl<'a> Data<'a> {
-    /// Chooses the form for `bytes`, of which the caller knows whether they are UTF-8, and whose type is used
-    /// only in a URL.
+    /// Chooses the form for `bytes`. The caller knows whether they are UTF-8. Only a URL includes `content_type`.
     #[must_use]
     pub fn of(bytes: &'a [u8], is_utf8: bool, content_type: &'a str) -> Self {
         debug_assert_eq!(is_utf8, std::str::from_utf8(bytes).is_ok());
@@ -60,16 +59,16 @@ impl<'a> Data<'a> {
         Self { bytes, form: if survives { Form::Lines } else { Form::Url { content_type, is_utf8 } } }
     }
 
-    /// Whether EventSource is given the payload itself, not a URL of it.
+    /// Whether EventSource delivers the payload itself, instead of a URL.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         matches!(self.form, Form::Lines)
     }
 }
 
-/// Appends a whole event. Without `id` the position stays what it was; without `event` its name is `message`.
+/// Appends a whole event. Without `id` the client's position stays unchanged. Without `event` the name is `message`.
 pub fn put_event(out: &mut Vec<u8>, id: Option<Line<'_>>, event: Option<Line<'_>>, data: Data<'_>) {
-    // A guess that is right for one line: names, colons and spaces, the payload.
+    // An estimate that is exact for one line: names, colons and spaces, the payload.
     out.reserve(
         32 + id.map_or(0, |id| id.0.len()) + event.map_or(0, |event| event.0.len()) + data.bytes.len(),
     );
@@ -94,28 +93,28 @@ pub fn put_event(out: &mut Vec<u8>, id: Option<Line<'_>>, event: Option<Line<'_>
     out.push(b'\n');
 }
 
-/// Appends a position without an event: EventSource sends it back as Last-Event-ID when it reconnects, and tells
-/// the page nothing.
+/// Appends a position without an event. EventSource sends it as Last-Event-ID when it reconnects, and delivers nothing to the
+/// page.
 pub fn put_position(out: &mut Vec<u8>, id: Line<'_>) {
     put_line(out, b"id: ", id.0.as_bytes());
     out.push(b'\n');
 }
 
-/// Appends a comment, which no page sees: a sign of life, or a first byte that gets a stream through a proxy.
+/// Appends a comment, which pages never see: a heartbeat, or a first byte that makes proxies forward the stream.
 pub fn put_comment(out: &mut Vec<u8>, text: Line<'_>) {
     put_line(out, b": ", text.0.as_bytes());
     out.push(b'\n');
 }
 
-/// Appends how many milliseconds to wait before reconnecting.
+/// Appends the reconnection delay in milliseconds.
 pub fn put_retry(out: &mut Vec<u8>, ms: u64) {
     out.extend_from_slice(b"retry: ");
     put_number(out, ms);
     out.extend_from_slice(b"\n\n");
 }
 
-/// Appends `bytes` as a `data:` URL. Of `content_type` all is kept that may stand there; what is no media type
-/// becomes `application/octet-stream`.
+/// Appends `bytes` as a `data:` URL. Keeps the parts of `content_type` that are valid in a URL. An invalid media type becomes
+/// `application/octet-stream`.
 pub fn put_data_url(out: &mut Vec<u8>, content_type: &str, bytes: &[u8]) {
     put_url(out, content_type, false, bytes);
 }
@@ -133,8 +132,8 @@ fn put_url(out: &mut Vec<u8>, content_type: &str, is_utf8: bool, bytes: &[u8]) {
     base64::put(out, bytes);
 }
 
-/// Appends a media type as a `data:` URL can have it: tokens without white space. A text that is UTF-8 says so,
-/// because without a charset it would be read as US-ASCII.
+/// Appends a media type in the form for a `data:` URL: tokens without white space. UTF-8 text gets a charset, because the
+/// default would be US-ASCII.
 fn put_media_type(out: &mut Vec<u8>, content_type: &[u8], is_utf8: bool) {
     // A `#` would end the URL.
     let fits = |part: &[u8]| field::is_token(part) && !part.contains(&b'#');
@@ -162,7 +161,7 @@ fn put_media_type(out: &mut Vec<u8>, content_type: &[u8], is_utf8: bool) {
     }
 }
 
-/// Reads a stream of events as EventSource does, in whatever pieces it arrives.
+/// Parses an event stream as EventSource does, in pieces of any size.
 ///
 /// ```text
 ///   feed ─► a line is whole ─┬─ field: kept for the event ─► next line       (retry: told at once)
@@ -172,80 +171,80 @@ fn put_media_type(out: &mut Vec<u8>, content_type: &[u8], is_utf8: bool) {
 /// ```
 #[derive(Debug, Default)]
 pub struct Parser {
-    /// The beginning of a line whose end has not come.
+    /// The start of a line whose end has not arrived.
     line: Vec<u8>,
-    /// Of the event that is being read: its lines, each with LF after it.
+    /// Data of the current event: its lines, each followed by LF.
     data: String,
     event: String,
-    /// The last id there was; it holds until there is another.
+    /// The last id received, which stays valid until the next id.
     id: String,
-    /// Whether this event has given an id.
+    /// Whether the current event has an id.
     has_id: bool,
-    /// Most bytes of an event, and of a line.
+    /// Maximum bytes of an event's data, and of a line.
     bytes_max: usize,
-    /// Whether the first line is behind us: before it a byte order mark may stand.
+    /// Whether the first line was read. A byte order mark may precede it.
     begun: bool,
-    /// Whether the last byte was CR: an LF after it belongs to it.
+    /// Whether the last byte was CR, so that a following LF is part of the same line end.
     after_cr: bool,
     /// Whether `data` and `event` are lent.
     lent: bool,
 }
 
-/// One step over the input.
+/// The result of one call of [`Parser::feed`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step<'a> {
-    /// What was found, if anything.
+    /// The parsed event, if any.
     pub event: Option<Event<'a>>,
-    /// How much of the input is dealt with.
+    /// Number of input bytes consumed.
     pub used: usize,
 }
 
-/// What the server says.
+/// An event from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// An event with data.
     Message {
-        /// The position after this event: the last id there was; empty if there was none.
+        /// The position after this event: the last id received, empty if there was none.
         id: &'a str,
-        /// `message` unless the server says otherwise.
+        /// The event's name, `message` by default.
         event: &'a str,
-        /// Lines, joined with LF.
+        /// The data lines, joined with LF.
         data: &'a str,
     },
     /// An id without data.
     Position {
-        /// The position from now on.
+        /// The new position.
         id: &'a str,
     },
-    /// How long to wait before reconnecting, from now on.
+    /// A new reconnection delay.
     Retry {
-        /// In milliseconds.
+        /// The delay in milliseconds.
         ms: u64,
     },
 }
 
-/// The server sent an event, or a line, that is larger than the limit.
+/// The size of an event or a line exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
 impl Parser {
-    /// At the first byte of a body. `bytes_max` limits the data of an event, and any line.
+    /// Creates a parser at the first byte of a body. `bytes_max` limits the data of an event, and any line.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max, ..Self::default() }
     }
 
-    /// The position: the last id there was; empty if there was none. For Last-Event-ID.
+    /// The current position for Last-Event-ID: the last id received, empty if there was none.
     #[must_use]
     pub fn last_id(&self) -> &str {
         &self.id
     }
 
-    /// Looks at `input` up to the end of the first event in it. The caller moves on by `used` and calls again until
-    /// its input is used up; each call uses some of it. Bytes that are not UTF-8 become U+FFFD.
+    /// Parses `input` up to the end of the first event. The caller advances by `used` and calls again until its input is used
+    /// up. Each call consumes at least one byte. Bytes that are not UTF-8 become U+FFFD.
     ///
     /// # Errors
-    /// [`TooLarge`]. The parser is of no use afterwards.
+    /// [`TooLarge`]. The parser must not be used afterwards.
     pub fn feed(&mut self, input: &[u8]) -> Result<Step<'_>, TooLarge> {
         if std::mem::take(&mut self.lent) {
             self.data.clear();
@@ -276,7 +275,7 @@ impl Parser {
         Ok(Step { event: self.lend(found), used })
     }
 
-    /// Keeps the beginning of a line.
+    /// Buffers the start of a line.
     fn keep(&mut self, piece: &[u8]) -> Result<(), TooLarge> {
         if piece.len() > self.bytes_max - self.line.len() {
             return Err(TooLarge);
@@ -285,7 +284,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Takes a line that ends with `piece`.
+    /// Handles the line that ends with `piece`.
     fn line_and(&mut self, piece: &[u8]) -> Result<Found, TooLarge> {
         if self.line.is_empty() && piece.len() <= self.bytes_max {
             return self.whole_line(piece);
@@ -325,16 +324,16 @@ impl Parser {
                 let ms = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
                 return Ok(ms.map_or(Found::Nothing, Found::Retry));
             }
-            // A comment has an empty name; other names are for the future.
+            // Comments have an empty name. Unknown names are ignored.
             _ => {}
         }
         Ok(Found::Nothing)
     }
 
-    /// At the empty line after an event.
+    /// Handles the empty line that ends an event.
     fn end(&mut self) -> Found {
         let has_id = std::mem::take(&mut self.has_id);
-        // The last line feed is no part of the data; without data there is no event.
+        // The last line feed is not part of the data. An event without data is ignored.
         self.lent = self.data.pop().is_some();
         if self.lent {
             return Found::Message;
@@ -364,7 +363,7 @@ impl fmt::Display for TooLarge {
 
 impl std::error::Error for TooLarge {}
 
-/// What a line completes.
+/// The result of a line.
 enum Found {
     Nothing,
     Message,
@@ -372,7 +371,7 @@ enum Found {
     Retry(u64),
 }
 
-/// U+FEFF at the beginning of a stream is not part of it.
+/// U+FEFF at the start of a stream is not part of its contents.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 #[cfg(test)]
@@ -381,7 +380,7 @@ mod tests {
     use crate::http1::testing::{Random, splits};
     use proptest::prelude::*;
 
-    /// An event, owned: id, name, data.
+    /// An owned event: id, name, data.
     #[derive(Clone, Debug, PartialEq, Eq)]
     enum Told {
         Message(String, String, String),
@@ -411,7 +410,7 @@ mod tests {
         Ok(told)
     }
 
-    /// The same in every way to cut the stream.
+    /// Parses the stream in every possible split, with equal results.
     fn parse(stream: &[u8]) -> Vec<Told> {
         let whole = parse_pieces(&[stream], 1_000_000).expect("small enough");
         for pieces in splits(stream) {

@@ -1,6 +1,6 @@
-//! Status codes (RFC 9110 §15): the reason phrase of each, and which answers carry no content.
+//! Status codes (RFC 9110 §15): their reason phrases, and the responses that have no content.
 //!
-//! A status is a plain `u16` between 100 and 999: handlers may send codes that are not listed here.
+//! A status is a plain `u16` between 100 and 999, because handlers may send codes that are not listed here.
 
 /// The reason phrase of a registered status; empty for any other (the phrase is optional, RFC 9112 §4).
 #[must_use]
@@ -62,8 +62,8 @@ pub const fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Whether an answer of this status never has content, nor `Content-Length` or `Transfer-Encoding` to announce
-/// it (RFC 9112 §6.3 item 1): 1xx, 204 and 304. (A 304 may carry the `Content-Length` of the 200 it stands for.)
+/// Whether a response with this status never has content (RFC 9112 §6.3 item 1): 1xx, 204 and 304. Such a response has neither
+/// `Content-Length` nor `Transfer-Encoding`. (A 304 may have the `Content-Length` of the corresponding 200.)
 #[inline]
 #[must_use]
 pub const fn has_no_content(status: u16) -> bool {

@@ -1,6 +1,6 @@
-//! Request targets and what is in them (RFC 3986, RFC 9112 §3.2): paths, queries, authorities.
+//! Request targets and their parts (RFC 3986, RFC 9112 §3.2): paths, queries, authorities.
 //!
-//! A path is decoded **once**, in one pass, and only what is left is ever looked at:
+//! A path is decoded **once**, in one pass. All later checks see only the decoded form:
 //!
 //! ```text
 //!   /a/%66ile/../b%20c//d?x=1
@@ -9,31 +9,31 @@
 //!   /a/b c/d             ("x", "1")
 //! ```
 //!
-//! What could name something else to the next reader is refused: escapes that hide a slash, a backslash (raw or
-//! escaped), NUL or another control character, bad escapes, what is not UTF-8 (overlong forms included), and
-//! dots that climb above the root. Runs of slashes become one: refusing them would break sites that have such
-//! links, and kept they would mean one thing to a rule that matches by prefix and another to the file system
-//! (and `//host/` in a Location is another site). What is written back goes through [`encode_path`].
+//! A path that another reader could understand differently is rejected. This applies to escapes that hide a slash, a backslash
+//! (raw or escaped), NUL and other control characters, malformed escapes, invalid UTF-8 (overlong forms included), and dots
+//! that climb above the root. Runs of slashes become one slash. Rejecting them would break sites that have such links. Keeping
+//! them would mean one thing to a rule that matches by prefix and another to the file system (and `//host/` in a Location is
+//! another site). [`encode_path`] escapes paths in responses.
 //!
-//! A path needs no limits of its own: it is no longer than its target (`uri_bytes`), and the work is linear in
-//! that, `..` included, since each one takes away what was decoded before.
+//! A path needs no limits of its own. Its length is limited by its target (`uri_bytes`), and the work is linear in it. This
+//! includes `..`, since each one removes bytes decoded before.
 
 use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Why a target cannot be used. All of them are the peer's fault: answer 400.
+/// The reason why a target is rejected. Every variant is an error of the peer, with status 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TargetError {
     /// The path does not begin with `/`.
     NotAbsolute,
-    /// `%` is not followed by two hexadecimal digits.
+    /// A `%` is not followed by two hexadecimal digits.
     BadEscape,
-    /// An escape stands for `/`: some would split the path there, some not.
+    /// An escaped `/`: some servers would split the path there, some would not.
     EscapedSlash,
-    /// A backslash, as it is or escaped: some take it for a slash.
+    /// A backslash, raw or escaped: some servers treat it as a slash.
     Backslash,
-    /// A control character, NUL included, as it is or escaped.
+    /// A control character, NUL included, raw or escaped.
     Control,
     /// The decoded path is not UTF-8.
     NotUtf8,
@@ -77,13 +77,13 @@ impl std::fmt::Display for TargetError {
 
 impl std::error::Error for TargetError {}
 
-/// Decodes the path `raw` (as in [`crate::http1::Head::path`]) into `out`, whose capacity is used again.
+/// Decodes the path `raw` (as returned by [`crate::http1::Head::path`]) into `out`, whose capacity is reused.
 ///
-/// The result begins with `/`; its segments, separated by single slashes, are never empty, `.` or `..`, but the
-/// last one is empty if the path names a folder (it ended in `/`, `/.` or `/..`).
+/// The result begins with `/`. Its segments, separated by single slashes, are never `.` or `..`. Only the last segment may be
+/// empty, if the path names a directory (it ended in `/`, `/.` or `/..`).
 ///
 /// # Errors
-/// A [`TargetError`], and `out` is empty, if the path could be understood in more than one way.
+/// A [`TargetError`] if the path could be understood in more than one way. `out` is then empty.
 pub fn decode_path(raw: &[u8], out: &mut String) -> Result<(), TargetError> {
     let mut path = std::mem::take(out).into_bytes();
     path.clear();
@@ -92,13 +92,13 @@ pub fn decode_path(raw: &[u8], out: &mut String) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// [`decode_path`] but for the check that the result is UTF-8.
+/// As [`decode_path`], without the check for UTF-8.
 fn decode_segments(raw: &[u8], path: &mut Vec<u8>) -> Result<(), TargetError> {
     let Some((b'/', rest)) = raw.split_first() else { return Err(TargetError::NotAbsolute) };
     path.reserve(raw.len());
     path.push(b'/');
     let mut rest = rest.iter();
-    // `path` ends in a slash here, and at each start of a segment: `segment` is where it begins.
+    // `path` ends in a slash here and at the start of every segment. `segment` is the start of the current one.
     let mut segment = path.len();
     while let Some(&byte) = rest.next() {
         let byte = match byte {
@@ -126,8 +126,8 @@ fn decode_segments(raw: &[u8], path: &mut Vec<u8>) -> Result<(), TargetError> {
     end_segment(path, segment)
 }
 
-/// Resolves the segment that begins at `segment` and ends `path`, if it is `.` or `..`; `path` then ends in the
-/// slash before it, or before its parent.
+/// Resolves the segment from `segment` to the end of `path` if it is `.` or `..`. `path` then ends in the slash before it, or
+/// before its parent.
 fn end_segment(path: &mut Vec<u8>, segment: usize) -> Result<(), TargetError> {
     match &path[segment..] {
         b"." => path.truncate(segment),
@@ -141,7 +141,7 @@ fn end_segment(path: &mut Vec<u8>, segment: usize) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// Decodes the escapes in a part of a path: the name of a channel. Nothing else is changed or checked.
+/// Decodes the escapes in a part of a path, the name of a channel. Changes and checks nothing else.
 ///
 /// # Errors
 /// [`TargetError::BadEscape`], or [`TargetError::EscapedSlash`].
@@ -159,7 +159,7 @@ pub fn decode_escapes(raw: &[u8]) -> Result<Cow<'_, [u8]>, TargetError> {
     Ok(Cow::Owned(decoded))
 }
 
-/// Decodes the two digits after a `%`, and returns the byte and the rest. No path may hide a slash.
+/// Decodes the two digits after a `%`. Returns the byte and the remaining input. An escaped slash is an error.
 fn unescape(digits: &[u8]) -> Result<(u8, &[u8]), TargetError> {
     let [high, low, after @ ..] = digits else { return Err(TargetError::BadEscape) };
     match hex_byte(*high, *low).ok_or(TargetError::BadEscape)? {
@@ -168,7 +168,7 @@ fn unescape(digits: &[u8]) -> Result<(u8, &[u8]), TargetError> {
     }
 }
 
-/// A target's path and query, apart at the first `?`.
+/// Splits a target at the first `?` into path and query.
 #[must_use]
 pub fn split_target(raw: &[u8]) -> (&[u8], Option<&[u8]>) {
     match raw.iter().position(|&byte| byte == b'?') {
@@ -177,8 +177,8 @@ pub fn split_target(raw: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// The `key=value` pairs of a query, decoded as forms are (`+` is a space, `%XX` a byte; a bad escape stands
-/// for itself, as in browsers). A pair without `=` has an empty value. Bytes that are not UTF-8 become U+FFFD.
+/// The `key=value` pairs of a query, decoded like forms: `+` is a space and `%XX` a byte. A malformed escape is kept as it is,
+/// as in browsers. A pair without `=` has an empty value. Bytes that are not UTF-8 become U+FFFD.
 pub fn query_pairs(query: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
         let mut halves = pair.splitn(2, |&byte| byte == b'=');
@@ -187,7 +187,7 @@ pub fn query_pairs(query: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, 
     })
 }
 
-/// One key or value of a query.
+/// Decodes one key or value of a query.
 fn decode_form(text: &[u8]) -> Cow<'_, str> {
     if !text.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return String::from_utf8_lossy(text);
@@ -211,9 +211,8 @@ fn decode_form(text: &[u8]) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
 }
 
-/// Appends `path` escaped, for a Location or a link: `/` and the unreserved characters and sub-delims of
-/// RFC 3986 stay, as do `:` and `@`; but quotes, `&` and `;` are escaped too, so that the result can stand in
-/// HTML. Decoding it gives `path` again.
+/// Appends `path` escaped, for a Location or a link. Keeps `/`, `:`, `@`, and the unreserved characters and sub-delims of RFC
+/// 3986. But quotes, `&` and `;` are escaped, so that the result is safe in HTML. Decoding the result gives `path` again.
 pub fn encode_path(path: &str, out: &mut String) {
     out.reserve(path.len());
     for byte in path.bytes() {
@@ -228,17 +227,17 @@ pub fn encode_path(path: &str, out: &mut String) {
     }
 }
 
-/// A host and, if given, its port.
+/// A host and an optional port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Authority<'a> {
-    /// The host as it was sent, an IPv6 address in its brackets.
+    /// The host as sent; an IPv6 address includes its brackets.
     pub host: &'a [u8],
-    /// The port; `None` if there is none, or none after the colon.
+    /// The port; `None` if absent or empty after the colon.
     pub port: Option<u16>,
 }
 
-/// Reads `uri-host [":" port]` (RFC 9110 §7.2). A host is a name, an IPv4 address or an IPv6 address in
-/// brackets, and not empty. User information has no place here: `user@host` is an error.
+/// Parses `uri-host [":" port]` (RFC 9110 §7.2). The host is a name, an IPv4 address, or an IPv6 address in brackets, and must
+/// not be empty. User information (`user@host`) is an error.
 ///
 /// # Errors
 /// [`TargetError::InvalidAuthority`] for anything else.
@@ -275,7 +274,7 @@ fn is_host(host: &[u8]) -> bool {
     !host.is_empty()
 }
 
-/// A port of up to five digits.
+/// Parses a port of one to five digits.
 #[inline(always)]
 pub(crate) fn parse_port(digits: &[u8]) -> Option<u16> {
     if digits.is_empty() || digits.len() > 5 {
@@ -293,7 +292,7 @@ pub(crate) fn parse_port(digits: &[u8]) -> Option<u16> {
 }
 
 impl Authority<'_> {
-    /// Whether the host names this machine's loopback: `localhost`, a name below it, or a loopback address.
+    /// Whether the host refers to this machine's loopback: `localhost`, a name below it, or a loopback address.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         let Ok(host) = std::str::from_utf8(self.host) else { return false };
@@ -307,10 +306,10 @@ impl Authority<'_> {
     }
 }
 
-/// The byte that two hexadecimal digits spell.
+/// The byte given by two hexadecimal digits.
 #[inline]
 fn hex_byte(high: u8, low: u8) -> Option<u8> {
-    // `to_digit` yields at most 15: the sum fits.
+    // `to_digit` yields at most 15, so the sum fits.
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|value| value as u8);
     Some(digit(high)? << 4 | digit(low)?)
 }
@@ -544,7 +543,7 @@ mod tests {
         }
     }
 
-    /// The rules of `decode_path` written the slow way: split, decode, resolve.
+    /// The rules of `decode_path` in a slow form: split, decode, resolve.
     fn reference(raw: &str) -> Option<String> {
         let mut segments: Vec<Vec<u8>> = Vec::new();
         let mut is_folder = true;

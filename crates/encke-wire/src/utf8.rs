@@ -1,4 +1,4 @@
-//! UTF-8 that arrives in pieces (RFC 3629): is everything so far the beginning of a valid text?
+//! Incremental UTF-8 validation (RFC 3629): checks whether all pieces so far are the start of a valid text.
 //!
 //! ```text
 //!            ┌─ whole characters: the standard library's check, words at a time ─┐
@@ -7,44 +7,43 @@
 //!               any byte that no valid text has there: Invalid
 //! ```
 //!
-//! It fails at the first byte that cannot be, not at the end of a character or of a text: who sends garbage into
-//! an endless message is found out at once. Surrogates, overlong forms and what lies above U+10FFFF are told by
-//! the second byte already, hence the bounds that are kept for it.
+//! The check fails at the first invalid byte, not at the end of a character or of a text. So garbage in an endless message is
+//! detected at once. Surrogates, overlong forms and characters above U+10FFFF are detected at their second byte, for which the
+//! bounds are kept.
 //!
-//! The standard library is quick with ASCII and checks other scripts a byte at a time
-//! (`cargo run --release -p encke-wire --example frame_speed`). That is paid once a message published, not once a
-//! receiver.
+//! The standard library is fast for ASCII, and checks other scripts byte by byte (`cargo run --release -p encke-wire --example
+//! frame_speed`). The cost arises once per published message, not once per subscriber.
 
 use std::fmt;
 
-/// Where the check of one text stands: three bytes, nothing of the text itself.
+/// The state of the check of one text: three bytes, without any of the text itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Utf8 {
-    /// Bytes of the last character that are still to come: at most 3.
+    /// Missing bytes of the last character, at most 3.
     missing: u8,
-    /// What the next of them may be at least and at most.
+    /// Smallest allowed value of the next byte. `highest` is the largest.
     lowest: u8,
     highest: u8,
 }
 
-/// A byte that no valid text has at this place.
+/// A byte that cannot occur at its position in any valid text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invalid {
-    /// Its position in the piece that was fed.
+    /// Position in the piece passed to `feed`.
     pub at: usize,
 }
 
 impl Utf8 {
-    /// At the beginning of a text.
+    /// Creates a check at the start of a text.
     #[must_use]
     pub const fn new() -> Self {
         Self { missing: 0, lowest: CONTINUATION.0, highest: CONTINUATION.1 }
     }
 
-    /// Looks at the next piece of the text.
+    /// Checks the next piece of the text.
     ///
     /// # Errors
-    /// [`Invalid`] at the first byte that cannot be. The check is of no use afterwards.
+    /// [`Invalid`] at the first invalid byte. The check must not be used afterwards.
     pub fn feed(&mut self, piece: &[u8]) -> Result<(), Invalid> {
         let mut at = 0;
         loop {
@@ -55,8 +54,7 @@ impl Utf8 {
             }
             match std::str::from_utf8(&piece[at..]) {
                 Ok(_) => return Ok(()),
-                // What is left begins with a character that is cut or wrong, and is at most a few bytes away
-                // from the verdict.
+                // The rest begins with an incomplete or invalid character. At most a few more bytes decide which.
                 Err(stop) => {
                     at += stop.valid_up_to();
                     self.lead(piece[at], at)?;
@@ -66,13 +64,13 @@ impl Utf8 {
         }
     }
 
-    /// Whether the text may end here: no character is cut.
+    /// Whether the text may end here: the last character is complete.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.missing == 0
     }
 
-    /// Takes the first byte of a character of two to four.
+    /// Handles the first byte of a character of two to four bytes.
     const fn lead(&mut self, byte: u8, at: usize) -> Result<(), Invalid> {
         // Unicode, table 3-7.
         let (missing, (lowest, highest)) = match byte {
@@ -89,7 +87,7 @@ impl Utf8 {
         Ok(())
     }
 
-    /// Takes a byte within a character.
+    /// Handles a byte within a character.
     const fn continuation(&mut self, byte: u8, at: usize) -> Result<(), Invalid> {
         if byte < self.lowest || byte > self.highest {
             return Err(Invalid { at });
@@ -121,7 +119,8 @@ mod tests {
     use super::*;
     use crate::http1::testing::{Random, splits};
 
-    /// `Ok(whole?)`, or the position of the first byte that cannot be; the same in every way to cut the text.
+    /// `Ok` with whether the text is whole, or the position of the first invalid byte. Checks that every split gives the same
+    /// result.
     fn check(text: &[u8]) -> Result<bool, usize> {
         let whole = check_pieces(&[text]);
         for pieces in splits(text) {
@@ -139,7 +138,7 @@ mod tests {
         Ok(utf8.is_whole())
     }
 
-    /// The slow way: the shortest prefix that no text begins with ends at the byte that cannot be.
+    /// The slow form: the shortest prefix that cannot begin a valid text ends at the invalid byte.
     fn reference(text: &[u8]) -> Result<bool, usize> {
         for end in 1..=text.len() {
             if std::str::from_utf8(&text[..end]).is_err_and(|error| error.error_len().is_some()) {

@@ -1,13 +1,13 @@
-//! What a server that does nothing but obey this crate answers to what smugglers, scanners and broken clients
-//! send: one status a request, and nothing after a refusal. Each input is fed whole and byte by byte.
+//! Responses of a server that only follows this crate, to input from smugglers, scanners and broken clients: one status per
+//! request, and none after a refusal. Each input is fed whole and byte by byte.
 //!
-//! The cases are those that HTTP/1.1 probes try (RFC 9112, RFC 9110, and what is known from request smuggling).
+//! The cases are those of HTTP/1.1 probes (RFC 9112, RFC 9110, and known request smuggling attacks).
 
 use encke_wire::http1::{BodyState, ChunkedDecoder, Framing, Head, HeadLimits, Progress, Refusal};
 use encke_wire::target::decode_path;
 
-/// The statuses that a connection is answered with which sends `input` and then nothing more, and whether it
-/// is still open: 200 for each whole request, the status of the refusal for the first that is refused.
+/// The responses to a connection that sends only `input`, and whether it is still open. The statuses are 200 for each complete
+/// request, and that of the first refusal.
 fn answers(input: &[u8]) -> (Vec<u16>, Connection) {
     let whole = serve(input, usize::MAX);
     assert_eq!(serve(input, 1), whole, "byte by byte: {}", input.escape_ascii());
@@ -16,9 +16,9 @@ fn answers(input: &[u8]) -> (Vec<u16>, Connection) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Connection {
-    /// At rest between two requests.
+    /// Idle between two requests.
     Idle,
-    /// Within a request that is not whole: nothing was answered to it.
+    /// Within an incomplete request, which got no response.
     Waiting,
     Closed,
 }
@@ -62,7 +62,7 @@ fn serve(input: &[u8], step: usize) -> (Vec<u16>, Connection) {
     (statuses, Connection::Idle)
 }
 
-/// Shows `input` growing by `step` bytes at a time until there is an answer.
+/// Feeds `input` in steps of `step` bytes until there is a result.
 fn arriving<T>(input: &[u8], step: usize, mut look: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
     let mut seen = 0;
     while seen < input.len() {
@@ -75,7 +75,7 @@ fn arriving<T>(input: &[u8], step: usize, mut look: impl FnMut(&[u8]) -> Option<
     None
 }
 
-/// How long the body is that begins `rest`; `None` if it has not arrived, or the status that refuses it.
+/// Length of the body at the start of `rest`. `None` if it is incomplete, or the status that rejects it.
 fn body_bytes(framing: Framing, rest: &[u8], step: usize) -> Result<Option<usize>, u16> {
     match framing {
         Framing::None => Ok(Some(0)),
@@ -99,7 +99,7 @@ fn body_bytes(framing: Framing, rest: &[u8], step: usize) -> Result<Option<usize
     }
 }
 
-/// What must never be answered: it stands where a careless server sees another request.
+/// A request that must never get a response: a careless server sees it inside another request.
 const CANARY: &str = "GET /canary HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn get(target: &str) -> String {
@@ -154,7 +154,7 @@ fn ambiguous_codings_are_refused_and_what_follows_them_is_never_a_request() {
         refused(&post(lines, &body), status);
     }
     refused(&format!("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n{body}"), 400);
-    // Another name is another field: here the body is what its length says, and the canary is a request.
+    // Another name is another field. Here the length determines the body, and the canary is a request.
     accepted(&post("Transfer_Encoding: chunked\r\nContent-Length: 5\r\n", &body), 2);
 }
 

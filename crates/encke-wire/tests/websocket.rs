@@ -1,5 +1,5 @@
-//! What a WebSocket server that does nothing but obey this crate answers to those who abuse it: a request, frames,
-//! and the verdict in words. Each input is fed whole, byte by byte, and cut in two everywhere.
+//! Responses of a WebSocket server that only follows this crate to abuse: a request, frames, and the verdict in words. Each
+//! input is fed whole, byte by byte, and split in two at every position.
 
 use encke_wire::field::Known;
 use encke_wire::http1::{Head, HeadLimits, Progress};
@@ -7,7 +7,7 @@ use encke_wire::websocket::{
     Decoder, Deflate, Deflater, Event, Failure, Handshake, Inflater, Kind, Opcode, Peer, Rules, put_masked,
 };
 
-/// An echo server: the status of the handshake, then what it says, then the code it closes with.
+/// An echo server: the status of the handshake, then its messages, then its close code.
 fn serve(request: &[u8], pieces: &[&[u8]]) -> String {
     let mut head = Head::new();
     let progress = head.feed(request, &HeadLimits::default());
@@ -62,12 +62,12 @@ fn serve(request: &[u8], pieces: &[&[u8]]) -> String {
     verdict
 }
 
-/// The verdict on `frames` after a valid handshake, however they are cut.
+/// The verdict on `frames` after a valid handshake, in every split.
 fn frames(frames: &[u8]) -> String {
     after(OPEN, frames)
 }
 
-/// The same after a handshake that agrees on compression.
+/// As [`frames`], after a handshake that agrees on compression.
 fn compressed_frames(frames: &[u8]) -> String {
     after(&OPEN.replace("\r\n\r\n", "\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"), frames)
 }
@@ -89,7 +89,7 @@ fn request(from: &str, to: &str) -> String {
     serve(OPEN.replace(from, to).as_bytes(), &[])
 }
 
-/// A client's frame: its first byte, and what it masks.
+/// A client's frame, given by its first byte and its unmasked payload.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     put_masked(&mut frame, Opcode::Binary, payload, [0x37, 0xfa, 0x21, 0x3d]);
@@ -97,7 +97,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Several of those.
+/// Several frames of a client.
 fn stream(frames: &[(u8, &[u8])]) -> Vec<u8> {
     frames.iter().flat_map(|&(first, payload)| frame(first, payload)).collect()
 }
@@ -215,7 +215,7 @@ fn frames_that_break_a_rule_close_with_1002() {
 fn text_that_is_not_utf8_closes_with_1007_before_it_ends() {
     let endless = |start: &[u8]| {
         let mut bytes = frame(0x01, &[start, &[b'.'; 900]].concat());
-        // All that matters is in the first bytes: the rest need not come.
+        // Only the first bytes matter, so the rest is cut off.
         bytes.truncate(8 + start.len());
         bytes
     };

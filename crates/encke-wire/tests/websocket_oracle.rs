@@ -1,8 +1,8 @@
-//! Streams of frames, valid and broken, are heard as `tungstenite` hears them.
+//! Streams of frames, valid and broken, are decoded as by `tungstenite`.
 //!
-//! Where the two may differ: `tungstenite` looks at a frame when it is whole, so that ours fails earlier; it takes
-//! lengths that are longer than they need be; and it answers a close code that must not be sent instead of failing.
-//! In those cases what was heard before must be the same.
+//! The two may differ in three ways. `tungstenite` checks a frame when it is complete, so that this decoder fails earlier.
+//! `tungstenite` accepts lengths that are longer than necessary. And it responds to an invalid close code instead of failing.
+//! In these cases the events before must be equal.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -23,7 +23,7 @@ fn streams_of_a_server_are_heard_as_tungstenite_hears_them() {
 }
 
 fn compare(peer: Peer, role: Role, seed: u64) {
-    // Frames above 125 bytes, so that the limit does not touch control frames, which `tungstenite` counts as well.
+    // Frames above 125 bytes, so that the limit does not affect control frames, to which `tungstenite` applies it as well.
     let rules = Rules { frame_bytes_max: 200, ..Rules::new(peer, 210) };
     let mut random = Random(seed);
     let (mut whole, mut failures) = (0, BTreeMap::new());
@@ -48,7 +48,7 @@ fn compare(peer: Peer, role: Role, seed: u64) {
             }
             (Some(failure), error) => {
                 assert_eq!(said, heard, "{place}");
-                // Without an error it still waits for the end of the frame.
+                // Without an error `tungstenite` still waits for the end of the frame.
                 *failures.entry(failure.reason()).or_insert(0) += u32::from(error.is_some());
             }
         }
@@ -74,7 +74,7 @@ fn compare(peer: Peer, role: Role, seed: u64) {
     }
 }
 
-/// What a stream says, messages whole.
+/// The contents of a stream, with whole messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     Text(Vec<u8>),
@@ -137,7 +137,7 @@ fn theirs(stream: &[u8], role: Role, rules: &Rules) -> (Vec<Said>, Option<Error>
             }
             Ok(Message::Frame(frame)) => unreachable!("reading yields messages: {frame}"),
             Err(Error::ConnectionClosed) => return (said, None),
-            // The stream ends here, or the peer goes on after its Close, which nobody listens to.
+            // The stream ends here, or the peer sends more after its Close, which is ignored.
             Err(Error::Protocol(
                 ProtocolError::ResetWithoutClosingHandshake | ProtocolError::ReceivedAfterClosing,
             )) => return (said, None),
@@ -146,7 +146,7 @@ fn theirs(stream: &[u8], role: Role, rules: &Rules) -> (Vec<Said>, Option<Error>
     }
 }
 
-/// A peer that has sent this and nothing more, and takes all answers.
+/// A peer that has sent only these bytes, and accepts all responses.
 struct Line<'a>(&'a [u8]);
 
 impl Read for Line<'_> {
@@ -165,7 +165,7 @@ impl Write for Line<'_> {
     }
 }
 
-/// Chance with a seed (xorshift64*), and the streams it makes.
+/// Seeded random numbers (xorshift64*), and the streams made from them.
 struct Random(u64);
 
 impl Random {
@@ -180,7 +180,7 @@ impl Random {
         self.below(times) == 0
     }
 
-    /// Up to eight messages and control frames; half of the streams then get one fault.
+    /// Up to eight messages and control frames. Half of the streams then get one fault.
     fn stream(&mut self, peer: Peer) -> Vec<u8> {
         let mut frames = Vec::new();
         for _ in 0..=self.below(7) {
@@ -214,7 +214,7 @@ impl Random {
         stream
     }
 
-    /// One message in up to four frames, with pings between them.
+    /// One message in up to four frames, with pings in between.
     fn message(&mut self, frames: &mut Vec<(u8, Vec<u8>)>) {
         let is_text = self.one_in(2);
         let payload = if is_text { self.text().into_bytes() } else { self.bytes(200) };
@@ -254,7 +254,7 @@ impl Random {
             _ => {
                 let mut payload = u16::to_be_bytes(code).to_vec();
                 payload.extend(self.text().into_bytes());
-                // It may cut a character.
+                // May cut a character.
                 payload.truncate(20);
                 payload
             }

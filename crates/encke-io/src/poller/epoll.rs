@@ -10,22 +10,22 @@ use super::{Interest, Poller, Ready};
 use crate::op::Token;
 use crate::reactor::Backend;
 
-/// Events fetched by one call. More wait in the kernel and come with the next, in the order of their arrival.
+/// Events fetched per call. Further events stay in the kernel and come with the next call, in order of arrival.
 const EVENTS: usize = 256;
 
-/// Waits shorter than this are exact, by one call more: epoll_wait(2) rounds up to whole milliseconds, which a schedule of
-/// requests would see and a deadline of seconds does not.
+/// Waits shorter than this are made exact by one more call. epoll_wait(2) rounds up to whole milliseconds. That matters for a
+/// schedule of requests, but not for a deadline of seconds.
 const EXACT: Duration = Duration::from_millis(20);
 
-/// The kernel's table of interests. `EDGE` decides how readiness is reported.
+/// The kernel's table of interests. `EDGE` selects how readiness is reported.
 pub struct Epoll<const EDGE: bool> {
     epoll: OwnedFd,
     events: Vec<Event>,
 }
 
-/// Reports what is ready at every wait.
+/// Reports everything that is ready at each wait.
 pub(crate) type EpollLevel = Epoll<false>;
-/// Reports what has become ready since the last wait.
+/// Reports everything that became ready since the last wait.
 pub(crate) type EpollEdge = Epoll<true>;
 
 impl<const EDGE: bool> Epoll<EDGE> {
@@ -67,7 +67,7 @@ impl<const EDGE: bool> Poller for Epoll<EDGE> {
     }
 
     fn remove(&mut self, descriptor: BorrowedFd<'_>, _: Token, closing: bool) {
-        // Closing the last descriptor of a socket takes it out of the set (epoll(7), Q6): a system call less.
+        // Closing the last descriptor of a socket removes it from the set (epoll(7), Q6), which saves a system call.
         if !closing {
             let _not_there = epoll::delete(&self.epoll, descriptor);
         }
@@ -80,7 +80,7 @@ impl<const EDGE: bool> Poller for Epoll<EDGE> {
         };
         let mut timeout = timeout;
         if let Some(limit) = timeout.filter(|limit| !limit.is_zero() && *limit < EXACT) {
-            // A table of interests can be polled itself (epoll(7)), and ppoll(2) counts in nanoseconds.
+            // An epoll descriptor can itself be polled (epoll(7)), and ppoll(2) counts in nanoseconds.
             match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&spec(limit))) {
                 Err(io::Errno::INTR) | Ok(_) => timeout = Some(Duration::ZERO),
                 Err(errno) => return Err(errno),

@@ -1,4 +1,4 @@
-//! Which descriptors are ready: the part in which poll and the two kinds of epoll differ.
+//! Readiness of descriptors: the only difference between poll and the two kinds of epoll.
 //!
 //! ```text
 //!                 add        modify             remove              a descriptor that stays ready
@@ -18,35 +18,35 @@ use crate::reactor::Backend;
 pub(crate) mod epoll;
 pub(crate) mod poll;
 
-/// What a source waits for.
+/// The kinds of readiness that a source waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Interest {
-    /// Something to read.
+    /// Data or a connection to read.
     pub read: bool,
     /// Room to write.
     pub write: bool,
-    /// Only whether the peer has ended its side.
+    /// Only the end of the peer's stream.
     pub hangup: bool,
 }
 
-/// What the kernel reports of a source.
+/// The readiness of a source, as the kernel reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ready {
-    /// Something to read.
+    /// Data or a connection to read.
     pub read: bool,
     /// Room to write.
     pub write: bool,
-    /// The peer has ended its side, or both are down: reading will meet the end.
+    /// The peer has ended its stream, or both directions are closed: a read reaches the end.
     pub hangup: bool,
     /// An error is pending on the socket.
     pub error: bool,
 }
 
-/// A way to wait for many descriptors.
+/// A mechanism to wait for many descriptors.
 pub trait Poller: Sized {
-    /// Its name.
+    /// The back end that uses this poller.
     const BACKEND: Backend;
-    /// Readiness is reported once, when it begins: interest need never be changed.
+    /// Whether readiness is reported once, when it begins. Interest then never needs to change.
     const EDGE: bool;
 
     fn new() -> io::Result<Self>;
@@ -55,7 +55,7 @@ pub trait Poller: Sized {
 
     fn modify(&mut self, descriptor: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()>;
 
-    /// Takes a descriptor out; `closing` says that it will be closed at once.
+    /// Removes a descriptor. `closing` means that the caller closes it at once.
     fn remove(&mut self, descriptor: BorrowedFd<'_>, token: Token, closing: bool);
 
     /// Waits, at most `timeout`, and reports every ready source.

@@ -1,4 +1,4 @@
-//! poll(2), plain POSIX: the whole table goes to the kernel at every wait.
+//! poll(2), plain POSIX: the kernel receives the whole table at every wait.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -9,13 +9,13 @@ use super::{Interest, Poller, Ready};
 use crate::op::Token;
 use crate::reactor::Backend;
 
-/// The table, dense, and beside it the token of each row.
+/// The dense table of descriptors, with the token of each row.
 ///
 /// INVARIANT: `table` and `tokens` are equally long, and `rows[tokens[r].index] == r` for every row `r`.
 pub struct Poll {
     table: Vec<PollFd<'static>>,
     tokens: Vec<Token>,
-    /// Where a source's row is: an event finds its source, and a source its row, by index.
+    /// The row of each source by index, so that neither direction needs a search.
     rows: Vec<u32>,
 }
 
@@ -38,7 +38,7 @@ impl Poll {
             flags |= PollFlags::OUT;
         }
         // SAFETY: the reactor calls `remove` before it closes a descriptor, so none outlives its row.
-        // WHY: the table would else have to be built anew from borrowed descriptors at every wait.
+        // WHY: otherwise every wait would have to rebuild the table from borrowed descriptors.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor.as_raw_fd()) };
         PollFd::from_borrowed_fd(descriptor, flags)
     }

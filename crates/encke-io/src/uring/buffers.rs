@@ -1,14 +1,14 @@
-//! The buffers into which the kernel receives: a ring of them, of which it takes one when bytes have arrived.
+//! The buffers into which the kernel receives: a ring from which the kernel takes a buffer when bytes arrive.
 //!
 //! ```text
 //!          give_back                   bytes arrive                  taken
 //!  OURS ──────────────► IN THE RING ─────────────────► COMPLETION ──────────► OURS, as a Lease
 //! ```
 //!
-//! So a connection that waits holds no buffer. The kernel takes buffers in the order in which they were given,
-//! so the first page of each is soon in use however few the connections are, and is touched at the start
-//! (256 × 4 KiB = 1 MiB): no request meets a page fault, and what a process needs is seen when it starts. The
-//! rest (256 × 12 KiB) becomes resident with the first uploads.
+//! So a waiting connection holds no buffer. The kernel takes buffers in the order in which they were returned, so the first
+//! page of every buffer is soon in use, even with few connections. It is therefore touched at the start (256 × 4 KiB = 1 MiB):
+//! no request causes a page fault, and the process shows its memory use from the start. The rest (256 × 12 KiB) becomes
+//! resident with the first uploads.
 
 use std::io;
 use std::ptr::NonNull;
@@ -18,10 +18,10 @@ use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// The one group of buffers of a ring.
+/// The only buffer group of a ring.
 pub(super) const GROUP: u16 = 0;
 
-/// A buffer that the kernel has filled and does not use until it is given back.
+/// A buffer that the kernel has filled, and does not use until it is returned.
 #[derive(Debug)]
 pub(super) struct Lease {
     id: u16,
@@ -34,8 +34,8 @@ impl Lease {
     }
 }
 
-/// INVARIANT: a buffer's number is in the ring, or in a completion that nobody has looked at, or in exactly one
-/// [`Lease`]; the kernel writes only to buffers in the ring.
+/// INVARIANT: a buffer's id is in the ring, or in a completion not handled yet, or in exactly one [`Lease`]; the kernel writes
+/// only to buffers in the ring.
 pub(super) struct Buffers {
     entries: Mapping,
     memory: Mapping,
@@ -46,7 +46,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Makes `count` buffers, a power of two, of `bytes` each, and gives them to the kernel.
+    /// Creates `count` buffers, a power of two, of `bytes` bytes each, and gives them to the kernel.
     ///
     /// # Errors
     /// EINVAL before Linux 5.19; ENOMEM.
@@ -68,34 +68,34 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Whether the kernel has a buffer left, as far as the completions that have come tell.
+    /// Whether the kernel has a free buffer, as of the completions taken so far.
     pub(super) fn has_free(&self) -> bool {
         self.leased < self.count
     }
 
-    /// Buffers that the kernel does not have.
+    /// Number of buffers that the kernel does not hold.
     pub(super) fn leased(&self) -> usize {
         usize::from(self.leased)
     }
 
-    /// Takes over the buffer that a completion names, with `len` bytes received.
+    /// Takes ownership of the buffer named by a completion, with `len` bytes received.
     pub(super) fn take(&mut self, id: u16, len: u32) -> Lease {
         assert!(id < self.count && len <= self.bytes, "the kernel fills the buffers it was given");
         Lease { id, len }
     }
 
-    /// Notes that a completion has taken a buffer off the ring.
+    /// Records that a completion has taken a buffer from the ring.
     pub(super) fn left_ring(&mut self) {
         self.leased += 1;
     }
 
-    /// Gives the memory up for good.
+    /// Leaks the memory, which is never unmapped.
     pub(super) fn leak(&mut self) {
         self.entries.len = 0;
         self.memory.len = 0;
     }
 
-    /// What was received.
+    /// The received bytes.
     pub(super) fn bytes_mut(&mut self, lease: &Lease) -> &mut [u8] {
         let offset = usize::from(lease.id) * self.bytes as usize;
         // SAFETY: `take` has checked that the buffer lies within the mapping; by the invariant the kernel does
@@ -104,7 +104,7 @@ impl Buffers {
         unsafe { std::slice::from_raw_parts_mut(self.memory.start.as_ptr().add(offset), lease.len()) }
     }
 
-    /// Puts a buffer at the end of the ring.
+    /// Returns a buffer to the end of the ring.
     pub(super) fn give_back(&mut self, lease: Lease) {
         let base = self.entries.start.as_ptr().cast::<BufRingEntry>();
         let slot = usize::from(self.tail & (self.count - 1));
@@ -129,7 +129,7 @@ impl Buffers {
     }
 }
 
-/// Anonymous memory of its own, zero, resident page by page as it is touched.
+/// A private anonymous mapping: zeroed, and resident page by page as it is touched.
 struct Mapping {
     start: NonNull<u8>,
     len: usize,
@@ -147,7 +147,7 @@ impl Mapping {
             )?
         };
         let mapping = Self { start: NonNull::new(start.cast()).expect("a mapping is never at zero"), len };
-        // Huge pages would make 2 MiB resident at the first touch. Where there are none, this is an error.
+        // Huge pages would make 2 MiB resident at the first touch. On kernels without huge pages the call fails.
         // SAFETY: the advice changes how the mapping is backed, not what is in it.
         let _no_huge_pages = unsafe { madvise(start, len, Advice::LinuxNoHugepage) };
         Ok(mapping)

@@ -1,4 +1,4 @@
-//! The reactor over io_uring(7): the kernel does the work and tells when it is done.
+//! The reactor over io_uring(7): the kernel performs the operations and reports their completion.
 //!
 //! ```text
 //!  submit ─► Place: what is wanted ──── reconcile, once a turn ────► submission queue ─┐
@@ -6,7 +6,7 @@
 //!  next ◄── Event ◄── handle ◄── completions ◄── completion queue ◄────────────────────┘
 //! ```
 //!
-//! A source and the operation that keeps it supplied (multishot accept, receive or poll):
+//! A source and its supply operation (multishot accept, receive or poll):
 //!
 //! ```text
 //!           Recv                         last completion, still wanted
@@ -17,19 +17,18 @@
 //!     └──────────────────────────── last completion, not wanted ─────────┘
 //! ```
 //!
-//! - **What arrives while it is not wanted** (the kernel was faster than the cancel) is kept as a [`Parcel`] and
-//!   delivered first when it is wanted again. It is copied out of the ring's buffers, so that connections at
-//!   rest do not use them up, until [`UringSettings::parked_bytes`] lie there.
-//! - **The cancel is put off by a turn**, because a send completes a turn later than it was given: a worker
-//!   that pauses while it answers would else pay a cancel and a new operation for each request.
-//! - **No buffer left** (ENOBUFS): the connection is received from once by recv(2) into the scratch, then
-//!   waited for by poll until the ring has buffers again. So nobody waits for a buffer that others hold.
-//! - **Sends of memory** go through the ring, all of a turn with one enter. No MSG_WAITALL: a partial completion
-//!   is what tells [`Reactor::unsent`] that a slow reader still reads. **Sends with files** are tried at once
-//!   with send(2) and sendfile(2), because io_uring has no sendfile and its splice runs on other threads; when
-//!   they block, a poll for room continues them.
-//! - **Closing** cancels everything of the source first and closes the descriptor after the last completion:
-//!   a descriptor that is closed with a receive armed keeps its connection open.
+//! - **Data that arrives for a paused source** (the kernel was faster than the cancel) is kept as a [`Parcel`], and delivered
+//!   first once the source is armed again. It is copied out of the ring's buffers, so that idle connections do not exhaust
+//!   them. Above [`UringSettings::parked_bytes`] of copies it stays in its buffer.
+//! - **A cancel is delayed by one turn**, because a send completes a turn after its submission. Otherwise a worker that pauses
+//!   while it responds would pay for a cancel and a new operation per request.
+//! - **No free buffer** (ENOBUFS): one recv(2) receives into the scratch buffer, then a poll replaces the receive until the
+//!   ring has free buffers. So no connection waits for a buffer that another one holds.
+//! - **Sends from memory** go through the ring, all sends of a turn with one enter. They do not use MSG_WAITALL: a partial
+//!   completion shows in [`Reactor::unsent`] that a slow reader still reads. **Sends with files** call send(2) and sendfile(2)
+//!   directly: io_uring has no sendfile, and its splice runs on other threads. When they block, a poll for room resumes them.
+//! - **Closing** first cancels all operations of the source, and closes the descriptor after the last completion. A descriptor
+//!   that is closed while a receive is armed keeps its connection open.
 
 mod buffers;
 mod ring;
@@ -61,22 +60,22 @@ use crate::slab::Slab;
 use crate::socket::{self, Stream};
 use crate::wake::{self, Waker};
 
-/// Turns in which a reactor that is dropped waits for the kernel to give its memory back, 10 ms each.
+/// Maximum number of 10 ms turns for which a dropped reactor waits for the kernel to release its memory.
 const LAST_TURNS: u32 = 500;
 
-/// How a [`UringReactor`] uses its ring.
+/// Settings of a [`UringReactor`].
 #[derive(Clone, Copy, Debug)]
 pub struct UringSettings {
-    /// Receive buffers, a power of two, at most 32,768. A turn takes up to 256 events, so with 256 of them a
-    /// turn's events never lack one.
+    /// Number of receive buffers: a power of two, at most 32,768. A turn takes up to 256 events, so 256 buffers always suffice
+    /// for the events of one turn.
     pub buffers: u16,
-    /// Bytes of each, at most [`LEASE_BYTES_MAX`]. 16 KiB hold any request head and a TLS record.
+    /// Size of each buffer in bytes, at most [`LEASE_BYTES_MAX`]. 16 KiB hold any request head and a TLS record.
     pub buffer_bytes: u32,
-    /// Bytes that arrived for paused connections and were copied out of the ring. Past that their buffers stay
-    /// with them; so `parked_bytes + buffers × buffer_bytes` is all that paused peers can make a worker hold.
+    /// Maximum bytes copied out of the ring for paused connections. Above it, data stays in the ring's buffers. So paused peers
+    /// make a worker hold at most `parked_bytes + buffers × buffer_bytes`.
     pub parked_bytes: usize,
-    /// One accept or receive operation serves until it is cancelled (Linux 6.0), instead of one event each.
-    /// Where the kernel refuses, the reactor goes on without.
+    /// Whether one accept or receive operation yields events until it is cancelled (Linux 6.0), instead of a single event.
+    /// Where the kernel refuses, the reactor continues without it.
     pub multishot: bool,
 }
 
@@ -86,7 +85,7 @@ impl Default for UringSettings {
     }
 }
 
-/// A reactor over io_uring. It lives on the thread that made it, as its ring does (IORING_SETUP_SINGLE_ISSUER).
+/// A reactor over io_uring. Stays on the thread that created it, as its ring requires (IORING_SETUP_SINGLE_ISSUER).
 pub struct UringReactor {
     ring: Ring,
     buffers: Buffers,
@@ -94,27 +93,27 @@ pub struct UringReactor {
     places: Places<Place>,
     sends: Slab<Outgoing>,
     connects: Slab<Box<SocketAddrAny>>,
-    /// Sources to be connected, for the end of the turn.
+    /// Sources whose connects are submitted at the end of the turn.
     dialed: Vec<Token>,
-    /// Message headers of former sends, to be used again.
+    /// Message headers of completed sends, for reuse.
     spare_messages: Vec<Message>,
-    /// What arrived for sources that did not want it, by place.
+    /// Data that arrived for paused sources, by slot index.
     parked: HashMap<u32, VecDeque<Parcel>>,
     parked_bytes: usize,
-    /// Places whose operations may have to change before the next enter.
+    /// Slots whose operations may need to change before the next enter.
     changed: Vec<u32>,
-    /// Sources with work that needs no kernel: a send whose quantum was used up, parcels to deliver.
+    /// Sources with work that needs no completion: a send that used up its quantum, or parcels to deliver.
     ready: VecDeque<Token>,
-    /// Whether `ready` or the completions come next.
+    /// Whether `ready` is served before the completions.
     ready_first: bool,
     completions: VecDeque<Completion>,
-    /// Events that are not delivered yet; each comes before any further work.
+    /// Events to deliver before any further work.
     done: VecDeque<Event<'static>>,
     lent: Option<Lease>,
-    /// Parked bytes that are lent.
+    /// The parked bytes that the current lease refers to.
     lent_bytes: Vec<u8>,
     scratch: Box<[u8]>,
-    /// Operations whose last completion was not taken yet.
+    /// Operations whose last completion has not been taken yet.
     inflight: usize,
     starved: u64,
     bell: wake::Listener,
@@ -124,25 +123,25 @@ pub struct UringReactor {
     jobs: usize,
     clock: Clock,
     now: Now,
-    /// How long a wait lasts at least.
+    /// Minimum duration of a wait.
     gather: Duration,
     spares: Vec<Stream>,
     thread: PhantomData<*const ()>,
 }
 
-/// The first place is the bell's, so that a wake is an event like any other.
+/// The first slot belongs to the bell, so that a wake-up is handled like any other event.
 const BELL: Token = Token { index: 0, generation: 0 };
 const NONE: u32 = u32::MAX;
 
-/// A source: 16 bytes, 20 with its generation.
+/// A source: 16 bytes, or 20 with its generation.
 struct Place {
-    /// None only in the bell's place.
+    /// `None` only in the bell's slot.
     descriptor: Option<OwnedFd>,
     /// The send or the connect in flight, or `NONE`.
     link: u32,
     flags: u32,
     kind: Kind,
-    /// Operations whose last completion was not taken yet: one to receive, one hint, one to send or connect.
+    /// Operations whose last completion has not been taken yet: at most one supply, one hint, and one send or connect.
     inflight: u8,
 }
 
@@ -154,57 +153,57 @@ enum Kind {
     Watched,
 }
 
-/// `Accept`, `Recv` or `Watch` was asked for.
+/// `Accept`, `Recv` or `Watch` is requested.
 const WANTED: u32 = 1;
-/// The operation that supplies it is in flight.
+/// The supply operation is in flight.
 const ARMED: u32 = 1 << 1;
-/// That operation is a poll, because there was no buffer for a receive.
+/// The supply operation is a poll, because no buffer was free for a receive.
 const POLLING: u32 = 1 << 2;
-/// That operation is being cancelled.
+/// The supply operation is being cancelled.
 const CANCELING: u32 = 1 << 3;
-/// It was not wanted any more at the last enter; if that still holds at the next it is cancelled.
+/// The supply operation was unwanted at the last enter, and is cancelled if it still is at the next.
 const LINGERING: u32 = 1 << 4;
 /// A poll for the peer's end is in flight.
 const WATCHING: u32 = 1 << 5;
-/// The peer's end was announced while receiving was paused.
+/// The end of stream was reported while receiving was paused.
 const HINTED: u32 = 1 << 6;
-/// There is nothing more to be told of reading: the end was delivered, or reading or connecting has failed.
+/// Reading has no further events: the end was delivered, or reading or connecting failed.
 const ENDED: u32 = 1 << 7;
-/// `link` names a connect.
+/// `link` refers to a connect.
 const CONNECTING: u32 = 1 << 8;
-/// The send or connect in flight was given up.
+/// The send or connect in flight was cancelled.
 const CANCELED: u32 = 1 << 9;
-/// Our side is shut down once the send in flight has ended.
+/// The sending direction is shut down once the send in flight has ended.
 const FINISHING: u32 = 1 << 10;
 /// Parcels wait in `parked`.
 const PARKED: u32 = 1 << 11;
-/// Closed by its owner; goes when nothing is in flight.
+/// Closed by its owner. Removed when no operation is in flight.
 const CLOSING: u32 = 1 << 12;
-/// Stands in `changed`.
+/// Queued in `changed`.
 const CHANGED: u32 = 1 << 13;
-/// Stands in `ready`.
+/// Queued in `ready`.
 const READY: u32 = 1 << 14;
-/// Connected by [`Op::Connect`], and Nagle's algorithm is on.
+/// Connected by [`Op::Connect`], with Nagle's algorithm enabled.
 const NAGLE: u32 = 1 << 15;
-/// No send has begun on it yet.
+/// No send has started yet.
 const UNSENT: u32 = 1 << 16;
-/// The peer's end was told, behind everything else.
+/// The end of stream was delivered after all data.
 const OVER: u32 = 1 << 17;
-/// Closed by its owner, and the socket is to be kept.
+/// Closed by its owner, and the socket should be kept for reuse.
 const RECYCLING: u32 = 1 << 18;
 
 /// A send in flight.
 struct Outgoing {
     sending: Sending,
-    /// What a vectored send points to.
+    /// The message header and slices of a vectored send.
     message: Option<Message>,
-    /// Contains a piece of a file: sent by system calls of its own.
+    /// Contains a file range, so it is sent with direct system calls.
     direct: bool,
-    /// An operation of it is in flight; else it waits for its turn.
+    /// Whether an operation of the send is in flight. Otherwise the send waits in `ready`.
     in_kernel: bool,
 }
 
-/// What sendmsg(2) is given, on the heap, so that it stays where it is until the completion.
+/// The arguments of sendmsg(2), on the heap so that they do not move before the completion.
 struct Message(Box<Slices>);
 
 struct Slices {
@@ -212,10 +211,10 @@ struct Slices {
     slices: [libc::iovec; SLICES],
 }
 
-/// A completion that its source did not want yet.
+/// A completion that arrived while its source was paused.
 enum Parcel {
     Bytes(Vec<u8>),
-    /// Bytes for which there was no room in memory.
+    /// Bytes that exceed the limit of parked memory.
     Lease(Lease),
     Accepted(OwnedFd),
     Readable,
@@ -223,13 +222,13 @@ enum Parcel {
     Failed(Fault),
 }
 
-/// What an operation is for: the upper half of its `user_data`; the lower is the place.
+/// The purpose of an operation: the upper half of its `user_data`. The lower half is the slot index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 enum Purpose {
     /// Accept, receive, or poll of a watched descriptor.
     Supply,
-    /// Poll of a stream for which there was no buffer.
+    /// Poll of a stream for which no buffer was free.
     Look,
     /// Poll for the peer's end.
     Hint,
@@ -275,19 +274,19 @@ impl Place {
     }
 }
 
-/// What a piece of work came to.
+/// The outcome of a unit of work.
 enum Served {
     Nothing,
     Event(Event<'static>),
-    /// Bytes in one of the ring's buffers.
+    /// Bytes in a ring buffer.
     Lease(Token, Lease),
     /// Bytes that were parked.
     Bytes(Token, Vec<u8>),
-    /// So many bytes lie in the scratch.
+    /// The number of bytes received into the scratch buffer.
     Scratch(Token, usize),
 }
 
-/// Whether the waits of a [`UringReactor`] gather, if this process can have one.
+/// Returns whether a [`UringReactor`] supports [`Reactor::gather`], if this process can create one.
 ///
 /// # Errors
 /// As [`UringReactor::with`].
@@ -299,7 +298,7 @@ pub(crate) fn probe() -> Result<bool, Unavailable> {
 }
 
 impl UringReactor {
-    /// A reactor whose blocking jobs go to `pool`, with the default settings.
+    /// Creates a reactor with the default settings. Its blocking jobs run on `pool`.
     ///
     /// # Errors
     /// As [`UringReactor::with`].
@@ -307,11 +306,11 @@ impl UringReactor {
         Self::with(pool, UringSettings::default())
     }
 
-    /// A reactor whose blocking jobs go to `pool`.
+    /// Creates a reactor. Its blocking jobs run on `pool`.
     ///
     /// # Errors
-    /// The kernel has no io_uring, or no provided buffers (before Linux 5.19), or this process may not use
-    /// them; says which, and what helps.
+    /// The kernel has no io_uring, or no provided buffers (before Linux 5.19), or denies them to this process. The error gives
+    /// the reason and advice.
     pub fn with(pool: Pool, settings: UringSettings) -> Result<Self, Unavailable> {
         assert!(settings.buffer_bytes as usize <= LEASE_BYTES_MAX, "a buffer is lent as one lease");
         let ring = Ring::open()?;
@@ -357,12 +356,12 @@ impl UringReactor {
         })
     }
 
-    /// How often a connection met a ring without buffers and was received from by itself.
+    /// How often a connection found the ring without buffers and was received from directly.
     pub fn starved(&self) -> u64 {
         self.starved
     }
 
-    /// Notes that a place's operations may have to change.
+    /// Records that a slot's operations may need to change.
     fn note_change(&mut self, index: u32) {
         let Some(place) = self.places.at(index) else { return };
         if !place.has(CHANGED) {
@@ -380,7 +379,7 @@ impl UringReactor {
         }
     }
 
-    /// Hands an operation to the kernel that ends with a completion of its own.
+    /// Submits an operation that ends with a completion of its own.
     ///
     /// # Safety
     /// As [`Ring::push`].
@@ -392,13 +391,13 @@ impl UringReactor {
         unsafe { self.ring.push(entry.user_data(purpose.of(index))) };
     }
 
-    /// Brings the kernel's operations in line with what is wanted.
+    /// Updates the kernel's operations to match the requested ones.
     fn reconcile(&mut self) {
         let mut changed = std::mem::take(&mut self.changed);
         for index in changed.drain(..) {
             self.reconcile_place(index);
         }
-        // What is put off to the next turn was noted meanwhile.
+        // Slots deferred to the next turn were added meanwhile.
         changed.append(&mut self.changed);
         self.changed = changed;
     }
@@ -426,8 +425,8 @@ impl UringReactor {
         self.give_up(index);
     }
 
-    /// Asks the kernel to give up what is not wanted any more. That the operations end is what counts; the
-    /// answer is looked at only if the kernel has not found one, see [`Self::insist`].
+    /// Cancels the operations that are no longer wanted. Only their own completions count. The cancel's completion matters only
+    /// if the kernel found no such operation, see [`Self::insist`].
     fn give_up(&mut self, index: u32) {
         let place = self.places.at(index).expect(THERE);
         let outgoing = if place.has(CONNECTING) { None } else { self.sends.get(place.link) };
@@ -448,7 +447,7 @@ impl UringReactor {
         }
     }
 
-    /// Starts the operation that supplies a source.
+    /// Starts the supply operation of a source.
     fn arm(&mut self, index: u32) {
         let multishot = self.settings.multishot;
         let bell = self.bell.descriptor().as_raw_fd();
@@ -483,14 +482,14 @@ impl UringReactor {
         unsafe { self.begin(index, purpose, entry) };
     }
 
-    /// Makes of a completion what it means for its source.
+    /// Processes a completion for its source.
     fn handle(&mut self, completion: Completion) -> Served {
         let (purpose, index) = Purpose::split(completion.user_data);
         let lease = cqueue::buffer_select(completion.flags)
             .map(|id| self.buffers.take(id, u32::try_from(completion.result).unwrap_or(0)));
         if purpose == Purpose::Cancel {
-            // It has found nothing: mostly because what it was for had just ended. If that has not, it was
-            // where cancels do not look, and has to be given up again.
+            // The cancel found no operation, usually because the operation had just ended. If it has not, it was in a state
+            // that cancels do not find, and must be cancelled again.
             let place = self.places.at(index);
             if place.is_some_and(|place| place.has(CLOSING | CANCELING | CANCELED) && place.inflight > 0) {
                 self.insist(index);
@@ -541,8 +540,8 @@ impl UringReactor {
         }
     }
 
-    /// Gives operations up once more. A closing connection is shut down besides: a flood that keeps its receive
-    /// out of the kernel's reach then ends in a reset.
+    /// Cancels operations once more. A closing connection is also shut down, so that a flood that keeps its receive running
+    /// ends in a reset.
     fn insist(&mut self, index: u32) {
         let place = self.places.at(index).expect(THERE);
         if place.has(CLOSING) && place.kind == Kind::Stream {
@@ -565,7 +564,7 @@ impl UringReactor {
                 self.starved += 1;
                 self.receive_directly(index)
             }
-            // Multishot receive is younger than the ring of buffers (6.0 and 5.19): one at a time, then.
+            // Multishot receive is newer than provided buffers (Linux 6.0, 5.19). Fall back to single receives.
             Errno::INVAL if self.settings.multishot => {
                 self.settings.multishot = false;
                 Served::Nothing
@@ -597,7 +596,7 @@ impl UringReactor {
         Served::Nothing
     }
 
-    /// Receives without the ring: when it has no buffer, this one connection must not wait for others.
+    /// Receives without a ring buffer: when none is free, the connection must not wait for others.
     fn receive_directly(&mut self, index: u32) -> Served {
         let token = self.places.token(index);
         let place = self.places.at(index).expect(THERE);
@@ -625,7 +624,7 @@ impl UringReactor {
         if announce { Served::Event(Event::PeerClosed { token, behind_data: true }) } else { Served::Nothing }
     }
 
-    /// Receiving has failed. One who waits for parked bytes hears of it after them, everybody else at once.
+    /// Handles a receive error. A source with parked bytes to deliver reports the error after them, any other source at once.
     fn reading_failed(&mut self, index: u32, fault: Fault) -> Served {
         let token = self.places.token(index);
         let place = self.places.at(index).expect(THERE);
@@ -674,9 +673,9 @@ impl UringReactor {
         Served::Nothing
     }
 
-    /// A multishot accept cannot tell the address of each connection: it is asked for.
+    /// Reports an accepted connection. A multishot accept does not return peer addresses, so getpeername(2) does.
     fn deliver_accepted(&mut self, index: u32, descriptor: OwnedFd) -> Served {
-        // Without an address it is gone already, as one that failed before it was accepted.
+        // Without an address the connection is already closed: treat it as failed before it was accepted.
         let Ok(name) = sys::getpeername(&descriptor) else { return Served::Nothing };
         let peer = name.and_then(|name| name.try_into().ok()).map_or(Peer::Local, Peer::Inet);
         let listener = self.places.token(index);
@@ -717,7 +716,7 @@ impl UringReactor {
         let wanted = place.has(WANTED);
         let op = place.op();
         place.flags &= !WANTED;
-        // A paused listener hears of it when it tries again.
+        // A paused listener reports the error when it is armed again.
         if wanted { Served::Event(failed(token, op, fault)) } else { Served::Nothing }
     }
 
@@ -739,7 +738,7 @@ impl UringReactor {
         }
     }
 
-    /// Delivers the oldest parcel of a source that wants it.
+    /// Delivers the oldest parcel of an armed source.
     fn deliver_parcel(&mut self, index: u32) -> Served {
         let token = self.places.token(index);
         let parcels = self.parked.get_mut(&index).expect("flagged as parked");
@@ -784,7 +783,7 @@ impl UringReactor {
         self.advance_send(token.index);
     }
 
-    /// Gives the next part of a send to the kernel.
+    /// Submits the next part of a send.
     fn advance_send(&mut self, index: u32) {
         let place = self.places.at(index).expect(THERE);
         let outgoing = self.sends.get_mut(place.link).expect("a place's link names its send");
@@ -845,7 +844,7 @@ impl UringReactor {
         Served::Nothing
     }
 
-    /// Takes the send in flight off its source, which shuts its side down if that had to wait for it.
+    /// Removes the send in flight from its source, then performs a shutdown that was waiting for it.
     fn end_send(&mut self, index: u32, result: Result<(), Fault>) {
         let token = self.places.token(index);
         let place = self.places.at(index).expect(THERE);
@@ -880,12 +879,12 @@ impl UringReactor {
         self.dialed.push(token);
     }
 
-    /// Begins the connects of a turn, behind its sends: those reach a server one behind the other. With a handshake
-    /// between them it sleeps before each, and is woken for each.
+    /// Submits the connects of a turn after its sends, so that the sends reach a server back to back. With handshakes in
+    /// between, the server would sleep before each send and be woken for each.
     fn dial(&mut self) {
         let mut dialed = std::mem::take(&mut self.dialed);
         for token in dialed.drain(..) {
-            // One that has been closed since is nobody's any more.
+            // Skip sources that were closed since.
             let Some(place) = self.places.get_mut(token) else { continue };
             let address = self.connects.get(place.link).expect("a place's link names its connect");
             let fd = Fd(place.descriptor().as_raw_fd());
@@ -932,14 +931,14 @@ impl UringReactor {
             place.flags |= RECYCLING;
         }
         if how == Closing::Abort {
-            // A linger time of zero makes close(2) send a reset and drop what is queued (socket(7)).
+            // A zero linger time makes close(2) send a reset and discard queued data (socket(7)).
             let _best_effort = sockopt::set_socket_linger(place.descriptor(), Some(Duration::ZERO));
         }
         self.note_change(token.index);
         self.bury(token.index);
     }
 
-    /// Closes a closing source's descriptor if the kernel does nothing with it any more.
+    /// Frees a closing source once the kernel has no operation on it. Its descriptor is closed, or kept for reuse.
     fn bury(&mut self, index: u32) {
         if self.places.at(index).is_none_or(|place| place.inflight > 0) {
             return;
@@ -963,7 +962,7 @@ impl UringReactor {
         self.done.push_back(Event::Closed { token, segments });
     }
 
-    /// Serves a source that has work which needs no kernel.
+    /// Serves a source that has work which needs no completion.
     fn serve(&mut self, token: Token) -> Served {
         let Some(place) = self.places.get_mut(token) else { return Served::Nothing };
         place.flags &= !READY;
@@ -981,7 +980,7 @@ impl UringReactor {
         Served::Nothing
     }
 
-    /// The next piece of work: of those that need no kernel and the completions by turns.
+    /// Performs the next unit of work. Alternates between ready sources and completions.
     fn work(&mut self) -> Option<Served> {
         self.ready_first = !self.ready_first;
         if (self.ready_first || self.completions.is_empty())
@@ -1007,7 +1006,7 @@ impl UringReactor {
 }
 
 impl Outgoing {
-    /// The operation that sends the run of memory segments at the current place.
+    /// The operation that sends the current run of memory segments.
     fn entry(&mut self, fd: Fd, spare_messages: &mut Vec<Message>) -> Entry {
         let sending = &self.sending;
         let mut run = sending.run();
@@ -1039,7 +1038,7 @@ impl Message {
     }
 }
 
-/// Owns a descriptor that an accept has returned.
+/// Takes ownership of a descriptor returned by an accept.
 fn adopt_descriptor(result: i32) -> OwnedFd {
     // SAFETY: the kernel made this descriptor for this completion, and nothing else knows of it.
     unsafe { OwnedFd::from_raw_fd(result) }
@@ -1049,7 +1048,7 @@ fn failed(token: Token, op: OpKind, fault: Fault) -> Event<'static> {
     Event::Failed { token, op, fault, sent: 0, segments: Vec::new() }
 }
 
-/// Why a place that is used inside is there.
+/// The reason why slots used internally exist.
 const THERE: &str =
     "tokens are checked where they come in, and places are kept while operations are in flight";
 
@@ -1092,7 +1091,7 @@ impl Reactor for UringReactor {
                 self.note_change(token.index);
             }
             Op::Retire => {
-                // Without the filter a few attempts may be reset: no reason not to stop.
+                // Without the filter a few connection attempts may be reset, which is acceptable at the end.
                 let _best_effort = socket::refuse_new(place.descriptor());
             }
             Op::Tune(tuning) => socket::tune(place.descriptor(), tuning),
@@ -1114,7 +1113,7 @@ impl Reactor for UringReactor {
             && self.returned.is_empty()
             && self.ready.is_empty()
             && self.completions.is_empty());
-        // From now, not from when the turn began: a long turn must not put off the timers by its length.
+        // Measured from now, not from the start of the turn, so that a long turn does not delay the timers.
         let timeout = until.map(|until| Duration::from_nanos(until.saturating_sub(self.clock.now().mono_ns)));
         self.enter(if busy { Wait::No } else { Wait::For { timeout, gather: self.gather } })?;
         self.now = self.clock.now();
@@ -1203,9 +1202,9 @@ impl Reactor for UringReactor {
 }
 
 impl Drop for UringReactor {
-    /// Takes everything back from the kernel before its memory goes: closing the ring alone would end its
-    /// operations some time later. What a shutdown ends comes first: to cancel all operations takes the kernel a time
-    /// that grows with the square of their number, some 20 s for 10,000.
+    /// Takes all operations back from the kernel before their memory is freed: closing the ring alone would end them some time
+    /// later. The reactor first shuts down all streams, which ends most operations. Cancelling all of them costs the kernel
+    /// time quadratic in their number, some 20 s for 10,000.
     fn drop(&mut self) {
         for index in 0..self.places.rows() {
             if let Some(place) = self.places.at(index).filter(|place| place.kind == Kind::Stream) {
@@ -1240,7 +1239,7 @@ impl Drop for UringReactor {
             }
         }
         if self.inflight > 0 {
-            // The kernel would not let go. Memory that it may still use must never be used for anything else.
+            // The kernel did not release the operations. Memory that it may still use must never be reused.
             std::mem::forget(std::mem::take(&mut self.sends));
             std::mem::forget(std::mem::take(&mut self.connects));
             self.buffers.leak();

@@ -1,4 +1,4 @@
-//! The two queues that a process and its kernel share: opened with what the kernel has, entered once a turn.
+//! The two queues shared by a process and its kernel. Opened with the features that the kernel has, entered once per turn.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,28 +10,28 @@ use io_uring::{IoUring, cqueue};
 
 use crate::reactor::{Backend, Unavailable};
 
-/// Operations that one system call hands over, 512 × 64 B = 32 KiB; more make a call of their own.
+/// Operations submitted by one system call: 512 × 64 B = 32 KiB. More operations need further calls.
 const SUBMISSIONS: u32 = 512;
-/// So many completions end a wait that gathers.
+/// Number of completions that end a batching wait.
 const GATHERED: usize = 256;
-/// A wait that gathers and has no end of its own ends after this, with nothing to tell.
+/// Timeout of a batching wait without a deadline. The wait may then end without events.
 const LONG: Duration = Duration::from_secs(3_600);
-/// Completions that lie ready; the kernel keeps further ones until there is room: 4,096 × 16 B = 64 KiB.
+/// Size of the completion queue: 4,096 × 16 B = 64 KiB. The kernel holds back further completions until there is room.
 const COMPLETIONS: u32 = 4_096;
 
-/// What a completion says.
+/// A completion reported by the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Completion {
-    /// What was given with the operation.
+    /// The `user_data` given with the operation.
     pub user_data: u64,
-    /// What the system call would have returned, errors negated.
+    /// The return value of the system call; errors are negated.
     pub result: i32,
     /// IORING_CQE_F_*.
     pub flags: u32,
 }
 
 impl Completion {
-    /// Whether the operation goes on: this was not its last completion.
+    /// Whether the operation continues: this was not its last completion.
     pub(super) fn has_more(&self) -> bool {
         cqueue::more(self.flags)
     }
@@ -40,25 +40,24 @@ impl Completion {
 /// Whether an enter waits for completions.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wait {
-    /// It takes what lies ready.
+    /// Takes only completions that are ready.
     No,
-    /// For the first, at most `timeout`; but for `gather` at least, whatever comes, if the ring gathers.
+    /// Waits for the first completion, at most `timeout`, but at least `gather` if the ring supports batching.
     For { timeout: Option<Duration>, gather: Duration },
 }
 
 pub(super) struct Ring {
     pub(super) uring: IoUring,
-    /// Operations that the kernel has not taken when the queue was full, in order: it wants to be rid of completions
-    /// first.
+    /// Operations in order that the kernel did not accept because the queue was full: it wants completions to be taken first.
     backlog: VecDeque<Entry>,
 }
 
 impl Ring {
-    /// Opens the queues, with completions delivered only when this thread asks for them (Linux 6.1) where the
-    /// kernel can do that, else without interrupting it (5.19).
+    /// Opens the queues. Completions are delivered only when this thread enters the kernel (Linux 6.1), or else without
+    /// interrupting the thread (5.19).
     ///
     /// # Errors
-    /// There is no io_uring to be had; says why and what helps.
+    /// io_uring is not available. The error gives the reason and advice.
     pub(super) fn open() -> Result<Self, Unavailable> {
         let mut deferred = IoUring::builder();
         deferred.setup_single_issuer().setup_defer_taskrun();
@@ -79,18 +78,18 @@ impl Ring {
         Ok(Self { uring, backlog: VecDeque::new() })
     }
 
-    /// Puts an operation into the queue; it begins with the next [`Ring::enter`], or when the queue is full. So ten
-    /// thousand operations of one turn take no memory of their own.
+    /// Queues an operation, which starts with the next [`Ring::enter`], or earlier if the queue is full. So ten thousand
+    /// operations of one turn need no extra memory.
     ///
     /// # Safety
-    /// What the operation points to must stay where it is until its last completion.
+    /// All memory that the operation points to stays valid and in place until its last completion.
     pub(super) unsafe fn push(&mut self, entry: Entry) {
         if self.backlog.is_empty() {
             // SAFETY: as above; the caller promises it.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // If the kernel does not take them now, the next enter finds out why.
+            // If the kernel accepts none now, the next enter reports the reason.
             let _taken = self.uring.submit();
             // SAFETY: as above.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
@@ -100,20 +99,20 @@ impl Ring {
         self.backlog.push_back(entry);
     }
 
-    /// Whether a wait may gather: Linux 6.12.
+    /// Whether waits can batch completions (Linux 6.12).
     pub(super) fn gathers(&self) -> bool {
         self.uring.params().is_feature_min_timeout()
     }
 
-    /// Hands every queued operation to the kernel and lets it complete what it can; then waits.
+    /// Submits all queued operations and lets them complete where possible; then waits.
     ///
     /// # Errors
-    /// The kernel refuses: a fault of this program or of the machine.
+    /// The kernel refuses, which is a fault of this program or of the machine.
     pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
         while !self.backlog.is_empty() {
             self.fill();
             if !self.backlog.is_empty() && !interrupted(self.uring.submit())? {
-                // The kernel takes nothing before it is rid of completions; the rest goes with the next turn.
+                // The kernel accepts nothing until completions are taken. The rest is submitted in the next turn.
                 return Ok(());
             }
         }
@@ -123,7 +122,7 @@ impl Ring {
         let Wait::For { timeout, gather } = wait else {
             return if idle { Ok(()) } else { interrupted(self.uring.submit()).map(drop) };
         };
-        // The end of the timeout does not end the gathering (Linux 6.18).
+        // The end of the timeout does not end the minimum wait (Linux 6.18).
         let gather = timeout.map_or(gather, |timeout| gather.min(timeout));
         let result = match (timeout, u32::try_from(gather.as_micros()).unwrap_or(u32::MAX)) {
             (None, 0) => self.uring.submit_and_wait(1),
@@ -140,7 +139,7 @@ impl Ring {
         interrupted(result).map(drop)
     }
 
-    /// Moves what the backlog holds into the queue, as far as there is room.
+    /// Moves operations from the backlog into the queue while there is room.
     fn fill(&mut self) {
         let mut queue = self.uring.submission();
         while let Some(entry) = self.backlog.pop_front() {
@@ -152,7 +151,7 @@ impl Ring {
         }
     }
 
-    /// Takes every completion that lies ready.
+    /// Takes all completions that are ready.
     pub(super) fn take(&mut self, mut each: impl FnMut(Completion)) {
         for entry in self.uring.completion() {
             each(Completion { user_data: entry.user_data(), result: entry.result(), flags: entry.flags() });
@@ -160,7 +159,7 @@ impl Ring {
     }
 }
 
-/// An enter that was cut short is no fault: what is left is submitted by the next. True if it was not.
+/// Tolerates an interrupted enter: the next one submits the rest. Returns false if the enter was interrupted.
 fn interrupted(result: io::Result<usize>) -> io::Result<bool> {
     match result {
         Ok(_) => Ok(true),
@@ -172,12 +171,12 @@ fn interrupted(result: io::Result<usize>) -> io::Result<bool> {
     }
 }
 
-/// The system's switch, if it has one (Linux 6.6): 0 anyone, 1 a group, 2 nobody.
+/// The value of kernel.io_uring_disabled, if the system has it (Linux 6.6): 0 allows all processes, 1 a group, 2 none.
 fn disabled_setting() -> Option<u8> {
     std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?.trim().parse().ok()
 }
 
-/// Says why there is no io_uring, and what helps.
+/// Creates an error with the reason why io_uring is not available, and advice.
 pub(super) fn unavailable(error: &io::Error, disabled: Option<u8>) -> Unavailable {
     const OTHERWISE: &str = "or choose --backend epoll-edge";
     let help = match error.raw_os_error() {
@@ -250,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_forbids_it_is_named() {
-        // On a thread of its own, because a filter cannot be taken off again.
+        // On a separate thread, because a filter cannot be removed.
         let refusal = std::thread::spawn(|| {
             forbid_io_uring();
             Ring::open().err().map(|error| error.to_string())
@@ -260,7 +259,7 @@ mod tests {
         assert!(refusal.contains("seccomp") && refusal.contains("epoll-edge"), "{refusal}");
     }
 
-    /// Has io_uring_setup(2) fail with EPERM on this thread (seccomp(2)).
+    /// Makes io_uring_setup(2) fail with EPERM on this thread (seccomp(2)).
     fn forbid_io_uring() {
         let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
         let mut program = [

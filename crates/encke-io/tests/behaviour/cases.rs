@@ -1,4 +1,4 @@
-//! What every back end and the simulator do alike, one sentence a case.
+//! The common behaviour of every back end and the simulator, one sentence per case.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use encke_io::{Fault, LEASE_BYTES_MAX, Op, OpKind, Peer as Origin, Reactor, Segm
 use crate::stage::{End, Note, Peer, Random, Scene, Stage, pattern};
 use crate::temporary::TemporaryFile;
 
-/// A window so small that a connection is soon full, and large enough to be emptied soon.
+/// A window so small that a connection is soon full, and soon emptied.
 const NARROW: Option<usize> = Some(32 * 1024);
 
 fn bytes(bytes: &[u8]) -> Segment {
     Segment::Bytes(bytes.to_vec())
 }
 
-/// Starts a send that blocks, and waits until it does; the number of bytes that the system has not taken.
+/// Starts a send that blocks, and waits until it does. Returns the number of bytes that the system has not accepted.
 fn blocked_send<S: Scene>(stage: &mut Stage<S>, token: Token) -> u64 {
     stage.send(token, vec![Segment::Bytes(pattern(S::TOO_MUCH))]);
     stage.settle();
@@ -95,7 +95,7 @@ pub fn more_than_a_lease_arrives_in_pieces<S: Scene>(stage: &mut Stage<S>) {
     stage.submit(token, Op::Recv);
     stage.peer_sends(&mut peer, &message);
     assert!(stage.received(token, message.len()) == message);
-    // And once more while nobody looks, so that it waits in one heap.
+    // Repeat without an armed receive, so that the data accumulates.
     stage.submit(token, Op::Pause);
     stage.settle();
     let mut held = 0;
@@ -118,7 +118,7 @@ pub fn the_end_comes_after_the_data_and_once<S: Scene>(stage: &mut Stage<S>) {
     stage.settle();
     stage.submit(token, Op::Recv);
     assert_eq!(stage.received(token, 10), b"last words");
-    // The end may have been hinted before receiving was asked for.
+    // The end may have been reported with `behind_data` before receiving was armed.
     while stage.peer_closed(token) {}
     stage.submit(token, Op::Recv);
     stage.silent_about(token);
@@ -137,7 +137,7 @@ pub fn after_the_peers_end_sending_still_works<S: Scene>(stage: &mut Stage<S>) {
 }
 
 pub fn an_end_is_hinted_while_receiving_is_paused<S: Scene>(stage: &mut Stage<S>) {
-    // Paused long before the peer ends, or in the same moment.
+    // Paused long before the peer ends, or at the same time.
     for long_before in [true, false] {
         let (token, mut peer) = stage.connection();
         stage.submit(token, Op::Recv);
@@ -257,7 +257,7 @@ pub fn a_send_to_a_slow_reader_goes_on_as_it_reads<S: Scene>(stage: &mut Stage<S
     assert_eq!(stage.reactor().occupancy().sends, 1);
     let mut arrived = Vec::new();
     while arrived.len() < S::TOO_MUCH {
-        // The kernel goes on when a good part of its buffer is free, not at each byte.
+        // The kernel resumes when a good part of its buffer is free, not after each byte.
         let share = (S::TOO_MUCH / 4).min(S::TOO_MUCH - arrived.len());
         arrived.extend(stage.peer_receives(&mut peer, share));
         let now = stage.reactor().unsent(token);
@@ -288,7 +288,7 @@ pub fn a_busy_connection_does_not_starve_a_quiet_one<S: Scene>(stage: &mut Stage
     stage.send(busy, vec![Segment::Shared(Arc::clone(&chunk), 0)]);
     let mut swallowed = Vec::new();
     for round in 0..50_u8 {
-        // As much as the connection holds, both ways, then one byte from the other.
+        // As much as the connection holds, in both directions, then one byte from the other.
         while flood.send(&chunk) > 0 {}
         flood.receive(usize::MAX, &mut swallowed);
         swallowed.clear();
@@ -384,7 +384,7 @@ pub fn a_blocked_send_can_be_given_up<S: Scene>(stage: &mut Stage<S>) {
     stage.silent_about(token);
     let arrived = stage.peer_receives(&mut peer, sent as usize);
     assert!(arrived == pattern(S::TOO_MUCH)[..sent as usize]);
-    // The connection goes on where the send stopped, and nothing of the wish to give up is left.
+    // The connection continues where the send stopped, and no trace of the cancellation remains.
     blocked_send(stage, token);
     assert!(stage.peer_receives(&mut peer, S::TOO_MUCH) == pattern(S::TOO_MUCH));
     assert_eq!(stage.sent(token), S::TOO_MUCH as u64);
@@ -403,7 +403,7 @@ pub fn a_shutdown_waits_for_the_send_in_flight<S: Scene>(stage: &mut Stage<S>) {
 pub fn closing_delivers_what_was_sent<S: Scene>(stage: &mut Stage<S>) {
     let (token, mut peer) = stage.connection();
     stage.submit(token, Op::Recv);
-    // No more than fits into any connection's buffers: nobody reads before it is closed.
+    // No more than fits into any connection's buffers, because nothing is read before the close.
     let message = pattern(10_000);
     stage.send(token, vec![Segment::Bytes(message.clone())]);
     assert_eq!(stage.sent(token), message.len() as u64);
@@ -436,7 +436,7 @@ pub fn closing_a_listener_ends_those_that_nobody_accepted<S: Scene>(stage: &mut 
     let (listener, address) = stage.listen();
     stage.submit(listener, Op::Accept);
     let mut peers: Vec<_> = (0..5).map(|_| stage.scene.peer(&address, None)).collect();
-    // The kernel may have accepted some already; their events are never fetched.
+    // The kernel may have accepted some already, but their events are never fetched.
     stage.wait_only();
     stage.close(listener, Op::Close);
     for peer in &mut peers {
@@ -449,7 +449,7 @@ pub fn closing_a_listener_ends_those_that_nobody_accepted<S: Scene>(stage: &mut 
 pub fn what_was_not_fetched_before_a_close_is_gone<S: Scene>(stage: &mut Stage<S>) {
     for pause in [false, true] {
         let (token, mut peer) = stage.connection();
-        // More than the kernel receives in a row: it is in the midst of it when the connection closes.
+        // More than the kernel receives in a row, so that the connection closes in the middle of it.
         let chunk = pattern(100_000);
         while peer.send(&chunk) > 0 {}
         stage.submit(token, Op::Recv);
@@ -578,7 +578,7 @@ pub fn a_connect_may_be_closed_within_its_turn<S: Scene>(stage: &mut Stage<S>) {
     stage.submit(first, Op::Connect(target));
     stage.close(first, Op::Close);
     stage.silent_about(first);
-    // Its place has another owner, who is connected as anybody is.
+    // The slot has another owner, which connects as usual.
     let second = stage.unconnected(&target);
     assert_eq!((second.index, second == first), (first.index, false));
     stage.submit(second, Op::Connect(target));
@@ -596,7 +596,7 @@ pub fn what_the_server_says_first_is_received_after_connecting<S: Scene>(stage: 
     for end in [false, true] {
         let client = stage.unconnected(&target);
         stage.submit(client, Op::Connect(target));
-        // Not a turn between them: the server's words and the client's connection are news of one moment.
+        // No turn in between: the server's data and the client's connection are reported at the same time.
         let (server, _) = stage.accepted(listener);
         stage.send(server, vec![bytes(b"220 ready")]);
         if end {
@@ -609,14 +609,14 @@ pub fn what_the_server_says_first_is_received_after_connecting<S: Scene>(stage: 
         stage.submit(client, Op::Recv);
         assert_eq!(stage.received(client, 9), b"220 ready");
         if end {
-            // The end may have been hinted before receiving was asked for.
+            // The end may have been reported with `behind_data` before receiving was armed.
             while stage.peer_closed(client) {}
         }
         stage.sent(server);
     }
 }
 
-/// A connection of the random mix, and what both ends have seen of it.
+/// A connection of the random mix, with the data seen at both ends.
 struct Talk<P> {
     token: Token,
     peer: Option<P>,
@@ -628,7 +628,7 @@ struct Talk<P> {
     sending: bool,
     peer_done: bool,
     ended: bool,
-    /// Ended without order: what has arrived is the beginning of what was sent, no more can be said.
+    /// Reset: the received data is a prefix of the sent data, and nothing more can be checked.
     broken: bool,
 }
 
@@ -748,7 +748,7 @@ fn random_segment(random: &mut Random, content: &[u8], file: &TemporaryFile) -> 
     }
 }
 
-/// Enters what was said into the talks that it is about.
+/// Records each event in the talk that it belongs to.
 fn take_notes<S: Scene>(stage: &mut Stage<S>, talks: &mut [Talk<S::Peer>]) {
     for note in std::mem::take(&mut stage.notes) {
         let Some(talk) = note.token().and_then(|token| talks.iter_mut().find(|talk| talk.token == token))
@@ -783,7 +783,7 @@ fn take_notes<S: Scene>(stage: &mut Stage<S>, talks: &mut [Talk<S::Peer>]) {
     }
 }
 
-/// Lets a talk come to its end, and compares both ends.
+/// Runs a talk to its end, and compares both ends.
 fn finish_talk<S: Scene>(stage: &mut Stage<S>, talk: &mut Talk<S::Peer>) {
     if talk.broken {
         assert!(talk.from_peer.starts_with(&talk.received), "what was received was sent");

@@ -22,17 +22,17 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use crate::stage::{End, Note, PATIENCE, Peer, Scene, Stage, pattern};
 use crate::temporary::TemporaryFile;
 
-/// Makes a reactor. A back end that this system lacks fails its cases: it never skips them.
+/// Creates a reactor. A back end that this system lacks fails its cases; they are never skipped.
 pub trait BackEnd {
     type Reactor: Reactor;
     const BURST: usize;
-    /// Whether [`Reactor::gather`] does something, with a kernel that has what it needs.
+    /// Whether [`Reactor::gather`] has an effect, on a kernel that supports it.
     const GATHERS: bool;
 
     fn open(pool: Pool) -> Self::Reactor;
 }
 
-/// Defines back ends: a name, the reactor, how to make it, its [`Scene::BURST`], and whether events gather.
+/// Defines back ends: a name, the reactor, its constructor, its [`Scene::BURST`], and whether it can batch events.
 macro_rules! back_ends {
     ($($name:ident: $reactor:ty = $make:expr, burst $burst:expr, gathers $gathers:expr;)*) => {
         $(
@@ -57,11 +57,11 @@ back_ends! {
     EpollEdge: encke_io::EpollEdgeReactor = encke_io::EpollEdgeReactor::new, burst 1, gathers false;
     // The kernel receives up to 32 times from one socket before the next (MULTISHOT_MAX_RETRY).
     Uring: UringReactor = UringReactor::new, burst 33, gathers true;
-    // As on a kernel that has no multishot receive.
+    // As on a kernel without multishot receive.
     UringSingle: UringReactor = |pool| UringReactor::with(pool, SINGLE), burst 2, gathers true;
-    // So few buffers that they are always gone.
+    // With so few buffers that none is ever free.
     UringStarved: UringReactor = |pool| UringReactor::with(pool, STARVED), burst 33, gathers true;
-    // Every wait gathers.
+    // Every wait batches events.
     UringGathering: UringReactor = gathering, burst 33, gathers true;
 }
 
@@ -76,7 +76,7 @@ fn gathering(pool: Pool) -> Result<UringReactor, Unavailable> {
     Ok(reactor)
 }
 
-/// Jobs that wait for the one thread of a scene's pool.
+/// Maximum number of jobs queued for the one thread of a scene's pool.
 const JOBS: usize = 2;
 
 pub struct Loopback<B: BackEnd> {
@@ -122,7 +122,7 @@ impl<B: BackEnd> Scene for Loopback<B> {
             sockopt::set_socket_recv_buffer_size(&socket, window).expect("a buffer of that size");
         }
         sockopt::set_tcp_nodelay(&socket, true).expect("a TCP socket");
-        // The kernel completes the connection whether or not anybody accepts it.
+        // The kernel completes the connection even if it is never accepted.
         rustix::net::connect(&socket, &address).expect("a listener");
         let stream = TcpStream::from(socket);
         stream.set_nonblocking(true).expect("a socket");
@@ -148,7 +148,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// The outcome of reading or writing: how much, and what it says of the connection's end.
+    /// Counts the bytes of a read or write, and records the end of the connection.
     fn count(&mut self, result: std::io::Result<usize>) -> usize {
         use std::io::ErrorKind::{BrokenPipe, ConnectionReset, WouldBlock};
         match result {
@@ -196,7 +196,7 @@ impl Peer for Client {
     }
 
     fn shutdown(&mut self) {
-        // A connection that the other side has reset is down already.
+        // A connection that the other side has reset is already closed.
         let _down = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
@@ -230,7 +230,7 @@ pub fn a_unix_socket_serves_alike<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
 
 pub fn a_connect_under_way_can_be_given_up<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
     let (listener, address) = stage.listen();
-    // A retired listener answers nothing, so that the attempt stays under way.
+    // A retired listener does not respond, so the connection attempt stays in progress.
     stage.submit(listener, Op::Retire);
     let target = Stage::<Loopback<B>>::inet(&address);
     let client = stage.unconnected(&target);
@@ -245,7 +245,7 @@ pub fn a_connect_under_way_can_be_given_up<B: BackEnd>(stage: &mut Stage<Loopbac
     stage.close(other, Op::Close);
 }
 
-/// Connects to a server of the case's own; the connection, and the server's side of it.
+/// Connects to a server of the case's own. Returns the connection and the server's side of it.
 fn connected_to<B: BackEnd>(
     stage: &mut Stage<Loopback<B>>,
     server: &TcpListener,
@@ -269,7 +269,7 @@ pub fn a_recycled_socket_connects_again<B: BackEnd>(stage: &mut Stage<Loopback<B
         let (token, mut peer) = connected_to(stage, &server, stream);
         assert!(ports.insert(peer.peer_addr().expect("connected").port()), "a connection has its own port");
         stage.submit(token, Op::Recv);
-        // Sends of a first and of a later connection differ in what Nagle's algorithm is told.
+        // The first send of a connection and later ones differ in the use of Nagle's algorithm.
         for len in [1, 2_000, 3] {
             let question = pattern(len + round);
             stage.send(token, vec![encke_io::Segment::Bytes(question.clone())]);
@@ -295,14 +295,14 @@ pub fn only_what_is_over_in_order_is_kept<B: BackEnd>(stage: &mut Stage<Loopback
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let target = server.local_addr().expect("bound");
     let another = || unconnected(&target, None).expect("a socket");
-    // The peer has not ended.
+    // The peer has not ended its stream.
     let (token, mut peer) = connected_to(stage, &server, another());
     stage.submit(token, Op::Recv);
     stage.settle();
     stage.close(token, Op::Recycle);
     assert_eq!(peer.read(&mut [0]).expect("an end in order"), 0);
     assert!(stage.reactor().spare().is_none());
-    // It has, and that lies behind bytes that nobody has read.
+    // The peer has ended its stream, but unread bytes precede the end.
     let (token, mut peer) = connected_to(stage, &server, another());
     peer.write_all(b"unread").expect("room for it");
     peer.shutdown(std::net::Shutdown::Write).expect("connected");
@@ -310,7 +310,7 @@ pub fn only_what_is_over_in_order_is_kept<B: BackEnd>(stage: &mut Stage<Loopback
     stage.close(token, Op::Recycle);
     let _end_or_reset = peer.read(&mut [0]);
     assert!(stage.reactor().spare().is_none());
-    // It has reset the connection.
+    // The peer has reset the connection.
     let (token, peer) = connected_to(stage, &server, another());
     stage.submit(token, Op::Recv);
     sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).expect("a socket");
@@ -318,14 +318,14 @@ pub fn only_what_is_over_in_order_is_kept<B: BackEnd>(stage: &mut Stage<Loopback
     assert_eq!(stage.failed(token, OpKind::Recv).0, Fault::Reset);
     stage.close(token, Op::Recycle);
     assert!(stage.reactor().spare().is_none());
-    // It is told that it may go, and was not to be kept.
+    // The stream has ended, but the connection is closed without a request to keep its socket.
     let (token, peer) = connected_to(stage, &server, another());
     stage.submit(token, Op::Recv);
     peer.shutdown(std::net::Shutdown::Write).expect("connected");
     assert!(!stage.peer_closed(token));
     stage.close(token, Op::Close);
     assert!(stage.reactor().spare().is_none());
-    // Of very many only some are.
+    // Only a limited number of sockets is kept.
     for _ in 0..100 {
         let (token, peer) = connected_to(stage, &server, another());
         stage.submit(token, Op::Recv);
@@ -378,7 +378,7 @@ pub fn a_watched_descriptor_tells_when_it_is_readable<B: BackEnd>(stage: &mut St
     stage.silent_about(token);
     stage.submit(token, Op::Watch);
     watched_once(stage, token);
-    // Closed while it is readable, and while another descriptor of the same file lives on: not a word of it.
+    // Closed while it is readable, and while another descriptor of the same file stays open: no event may follow.
     stage.close(token, Op::Close);
     stage.silent_about(token);
     let until = stage.reactor().now().plus(Duration::from_millis(5));
@@ -451,7 +451,7 @@ pub fn many_wakes_are_one_event<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
                 scope.spawn(|| (0..100).for_each(|_| waker.wake()));
             }
         });
-        // All of them before the wait.
+        // All wakes happen before the wait.
         stage.expect("the wake", |note| matches!(note, Note::Woken).then_some(()));
         stage.settle();
         assert!(stage.notes.is_empty(), "one event for all: {:?}", stage.notes);
@@ -462,7 +462,7 @@ pub fn a_wake_ends_the_wait<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
     woken_by_another(stage, 1_000);
 }
 
-/// Waits for a wake of another thread, so many times.
+/// Waits for a wake from another thread, `times` times.
 fn woken_by_another<B: BackEnd>(stage: &mut Stage<Loopback<B>>, times: u32) {
     let waker = stage.reactor().waker();
     let (begin, begun) = mpsc::channel();
@@ -590,7 +590,7 @@ pub fn a_wait_ends_at_its_moment<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
         let until = stage.reactor().now().plus(Duration::from_millis(millis));
         let mut now = stage.reactor().wait(Some(until)).expect("the system waits");
         while now.mono_ns < until {
-            // An event of its own may come in between.
+            // A spurious event may arrive in between.
             assert!(stage.reactor().next().is_some(), "woken early for nothing");
             now = stage.reactor().wait(Some(until)).expect("the system waits");
         }
@@ -602,7 +602,7 @@ pub fn a_wait_ends_at_its_moment<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
     assert!(now.mono_ns < begun.plus(PATIENCE), "a moment that is past is not waited for");
 }
 
-/// Whether a wait of io_uring can gather (Linux 6.12).
+/// Whether a wait of io_uring can batch completions (Linux 6.12).
 fn kernel_gathers() -> bool {
     let system = rustix::system::uname();
     let release = system.release().to_str().expect("a version");
@@ -640,7 +640,7 @@ pub fn what_comes_while_it_gathers_is_told_by_one_wait<B: BackEnd>(stage: &mut S
         }
         stage.expect("the wake", |note| matches!(note, Note::Woken).then_some(()));
     }
-    // Nothing comes while it gathers: the first event after that is told at once, and a moment ends it.
+    // No event arrives during the minimum wait: the next event is reported at once, and a deadline ends the wait.
     stage.reactor().gather(Duration::from_micros(200));
     woken_by_another(stage, 100);
     for millis in [0, 1, 30] {
@@ -663,7 +663,7 @@ pub fn what_was_not_fetched_comes_first<B: BackEnd>(stage: &mut Stage<Loopback<B
     while told.len() < connections.len() {
         assert!(begun.elapsed() < PATIENCE, "only {told:?} were told");
         let far = stage.reactor().now().plus(PATIENCE);
-        // One event a turn: no wait waits while others are left.
+        // One event per turn: no wait may block while events are left.
         stage.reactor().wait(Some(far)).expect("the system waits");
         if let Some(encke_io::Event::Received { token, .. }) = stage.reactor().next() {
             told.push(token.index);
@@ -729,7 +729,7 @@ pub fn a_flooded_connection_can_be_closed<B: BackEnd>(stage: &mut Stage<Loopback
 }
 
 pub fn a_paused_connection_holds_no_more_than_its_socket<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
-    // What the kernel takes for one who never reads.
+    // The number of bytes that the kernel accepts for a peer that never reads.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = Address::Inet(listener.local_addr().expect("bound"));
     let mut ignored = stage.scene.peer(&address, None);
@@ -749,7 +749,7 @@ pub fn a_paused_connection_holds_no_more_than_its_socket<B: BackEnd>(stage: &mut
     assert_eq!(stage.received(token, sent).len(), sent);
 }
 
-/// Has a peer send until nobody takes any more.
+/// Makes a peer send until no more bytes are accepted.
 fn fill<B: BackEnd>(stage: &mut Stage<Loopback<B>>, peer: &mut Client) -> usize {
     let chunk = pattern(100_000);
     let (mut sent, mut refused) = (0, 0);
@@ -763,7 +763,7 @@ fn fill<B: BackEnd>(stage: &mut Stage<Loopback<B>>, peer: &mut Client) -> usize 
 }
 
 pub fn a_port_is_free_as_soon_as_its_listener_is_gone<B: BackEnd>(_: &mut Stage<Loopback<B>>) {
-    // An address of the case's own, so that no other case is given the port meanwhile.
+    // An address used only by this case, so that no other case gets the port meanwhile.
     let mut address = Address::Inet(SocketAddr::from(([127, 0, 0, 9], 0)));
     let options = ListenOptions { backlog: 8, shared: false, mode: None };
     for round in 0..10 {
@@ -813,7 +813,7 @@ pub fn a_reactor_that_is_dropped_lets_go_of_everything<B: BackEnd>(_: &mut Stage
     }
 }
 
-/// Only where there are buffers to lack.
+/// Only for a reactor that can run out of buffers.
 pub fn nobody_waits_for_a_buffer(stage: &mut Stage<Loopback<UringStarved>>) {
     let mut connections: Vec<_> = (0..20).map(|_| stage.connection()).collect();
     for (token, _) in &connections {

@@ -1,7 +1,7 @@
-//! The behaviours that every back end shares, played on each of them over real sockets, and on the simulator.
+//! The behaviours that all back ends share, tested on each of them over real sockets, and in the simulator.
 //!
-//! A case is a function over a [`stage::Stage`]; the tables below say which are played where. A back end that
-//! this machine lacks fails: a suite that skips proves nothing.
+//! A case is a function of a [`stage::Stage`]. The tables below list the cases of each environment. A back end that this
+//! machine lacks fails the tests, because a suite that skips cases proves nothing.
 
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, unreachable_pub, reason = "a test: nobody uses it as a library")]
@@ -12,7 +12,7 @@ mod simulated;
 mod stage;
 mod temporary;
 
-/// Makes a module of tests: each of the cases on one scene.
+/// Creates a module of tests: each of the cases in one scene.
 macro_rules! play {
     ($room:ident, $scene:ty, $($from:ident::{$($case:ident),* $(,)?}),* $(,)?) => {
         mod $room {
@@ -28,7 +28,7 @@ macro_rules! play {
     };
 }
 
-/// The cases that need nothing but the reactor's promises.
+/// The cases that depend only on the reactor's guarantees.
 macro_rules! on {
     ($room:ident, $scene:ty $(, $($from:ident::$cases:tt),*)?) => {
         play! {
@@ -74,7 +74,7 @@ macro_rules! on {
     };
 }
 
-/// All of those, and the cases that need an operating system.
+/// The cases of `on`, and those that need an operating system.
 macro_rules! on_the_system {
     ($room:ident, $back_end:ty) => {
         on! {

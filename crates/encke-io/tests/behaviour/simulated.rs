@@ -1,4 +1,4 @@
-//! The simulator as a scene: a world without malice, in which nothing comes whole or at once.
+//! The simulator as a scene: a world without faults, in which data arrives late and in pieces.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct Simulated {
 impl Scene for Simulated {
     type Reactor = SimReactor;
     type Peer = Client;
-    // What is on the way arrives when it arrives.
+    // Data in transit arrives whenever its delay ends.
     const BURST: usize = 200;
     const TOO_MUCH: usize = 1 << 20;
 
@@ -54,7 +54,7 @@ impl Scene for Simulated {
     }
 
     fn settle(stage: &mut Stage<Self>) {
-        // Twice: what was told may be answered by the reactor itself.
+        // Twice, because the reactor may respond to an event by itself.
         for _ in 0..2 {
             stage.turn(Duration::ZERO);
             while !stage.scene.world.is_quiet() {

@@ -1,8 +1,8 @@
-//! The stage on which a case plays: one reactor, the peers it talks to, and everything it has said so far.
+//! The test bench of a case: one reactor, its peers, and all events so far.
 //!
-//! A [`Scene`] says where that is: real sockets of the loopback interface, or the simulator. A [`Stage`] drives
-//! the reactor on it, keeps its events as owned [`Note`]s, and lets a case wait for the one that it expects.
-//! Nothing here waits for time: a case that waits in vain ends after [`PATIENCE`] and prints what was said.
+//! A [`Scene`] selects the environment: real sockets on the loopback interface, or the simulator. A [`Stage`] drives the
+//! reactor in it, keeps its events as owned [`Note`]s, and lets a case wait for the event it expects. Nothing here sleeps. A
+//! case that waits in vain ends after [`PATIENCE`] and prints all events.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,40 +15,40 @@ use encke_io::{
     Segment, Send, Source, Token,
 };
 
-/// How long a case may wait for what must come. Only a failing case ever waits that long.
+/// Maximum time that a case waits for an event. Only a failing case waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a case plays.
+/// The environment of a case.
 pub trait Scene: Sized {
     type Reactor: Reactor;
     type Peer: Peer;
-    /// Events of one busy connection that may come before the next connection has its turn.
+    /// Maximum number of events of one busy connection before the next connection is served.
     const BURST: usize;
-    /// Far more bytes than a connection's buffers hold, so that a send that nobody reads must block.
+    /// More bytes than a connection's buffers hold, so that a send that is never read must block.
     const TOO_MUCH: usize;
 
     fn open() -> Self;
     fn reactor(&mut self) -> &mut Self::Reactor;
     fn listener(&mut self) -> Listener;
-    /// A peer that connects to `address`, with about `window` bytes of room to receive.
+    /// A peer that connects to `address`, with a receive window of about `window` bytes.
     fn peer(&mut self, address: &Address, window: Option<usize>) -> Self::Peer;
     /// A stream that the reactor can connect to `address`.
     fn unconnected(&mut self, address: &SocketAddr) -> Stream;
-    /// Lets happen what is due before the reactor waits; false if nothing will ever happen again.
+    /// Processes everything due before the reactor waits. Returns false if nothing will ever happen again.
     fn elapse(&mut self) -> bool;
-    /// Lets happen what is under way, so that what has not been said by then is not going to be.
+    /// Processes everything in progress, so that an event not reported by then will never be.
     fn settle(stage: &mut Stage<Self>);
 }
 
-/// The other end of a connection. Nothing of it ever blocks.
+/// The other end of a connection. Its methods never block.
 pub trait Peer {
-    /// The address that the reactor should see.
+    /// The address that the reactor should report.
     fn address(&self) -> SocketAddr;
-    /// Sends as much as can be sent now.
+    /// Sends as many bytes as possible now, and returns their number.
     fn send(&mut self, bytes: &[u8]) -> usize;
-    /// Appends what has arrived, at most `limit` bytes.
+    /// Appends the data that has arrived, at most `limit` bytes.
     fn receive(&mut self, limit: usize, into: &mut Vec<u8>);
-    /// What reading has met so far.
+    /// The state of the read side.
     fn end(&self) -> End;
     fn shutdown(&mut self);
     fn reset(self);
@@ -57,7 +57,7 @@ pub trait Peer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     Open,
-    /// The reactor's side has ended in order.
+    /// The reactor's side has ended its stream.
     Finished,
     Reset,
 }
@@ -77,7 +77,7 @@ pub enum Note {
 }
 
 impl Note {
-    /// The source it speaks of.
+    /// The source of the event.
     pub fn token(&self) -> Option<Token> {
         match self {
             Self::Accepted { token, .. }
@@ -126,7 +126,7 @@ impl From<Event<'_>> for Note {
                     lease.len()
                 );
                 let bytes = lease.to_vec();
-                // A lease may be changed in place, and nothing may depend on what is left in it.
+                // A lease may be changed in place, and nothing may depend on its contents afterwards.
                 lease.fill(0xA5);
                 Self::Received(token, bytes)
             }
@@ -145,9 +145,9 @@ impl From<Event<'_>> for Note {
 
 pub struct Stage<S: Scene> {
     pub scene: S,
-    /// What the reactor has said and no case has asked for yet, oldest first.
+    /// Events that no case has expected yet, oldest first.
     pub notes: VecDeque<Note>,
-    /// A connection of the stage itself; see [`Stage::echo`].
+    /// A connection of the stage itself, see [`Stage::echo`].
     control: Option<(Token, S::Peer)>,
     open: Vec<Token>,
     at_start: Occupancy,
@@ -177,14 +177,14 @@ impl<S: Scene> Stage<S> {
         token
     }
 
-    /// A listener that is not armed, and its address.
+    /// Adds a listener without arming it. Returns its token and address.
     pub fn listen(&mut self) -> (Token, Address) {
         let listener = self.scene.listener();
         let address = listener.address().clone();
         (self.adopt(Source::Listener(listener)), address)
     }
 
-    /// A stream that is not connected yet.
+    /// Adds a stream that is not connected yet.
     pub fn unconnected(&mut self, address: &SocketAddr) -> Token {
         let stream = self.scene.unconnected(address);
         self.adopt(Source::Stream(stream))
@@ -197,7 +197,7 @@ impl<S: Scene> Stage<S> {
         }
     }
 
-    /// A connection of which nothing is armed, and its peer.
+    /// A connection without any armed operation, and its peer.
     pub fn connection(&mut self) -> (Token, S::Peer) {
         self.connection_with(None)
     }
@@ -225,7 +225,7 @@ impl<S: Scene> Stage<S> {
         accepted
     }
 
-    /// One turn: waits until something has happened, at most `patience`, and takes every event.
+    /// Takes one turn: waits for events, at most `patience`, and records all of them.
     pub fn turn(&mut self, patience: Duration) {
         let until = self.reactor().now().plus(patience);
         self.scene.elapse();
@@ -236,14 +236,14 @@ impl<S: Scene> Stage<S> {
         }
     }
 
-    /// The first half of a turn: what has happened is known, and nothing of it is fetched.
+    /// Takes the first half of a turn: waits, but fetches no events.
     pub fn wait_only(&mut self) {
         let until = self.reactor().now().mono_ns;
         self.scene.elapse();
         self.reactor().wait(Some(until)).expect("the system waits");
     }
 
-    /// Waits for the first event, old or new, of which `wanted` makes something, and takes it off the notes.
+    /// Waits for the first event, old or new, for which `wanted` returns a value, and removes it from the notes.
     pub fn expect<T>(&mut self, what: &str, mut wanted: impl FnMut(&Note) -> Option<T>) -> T {
         let begun = Instant::now();
         let mut seen = 0;
@@ -260,7 +260,7 @@ impl<S: Scene> Stage<S> {
         }
     }
 
-    /// Takes turns that wait for nothing until `done` says so: for what only the peer can tell.
+    /// Takes turns without waiting until `done` returns true, for conditions that only the peer can show.
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let begun = Instant::now();
         while !done(self) {
@@ -269,7 +269,7 @@ impl<S: Scene> Stage<S> {
         }
     }
 
-    /// Waits for `len` more bytes from a connection, taken off the notes.
+    /// Waits for `len` more bytes from a connection, and removes them from the notes.
     pub fn received(&mut self, of: Token, len: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         while bytes.len() < len {
@@ -294,7 +294,7 @@ impl<S: Scene> Stage<S> {
         self.submit(token, Op::Send(Send { segments, more: false }));
     }
 
-    /// Waits until a send has succeeded; the number of bytes.
+    /// Waits until a send succeeds, and returns the number of bytes.
     pub fn sent(&mut self, of: Token) -> u64 {
         self.expect("a send's completion", |note| match note {
             Note::Sent { token, bytes, .. } if *token == of => Some(*bytes),
@@ -302,7 +302,7 @@ impl<S: Scene> Stage<S> {
         })
     }
 
-    /// Waits until an operation has failed: why, and after how many bytes.
+    /// Waits until an operation fails. Returns the fault and the number of bytes sent before.
     pub fn failed(&mut self, of: Token, kind: OpKind) -> (Fault, u64) {
         self.expect("a failure", |note| match note {
             Note::Failed { token, op, fault, sent, .. } if *token == of && *op == kind => {
@@ -312,7 +312,7 @@ impl<S: Scene> Stage<S> {
         })
     }
 
-    /// Closes, and waits for the end; the segments of an unfinished send.
+    /// Closes a source and waits for its end. Returns the segments of an unfinished send.
     pub fn close(&mut self, token: Token, op: Op) -> Vec<Segment> {
         self.submit(token, op);
         self.closed(token)
@@ -336,7 +336,7 @@ impl<S: Scene> Stage<S> {
         }
     }
 
-    /// Has a peer send everything, with turns in between when the connection is full.
+    /// Makes a peer send everything, with turns in between when the connection is full.
     pub fn peer_sends(&mut self, peer: &mut S::Peer, bytes: &[u8]) {
         let mut sent = 0;
         self.until("room for the peer to send", |_| {
@@ -345,7 +345,7 @@ impl<S: Scene> Stage<S> {
         });
     }
 
-    /// Waits until a peer has got `len` bytes more.
+    /// Waits until a peer has received `len` more bytes.
     pub fn peer_receives(&mut self, peer: &mut S::Peer, len: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.until("bytes at the peer", |_| {
@@ -361,7 +361,7 @@ impl<S: Scene> Stage<S> {
         bytes
     }
 
-    /// Waits until a peer has met the end; what it got before.
+    /// Waits until a peer has reached the end of stream. Returns the bytes before it.
     pub fn peer_ends(&mut self, peer: &mut S::Peer) -> (Vec<u8>, End) {
         let mut bytes = Vec::new();
         self.until("the end at the peer", |_| {
@@ -371,13 +371,13 @@ impl<S: Scene> Stage<S> {
         (bytes, peer.end())
     }
 
-    /// Lets happen what is under way.
+    /// Processes everything in progress.
     pub fn settle(&mut self) {
         S::settle(self);
     }
 
-    /// Sends a byte over a connection of the stage's own and waits until it has come: whatever the kernel had
-    /// to tell before that has been told, too.
+    /// Sends a byte over a separate connection and waits for it, so that everything the kernel had to report before has been
+    /// reported too.
     pub fn echo(&mut self) {
         if self.control.is_none() {
             let (token, peer) = self.connection();
@@ -392,14 +392,14 @@ impl<S: Scene> Stage<S> {
         self.control = Some((token, peer));
     }
 
-    /// Fails if anything has been said of `token` that no case has asked for.
+    /// Fails if `token` has an event that no case expected.
     pub fn silent_about(&mut self, token: Token) {
         self.settle();
         let said: Vec<_> = self.notes.iter().filter(|note| note.token() == Some(token)).collect();
         assert!(said.is_empty(), "unexpected: {said:?}");
     }
 
-    /// Closes everything, and looks whether the reactor is empty again.
+    /// Closes all sources, and checks that the reactor is empty again.
     pub fn finish(mut self) {
         self.control = None;
         while let Some(token) = self.open.pop() {
@@ -411,7 +411,7 @@ impl<S: Scene> Stage<S> {
     }
 }
 
-/// Bytes that are nowhere alike, so that a piece that is lost, doubled or moved shows.
+/// Bytes without repetition, so that lost, duplicated or moved pieces show.
 pub fn pattern(len: usize) -> Vec<u8> {
     let mut random = Random::new(len as u64);
     let mut bytes = vec![0; len];
@@ -422,7 +422,7 @@ pub fn pattern(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): small, and a seed is any number.
+/// SplitMix64 (Steele, Lea and Flood, 2014): small, and any number is a valid seed.
 pub struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Files that are gone when the case is over.
+//! Temporary files that are removed at the end of a case.
 
 use std::path::PathBuf;
 use std::sync::Arc;

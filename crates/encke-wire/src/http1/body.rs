@@ -1,4 +1,4 @@
-//! Chunked bodies (RFC 9112 §7.1): what of the input is data, and where the body ends.
+//! Chunked bodies (RFC 9112 §7.1): separates data from framing, and finds the end of the body.
 //!
 //! ```text
 //!               ┌────────────────────────── LF ◄─ DataCr ◄─ (all data seen) ─┐
@@ -9,66 +9,66 @@
 //!                                                    └─ LF ◄── a field line ┘
 //! ```
 //!
-//! Not a buffer: data are lent out of the caller's input, and nothing is kept but where we stand (24 bytes).
-//! Extensions and trailers are checked against their grammar, limited, and dropped: nobody here reads them, and
-//! a trailer must never be taken for a field (RFC 9110 §6.5.1).
+//! The decoder is not a buffer: data is lent from the caller's input, and only the state is kept (24 bytes). Extensions and
+//! trailers are checked against their grammar, limited and dropped. Encke does not use them, and a trailer must never be
+//! treated as a field (RFC 9110 §6.5.1).
 //!
-//! Sizes are digits only: other parsers have been seen to accept signs, spaces, `0x` and `_`, and to wrap
-//! around at 64 bits, each a way to smuggle.
+//! Sizes are digits only. Other parsers have accepted signs, spaces, `0x` and `_`, or wrapped around at 64 bits, each of which
+//! allows smuggling.
 
 use crate::http1::Refusal;
 use crate::limits::{CHUNK_EXCESS_BYTES, CHUNK_LINE_BYTES, TRAILER_BYTES};
 use crate::scan::{FIELD_NAME, is_text};
 
-/// Takes the chunks off a body.
+/// A decoder for the chunks of a body.
 ///
-/// Besides the length of single lines it limits what lines cost in all: each chunk may cost 16 bytes and twice
-/// its data for free, what is beyond adds up, and more than [`CHUNK_EXCESS_BYTES`] of it is refused. (The rule
-/// is Go's `net/http`; it followed from CVE-2023-39326.)
+/// In addition to the length of single lines, the total cost of lines is limited. Each chunk may cost 16 bytes plus twice its
+/// data. The excess adds up, and more than [`CHUNK_EXCESS_BYTES`] of it is rejected. (The rule is that of Go's `net/http`,
+/// after CVE-2023-39326.)
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkedDecoder {
-    /// The chunk's size while it is read, then the bytes of its data that are still to come.
+    /// The chunk's size while it is parsed, then the number of its data bytes still missing.
     left: u64,
-    /// Bytes of size lines beyond what their chunks justify.
+    /// Bytes of size lines in excess of those that their chunks justify.
     excess: u16,
     /// Bytes of this chunk's size line, or of all trailers.
     line: u16,
     line_max: u16,
     trailer_max: u16,
-    /// Digits of the size.
+    /// Number of digits of the size.
     digits: u8,
     phase: Phase,
 }
 
-/// One step over the input.
+/// The result of one call of [`ChunkedDecoder::feed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk<'a> {
-    /// A piece of the body, maybe empty.
+    /// A piece of the body, possibly empty.
     pub data: &'a [u8],
-    /// How much of the input is dealt with: framing, then `data`.
+    /// Number of input bytes consumed: framing, then `data`.
     pub consumed: usize,
     /// Whether the body has ended.
     pub state: BodyState,
 }
 
-/// Whether there is more of a body.
+/// Whether a body continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyState {
-    /// Call again with what follows the consumed bytes.
+    /// Call again with the input after the consumed bytes.
     More,
     /// The body, with its trailers, ended at the last consumed byte.
     Done,
 }
 
 impl ChunkedDecoder {
-    /// A decoder at the first byte of a body, with the limits of [`crate::limits`].
+    /// Creates a decoder at the first byte of a body, with the limits of [`crate::limits`].
     #[must_use]
     pub const fn new() -> Self {
         Self::with_limits(CHUNK_LINE_BYTES, TRAILER_BYTES)
     }
 
-    /// A decoder at the first byte of a body that accepts size lines of `line_bytes` and `trailer_bytes` of
-    /// trailers in all.
+    /// Creates a decoder at the first byte of a body that accepts size lines of up to `line_bytes`, and up to `trailer_bytes`
+    /// of trailers in total.
     #[must_use]
     pub const fn with_limits(line_bytes: u16, trailer_bytes: u16) -> Self {
         Self {
@@ -82,23 +82,23 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Bytes of data that the current chunk has announced and that have not arrived; 0 between two chunks.
+    /// Bytes of data of the current chunk that have not arrived; 0 between two chunks.
     #[must_use]
     pub const fn announced(&self) -> u64 {
         if matches!(self.phase, Phase::Data) { self.left } else { 0 }
     }
 
-    /// Looks at `input` up to the end of its first piece of data. The caller uses `data`, moves on by
-    /// `consumed` and calls again until its input is used up or the state is `Done`; what follows then is the
-    /// next message. An empty `data` with `More` means that all of the input was framing.
+    /// Decodes `input` up to the end of its first piece of data. The caller uses `data`, advances by `consumed`, and calls
+    /// again until its input is used up or the state is `Done`. The rest of the input is then the next message. An empty `data`
+    /// with `More` means that all of the input was framing.
     ///
     /// # Errors
-    /// A [`Refusal`] at the first byte that no valid body has there. The decoder is of no use afterwards.
+    /// A [`Refusal`] at the first byte that cannot be part of a valid body. The decoder must not be used afterwards.
     pub fn feed<'a>(&mut self, input: &'a [u8]) -> Result<Chunk<'a>, Refusal> {
         let mut at = 0;
         loop {
             if self.phase == Phase::Data {
-                // Within `input`, so the cast holds.
+                // At most the length of `input`, so the cast holds.
                 let taken = self.left.min((input.len() - at) as u64) as usize;
                 self.left -= taken as u64;
                 if self.left == 0 {
@@ -118,7 +118,7 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Takes one byte that is not data.
+    /// Handles one byte that is not data.
     fn framing(&mut self, byte: u8) -> Result<Phase, Refusal> {
         self.line = self.line.saturating_add(1);
         if self.phase < Phase::TrailerStart && self.line > self.line_max {
@@ -188,7 +188,7 @@ impl ChunkedDecoder {
         })
     }
 
-    /// At the LF after a chunk's size: what comes now, and was this line worth its bytes?
+    /// Handles the LF after a chunk's size: checks the overhead and selects the next phase.
     fn size_line_ended(&mut self) -> Result<Phase, Refusal> {
         let justified = self.left.saturating_mul(2).saturating_add(16);
         let excess = i64::from(self.excess) + i64::from(self.line)
@@ -208,22 +208,22 @@ impl Default for ChunkedDecoder {
     }
 }
 
-/// What the next byte is. The order matters: trailers come last.
+/// The next byte in the input. The order matters: trailers come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 enum Phase {
-    /// A digit of the size, or what ends it.
+    /// A digit of the size, or the byte after it.
     Size,
-    /// After white space where only `;` may follow.
+    /// White space after a size or extension, where only `;` may follow.
     ExtensionBefore,
     ExtensionStart,
     ExtensionName,
-    /// After a name and white space.
+    /// White space after a name.
     ExtensionEquals,
     ExtensionValue,
     ExtensionToken,
     ExtensionQuoted,
     ExtensionEscape,
-    /// After a quoted string.
+    /// The byte after a quoted string.
     ExtensionNext,
     SizeLf,
     Data,
@@ -245,10 +245,10 @@ const fn hex_value(digit: u8) -> u8 {
     }
 }
 
-/// 16 digits fill 64 bits, so that no size can overflow.
+/// 16 digits fill 64 bits, so no size can overflow.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// A limit that the u16 which counts towards it can exceed, with the empty line after trailers.
+/// Maximum for both limits, so that the u16 counter can exceed them, including the empty line after trailers.
 const LINE_MAX: u16 = u16::MAX - 3;
 
 const _: () = assert!(size_of::<ChunkedDecoder>() <= 24, "every open request body holds one");
@@ -258,10 +258,10 @@ mod tests {
     use super::*;
     use crate::http1::testing::{Random, splits};
 
-    /// What a whole body decodes to, and what follows it.
+    /// The data of a whole body, and the input after it.
     type Decoded = Result<(Vec<u8>, Option<Vec<u8>>), Refusal>;
 
-    /// Feeds the pieces one after the other; the second half is what follows the end, `None` without an end.
+    /// Feeds the pieces in order. The second part is the input after the end, or `None` without an end.
     fn decode_with(mut decoder: ChunkedDecoder, pieces: &[&[u8]]) -> Decoded {
         let mut body = Vec::new();
         for (index, piece) in pieces.iter().enumerate() {

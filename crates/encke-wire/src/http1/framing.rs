@@ -1,10 +1,10 @@
-//! What Content-Length and Transfer-Encoding may say (RFC 9112 §6): the same for requests and responses. What a
-//! message makes of both is the affair of its head.
+//! Parsing of Content-Length and Transfer-Encoding (RFC 9112 §6), shared by requests and responses. Each head decides how to
+//! combine the two.
 
 use crate::field;
 use crate::http1::Refusal;
 
-/// The number in a Content-Length: digits, and nothing but digits.
+/// Parses a Content-Length, which must consist of digits only.
 pub(super) fn content_length(value: &[u8]) -> Result<u64, Refusal> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(Refusal::InvalidLength);
@@ -15,8 +15,8 @@ pub(super) fn content_length(value: &[u8]) -> Result<u64, Refusal> {
         .ok_or(Refusal::LengthOverflow)
 }
 
-/// Accepts a Transfer-Encoding that is exactly `chunked`. What else may be said in that field is told apart
-/// only for the sake of an honest status.
+/// Accepts a Transfer-Encoding that is exactly `chunked`. Other values are distinguished only to respond with an accurate
+/// status.
 pub(super) fn chunked_only(value: &[u8]) -> Result<(), Refusal> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());

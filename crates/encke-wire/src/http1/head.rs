@@ -1,4 +1,4 @@
-//! The head of a request (RFC 9112 §2–5, RFC 9110 §5): the one recogniser.
+//! The head of a request (RFC 9112 §2–5, RFC 9110 §5): the only parser for it.
 //!
 //! ```text
 //!            CRLF (≤ 2)        request line               field line
@@ -8,12 +8,12 @@
 //!               └──────────── any rule broken ──────────────► Refused (for good, until reset)
 //! ```
 //!
-//! It keeps positions (u16) in the caller's buffer and copies nothing. `feed` is given the bytes so far, from
-//! the head's first byte on, as often as more arrive: finished lines are not looked at again. What the server
-//! must know of every request (method, target, version, body framing, persistence, host) is decided on the way.
+//! The parser keeps positions (u16) in the caller's buffer and copies nothing. Each call of `feed` receives all bytes so far,
+//! from the head's first byte. Complete lines are not parsed again. All properties that the server needs of every request
+//! (method, target, version, body framing, persistence, host) are determined on the way.
 //!
-//! It is not lenient. RFC 9112 lets a server repair or guess in places; each such place is a chance for two
-//! servers to disagree about where a request ends, so here all of them are refusals.
+//! The parser is strict. RFC 9112 lets servers repair or guess in places. Each such place lets two servers disagree about the
+//! end of a request, so all of them are rejected here.
 
 use std::ops::Range;
 
@@ -27,11 +27,11 @@ use crate::method::Method;
 use crate::scan::{self, FIELD_NAME, HOST_NAME, Job, Scalar, Scanner, TARGET_PATH, TARGET_QUERY};
 use crate::target;
 
-/// The head of one request: positions in the buffer that it was fed from, about 1.2 KiB, no allocation. A
-/// worker owns one and uses it for every request.
+/// The head of one request: positions in the buffer that was fed, about 1.2 KiB, without allocation. A worker owns one and
+/// reuses it for every request.
 ///
-/// Every function that takes `buf` wants the buffer of the last [`Head::feed`] (it may have grown since);
-/// another, shorter one panics.
+/// Every function with a `buf` argument needs the buffer of the last [`Head::feed`], which may have grown since. A shorter
+/// buffer causes a panic.
 #[derive(Clone)]
 pub struct Head {
     phase: Phase,
@@ -40,9 +40,9 @@ pub struct Head {
     form: Form,
     framing: Framing,
     empty_lines: u8,
-    /// Of the fields' tokens: [`CLOSE`] and those below it.
+    /// Connection and Expect tokens, and whether Host was seen: a set of the flags [`CLOSE`] to [`HAS_HOST`].
     flags: u8,
-    /// The first byte of the line to look at next.
+    /// Position of the next line to parse.
     at: u16,
     method_span: Span,
     target_span: Span,
@@ -54,29 +54,28 @@ pub struct Head {
     lines: Lines,
 }
 
-/// What [`Head::feed`] found.
+/// The result of [`Head::feed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// No fault so far, but no end either: call again when there are more bytes.
+    /// No error so far, but the head is incomplete: call again with more bytes.
     Partial,
-    /// The head is whole.
+    /// The head is complete.
     Done {
-        /// Its length, with the empty lines before it and the one that ends it: the body begins there.
+        /// Length of the head in bytes, including leading empty lines and the final empty line. The body begins there.
         head_bytes: usize,
     },
-    /// Not to be answered but with an error, after which the connection closes.
+    /// The message is invalid: respond with an error, then close the connection.
     Refused(Refusal),
 }
 
-/// The version that decides how a message is read. A higher minor version than 1 is treated as 1.1
-/// (RFC 9110 §2.5).
+/// The version that determines how a message is read. A minor version above 1 is treated as 1.1 (RFC 9110 §2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// HTTP/1.0: no persistence unless asked for, no transfer codings, no Host needed.
+    /// HTTP/1.0: no persistence unless requested, no transfer codings, Host optional.
     Http10,
     /// HTTP/1.1
     Http11,
-    /// HTTP/2: it came as fields of a stream, and was written down in the form of 1.1 ([`Head::carry`]).
+    /// HTTP/2: received as fields of an HTTP/2 stream, and parsed in the form of 1.1 (see [`Head::carry`]).
     Http2,
 }
 
@@ -93,19 +92,19 @@ pub enum Form {
     Asterisk,
 }
 
-/// Where the body ends (RFC 9112 §6.3).
+/// The end of the body (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is no body.
+    /// No body.
     None,
-    /// It has exactly that many bytes.
+    /// Exactly this number of bytes.
     Length(u64),
-    /// It ends with its last chunk.
+    /// Up to the last chunk.
     Chunked,
 }
 
 impl Head {
-    /// A head that has seen nothing.
+    /// Creates a head that has not been fed.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -126,7 +125,7 @@ impl Head {
         }
     }
 
-    /// Forgets everything: ready for the next request.
+    /// Clears the head for the next request.
     #[inline]
     pub const fn reset(&mut self) {
         self.phase = Phase::Start;
@@ -137,23 +136,22 @@ impl Head {
         self.lines.reset();
     }
 
-    /// Length of a whole head, as [`Progress::Done`] has it.
+    /// Length in bytes of a complete head, as in [`Progress::Done`].
     pub fn head_bytes(&self) -> usize {
         usize::from(self.at)
     }
 
-    /// Looks at what has arrived. `buf` starts at the head's first byte and only grows between calls; bytes
-    /// after the head are not looked at. After `Done` or `Refused` the answer stays the same until `reset`.
+    /// Parses the bytes received so far. `buf` begins at the head's first byte and only grows between calls. Bytes after the
+    /// head are ignored. After `Done` or `Refused` the result stays the same until `reset`.
     ///
     /// # Errors
-    /// `Refused` as soon as no continuation could make the head a valid one within `limits`, or (for rules
-    /// that need the whole line or head) at the end of that.
+    /// `Refused` as soon as no continuation could make the head valid within `limits`. Rules about a whole line or head are
+    /// checked at its end.
     pub fn feed(&mut self, buf: &[u8], limits: &HeadLimits) -> Progress {
         self.feed_by(buf, limits, |feed| scan::run(feed))
     }
 
-    /// As [`Head::feed`], without the vectors that this machine may have: the slow twin, for who wants to know
-    /// what they are worth.
+    /// As [`Head::feed`], without vector instructions, to measure their benefit.
     ///
     /// # Errors
     /// As [`Head::feed`].
@@ -187,33 +185,33 @@ impl Head {
         }
     }
 
-    /// The method; [`Head::method_text`] has the text of one that is not listed.
+    /// The method. For [`Method::Other`], [`Head::method_text`] has its text.
     #[inline]
     #[must_use]
     pub const fn method(&self) -> Method {
         self.method
     }
 
-    /// The method as it was sent.
+    /// The method as sent.
     #[must_use]
     pub fn method_text<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
         self.method_span.of(buf)
     }
 
-    /// The whole request target as it was sent.
+    /// The whole request target as sent.
     #[inline]
     #[must_use]
     pub fn target<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
         self.target_span.of(buf)
     }
 
-    /// The target's path, still escaped: in origin form and absolute form it begins with `/` (an absolute
-    /// form without a path means `/`), `*` in asterisk form, empty in authority form.
+    /// The target's path, still escaped. Begins with `/` in origin form and absolute form, where a missing path means `/`. `*`
+    /// in asterisk form, empty in authority form.
     #[inline]
     #[must_use]
     pub fn path<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
         if self.form == Form::Absolute && self.path.is_empty() {
-            // RFC 9112 §3.2.4: OPTIONS without a path asks about the server as a whole.
+            // RFC 9112 §3.2.4: OPTIONS without a path refers to the server as a whole.
             return if self.method == Method::Options && self.query.is_none() { b"*" } else { b"/" };
         }
         self.path.of(buf)
@@ -240,13 +238,13 @@ impl Head {
         self.version
     }
 
-    /// Says that the request, which was fed in the form of 1.1, came by `version`.
+    /// Sets the version of a request that was fed in the form of HTTP/1.1.
     pub const fn carry(&mut self, version: Version) {
         self.version = version;
     }
 
-    /// The authority asked for, as `host` or `host:port`: that of an absolute-form or authority-form target,
-    /// which wins over Host (RFC 9112 §3.2.2), else Host, else empty. It has been checked.
+    /// The requested authority, as `host` or `host:port`, already validated. The authority of an absolute-form or
+    /// authority-form target takes precedence over Host (RFC 9112 §3.2.2). Empty if both are absent.
     #[inline]
     #[must_use]
     pub fn host<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
@@ -256,15 +254,15 @@ impl Head {
         }
     }
 
-    /// Where the body ends.
+    /// The end of the body.
     #[inline]
     #[must_use]
     pub const fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Whether the client wants the connection to stay open (RFC 9112 §9.3): in 1.1 unless it says `close`, in
-    /// 1.0 only if it says `keep-alive`; `close` wins over all. A stream of HTTP/2 has one request.
+    /// Whether the client wants the connection to stay open (RFC 9112 §9.3): with 1.1 unless it sent `close`, with 1.0 only if
+    /// it sent `keep-alive`. `close` takes precedence. Always false for HTTP/2, where a stream has a single request.
     #[inline]
     #[must_use]
     pub const fn keep_alive(&self) -> bool {
@@ -275,21 +273,21 @@ impl Head {
         }
     }
 
-    /// Whether the client waits for a 100 before it sends the body (RFC 9110 §10.1.1). Never in 1.0.
+    /// Whether the client waits for a 100 before it sends the body (RFC 9110 §10.1.1). Always false for 1.0.
     #[inline]
     #[must_use]
     pub const fn expects_continue(&self) -> bool {
         self.flags & EXPECTS_CONTINUE != 0 && !matches!(self.version, Version::Http10)
     }
 
-    /// Whether the client expects something that no server knows: 417 may be answered.
+    /// Whether the client expects an unknown behaviour, which may be answered with 417.
     #[must_use]
     pub const fn expects_unknown(&self) -> bool {
         self.flags & EXPECTS_UNKNOWN != 0
     }
 
-    /// Whether the client offers another protocol (RFC 9110 §7.8): Upgrade is there and Connection names it.
-    /// Never in 1.0.
+    /// Whether the client offers another protocol (RFC 9110 §7.8): Upgrade is present and Connection names it. Always false for
+    /// 1.0.
     #[inline]
     #[must_use]
     pub const fn upgrade(&self) -> bool {
@@ -298,14 +296,14 @@ impl Head {
             && !matches!(self.version, Version::Http10)
     }
 
-    /// The first value of a known field, without the white space around it. One array access.
+    /// The first value of a known field, without surrounding white space. Costs one array access.
     #[inline]
     #[must_use]
     pub fn known<'a>(&self, buf: &'a [u8], known: Known) -> Option<&'a [u8]> {
         self.lines.known(buf, known)
     }
 
-    /// The value of a known field that may stand only once: `None` also if it is repeated.
+    /// The value of a known field that must not be repeated: `None` if it is absent or repeated.
     #[must_use]
     pub fn single<'a>(&'a self, buf: &'a [u8], known: Known) -> Option<&'a [u8]> {
         let mut values = self.all(buf, known);
@@ -313,39 +311,39 @@ impl Head {
         values.next().is_none().then_some(value)
     }
 
-    /// All values of a known field, in order: a list may be spread over several lines.
+    /// All values of a known field, in order. A list may be spread over several lines.
     #[inline]
     #[must_use]
     pub fn all<'a>(&'a self, buf: &'a [u8], known: Known) -> Values<'a> {
         self.lines.all(buf, known)
     }
 
-    /// The first value of the field called `name` (any mix of cases). Walks all fields: for names that are in
-    /// [`Known`] use [`Head::known`].
+    /// The first value of the field `name` (case-insensitive). Scans all fields: for names in [`Known`] use [`Head::known`].
     #[must_use]
     pub fn field<'a>(&self, buf: &'a [u8], name: &str) -> Option<&'a [u8]> {
         self.lines.field(buf, name)
     }
 
-    /// All fields as name and value, in the order they came.
+    /// All fields as name and value, in order of arrival.
     pub fn fields<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.lines.fields(buf)
     }
 
-    /// How many fields there are.
+    /// The number of fields.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether there is no field at all.
+    /// Whether the head has no fields.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.lines.len() == 0
     }
 
-    /// Whether any of the five conditions or a range is there: most requests have none, and one test tells.
+    /// Whether a Range, If-Range or one of the four other conditions is present. Most requests have none, and one test
+    /// suffices.
     #[inline]
     #[must_use]
     pub const fn is_conditional(&self) -> bool {
@@ -358,7 +356,7 @@ impl Head {
         self.lines.has_any(SET)
     }
 
-    /// The conditions of this request, for [`crate::conditional::evaluate`].
+    /// The conditions of the request, for [`crate::conditional::evaluate`].
     #[must_use]
     pub fn conditions<'a>(&'a self, buf: &'a [u8]) -> Conditions<'a, Values<'a>> {
         Conditions {
@@ -369,7 +367,7 @@ impl Head {
         }
     }
 
-    /// The byte of the buffer at which the line begins that was looked at last: where a refusal happened.
+    /// Position of the line parsed last, which is the one that caused a refusal.
     #[must_use]
     pub const fn line_start(&self) -> usize {
         self.at as usize
@@ -381,7 +379,7 @@ impl Head {
         Progress::Refused(refusal)
     }
 
-    /// The state machine at the top of this file. False: more bytes are needed.
+    /// Runs the state machine at the top of this file. Returns false if more bytes are needed.
     #[inline(always)]
     fn advance<S: Scanner>(&mut self, scanner: S, buf: &[u8], limits: &HeadLimits) -> Result<bool, Refusal> {
         if self.phase == Phase::Start {
@@ -401,8 +399,8 @@ impl Head {
         is_whole
     }
 
-    /// The field lines from `at` on, until one is not whole, or the last; `at` and `tally` go with them. False:
-    /// more bytes are needed.
+    /// Parses field lines from `at` to the first incomplete line or the end of the head, and advances `at` and `tally`. Returns
+    /// false if more bytes are needed.
     #[inline(always)]
     fn fields_from<S: Scanner>(
         &mut self,
@@ -432,7 +430,7 @@ impl Head {
         }
     }
 
-    /// Skips one empty line before the request line; false if its end has not arrived.
+    /// Skips one empty line before the request line. Returns false if its end has not arrived.
     #[cold]
     fn empty_line(&mut self, buf: &[u8]) -> Result<bool, Refusal> {
         if self.empty_lines == LEADING_EMPTY_LINES_MAX {
@@ -451,7 +449,7 @@ impl Head {
         }
     }
 
-    /// `method SP target SP version CRLF`; yields where the next line begins, `None` if it is not whole yet.
+    /// Parses `method SP target SP version CRLF`. Returns the start of the next line, or `None` if the line is incomplete.
     #[inline(always)]
     fn request_line<S: Scanner>(
         &mut self,
@@ -502,7 +500,7 @@ impl Head {
         Ok(Some(next))
     }
 
-    /// Every form but origin-form (RFC 9112 §3.2.2–3.2.4); finds the authority, and the path behind it.
+    /// Handles every form but origin-form (RFC 9112 §3.2.2–3.2.4): finds the authority and the path after it.
     #[cold]
     fn rare_form<S: Scanner>(&mut self, scanner: S, buf: &[u8]) -> Result<Form, Refusal> {
         let target = self.target_span.of(buf);
@@ -535,7 +533,7 @@ impl Head {
             .ok_or(Refusal::TargetForm)?;
         let path = Range::from(self.path);
         let start = path.start + scheme.len();
-        // A `?` may end the authority as well; then the path is empty and the span before it has no slash.
+        // A `?` may also end the authority. The path is then empty, and the span before the `?` has no slash.
         let end =
             buf[start..path.end].iter().position(|&byte| byte == b'/').map_or(path.end, |at| start + at);
         if start == end || !is_authority(scanner, buf, start, end) {
@@ -546,7 +544,7 @@ impl Head {
         Ok(Form::Absolute)
     }
 
-    /// Takes a field that decides how the request is read.
+    /// Handles a field that determines how the request is read.
     #[inline(always)]
     fn decide<S: Scanner>(
         &mut self,
@@ -575,7 +573,7 @@ impl Head {
         Ok(())
     }
 
-    /// As [`Self::decide`] for the fields that most requests are without.
+    /// As [`Self::decide`], for fields that most requests do not have.
     fn decide_body(&mut self, known: Known, value: &[u8]) -> Result<(), Refusal> {
         match known {
             Known::ContentLength => self.framing = self.length(value)?,
@@ -589,7 +587,7 @@ impl Head {
         Ok(())
     }
 
-    /// The framing that a Content-Length announces (RFC 9112 §6.2, RFC 9110 §8.6).
+    /// The framing announced by a Content-Length (RFC 9112 §6.2, RFC 9110 §8.6).
     fn length(&self, value: &[u8]) -> Result<Framing, Refusal> {
         match self.framing {
             Framing::None => content_length(value).map(Framing::Length),
@@ -598,7 +596,7 @@ impl Head {
         }
     }
 
-    /// The framing that a Transfer-Encoding announces (RFC 9112 §6.1).
+    /// The framing announced by a Transfer-Encoding (RFC 9112 §6.1).
     #[cold]
     fn coding(&self, value: &[u8]) -> Result<Framing, Refusal> {
         match self.framing {
@@ -609,7 +607,7 @@ impl Head {
         }
     }
 
-    /// The rules that need the whole head.
+    /// Checks the rules about the whole head.
     #[inline(always)]
     fn finish(&self) -> Result<(), Refusal> {
         if self.flags & HAS_HOST == 0 && self.version == Version::Http11 {
@@ -639,7 +637,7 @@ impl std::fmt::Debug for Head {
     }
 }
 
-/// Where a head stands.
+/// The state of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Start,
@@ -648,7 +646,7 @@ enum Phase {
     Refused(Refusal),
 }
 
-/// A piece of the buffer.
+/// A range of the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u16,
@@ -658,7 +656,7 @@ struct Span {
 impl Span {
     const EMPTY: Self = Self { start: 0, end: 0 };
 
-    /// Both are positions in a window of at most 65,535 bytes.
+    /// Both arguments are positions in a window of at most 65,535 bytes.
     #[inline]
     const fn new(start: usize, end: usize) -> Self {
         debug_assert!(start <= end && end <= HEAD_BYTES_MAX as usize);
@@ -697,7 +695,7 @@ impl Job for Feed<'_> {
     }
 }
 
-/// Where the method that begins at `start` ends, with a space behind it; `None` if that has not arrived.
+/// Finds the end of the method that begins at `start`, which a space must follow. `None` if the end has not arrived.
 #[inline(always)]
 fn method_end<S: Scanner>(scanner: S, buf: &[u8], start: usize) -> Result<Option<usize>, Refusal> {
     let end = scanner.skip(FIELD_NAME, buf, start);
@@ -711,7 +709,7 @@ fn method_end<S: Scanner>(scanner: S, buf: &[u8], start: usize) -> Result<Option
     }
 }
 
-/// Why no space begins `rest`, at which a target ends: it has not arrived, or something else is there.
+/// The reason why `rest`, at the end of a target, has no leading space: more bytes are needed, or another byte is an error.
 #[cold]
 const fn no_target_end(rest: &[u8]) -> Result<Option<usize>, Refusal> {
     match rest {
@@ -721,10 +719,10 @@ const fn no_target_end(rest: &[u8]) -> Result<Option<usize>, Refusal> {
     }
 }
 
-/// `HTTP/1.x CRLF` at `at`; yields the version and where the next line begins, `None` if it is not whole yet.
+/// Parses `HTTP/1.x CRLF` at `at`. Returns the version and the start of the next line, or `None` if the line is incomplete.
 #[inline(always)]
 fn version_line(buf: &[u8], at: usize) -> Result<Option<(Version, usize)>, Refusal> {
-    // Compared as a whole, which is two words; a pattern would be compared byte by byte.
+    // One comparison of two words. A pattern would be compared byte by byte.
     let line = buf[at..].first_chunk();
     let version = if line == Some(b"HTTP/1.1\r\n") {
         Some(Version::Http11)
@@ -736,7 +734,7 @@ fn version_line(buf: &[u8], at: usize) -> Result<Option<(Version, usize)>, Refus
     Ok(version.map(|version| (version, at + 10)))
 }
 
-/// As [`version_line`] for what is not whole, malformed, or neither 1.1 nor 1.0.
+/// As [`version_line`], for lines that are incomplete, malformed, or neither 1.1 nor 1.0.
 #[cold]
 fn rare_version(rest: &[u8]) -> Result<Option<Version>, Refusal> {
     const MAJOR: usize = 5;
@@ -760,8 +758,8 @@ fn rare_version(rest: &[u8]) -> Result<Option<Version>, Refusal> {
     }
 }
 
-/// Why a line's version is refused; or, if its target has no slash and its version no `H` either, that nothing in it is
-/// HTTP's. `rest` begins with the target.
+/// The refusal for an invalid version. [`Refusal::NotHttp`] if additionally the target has no slash and the version no `H`, so
+/// that the line has no trace of HTTP. `rest` begins with the target.
 #[cold]
 fn or_no_http(refusal: Refusal, rest: &[u8], target_bytes: usize) -> Refusal {
     let (target, version) = rest.split_at(target_bytes);
@@ -770,11 +768,11 @@ fn or_no_http(refusal: Refusal, rest: &[u8], target_bytes: usize) -> Refusal {
     if other { Refusal::NotHttp } else { refusal }
 }
 
-/// Whether the text from `start` to `end` is `uri-host [":" port]` (RFC 9110 §7.2) with a host that is not
-/// empty. (It is named by positions because a scanner is slow on texts shorter than a block.)
+/// Whether the bytes from `start` to `end` are `uri-host [":" port]` (RFC 9110 §7.2) with a non-empty host. Takes positions in
+/// the larger buffer, because scanners are slow on slices shorter than a block.
 #[inline(always)]
 fn is_authority<S: Scanner>(scanner: S, buf: &[u8], start: usize, end: usize) -> bool {
-    // Most are a plain name without a port, or one with; the full grammar has the last word on all others.
+    // Most authorities are a plain name with or without a port. The full grammar decides about all others.
     let host_end = scanner.skip(HOST_NAME, buf, start);
     if host_end >= end {
         return end > start;
@@ -785,7 +783,7 @@ fn is_authority<S: Scanner>(scanner: S, buf: &[u8], start: usize, end: usize) ->
     }
 }
 
-/// The flag of one connection option; 0 if it is none that we know.
+/// The flag of one connection option; 0 if it is unknown.
 #[inline(always)]
 fn connection_option(option: Folded) -> u8 {
     if const { Folded::of(b"keep-alive") }.is(&option) {
@@ -804,7 +802,7 @@ fn connection_options(value: &[u8]) -> u8 {
     field::list(value).fold(0, |flags, option| flags | connection_option(Folded::of(option)))
 }
 
-/// Of [`Head::flags`].
+/// Flags in [`Head::flags`].
 const CLOSE: u8 = 1;
 const KEEP_ALIVE: u8 = 1 << 1;
 const UPGRADE: u8 = 1 << 2;
@@ -812,7 +810,7 @@ const EXPECTS_CONTINUE: u8 = 1 << 3;
 const EXPECTS_UNKNOWN: u8 = 1 << 4;
 const HAS_HOST: u8 = 1 << 5;
 
-/// The fields that decide how a request is read.
+/// The fields that determine how a request is read.
 const DECIDING: u64 = Known::Host.bit()
     | Known::ContentLength.bit()
     | Known::TransferEncoding.bit()
@@ -827,7 +825,7 @@ mod tests {
     use crate::scan::Class;
     use proptest::prelude::*;
 
-    /// Feeds `input` whole, in two pieces at every place, and byte by byte: all must come to the same end.
+    /// Feeds `input` whole, in two pieces at every position, and byte by byte: all must give the same result.
     fn feed_with(input: &[u8], limits: &HeadLimits) -> (Head, Progress) {
         let mut whole = Head::new();
         let progress = whole.feed(input, limits);
@@ -851,7 +849,7 @@ mod tests {
         (whole, progress)
     }
 
-    /// Everything a head says, as text.
+    /// All properties of a head, as text.
     fn facts(head: &Head, buf: &[u8]) -> String {
         let fields: Vec<_> =
             head.fields(buf).map(|(name, value)| (name.escape_ascii(), value.escape_ascii())).collect();
@@ -924,7 +922,7 @@ mod tests {
 
     #[test]
     fn a_request_split_anywhere_is_the_same_request() {
-        // `accepted` feeds it in every possible way; this one has something of everything.
+        // `accepted` feeds the input in every possible split, and this input uses most features.
         let input =
             b"\r\n\r\nPOST http://u.example:81/p?q HTTP/1.1\r\nhost:\t a \t\r\nConnection: close, x\r\n\
             Content-Length: 10\r\nExpect: 100-Continue\r\nX-Empty:\r\nCookie: a=b\r\ncookie: c=d\r\n\r\n";
@@ -1324,7 +1322,7 @@ mod tests {
 
     #[test]
     fn the_first_of_the_last_fields_is_found() {
-        // The tables hold indices as u8: the last line must be reachable.
+        // The tables hold indices as u8, so the last line must be reachable.
         let lines = "X-A: b\r\n".repeat(usize::from(FIELDS_MAX) - 2) + "Cookie: c\r\n";
         let input = with_lines(&lines);
         let mut head = Head::new();
@@ -1353,7 +1351,8 @@ mod tests {
         assert!(size_of::<Head>() <= 1_280, "{}", size_of::<Head>());
     }
 
-    /// Whatever we accept, `httparse` accepts, and finds the same in it. (It accepts more: it is lenient.)
+    /// `httparse` accepts every head that this parser accepts, with the same contents. (It accepts more, because it is
+    /// lenient.)
     fn agrees_with_httparse(input: &[u8]) -> bool {
         let mut head = Head::new();
         let Progress::Done { head_bytes } = head.feed(input, &HeadLimits::default()) else { return false };
@@ -1369,7 +1368,7 @@ mod tests {
         true
     }
 
-    /// A request with up to three bytes changed, put in or left out.
+    /// A request with up to three bytes changed, inserted or removed.
     fn mutation(random: &mut Random) -> Vec<u8> {
         let seeds: [&[u8]; 4] = [
             b"GET /a?b HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\nConnection: keep-alive\r\n\r\n",
@@ -1401,7 +1400,7 @@ mod tests {
         assert!(accepted > 10_000, "the comparison must not be empty: {accepted}");
     }
 
-    /// Everything that is found in a whole buffer by one scanner.
+    /// All results of one scanner for a whole buffer.
     struct Read<'a>(&'a [u8]);
 
     impl Job for Read<'_> {
@@ -1434,7 +1433,7 @@ mod tests {
 
     #[test]
     fn a_scanner_that_takes_one_byte_for_another_is_found_out() {
-        /// Takes DEL for text, in lines.
+        /// Treats DEL as text in lines.
         #[derive(Clone, Copy)]
         struct Careless;
 

@@ -1,17 +1,15 @@
-//! Field lines (RFC 9112 §5): the one recogniser that request and response heads share, and the table of what
-//! it found.
+//! Field lines (RFC 9112 §5): the parser shared by request and response heads, and the table of its results.
 //!
-//! A line is looked at as a whole: if its end has not arrived, what is there is checked all the same (so that
-//! garbage is refused at once), nothing is kept, and the next call begins at the line again. Sent byte by byte,
-//! the longest line allowed (32 KiB) costs about 32 Ki × 512 vector steps ≈ 15 ms in all, far less than
-//! receiving its 32 Ki packets.
+//! A line is parsed as a whole. An incomplete line is checked as far as it has arrived, so that garbage is rejected at once.
+//! Nothing of it is kept, and the next call starts again at its first byte. Sent byte by byte, the longest allowed line (32
+//! KiB) costs about 32 Ki × 512 vector steps ≈ 15 ms in total, far less than receiving its 32 Ki packets.
 
 use crate::field::Known;
 use crate::http1::Refusal;
 use crate::limits::{FIELDS_MAX, NAME_BYTES_MAX};
 use crate::scan::Scanner;
 
-/// One field line: where its name and value lie in the buffer of the head.
+/// One field line: the positions of its name and value in the head's buffer.
 #[derive(Clone, Copy)]
 struct Line {
     name: u16,
@@ -21,16 +19,16 @@ struct Line {
     value_end: u16,
 }
 
-/// The fields of one head, in the order they came.
+/// The fields of one head, in order of arrival.
 #[derive(Clone)]
 pub(super) struct Lines {
     tally: Tally,
-    /// The index in `lines` of a known field's first line, valid if its bit is set in `present`.
+    /// The index in `lines` of a known field's first line. Valid if its bit is set in `present`.
     first: [u8; Known::ALL.len() + 1],
     lines: [Line; FIELDS_MAX as usize],
 }
 
-/// Which fields there are. Who steps over lines has a copy, for it changes with every line.
+/// The number of fields, and which known ones are present. The parsing loop works on a copy, because every line changes it.
 #[derive(Clone, Copy)]
 pub(super) struct Tally {
     /// The set of known fields that are present ([`Known::bit`]).
@@ -38,13 +36,13 @@ pub(super) struct Tally {
     count: usize,
 }
 
-/// What one step over a head's lines found.
+/// The result of parsing one line.
 pub(super) enum Step {
     /// The end of the line has not arrived.
     Partial,
-    /// A field; the next line begins at `next`.
+    /// A field. The next line begins at `next`.
     Field { known: Option<Known>, value: (usize, usize), next: usize },
-    /// The empty line that ends the head; the body begins at `next`.
+    /// The empty line that ends the head. The body begins at `next`.
     End { next: usize },
 }
 
@@ -54,19 +52,19 @@ impl Lines {
         Self { tally: Tally::NONE, first: [0; Known::ALL.len() + 1], lines: [line; FIELDS_MAX as usize] }
     }
 
-    /// Forgets all fields. The tables stay as they are: nothing looks beyond `count` and `present`.
+    /// Clears all fields. The tables stay as they are, because `count` and `present` limit their use.
     #[inline]
     pub(super) const fn reset(&mut self) {
         self.tally = Tally::NONE;
     }
 
-    /// What [`Self::step`] is to go on from.
+    /// The state from which [`Self::step`] continues.
     #[inline]
     pub(super) const fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Takes over what [`Self::step`] has found, which the other functions know only then.
+    /// Stores the state after [`Self::step`], so that the other functions see the new fields.
     #[inline]
     pub(super) const fn keep(&mut self, tally: Tally) {
         self.tally = tally;
@@ -83,8 +81,8 @@ impl Lines {
         self.tally.present & set != 0
     }
 
-    /// Recognises the line that begins at `start` and keeps it, if there are fewer than `fields_max` before it.
-    /// `buf` has at most 65,535 bytes.
+    /// Parses the line that begins at `start` and stores it, unless `fields_max` fields are already stored. `buf` has at most
+    /// 65,535 bytes.
     #[inline(always)]
     pub(super) fn step<S: Scanner>(
         &mut self,
@@ -94,7 +92,7 @@ impl Lines {
         start: usize,
         fields_max: u16,
     ) -> Result<Step, Refusal> {
-        // Asked first, although it is so once a head: it is cheaper than a look at the line.
+        // Tested first, although it happens once per head: this is cheaper than scanning the line.
         match buf.get(start) {
             Some(b'\r') => return empty_line(buf, start),
             Some(_) => {}
@@ -115,7 +113,7 @@ impl Lines {
         tally.count += 1;
         let known = Known::at(buf, start, start + name_bytes);
         let (value, value_end) = trim(buf, start + name_bytes + 1, start + text_bytes);
-        // The casts hold: positions are below 65,536 and names have at most 255 bytes.
+        // The casts hold: positions are below 65,536, and names have at most 255 bytes.
         self.lines[index] = Line {
             name: start as u16,
             name_bytes: name_bytes as u8,
@@ -123,7 +121,7 @@ impl Lines {
             value: value as u16,
             value_end: value_end as u16,
         };
-        // An unknown one has a place as well, which nobody asks for: that is one branch less a line.
+        // Unknown fields have an unused entry as well, which saves one branch per line.
         let place = known.map_or(Known::ALL.len(), |known| known as usize);
         if tally.present & 1 << place == 0 {
             tally.present |= 1 << place;
@@ -151,7 +149,7 @@ impl Lines {
         Values { buf, lines: &self.lines[first..self.len()], known }
     }
 
-    /// The first value of the field called `name`, in any mix of cases.
+    /// The first value of the field `name` (case-insensitive).
     pub(super) fn field<'a>(&self, buf: &'a [u8], name: &str) -> Option<&'a [u8]> {
         let mut fields = self.fields(buf);
         fields.find(|(field, _)| field.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
@@ -179,7 +177,7 @@ impl Line {
     }
 }
 
-/// What a line is that begins with CR at `start`: the end of the head, not whole yet, or a fault.
+/// Handles a line that begins with CR at `start`: the end of the head, an incomplete line, or an error.
 #[inline(always)]
 fn empty_line(buf: &[u8], start: usize) -> Result<Step, Refusal> {
     match buf.get(start + 1) {
@@ -189,8 +187,8 @@ fn empty_line(buf: &[u8], start: usize) -> Result<Step, Refusal> {
     }
 }
 
-/// What a line is that is neither empty nor a whole field: not whole yet, or a fault. Its name and its text end
-/// after that many bytes, and `count` fields stand before it.
+/// Handles a line that is neither empty nor a complete field: it is incomplete or an error. Its name ends after `name_bytes`,
+/// its text after `text_bytes`, and `count` fields precede it.
 #[cold]
 fn rare_line(line: &[u8], name_bytes: usize, text_bytes: usize, count: usize) -> Result<Step, Refusal> {
     if name_bytes > NAME_BYTES_MAX {
@@ -203,7 +201,7 @@ fn rare_line(line: &[u8], name_bytes: usize, text_bytes: usize, count: usize) ->
     }
 }
 
-/// Why a name of `name_bytes` bytes may not end at `byte`.
+/// The reason why a name of `name_bytes` bytes may not end at `byte`.
 const fn name_fault(byte: u8, name_bytes: usize, count: usize) -> Refusal {
     match byte {
         b' ' | b'\t' if name_bytes > 0 => Refusal::SpaceBeforeColon,
@@ -216,7 +214,7 @@ const fn name_fault(byte: u8, name_bytes: usize, count: usize) -> Refusal {
     }
 }
 
-/// Why no CRLF begins `rest`, at which a value ends: it has not arrived, or something else is there.
+/// Handles a value whose end is not followed by CRLF in `rest`: more bytes are needed, or another byte is an error.
 fn no_end(rest: &[u8]) -> Result<Step, Refusal> {
     match rest {
         [] | [b'\r'] => Ok(Step::Partial),
@@ -226,10 +224,10 @@ fn no_end(rest: &[u8]) -> Result<Step, Refusal> {
     }
 }
 
-/// The text from `start` to `end` without white space at its ends. Nearly every value has one space before it.
+/// The text from `start` to `end` without white space at its ends. Nearly every value has one leading space.
 #[inline(always)]
 fn trim(buf: &[u8], start: usize, end: usize) -> (usize, usize) {
-    // In text, what is not above a space is a space or a tab.
+    // In text, a byte that is not above the space is a space or a tab.
     let value = start + 1;
     if value < end && buf[start] == b' ' && buf[value] > b' ' && buf[end - 1] > b' ' {
         return (value, end);
@@ -237,7 +235,7 @@ fn trim(buf: &[u8], start: usize, end: usize) -> (usize, usize) {
     rare_trim(buf, start, end)
 }
 
-/// As [`trim`] for what has no space before it, or more than that.
+/// As [`trim`], for values without exactly one leading space.
 fn rare_trim(buf: &[u8], start: usize, end: usize) -> (usize, usize) {
     let text = &buf[start..end];
     let from = text.iter().take_while(|&&byte| byte <= b' ').count();

@@ -1,4 +1,4 @@
-//! HTTP/1.1 on the wire (RFC 9112): heads in, bodies in, heads and chunks out.
+//! HTTP/1.1 messages (RFC 9112): parsing heads and bodies, writing heads and chunks.
 //!
 //! ```text
 //!              ┌──────────────── feed(bytes so far) ────────────────┐
@@ -8,8 +8,7 @@
 //!              └── Refused(why): answer why.status(), close  └─ Chunked ────► ChunkedDecoder ─► next head
 //! ```
 //!
-//! Both heads share one recogniser of field lines (`lines`), so that a client and a server made of this crate
-//! cannot disagree.
+//! Both heads share one parser of field lines (`lines`), so that a client and a server built with this crate cannot disagree.
 
 mod body;
 mod framing;

@@ -1,15 +1,14 @@
-//! Why a message is refused: one variant a rule, with the status to answer, a name for logs and metrics, and
-//! a sentence for people.
+//! The reasons why a message is rejected: one variant per rule, with a status, a name for logs and metrics, and a sentence for
+//! people.
 //!
-//! Every refusal is the peer's fault and ends the connection: after it nobody can say where the next message
-//! begins.
+//! Every refusal is an error of the peer and ends the connection, because the start of the next message is unknown.
 
 use std::fmt;
 
-/// Declares [`Refusal`] and what each variant says as one table.
+/// Declares [`Refusal`] and the properties of each variant as one table.
 macro_rules! refusals {
     ($($variant:ident = $status:literal $reason:literal $sentence:literal,)+) => {
-        /// Why a message is refused.
+        /// The reason why a message is rejected.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Refusal {
@@ -17,22 +16,22 @@ macro_rules! refusals {
         }
 
         impl Refusal {
-            /// Every refusal, for tables of counters.
+            /// All refusals, for tables of counters.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The status to answer with.
+            /// The status of the response.
             #[must_use]
             pub const fn status(self) -> u16 {
                 match self { $(Self::$variant => $status,)+ }
             }
 
-            /// A short name, `snake_case`, that stays the same between versions.
+            /// A short name in `snake_case`, stable between versions.
             #[must_use]
             pub const fn reason(self) -> &'static str {
                 match self { $(Self::$variant => $reason,)+ }
             }
 
-            /// What the peer did, and where.
+            /// A sentence about the error and its location.
             const fn sentence(self) -> &'static str {
                 match self { $(Self::$variant => $sentence,)+ }
             }

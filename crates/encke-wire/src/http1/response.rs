@@ -1,7 +1,7 @@
-//! The head of a response (RFC 9112 §4–6): the client's side of the wire, for the load generator and the tests.
+//! The head of a response (RFC 9112 §4–6): the client's side, for the load generator and the tests.
 //!
-//! It shares the recogniser of field lines with the request head, is as strict about lines and framing, and
-//! keeps as little: positions in the caller's buffer.
+//! Shares the parser of field lines with the request head. It is as strict about lines and framing, and stores only positions
+//! in the caller's buffer.
 
 use crate::field::{self, Known};
 use crate::http1::Refusal;
@@ -13,7 +13,7 @@ use crate::method::Method;
 use crate::scan::{self, Class, Job, Scanner};
 use crate::status;
 
-/// The head of one response: positions in the buffer that it was fed from. Used again for every response.
+/// The head of one response: positions in the buffer that was fed. Reused for every response.
 ///
 /// ```text
 ///   reset ──► StatusLine ──► Fields ──► Done        any rule broken ──► Refused
@@ -29,21 +29,21 @@ pub struct ResponseHead {
     lines: Lines,
 }
 
-/// Where the body of a response ends (RFC 9112 §6.3).
+/// The end of a response's body (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// There is no body.
+    /// No body.
     None,
-    /// It has exactly that many bytes.
+    /// Exactly this number of bytes.
     Length(u64),
-    /// It ends with its last chunk.
+    /// Up to the last chunk.
     Chunked,
-    /// It ends with the connection; a connection that breaks off looks the same.
+    /// Up to the end of the connection. An aborted connection looks the same.
     Close,
 }
 
 impl ResponseHead {
-    /// A head that has seen nothing.
+    /// Creates a head that has not been fed.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -58,7 +58,7 @@ impl ResponseHead {
         }
     }
 
-    /// Forgets everything: ready for the next response.
+    /// Clears the head for the next response.
     pub const fn reset(&mut self) {
         self.phase = Phase::StatusLine;
         self.at = 0;
@@ -67,7 +67,7 @@ impl ResponseHead {
         self.lines.reset();
     }
 
-    /// Looks at what has arrived, by the same rules as [`crate::http1::Head::feed`].
+    /// Parses the bytes received so far, by the same rules as [`crate::http1::Head::feed`].
     pub fn feed(&mut self, buf: &[u8], limits: &HeadLimits) -> Progress {
         match self.phase {
             Phase::StatusLine | Phase::Fields => {}
@@ -101,7 +101,7 @@ impl ResponseHead {
         self.version
     }
 
-    /// Where the body ends, if this answers a request with `method`.
+    /// The end of the body, for a response to a request with `method`.
     #[must_use]
     pub const fn framing(&self, method: Method) -> ResponseFraming {
         if matches!(method, Method::Head) || status::has_no_content(self.status) {
@@ -115,8 +115,8 @@ impl ResponseHead {
         }
     }
 
-    /// Whether the server keeps the connection open after this response, as far as its head says. A body that
-    /// ends with the connection ([`ResponseFraming::Close`]) rules it out all the same.
+    /// Whether the server keeps the connection open after this response, according to its head. A body that ends with the
+    /// connection ([`ResponseFraming::Close`]) rules this out in any case.
     #[must_use]
     pub const fn keep_alive(&self) -> bool {
         match self.version {
@@ -137,18 +137,18 @@ impl ResponseHead {
         self.lines.all(buf, known)
     }
 
-    /// The first value of the field called `name` (any mix of cases).
+    /// The first value of the field `name` (case-insensitive).
     #[must_use]
     pub fn field<'a>(&self, buf: &'a [u8], name: &str) -> Option<&'a [u8]> {
         self.lines.field(buf, name)
     }
 
-    /// All fields as name and value, in the order they came.
+    /// All fields as name and value, in order of arrival.
     pub fn fields<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.lines.fields(buf)
     }
 
-    /// False: more bytes are needed.
+    /// Returns false if more bytes are needed.
     #[inline(always)]
     fn advance<S: Scanner>(&mut self, scanner: S, buf: &[u8], limits: &HeadLimits) -> Result<bool, Refusal> {
         if self.phase == Phase::StatusLine {
@@ -162,7 +162,7 @@ impl ResponseHead {
         is_whole
     }
 
-    /// The field lines, until one is not whole, or the last; `tally` goes with them.
+    /// Parses field lines to the first incomplete line or the end of the head, and updates `tally`.
     #[inline(always)]
     fn fields_from<S: Scanner>(
         &mut self,
@@ -186,7 +186,7 @@ impl ResponseHead {
         }
     }
 
-    /// `HTTP/1.x SP 3DIGIT SP [reason] CRLF`; servers that leave out the second space are known.
+    /// Parses `HTTP/1.x SP 3DIGIT SP [reason] CRLF`. Some servers omit the second space.
     #[inline(always)]
     fn status_line<S: Scanner>(&mut self, scanner: S, buf: &[u8]) -> Result<Option<usize>, Refusal> {
         for (at, (&byte, &pattern)) in buf.iter().zip(b"HTTP/1.0 000").enumerate() {
@@ -219,7 +219,7 @@ impl ResponseHead {
         }
     }
 
-    /// Takes a field that decides how the response is read.
+    /// Handles a field that determines how the response is read.
     fn decide(&mut self, known: Option<Known>, value: &[u8]) -> Result<(), Refusal> {
         match (known, self.announced) {
             (Some(Known::ContentLength), Announced::Nothing) => {
@@ -273,7 +273,7 @@ enum Phase {
     Refused(Refusal),
 }
 
-/// What the head said of the body's end.
+/// The end of the body as announced by the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Announced {
     Nothing,
@@ -302,7 +302,7 @@ mod tests {
     use super::*;
     use crate::http1::testing::splits;
 
-    /// Feeds `input` whole, in two pieces at every place, and byte by byte: all must come to the same end.
+    /// Feeds `input` whole, in two pieces at every position, and byte by byte: all must give the same result.
     fn feed(input: &[u8]) -> (ResponseHead, Progress) {
         let limits = HeadLimits::default();
         let mut whole = ResponseHead::new();

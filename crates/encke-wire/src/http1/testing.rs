@@ -1,6 +1,6 @@
-//! What the tests of this crate share: ways to cut input into pieces, and chance with a seed.
+//! Shared by the tests of this crate: input in all possible splits, and seeded random numbers.
 
-/// A small generator of random numbers (xorshift64*): the same seed gives the same run everywhere.
+/// A small random number generator (xorshift64*): the same seed gives the same run everywhere.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// `input` in every way to cut it in two, and byte by byte.
+/// `input` split in two at every position, and byte by byte.
 pub(crate) fn splits(input: &[u8]) -> Vec<Vec<&[u8]>> {
     let halves = (0..=input.len()).map(|at| vec![&input[..at], &input[at..]]);
     halves.chain([input.chunks(1).collect()]).collect()

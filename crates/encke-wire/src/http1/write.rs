@@ -1,16 +1,15 @@
-//! Heads and chunks out (RFC 9112 §4–7): appended to the caller's buffer, without formatting machinery.
+//! Writing heads and chunks (RFC 9112 §4–7): appends to the caller's buffer, without formatting machinery.
 //!
-//! No value can break out of its line: a name that is no token, or a value with CR, LF, NUL or another control
-//! character, is an error and writes nothing. That makes response splitting impossible for every handler at
-//! once.
+//! No value can escape from its line. A name that is not a token, or a value with CR, LF, NUL or another control character, is
+//! an error and writes nothing. This rules out response splitting in every handler.
 
 use crate::field;
 use crate::status;
 
-/// What ends a chunked body without trailers.
+/// The end of a chunked body without trailers.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// A field that must not be written: it would break the message apart. The handler that made it is at fault.
+/// The reason why a field was not written: it would corrupt the message. The handler that created it is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldError {
     /// The name is not a token.
@@ -30,8 +29,7 @@ impl std::fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// The whole status line of a registered status, CRLF included; empty for any other (see
-/// [`put_status_line`]).
+/// The whole status line of a registered status, including CRLF. Empty for any other status (see [`put_status_line`]).
 #[inline]
 #[must_use]
 pub fn status_line(status: u16) -> &'static [u8] {
@@ -39,7 +37,7 @@ pub fn status_line(status: u16) -> &'static [u8] {
     STATUS_LINES.get(index).map_or(&[], |line| line.as_bytes())
 }
 
-/// Appends the status line of `status`, which is between 100 and 999.
+/// Appends the status line of `status`, which must be between 100 and 999.
 pub fn put_status_line(out: &mut Vec<u8>, status: u16) {
     debug_assert!((100..=999).contains(&status), "a status has three digits");
     let line = status_line(status);
@@ -55,7 +53,7 @@ pub fn put_status_line(out: &mut Vec<u8>, status: u16) {
 /// Appends `name: value CRLF`.
 ///
 /// # Errors
-/// [`FieldError`], and nothing is written, if that would not be one field line.
+/// [`FieldError`] if the result would not be one field line. Nothing is then written.
 pub fn put_field(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), FieldError> {
     if !field::is_token(name.as_bytes()) {
         return Err(FieldError::Name);
@@ -71,7 +69,7 @@ pub fn put_field(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Result<(), Fiel
     Ok(())
 }
 
-/// Appends `name: number CRLF`. The name is one of ours.
+/// Appends `name: number CRLF`. The name must be a token.
 pub fn put_field_number(out: &mut Vec<u8>, name: &'static str, number: u64) {
     debug_assert!(field::is_token(name.as_bytes()), "{name}");
     out.extend_from_slice(name.as_bytes());
@@ -98,13 +96,13 @@ pub fn put_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// Appends the size line of a chunk of `bytes` bytes, which is more than 0: an empty chunk would end the body.
-/// The data follow, and CRLF after them.
+/// Appends the size line of a chunk of `bytes` bytes, which must be more than 0, because an empty chunk would end the body. The
+/// data and a CRLF must follow.
 pub fn put_chunk_head(out: &mut Vec<u8>, bytes: u64) {
     debug_assert!(bytes > 0, "a chunk of size 0 ends the body: send LAST_CHUNK");
     let digits = (bytes.max(1).ilog2() / 4) as usize;
     for digit in (0..=digits).rev() {
-        // Masked to one digit, so the index holds.
+        // Masked to one digit, so the index is valid.
         out.push(b"0123456789abcdef"[(bytes >> (4 * digit)) as usize & 0xf]);
     }
     out.extend_from_slice(b"\r\n");
@@ -113,7 +111,7 @@ pub fn put_chunk_head(out: &mut Vec<u8>, bytes: u64) {
 const FIRST_STATUS: usize = 100;
 const STATUS_COUNT: usize = 500;
 
-/// A status line of at most 60 bytes, made when this is compiled.
+/// A status line of at most 60 bytes, created at compile time.
 #[derive(Clone, Copy)]
 struct StatusLine {
     text: [u8; 60],

@@ -1,9 +1,8 @@
-//! Where does this token end? The one question that parsing HTTP asks of most bytes, answered 32, 16 or 8
-//! bytes at a time.
+//! Finds the end of a token: the main work of parsing HTTP, done 32, 16 or 8 bytes at a time.
 //!
-//! This is not a parser: it knows sets of bytes ([`Class`]) and nothing of what they mean. Each [`Scanner`]
-//! answers for one instruction set, [`run`] chooses the best that this machine has, and all of them agree
-//! with [`Scalar`], the slow twin (the tests at the end compare them on everything).
+//! This is not a parser. A [`Class`] is a set of bytes without a meaning. Each [`Scanner`] implements one instruction set, and
+//! [`run`] selects the best that this machine supports. All of them agree with [`Scalar`], the reference, as the tests below
+//! verify.
 //!
 //! ```text
 //!   run(job) ─┬─ AVX2 ──► job.run(Avx2)     whole job compiled for AVX2, scanner inlined into it
@@ -12,12 +11,12 @@
 //!             └─ else ──► job.run(Scalar)   8 bytes at a time where that is possible
 //! ```
 //!
-//! The choice is made once a job (one atomic load), not once a token: a job is generic over its scanner, so a
-//! token costs no call. A class is tested as simdjson does it: one shuffle by the low half of a byte gives the
-//! set of high halves that are members with it, a second one gives the bit of its own high half.
+//! The selection happens once per job (one atomic load), not once per token: a job is generic over its scanner, so a token
+//! costs no call. Membership in a class is tested as in simdjson. One shuffle by the low half of a byte gives the set of high
+//! halves that are members with it. A second shuffle gives the bit of its own high half.
 //!
-//! The last bytes of a buffer are read as one block that *ends* there (it overlaps what was seen before), so
-//! nothing is ever read outside of the buffer and short tails cost no loop.
+//! The last bytes of a buffer are read as one block that *ends* there and overlaps the bytes before. So a read is never outside
+//! of the buffer, and short tails need no loop.
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 #[allow(unsafe_code)]
@@ -29,32 +28,32 @@ mod x86;
 
 pub(crate) use scalar::Scalar;
 
-/// Finds the end of tokens with one instruction set.
+/// A scanner for the ends of tokens, for one instruction set.
 pub(crate) trait Scanner: Copy {
-    /// Skips the bytes of `class`: the position of the first byte at or after `from` that is not a member, or
-    /// `bytes.len()` if all are. `from` is at most `bytes.len()`.
+    /// Skips the bytes of `class`. Returns the position of the first byte at or after `from` that is not a member, or
+    /// `bytes.len()` if all are members. `from` is at most `bytes.len()`.
     fn skip(self, class: Class, bytes: &[u8], from: usize) -> usize;
 
-    /// How many bytes from `from` on are a field's name, and how many are text: those that [`Self::skip`] skips of
-    /// [`FIELD_NAME`] and of [`Class::Text`]. Most lines fit in one block, which is then looked at once; and the
-    /// end of the line need not wait until the end of the name is known.
+    /// The number of bytes from `from` that form a field name, and the number that are text: those skipped by [`Self::skip`]
+    /// with [`FIELD_NAME`] and with [`Class::Text`]. Most lines fit in one block, which is then tested only once. The search
+    /// for the end of the line does not have to wait for the end of the name.
     #[inline(always)]
     fn line(self, bytes: &[u8], from: usize) -> (usize, usize) {
         (self.skip(FIELD_NAME, bytes, from) - from, self.skip(Class::Text, bytes, from) - from)
     }
 }
 
-/// Work that is compiled once for each instruction set.
+/// A job that is compiled once per instruction set.
 pub(crate) trait Job {
-    /// What the work yields.
+    /// The result of the job.
     type Output;
 
-    /// Does the work. Mark it `#[inline(always)]`, and what it calls with the scanner as well: only what is
-    /// inlined into the entry for an instruction set is compiled for it.
+    /// Runs the job. Mark it and its callees that use the scanner `#[inline(always)]`. Only code inlined into the entry of an
+    /// instruction set is compiled for it.
     fn run<S: Scanner>(self, scanner: S) -> Self::Output;
 }
 
-/// Runs `job` with the best scanner of this machine.
+/// Runs `job` with the best scanner that this machine supports.
 #[inline]
 pub(crate) fn run<J: Job>(job: J) -> J::Output {
     #[cfg(target_arch = "x86_64")]
@@ -73,7 +72,7 @@ pub(crate) fn run<J: Job>(job: J) -> J::Output {
     }
 }
 
-/// Runs a job with every scanner of this machine, by name, and with the one that [`run`] chooses.
+/// Runs a job with every scanner that this machine supports, and with the one selected by [`run`]. Returns the results by name.
 #[cfg(test)]
 pub(crate) fn by_each<J: Job>(job: impl Fn() -> J) -> Vec<(&'static str, J::Output)> {
     let mut all = vec![("scalar", job().run(Scalar)), ("chosen", run(job()))];
@@ -87,7 +86,7 @@ pub(crate) fn by_each<J: Job>(job: impl Fn() -> J) -> Vec<(&'static str, J::Outp
     all
 }
 
-/// Out of line, so that on a machine with vectors the caller stays small.
+/// Out of line, so that the caller stays small on machines with vector instructions.
 #[cfg(target_arch = "x86_64")]
 #[cold]
 #[inline(never)]
@@ -95,21 +94,21 @@ fn run_scalar<J: Job>(job: J) -> J::Output {
     job.run(Scalar)
 }
 
-/// A scanner that looks at `LANES` bytes at a time.
+/// A scanner that tests `LANES` bytes at a time.
 trait Blocks<const LANES: usize>: Copy {
-    /// Bits in a mask for each byte.
+    /// Number of mask bits per byte.
     const BITS: usize;
 
-    /// A mask, the first byte's bits lowest, that has a bit set for each byte of `block` that is no member.
+    /// Returns a mask, lowest bits first, with a bit set for each byte of `block` that is not a member.
     fn strangers(self, class: Class, block: &[u8; LANES]) -> u64;
 
-    /// [`Self::strangers`] of [`FIELD_NAME`] and of [`Class::Text`].
+    /// [`Self::strangers`] with [`FIELD_NAME`] and with [`Class::Text`].
     #[inline(always)]
     fn line_strangers(self, block: &[u8; LANES]) -> (u64, u64) {
         (self.strangers(FIELD_NAME, block), self.strangers(Class::Text, block))
     }
 
-    /// The work of [`Scanner::line`].
+    /// Implements [`Scanner::line`].
     #[inline(always)]
     fn line_in_blocks(self, bytes: &[u8], from: usize) -> (usize, usize) {
         let rest = &bytes[from..];
@@ -125,7 +124,7 @@ trait Blocks<const LANES: usize>: Copy {
         };
         let count = |strangers: u64| strangers.trailing_zeros() as usize / Self::BITS;
         if textless != 0 {
-            // What ends a text ends a name as well.
+            // Every byte that ends a text also ends a name.
             return (count(nameless), count(textless));
         }
         let seen = bytes.len().min(from + LANES);
@@ -134,7 +133,7 @@ trait Blocks<const LANES: usize>: Copy {
         (name_bytes, self.skip_blocks(Class::Text, bytes, seen) - from)
     }
 
-    /// The work of [`Scanner::skip`].
+    /// Implements [`Scanner::skip`].
     #[inline(always)]
     fn skip_blocks(self, class: Class, bytes: &[u8], from: usize) -> usize {
         let mut at = from;
@@ -148,7 +147,7 @@ trait Blocks<const LANES: usize>: Copy {
         if at == bytes.len() {
             return at;
         }
-        // Fewer bytes than a block are left: look at the last block of the buffer, forget those before `at`.
+        // Less than a block is left: test the last block of the buffer, and ignore its bytes before `at`.
         let Some(block) = bytes.last_chunk() else { return skip_short(class, bytes, from) };
         let seen = LANES - (bytes.len() - at);
         match self.strangers(class, block) >> (Self::BITS * seen) {
@@ -158,39 +157,39 @@ trait Blocks<const LANES: usize>: Copy {
     }
 }
 
-/// For buffers shorter than a block, which a request hardly ever is.
+/// Handles buffers shorter than a block, which are rare in requests.
 #[cold]
 #[inline(never)]
 fn skip_short(class: Class, bytes: &[u8], from: usize) -> usize {
     Scalar.skip(class, bytes, from)
 }
 
-/// As [`skip_short`] for lines.
+/// As [`skip_short`], for lines.
 #[cold]
 #[inline(never)]
 fn short_line(bytes: &[u8], from: usize) -> (usize, usize) {
     Scalar.line(bytes, from)
 }
 
-/// A set of bytes. Callers name one of the constants below, so that after inlining nothing is left to choose.
+/// A set of bytes. Callers use the constants below, so that inlining removes the selection.
 #[derive(Clone, Copy)]
 pub(crate) enum Class {
-    /// Some ASCII bytes.
+    /// A set of ASCII bytes.
     Ascii(&'static Members),
-    /// What a field value may hold ([`is_text`]).
+    /// The bytes allowed in a field value ([`is_text`]).
     Text,
 }
 
-/// A set of ASCII bytes in the shapes that scalar and vector code test fastest.
+/// A set of ASCII bytes in the forms that scalar and vector code test fastest.
 pub(crate) struct Members {
-    /// Indexed by the byte.
+    /// Indexed by byte.
     is_member: [bool; 256],
-    /// Indexed by a byte's low half: bit h is set if the byte with high half h (0–7) is a member.
+    /// Indexed by the low half of a byte: bit h is set if the byte with high half h (0–7) is a member.
     high_halves: [u8; 16],
 }
 
 impl Members {
-    /// The bytes of `text`.
+    /// The set of the bytes in `text`.
     const fn of(text: &[u8]) -> Self {
         let mut members = Self { is_member: [false; 256], high_halves: [0; 16] };
         let mut index = 0;
@@ -216,7 +215,7 @@ impl Class {
     }
 }
 
-/// As [`Members::high_halves`], of what no text holds ([`is_text`]).
+/// As [`Members::high_halves`], for the ASCII bytes that are not text ([`is_text`]).
 #[cfg(target_arch = "x86_64")]
 static CONTROL_HIGH_HALVES: [u8; 16] = {
     let mut high_halves = [0; 16];
@@ -230,35 +229,35 @@ static CONTROL_HIGH_HALVES: [u8; 16] = {
     high_halves
 };
 
-/// `bit[h]` is the bit of high half `h` in [`Members::high_halves`]; bytes above 0x7f have none.
+/// `bit[h]` is the bit of high half `h` in [`Members::high_halves`]. Bytes above 0x7f have none.
 const HIGH_HALF_BIT: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// What names and methods are made of (RFC 9110 §5.6.2).
+/// The characters of names and methods (RFC 9110 §5.6.2).
 pub(crate) const FIELD_NAME: Class = Class::Ascii(&FIELD_NAME_MEMBERS);
 static FIELD_NAME_MEMBERS: Members =
     Members::of(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
 
-/// A request target up to its query: RFC 3986's characters, and the few that it leaves out but clients send
-/// (`"<>^{|}` and the back quote). Not `#` (fragments stay with the client), not `\` (some file systems take
-/// it for a slash), nothing below 0x21 or above 0x7e. `?` ends it.
+/// The characters of a request target up to its query: those of RFC 3986, and some others that clients send (`"<>^{|}` and the
+/// back quote). Not `#` (fragments are never sent), not `\` (some file systems treat it as a slash), nothing below 0x21 or
+/// above 0x7e. `?` ends the path.
 pub(crate) const TARGET_PATH: Class = Class::Ascii(&TARGET_PATH_MEMBERS);
 static TARGET_PATH_MEMBERS: Members = Members::of(
     b"!\"$%&'()*+,-./0123456789:;<=>@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~",
 );
 
-/// The query of a request target: as [`TARGET_PATH`], and `?` is data.
+/// The characters of a target's query: as [`TARGET_PATH`], with `?`.
 pub(crate) const TARGET_QUERY: Class = Class::Ascii(&TARGET_QUERY_MEMBERS);
 static TARGET_QUERY_MEMBERS: Members = Members::of(
     b"!\"$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~",
 );
 
-/// A host that is a name or an IPv4 address: unreserved and sub-delims (RFC 3986 §3.2.2), without `%`, which
-/// is looked at by hand.
+/// The characters of a host name or an IPv4 address: unreserved and sub-delims (RFC 3986 §3.2.2), without `%`, which is handled
+/// separately.
 pub(crate) const HOST_NAME: Class = Class::Ascii(&HOST_NAME_MEMBERS);
 static HOST_NAME_MEMBERS: Members =
     Members::of(b"-._~!$&'()*+,;=0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
 
-/// Whether `byte` may stand in a field value: anything but control characters, tab excepted.
+/// Whether `byte` is allowed in a field value: any byte except control characters other than tab.
 #[inline]
 pub(crate) const fn is_text(byte: u8) -> bool {
     byte == b'\t' || (byte >= 0x20 && byte != 0x7f)
@@ -268,7 +267,7 @@ pub(crate) const fn is_text(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Every scanner's answer.
+    /// The result of every scanner.
     fn answers(class: Class, bytes: &[u8], from: usize) -> Vec<(&'static str, usize)> {
         struct Ask<'a>(Class, &'a [u8], usize);
         impl Job for Ask<'_> {
@@ -280,7 +279,7 @@ mod tests {
         by_each(|| Ask(class, bytes, from))
     }
 
-    /// Every scanner's answer for a whole line.
+    /// The result of every scanner for a whole line.
     fn line_answers(bytes: &[u8], from: usize) -> Vec<(&'static str, (usize, usize))> {
         struct Ask<'a>(&'a [u8], usize);
         impl Job for Ask<'_> {
@@ -322,7 +321,7 @@ mod tests {
                 let mut bytes = vec![b'a'; length];
                 check(class, &bytes, 0);
                 for at in 0..length {
-                    // All 256 bytes at the places where blocks begin and end, a few everywhere else.
+                    // All 256 bytes at positions where blocks begin and end, a few bytes everywhere else.
                     let few = [0, b'\t', b'\n', b'\r', b' ', b':', b'?', b'#', 0x7f, 0x80, 0xff];
                     let near_edge = length < 40 && matches!(at % 16, 0 | 1 | 15);
                     let tried: Vec<u8> = if near_edge { (0..=255).collect() } else { few.to_vec() };

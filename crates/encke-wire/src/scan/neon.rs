@@ -1,7 +1,7 @@
-//! The scanner for aarch64: 16 bytes at a time with NEON, which every such processor has.
+//! The scanner for aarch64: 16 bytes at a time with NEON, which every such processor supports.
 //!
-//! NEON has no `movemask`. Narrowing each 16-bit lane by four bits leaves one half byte a byte, 64 bits in
-//! all, in which the first one set is found by counting zeros.
+//! NEON has no `movemask`. Narrowing each 16-bit lane by four bits leaves four bits per byte, 64 bits in total. Counting zeros
+//! then finds the first one that is set.
 
 use std::arch::aarch64::{
     uint8x16_t, vandq_u8, vbicq_u8, vceqq_u8, vceqzq_u8, vcltq_u8, vdupq_n_u8, vget_lane_u64, vld1q_u8,
@@ -10,7 +10,7 @@ use std::arch::aarch64::{
 
 use super::{Blocks, Class, HIGH_HALF_BIT, Members, Scanner};
 
-/// NEON is part of the architecture: no proof is needed.
+/// Needs no proof: NEON is part of the architecture.
 #[derive(Clone, Copy)]
 pub(crate) struct Neon;
 
@@ -38,21 +38,21 @@ impl Scanner for Neon {
     }
 }
 
-/// Four bits a byte of `block` that is not in `members`.
+/// Four bits per byte of `block`, set if the byte is not in `members`.
 #[inline(always)]
 fn non_members(members: &Members, block: &[u8; 16]) -> u64 {
     let bytes = load16(block);
     // SAFETY: NEON is part of aarch64, and these work on values only.
     unsafe {
-        // A table look-up yields 0 for an index of 16 or more, so the low half must be cut out; bytes above
-        // 0x7f are strangers by HIGH_HALF_BIT.
+        // A table look-up yields 0 for an index of 16 or more, so the low half must be masked. Bytes above 0x7f have no bit in
+        // HIGH_HALF_BIT, so they are not members.
         let candidates = vqtbl1q_u8(load16(&members.high_halves), vandq_u8(bytes, vdupq_n_u8(0x0f)));
         let own = vqtbl1q_u8(load16(&HIGH_HALF_BIT), vshrq_n_u8::<4>(bytes));
         mask(vceqzq_u8(vandq_u8(candidates, own)))
     }
 }
 
-/// Four bits a byte of `block` that is a control character other than tab.
+/// Four bits per byte of `block`, set if the byte is a control character other than tab.
 #[inline(always)]
 fn controls(block: &[u8; 16]) -> u64 {
     let bytes = load16(block);
@@ -71,7 +71,7 @@ fn load16(block: &[u8; 16]) -> uint8x16_t {
     unsafe { vld1q_u8(block.as_ptr()) }
 }
 
-/// Four bits of the result for each byte of `lanes`, which are all ones or all zeros.
+/// Four bits per byte of `lanes`, whose bytes are all ones or all zeros.
 #[inline(always)]
 fn mask(lanes: uint8x16_t) -> u64 {
     // SAFETY: NEON is part of aarch64, and these work on values only.

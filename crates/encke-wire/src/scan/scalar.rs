@@ -1,11 +1,11 @@
 //! The scanner for every machine, and the reference for all others.
 //!
-//! Classes are looked up byte by byte. Values, which are most of a head, are tested eight bytes at a time in
-//! an ordinary register: what is below 0x20 or equal to 0x7f raises the top bit of its byte.
+//! Classes are tested byte by byte. Values, which are most of a head, are tested eight bytes at a time in an ordinary register.
+//! A byte below 0x20 or equal to 0x7f sets the top bit of its result byte.
 
 use super::{Class, Scanner, is_text};
 
-/// Needs nothing but 64-bit arithmetic.
+/// Needs only 64-bit arithmetic.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
 
@@ -31,7 +31,7 @@ fn skip_text(bytes: &[u8], from: usize) -> usize {
             }
             at += 8;
         }
-        // At a suspect (which may be a tab), or among the last seven bytes.
+        // At a suspect byte (which may be a tab), or among the last seven bytes.
         match bytes.get(at) {
             Some(&byte) if is_text(byte) => at += 1,
             _ => return at,
@@ -39,8 +39,8 @@ fn skip_text(bytes: &[u8], from: usize) -> usize {
     }
 }
 
-/// The top bit of each byte of `word` that may be a control character. The lowest one found is exact (but for
-/// tabs, which are reported too): borrows only run upwards.
+/// The top bit of each byte of `word` that may be a control character. The lowest bit set is exact (apart from tabs, which are
+/// reported too), because borrows only propagate upwards.
 #[inline(always)]
 fn suspects(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;

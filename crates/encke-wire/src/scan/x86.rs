@@ -1,8 +1,8 @@
 //! Scanners for x86-64: 32 bytes at a time with AVX2 (2013), 16 with SSSE3 (2006).
 //!
-//! A value of [`Avx2`] or [`Ssse3`] is the proof that this processor has those instructions; only `detected`
-//! makes one. Everything here is inlined into [`Avx2::run`] and [`Ssse3::run`], which are compiled for those
-//! instructions: a token costs no call, and the tables stay in registers from one token to the next.
+//! A value of [`Avx2`] or [`Ssse3`] proves that this processor supports the instructions; only `detected` creates one. All code
+//! here is inlined into [`Avx2::run`] and [`Ssse3::run`], which are compiled for those instructions. So a token costs no call,
+//! and the tables stay in registers from one token to the next.
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_and_si128, _mm_andnot_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8,
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::{Blocks, CONTROL_HIGH_HALVES, Class, FIELD_NAME_MEMBERS, HIGH_HALF_BIT, Job, Members, Scanner};
 
-/// The best that this processor has.
+/// The best scanner that this processor supports.
 #[derive(Clone, Copy)]
 pub(crate) enum Best {
     Avx2(Avx2),
@@ -24,12 +24,12 @@ pub(crate) enum Best {
     Neither,
 }
 
-/// The same, by a load and a branch: the standard library, asked for each head, would take them for each of three
-/// features.
+/// Returns the best scanner with one load and one branch. The standard library would take as much for each of three features,
+/// and would repeat that for each head.
 #[inline]
 pub(crate) fn best() -> Best {
     match BEST.load(Ordering::Relaxed) {
-        // Only `detect` writes these two, and only what it has detected.
+        // Only `detect` stores these two values, after detecting the features.
         AVX2 => Best::Avx2(Avx2(())),
         SSSE3 => Best::Ssse3(Ssse3(())),
         _ => detect(),
@@ -51,7 +51,7 @@ fn detect() -> Best {
     }
 }
 
-/// What [`detect`] has found; 0 before that, or if it found nothing.
+/// The result of [`detect`]; 0 before the first call, or if nothing was detected.
 static BEST: AtomicU8 = AtomicU8::new(0);
 const AVX2: u8 = 1;
 const SSSE3: u8 = 2;
@@ -61,7 +61,7 @@ const SSSE3: u8 = 2;
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// The proof, if this processor has what it takes.
+    /// Returns the proof if this processor supports the instructions.
     pub(crate) fn detected() -> Option<Self> {
         (is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("bmi1")
@@ -69,7 +69,7 @@ impl Avx2 {
         .then_some(Self(()))
     }
 
-    /// Runs a job that is compiled for AVX2.
+    /// Runs a job compiled for AVX2.
     #[inline]
     pub(crate) fn run<J: Job>(self, job: J) -> J::Output {
         #[target_feature(enable = "avx2,bmi1,bmi2")]
@@ -77,12 +77,12 @@ impl Avx2 {
             job.run(scanner)
         }
         // SAFETY: `self` proves that the processor has AVX2, BMI1 and BMI2.
-        // WHY: only code compiled for them can have these instructions inlined. Where the compiler left a call a
-        // token, 703 bytes of head took 240 ns instead of 205; where it left one an instruction, 1,260.
+        // WHY: only code compiled for them can inline these instructions. A head of 703 bytes took 205 ns. With one call left
+        // per token it took 240 ns, with one call per instruction 1,260 ns.
         unsafe { with_avx2(job, self) }
     }
 
-    /// One bit a byte of `block` that is not in `members`.
+    /// One bit per byte of `block`, set if the byte is not in `members`.
     #[inline(always)]
     fn non_members(self, members: &Members, block: &[u8; 32]) -> u64 {
         let (bytes, own) = self.halved(block);
@@ -95,7 +95,7 @@ impl Avx2 {
         mask.cast_unsigned().into()
     }
 
-    /// The bytes of `block`, and for each the bit of its high half; some bit for those above 0x7f.
+    /// The bytes of `block`, and for each the bit of its high half; an arbitrary bit for bytes above 0x7f.
     #[inline(always)]
     fn halved(self, block: &[u8; 32]) -> (__m256i, __m256i) {
         // SAFETY: `self` proves that the processor has AVX2; the loads are from references to as many bytes
@@ -107,7 +107,7 @@ impl Avx2 {
         }
     }
 
-    /// One bit a byte of `block` that is a control character other than tab.
+    /// One bit per byte of `block`, set if the byte is a control character other than tab.
     #[inline(always)]
     fn controls(self, block: &[u8; 32]) -> u64 {
         // SAFETY: as in `halved`.
@@ -133,7 +133,7 @@ impl Blocks<32> for Avx2 {
         }
     }
 
-    /// Both by look-ups, which have one half in common.
+    /// Both masks by table look-ups, which share the look-up of the high halves.
     #[inline(always)]
     fn line_strangers(self, block: &[u8; 32]) -> (u64, u64) {
         let (bytes, own) = self.halved(block);
@@ -159,13 +159,13 @@ impl Scanner for Avx2 {
         let (name_bytes, text_bytes) = self.line_in_blocks(bytes, from);
         // SAFETY: `line_in_blocks` has panicked if `from` is beyond the end, counts no further than to it, and ends
         // a name where it ends a text.
-        // WHY: who reads at those places need not compare with the end of the bytes again, eight times a line.
+        // WHY: callers that index at these positions need no further bounds checks, which would be eight per line.
         unsafe { assert_unchecked(name_bytes <= text_bytes && text_bytes <= bytes.len() - from) }
         (name_bytes, text_bytes)
     }
 }
 
-/// The bit of each byte's own high half, where the byte is in the set of `high_halves`, else 0.
+/// For each byte the bit of its own high half if the byte is in the set `high_halves`, else 0.
 ///
 /// # Safety
 /// The processor has AVX2.
@@ -173,14 +173,14 @@ impl Scanner for Avx2 {
 unsafe fn among(high_halves: &[u8; 16], bytes: __m256i, own: __m256i) -> __m256i {
     // SAFETY: the caller has AVX2.
     unsafe {
-        // A shuffle takes a byte's low half as index, and yields 0 if its top bit is set: no member is.
+        // A shuffle uses the low half of a byte as index, and yields 0 if the top bit is set: such bytes are never members.
         let table = _mm256_broadcastsi128_si256(load16(high_halves));
         _mm256_and_si256(_mm256_shuffle_epi8(table, bytes), own)
     }
 }
 
-/// As [`HIGH_HALF_BIT`], with a bit for bytes above 0x7f as well: [`among`] finds 0 for them anyway, and so only a
-/// member has there what it has here.
+/// As [`HIGH_HALF_BIT`], but with a bit for bytes above 0x7f as well. [`among`] yields 0 for them, so only members have their
+/// own bit in its result.
 const OWN_BIT: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 1, 1, 1, 1, 1, 1, 1];
 
 /// INVARIANT: exists only on a processor with SSSE3.
@@ -188,12 +188,12 @@ const OWN_BIT: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 1, 1, 1, 1, 1, 1, 1];
 pub(crate) struct Ssse3(());
 
 impl Ssse3 {
-    /// The proof, if this processor has what it takes.
+    /// Returns the proof if this processor supports the instructions.
     pub(crate) fn detected() -> Option<Self> {
         is_x86_feature_detected!("ssse3").then_some(Self(()))
     }
 
-    /// Runs a job that is compiled for SSSE3.
+    /// Runs a job compiled for SSSE3.
     #[inline]
     pub(crate) fn run<J: Job>(self, job: J) -> J::Output {
         #[target_feature(enable = "ssse3")]
@@ -205,7 +205,7 @@ impl Ssse3 {
         unsafe { with_ssse3(job, self) }
     }
 
-    /// As the function of that name for AVX2.
+    /// As [`Avx2::non_members`].
     #[inline(always)]
     fn non_members(self, members: &Members, block: &[u8; 16]) -> u64 {
         // SAFETY: `self` proves that the processor has SSSE3; the loads are from references to as many bytes
@@ -220,7 +220,7 @@ impl Ssse3 {
         u64::from(mask.cast_unsigned())
     }
 
-    /// As the function of that name for AVX2.
+    /// As [`Avx2::controls`].
     #[inline(always)]
     fn controls(self, block: &[u8; 16]) -> u64 {
         // SAFETY: as in `non_members`.

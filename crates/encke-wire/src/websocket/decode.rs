@@ -1,4 +1,4 @@
-//! Frames in (RFC 6455 §5 to §8): bytes of a connection to events, where they lie.
+//! Frame decoding (RFC 6455 §5 to §8): bytes of a connection to events, in place.
 //!
 //! ```text
 //!             ┌─────────────────── the frame ends ──────────────────┐
@@ -9,9 +9,9 @@
 //!             └── Failure, at the first byte that breaks one   └─ Close ──► Closed: the rest is ignored
 //! ```
 //!
-//! Payloads are unmasked in the caller's buffer and lent out of it; of a message nothing is kept but its kind and
-//! size and, of a text, where its check stands. Only a Ping, Pong or Close that a read has cut is gathered: at
-//! most 125 bytes, in a box for as long as that takes.
+//! Payloads are unmasked in the caller's buffer and lent from it. The decoder keeps only the kind and size of a message, and
+//! for a text the state of the UTF-8 check. Only a control frame split between reads is buffered: at most 125 bytes, in a box
+//! that exists until the frame is complete.
 
 use super::{
     COMPRESSED, CONTROL_BYTES_MAX, Failure, Kind, LAST, LENGTH_IN_2, MASKED, Opcode, RESERVED, is_close_code,
@@ -19,81 +19,81 @@ use super::{
 };
 use crate::utf8::Utf8;
 
-/// Takes one direction of a connection apart.
+/// Decodes one direction of a connection.
 ///
-/// It is needed only while a frame or a message is partial: when [`Decoder::is_at_rest`], drop it and begin with a
-/// new one when there are bytes again. Nothing is lost by that.
+/// A decoder is needed only while a frame or message is incomplete. When [`Decoder::is_at_rest`] returns true, drop it and
+/// create a new one for the next bytes. No state is lost.
 #[derive(Debug, Default)]
 pub struct Decoder {
     phase: Phase,
     /// The message that has begun and not ended.
     message: Option<Message>,
-    /// The payload of a control frame that a read has cut.
+    /// The payload of a control frame that was split between reads.
     gathered: Option<Box<Gathered>>,
 }
 
-/// Who sends what a [`Decoder`] reads.
+/// The sender of the frames that a [`Decoder`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A client: every frame must be masked.
     Client,
-    /// A server: no frame may be.
+    /// A server: no frame may be masked.
     Server,
 }
 
-/// What was agreed with the peer, and what it may make us take.
+/// The agreement with the peer, and the limits for its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Who the peer is.
+    /// The sender of the frames.
     pub peer: Peer,
-    /// Whether permessage-deflate was agreed, so that a message may be compressed.
+    /// Whether permessage-deflate was agreed, so that messages may be compressed.
     pub deflate: bool,
-    /// Most bytes of a data frame.
+    /// Maximum payload of a data frame in bytes.
     pub frame_bytes_max: u64,
-    /// Most bytes of a message, as they travel: what a compressed one becomes is not counted here.
+    /// Maximum size of a message in bytes as received, before decompression.
     pub message_bytes_max: u64,
 }
 
-/// One step over the input.
+/// The result of one call of [`Decoder::feed`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step<'a> {
-    /// What was found, if anything.
+    /// The decoded event, if any.
     pub event: Option<Event<'a>>,
-    /// How much of the input is dealt with.
+    /// Number of input bytes consumed.
     pub used: usize,
 }
 
-/// What the peer says.
+/// A decoded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A piece of a message, as long as it happened to be. It is empty only if it is the last.
+    /// A piece of a message, of arbitrary length. Empty only if it is the last piece.
     Data {
-        /// Unmasked. A piece of a text may begin or end within a character; all of them together are UTF-8.
+        /// The unmasked bytes. A piece of a text may begin or end within a character; all pieces together are UTF-8.
         payload: &'a [u8],
-        /// What the message is.
+        /// The kind of the message.
         kind: Kind,
-        /// Whether it is compressed. Then its text is still to be checked.
+        /// Whether the message is compressed. Its text then remains to be checked.
         compressed: bool,
-        /// Whether the message begins here.
+        /// Whether this is the first piece of the message.
         first: bool,
-        /// Whether the message ends here.
+        /// Whether this is the last piece of the message.
         last: bool,
     },
-    /// To be answered by a Pong with this payload.
+    /// A Ping. The response is a Pong with the same payload.
     Ping(&'a [u8]),
-    /// The answer to a Ping, or nothing but a sign of life.
+    /// The response to a Ping, or an unsolicited heartbeat.
     Pong(&'a [u8]),
-    /// The peer sends nothing after this. To be answered by a Close with the same code, if we have sent none.
+    /// The peer's last frame. Respond with a Close of the same code, unless one was already sent.
     Close {
-        /// Why; `None` if the peer does not say.
+        /// The close code; `None` if the peer sent none.
         code: Option<u16>,
-        /// Why, for people.
+        /// The reason as text for people.
         reason: &'a str,
     },
 }
 
 impl Rules {
-    /// No extension; messages and frames of at most `message_bytes_max`.
+    /// Rules without extensions, with `message_bytes_max` as the limit of messages and frames.
     #[must_use]
     pub const fn new(peer: Peer, message_bytes_max: u64) -> Self {
         Self { peer, deflate: false, frame_bytes_max: message_bytes_max, message_bytes_max }
@@ -101,28 +101,28 @@ impl Rules {
 }
 
 impl Decoder {
-    /// At the first byte after the handshake.
+    /// Creates a decoder at the first byte after the handshake.
     #[must_use]
     pub const fn new() -> Self {
         Self { phase: Phase::HEAD, message: None, gathered: None }
     }
 
-    /// Whether nothing is partial: the last frame has ended, and so has its message.
+    /// Whether no frame and no message is incomplete.
     #[must_use]
     pub const fn is_at_rest(&self) -> bool {
         matches!(self.phase, Phase::Head { count: 0, .. }) && self.message.is_none()
     }
 
-    /// Looks at `input` up to the end of the first frame or piece in it, and unmasks what it looks at. The caller
-    /// moves on by `used` and calls again until its input is used up; each call uses some of it.
+    /// Decodes `input` up to the end of the first frame or piece, and unmasks the decoded part in place. The caller advances by
+    /// `used` and calls again until its input is used up. Each call consumes at least one byte.
     ///
     /// # Errors
-    /// A [`Failure`] at the first byte that breaks a rule: answer with a Close of its code, then close. The
-    /// decoder is of no use afterwards.
+    /// A [`Failure`] at the first byte that breaks a rule. Respond with a Close with its code, then close the connection. The
+    /// decoder must not be used afterwards.
     pub fn feed<'a>(&'a mut self, input: &'a mut [u8], rules: &Rules) -> Result<Step<'a>, Failure> {
         let mut used = 0;
         if let Phase::Head { bytes, count } = self.phase {
-            // What was gathered was lent until now.
+            // The buffered payload was lent until now.
             self.gathered = None;
             used = self.head(bytes, count, input, rules)?;
         }
@@ -136,7 +136,7 @@ impl Decoder {
         Ok(Step { event, used: used + taken })
     }
 
-    /// Takes what there is of a head, and begins its frame if it is whole.
+    /// Consumes the available bytes of a head. Begins its frame if the head is complete.
     fn head(
         &mut self,
         mut bytes: [u8; HEAD_BYTES_MAX],
@@ -181,7 +181,7 @@ impl Decoder {
         self.phase = Phase::Payload { left: payload_bytes, last, key };
     }
 
-    /// Takes what there is of a data frame's payload.
+    /// Consumes the available bytes of a data frame's payload.
     fn payload<'a>(
         &mut self,
         left: u64,
@@ -215,7 +215,7 @@ impl Decoder {
         Ok((Some(Event::Data { payload, kind, compressed, first: !begun, last }), taken))
     }
 
-    /// Takes what there is of a control frame's payload, and lends it when it is whole.
+    /// Consumes the available bytes of a control frame's payload, and lends the payload once it is complete.
     fn control<'a>(
         &'a mut self,
         opcode: Opcode,
@@ -228,7 +228,7 @@ impl Decoder {
         let key = mask::apply(piece, key);
         // Not more than `left`, so the cast holds.
         let left = left - taken as u8;
-        // A frame that lies here whole needs no box, nor does one of which only the head has come.
+        // A frame whose payload is in this input needs no box, nor does a frame of which only the head has arrived.
         let payload: &[u8] = if taken == 0 || left == 0 && self.gathered.is_none() {
             piece
         } else {
@@ -248,16 +248,16 @@ impl Decoder {
     }
 }
 
-/// Where the next byte belongs.
+/// The part of the stream to which the next byte belongs.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// To a frame's head, of which `count` bytes have come.
+    /// A frame's head, of which `count` bytes have arrived.
     Head { bytes: [u8; HEAD_BYTES_MAX], count: u8 },
-    /// To the payload of a data frame, of which `left` are to come. The key is turned to the next byte.
+    /// The payload of a data frame with `left` bytes missing. The key is rotated to the next byte.
     Payload { left: u64, last: bool, key: [u8; 4] },
-    /// The same of a Close, Ping or Pong.
+    /// The payload of a control frame with `left` bytes missing.
     Control { opcode: Opcode, left: u8, key: [u8; 4] },
-    /// To nothing: the peer has sent its Close.
+    /// None: the peer has sent its Close.
     Closed,
 }
 
@@ -271,16 +271,16 @@ impl Default for Phase {
     }
 }
 
-/// What is known of a message until it ends.
+/// The state of an incomplete message.
 #[derive(Debug)]
 struct Message {
-    /// What its frames have announced so far.
+    /// Payload bytes announced by its frames so far.
     bytes: u64,
     kind: Kind,
     compressed: bool,
-    /// Whether a piece of it was handed out.
+    /// Whether a piece was already delivered.
     begun: bool,
-    /// The check of a text that is not compressed.
+    /// The UTF-8 check of an uncompressed text.
     text: Utf8,
 }
 
@@ -290,7 +290,7 @@ impl Message {
     }
 }
 
-/// The payload of a control frame, as far as it has come.
+/// The payload of a control frame, as far as received.
 #[derive(Debug)]
 struct Gathered {
     bytes: [u8; CONTROL_BYTES_MAX],
@@ -304,7 +304,7 @@ impl Default for Gathered {
 }
 
 impl Gathered {
-    /// Adds a piece, and yields all there is. The frame's length was checked: it fits.
+    /// Appends a piece and returns the whole payload so far. The frame's length was checked, so the piece fits.
     fn put(&mut self, piece: &[u8]) -> &[u8] {
         let start = usize::from(self.count);
         let end = start + piece.len();
@@ -321,21 +321,21 @@ struct Head {
     last: bool,
     compressed: bool,
     payload_bytes: u64,
-    /// All zero if the frame is not masked, which changes nothing.
+    /// Zero if the frame is not masked. Masking with zero changes nothing.
     key: [u8; 4],
-    /// How many bytes the head itself has.
+    /// Length of the head itself in bytes.
     bytes: usize,
 }
 
 impl Head {
-    /// Reads a head of which `seen` has come, while a message of `open_bytes` so far is open or none is. `None`: no
-    /// fault so far, but more is needed.
+    /// Parses a head from the bytes `seen` so far. `open_bytes` is the size so far of the open message, if any. `None` if no
+    /// rule is broken yet but more bytes are needed.
     fn read(seen: &[u8], rules: &Rules, open_bytes: Option<u64>) -> Result<Option<Self>, Failure> {
         let [first, rest @ ..] = seen else { return Ok(None) };
         let (last, compressed) = (first & LAST != 0, first & COMPRESSED != 0);
         let opcode = Opcode::of(first & 0x0f).ok_or(Failure::ReservedOpcode)?;
         let begins = matches!(opcode, Opcode::Text | Opcode::Binary);
-        // Only the first frame of a message says that it is compressed (RFC 7692 §6.1).
+        // Only the first frame of a message marks it as compressed (RFC 7692 §6.1).
         if first & RESERVED != 0 || compressed && !(rules.deflate && begins) {
             return Err(Failure::ReservedBits);
         }
@@ -381,7 +381,8 @@ impl Head {
     }
 }
 
-/// How long a payload is whose seven bits say `length`, and what follows; `None`: not all of it has come.
+/// Reads the payload length whose seven-bit field is `length`. Returns it with the remaining input, or `None` if bytes are
+/// missing.
 fn payload_bytes(length: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, Failure> {
     if length < LENGTH_IN_2 {
         return Ok(Some((u64::from(length), rest)));
@@ -402,7 +403,7 @@ fn payload_bytes(length: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, Failur
     Ok(Some((bytes, rest)))
 }
 
-/// What the payload of a Close says (RFC 6455 §5.5.1).
+/// Parses the payload of a Close (RFC 6455 §5.5.1).
 fn closing(payload: &[u8]) -> Result<Event<'_>, Failure> {
     let Some((code, reason)) = payload.split_first_chunk() else {
         let nothing = Event::Close { code: None, reason: "" };
@@ -416,10 +417,10 @@ fn closing(payload: &[u8]) -> Result<Event<'_>, Failure> {
     Ok(Event::Close { code: Some(code), reason })
 }
 
-/// Two bytes, a length in eight, a key.
+/// Two bytes, an eight-byte length, a key.
 const HEAD_BYTES_MAX: usize = 2 + 8 + 4;
 
-// The phase 16 (a head and its count; or a length, a key, flags), the message 16, the box 8.
+// 16 bytes for the phase (a head and its count, or a length, a key and flags), 16 for the message, 8 for the box.
 const _: () = assert!(size_of::<Decoder>() == 40, "a connection with a partial message holds one");
 
 #[cfg(test)]
@@ -428,7 +429,7 @@ mod tests {
     use crate::http1::testing::{Random, splits};
     use crate::websocket::{frame_head, put_close, put_frame, put_masked};
 
-    /// What a stream says: messages whole, at the place where they end.
+    /// The contents of a stream: each message whole, at the position of its end.
     #[derive(Clone, Debug, PartialEq, Eq)]
     enum Said {
         Message(Kind, Vec<u8>),
@@ -437,7 +438,7 @@ mod tests {
         Close(Option<u16>, String),
     }
 
-    /// What was said, and whether the stream ends at rest; or the failure after what was said.
+    /// The decoded contents, and whether the stream ends at rest; or the failure after them.
     type Heard = (Vec<Said>, Result<bool, Failure>);
 
     fn hear_pieces(pieces: &[&[u8]], rules: &Rules) -> Heard {
@@ -476,7 +477,7 @@ mod tests {
         (said, Ok(decoder.is_at_rest()))
     }
 
-    /// The same in every way to cut the stream.
+    /// Decodes the stream in every possible split, with equal results.
     fn hear(stream: &[u8], rules: &Rules) -> Heard {
         let whole = hear_pieces(&[stream], rules);
         for pieces in splits(stream) {
@@ -488,7 +489,7 @@ mod tests {
     const CLIENT: Rules = Rules::new(Peer::Client, 1_000_000);
     const SERVER: Rules = Rules::new(Peer::Server, 1_000_000);
 
-    /// A stream of a client's frames: first byte and payload of each.
+    /// A stream of a client's frames, each given by its first byte and its payload.
     fn client(frames: &[(u8, &[u8])]) -> Vec<u8> {
         let mut stream = Vec::new();
         for (index, &(first, payload)) in frames.iter().enumerate() {
@@ -499,7 +500,7 @@ mod tests {
         stream
     }
 
-    /// What of a client's frames is said, without a failure and to the end of a frame.
+    /// The decoded contents of a client's frames, which must not fail and must end with a frame.
     fn said(frames: &[(u8, &[u8])]) -> Vec<Said> {
         let (said, end) = hear(&client(frames), &CLIENT);
         assert!(end.is_ok(), "{end:?}");
@@ -563,7 +564,7 @@ mod tests {
         assert_eq!(end, Ok(false), "or what follows would be read by a new decoder");
     }
 
-    /// Asserts that `stream` fails at its last byte, however it is cut, and not before.
+    /// Asserts that `stream` fails at its last byte, in every split, and not before.
     fn assert_fails_at_its_end(stream: &[u8], rules: &Rules, failure: Failure) {
         let (_, end) = hear(stream, rules);
         assert_eq!(end, Err(failure), "{}", stream.escape_ascii());
@@ -630,7 +631,7 @@ mod tests {
     #[test]
     fn text_fails_at_the_first_byte_that_cannot_be_within_frames_and_across_them() {
         for (frames, at) in [
-            // 1,000 bytes are announced; what is wrong comes early.
+            // 1,000 bytes are announced, and the error is near the start.
             (&[(0x81, &[&b"ab\xff"[..], &[b'c'; 997]].concat()[..])][..], 3),
             (&[(0x01, &[&b"\xe6\x97a"[..], &[b'c'; 300]].concat()[..])], 3),
             (&[(0x01, b"\xf4"), (0x00, &[&b"\x90"[..], &[b'c'; 300]].concat())], 1),

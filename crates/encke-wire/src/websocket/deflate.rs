@@ -1,4 +1,4 @@
-//! Compressed messages (RFC 7692, permessage-deflate): what is agreed, messages in and out.
+//! Message compression (RFC 7692, permessage-deflate): negotiation, compression and decompression.
 //!
 //! ```text
 //!   offered   permessage-deflate; client_max_window_bits, permessage-deflate
@@ -7,11 +7,11 @@
 //!   message ─► Deflater ─► one payload for all who get it        payload pieces ─► Inflater ─► message pieces
 //! ```
 //!
-//! **No context is taken over**, either way: each message is compressed by itself. So a message of a channel is
-//! compressed once for everybody, and a connection holds a window (some 40 KiB) only while a compressed message
-//! of its peer is partial. What that gives away is the likeness of one message to the one before it.
+//! **No context takeover** in either direction: each message is compressed by itself. So a message of a channel is compressed
+//! once for all subscribers. A connection holds a window (some 40 KiB) only while a compressed message from its peer is
+//! incomplete. The price is that similarities between messages are not used.
 //!
-//! **A bomb does not go off**: what a message becomes is limited while it grows, and never grows beyond.
+//! **Decompression bombs** are stopped: the size limit applies while the message grows, so it is never exceeded.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
@@ -19,21 +19,21 @@ use super::{Failure, Kind, Opcode, frame_head, put_frame};
 use crate::field;
 use crate::utf8::Utf8;
 
-/// An offer that we can take.
+/// An acceptable offer of permessage-deflate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deflate {
-    /// Whether the client has limited our window to what it is anyway, and must be told that we heard.
+    /// Whether the client limited the server's window to its actual size, which the response must confirm.
     says_window: bool,
 }
 
 impl Deflate {
-    /// The first acceptable offer in the values of all lines of `Sec-WebSocket-Extensions`. `None`: messages are
-    /// not compressed; no other extension is known, and what cannot be taken is passed over.
+    /// Finds the first acceptable offer in the values of all `Sec-WebSocket-Extensions` lines. `None` if messages are not
+    /// compressed. Ignores unknown extensions and unacceptable offers.
     pub fn accepted<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         lines.flat_map(field::list).find_map(Self::offered)
     }
 
-    /// Appends the field that accepts the offer.
+    /// Appends the field line that accepts the offer.
     pub fn put_field(self, out: &mut Vec<u8>) {
         out.extend_from_slice(
             b"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; \
@@ -45,8 +45,8 @@ impl Deflate {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// One offer (RFC 7692 §7.1). It is declined if a parameter is unknown, repeated or malformed, or if it asks
-    /// for a smaller window than that of the messages that all clients share.
+    /// Parses one offer (RFC 7692 §7.1). Declines offers with an unknown, repeated or malformed parameter. Also declines a
+    /// smaller server window than that of the messages shared by all clients.
     fn offered(offer: &[u8]) -> Option<Self> {
         let mut parameters = field::parameters(offer);
         if !parameters.next()?.eq_ignore_ascii_case(b"permessage-deflate") {
@@ -73,24 +73,24 @@ impl Deflate {
     }
 }
 
-/// Compresses messages, one after the other.
+/// A compressor for a sequence of messages.
 #[derive(Debug)]
 pub struct Deflater {
     level: u32,
-    /// From the first message on.
+    /// Created for the first message.
     stream: Option<Compress>,
 }
 
 impl Deflater {
-    /// Some 300 KiB once a message was compressed, which is why a worker has one and a connection none. `level` is
-    /// zlib's, 1 (quick) to 9 (small).
+    /// Creates a compressor. Uses some 300 KiB after the first message, so each worker has one, not each connection. `level` is
+    /// that of zlib, from 1 (fast) to 9 (small).
     #[must_use]
     pub const fn new(level: u32) -> Self {
         Self { level, stream: None }
     }
 
-    /// Appends the frame of a message that is whole: compressed if it is of a size that makes that worthwhile
-    /// (128 bytes to 256 KiB) and is shorter for it, else as it is. Both may be mixed at will (RFC 7692 §6).
+    /// Appends the frame of a whole message. The frame is compressed if the message has 128 bytes to 256 KiB and becomes
+    /// shorter. Both kinds of frames may be mixed freely (RFC 7692 §6).
     pub fn put_frame(&mut self, out: &mut Vec<u8>, opcode: Opcode, message: &[u8]) {
         if !WORTHWHILE_BYTES.contains(&message.len()) {
             return put_frame(out, opcode, message);
@@ -102,63 +102,63 @@ impl Deflater {
             out.truncate(start);
             return put_frame(out, opcode, message);
         }
-        // How long the head is shows only now.
+        // The length of the head is known only now.
         let head = frame_head(opcode, payload_bytes as u64).compressed();
         out.splice(start..start, head.as_bytes().iter().copied());
     }
 
-    /// Appends the payload of a frame with [`super::FrameHead::compressed`] that is `message`. Whether that is
-    /// shorter is for the caller to see.
+    /// Appends the compressed payload of `message`, for a frame with [`super::FrameHead::compressed`]. The caller checks
+    /// whether it is shorter.
     pub fn put(&mut self, message: &[u8], out: &mut Vec<u8>) {
         let level = self.level;
         let stream = self.stream.get_or_insert_with(|| Compress::new(Compression::new(level), false));
         stream.reset();
         let start = out.len();
-        // Enough at once for what does not shrink: a stored block costs 5 bytes in 16 Ki and more.
+        // Enough room for incompressible data: a stored block costs 5 bytes per 16 Ki or more.
         out.reserve(message.len() + message.len() / 1024 + 16);
         loop {
-            // What was taken lies within the message, so the cast holds.
+            // The consumed bytes are within the message, so the cast holds.
             let rest = &message[stream.total_in() as usize..];
             stream
                 .compress_vec(rest, out, FlushCompress::Sync)
                 .expect("a compressor fails only out of order");
-            // A flush is through when it leaves room.
+            // A flush is complete when it leaves room.
             if out.len() < out.capacity() {
                 break;
             }
             out.reserve(out.capacity() - start);
         }
         debug_assert!(out.ends_with(TAIL), "a flush ends with an empty block");
-        // The receiver adds it again (§7.2.1).
+        // The receiver appends these bytes again (§7.2.1).
         out.truncate(out.len() - TAIL.len());
     }
 }
 
-/// Makes a compressed message what it was, piece by piece. It is needed from the first piece to the last.
+/// Decompresses a message piece by piece. Needed from the first piece to the last.
 #[derive(Debug)]
 pub struct Inflater {
     stream: Decompress,
-    /// The check of a text.
+    /// The UTF-8 check of a text.
     text: Utf8,
-    /// What the message has become so far.
+    /// Decompressed bytes of the message so far.
     bytes: u64,
-    /// How many streams have ended in it.
+    /// Number of deflate streams that ended in the message.
     ends: u8,
 }
 
 impl Inflater {
-    /// Before the first piece of a message; some 40 KiB.
+    /// Creates a decompressor for a message; some 40 KiB.
     #[must_use]
     pub fn new() -> Self {
         Self { stream: Decompress::new(false), text: Utf8::new(), bytes: 0, ends: 0 }
     }
 
-    /// Appends what the next piece becomes: `payload`, `kind` and `last` are those of the Data event. After the
-    /// last piece it is ready for another message.
+    /// Decompresses the next piece and appends the result. `payload`, `kind` and `last` are those of the Data event. After the
+    /// last piece the decompressor is ready for another message.
     ///
     /// # Errors
-    /// [`Failure::MessageTooLarge`] if the message becomes more than `bytes_max`, before it does;
-    /// [`Failure::InvalidDeflate`] if it is nothing compressed; [`Failure::TextNotUtf8`] as early as that shows.
+    /// [`Failure::MessageTooLarge`] before the message grows beyond `bytes_max`; [`Failure::InvalidDeflate`] if it is not
+    /// compressed data; [`Failure::TextNotUtf8`] as early as possible.
     pub fn feed(
         &mut self,
         payload: &[u8],
@@ -172,7 +172,7 @@ impl Inflater {
             return Ok(());
         }
         self.inflate(TAIL, kind, bytes_max, out)?;
-        // A whole message can be ended here; one that was cut takes this for more of what it lacks.
+        // A complete message accepts this as its end. A truncated one takes it as more of its data.
         let ended = self.inflate(END, kind, bytes_max, out)?;
         if !ended {
             return Err(Failure::InvalidDeflate);
@@ -184,7 +184,7 @@ impl Inflater {
         Ok(())
     }
 
-    /// Appends what `input` becomes, and tells whether a stream ends with it.
+    /// Decompresses `input` and appends the result. Returns whether a deflate stream ends with it.
     fn inflate(
         &mut self,
         mut input: &[u8],
@@ -196,11 +196,11 @@ impl Inflater {
         loop {
             let (taken, given) = (self.stream.total_in(), self.stream.total_out());
             let status = self.stream.decompress(input, &mut block, FlushDecompress::Sync);
-            // Both lie within the slices just given, so the casts hold.
+            // Both are within the given slices, so the casts hold.
             let taken = (self.stream.total_in() - taken) as usize;
             let given = (self.stream.total_out() - given) as usize;
-            // Byte by byte the same verdict would come: first what is within the limit, then the limit, then a fault
-            // in what follows.
+            // The order gives the same result as feeding byte by byte: first the data within the limit, then the limit, then an
+            // error in the following data.
             let left = usize::try_from(bytes_max - self.bytes).unwrap_or(usize::MAX);
             let piece = &block[..given.min(left)];
             if kind == Kind::Text {
@@ -237,12 +237,12 @@ impl Default for Inflater {
     }
 }
 
-/// A parameter's value without the quotes it may stand in.
+/// Removes the quotes around a parameter's value.
 fn unquoted(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value)
 }
 
-/// A window: 8 to 15 bits, without leading zeros.
+/// Whether `bits` is a window size: 8 to 15, without leading zeros.
 fn is_window(bits: &[u8]) -> bool {
     matches!(bits, [b'8' | b'9'] | [b'1', b'0'..=b'5'])
 }
@@ -254,28 +254,28 @@ const CLIENT_WINDOW: &[u8] = b"client_max_window_bits";
 const PARAMETERS: [&[u8]; 4] =
     [SERVER_WINDOW, CLIENT_WINDOW, b"server_no_context_takeover", b"client_no_context_takeover"];
 
-/// Sizes of messages that [`Deflater::put_frame`] compresses, in bytes. Measured at level 3 with envelopes of words
-/// (`cargo run --release -p encke-wire --example deflate_speed`):
+/// Sizes of messages that [`Deflater::put_frame`] compresses, in bytes. Measured at level 3 with envelopes of words (`cargo run
+/// --release -p encke-wire --example deflate_speed`):
 ///
 /// | bytes | 64 | 96 | 128 | 256 | 1,024 | 4,096 | 65,536 | 1,048,576 |
 /// |---|---|---|---|---|---|---|---|---|
-/// | share that is left | 100 % | 92 % | 88 % | 71 % | 45 % | 34 % | 28 % | 28 % |
+/// | remaining share | 100 % | 92 % | 88 % | 71 % | 45 % | 34 % | 28 % | 28 % |
 /// | µs | 7 | 8 | 8 | 10 | 15 | 49 | 767 | 12,913 |
 ///
-/// What is smaller saves less than a tenth, what is larger keeps a worker from everybody else for more than 3 ms.
+/// Smaller messages save less than a tenth. Larger ones block the worker for more than 3 ms.
 const WORTHWHILE_BYTES: std::ops::RangeInclusive<usize> = 128..=256 * 1024;
 
-/// The empty block at the end of every message, which does not travel (RFC 7692 §7.2.1).
+/// The empty block at the end of every message, which is not sent (RFC 7692 §7.2.1).
 const TAIL: &[u8] = b"\x00\x00\xff\xff";
 
-/// An empty block that ends a stream.
+/// An empty block that ends a deflate stream.
 const END: &[u8] = b"\x01\x00\x00\xff\xff";
 
-/// Streams in one message (RFC 7692 §7.2.3.4 allows several): senders end one a message, or one a fragment. Each end
-/// costs a reset of the window, and takes two bytes of the peer.
+/// Maximum number of deflate streams in one message (RFC 7692 §7.2.3.4 allows several). Senders end one per message or per
+/// fragment. Each end costs a reset of the window, for two bytes from the peer.
 const ENDS_MAX: u8 = 16;
 
-/// What is inflated before the limit is looked at again: more than this beyond it is never made.
+/// Bytes decompressed before the limit is checked again. The excess over the limit is never larger than this.
 const BLOCK_BYTES: usize = 4096;
 
 #[cfg(test)]
@@ -297,7 +297,7 @@ mod tests {
         out.split_off(6)
     }
 
-    /// What a message becomes, in whatever pieces it comes.
+    /// Decompresses a message in every possible split.
     fn inflated(payload: &[u8], kind: Kind, bytes_max: u64) -> Result<Vec<u8>, Failure> {
         let whole = inflated_pieces(&[payload], kind, bytes_max);
         for pieces in splits(payload) {
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_message_may_be_made_of_a_few_streams_but_not_of_nothing_else() {
-        // An empty stream with BFINAL set, again and again.
+        // An empty stream with BFINAL set, repeated.
         let streams = |count: usize| [b"\x03\x00".repeat(count), vec![0]].concat();
         assert_eq!(inflated(&streams(15), Kind::Binary, 0).as_deref(), Ok(&b""[..]));
         assert_eq!(inflated(&streams(16), Kind::Binary, 0), Err(Failure::InvalidDeflate));

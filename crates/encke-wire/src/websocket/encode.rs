@@ -1,11 +1,11 @@
-//! Frames out (RFC 6455 §5): heads for what is sent from elsewhere, whole frames for what is small.
+//! Frame encoding (RFC 6455 §5): heads for payloads sent separately, whole frames for small payloads.
 //!
 //! ```text
 //!   FIN RSV1 0 0 opcode │ MASK length(7) │ length(16 or 64), if it needs it │ key(32), if masked │ payload
 //! ```
 //!
-//! A server's frames are unmasked, so that one encoding serves all who get a message: [`frame_head`] before bytes
-//! that are shared. A client must mask, with a key that it draws for every frame: [`put_masked`].
+//! A server's frames are unmasked, so that one encoding serves all subscribers: [`frame_head`] precedes shared bytes. A client
+//! must mask, with a new random key for every frame: [`put_masked`].
 
 use super::{
     COMPRESSED, CONTROL_BYTES_MAX, LAST, LENGTH_IN_2, LENGTH_IN_8, MASKED, Opcode, is_close_code, mask,
@@ -25,8 +25,8 @@ pub struct ClosePayload {
     count: u8,
 }
 
-/// The head of a frame that is a message of its own, uncompressed, with a payload of `payload_bytes`, which fit in
-/// 63 bits. A control frame has at most [`CONTROL_BYTES_MAX`].
+/// The head of a frame that is a whole uncompressed message with a payload of `payload_bytes`, at most 2^63 - 1. A control
+/// frame has at most [`CONTROL_BYTES_MAX`].
 #[must_use]
 pub const fn frame_head(opcode: Opcode, payload_bytes: u64) -> FrameHead {
     debug_assert!(payload_bytes <= i64::MAX as u64, "a length has 63 bits");
@@ -47,21 +47,21 @@ pub const fn frame_head(opcode: Opcode, payload_bytes: u64) -> FrameHead {
 }
 
 impl FrameHead {
-    /// The same for a frame after which its message goes on.
+    /// Returns this head for a frame whose message continues in the next one.
     #[must_use]
     pub const fn unfinished(mut self) -> Self {
         self.bytes[0] &= !LAST;
         self
     }
 
-    /// The same for the first frame of a compressed message, if the peer has agreed to that.
+    /// Returns this head for the first frame of a compressed message, if compression was agreed.
     #[must_use]
     pub const fn compressed(mut self) -> Self {
         self.bytes[0] |= COMPRESSED;
         self
     }
 
-    /// What to send before the payload.
+    /// The bytes to send before the payload.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.count)]
@@ -76,7 +76,7 @@ pub fn put_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Appends a whole frame of a client, masked with `key`: four bytes that nobody can foretell (RFC 6455 §5.3).
+/// Appends a whole masked frame, as clients send it. `key` must be four unpredictable bytes (RFC 6455 §5.3).
 pub fn put_masked(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], key: [u8; 4]) {
     let mut head = frame_head(opcode, payload.len() as u64);
     head.bytes[1] |= MASKED;
@@ -88,13 +88,13 @@ pub fn put_masked(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], key: [u8; 4
     mask::apply(&mut out[start..], key);
 }
 
-/// Appends a server's Close with `code` and as much of `reason` as fits.
+/// Appends a server's Close with `code`, and as much of `reason` as fits.
 pub fn put_close(out: &mut Vec<u8>, code: u16, reason: &str) {
     put_frame(out, Opcode::Close, close_payload(code, reason).as_bytes());
 }
 
-/// The payload of a Close with `code`, one that may be sent ([`is_close_code`]), and the characters of `reason`
-/// that fit in 123 bytes.
+/// The payload of a Close with `code`, which must be allowed ([`is_close_code`]), and the characters of `reason` that fit in
+/// 123 bytes.
 #[must_use]
 pub fn close_payload(code: u16, reason: &str) -> ClosePayload {
     debug_assert!(is_close_code(code), "{code} must not be sent");
@@ -108,7 +108,7 @@ pub fn close_payload(code: u16, reason: &str) -> ClosePayload {
 }
 
 impl ClosePayload {
-    /// What goes into the frame.
+    /// The bytes of the payload.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.count)]

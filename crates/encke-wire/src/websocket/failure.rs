@@ -1,12 +1,12 @@
-//! Why a connection is failed (RFC 6455 §7.1.7), in one table: the close code, a name for logs and metrics, and a
-//! sentence that goes into the Close.
+//! The reasons to fail a connection (RFC 6455 §7.1.7) in one table: the close code, a name for logs and metrics, and a sentence
+//! for the Close.
 
 use std::fmt;
 
-/// Declares [`Failure`] and what is known of each, so that no kind can lack a code, a name or a sentence.
+/// Declares [`Failure`] and the properties of each variant as one table, so that none lacks a code, a name or a sentence.
 macro_rules! failures {
     ($($variant:ident = $code:literal $reason:literal $sentence:literal,)+) => {
-        /// What the peer did that ends the connection.
+        /// The error of the peer that ends the connection.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Failure {
@@ -14,22 +14,23 @@ macro_rules! failures {
         }
 
         impl Failure {
-            /// Every failure there is.
+            /// All failures.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The code to close with: 1002 broke the protocol, 1007 is not what it is said to be, 1009 is too large.
+            /// The close code: 1002 for a protocol error, 1007 for data that does not match its type, 1009 for a message that
+            /// is too large.
             #[must_use]
             pub const fn code(self) -> u16 {
                 match self { $(Self::$variant => $code,)+ }
             }
 
-            /// A short name, `snake_case`, that stays the same between versions.
+            /// A short name in `snake_case`, stable between versions.
             #[must_use]
             pub const fn reason(self) -> &'static str {
                 match self { $(Self::$variant => $reason,)+ }
             }
 
-            /// What the peer did: short enough for the payload of a Close.
+            /// A sentence about the error, short enough for the payload of a Close.
             #[must_use]
             pub const fn sentence(self) -> &'static str {
                 match self { $(Self::$variant => $sentence,)+ }

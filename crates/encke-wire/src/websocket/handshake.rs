@@ -1,4 +1,4 @@
-//! The handshake (RFC 6455 §4): is this request an upgrade that we can answer, and with what?
+//! The handshake (RFC 6455 §4): checks whether a request is a valid upgrade, and creates the response.
 //!
 //! ```text
 //!   GET /push/news HTTP/1.1                            HTTP/1.1 101 Switching Protocols
@@ -9,7 +9,7 @@
 //!   Sec-WebSocket-Protocol: encke.v1, chat             Sec-WebSocket-Protocol: encke.v1
 //! ```
 //!
-//! Who may connect (Origin, rights) and which of the offered sub-protocols is spoken is the server's to decide.
+//! The server decides whether the client may connect (Origin, rights), and which of the offered sub-protocols is used.
 
 use std::fmt;
 
@@ -21,10 +21,10 @@ use crate::field::{self, Known};
 use crate::http1::Version;
 use crate::method::Method;
 
-/// The one version there is. A 426 says so in `Sec-WebSocket-Version`.
+/// The only supported version. A 426 announces it in `Sec-WebSocket-Version`.
 pub const VERSION: &str = "13";
 
-/// A request that may be answered with 101.
+/// A request that may be accepted with 101.
 #[derive(Clone, Debug)]
 pub struct Handshake<V> {
     /// The value of `Sec-WebSocket-Accept`.
@@ -32,7 +32,7 @@ pub struct Handshake<V> {
     offered: V,
 }
 
-/// Why a request is no valid handshake.
+/// The reason why a request is not a valid handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeError {
     /// The method is not GET.
@@ -43,22 +43,22 @@ pub enum HandshakeError {
     Connection,
     /// `Upgrade` does not name `websocket`.
     Upgrade,
-    /// There is a body, which would be taken for frames.
+    /// The request has a body, which would be taken for frames.
     Body,
     /// `Sec-WebSocket-Version` is missing or repeated.
     VersionMissing,
-    /// It names another version than 13.
+    /// `Sec-WebSocket-Version` is a version other than 13.
     VersionUnknown,
     /// `Sec-WebSocket-Key` is missing or repeated.
     KeyMissing,
-    /// It is not the Base64 form of 16 bytes.
+    /// `Sec-WebSocket-Key` is not the Base64 form of 16 bytes.
     KeyInvalid,
-    /// `Sec-WebSocket-Protocol` has an element that is no token.
+    /// `Sec-WebSocket-Protocol` has an element that is not a token.
     Protocol,
 }
 
 impl<'a, V: Iterator<Item = &'a [u8]> + Clone> Handshake<V> {
-    /// Checks a request. `all` yields the values of all lines of a field, such as [`crate::http1::Head::all`].
+    /// Checks a request. `all` yields the values of all lines of a field, as [`crate::http1::Head::all`] does.
     ///
     /// # Errors
     /// The first rule that the request breaks.
@@ -95,7 +95,7 @@ impl<'a, V: Iterator<Item = &'a [u8]> + Clone> Handshake<V> {
         Ok(Self { accept: accept_of(key), offered })
     }
 
-    /// The sub-protocols that the client speaks, the one it likes best first.
+    /// The sub-protocols that the client supports, in order of preference.
     pub fn protocols(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a, V> {
         self.offered.clone().flat_map(field::list)
     }
@@ -115,7 +115,7 @@ impl<'a, V: Iterator<Item = &'a [u8]> + Clone> Handshake<V> {
 }
 
 impl HandshakeError {
-    /// The status to answer with. A 426 also carries `Sec-WebSocket-Version:` [`VERSION`] and `Upgrade: websocket`.
+    /// The status of the response. A 426 must also have `Sec-WebSocket-Version:` [`VERSION`] and `Upgrade: websocket`.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -144,7 +144,7 @@ impl fmt::Display for HandshakeError {
 
 impl std::error::Error for HandshakeError {}
 
-/// A client's key: 16 bytes that nobody can foretell, as they travel.
+/// Encodes a client's key: 16 unpredictable bytes in Base64.
 #[must_use]
 pub fn key_of(nonce: [u8; 16]) -> [u8; 24] {
     let mut key = [0; 24];
@@ -153,7 +153,7 @@ pub fn key_of(nonce: [u8; 16]) -> [u8; 24] {
     key
 }
 
-/// What a server answers to `key` (RFC 6455 §4.2.2), and a client compares with what it got.
+/// The accept value with which a server responds to `key` (RFC 6455 §4.2.2), and which the client checks.
 #[must_use]
 pub fn accept_of(key: &[u8; 24]) -> [u8; 28] {
     let digest = Sha1::new().chain_update(key).chain_update(SALT).finalize();
@@ -163,20 +163,20 @@ pub fn accept_of(key: &[u8; 24]) -> [u8; 28] {
     accept
 }
 
-/// Whether some line of a field lists `name`, in any mix of cases.
+/// Whether a line of a field lists `name` (case-insensitive).
 fn names<'a>(lines: impl Iterator<Item = &'a [u8]>, name: &[u8]) -> bool {
     lines.flat_map(field::list).any(|element| element.eq_ignore_ascii_case(name))
 }
 
-/// The value of a field that stands in one line.
+/// The value of a field that has exactly one line.
 fn single<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
     let value = lines.next()?;
     lines.next().is_none().then_some(value)
 }
 
-/// Whether `key` is the one form of 16 bytes in Base64: padded, and no bit set that belongs to no byte.
+/// Whether `key` is the canonical Base64 form of 16 bytes: padded, and without set bits that belong to no byte.
 fn is_key(key: &[u8; 24]) -> bool {
-    // The decoder asks for room for whole groups of three.
+    // The decoder requires room for whole groups of three.
     STANDARD.decode_slice(key, &mut [0; 18]) == Ok(16)
 }
 
@@ -196,7 +196,7 @@ mod tests {
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
     ];
 
-    /// What the request with `lines` after its first one is found to be: accept value and protocols.
+    /// The result for the request with `lines` after its first one: accept value and protocols.
     fn check(first: &str, lines: &[&str]) -> Result<(String, Vec<String>), HandshakeError> {
         let request = format!("{first}\r\n{}\r\n\r\n", lines.join("\r\n"));
         let mut head = Head::new();
@@ -212,7 +212,7 @@ mod tests {
         check("GET /chat HTTP/1.1", lines)
     }
 
-    /// The valid request with the line of `name` replaced; empty: without it.
+    /// The valid request, in which `lines` replace the line of `name`.
     fn with(name: &str, lines: &[&'static str]) -> Vec<&'static str> {
         let kept = VALID.iter().filter(|line| !line.starts_with(&format!("{name}:"))).copied();
         kept.chain(lines.iter().copied()).collect()

@@ -1,7 +1,8 @@
-//! Masking (RFC 6455 §5.3): every byte a client sends is XORed with four bytes in turn. Doing it twice undoes it.
+//! Masking (RFC 6455 §5.3): every byte from a client is XORed with one of four key bytes in rotation. Masking twice restores
+//! the data.
 
-/// Masks or unmasks `bytes` where they lie, and yields the key as the bytes after them need it: turned by as many
-/// as are left of a round of four. Eight at a time in the source; the compiler makes vectors of that.
+/// Masks or unmasks `bytes` in place. Returns the key for the bytes that follow, rotated by `bytes.len() % 4`. Handles eight
+/// bytes at a time, which the compiler vectorises.
 pub(super) fn apply(bytes: &mut [u8], key: [u8; 4]) -> [u8; 4] {
     let mut turned = key;
     turned.rotate_left(bytes.len() % 4);

@@ -1,4 +1,4 @@
-//! WebSocket on the wire (RFC 6455): the handshake, frames in, frames out.
+//! The WebSocket protocol (RFC 6455): the handshake, decoding and encoding of frames.
 //!
 //! ```text
 //!   GET, Upgrade: websocket ─► Handshake::check ─┬─► 101: put_fields     HandshakeError: 400 or 426
@@ -8,13 +8,13 @@
 //!   bytes ◄─ put_frame, put_masked, put_close, frame_head
 //! ```
 //!
-//! What it is not: a connection. It answers no Ping, sends no Close by itself and keeps no message: a message is
-//! handed out in the pieces in which it arrives, and whoever wants it whole gathers it, within a limit of his
-//! own. So an announced giant costs nothing, and a connection at rest needs no [`Decoder`] at all.
+//! This module is not a connection. It responds to no Ping, sends no Close by itself, and stores no message. Messages are
+//! delivered in the pieces in which they arrive; a caller that needs a whole message collects it, within its own limit. So
+//! announcing a huge message costs nothing, and an idle connection needs no [`Decoder`].
 //!
-//! It is as strict as the RFC allows, and at the first byte that breaks a rule: reserved bits, an unmasked
-//! client, a length in more bytes than it needs, text that cannot be UTF-8. Two parties that read the same
-//! frames differently are what a tunnelled attack needs (RFC 6455 §10.3).
+//! The decoder is as strict as the RFC allows, and fails at the first byte that breaks a rule. Examples are reserved bits, an
+//! unmasked client, a length in more bytes than necessary, and text that cannot be UTF-8. Attacks through tunnels need two
+//! parties that read the same frames differently (RFC 6455 §10.3).
 
 mod decode;
 mod deflate;
@@ -29,28 +29,28 @@ pub use encode::{ClosePayload, FrameHead, close_payload, frame_head, put_close, 
 pub use failure::Failure;
 pub use handshake::{Handshake, HandshakeError, VERSION, accept_of, key_of};
 
-/// Most bytes of the payload of a Close, Ping or Pong (RFC 6455 §5.5).
+/// Maximum payload of a Close, Ping or Pong in bytes (RFC 6455 §5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
 
-/// What a frame is (RFC 6455 §5.2).
+/// The type of a frame (RFC 6455 §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
-    /// The next part of the message that is open.
+    /// The next part of the open message.
     Continuation = 0x0,
-    /// The first, maybe only, part of a text.
+    /// The first, possibly only, part of a text message.
     Text = 0x1,
-    /// The first, maybe only, part of a message of bytes.
+    /// The first, possibly only, part of a binary message.
     Binary = 0x2,
-    /// The last frame of its sender.
+    /// The last frame from its sender.
     Close = 0x8,
-    /// To be answered by a Pong with the same payload.
+    /// A request for a Pong with the same payload.
     Ping = 0x9,
-    /// The answer to a Ping, or a sign of life.
+    /// The response to a Ping, or an unsolicited heartbeat.
     Pong = 0xa,
 }
 
-/// What a message is.
+/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// UTF-8.
@@ -60,7 +60,7 @@ pub enum Kind {
 }
 
 impl Opcode {
-    /// The opcode with that number; `None` if it is reserved.
+    /// The opcode with this number; `None` if it is reserved.
     #[must_use]
     pub const fn of(number: u8) -> Option<Self> {
         Some(match number {
@@ -74,16 +74,15 @@ impl Opcode {
         })
     }
 
-    /// Whether frames of this kind may stand within a message, and are small and whole for that reason.
+    /// Whether frames of this type may appear within a message, and are therefore small and never fragmented.
     #[must_use]
     pub const fn is_control(self) -> bool {
         matches!(self, Self::Close | Self::Ping | Self::Pong)
     }
 }
 
-/// Whether a Close may carry `code` (RFC 6455 §7.4 and the IANA registry): 1000 to 1003, 1007 to 1014, and 3000
-/// to 4999, which libraries and applications define. 1004 has no meaning; 1005, 1006 and 1015 are names for
-/// closes without a code and never travel.
+/// Whether a Close may carry `code` (RFC 6455 §7.4 and the IANA registry): 1000 to 1003, 1007 to 1014, and 3000 to 4999
+/// (libraries and applications). 1004 has no meaning. 1005, 1006 and 1015 denote closes without a code, and are never sent.
 #[must_use]
 pub const fn is_close_code(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
@@ -93,11 +92,11 @@ pub const fn is_close_code(code: u16) -> bool {
 const LAST: u8 = 0x80;
 /// RSV1: the message is compressed (RFC 7692 §6).
 const COMPRESSED: u8 = 0x40;
-/// RSV2 and RSV3, which no extension of ours uses.
+/// RSV2 and RSV3, which no supported extension uses.
 const RESERVED: u8 = 0x30;
 /// MASK: a key follows the length.
 const MASKED: u8 = 0x80;
-/// What the seven bits of the length say if 2 or 8 bytes follow with the real one.
+/// Values of the seven-bit length that announce 2 or 8 bytes with the actual length.
 const LENGTH_IN_2: u8 = 126;
 const LENGTH_IN_8: u8 = 127;
 
