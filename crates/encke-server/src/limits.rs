@@ -1,4 +1,4 @@
-//! `[limits]`: what clients may cost.
+//! `[limits]`: the resources that clients may use.
 
 use std::num::NonZeroU32;
 
@@ -12,51 +12,56 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitSettings {
-    /// From the first moment of a connection, or the first byte of a later request, to the end of its head.
+    /// Time until a request's head is complete: from the start of a connection, or from the first byte of a later request. Then
+    /// the connection closes, after a 408 if the head has begun.
     pub head_time: Period,
-    /// How long a TLS handshake may take.
+    /// Time until a TLS handshake is complete. Then the connection closes.
     pub handshake_time: Period,
-    /// TLS handshakes that a worker has open at a time, each counted from its complete ClientHello: 1,024 of them keep a
-    /// core busy for a quarter of a second. One more takes the place of the oldest if that is a second old, and is
-    /// closed if not.
+    /// Concurrent TLS handshakes per worker, each counted from its complete ClientHello; 1,024 of them occupy a core for a
+    /// quarter of a second. At the limit a new handshake replaces the oldest one if that is at least a second old; otherwise
+    /// the new connection closes.
     pub handshakes: NonZeroU32,
-    /// A request's head in all; at most 65535. More is a 431.
+    /// Size of a request's head, 256 to 65535 bytes. A larger head is a 431.
     #[serde(deserialize_with = "head_bytes")]
     pub head_bytes: ByteSize,
-    /// The request target. More is a 414.
+    /// Size of the request target, at most `head_bytes`. A longer target is a 414.
     #[serde(deserialize_with = "head_bytes")]
     pub uri_bytes: ByteSize,
-    /// Field lines of a request; at most 128. More is a 431.
+    /// Field lines of a request, 1 to 128. More are a 431.
     #[serde(deserialize_with = "fields")]
     pub fields: u16,
-    /// The body of a request, or `off`. More is a 413. Bodies are streamed and never held in memory, so this
-    /// protects what a handler does with them.
+    /// Size of a request's body. A larger body is a 413; `off` sets no limit. Encke streams bodies and never holds them in
+    /// memory, so this limit protects the handlers.
     pub body_bytes: OrOff<ByteSize>,
-    /// A body must arrive at least this fast while it is read; judged over ten seconds.
+    /// Minimum rate at which a body must arrive while a handler reads it, measured over ten seconds. A slower body is a 408,
+    /// and the connection closes.
     pub body_rate: Rate,
-    /// A client must take an answer at least this fast; judged over ten seconds.
+    /// Minimum rate at which a client must receive a response, measured over ten seconds. The connection of a slower client
+    /// closes.
     pub write_rate: Rate,
-    /// Between two requests of a connection.
+    /// Time between two requests of a connection. Then the connection closes.
     pub idle_time: Period,
-    /// How long a connection is still read after a final error, so that the client sees the answer instead of a
-    /// reset.
+    /// Time for which Encke keeps reading from a connection after a final error, so that the client receives the response
+    /// instead of a reset.
     pub linger_time: Period,
-    /// Requests that an HTTP/2 connection may have open at a time, subscriptions included.
+    /// Concurrent requests of an HTTP/2 connection, including subscriptions. Further streams are rejected.
     pub streams: NonZeroU32,
-    /// Open HTTP/2 requests of all connections. A connection may have an eighth of the number that is left, and always
-    /// one. Encke rejects a request beyond that with REFUSED_STREAM, and clients retry it.
+    /// Open HTTP/2 requests of all connections. A connection may have an eighth of the remaining number, and always one. Encke
+    /// rejects further requests with REFUSED_STREAM, and clients retry them.
     pub open_streams: NonZeroU32,
-    /// Bytes of HTTP/2 responses that were read but not sent, in all. A connection may hold an eighth of the rest. Then
-    /// Encke reads no more for it until its client has received some.
+    /// Bytes of HTTP/2 responses that were read but not sent, of all connections. A connection may hold an eighth of the
+    /// remaining bytes. At the limit Encke reads no more for it until its client has received some.
     pub unsent: ByteSize,
-    /// After so many requests a connection is closed; or `off`.
+    /// Requests after which a connection closes; `off` sets no limit.
     pub requests_per_connection: OrOff<NonZeroU32>,
-    /// Connections in all. `auto` is the limit of open descriptors less what listeners, the file cache and a
-    /// reserve of 64 need.
+    /// Open connections. `auto` is the limit of open descriptors, less the descriptors of listeners and the file cache and a
+    /// reserve of 64; a number can only lower this. Above 97 % a new connection closes an idle one; at the limit accepting
+    /// pauses.
     pub connections: OrAuto<NonZeroU32>,
-    /// Connections of one client address; or `off`, because whole offices share one.
+    /// Open connections of one client address; further ones close at once. `off` sets no limit, because whole offices share an
+    /// address.
     pub connections_per_address: OrOff<NonZeroU32>,
-    /// Outgoing connections of handlers in all, such as those to applications.
+    /// Outgoing connections of all handlers, such as connections to applications. At the limit further ones fail.
     pub upstreams: NonZeroU32,
 }
 
@@ -71,14 +76,14 @@ impl Default for LimitSettings {
             head_bytes: ByteSize::of(head.head_bytes.into()),
             uri_bytes: ByteSize::of(head.uri_bytes.into()),
             fields: head.fields,
-            // 1 GiB: bodies are streamed, so the limit protects handlers' disks, not this server's memory.
+            // 1 GiB: bodies are streamed, so the limit protects the disks of handlers, not the memory of this server.
             body_bytes: OrOff::On(ByteSize::of(1 << 30)),
-            // 240 bytes a second is slower than any modem; what is slower holds a connection on purpose.
+            // 240 bytes per second is slower than any modem: a slower client delays on purpose.
             body_rate: Rate::of(240),
             write_rate: Rate::of(240),
             idle_time: Period::seconds(60),
             linger_time: Period::seconds(2),
-            // What RFC 9113 §6.5.2 recommends at least is 100. A page with 20 EventSources in each of five tabs fits.
+            // RFC 9113 §6.5.2 recommends at least 100. A page with 20 EventSources in each of five tabs fits.
             streams: count(128),
             // An open stream takes some 7 KiB: 220 MiB if clients open all of them.
             open_streams: count(32_768),
@@ -92,7 +97,7 @@ impl Default for LimitSettings {
 }
 
 impl LimitSettings {
-    /// Limits of a request's head, in the units of its parser.
+    /// Returns the limits of a request's head, in the units of its parser.
     pub fn head(&self) -> HeadLimits {
         let bytes = |size: ByteSize| u32::try_from(size.bytes()).unwrap_or(HEAD_BYTES_MAX);
         HeadLimits {
@@ -102,7 +107,7 @@ impl LimitSettings {
         }
     }
 
-    /// Bytes of HTTP/2 responses that were read but not sent.
+    /// Returns `unsent` in bytes: response bytes of HTTP/2 that were read but not sent.
     pub(crate) fn unsent_bytes(&self) -> usize {
         usize::try_from(self.unsent.bytes()).unwrap_or(usize::MAX)
     }

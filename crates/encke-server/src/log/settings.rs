@@ -1,4 +1,4 @@
-//! `[log]`: where each request is recorded, and how.
+//! `[log]`: target and format of the access log, and the level of messages.
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {
-    /// Where each request's line goes: `stdout`, `off` or a file, which is opened again on SIGUSR1. A log that
-    /// cannot keep up loses lines, which are counted; it never slows an answer.
+    /// Target of the access log: `stdout`, `off` (no log) or a file, which Encke reopens on SIGUSR1. A log that cannot keep up
+    /// drops lines and counts them; it never delays a response.
     pub access: LogTarget,
-    /// How a line looks.
+    /// Format of a line.
     pub format: LogFormat,
-    /// What is told on standard error.
+    /// Least severe level that Encke writes to standard error.
     pub level: Level,
 }
 
@@ -34,13 +34,13 @@ impl Section for LogSettings {
     }
 }
 
-/// How a line of the access log looks.
+/// Format of a line of the access log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// The format that every log reader knows.
+    /// The common format that every log reader supports.
     #[default]
     Combined,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
