@@ -18,18 +18,18 @@ use encke_wire::civil::Civil;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How much is told on standard error. Each includes those before it.
+/// Severity of messages on standard error. Each level includes the more severe ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// What needs somebody to act.
+    /// Errors that need action.
     Error,
-    /// What may need it later.
+    /// Conditions that may need action later.
     Warn,
-    /// What an operator likes to know.
+    /// Information for operators.
     #[default]
     Info,
-    /// What only helps to find a fault.
+    /// Details for finding faults.
     Debug,
 }
 

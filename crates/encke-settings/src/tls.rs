@@ -1,5 +1,4 @@
-//! `tls` of a listener: its certificates, and those of its clients. A listener's section contains it, and encke-session reads
-//! the files that it names.
+//! `tls` of a listener: the certificates of the server and of its clients. encke-session reads the files.
 
 use std::path::PathBuf;
 
@@ -10,58 +9,57 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsSettings {
-    /// The certificate and those that lead from it to an authority, as PEM. It is shown to whoever asks for a name that
-    /// no other certificate has. Taken anew when the file changes, and at a reload; a pair that does not hold is refused and
-    /// the old one stays.
+    /// The server's certificate, followed by the intermediate certificates, as PEM. Clients get it if no other certificate has
+    /// the requested name. Encke reloads it when the file changes, and on SIGHUP; it rejects an invalid pair and keeps the old
+    /// one.
     pub cert: Option<PathBuf>,
-    /// Its private key, as PEM.
+    /// The private key of `cert`, as PEM.
     pub key: Option<PathBuf>,
-    /// An OCSP answer for it (DER), to be stapled.
+    /// An OCSP response for `cert` (DER), to be stapled. Another program must keep it fresh.
     pub ocsp: Option<PathBuf>,
-    /// Certificates for other names: each is shown to whoever asks for a name that it has (SNI).
+    /// Certificates for other names. A client gets the certificate that has the requested name (SNI).
     pub more: Vec<CertSettings>,
-    /// Certificates that are fetched, and renewed, from an authority that gives them away by itself.
+    /// Certificates that Encke fetches and renews by ACME.
     pub acme: Option<AcmeSettings>,
-    /// The lowest version that is spoken.
+    /// Lowest accepted version of TLS.
     pub min_version: TlsVersion,
-    /// Authorities, as PEM, whose certificates clients may show.
+    /// Certificate authorities, as PEM, for client certificates.
     pub client_ca: Option<PathBuf>,
-    /// Whether a client must show one.
+    /// Whether a client must have a certificate of `client_ca`.
     pub client: ClientCert,
 }
 
-/// One of `more`.
+/// An entry of `more`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CertSettings {
-    /// As above.
+    /// A certificate chain, as `cert` above.
     pub cert: PathBuf,
-    /// As above.
+    /// The private key of that certificate, as PEM.
     pub key: PathBuf,
-    /// As above.
+    /// An OCSP response for that certificate (DER), to be stapled.
     #[serde(default)]
     pub ocsp: Option<PathBuf>,
 }
 
-/// `acme` of a listener's `tls` (RFC 8555). The account and the certificate are kept in `server.state_dir`; the certificate is
-/// renewed when two thirds of its life are over. Handshakes are refused until the first one has come.
+/// `acme` of a listener's `tls` (RFC 8555). Encke keeps the account and the certificate in `server.state_dir`, and renews the
+/// certificate after two thirds of its lifetime. Until the first one has arrived, handshakes are rejected.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AcmeSettings {
-    /// The names that the certificate is for. Each must lead to this server.
+    /// The names for the certificate. Each must lead to this server.
     pub domains: Vec<String>,
-    /// You accept the terms of service of the directory.
+    /// `true` accepts the terms of service of the directory. Required.
     pub agree: bool,
-    /// Whom the authority may write to. It is told when the account is made.
+    /// Contact address for the authority, sent when the account is created.
     pub email: Option<String>,
-    /// The directory of the authority. The default is Let's Encrypt.
+    /// URL of the authority's directory. The default is Let's Encrypt.
     pub directory: String,
-    /// The authority, as PEM, that vouches for the directory itself, if it is a private one. Else those that the
-    /// system trusts.
+    /// Certificate authority of the directory itself, as PEM, if it is private. The default is the system's authorities.
     pub ca: Option<PathBuf>,
-    /// How it is proved that the names are yours.
+    /// Proof that the names are yours.
     pub challenge: AcmeChallenge,
-    /// Where account and certificates are kept: `acme` in `server.state_dir`.
+    /// Directory of accounts and certificates: `acme` in `server.state_dir`.
     #[serde(skip)]
     pub folder: PathBuf,
 }
@@ -80,41 +78,41 @@ impl Default for AcmeSettings {
     }
 }
 
-/// How it is proved that a name is yours.
+/// Proof that a name is yours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum AcmeChallenge {
-    /// By a handshake on port 443, which must lead to this listener (RFC 8737).
+    /// A handshake on port 443, which must lead to this listener (RFC 8737).
     #[default]
     #[serde(rename = "tls-alpn-01")]
     TlsAlpn,
-    /// By a page on port 80, which must lead to any listener of this server (RFC 8555 §8.3).
+    /// A page on port 80, which must lead to any listener of this server (RFC 8555 §8.3).
     #[serde(rename = "http-01")]
     Http,
 }
 
 impl AcmeSettings {
-    /// Where the certificate and its key are kept, in one file.
+    /// Returns the file that holds the certificate and its key.
     pub fn file(&self) -> PathBuf {
         let name = self.domains.first().map_or("", String::as_str).to_ascii_lowercase();
         self.own_folder().join(name + ".pem")
     }
 
-    /// Where it is remembered that orders for it failed.
+    /// Returns the file that records failed orders of the certificate.
     pub fn failures(&self) -> PathBuf {
         self.file().with_extension("failed")
     }
 
-    /// Where the account is kept.
+    /// Returns the file that holds the account.
     pub fn account(&self) -> PathBuf {
         self.own_folder().join("account.json")
     }
 
-    /// Each directory has its own: a certificate of one that is for trying out is none for the world.
+    /// Each ACME directory has its own subdirectory, so that a certificate of a staging authority is never used as a real one.
     fn own_folder(&self) -> PathBuf {
         let url = self.directory.trim_start_matches("https://");
         let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '.';
         let name: String = url.chars().map(|letter| if plain(letter) { letter } else { '-' }).collect();
-        // A name of dots alone would lead elsewhere.
+        // The prefix keeps a name of dots alone inside the directory.
         self.folder.join(format!("at-{name}"))
     }
 
@@ -141,7 +139,7 @@ impl AcmeSettings {
     }
 }
 
-/// Whether a certificate can be for that name: labels of letters, digits and hyphens.
+/// Whether a certificate can have that name: labels of letters, digits and hyphens.
 pub fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -149,7 +147,7 @@ pub fn is_dns_name(name: &str) -> bool {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
-    // What ends in a number is an address (WHATWG URL, §3.5).
+    // A host whose last label is a number is an address (WHATWG URL, §3.5).
     let last = name.rsplit('.').next().unwrap_or_default();
     name.len() <= 253 && name.split('.').all(label) && !last.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -157,7 +155,7 @@ pub fn is_dns_name(name: &str) -> bool {
 /// A version of TLS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum TlsVersion {
-    /// RFC 5246, with the cipher suites that are still good: forward secrecy and authenticated encryption.
+    /// RFC 5246, limited to cipher suites with forward secrecy and authenticated encryption.
     #[default]
     #[serde(rename = "1.2")]
     Tls12,
@@ -166,19 +164,19 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// Whether a client must show a certificate.
+/// Whether a client must have a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientCert {
-    /// Only one with a certificate of `client_ca` gets in.
+    /// Only clients with a certificate of `client_ca` are admitted.
     #[default]
     Required,
-    /// One without a certificate gets in, too.
+    /// Clients without a certificate are admitted, too.
     Optional,
 }
 
 impl TlsSettings {
-    /// What is missing or means nothing.
+    /// Returns the first missing or meaningless setting.
     pub fn contradiction(&self) -> Option<String> {
         match (&self.cert, &self.key, &self.acme) {
             (Some(_), Some(_), _) | (None, None, Some(_)) => {}
@@ -195,7 +193,7 @@ impl TlsSettings {
         self.acme.as_ref().and_then(AcmeSettings::contradiction)
     }
 
-    /// The pairs that somebody else keeps, the default one first.
+    /// Returns the pairs from files, without ACME; the default pair is the first.
     pub fn pairs(&self) -> Vec<CertSettings> {
         let first = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => {
@@ -206,14 +204,14 @@ impl TlsSettings {
         first.into_iter().chain(self.more.iter().cloned()).collect()
     }
 
-    /// Every file that handshakes depend on.
+    /// Returns every file that handshakes depend on.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> {
         let pairs = self.pairs().into_iter().flat_map(|pair| [Some(pair.cert), Some(pair.key), pair.ocsp]);
         let others = [self.client_ca.clone(), self.acme.as_ref().map(AcmeSettings::file)];
         pairs.chain(others).flatten()
     }
 
-    /// Every file that it names.
+    /// Returns the path of every file that the settings name, for modification.
     pub fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let Self { cert, key, ocsp, more, client_ca, acme, .. } = self;
         let ca = acme.as_mut().and_then(|acme| acme.ca.as_mut());
