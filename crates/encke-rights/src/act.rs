@@ -1,27 +1,27 @@
-//! What somebody may do with a channel.
+//! The rights on a channel.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What somebody may do with a channel.
+/// A right on a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Act {
     /// Send messages.
     Publish,
-    /// Read messages, also earlier ones, and counts.
+    /// Read messages, including earlier ones, and counts.
     Subscribe,
-    /// See who is there.
+    /// List the members.
     Presence,
-    /// Forget the channel's messages.
+    /// Delete the channel's messages.
     Manage,
 }
 
 impl Act {
-    /// Every act, in the order of their numbers.
+    /// Every right, in numeric order.
     pub const ALL: [Self; 4] = [Self::Publish, Self::Subscribe, Self::Presence, Self::Manage];
 
-    /// The word for it: in settings, in tokens, and in what an application is asked.
+    /// Returns the name of the right in settings, in tokens and in requests to `auth.ask`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Publish => "publish",

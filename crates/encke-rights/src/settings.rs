@@ -1,7 +1,7 @@
-//! `[auth]`: who may publish, subscribe, see who is there, and manage channels.
+//! `[auth]`: the rights to publish and subscribe, to list members, and to manage channels.
 //!
-//! These are values as people write them. [`Section::check`] tells what cannot be meant; keys,
-//! secrets and files are looked at when the server starts, which is also when they must be there.
+//! These are values as written in the settings file. [`Section::check`] reports contradictions. Keys, secrets and files are
+//! read when the server starts, and must exist then.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,28 +19,28 @@ use crate::grants;
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthSettings {
-    /// What anybody may do on every channel, with or without a token: any of `"publish"`, `"subscribe"`,
-    /// `"presence"` and `"manage"`. Without a settings file it is everything for those who ask from this machine
-    /// by a name of this machine, and nothing for all others.
+    /// Rights of every client on every channel, with or without a token: any of `"publish"`, `"subscribe"`, `"presence"` and
+    /// `"manage"`. Without a settings file, clients on this machine that use a loopback name have all rights, and all others
+    /// none.
     pub anonymous: Vec<Act>,
-    /// Keys that sign tokens. A token is taken if one of them verifies it. The kind of a key decides the algorithm,
-    /// whatever a token says: a `secret` is for HS256, a P-256 key for ES256, an Ed25519 key for EdDSA.
+    /// Keys that sign tokens. A token is valid if one of them verifies it. The kind of a key decides the algorithm, whatever a
+    /// token says: a `secret` is for HS256, a P-256 key for ES256, an Ed25519 key for EdDSA.
     pub keys: Vec<KeySettings>,
-    /// A file with more such keys as a JWK Set (RFC 7517): EC keys on P-256, OKP keys on Ed25519, `oct` keys for
-    /// HS256; others in it are passed over. It is read again on SIGHUP.
+    /// File with more such keys as a JWK Set (RFC 7517): EC keys on P-256, OKP keys on Ed25519, `oct` keys for HS256. Other
+    /// keys in it are ignored. Encke reads it again on SIGHUP.
     pub jwks: Option<PathBuf>,
     /// Fixed tokens, for programs that publish.
     pub tokens: Vec<StaticToken>,
-    /// Clients by their certificates, where a listener asks for them (`tls.client_ca`). A token that comes along counts
-    /// in place of the certificate.
+    /// Rights of clients by their certificates, on listeners that request them (`tls.client_ca`). A token in the request
+    /// replaces the certificate.
     pub certificates: Vec<CertificateRights>,
-    /// The name of a cookie that holds a token, for pages that cannot send a header (EventSource, WebSocket).
-    /// Requests of other origins than the page's own are refused, unless `push.origins` names them.
+    /// Name of a cookie that holds a token, for pages that cannot send a header field (EventSource, WebSocket). Requests from
+    /// pages of other origins are rejected, unless `push.origins` lists the origin.
     pub cookie: Option<String>,
-    /// Asks this URL of your application where no token and not `anonymous` allows it: a GET with the request's
-    /// Authorization and Cookie, `X-Encke-Action` and `X-Encke-Channel`, and who a client's certificate is for as
-    /// `X-Encke-Certificate`. 2xx allows, 401 and 403 deny, all else
-    /// and no answer within 5 s is a 503. An answer is kept as long as its `Cache-Control: max-age` says.
+    /// URL of your application that decides when neither a token nor `anonymous` allows a request. Encke sends a GET with the
+    /// request's Authorization and Cookie, `X-Encke-Action` and `X-Encke-Channel`, and the name in a client's certificate as
+    /// `X-Encke-Certificate`. 2xx allows, 401 and 403 deny; any other status, and no response within 5 s, is a 503. Encke
+    /// caches a response for the `max-age` of its `Cache-Control`, at most an hour.
     pub ask: Option<AskUrl>,
 }
 
@@ -48,13 +48,13 @@ pub struct AuthSettings {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeySettings {
-    /// The key's name. A token that names a key (`kid`) is tried with that one, and with keys that have no name.
+    /// Name of the key. Encke verifies a token that names a key (`kid`) with that key, and with keys without a name.
     pub kid: Option<String>,
-    /// A secret shared with the program that makes tokens, at least 32 bytes: `openssl rand -hex 32`. The bytes
-    /// of the text are the key. Either this or `pem`.
+    /// Secret shared with the program that signs tokens, at least 32 bytes: `openssl rand -hex 32`. The bytes of the text are
+    /// the key. Set either this or `pem`.
     pub secret: Option<Secret>,
-    /// A PEM file with a public key (P-256 or Ed25519). With a private key `encke token` can sign, too; a server
-    /// needs only the public one.
+    /// PEM file with a public key (P-256 or Ed25519). With a private key `encke token` can also sign; a server needs only the
+    /// public key.
     pub pem: Option<PathBuf>,
 }
 
@@ -62,21 +62,21 @@ pub struct KeySettings {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StaticToken {
-    /// The token: at least 16 letters, digits or `-._~+/`, such as `openssl rand -hex 16` makes.
+    /// The token: at least 16 letters, digits or `-._~+/`, for example from `openssl rand -hex 16`.
     pub token: Secret,
-    /// Who has it: its name where members of a channel are listed.
+    /// Name of the client with this token, as a member of channels.
     #[serde(default)]
     pub name: Option<String>,
-    /// Patterns of channels it may publish to.
+    /// Patterns of channels that it may publish to.
     #[serde(default)]
     pub publish: Vec<String>,
-    /// Patterns of channels it may read.
+    /// Patterns of channels that it may read.
     #[serde(default)]
     pub subscribe: Vec<String>,
-    /// Patterns of channels whose members it may see.
+    /// Patterns of channels whose members it may list.
     #[serde(default)]
     pub presence: Vec<String>,
-    /// Patterns of channels whose messages it may have forgotten.
+    /// Patterns of channels whose messages it may delete.
     #[serde(default)]
     pub manage: Vec<String>,
 }
@@ -85,24 +85,24 @@ pub struct StaticToken {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateRights {
-    /// Who it is for: the common name of the certificate's subject; without any, the first e-mail address, host or URI of
-    /// its subjectAltName. `"*"` is everybody with a certificate whom no other entry names.
+    /// Name in the certificate: the common name of its subject; without one, the first e-mail address, host or URI of its
+    /// subjectAltName. `"*"` is every certificate that no other entry names.
     pub subject: String,
-    /// Patterns of channels they may publish to.
+    /// Patterns of channels that the client may publish to.
     #[serde(default)]
     pub publish: Vec<String>,
-    /// Patterns of channels they may read.
+    /// Patterns of channels that the client may read.
     #[serde(default)]
     pub subscribe: Vec<String>,
-    /// Patterns of channels whose members they may see.
+    /// Patterns of channels whose members the client may list.
     #[serde(default)]
     pub presence: Vec<String>,
-    /// Patterns of channels whose messages they may have forgotten.
+    /// Patterns of channels whose messages the client may delete.
     #[serde(default)]
     pub manage: Vec<String>,
 }
 
-/// Where an application is asked: `http://HOST[:PORT]/PATH`.
+/// URL of an authorization endpoint: `http://HOST[:PORT]/PATH`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AskUrl {
     /// `HOST[:PORT]`, as written.
@@ -112,7 +112,7 @@ pub struct AskUrl {
 }
 
 impl StaticToken {
-    /// The patterns for an act.
+    /// Returns the patterns for a right.
     pub fn patterns(&self, act: Act) -> &[String] {
         match act {
             Act::Publish => &self.publish,
@@ -124,7 +124,7 @@ impl StaticToken {
 }
 
 impl CertificateRights {
-    /// The patterns for an act.
+    /// Returns the patterns for a right.
     pub fn patterns(&self, act: Act) -> &[String] {
         match act {
             Act::Publish => &self.publish,
@@ -136,12 +136,12 @@ impl CertificateRights {
 }
 
 impl AskUrl {
-    /// `HOST[:PORT]`, for the Host field.
+    /// Returns `HOST[:PORT]`, for the Host field.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Host and port to connect to; an IPv6 address without its brackets.
+    /// Returns the host and port to connect to; an IPv6 address without its brackets.
     pub fn host_and_port(&self) -> (&str, u16) {
         let authority = target::parse_authority(self.authority.as_bytes());
         let port = authority.ok().and_then(|authority| authority.port).unwrap_or(80);
@@ -150,7 +150,7 @@ impl AskUrl {
         (host.trim_start_matches('[').trim_end_matches(']'), port)
     }
 
-    /// Path and query, for the request line.
+    /// Returns path and query, for the request line.
     pub fn target(&self) -> &str {
         &self.target
     }
@@ -197,8 +197,8 @@ impl Written for AskUrl {
 written! { AskUrl }
 
 impl AuthSettings {
-    /// Every file that it names: none of them is ever served, and relative ones start at the settings file's
-    /// folder.
+    /// Returns every file that the section names. Encke serves none of them, and resolves relative paths against the directory
+    /// of the settings file.
     fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let keys =
             self.keys.iter().flat_map(|key| key.pem.iter().chain(key.secret.as_ref().and_then(file_of)));
@@ -206,7 +206,7 @@ impl AuthSettings {
         keys.chain(tokens).chain(&self.jwks)
     }
 
-    /// The same, to be changed.
+    /// Returns the paths of [`AuthSettings::files`] for modification.
     fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let keys = self
             .keys
@@ -278,7 +278,7 @@ impl Section for AuthSettings {
     }
 }
 
-/// The file that a secret is in.
+/// Returns the file of a secret, if it is in one.
 fn file_of(secret: &Secret) -> Option<&PathBuf> {
     match secret {
         Secret::File(path) => Some(path),
