@@ -1,4 +1,4 @@
-//! `[push]`: channels, what they keep, and what subscribers may cost.
+//! `[push]`: channels, their histories, and the limits of subscribers.
 
 use std::num::NonZeroU32;
 
@@ -13,57 +13,58 @@ pub(crate) mod cluster;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PushSettings {
-    /// Whether there are channels at all. *start*
+    /// Whether the server has channels. *start*
     pub enabled: bool,
-    /// Where they are: paths that begin with it are push's, not files. *start*
+    /// Path prefix of the channels. Paths below it never name files. *start*
     pub prefix: String,
-    /// What all messages that are kept, and the frames made of them, may take. `auto` is 256 MiB, or a quarter of the
-    /// cgroup's limit if that is less. Over it the channels that were used least lose their oldest messages, and their
-    /// readers are told.
+    /// Memory for all histories and the frames made of their messages, in bytes. `auto` is 256 MiB, or a quarter of the
+    /// cgroup's memory limit if that is less. Above it Encke evicts the oldest messages of the least recently used channels,
+    /// and subscribers that miss them receive a gap.
     pub memory: OrAuto<ByteSize>,
-    /// The largest message. More is a 413.
+    /// Size of a message. A larger one is a 413.
     pub message_bytes: ByteSize,
-    /// What messages on their way in, not whole yet, may take in each worker. A further one is a 503; a single one is
-    /// always taken.
+    /// Memory for incomplete messages, in bytes per worker. Above it a publish is a 503; a single message is always accepted.
     pub incoming: ByteSize,
-    /// Channels that may exist at a time, in each worker and altogether. One more takes the place of the channel that has been
-    /// without message and subscriber for longest; if there is none, it is a 503.
+    /// Number of channels, per worker and in total. At the limit a new channel replaces the one that has been without message
+    /// and subscriber for longest; if there is none, it is a 503.
     pub channels: u32,
-    /// Channels that one stream may have.
+    /// Channels of one subscriber. A subscription to more is rejected.
     pub channels_per_stream: u16,
-    /// Silence after which a stream says that it is alive. Proxies cut what is silent for 60 s.
+    /// Idle time after which a stream sends a heartbeat. Many proxies close a connection after 60 s of silence.
     pub heartbeat: Period,
-    /// When a client that is sent away comes back: half more or less, so that not all come at once.
+    /// Retry time of rejected and disconnected clients, ± 50 %, so that they do not all reconnect at the same moment.
     pub retry: Period,
-    /// Origins whose pages may subscribe and publish beside the page's own; `*` is all.
+    /// Other origins whose pages may subscribe and publish; `*` allows all.
     pub origins: Vec<String>,
-    /// Whether messages are compressed for WebSockets that offer it (permessage-deflate): once for all of a channel.
+    /// Whether Encke compresses messages for WebSockets that offer it (permessage-deflate), once for all subscribers of a
+    /// channel.
     pub compress: bool,
-    /// What may lie in the kernel unsent for one subscriber (TCP_NOTSENT_LOWAT): what is later waits in the ring, where
-    /// `policy` sees it.
+    /// Unsent bytes in the kernel for one subscriber (TCP_NOTSENT_LOWAT). Later messages wait in the history, where `policy`
+    /// applies.
     pub unsent: ByteSize,
-    /// A subscriber that has not acknowledged anything for so long is dead (TCP_USER_TIMEOUT).
+    /// Time without an acknowledgement after which the kernel closes a subscriber's connection (TCP_USER_TIMEOUT).
     pub dead_after: Period,
-    /// While the fan-out is later than this, publishers wait for their answers.
+    /// Lag of the fan-out above which publishers wait for their responses.
     pub publish_lag: Period,
-    /// Subscribers that may begin to listen a second, and twice as many at once; or `off`. More are turned away, and told
-    /// when to come back: each at its own moment, as many a second. One costs some 15 µs, so that 20,000 are a third of
-    /// a core; a poll that goes on with its connection does not count.
+    /// New subscribers per second; a burst may be twice as large. Further ones are rejected, each with a different retry time,
+    /// so that as many retry per second as can be admitted. `off` sets no limit. One subscriber costs some 15 µs, so 20,000
+    /// take a third of a core. A further poll on the same connection does not count.
     pub admission: OrOff<NonZeroU32>,
-    /// Messages a second that one address may publish by `auth.anonymous`, without a token; twice as many at once.
-    /// More is a 429. An IPv6 address counts with its /64; behind a proxy name that in `server.trusted_proxies`, or all
-    /// its clients are one. Where a server without a settings file is open to its own machine there is no such limit.
+    /// Messages per second that one client address may publish by `auth.anonymous`, without a token; a burst may be twice as
+    /// large. More are a 429; `off` sets no limit. An IPv6 address counts with its /64. List proxies in
+    /// `server.trusted_proxies`; otherwise all clients of a proxy share its address. A server without a settings file that is
+    /// open to its own machine has no such limit.
     pub anonymous_rate: OrOff<NonZeroU32>,
-    /// Channels a second that one address may open by subscribing; twice as many at once. Only channels count that the worker
-    /// does not have yet. More is a 429. An IPv6 address counts with its /64; behind a proxy name that in
-    /// `server.trusted_proxies`, or all its clients are one. Where a server without a settings file is open to its own machine
-    /// there is no such limit.
+    /// Channels per second that one client address may open by subscribing; a burst may be twice as large. Only channels that
+    /// the worker does not have yet count. More are a 429; `off` sets no limit. An IPv6 address counts with its /64. List
+    /// proxies in `server.trusted_proxies`; otherwise all clients of a proxy share its address. A server without a settings
+    /// file that is open to its own machine has no such limit.
     pub channel_rate: OrOff<NonZeroU32>,
-    /// Joins of one address that are announced in a second in channels with `presence`; twice as many at once. Further ones wait
-    /// for their turn, and are dropped if it would come after ten minutes or the member has left. Addresses count as for
-    /// `channel_rate`.
+    /// Joins per second that Encke announces for one client address, in channels with `presence`; a burst may be twice as
+    /// large. Further joins wait, and are dropped if they would wait for more than ten minutes or the member has left. `off`
+    /// sets no limit. Addresses count as for `channel_rate`.
     pub join_rate: OrOff<NonZeroU32>,
-    /// Rules by pattern; the most specific pattern wins.
+    /// Rules for channels by pattern; the most specific pattern applies.
     pub channel: Vec<ChannelSettings>,
 }
 
@@ -124,26 +125,27 @@ impl Section for PushSettings {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChannelSettings {
-    /// Which channels: `*` is one segment, `**` the rest.
+    /// Pattern of the channels: `*` is one segment, `**` the rest.
     pub pattern: String,
-    /// Messages that are kept for those who come later or back.
+    /// Number of messages that the channel keeps for new subscribers and for clients that resume. Above it the oldest ones are
+    /// evicted.
     pub messages: u32,
-    /// Bytes of messages that are kept.
+    /// Size of the messages that the channel keeps. Above it the oldest ones are evicted.
     pub bytes: ByteSize,
-    /// How long messages are kept.
+    /// Time for which messages are kept.
     pub age: Period,
-    /// What becomes of a subscriber that is so slow that what it has not taken is no longer kept.
+    /// Treatment of a subscriber that is so slow that its next messages are no longer kept.
     pub policy: Policy,
-    /// Whether members are announced and listed. Joins and leaves evict no message: the channel keeps the newest of
-    /// them apart, twice as many as `members`.
+    /// Whether Encke announces and lists members. Joins and leaves evict no message: the channel keeps the newest of them
+    /// separately, twice as many as `members`.
     pub presence: bool,
-    /// Members that are announced and listed with `presence`, on each node of a cluster. Further subscribers read without being
+    /// Members that Encke announces and lists with `presence`, per node of a cluster. Further subscribers read without being
     /// members.
     pub members: u32,
-    /// Whether messages are stored in `server.state_dir` and outlive the process, also one that is killed. What is kept
-    /// is the same: `messages`, `bytes`, `age`, and `push.memory` of all channels.
+    /// Whether messages are stored in `server.state_dir`, so that they survive the process, even a kill. The limits of the
+    /// history stay the same: `messages`, `bytes`, `age`, and `push.memory` of all channels.
     pub durable: bool,
-    /// When a message of a durable channel, or in a cluster of any, is acknowledged and delivered.
+    /// Time of the acknowledgement and delivery of a message: of a durable channel, or in a cluster of any channel.
     pub ack: Ack,
 }
 
@@ -168,13 +170,13 @@ impl Default for ChannelSettings {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ack {
-    /// Once it is stored: 201 means that it survives a kill and the loss of power.
+    /// Once the message is stored: 201 means that it survives a kill and a power failure.
     #[default]
     Stored,
-    /// At once, with a 202; it is stored soon afterwards. An end without warning may lose the last ones: the ids of all
-    /// channels begin anew then, and every subscriber that comes back is told of a gap.
+    /// At once, with a 202; the message is stored soon afterwards. A kill or a power failure may lose the last messages: then a
+    /// new epoch begins for all channels, and every subscriber that reconnects receives a gap.
     Memory,
-    /// At once, with a 202 and no id: on a node of a cluster with a `queue`, where the stream gets it behind that.
+    /// At once, with a 202 and no id: on a node of a cluster with a `queue`, from which the message goes to the stream.
     Local,
 }
 
@@ -182,39 +184,40 @@ pub enum Ack {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// It is disconnected: it comes back, and is told what it has missed.
+    /// The subscriber is disconnected, reconnects, and receives the gap.
     #[default]
     Disconnect,
-    /// It is told of the gap, and goes on with the oldest message that is kept.
+    /// The subscriber receives the gap, then continues with the oldest message that is kept.
     Skip,
-    /// It gets the newest message only: for values, not for events.
+    /// The subscriber receives the newest message only, without a gap: for values, not for events.
     Latest,
 }
 
-/// 18,000 who come back at once are let in at once, also if they have only just come. At 15 µs of CPU each, 20,000 take
-/// 0.3 s of a core a second, which leaves the rest to messages; and a storm of a million is back within a minute.
+/// Admits 18,000 clients that reconnect at once, even right after they have connected. At 15 µs of CPU each, 20,000 take 0.3 s
+/// of a core per second, which leaves the rest to messages; and a storm of a million ends within a minute.
 pub(crate) const ADMISSION: NonZeroU32 = NonZeroU32::new(20_000).expect("above 0");
 
-/// A person writes less than one message a second; a program that writes more than ten can have a token.
+/// A person writes less than one message per second; a program that publishes more than ten can have a token.
 const ANONYMOUS_RATE: NonZeroU32 = NonZeroU32::new(10).expect("above 0");
 
-/// The burst admits 18,000 clients of one address with their own channel; 1,000 clients with 128 channels need 11 s. One client needs 8 s to open 100,000 channels.
+/// The burst admits 18,000 clients of one address with their own channel; 1,000 clients with 128 channels need 11 s. One client
+/// needs 8 s to open 100,000 channels.
 const CHANNEL_RATE: NonZeroU32 = NonZeroU32::new(10_000).expect("above 0");
 
-/// What `memory = "auto"` is at most.
+/// Maximum of `memory = "auto"`.
 const MEMORY_AUTO_MAX: u64 = 256 * 1024 * 1024;
 
 impl PushSettings {
-    /// Names of the classes of channels: that of channels for which there are no rules of their own, then the patterns.
+    /// Returns the names of the channel classes: `other` for channels without rules of their own, then the patterns.
     pub(crate) fn classes(&self) -> Vec<String> {
         let patterns = self.channel.iter().map(|channel| channel.pattern.clone());
         std::iter::once("other".to_owned()).chain(patterns).collect()
     }
 
-    /// What a hub obeys.
+    /// Returns the rules for a hub.
     ///
     /// # Errors
-    /// A pattern is none: its place in the list, and what is wrong.
+    /// The index of an invalid pattern in `channel`, and the reason.
     pub fn rules(&self) -> Result<Rules, (usize, String)> {
         let memory = match self.memory {
             OrAuto::Set(size) => size.bytes(),

@@ -1,4 +1,4 @@
-//! `[cluster]`: where the streams are that several nodes share.
+//! `[cluster]`: the NATS servers and the streams that several nodes share.
 
 use std::fmt;
 use std::num::{NonZeroU8, NonZeroU16};
@@ -15,48 +15,48 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSettings {
-    /// NATS servers with JetStream, 2.10 or later: one or a list, as `nats://host:4222`, or `tls://host:4222` for TLS alone.
-    /// Without any, this server is a node by itself. *start*
+    /// NATS servers with JetStream, 2.10 or later: one or a list, as `nats://host:4222`, or `tls://host:4222` to require TLS.
+    /// Without any, this server is not part of a cluster. *start*
     #[serde(deserialize_with = "texts")]
     #[schemars(schema_with = "texts_schema")]
     pub nats: Vec<String>,
-    /// What people call this node; else the name of the machine. *start*
+    /// Name of this node for operators. The default is the machine's name. *start*
     pub name: Option<String>,
-    /// A token by which NATS lets nodes in. *start*
+    /// Token for authentication at NATS. *start*
     pub token: Option<Secret>,
-    /// Name of a user of NATS. *start*
+    /// User name for authentication at NATS. *start*
     pub user: Option<String>,
-    /// That user's password. *start*
+    /// Password of that user. *start*
     pub password: Option<Secret>,
-    /// A credentials file of NATS (`.creds`), which holds a token and its key. *start*
+    /// Credentials file of NATS (`.creds`), which holds a token and its key. *start*
     pub credentials: Option<PathBuf>,
-    /// The authority, as PEM, that vouches for the servers, if it is a private one. Else those that the system trusts.
-    /// *start*
+    /// Certificate authority of the NATS servers, as PEM, if it is private. The default is the system's authorities. *start*
     pub ca: Option<PathBuf>,
-    /// Name of the stream; its subjects begin with it. Nodes of one stream are one cluster. It is made if it is not there, by
-    /// the next four keys; once it is there it stays as it is. *start*
+    /// Name of the stream and prefix of its subjects. Nodes with the same stream form a cluster. If the stream does not exist,
+    /// a node creates it with the next four keys. They do not change an existing stream. *start*
     pub stream: String,
-    /// On how many NATS servers it is kept: 1, 3 or 5. *start*
+    /// Number of NATS servers that store the stream: 1, 3 or 5. *start*
     pub replicas: NonZeroU8,
-    /// Where they keep it. *start*
+    /// Storage of the stream on these servers. *start*
     pub storage: StreamStorage,
-    /// How long it keeps messages. *start*
+    /// Time for which the stream keeps messages. *start*
     pub age: Period,
-    /// How many bytes it keeps. *start*
+    /// Size of the stream, in bytes. Above it NATS drops the oldest messages. *start*
     pub bytes: ByteSize,
-    /// How long a publish may wait for its place in the stream; then it is a 503. *start*
+    /// Time for which a publish may wait for the stream. Then it is a 503. *start*
     pub publish_time: Period,
-    /// By how many filters at most this node asks for what its clients want: one a channel while they are few, then one for
-    /// all whose names begin with the same segment, then one for everything. With 1 it always reads the whole stream. *start*
+    /// Maximum number of filters by which this node consumes the channels of its clients, at most 1,000: one per channel while
+    /// these are few, then one for all channels with the same first segment, then one for all channels. With 1 the node always
+    /// consumes the whole stream. *start*
     pub filters: NonZeroU16,
-    /// How long a channel that nobody here wants any more may go on coming, in case somebody wants it again. *start*
+    /// Time for which the node keeps consuming a channel without subscribers, in case a client subscribes again. *start*
     pub linger: Period,
-    /// What messages may take in memory that wait while the stream cannot be reached: publishers are answered with a 202
-    /// and no id; or `off`: with a 503. They are gone if this node is killed. *start*
+    /// Memory for messages that wait while the stream is unreachable, in bytes. Publishers get 202 and no id; a message that
+    /// does not fit is a 503. A killed node loses its queue. `off`: publishers get 503 during an outage. *start*
     pub queue: OrOff<ByteSize>,
-    /// How long a message may wait; then it is dropped, and counted. *start*
+    /// Time for which a message may wait in the queue. Then it is dropped and counted. *start*
     pub queue_age: Period,
-    /// Streams for some of the channels, each with limits of its own: at most 7. All other channels are of `stream`. *start*
+    /// Separate streams for some channels, each with its own limits: at most 7. All other channels belong to `stream`. *start*
     pub streams: Vec<StreamSettings>,
 }
 
@@ -64,18 +64,18 @@ pub struct ClusterSettings {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamSettings {
-    /// Its name; its subjects begin with it. *start*
+    /// Name of the stream and prefix of its subjects. *start*
     pub name: String,
-    /// Patterns of its channels: `*` is one segment, `**` the rest. A channel is of the first stream with one that matches.
-    /// *start*
+    /// Patterns of its channels: `*` is one segment, `**` the rest. A channel belongs to the first stream with a pattern that
+    /// matches. *start*
     pub channels: Vec<String>,
-    /// On how many NATS servers it is kept; else `cluster.replicas`. *start*
+    /// Number of NATS servers that store the stream. The default is `cluster.replicas`. *start*
     pub replicas: Option<NonZeroU8>,
-    /// Where they keep it; else `cluster.storage`. *start*
+    /// Storage of the stream on these servers. The default is `cluster.storage`. *start*
     pub storage: Option<StreamStorage>,
-    /// How long it keeps messages; else `cluster.age`. *start*
+    /// Time for which the stream keeps messages. The default is `cluster.age`. *start*
     pub age: Option<Period>,
-    /// How many bytes it keeps; else `cluster.bytes`. *start*
+    /// Size of the stream, in bytes. The default is `cluster.bytes`. *start*
     pub bytes: Option<ByteSize>,
 }
 
@@ -104,24 +104,24 @@ impl Default for ClusterSettings {
     }
 }
 
-/// Where a stream is kept.
+/// Storage of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamStorage {
     /// On disk.
     #[default]
     File,
-    /// In memory: gone when all of its servers are.
+    /// In memory: lost when all of its servers stop.
     Memory,
 }
 
 impl ClusterSettings {
-    /// Whether this server is one of several.
+    /// Whether this server is a node of a cluster.
     pub fn is_on(&self) -> bool {
         !self.nats.is_empty()
     }
 
-    /// Files that it names.
+    /// Returns the paths of the files that the section names.
     fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let secrets = [&mut self.token, &mut self.password].into_iter().flatten();
         let secrets = secrets.filter_map(|secret| match secret {
@@ -131,7 +131,7 @@ impl ClusterSettings {
         secrets.chain(&mut self.credentials).chain(&mut self.ca)
     }
 
-    /// What may wait for the stream.
+    /// Returns the limits of the queue for messages that wait for the stream.
     pub(crate) fn queueing(&self) -> Queueing {
         match self.queue {
             OrOff::Off => Queueing::default(),
@@ -141,10 +141,10 @@ impl ClusterSettings {
         }
     }
 
-    /// Which channel is of which stream.
+    /// Returns the assignment of channels to streams.
     ///
     /// # Errors
-    /// The place in the list of what cannot be, and why.
+    /// The index of an invalid entry in `streams`, and the reason.
     pub fn streams(&self) -> Result<Streams, (usize, String)> {
         if self.streams.len() >= STREAMS_MAX {
             let most = STREAMS_MAX - 1;
@@ -212,7 +212,7 @@ impl Section for ClusterSettings {
         if self.filters.get() > FILTERS_MAX {
             wrong("filters", format!("cluster.filters is at most {FILTERS_MAX}"));
         }
-        // A stream remembers no message for longer than it keeps one.
+        // The duplicate window of a stream cannot be longer than its age.
         let ages = self.streams.iter().filter_map(|stream| stream.age).chain([self.age]);
         let age = ages.map(Period::duration).min().unwrap_or_default();
         if self.queue.on().is_some() && self.queue_age.duration().saturating_mul(2) > age {
@@ -236,13 +236,13 @@ impl Section for ClusterSettings {
     }
 }
 
-/// NATS compares each pair of filters whenever a node wants something else: 128 take it some 3 ms,
-/// twice as many three times that.
+/// NATS compares each pair of filters whenever a node's channels change: 128 filters take some 3 ms, twice as many three times
+/// that.
 const FILTERS: NonZeroU16 = NonZeroU16::new(128).expect("not nought");
 
-/// So many take NATS a tenth of a second.
+/// 1,000 filters take NATS a tenth of a second.
 const FILTERS_MAX: u16 = 1_000;
-/// Whether NATS and its subjects take the name of a stream.
+/// Whether NATS accepts the name for a stream and its subjects.
 fn check_name(key: &str, name: &str) -> Result<(), String> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     if name.is_empty() || name.len() > STREAM_BYTES_MAX || !name.chars().all(plain) {
@@ -251,10 +251,10 @@ fn check_name(key: &str, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// NATS advises at most 32 characters for a stream's name, of which folders are made.
+/// NATS recommends at most 32 characters for the name of a stream, because it names directories after it.
 const STREAM_BYTES_MAX: usize = 32;
 
-/// A text, or a list of them.
+/// Parses a text, or a list of them.
 fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     struct OneOrMany;
 
