@@ -1,6 +1,6 @@
-//! The settings of a site: what stands in one `[[site]]` table.
+//! The settings of a site: one `[[site]]` table.
 //!
-//! These are values as people write them; `rules` checks and compiles them, once.
+//! These are values as written in the settings file; `rules` checks and compiles them once.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,50 +10,48 @@ use serde::{Deserialize, Serialize};
 
 use encke_settings::{ByteSize, Period};
 
-/// A site: a folder of files, for some host names or for all.
+/// A site: a directory of files, for some host names or for all.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SiteSettings {
-    /// Host names that this site answers to: `"example.org"`, or `"*.example.org"` for every name below it. The
-    /// most exact one wins. A site without host names answers to all that no other site has.
+    /// Host names of this site: `"example.org"`, or `"*.example.org"` for every name below it. The most specific name wins. A
+    /// site without host names serves all names that no other site has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<String>,
-    /// The folder whose files are served. A relative one starts at the settings file's folder.
+    /// Directory whose files are served. A relative path starts at the directory of the settings file.
     pub root: PathBuf,
-    /// Files that stand for a folder, tried in order.
+    /// Index files of a directory, tried in order.
     pub index: Vec<String>,
-    /// Lists a folder that has no index file: as a page, or as JSON to those who ask for it.
+    /// Lists a directory that has no index file: as a page, or as JSON if the client requests it.
     pub list: bool,
-    /// Answers navigation to a page that does not exist with the root's index file, for applications that do
-    /// their own routing in the browser. Requests for a name with an extension, and those that do not accept
-    /// HTML, still get their 404.
+    /// Responds with the root's index file when a browser navigates to a page that does not exist, for applications that route
+    /// in the browser. Requests for a name with an extension, and requests that do not accept HTML, still get 404.
     pub spa: bool,
     /// Serves names that begin with a dot, too. The names in the requested path count, not the target of a symbolic link.
     /// `/.well-known/` is always served.
     pub hidden: bool,
-    /// What a symbolic link may do.
+    /// Treatment of symbolic links below the root.
     pub symlinks: Symlinks,
-    /// Values of Cache-Control by path; of several rules that match, the last one counts. Without any it is
-    /// `no-cache`: clients keep the file and ask whether it has changed.
+    /// Values of Cache-Control by path; the last matching rule applies. The default is `no-cache`: clients keep the file and
+    /// ask whether it has changed.
     pub cache: Vec<CacheRule>,
-    /// Fields added to answers, by path; of several rules for one field, the last one counts.
+    /// Header fields added to responses, by path; of several rules for one field, the last one applies.
     pub headers: Vec<HeaderRule>,
-    /// Has browsers come by `https` alone: the value of Strict-Transport-Security (RFC 6797), such as
-    /// `max-age=31536000; includeSubDomains`. It is sent over TLS only. Who has seen it does not come by `http` again for
-    /// so long: begin with `max-age=300`.
+    /// Makes browsers use `https` only: the value of Strict-Transport-Security (RFC 6797), such as `max-age=31536000;
+    /// includeSubDomains`. Sent over TLS only. Browsers that received it refuse `http` for that time: begin with `max-age=300`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hsts: Option<String>,
-    /// Paths that have moved; the first rule that matches counts.
+    /// Redirects by path; the first matching rule applies.
     pub redirects: Vec<Redirect>,
-    /// Paths whose files lie elsewhere; the longest path that matches counts.
+    /// Paths whose files are in another place; the longest matching path applies.
     pub aliases: Vec<Alias>,
-    /// What else is special about some paths; of several rules that match, the last one counts.
+    /// Further rules for some paths; the last matching rule applies.
     pub paths: Vec<PathRule>,
     /// Pages for errors: `404 = "/404.html"`, a path of this site.
     pub errors: BTreeMap<String, String>,
-    /// How answers are compressed.
+    /// Compression of responses.
     pub compression: Compression,
-    /// What is kept open and in memory. The figures of all sites are added up.
+    /// Files kept open and in memory. The values of all sites are added up.
     pub open_files: OpenFiles,
 }
 
@@ -80,51 +78,50 @@ impl Default for SiteSettings {
     }
 }
 
-/// What a symbolic link below the root may do.
+/// Treatment of symbolic links below the root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Symlinks {
-    /// Lead to places below the root, by a relative path.
+    /// Follows links to places below the root, by a relative path.
     #[default]
     Beneath,
-    /// Nothing: no link is followed.
+    /// Follows no link.
     Deny,
-    /// Lead anywhere: whoever can write below the root can publish every file that Encke can read.
+    /// Follows every link: anyone able to write below the root can publish every file that Encke can read.
     Follow,
 }
 
-/// How long some files may be used without asking.
+/// Cache-Control of some paths.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheRule {
-    /// Paths, such as `/assets/**` or `/**/*.woff2`: `*` stands for a part of one segment, `**` for any number
-    /// of segments.
+    /// Paths, such as `/assets/**` or `/**/*.woff2`: `*` matches a part of one segment, `**` any number of segments.
     pub pattern: String,
     /// The value of Cache-Control, such as `public, max-age=31536000, immutable`.
     pub cache_control: String,
 }
 
-/// Fields for some answers.
+/// Header fields of some paths.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderRule {
-    /// Paths, as in `cache`. Errors and redirects of these paths have the fields, too.
+    /// Paths, as in `cache`. The rule also applies to errors and redirects of these paths.
     pub pattern: String,
-    /// Names and values. An empty value takes the field away that an earlier rule or Encke itself has set.
+    /// Names and values. An empty value removes a field that an earlier rule or Encke itself has set.
     pub set: BTreeMap<String, String>,
 }
 
-/// A path that has moved.
+/// A redirect.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Redirect {
     /// Paths, as in `cache`: `/old/*`.
     pub from: String,
-    /// A path of this site or a whole URL, with `$1` … `$8` for what the stars stood for: `/new/$1`. They may
-    /// not stand in the host, so that nobody can make a link that leads from here to a place of theirs. The
-    /// query is kept unless this has one.
+    /// A path of this site or a complete URL, with `$1` … `$8` for the texts that the stars matched: `/new/$1`. The host may
+    /// not contain them, because otherwise an attacker could craft a link to this site that leads to another one. The query is
+    /// kept unless this value has one.
     pub to: String,
-    /// 301 or 308 for good, 302 or 307 for now, 303 to read something else.
+    /// 301 or 308 for permanent, 302 or 307 for temporary redirects, 303 to read another resource.
     #[serde(default = "moved_permanently")]
     pub status: u16,
 }
@@ -133,56 +130,54 @@ const fn moved_permanently() -> u16 {
     301
 }
 
-/// A path whose files lie elsewhere.
+/// A path whose files are in another place.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Alias {
-    /// The path: `/docs/` for a folder, `/favicon.ico` for a file.
+    /// The path: `/docs/` for a directory, `/favicon.ico` for a file.
     pub path: String,
-    /// The folder or file, relative to the folder of the settings file.
+    /// The directory or file. A relative path starts at the directory of the settings file.
     pub to: PathBuf,
 }
 
-/// What is special about some paths.
+/// Rules for some paths.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PathRule {
     /// Paths, as in `cache`.
     pub pattern: String,
-    /// Refuses them with this status, 400 to 499: 403, 404 or 410, for example.
+    /// Rejects requests for these paths with this status, 400 to 499: 403, 404 or 410, for example.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Their media type, whatever the name says.
+    /// Media type of the files, whatever their names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// Whether their folders are listed.
+    /// Whether directories are listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list: Option<bool>,
-    /// Whether they are compressed on the fly.
+    /// Whether files are compressed on the fly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compress: Option<bool>,
-    /// Whether browsers save them to disk instead of showing them.
+    /// Whether browsers save the files to disk instead of showing them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download: Option<bool>,
 }
 
-/// How answers are compressed.
+/// Compression of responses.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Compression {
-    /// Sends `FILE.br`, `FILE.zst` or `FILE.gz` in place of `FILE` to those who accept it, if it is there and no
-    /// older.
+    /// Sends `FILE.br`, `FILE.zst` or `FILE.gz` instead of `FILE` to clients that accept it, if it exists and is not older.
     pub siblings: bool,
-    /// Compresses other files with gzip and zstd when they are first asked for. Until that is done they are
-    /// sent as they are.
+    /// Compresses other files with gzip and zstd at the first request. Until that is done they are sent uncompressed.
     pub on_the_fly: bool,
-    /// Media types that are compressed on the fly; `text/*` stands for all that begin so.
+    /// Media types that are compressed on the fly; `text/*` is every type with that prefix.
     pub types: Vec<String>,
-    /// Smaller files are not compressed: they fit one packet as they are.
+    /// Size below which files are not compressed, because they fit one packet uncompressed.
     pub min: ByteSize,
-    /// Larger files are not compressed.
+    /// Size above which files are not compressed.
     pub max: ByteSize,
-    /// Memory for what was compressed.
+    /// Memory for compressed files, in bytes. The values of all sites are added up.
     pub memory: ByteSize,
 }
 
@@ -208,27 +203,27 @@ impl Default for Compression {
             siblings: true,
             on_the_fly: true,
             types: types.map(Into::into).into(),
-            // With its head such a file takes one TCP segment (1,460 bytes) either way.
+            // With its head a file below this size takes one TCP segment (1,460 bytes) in any case.
             min: ByteSize::of(1_024),
-            // 8 MiB take some 100 ms to compress, and as much memory while that lasts.
+            // 8 MiB take some 100 ms to compress, and as much memory during that time.
             max: ByteSize::kib(8 * 1_024),
             memory: ByteSize::kib(32 * 1_024),
         }
     }
 }
 
-/// What is kept open and in memory, by all workers together.
+/// Files kept open and in memory, by all workers together.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OpenFiles {
-    /// Files kept open: at most 512 for all sites together.
+    /// Number of files kept open, at most 512 for all sites together.
     pub count: u32,
-    /// Names whose answer is kept.
+    /// Number of names whose response is cached.
     pub names: u32,
-    /// Memory for small files and for the heads of all.
+    /// Memory for small files and for the heads of all, in bytes.
     pub memory: ByteSize,
-    /// How long an answer is kept without looking at the file again, where the system does not tell of changes
-    /// (network file systems, FUSE).
+    /// Time for which a response is cached without checking the file, where the system reports no changes (network file
+    /// systems, FUSE).
     pub revalidate: Period,
 }
 
@@ -244,7 +239,7 @@ impl Default for OpenFiles {
     }
 }
 
-/// Descriptors that the number of connections leaves for files.
+/// Descriptors reserved for files when the maximum number of connections is computed.
 pub(super) const OPEN_FILES_MAX: u32 = 512;
 
 #[cfg(test)]
