@@ -39,35 +39,35 @@ use encke_push::Ack;
 use encke_server::HTTPS_PORT;
 use encke_server::Policy;
 
-/// Everything that a settings file may say. The default is what a server without a file obeys.
+/// The settings of a server. The default applies to a server without a settings file.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The process: where it listens, on how many cores, how it stops.
+    /// The process: listeners, workers, state, drain.
     pub server: ServerSettings,
-    /// What clients may cost. Each limit ends a connection, or refuses a request, with its own counted reason.
+    /// Resources that clients may use. Each limit ends a connection, or rejects a request, with its own counted reason.
     pub limits: LimitSettings,
-    /// The access log, and what is told on standard error.
+    /// The access log, and the messages on standard error.
     pub log: LogSettings,
-    /// What is served, by host name. Without any, the folder of the command line, or the present one.
+    /// Sites of files, by host name. Without any, Encke serves the directory of the command line, or the current one.
     pub site: Vec<encke_site::SiteSettings>,
-    /// Channels: what is published to them reaches everybody who listens.
+    /// Channels: Encke delivers every message published to a channel to all of its subscribers.
     pub push: PushSettings,
-    /// Who may publish and subscribe. A token is sent as `Authorization: Bearer …`, as `?access_token=…` or in a
-    /// cookie. It is one of `tokens`, or a JWT that one of `keys` has signed, as `encke token` makes them:
-    /// `{"sub": "ann", "exp": 1795300000, "encke": {"subscribe": ["news/*"]}}`, with patterns of channels for
-    /// `publish`, `subscribe`, `presence` and `manage`: `*` is one segment, `**` the rest.
+    /// Rights to publish and subscribe. A client sends its token as `Authorization: Bearer …`, as `?access_token=…` or in a
+    /// cookie. The token is one of `tokens`, or a JWT signed by one of `keys`, as `encke token` makes them: `{"sub": "ann",
+    /// "exp": 1795300000, "encke": {"subscribe": ["news/*"]}}`, with patterns of channels for `publish`, `subscribe`,
+    /// `presence` and `manage`: `*` is one segment, `**` the rest.
     pub auth: AuthSettings,
-    /// Several servers that share their channels, by a stream of NATS JetStream: what is published to one of them reaches
-    /// whoever listens to any, and an id of one means the same to all.
+    /// Several servers that share their channels through NATS JetStream: a message published on one node reaches the
+    /// subscribers of all nodes, and an id of one node is valid on all.
     pub cluster: ClusterSettings,
-    /// Everybody who reaches the server may publish and subscribe: a flag for demonstrations, no key of the file.
+    /// Opens the channels to every client without a token: a flag for demonstrations, not a key of the file.
     #[serde(skip)]
     pub open: bool,
-    /// The file that was read: it is never served.
+    /// The settings file, which Encke never serves.
     #[serde(skip)]
     pub file: Option<PathBuf>,
-    /// A folder of keys that no key of the file names: it is never served either.
+    /// A directory of keys that no key of the file names. Encke never serves it either.
     #[serde(skip)]
     pub keys: Option<PathBuf>,
     /// The line of each value in the file.
@@ -80,41 +80,42 @@ pub struct Settings {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSettings {
-    /// Where to listen: one address or a list, each as text or as a table with more to say. `8080` is both
-    /// loopback addresses, `:8080` all addresses of this machine.
+    /// Listening addresses: one or a list, each as text or as a table with further keys. `8080` means both loopback addresses,
+    /// `:8080` all addresses of this machine.
     #[serde(deserialize_with = "listen::listens", serialize_with = "listen::serialize_listens")]
     #[schemars(schema_with = "listen::listens_schema")]
     pub listen: Vec<Listen>,
-    /// Threads that serve, one to a core; `auto` is as many as this process may use, by its affinity and by the
-    /// CPU quota of its cgroup. *start*
+    /// Worker threads, one per core. `auto` is the number of cores that this process may use, by its affinity and by the CPU
+    /// quota of its cgroup. *start*
     pub workers: OrAuto<NonZeroU16>,
-    /// How events come from the kernel: `uring`, `epoll-edge`, `epoll-level` or `poll`. One that the system lacks
-    /// is an error. *start*
+    /// Event back end: `uring`, `epoll-edge`, `epoll-level` or `poll`. `auto` is `epoll-edge` on Linux, otherwise `poll`. A
+    /// back end that the system lacks is an error. *start*
     pub backend: OrAuto<Backend>,
-    /// Connections that the kernel may complete before they are accepted (listen(2)). The kernel caps it at
-    /// net.core.somaxconn; Encke says so at start. 4096 survives a burst of as many clients in the
-    /// millisecond that a busy worker needs to come round. *start*
+    /// Connections that the kernel completes before Encke accepts them (listen(2)), per listener; further ones are dropped. The
+    /// kernel caps the number at net.core.somaxconn; Encke reports that at the start. 4096 covers a burst of as many clients in
+    /// the millisecond that a busy worker needs for a turn. *start*
     #[serde(deserialize_with = "backlog")]
     pub backlog: u32,
-    /// The listener for people who run the server: metrics, status, health. An address, a table, or `off`.
+    /// Admin listener for operators: metrics, status, health. An address, a table, or `off` (no listener). *start*
     #[serde(deserialize_with = "admin")]
     #[schemars(with = "OrOff<listen::TextOrTable<Admin>>")]
     pub admin: OrOff<Admin>,
-    /// Folder for what outlives the process. Never served, wherever it lies. *start*
+    /// Directory of the data that outlives the process. Encke never serves it. Without it, the histories of channels are lost
+    /// when the process stops. *start*
     pub state_dir: Option<PathBuf>,
-    /// Proxies that are believed when they say who the client is: addresses and ranges. Nobody else is.
+    /// Proxies that may state the client's address: addresses and ranges. Encke ignores that field of all other clients.
     pub trusted_proxies: Vec<Network>,
-    /// In which field those proxies say it. The other one is not looked at, since a client could have sent it.
+    /// Header field in which those proxies state it. Encke ignores the other field, because a client could have sent it.
     pub forwarded_field: ForwardedField,
-    /// At SIGTERM, how long to go on as before while `/readyz` already answers 503: time for a load balancer to
-    /// look.
+    /// Time after SIGTERM during which Encke keeps serving while `/readyz` already returns 503, so that load balancers stop
+    /// sending traffic.
     pub drain_delay: Period,
-    /// At SIGTERM, how long requests under way may take to finish; then the rest is closed.
+    /// Time after `drain_delay` for open requests to finish. Then Encke closes the remaining connections.
     pub drain_time: Period,
-    /// A file that holds the process's number while it runs. *start*
+    /// File that holds the process id while the server runs. *start*
     pub pid_file: Option<PathBuf>,
-    /// Threads for what may wait for a disk or takes long: opening files that are not in the kernel's cache,
-    /// listing folders, compressing. *start*
+    /// Threads for work that may block on a disk or takes long: opening uncached files, listing directories, compressing.
+    /// *start*
     pub offload_threads: NonZeroU16,
 }
 
@@ -138,14 +139,14 @@ impl Default for ServerSettings {
     }
 }
 
-/// The field in which proxies name the client.
+/// Header field in which proxies state the client's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum ForwardedField {
-    /// What nearly every proxy writes.
+    /// The field of nearly every proxy.
     #[default]
     #[serde(rename = "X-Forwarded-For")]
     XForwardedFor,
-    /// The standard one (RFC 7239).
+    /// The standard field, RFC 7239.
     Forwarded,
 }
 

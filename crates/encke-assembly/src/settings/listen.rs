@@ -15,24 +15,24 @@ use serde::ser::{Serialize, Serializer};
 
 use encke_server::HTTPS_PORT;
 
-/// One listener, or the pair for both families.
+/// A listener, or a pair of listeners for both address families.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Listen {
-    /// `8080` (both loopback addresses), `:8080` (all addresses of this machine), `127.0.0.1:8080`,
-    /// `[::1]:8080`, `localhost:8080` or `unix:/run/encke.sock`.
+    /// `8080` (both loopback addresses), `:8080` (all addresses of this machine), `127.0.0.1:8080`, `[::1]:8080`,
+    /// `localhost:8080` or `unix:/run/encke.sock`.
     pub address: ListenAddress,
-    /// Every connection begins with a PROXY header (version 1 or 2) that names the real client. Only for a
-    /// listener that nobody but the proxy can reach.
+    /// Requires every connection to begin with a PROXY header (version 1 or 2), which states the client's address. Use it only
+    /// for a listener that the proxy alone can reach.
     #[serde(default)]
     pub proxy_protocol: bool,
-    /// Permission bits of a Unix socket, in octal: `"0660"`. The system's umask decides if absent.
+    /// Permission bits of a Unix socket, in octal: `"0660"`. Without it the process's umask decides.
     #[serde(default)]
     pub mode: Option<FileMode>,
-    /// Certificate and key: connections speak TLS.
+    /// Certificate and key. Connections to this listener use TLS.
     #[serde(default)]
     pub tls: Option<TlsSettings>,
-    /// `"https"`: whoever asks here is sent on to `https` on the same host, or with `"https:8443"` to that port.
+    /// `"https"` redirects every request to `https` on the same host, `"https:8443"` to that port.
     #[serde(default)]
     pub redirect: Option<HttpsPort>,
 }
@@ -223,18 +223,18 @@ impl Written for HttpsPort {
     const EXAMPLES: &'static [&'static str] = &["https", "https:8443"];
 }
 
-/// The listener for people who run the server.
+/// The listener for operators.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Admin {
-    /// As in `listen`. The default is 127.0.0.1:8081, which is left out with a warning if it is taken; an address
-    /// that is named here must be free.
+    /// An address as in `listen`. If the default, 127.0.0.1:8081, is in use, Encke warns and starts without the listener. An
+    /// address configured here must be free.
     #[serde(default)]
     pub address: Option<ListenAddress>,
-    /// Who may read `/metrics`: with the `token`, or anybody (`open`) who reaches the listener.
+    /// Access to `/metrics`.
     #[serde(default)]
     pub metrics: Metrics,
-    /// What opens everything but `/healthz` and `/readyz`. A new one is made at each start if absent.
+    /// Token for all paths but `/healthz` and `/readyz`. Without it Encke makes a new one at each start.
     #[serde(default)]
     pub token: Option<Secret>,
 }
@@ -268,14 +268,14 @@ impl FromStr for Admin {
     }
 }
 
-/// Who may read the metrics.
+/// Access to the metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Metrics {
-    /// Who has the admin token.
+    /// Requires the admin token.
     #[default]
     Token,
-    /// Anybody who reaches the admin listener.
+    /// Open to every client that reaches the admin listener.
     Open,
 }
 
