@@ -1,9 +1,9 @@
 /**
- * The comet chat: rooms are channels, people are their members, history is what the server keeps.
+ * The comet chat: rooms are channels, people are their members, history comes from the server.
  *
  *   chat/ROOM   messages {"name","text","nonce"}; joins and leaves as the events encke.join and encke.leave
  *
- * Whatever others wrote reaches the page as text, never as HTML.
+ * Messages of others are inserted as text, never as HTML.
  */
 
 import { subscribe } from '/encke.js';
@@ -12,9 +12,9 @@ const CHANNELS = '/push/';
 const HISTORY = 'last:60';
 const ROOMS = ['lobby', 'comets', 'tea'];
 const NAMES = ['Halley', 'Biela', 'Faye', 'Brorsen', 'Tuttle', 'Wolf', 'Holmes', 'Borrelly', 'Swift', 'Honda', 'Ikeya', 'Seki', 'Lovejoy', 'Hyakutake'];
-/** Messages of one person that follow within this time stand together. */
+/** Messages of one person within this time are grouped. */
 const TOGETHER_MS = 3 * 60_000;
-/** A log is for reading: what is further up than this is let go. */
+/** Older lines are removed from the log. */
 const LINES_MAX = 500;
 
 const TEXTS = {
@@ -39,10 +39,10 @@ const TEXTS = {
 const at = (id) => document.getElementById(id);
 const log = at('log');
 
-/** For browsers that keep nothing. */
+/** Storage for browsers without local storage. */
 const notes = {};
 
-/** What is kept of this person between visits. */
+/** The user's choices, stored between visits. */
 const kept = {
   get name() { return recall('name') || (this.name = `${NAMES[Math.floor(Math.random() * NAMES.length)]} ${Math.floor(Math.random() * 90) + 10}`); },
   set name(name) { keep('name', name); },
@@ -55,13 +55,13 @@ const kept = {
 };
 
 let texts = TEXTS[kept.language] ?? TEXTS.en;
-/** The room on the screen, and everything that goes with it. */
+/** The room on the screen, and its state. */
 let place = { room: '', stream: undefined, members: new Set(), subscribers: 0, unsent: new Map() };
 let unread = 0;
 
 /* Rooms */
 
-/** A room's channel: names in any script, in the letters that channels allow. */
+/** A room's channel: encodes names in any script with the characters that channel names allow. */
 function channelOf(room) {
   const escaped = encodeURIComponent(room).replace(/[!'()*~.]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`);
   return `chat/${escaped.replaceAll('%', '~')}`;
@@ -100,7 +100,7 @@ function roomOfAddress() {
   }
 }
 
-/** Who is here, and how long a question takes to be answered. */
+/** Updates the count of members and the latency of a request. */
 async function census(present, channel) {
   const asked = performance.now();
   const answer = await fetch(`${CHANNELS}${channel}?info`, { cache: 'no-store' }).catch(() => undefined);
@@ -127,14 +127,14 @@ function hear(data, { event, time = new Date(), type }) {
   add(message(name, text, time, mine), mine);
 }
 
-/** What somebody said: the chat's own form, or whatever was published with curl. */
+/** A message: in the chat's own format, or as published with curl. */
 function said(data, type) {
   if (typeof data !== 'string') return { name: texts.someone, text: `(${type ?? 'bytes'}, ${data.length})` };
   try {
     const { name, text, nonce } = JSON.parse(data);
     if (typeof name === 'string' && typeof text === 'string') return { name: name.slice(0, 24), text, nonce };
   } catch {
-    // Plain words are welcome.
+    // Plain text is accepted, too.
   }
   return { name: texts.someone, text: data };
 }
@@ -144,7 +144,7 @@ function passBy(joined, data, time) {
   if (joined) place.members.add(name);
   else place.members.delete(name);
   showPeople();
-  // Those of long ago are history nobody needs.
+  // Old joins and leaves are not shown.
   const recent = Date.now() - time < 60_000;
   if (recent && name !== kept.name) add(line('notice', joined ? texts.joined(name) : texts.left(name)));
 }
@@ -172,7 +172,7 @@ function message(name, text, time, mine) {
   return Object.assign(element, { name, time });
 }
 
-/** Text, with the addresses in it as links. */
+/** Text, with its URLs as links. */
 function linked(text) {
   return text.split(/(https?:\/\/[^\s<>"']+[^\s<>"'.,;:!?)])/).map((piece, at) => {
     if (at % 2 === 0) return piece;
@@ -182,7 +182,7 @@ function linked(text) {
   });
 }
 
-/** Adds a line to the log. What has not been delivered stays below what has: nobody knows its place yet. */
+/** Adds a line to the log. Undelivered messages stay at the end, because they have no position yet. */
 function add(element, jump = false) {
   const low = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
   const heard = element.matches('.message:not(.unsent)');
@@ -206,7 +206,7 @@ function dayOf(time) {
   return time.toLocaleDateString(document.documentElement.lang, { dateStyle: 'full' });
 }
 
-/* What the page shows */
+/* Display */
 
 function part(tag, className, text) {
   const element = document.createElement(tag);
@@ -292,7 +292,7 @@ function openSide(open) {
   at('menu').ariaExpanded = String(open);
 }
 
-/* What people do */
+/* Input */
 
 at('composer').addEventListener('submit', (event) => {
   event.preventDefault();
@@ -305,7 +305,7 @@ at('composer').addEventListener('submit', (event) => {
 });
 
 at('text').addEventListener('keydown', (event) => {
-  // The Enter that ends a composition of kana belongs to it.
+  // An Enter that ends a composition of kana does not send.
   if (event.key !== 'Enter' || event.shiftKey || event.isComposing || event.keyCode === 229) return;
   event.preventDefault();
   at('composer').requestSubmit();
@@ -373,7 +373,7 @@ function keep(key, value) {
   try {
     localStorage.setItem(`chat.${key}`, value);
   } catch {
-    // Kept as long as the page.
+    // Stored only until the page closes.
   }
 }
 
