@@ -1,4 +1,4 @@
-//! Small choices: `auto` or a value, and where the access log goes.
+//! Small choices: `auto` or a value, and the target of the access log.
 
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -11,21 +11,21 @@ use crate::quantity::ByteSize;
 use crate::written;
 use crate::written::Written;
 
-/// A value, or `auto` to have it found at start.
+/// A value, or `auto` to determine it at start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum OrAuto<T> {
-    /// Found at start.
+    /// `auto`: determined at start.
     #[default]
     Auto,
-    /// This.
+    /// A configured value.
     Set(T),
 }
 
 /// A value that `auto` may replace.
 pub trait Choice: FromStr + fmt::Display {
-    /// Its name in the schema.
+    /// The name in the schema.
     const NAME: &'static str;
-    /// "expected …", the end of every error.
+    /// The end of every error: "expected …".
     const EXPECTED: &'static str;
     /// Valid texts.
     const EXAMPLES: &'static [&'static str];
@@ -96,15 +96,15 @@ impl<T: Choice> Written for OrAuto<T> {
     }
 }
 
-/// Where the access log goes.
+/// The target of the access log.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum LogTarget {
-    /// To standard output.
+    /// Standard output.
     #[default]
     Stdout,
-    /// Nowhere.
+    /// `off`: no access log.
     Off,
-    /// To the end of a file.
+    /// A file, to which entries are appended.
     File(PathBuf),
 }
 

@@ -1,16 +1,16 @@
-//! From the text of a settings file to all settings, with everything that is wrong with it in one go.
+//! Parses the text of a settings file into all settings, or reports all of its errors at once.
 //!
 //! ```text
 //!  text ─► TOML document ─► Settings ─► checks between values ─► Ok(Settings)
 //!             │  ▲             │                 │
-//!             │  └─ take out ◄─┤ first problem   │
+//!             │  └─ remove ◄───┤ first problem   │
 //!             │     the value  │                 │
 //!             ▼                ▼                 ▼
 //!          not TOML        unknown key,     contradictions
 //!                          bad value               └──────────► Err(Problems)
 //! ```
-//! serde stops at the first thing it does not like. So that thing is noted, taken out of the document, and the
-//! rest is read again, until nothing is left to complain of.
+//! Serde stops at the first error. The parser therefore records it, removes the value from the document, and deserializes the
+//! rest again, until no error is left.
 
 use std::ops::Range;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::reference::sections;
 use crate::section::Contradiction;
 use crate::source::SourceMap;
 
-/// Problems told at once. Who has more mistakes than this has the wrong file.
+/// Maximum number of reported problems. A file with more of them is probably not a settings file.
 const PROBLEMS_MAX: usize = 20;
 
 /// All sections of a program's settings file.
@@ -36,15 +36,15 @@ pub trait Document: DeserializeOwned + JsonSchema {
     /// Makes every relative path start at `folder`.
     fn anchor(&mut self, folder: &Path);
 
-    /// Values that contradict each other, within sections and between them.
+    /// Returns contradictions within sections and between them.
     fn check(&self) -> Vec<Contradiction>;
 }
 
-/// Reads a settings file's text; `file` is its name in problems, and relative paths start at `folder`. Returns the settings
-/// and the position of each value.
+/// Parses the text of a settings file. `file` is its name in problems, and relative paths start at `folder`. Returns the
+/// settings and the position of each value.
 ///
 /// # Errors
-/// Everything that is wrong with the text, with its positions.
+/// All problems of the text, with their positions.
 pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<(S, SourceMap), Problems> {
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -65,7 +65,7 @@ pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<(S, S
             }
         }
     };
-    // What contradicts a value that was taken out is not worth telling.
+    // Contradictions are not checked if a value was removed: they may result from its absence.
     let mut settings = settings.filter(|_| problems.is_empty());
     if let Some(settings) = &mut settings {
         settings.anchor(folder);
@@ -85,13 +85,13 @@ pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<(S, S
     }
 }
 
-/// A problem of TOML itself: quotes, brackets, a key given twice.
+/// An error of TOML syntax: quotes, brackets, a duplicate key.
 fn not_toml(error: &toml::de::Error, text: &str) -> Problem {
     let span = error.span().unwrap_or(text.len()..text.len());
     Problem { span, message: error.message().to_owned(), hint: None }
 }
 
-/// serde's error in our words.
+/// Converts an error of serde into a problem.
 fn told<S: Document>(error: &toml::de::Error, root: &DeTable<'_>) -> Problem {
     let span = error.span().unwrap_or(0..0);
     let mut path = Vec::new();
@@ -121,7 +121,7 @@ fn told<S: Document>(error: &toml::de::Error, root: &DeTable<'_>) -> Problem {
     Problem { span, message, hint: None }
 }
 
-/// The word and the known ones of serde's "unknown field `x`, expected one of `a`, `b`".
+/// Parses serde's "unknown field `x`, expected one of `a`, `b`" into the unknown word and the known ones.
 fn unknown<'a>(message: &'a str, start: &str) -> Option<(&'a str, Vec<&'a str>)> {
     let mut quoted = message.strip_prefix(start)?.split('`').skip(1).step_by(2);
     Some((quoted.next()?, quoted.collect()))
@@ -153,7 +153,7 @@ fn within(path: &[String]) -> String {
     if path.is_empty() { String::new() } else { format!(" in [{}]", path.join(".")) }
 }
 
-/// The keys that lead to the value, or key, at `span`.
+/// Finds the keys that lead to the value or key at `span`.
 fn path_to(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) -> bool {
     for (key, value) in table {
         path.push(key.get_ref().to_string());
@@ -173,8 +173,8 @@ fn path_into(value: &Spanned<DeValue<'_>>, span: &Range<usize>, path: &mut Vec<S
     }
 }
 
-/// Takes the value, or the key with its value, at `span` out of the document: the smallest thing that is
-/// wrong, so that all else is still looked at.
+/// Removes the value, or the key with its value, at `span` from the document. Only the smallest invalid part is removed, so
+/// that the rest is still checked.
 fn take_out(table: &mut DeTable<'_>, span: &Range<usize>) -> bool {
     let found = table
         .iter()
@@ -191,7 +191,7 @@ fn take_out_of(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
         DeValue::Table(table) => take_out(table, span),
         DeValue::Array(list) => match list.iter().position(|item| item.span() == *span) {
             Some(index) => {
-                // A DeArray can be grown and collected, not shrunk.
+                // A `DeArray` can grow and be collected, but not shrink.
                 let rest = list.iter().take(index).chain(list.iter().skip(index + 1));
                 *list = rest.cloned().collect();
                 true
@@ -202,7 +202,7 @@ fn take_out_of(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
     }
 }
 
-/// Where the value at a path of keys and places stands, or the last part of the path that is there.
+/// The span of the value at a path of keys and indices, or of the longest part of the path that exists.
 fn span_at(root: &DeTable<'_>, path: &[String]) -> Range<usize> {
     let mut parts = path.iter();
     let Some(mut value) = parts.next().and_then(|key| root.get(key.as_str())) else { return 0..0 };

@@ -1,14 +1,14 @@
-//! Types for settings: how values are written, where they stand in the file, and what is wrong with them.
+//! Types for settings: the syntax of values, their positions in the file, and errors in them.
 //!
 //! ```text
 //!  encke.toml ─► document::parse ─► all sections, SourceMap (the line of each value)
 //!                      └─► Problems: line, column, caret, the word that was meant
 //!  Section   a feature owns its part of the file: checks, paths, private files
-//!  state     the directory for what outlives the process
+//!  state     the directory for data that outlives the process
 //!  notice    lines for the operator on standard error, by level
 //! ```
-//! In scope: quantities, secrets, choices, positions, problems, the schema and the reference page, and `tls` of a listener, which
-//! several crates read. Out of scope: the values of any feature; each feature's crate has its own section.
+//! In scope: quantities, secrets, choices, positions, problems, the schema and the reference page, and `tls` of a listener,
+//! which several crates read. Out of scope: the values of any feature; each feature's crate has its own section.
 
 mod choice;
 pub mod document;

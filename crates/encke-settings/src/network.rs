@@ -1,4 +1,4 @@
-//! Ranges of addresses as they are written: `10.0.0.0/8`, `::1`.
+//! Ranges of IP addresses in CIDR notation: `10.0.0.0/8`, `::1`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,17 +7,17 @@ use std::str::FromStr;
 use crate::written;
 use crate::written::Written;
 
-/// A range of addresses, as in `10.0.0.0/8`.
+/// A range of IP addresses, such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Any address of it.
+    /// An address in the range; the first one after parsing.
     pub address: IpAddr,
-    /// Leading bits that count.
+    /// The length of the prefix, in bits.
     pub prefix: u8,
 }
 
 impl Network {
-    /// Whether an address lies in it. An IPv4 address in IPv6 clothing counts as IPv4.
+    /// Whether the range contains an address. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address.to_canonical(), address.to_canonical()) {
             (IpAddr::V4(ours), IpAddr::V4(other)) => {
@@ -62,7 +62,7 @@ impl FromStr for Network {
 }
 
 impl Network {
-    /// Its first address.
+    /// The first address of the range.
     fn first(&self) -> IpAddr {
         match self.address {
             IpAddr::V4(address) => {

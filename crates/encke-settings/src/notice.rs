@@ -1,12 +1,12 @@
-//! What an operator is told on standard error: one line each, with its level, and repeated ones counted.
+//! Lines for the operator on standard error: one for each report, with its level. Repeated lines are counted.
 //!
 //! ```text
 //! under the journal   <3>text                                   the journal adds its own time
 //! on a terminal       error: text                               coloured
 //! elsewhere           2026-11-21T21:26:03Z error: text
 //! ```
-//! A line that comes again is not written again until it has come 10, 100, 1,000 … times, which is then said: a
-//! fault that happens with every request fills no disk. It is process-wide, as standard error is.
+//! A repeated line is written again only after 10, 100, 1,000 … repetitions, with their number. An error on every request
+//! therefore fills no disk. The state is process-wide, like standard error.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -33,17 +33,17 @@ pub enum Level {
     Debug,
 }
 
-/// Lines of levels above this are not written.
+/// The highest level that is written.
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
 static LINES: Mutex<Repeats> = Mutex::new(Repeats::new());
 
-/// Has lines up to `level` written from now on.
+/// Writes lines up to `level` from now on.
 pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// Tells the operator. A closed standard error is no error.
+/// Writes one line for the operator. A closed standard error is ignored.
 pub fn report(level: Level, text: &str) {
     if level as u8 > LEVEL.load(Ordering::Relaxed) {
         return;
@@ -55,14 +55,14 @@ pub fn report(level: Level, text: &str) {
     let _nobody_listens = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// The line that was written last, and how often it has come since.
+/// The last line, and its number of repetitions.
 struct Repeats {
     last: String,
     level: Level,
     count: u64,
 }
 
-/// A repeated line is told when it has come this many times, then at ten times that, and so on.
+/// A repeated line is written the 10th time, then the 100th, and so on.
 const REPEATS_TOLD: u64 = 10;
 
 impl Repeats {
@@ -70,7 +70,7 @@ impl Repeats {
         Self { last: String::new(), level: Level::Info, count: 0 }
     }
 
-    /// What is to be written for a line, if anything.
+    /// The text to write for a line, if any.
     fn say(&mut self, level: Level, text: &str) -> Option<String> {
         if self.count > 0 && level == self.level && text == self.last {
             self.count += 1;
@@ -95,7 +95,7 @@ fn is_power_of(base: u64, mut number: u64) -> bool {
     number == 1
 }
 
-/// How a line is dressed.
+/// The format of a line.
 #[derive(Clone, Copy)]
 enum Style {
     Journal,
@@ -135,7 +135,7 @@ impl Style {
             }
         }
         .expect("a String takes everything");
-        // One report is one line, whatever is in it.
+        // A report is one line, even if its text contains control characters.
         line.extend(text.trim_end().chars().map(|letter| if letter.is_control() { ' ' } else { letter }));
         line.push('\n');
         line

@@ -1,4 +1,4 @@
-//! What is wrong with a settings file: where, what, and what was probably meant.
+//! Errors in a settings file: the position, the message, and a hint.
 //!
 //! ```text
 //! error: unknown key `adress` in [server]
@@ -11,7 +11,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// Everything that is wrong with one file.
+/// All errors in one file.
 #[derive(Debug, Clone)]
 pub struct Problems {
     file: String,
@@ -19,31 +19,31 @@ pub struct Problems {
     list: Vec<Problem>,
 }
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, in bytes of the file; empty at its end.
+    /// The range of bytes in the file; empty at its end.
     pub span: Range<usize>,
-    /// What.
+    /// The error message.
     pub message: String,
-    /// What was probably meant, or what helps.
+    /// The word that was probably meant, or another remedy.
     pub hint: Option<String>,
 }
 
 impl Problems {
-    /// Problems of a file with this name and text, in the order of their places.
+    /// Creates a list of the problems of a file, sorted by position and without duplicates.
     pub fn new(file: impl Into<String>, text: impl Into<String>, mut list: Vec<Problem>) -> Self {
         list.sort_by_key(|problem| (problem.span.start, problem.span.end));
         list.dedup();
         Self { file: file.into(), text: text.into(), list }
     }
 
-    /// Each of them.
+    /// The problems, by position.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.list.iter()
     }
 
-    /// Line and column at which a problem begins, both from 1; the column counts characters.
+    /// The line and the column at which a problem begins, both from 1. The column counts characters.
     pub fn place(&self, problem: &Problem) -> (usize, usize) {
         let before = self.text.get(..problem.span.start).unwrap_or(&self.text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -54,7 +54,7 @@ impl Problems {
         let (line_number, column) = self.place(problem);
         let line = self.text.lines().nth(line_number - 1).unwrap_or_default();
         let gutter = line_number.to_string().len() + 1;
-        // The indent repeats the line's tabs, so that the caret stands below its character in every terminal.
+        // The indent repeats the line's tabs, so that the caret is below its character in every terminal.
         let indent: String =
             line.chars().take(column - 1).map(|before| if before == '\t' { '\t' } else { ' ' }).collect();
         let marked = self.text.get(problem.span.clone()).unwrap_or_default();
@@ -86,7 +86,7 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// A line of a file without what could steer a terminal.
+/// A line of a file without control characters, which could steer a terminal.
 struct Printable<'a>(&'a str);
 
 impl fmt::Display for Printable<'_> {
@@ -98,7 +98,7 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// The word of a list that was probably meant: at most a third of its letters away.
+/// The word of `known` that was probably meant: the edit distance is at most a third of its length.
 pub fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
@@ -108,8 +108,8 @@ pub fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option
         .map(|(_, candidate)| candidate)
 }
 
-/// Letters to insert, remove, replace or swap with their neighbour to get from one word to the other, with case
-/// and `-` for `_` not counted (optimal string alignment).
+/// The number of letters to insert, remove, replace or swap with a neighbour to turn one word into the other (optimal string
+/// alignment). Case is ignored, and `-` equals `_`.
 fn distance(left: &str, right: &str) -> usize {
     let letters = |word: &str| -> Vec<char> {
         word.chars().map(|letter| if letter == '-' { '_' } else { letter.to_ascii_lowercase() }).collect()

@@ -1,7 +1,7 @@
-//! Durations, sizes and rates as people write them: `10s`, `64KiB`, `1KiB/s`; and `off` in place of any.
+//! Durations, sizes and rates as text: `10s`, `64KiB`, `1KiB/s`; and `off` in place of any.
 //!
-//! A unit is always written: `head_time = 10` could be seconds or milliseconds, so it is refused. Sizes may be
-//! plain numbers, which are bytes.
+//! A duration or rate always has a unit: `head_time = 10` could be seconds or milliseconds, so it is rejected. A size may be a
+//! plain number of bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,29 +18,29 @@ use crate::written::Written;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Period(u64);
 
-/// The longest period: ten years fit 58 times into the 64 bits of nanoseconds that deadlines are kept in.
+/// The longest period, ten years. It fits 58 times into the 64 bits of nanoseconds that hold deadlines.
 const PERIOD_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 const PERIOD_UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl Period {
-    /// A period of whole seconds.
+    /// Creates a period of whole seconds, saturating.
     pub const fn seconds(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// A period of whole milliseconds.
+    /// Creates a period of whole milliseconds, saturating.
     pub const fn milliseconds(milliseconds: u64) -> Self {
         Self(milliseconds.saturating_mul(1_000_000))
     }
 
-    /// As the standard library's type.
+    /// The period as the standard library's type.
     pub const fn duration(self) -> Duration {
         Duration::from_nanos(self.0)
     }
 
-    /// In nanoseconds.
+    /// The period in nanoseconds.
     pub const fn nanoseconds(self) -> u64 {
         self.0
     }
@@ -121,12 +121,12 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 ];
 
 impl ByteSize {
-    /// A size in bytes.
+    /// Creates a size of `bytes`.
     pub const fn of(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// A size in units of 1024 bytes.
+    /// Creates a size of `kib` times 1024 bytes.
     pub const fn kib(kib: u64) -> Self {
         Self(kib << 10)
     }
@@ -161,7 +161,7 @@ impl FromStr for ByteSize {
                 });
             }
         };
-        // A fraction is multiplied before it is cut, in whole numbers: 1.5MiB is 1,572,864 bytes exactly.
+        // A fraction is multiplied in whole numbers before it is cut: 1.5MiB is exactly 1,572,864 bytes.
         let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
         if fraction.len() > 6 || fraction.is_empty() {
             return Err(wrong());
@@ -202,17 +202,17 @@ impl Written for ByteSize {
     }
 }
 
-/// Bytes a second: `1KiB/s`.
+/// A rate in bytes a second: `1KiB/s`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// A rate in bytes a second.
+    /// Creates a rate in bytes a second.
     pub const fn of(bytes_per_second: u64) -> Self {
         Self(bytes_per_second)
     }
 
-    /// Bytes a second.
+    /// The rate in bytes a second.
     pub const fn bytes_per_second(self) -> u64 {
         self.0
     }
@@ -244,18 +244,18 @@ impl Written for Rate {
 
 written! { Period, ByteSize, Rate }
 
-/// A value, or `off` where there shall be none.
+/// A value, or `off`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum OrOff<T> {
-    /// None.
+    /// `off`: no value.
     #[default]
     Off,
-    /// This.
+    /// A value.
     On(T),
 }
 
 impl<T> OrOff<T> {
-    /// The value, if there is one.
+    /// The value, if any.
     pub fn on(self) -> Option<T> {
         match self {
             Self::Off => None,
@@ -263,7 +263,7 @@ impl<T> OrOff<T> {
         }
     }
 
-    /// The same by reference.
+    /// Converts to a reference to the value.
     pub fn as_ref(&self) -> OrOff<&T> {
         match self {
             Self::Off => OrOff::Off,
@@ -357,7 +357,10 @@ impl<T: JsonSchema> JsonSchema for OrOff<T> {
     }
 }
 
-/// Reads a value and refuses it outside `min` to `max`, both included.
+/// Deserializes a value from `min` to `max`, both included.
+///
+/// # Errors
+/// The value is invalid, or outside this range.
 pub fn within<'de, D, T>(deserializer: D, min: T, max: T) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

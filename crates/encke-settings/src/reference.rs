@@ -1,4 +1,4 @@
-//! The schema of the settings, for editors, and the reference page that is made from it.
+//! The JSON Schema of the settings, for editors, and the reference page generated from it.
 
 use std::fmt::Write as _;
 
@@ -27,7 +27,7 @@ pub(crate) fn sections<S: Document>() -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// The reference of all settings as Markdown.
+/// The reference of all settings, as Markdown.
 pub fn markdown<S: Document>() -> String {
     let schema = schema::<S>();
     let mut page = String::from(HEAD);
@@ -55,14 +55,14 @@ try `encke check FILE`. `encke schema` prints a JSON Schema for editors.
   running server cannot change (marked *start*) waits for the next start.
 ";
 
-/// Writes the table that the key `path` holds, and behind it the tables within.
+/// Writes the table at the key `path`, and then the tables in it.
 fn write_section(page: &mut String, schema: &Value, path: &str, property: &Value, level: usize) {
     let Some(table) = table_of(schema, property) else { return };
     let name = if is_list(property) { format!("[[{path}]]") } else { format!("[{path}]") };
     let note = if level > 2 && is_text_too(schema, property) { ", as a table" } else { "" };
     let text =
         [property, table].iter().find_map(|place| place.get("description")?.as_str()).unwrap_or_default();
-    // Written to a String, which takes everything.
+    // Cannot fail: writes to a String.
     let _ = write!(page, "\n{} `{name}`{note}\n\n{}\n\n", "#".repeat(level), text.trim());
     page.push_str("| key | default | meaning |\n|---|---|---|\n");
     for (key, property) in properties(table) {
@@ -99,13 +99,13 @@ fn properties(table: &Value) -> impl Iterator<Item = (&str, &Value)> {
     object.into_iter().flatten().map(|(key, property)| (key.as_str(), property))
 }
 
-/// The table that a property is, contains, or may be.
+/// The schema of the table that a property is, contains, or may be.
 fn table_of<'a>(schema: &'a Value, property: &'a Value) -> Option<&'a Value> {
     let property = target(schema, property);
     if property.get("properties").is_some()
         && property.get("additionalProperties").is_some_and(|more| more == false)
     {
-        // A secret's places are tables of one key: its description says all.
+        // The alternatives of a secret are tables of one key: the secret's description covers them.
         return (properties(property).count() > 1).then_some(property);
     }
     property
@@ -115,18 +115,18 @@ fn table_of<'a>(schema: &'a Value, property: &'a Value) -> Option<&'a Value> {
         .find_map(|inner| table_of(schema, inner))
 }
 
-/// Whether text may stand in place of the table.
+/// Whether text may replace the table.
 fn is_text_too(schema: &Value, property: &Value) -> bool {
     target(schema, property).get("anyOf").is_some()
 }
 
-/// What a reference leads to; anything else is its own target.
+/// The schema that a `$ref` names; for any other schema, itself.
 fn target<'a>(schema: &'a Value, property: &'a Value) -> &'a Value {
     let name = property.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#'));
     name.and_then(|name| schema.pointer(name)).unwrap_or(property)
 }
 
-/// The words that a property may be, with what each means.
+/// The words that a property may be, each with its meaning.
 fn choices(schema: &Value, property: &Value) -> String {
     let variants = target(schema, property).get("oneOf").and_then(Value::as_array);
     let words: Vec<String> = variants
@@ -141,12 +141,12 @@ fn choices(schema: &Value, property: &Value) -> String {
     words.join(", ")
 }
 
-/// Text in one cell of a table.
+/// Text for one cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace("\n\n", "<br>").replace('\n', " ").replace('|', "\\|")
 }
 
-/// A default as it would stand in the file.
+/// A default value in TOML.
 fn toml_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

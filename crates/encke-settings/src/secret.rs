@@ -7,25 +7,25 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
 
-/// A secret, or where it is to be found.
+/// A secret, or the place that contains it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
-    /// Written in the settings file.
+    /// The secret itself, written in the settings file.
     Text(String),
-    /// The first line of a file.
+    /// A file whose first line is the secret.
     File(PathBuf),
-    /// An environment variable.
+    /// The name of an environment variable.
     Env(String),
 }
 
-/// Bytes of a secret's file that are read: a token has some 30, a JWT some 1,000.
+/// Maximum number of bytes read from a secret's file: a token has some 30, a JWT some 1,000.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 impl Secret {
-    /// The secret itself: read it when it is needed, and do not keep it.
+    /// Reads the secret. Call this when the secret is needed, and do not keep the result.
     ///
     /// # Errors
-    /// The file cannot be read, the variable is not set, or there is nothing in it.
+    /// The file cannot be read, the variable is not set or not UTF-8, or the secret is empty.
     pub fn reveal(&self) -> Result<String, String> {
         let text = match self {
             Self::Text(text) => text.clone(),
@@ -46,7 +46,7 @@ fn first_line(path: &Path) -> std::io::Result<String> {
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// Where it is, never what it is.
+/// Shows the place of the secret, never its value.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

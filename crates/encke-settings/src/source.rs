@@ -1,4 +1,4 @@
-//! The position of each value of a settings file, kept after reading: an explanation names the line of the rule that applied.
+//! The position of each value of a settings file, kept after parsing: an explanation names the line of the rule that applied.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +15,10 @@ pub struct SourceMap {
     lines: Arc<BTreeMap<String, u32>>,
 }
 
-/// The line of a settings file at which a value stands.
+/// The position of a value in a settings file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceLine {
-    /// The file's name as the program was given it.
+    /// The file's name, as passed to the program.
     pub file: Arc<str>,
     /// The line, from 1.
     pub line: u32,
@@ -38,8 +38,8 @@ impl SourceMap {
         Self { file: file.into(), lines: Arc::new(walk.lines) }
     }
 
-    /// The line of the value at a path of keys, or of the closest table around it that the file has. A number is a place in
-    /// a list. `None`: the file has no part of the path, so that the value is a default or comes from a flag.
+    /// The line of the value at a path of keys, or of the closest table around it in the file. A number is an index in a list.
+    /// `None` if the file has no part of the path: the value is a default or comes from a flag.
     pub fn line(&self, path: &[&str]) -> Option<SourceLine> {
         let mut key = path.join(".");
         loop {
@@ -50,7 +50,7 @@ impl SourceMap {
         }
     }
 
-    /// The positions of one section, whose keys then begin the paths.
+    /// The positions of one section. Its keys then begin the paths.
     #[must_use]
     pub fn section(&self, name: &str) -> Self {
         let prefix = format!("{name}.");

@@ -1,12 +1,12 @@
-//! `server.state_dir`: what outlives the process.
+//! The state directory (`server.state_dir`) for data that outlives the process.
 //!
 //! ```text
-//!  state_dir/format                    the arrangement of what lies here: "1"
-//!            push.redb                 durable channels, and at a planned end the rings of all others
-//!            authority/authority.pem   the authority of `--tls-self-signed`: this is what others are to trust
+//!  state_dir/format                    the version of this layout: "1"
+//!            push.redb                 durable channels, and after a drain the rings of all others
+//!            authority/authority.pem   the authority of `--tls-self-signed`, which clients must trust
 //!                      authority.key   its private key
-//!                      localhost.pem   what it has signed, and the key of that
-//!            acme/at-DIRECTORY/        for each directory of certificates:
+//!                      localhost.pem   the certificate that it signed, and its key
+//!            acme/at-DIRECTORY/        for each ACME directory:
 //!                      account.json    the account there, with its key
 //!                      NAME.pem        a certificate's key and chain, by its first name
 //! ```
@@ -15,13 +15,13 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// The arrangement that this version knows.
+/// The layout that this version supports.
 const FORMAT: &str = "1";
 
-/// Makes the folder, for its owner alone, if it is not there, and sees that this version knows what is in it.
+/// Creates the directory, for its owner only, if there is none. Checks that this version supports its layout.
 ///
 /// # Errors
-/// It cannot be made or written, or a later version has written it.
+/// The directory cannot be created or written, or a later version has written it.
 pub fn prepare(folder: &Path) -> io::Result<()> {
     let named = |what: &str, error: &io::Error| {
         io::Error::new(error.kind(), format!("server.state_dir {}: {what}: {error}", folder.display()))
@@ -43,14 +43,15 @@ pub fn prepare(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Puts a file that nobody but its owner may read in its place, whole: after a crash it is the old one or the new one.
+/// Writes a private file, readable only by its owner. A former one is replaced atomically: after a crash the file is the old or
+/// the new one.
 ///
 /// # Errors
-/// It cannot be written; the error names it.
+/// The file cannot be written; the error names it.
 pub fn put_private(file: &Path, content: &[u8]) -> io::Result<()> {
     let new = file.with_added_extension("new");
     let put = || {
-        // One that was left by a crash may have other rights.
+        // A file left by a crash may have other permissions.
         if let Err(error) = fs::remove_file(&new)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -66,10 +67,10 @@ pub fn put_private(file: &Path, content: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Makes a folder below the folder of state, for its owner alone, if it is not there.
+/// Creates a directory below the state directory, for its owner only, if there is none.
 ///
 /// # Errors
-/// It cannot be made; the error names it.
+/// The directory cannot be created; the error names it.
 pub fn make_folder(folder: &Path) -> io::Result<()> {
     make(folder).map_err(|error| {
         io::Error::new(error.kind(), format!("{}: it cannot be made: {error}", folder.display()))
@@ -111,7 +112,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("encke-private-{}", std::process::id()));
         make_folder(&folder).expect("made");
         let file = folder.join("a.key");
-        // What a crash may have left.
+        // A file that a crash may have left.
         fs::write(folder.join("a.key.new"), "half").expect("written");
         for content in ["one", "another"] {
             put_private(&file, content.as_bytes()).expect("written");

@@ -1,4 +1,4 @@
-//! Values that stand as one piece of text in a settings file: how they are read, shown and described.
+//! Values written as text in a settings file: parsing, display and schema.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,27 +6,30 @@ use std::str::FromStr;
 use schemars::{Schema, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 
-/// A value that is written as text, and perhaps as a whole number.
+/// A value written as text, and perhaps as a whole number.
 pub trait Written: FromStr<Err = String> + fmt::Display {
-    /// Its name in the schema.
+    /// The name in the schema.
     const NAME: &'static str;
-    /// "expected …", the end of every error.
+    /// The end of every error: "expected …".
     const EXPECTED: &'static str;
-    /// Texts that are right.
+    /// Valid texts.
     const EXAMPLES: &'static [&'static str];
-    /// Whether a whole number may stand in place of text.
+    /// Whether a whole number may replace the text.
     const NUMBERS: bool = false;
 
-    /// The value that a whole number means.
+    /// Converts a whole number to the value.
+    ///
+    /// # Errors
+    /// A number is not allowed, or not valid; the text says what is expected.
     fn of_number(_number: u64) -> Result<Self, String> {
         Err(Self::EXPECTED.into())
     }
 }
 
-/// Deserializes a value from its text, or from a number if it allows one.
+/// Deserializes a value from its text, or from a number if the type allows one.
 ///
 /// # Errors
-/// The text is not valid; the error says what is.
+/// The text is not valid; the error says what is expected.
 pub fn deserialize<'de, D: Deserializer<'de>, T: Written>(deserializer: D) -> Result<T, D::Error> {
     struct Text<T>(std::marker::PhantomData<T>);
 
@@ -45,7 +48,7 @@ pub fn deserialize<'de, D: Deserializer<'de>, T: Written>(deserializer: D) -> Re
             if T::NUMBERS {
                 T::of_number(number).map_err(E::custom)
             } else {
-                // Most often the unit was forgotten, and the text says so best.
+                // The unit is probably missing; parsing the text reports that best.
                 number.to_string().parse().map_err(E::custom)
             }
         }
@@ -61,7 +64,7 @@ pub fn deserialize<'de, D: Deserializer<'de>, T: Written>(deserializer: D) -> Re
     deserializer.deserialize_any(Text(std::marker::PhantomData))
 }
 
-/// The JSON Schema of a value that is written as text.
+/// The JSON Schema of a value written as text.
 pub fn schema<T: Written>() -> Schema {
     let examples = T::EXAMPLES;
     if T::NUMBERS {
@@ -71,7 +74,7 @@ pub fn schema<T: Written>() -> Schema {
     }
 }
 
-/// Gives each type of the list the three traits that settings need, all by way of [`Written`].
+/// Implements `Deserialize`, `Serialize` and `JsonSchema` for each listed type, by means of [`Written`].
 #[macro_export]
 macro_rules! written {
     ($($name:ty),+ $(,)?) => {$(

@@ -1,20 +1,19 @@
-//! The clerk: a worker's own handler of files. It knows what lies on its shelf and sends the pool for the rest.
+//! `Clerk` serves files on one worker: from the file cache, or by offloading look-ups that would block to the thread pool.
 //!
 //! ```text
-//!   call ─► fresh on the shelf? ── yes ─► answer
+//!   call ─► fresh in the cache? ── yes ─► response
 //!             │ no
 //!             ▼
-//!           find without waiting ── found ─► shelf, watch ─► answer
+//!           look up without blocking ── found ─► cache, watch ─► response
 //!             │ needs the disk
 //!             ▼
-//!           Task on the pool, one for all who ask ── offloaded ─► find again ─► shelf, watch ─► answer them
+//!           Task on the pool, one for all requests ── offloaded ─► look up again ─► cache, watch ─► responses
 //! ```
-//! A find counts as long as the folders on the way are watched, if they were watched before it began and no
-//! notice came meanwhile. Else it is repeated: by the clerk itself, for whom the pool has warmed the kernel's
-//! caches, or by the pool. What cannot be watched (a network file system), or keeps changing, counts for
-//! as long as `revalidate` says.
+//! A look-up is valid if all its directories were watched before it began and no notification arrived meanwhile. Otherwise it
+//! is repeated: on the worker, for which the pool has filled the kernel's caches, or on the pool. A file that cannot be watched
+//! (on a network file system), or that keeps changing, is cached for `revalidate`.
 //!
-//! A request may take more than one name: an error leads to its page, a missing page of a `spa` to the index.
+//! A request may look up several names: an error leads to its page, a missing page of a `spa` to the index.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -42,7 +41,7 @@ use encke_server::{
     Body, ContentView, Exchange, Fields, Handler, HandlerContext, JobId, Kept, Outcome, Reply, Request,
 };
 
-/// A worker's handler of files.
+/// The file handler of a worker.
 pub(super) struct Clerk {
     context: HandlerContext,
     shared: Arc<Shared>,
@@ -50,59 +49,59 @@ pub(super) struct Clerk {
     shelf: Shelf<Resource>,
     watch: Watch,
     tastes: Tastes,
-    /// Requests that wait for the pool.
+    /// Requests that wait for the thread pool.
     waiting: HashMap<Task, Wait>,
     errands: HashMap<JobId, Errand>,
-    /// When to look whether a root was replaced, in monotonic ns: with the next request that is cold anyway.
+    /// The time of the next check for replaced roots, in ns of the monotonic clock: made by the next cold request.
     roots_due_ns: u64,
-    /// A root is reached by a link: then every request may find that due, since nobody tells of another target.
+    /// A symbolic link leads to a root. Every request may then run that check, since no notification reports a new target.
     linked_roots: bool,
-    /// Boundaries made so far.
+    /// Multipart boundaries created so far.
     boundaries: u64,
 }
 
-/// What lies at a name, as it stays on the shelf.
+/// The result of a look-up, as the cache holds it.
 pub(super) enum Resource {
     Page(Page),
-    /// Anything else, with the rules' fields.
+    /// Any other result, with the fields of the rules.
     Else(Else, Fields),
 }
 
 pub(super) enum Else {
-    /// A folder whose path lacks its slash.
+    /// A directory whose path lacks the trailing slash.
     Slash,
     Listing,
-    /// Status, target, and whether the query goes along.
+    /// Status, target, and whether the query of the request is appended.
     Moved(u16, String, bool),
     Absent(u16),
 }
 
-/// What a request is after: a name, and what for.
+/// The name that a request looks up, and the purpose.
 struct Goal {
     site: u16,
-    /// Raw path.
+    /// The raw path.
     path: Vec<u8>,
     purpose: Purpose,
 }
 
 #[derive(Clone)]
 enum Purpose {
-    /// It was asked for.
+    /// The path of the request.
     Asked,
-    /// In place of a page that does not exist.
+    /// The index of a `spa`, in place of a page that does not exist.
     Fallback,
-    /// To say that something went wrong.
+    /// The page for an error.
     Error(Fault),
 }
 
-/// How a look at a goal ended.
+/// The outcome of a look-up for a goal.
 enum Turn {
     Reply(Reply),
-    /// It needs the pool.
+    /// The thread pool is needed.
     Wait(Task, Goal),
 }
 
-/// Blocking work that requests wait for.
+/// Blocking work for which requests wait.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Task {
     /// Site and raw path.
@@ -110,13 +109,13 @@ enum Task {
     List(u16, Vec<u8>, View),
 }
 
-/// Who waits for a task.
+/// The requests that wait for a task.
 #[derive(Default)]
 struct Wait {
     waiters: Vec<Waiter>,
-    /// Times that the pool was sent.
+    /// The number of jobs sent to the pool.
     sent: usize,
-    /// The watch's epoch when the pool was sent.
+    /// The epoch of the watch when the last job was sent.
     epoch: u64,
 }
 
@@ -126,7 +125,7 @@ struct Waiter {
     goal: Goal,
 }
 
-/// What a job of the pool is for.
+/// The purpose of a job on the pool.
 enum Errand {
     For(Task),
     Press(SlotKey, Coding),
@@ -134,7 +133,7 @@ enum Errand {
 }
 
 impl Clerk {
-    /// A clerk that hears of changes by way of `changes`, or never if there are none.
+    /// Creates a handler that receives notifications from `changes`; `None` if there are none.
     pub(super) fn new(
         shared: Arc<Shared>,
         grounds: Vec<Ground>,
@@ -216,7 +215,7 @@ impl Handler for Clerk {
 }
 
 impl Clerk {
-    /// The warm path, where there is one.
+    /// Serves a request from the cache if it can.
     #[inline]
     fn serve(&mut self, request: &Request<'_>, site: u16, exchange: Exchange) -> Outcome {
         let now = request.now();
@@ -239,8 +238,8 @@ impl Clerk {
         self.consider(request, site, exchange)
     }
 
-    /// Adds the site's word that only TLS is to be used, if that is how the request came (RFC 6797 §7.2). What is kept on
-    /// the shelf is the same for all, so this is added to each answer.
+    /// Adds Strict-Transport-Security to a response to a request over TLS (RFC 6797 §7.2). The cached response serves all
+    /// requests, so the field is added to each response.
     #[inline]
     fn insist_on_tls(&self, request: &Request<'_>, site: u16, reply: &mut Reply) {
         if let Some(hsts) = self.grounds[usize::from(site)].rules.hsts()
@@ -250,7 +249,7 @@ impl Clerk {
         }
     }
 
-    /// Everything but the warm path.
+    /// Serves all other requests.
     #[cold]
     fn consider(&mut self, request: &Request<'_>, site: u16, exchange: Exchange) -> Outcome {
         match request.method() {
@@ -272,7 +271,7 @@ impl Clerk {
         }
     }
 
-    /// Follows a goal to an answer or to the pool. `here` is what lies at its name, if that is known already.
+    /// Follows a goal to a response or to the thread pool. `here` is the result for its name, if already known.
     fn pursue(&mut self, request: &Request<'_>, mut goal: Goal, mut here: Option<Rc<Resource>>) -> Turn {
         loop {
             let resource = match here.take() {
@@ -289,7 +288,7 @@ impl Clerk {
                     return Turn::Reply(reply);
                 }
                 (Resource::Page(page), _) => return Turn::Reply(self.page(request, &goal, page)),
-                // The page for an error is an error itself.
+                // An error on the way to an error page: the default page is sent.
                 (_, Purpose::Error(fault)) => return Turn::Reply(fault.reply(request)),
                 (Resource::Else(Else::Slash, fields), _) => {
                     return Turn::Reply(slash(request, &goal.path, fields));
@@ -325,7 +324,7 @@ impl Clerk {
         }
     }
 
-    /// What lies at a name, unless the pool has to be asked.
+    /// Looks up a name; `None` if only the thread pool can.
     fn look(&mut self, site: u16, raw: &[u8], now: Now) -> Option<Rc<Resource>> {
         let name = self.shelf.name(site, raw);
         if let Some(resource) = self.shelf.find(&name, now.mono_ns) {
@@ -347,7 +346,7 @@ impl Clerk {
         let (found, is_watched) = match watched {
             Watched::Before => (found, true),
             Watched::Never => (found, false),
-            // Between the look and the watch something may have changed: look again, now that it is watched.
+            // The file may have changed between the look-up and the watch: look it up again, now that it is watched.
             Watched::Now => {
                 let again = self.grounds[usize::from(site)].find(&path, Patience::Cached).ok()?;
                 let same_way = again.steps == found.steps;
@@ -364,7 +363,7 @@ impl Clerk {
         self.watch.watch(steps, &tops)
     }
 
-    /// Lays what was found on the shelf.
+    /// Adds the result of a look-up to the cache.
     fn admit(&mut self, site: u16, raw: &[u8], found: Found, is_watched: bool, now: Now) -> Rc<Resource> {
         let name = self.shelf.name(site, raw);
         let rules = Arc::clone(&self.grounds[usize::from(site)].rules);
@@ -414,7 +413,7 @@ impl Clerk {
         reply
     }
 
-    /// Whether the index is to be shown in place of a page that does not exist: somebody goes to a page.
+    /// Whether the index replaces a page that does not exist: the request is a navigation.
     fn has_fallback(&self, request: &Request<'_>, site: u16) -> bool {
         let last = request.path().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         self.grounds[usize::from(site)].rules.spa && !last.contains(&b'.') && asks_for_html(request)
@@ -428,7 +427,7 @@ impl Clerk {
         }
     }
 
-    /// Sends the pool.
+    /// Sends a job to the thread pool.
     fn send(&mut self, task: Task, mut wait: Wait) {
         let (Task::Find(site, raw) | Task::List(site, raw, _)) = &task;
         let ground = self.grounds[usize::from(*site)].clone();
@@ -446,12 +445,12 @@ impl Clerk {
         self.waiting.insert(task, wait);
     }
 
-    /// The pool has looked a name up.
+    /// Takes the result of a look-up on the pool.
     fn found(&mut self, task: Task, done: Option<Done>) {
         let wait = self.waiting.remove(&task).unwrap_or_default();
         let (Task::Find(site, raw) | Task::List(site, raw, _)) = &task;
         let now = self.context.now();
-        // Notices that came while the pool was looking.
+        // Reads the notifications that arrived during the look-up.
         self.watched();
         let result = done.and_then(|done| done.downcast::<Result<Found, OpenError>>().ok());
         let resource = match result.map(|result| *result) {
@@ -474,7 +473,7 @@ impl Clerk {
                 }
                 Err(503)
             }
-            // The pool's queue is full, or somebody keeps renaming folders on the way.
+            // The pool's queue is full, or the directories of the path are renamed continually.
             None | Some(Err(OpenError::NotCached)) => Err(503),
             Some(Err(_)) => Err(500),
         };
@@ -494,7 +493,7 @@ impl Clerk {
         }
     }
 
-    /// The pool has listed a folder.
+    /// Takes the listing of a directory from the pool.
     fn listed(&mut self, task: &Task, done: Option<Done>) {
         let wait = self.waiting.remove(task).unwrap_or_default();
         let Task::List(site, raw, view) = task else { return };
@@ -527,8 +526,8 @@ impl Clerk {
         }
     }
 
-    /// Has the page at a name compressed, unless that is being done. HEAD, which is answered as GET would be
-    /// now, has nothing done.
+    /// Starts the compression of a page, unless it is already running. HEAD gets the head of the present GET response and
+    /// starts nothing.
     #[cold]
     fn compress(&mut self, request: &Request<'_>, site: u16, raw: &[u8], coding: Coding) {
         let name = self.shelf.name(site, raw);
@@ -537,7 +536,7 @@ impl Clerk {
         let pressing = self.errands.values().filter(|errand| matches!(errand, Errand::Press(..)));
         let is_same =
             |errand: &Errand| matches!(errand, Errand::Press(one, other) if (*one, *other) == (key, coding));
-        // A file that may still change would be compressed for nothing.
+        // The compressed bytes of a file that may still change would be useless.
         if request.method() != Method::Get
             || page.is_weak()
             || pressing.clone().count() >= PRESSING_MAX
@@ -558,11 +557,11 @@ impl Clerk {
     }
 
     fn compressed(&mut self, key: SlotKey, coding: Coding, done: Option<Done>) {
-        // The key names the very state of the file that was compressed: another look at it made another key.
+        // The key identifies the compressed state of the file: a later look-up has another key.
         let Some(Resource::Page(page)) = self.shelf.at(key).map(|resource| &**resource) else { return };
         let result = done.and_then(|done| done.downcast::<std::io::Result<Option<Arc<[u8]>>>>().ok());
         let page = match result.map(|result| *result) {
-            // Busy: the next request asks for it again.
+            // The pool was busy: the next request tries again.
             None => return,
             Some(Ok(made)) => page.with_coded(coding, made),
             Some(Err(_)) => page.with_coded(coding, None),
@@ -575,7 +574,7 @@ impl Clerk {
         }
     }
 
-    /// Has the pool look whether the roots' paths still lead to the same folders.
+    /// Starts a check on the pool whether the paths of the roots still lead to the same directories.
     #[cold]
     fn check_roots(&mut self, now: Now) {
         self.roots_due_ns = now.mono_ns + ROOTS_EVERY_NS;
@@ -624,13 +623,13 @@ impl shelf::Thing for Resource {
     }
 }
 
-/// What Accept-Encoding values come to: browsers of one kind all send the same.
+/// A cache of parsed Accept-Encoding values: browsers of one kind all send the same.
 #[derive(Default)]
 struct Tastes {
     known: Vec<(Box<[u8]>, Taste)>,
-    /// The one that was asked for last.
+    /// The index of the value used last.
     last: usize,
-    /// The one to be replaced next.
+    /// The index of the value to replace next.
     next: usize,
 }
 
@@ -669,8 +668,8 @@ impl Tastes {
     }
 }
 
-/// Leads to the same path with a slash at its end. It is made of the decoded path, which begins with exactly one
-/// slash: never with a host.
+/// Redirects to the same path with a trailing slash. The target is made from the decoded path, which begins with exactly one
+/// slash and therefore never names a host.
 fn slash(request: &Request<'_>, raw: &[u8], fields: &Fields) -> Reply {
     let mut path = String::new();
     decode_path(raw, &mut path).expect("it was decoded when the folder was found");
@@ -685,8 +684,8 @@ fn moved(request: &Request<'_>, status: u16, target: &str, keeps_query: bool, fi
         location.extend_from_slice(query);
     }
     let mut reply = Reply::new(status).with("Cache-Control", "no-cache");
-    // The head parser lets no control character into a query, and rules are checked: this cannot fail, and if it
-    // did, nobody would be led anywhere.
+    // Cannot fail: the head parser allows no control character in a query, and rules are checked. If it did, the client would
+    // get an error and no redirect.
     if reply.fields.push("Location", &location).is_err() {
         return Fault::new(400).reply(request);
     }
@@ -701,24 +700,23 @@ fn escaped(path: &str) -> String {
     out
 }
 
-/// What can be done with a file.
+/// The methods that a file supports.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
-/// How long what is watched counts without another look: for what the kernel does not tell of.
+/// The lifetime of a watched entry without another look-up: some changes cause no notification.
 const WATCHED_FOR_NS: u64 = 60_000_000_000;
 
-/// How often to look whether a root was replaced.
+/// The interval of checks for replaced roots.
 const ROOTS_EVERY_NS: u64 = 1_000_000_000;
 
-/// Times that the pool is sent for one name: until it has looked while everything was watched, and had a
-/// descriptor to look with.
+/// Jobs sent to the pool for one name: until a look-up finds everything watched, and has a free descriptor.
 const SENT_MAX: usize = 3;
 
-/// Files that one worker has compressed at the same time; the pool has more to do than that.
+/// Concurrent compressions of one worker; the pool has other work as well.
 const PRESSING_MAX: usize = 4;
 
-/// Accept-Encoding values that are remembered. There are about ten kinds of clients.
+/// Accept-Encoding values in the cache. There are about ten kinds of clients.
 const TASTES_MAX: usize = 8;
 
-/// Longer values are read each time: no browser sends them.
+/// Longer values are parsed each time: no browser sends them.
 const TASTE_BYTES_MAX: usize = 128;

@@ -1,4 +1,4 @@
-//! Explains which rules of which site apply to a request, in the order in which a request meets them.
+//! Explains the rules of a site that apply to a request, in the order of their application.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The plain pages that say what went wrong, where a site has none of its own.
+//! Default error pages, for sites without their own.
 
 use encke_wire::field::{self, Known};
 use encke_wire::{accept, status};
@@ -13,12 +13,12 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// An error without fields of its own.
+    /// Creates an error without fields of its own.
     pub(super) const fn new(status: u16) -> Self {
         Self { status, fields: Fields::new() }
     }
 
-    /// The page, as HTML for those who ask for that, else as text. HEAD gets the same head.
+    /// The response, as HTML for clients that accept it, else as text. HEAD gets the same head.
     pub(super) fn reply(&self, request: &Request<'_>) -> Reply {
         let Self { status, fields } = self;
         let reason = status::reason(*status);
@@ -41,8 +41,7 @@ impl Fault {
     }
 }
 
-/// Whether the client names HTML among what it accepts, as browsers do when somebody goes to a page. Scripts
-/// that fetch data accept `*/*`.
+/// Whether the client names HTML in Accept, as browsers do for navigation. Scripts that fetch data accept `*/*`.
 pub(super) fn asks_for_html(request: &Request<'_>) -> bool {
     let lines = request.all(Known::Accept);
     let is_html = |range: &[u8]| {

@@ -1,13 +1,13 @@
-//! From a decoded path to what lies there: the only part of a site that opens files.
+//! Resolves a decoded path to a file, a listing or a redirect. Only this part of a site opens files.
 //!
 //! ```text
 //!   path ─► redirect? refused? hidden? ─► place ─► ends in /: index files ─► Page
 //!                                          │            none: Listing | Absent
 //!                                          └► else: file ─► Page, with siblings .br .zst .gz
-//!                                                   folder ─► Slash
+//!                                                   directory ─► Slash
 //! ```
-//! The same procedure runs on a worker, where it may not wait ([`Patience::Cached`]: it gives up with
-//! [`OpenError::NotCached`]), and on the pool, where it may.
+//! The same procedure runs on a worker, which must not block ([`Patience::Cached`]: the look-up fails with
+//! [`OpenError::NotCached`]), and on the thread pool, which may.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,42 +22,42 @@ use super::pattern::PATH_BYTES_MAX;
 use super::rules::{Place, Policy, Rules};
 use encke_server::BLOCK_CONTENT_MAX;
 
-/// Where the files of a site are, as far as one look-up needs to know.
+/// The roots and rules of a site, as a look-up needs them.
 #[derive(Clone)]
 pub(super) struct Ground {
     pub(super) rules: Arc<Rules>,
     /// The root of each of [`Rules::places`].
     bases: Arc<[Arc<Base>]>,
-    /// Files and folders that are never served.
+    /// Files and directories that are never served.
     forbidden: Arc<[FileId]>,
 }
 
-/// A folder from which files are served.
+/// A directory from which files are served.
 struct Base {
     root: Root,
     id: FileId,
-    /// Its file system is this kernel's own: a look needs no network, and changes are told.
+    /// Whether the file system is local: a look-up needs no network, and inotify(7) reports changes.
     near: bool,
 }
 
-/// What lies at a path.
+/// The result of a look-up.
 pub(super) struct Found {
     pub(super) thing: Thing,
     pub(super) policy: Policy,
-    /// What to watch: the thing is another once one of these entries changes. `None`: that cannot be told.
+    /// The directory entries on which the result depends, for the watch. `None` if these cannot be determined.
     pub(super) steps: Option<Vec<Step>>,
 }
 
 pub(super) enum Thing {
     /// A file.
     Page(Box<Leaf>),
-    /// A folder whose path lacks the slash at its end.
+    /// A directory whose path lacks the trailing slash.
     Slash,
-    /// A folder to be listed.
+    /// A directory to be listed.
     Listing,
-    /// It has moved: status, target, and whether the query goes along.
+    /// A redirect: status, target, and whether the request's query is appended.
     Moved(u16, String, bool),
-    /// Nothing that is to be seen, and the status that says so.
+    /// Nothing to serve: the status of the error.
     Absent(u16),
 }
 
@@ -69,20 +69,20 @@ pub(super) struct Leaf {
     pub(super) coded: [Option<Part>; 3],
 }
 
-/// One file as it will be sent.
+/// The metadata and content of one file.
 pub(super) struct Part {
     pub(super) metadata: Metadata,
     pub(super) content: Content,
 }
 
 pub(super) enum Content {
-    /// Small: its bytes.
+    /// The bytes of a small file.
     Memory(Vec<u8>),
-    /// To be sent from the open file.
+    /// The open file, to send from.
     File(Arc<OpenFile>),
 }
 
-/// Codings of which a file may have a sibling.
+/// The codings for which a file may have a compressed sibling.
 pub(super) const SIBLINGS: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
 impl Base {
@@ -98,7 +98,7 @@ impl Ground {
     /// Opens the roots.
     ///
     /// # Errors
-    /// The key that names a folder which cannot be read, and why.
+    /// The setting that names an unreadable directory, and the reason.
     pub(super) fn open(rules: Arc<Rules>, forbidden: Arc<[FileId]>) -> Result<Self, (&'static str, String)> {
         let open = |place: &Place| {
             let key = if place.prefix == "/" { "root" } else { "aliases" };
@@ -109,8 +109,8 @@ impl Ground {
         Ok(Self { rules, bases, forbidden })
     }
 
-    /// The same with the roots as they are now; `None` if none is another. A root that is not there at the
-    /// moment, because somebody is replacing it, stays as it was.
+    /// Opens the roots again. Returns `None` if none was replaced. A root that cannot be opened, perhaps because it is being
+    /// replaced, stays as it was.
     pub(super) fn renewed(&self) -> Option<Self> {
         let mut is_new = false;
         let renew = |(place, base): (&Place, &Arc<Base>)| match Base::open(&place.folder) {
@@ -124,7 +124,7 @@ impl Ground {
         is_new.then(|| Self { bases, ..self.clone() })
     }
 
-    /// Whether a link leads to one of the roots.
+    /// Whether a symbolic link leads to one of the roots.
     pub(super) fn is_linked(&self) -> bool {
         let is_straight = |(place, base): (&Place, &Arc<Base>)| {
             std::path::absolute(&place.folder).is_ok_and(|path| path == base.root.path())
@@ -137,24 +137,24 @@ impl Ground {
         Arc::clone(&self.rules)
     }
 
-    /// Whether a worker may look for this path itself.
+    /// Whether a worker may look up this path itself: its file system is local.
     pub(super) fn is_near(&self, path: &str) -> bool {
         self.rules.place(path).is_none_or(|(number, _)| self.bases[number].near)
     }
 
-    /// The roots' folders.
+    /// The directories of the roots.
     pub(super) fn tops(&self) -> Vec<PathBuf> {
         self.bases.iter().map(|base| base.root.path().to_path_buf()).collect()
     }
 
-    /// Looks up a decoded path on the pool.
+    /// Looks up a decoded path on the thread pool.
     ///
     /// # Errors
-    /// As [`Ground::find`], after some tries.
+    /// As for [`Ground::find`], after [`FINDS_MAX`] attempts.
     pub(super) fn find_patiently(&self, path: &str) -> Result<Found, OpenError> {
         let mut result = self.find(path, Patience::Patient);
         for _ in 1..FINDS_MAX {
-            // A folder on the way was renamed while the kernel walked through it (openat2(2), EAGAIN).
+            // A directory was renamed while the kernel resolved the path (openat2(2), EAGAIN).
             if !matches!(result, Err(OpenError::NotCached)) {
                 break;
             }
@@ -163,7 +163,7 @@ impl Ground {
         result
     }
 
-    /// Opens the folder that a decoded path names, to be listed; with its root and its name in there.
+    /// Opens the directory at a decoded path, for a listing. Returns it with its root and its name below the root.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -177,11 +177,10 @@ impl Ground {
         Ok((folder, root, name))
     }
 
-    /// Looks up a decoded path.
+    /// Looks up a decoded path. A path that cannot be served is an `Ok` with [`Thing::Absent`].
     ///
     /// # Errors
-    /// What says nothing about the path: that the disk is needed, or that something else is short. What cannot
-    /// be served is an `Ok` that says so.
+    /// Conditions that say nothing about the path: the disk is needed, or a resource of the system is exhausted.
     pub(super) fn find(&self, path: &str, patience: Patience) -> Result<Found, OpenError> {
         let policy = self.rules.policy(path);
         let settled = |thing, policy| Ok(Found { thing, policy, steps: Some(Vec::new()) });
@@ -199,12 +198,12 @@ impl Ground {
         Search { ground: self, root, patience, steps: Some(Vec::new()) }.run(name, policy)
     }
 
-    /// Whether this very file or folder may be served to nobody.
+    /// Whether this file or directory itself must never be served.
     pub(super) fn has_forbidden(&self, metadata: &Metadata) -> bool {
         self.forbidden.contains(&(metadata.device, metadata.inode))
     }
 
-    /// Whether this file may be served to nobody, or lies in a folder of which that is true.
+    /// Whether this file or a directory above it must never be served.
     pub(super) fn forbids(&self, file: &OpenFile, root: &Root, name: &[u8]) -> bool {
         if self.forbidden.is_empty() {
             return false;
@@ -213,7 +212,7 @@ impl Ground {
         if has(file.id()) {
             return true;
         }
-        // The folders above it: by its real path, or, where the system does not tell that, by its name.
+        // The directories above the file: by its real path, or by its name where the system does not report that.
         let mut path =
             file.path().unwrap_or_else(|| root.path().join(String::from_utf8_lossy(name).as_ref()));
         while path != root.path() && path.pop() {
@@ -225,7 +224,7 @@ impl Ground {
     }
 }
 
-/// One look-up under way.
+/// One look-up in progress.
 struct Search<'a> {
     ground: &'a Ground,
     root: &'a Root,
@@ -248,7 +247,7 @@ impl Search<'_> {
         Ok(Found { thing, policy, steps: self.steps })
     }
 
-    /// What stands for the folder `name`, which ends in a slash or is empty.
+    /// Looks up the directory `name`, which ends in a slash or is empty: its index file, or its listing if `list`.
     fn folder(&mut self, name: &str, list: bool) -> Result<Thing, OpenError> {
         let rules = Arc::clone(&self.ground.rules);
         for index in &rules.index {
@@ -282,7 +281,7 @@ impl Search<'_> {
         Ok(Thing::Page(Box::new(Leaf { media_type, plain, coded })))
     }
 
-    /// Opens a name, notes what to watch, and looks at what it is.
+    /// Opens a name, records the entries to watch, and returns its kind.
     fn open(&mut self, name: &str) -> Result<Opened, OpenError> {
         let opened = match self.root.open(name.as_bytes(), self.ground.rules.links, self.patience) {
             Ok(file) => file,
@@ -296,7 +295,7 @@ impl Search<'_> {
         if name.is_empty() {
             // The root itself has its own watch.
         } else if opened.path().is_some_and(|path| path == straight) {
-            // No link on the way: its folder, and that folder's ancestors, are all there is to watch.
+            // The path contains no link: the watch needs only the file's directory and the ancestors of that.
             let step = straight.parent().zip(straight.file_name());
             self.watch(step.map(|(folder, name)| {
                 vec![Step { folder: folder.to_path_buf(), name: name.as_encoded_bytes().to_vec() }]
@@ -327,12 +326,12 @@ impl Search<'_> {
         }
     }
 
-    /// Reads what is small; keeps open what is not.
+    /// Reads a small file into memory; keeps a larger one open.
     fn part(&self, mut file: OpenFile) -> Result<Part, OpenError> {
         if file.metadata.len > BLOCK_CONTENT_MAX as u64 {
             return Ok(Part { metadata: file.metadata, content: Content::File(Arc::new(file)) });
         }
-        // A writer may be at work: what is read must be what the metadata speak of.
+        // Another program may write meanwhile: the content must match its metadata.
         for _ in 0..READS_MAX {
             let before = file.metadata;
             let mut content = vec![0; before.len as usize + 1];
@@ -363,8 +362,8 @@ fn system(error: io::Error) -> OpenError {
     OpenError::System(error.raw_os_error().unwrap_or(0))
 }
 
-/// Times that a small file is read again because it changed meanwhile; after that it is sent as it comes.
+/// Attempts to read a small file that changes meanwhile. After that it is sent from the open file.
 const READS_MAX: usize = 3;
 
-/// Times that the pool tries to walk a way that is being changed.
+/// Attempts of the thread pool to resolve a path whose directories are being renamed.
 const FINDS_MAX: usize = 5;

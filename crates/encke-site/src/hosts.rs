@@ -1,9 +1,9 @@
-//! Which site a request is for.
+//! Selects the site of a request by its host.
 //!
-//! The host is compared without its port, in lower case, and without the dot that an absolute name ends in
-//! (RFC 3986 §3.2.2, RFC 9110 §4.2.3). Exact names go before `*.example.org`, of which the longest counts, and
-//! these before the site that has no names. Without such a site a foreign host is told that it is in the wrong
-//! place (421): a page elsewhere whose name was pointed here must not be able to read what is here.
+//! The host is compared without its port, in lower case, and without the final dot of an absolute name (RFC 3986 §3.2.2, RFC
+//! 9110 §4.2.3). Exact names precede `*.example.org`, of which the longest counts, and these precede the site without names.
+//! Without such a site a request for another host receives 421. Otherwise a foreign page whose name was pointed at this server
+//! could read its files.
 
 use std::collections::HashMap;
 
@@ -16,14 +16,14 @@ pub(super) struct Hosts {
     default: Option<u16>,
 }
 
-/// Longest host name (RFC 1035 §2.3.4: 253 characters).
+/// Maximum length of a host name, in bytes (RFC 1035 §2.3.4: 253 characters).
 const HOST_BYTES_MAX: usize = 255;
 
 impl Hosts {
-    /// Adds a site under a name, or as the default if there is none.
+    /// Adds a site under a name, or as the default if `host` is `None`.
     ///
     /// # Errors
-    /// The name is taken, or is none. The text says which.
+    /// The name belongs to another site, or is invalid. The text says which.
     pub(super) fn add(&mut self, host: Option<&str>, site: u16) -> Result<(), String> {
         let Some(host) = host else {
             if self.default.is_some() {
@@ -56,12 +56,12 @@ impl Hosts {
         if taken { Err(format!("`{host}` belongs to another site already")) } else { Ok(()) }
     }
 
-    /// The one site that every request is for, if there is only one and it has no names.
+    /// The site of every request, if there is only one and it has no names.
     pub(super) fn only(&self) -> Option<u16> {
         if self.exact.is_empty() && self.below.is_empty() { self.default } else { None }
     }
 
-    /// The site for `authority`, `host[:port]` as the head parser has checked it.
+    /// The site for `authority`: `host[:port]`, already checked by the head parser.
     pub(super) fn site(&self, authority: &[u8]) -> Option<u16> {
         let mut lower = [0; HOST_BYTES_MAX];
         let host = without_port(authority);

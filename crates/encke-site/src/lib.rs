@@ -1,32 +1,33 @@
-//! Sites: folders of files, served by host name.
+//! Sites: directories of files, served by host name.
 //!
 //! ```text
 //!   Site (Mount, shared) ── opened by each worker ──► Clerk (Handler)
-//!     rules   settings, checked once                    shelf   what was found, by name: Rc<Resource>
-//!     hosts   name ─► site                              watch   folders on the way to it, by inotify(7)
-//!     press   compressed bytes, shared by all           errands what the pool is doing for it
+//!     rules   settings, checked once                    shelf   the file cache, by name: Rc<Resource>
+//!     hosts   name ─► site                              watch   directories of cached files, by inotify(7)
+//!     press   compressed bytes, shared by all           errands jobs on the thread pool
 //!
-//!   GET, warm    authority ─► site;  (site, raw path) ─► shelf ─► ready-made answer      no system call
-//!   GET, cold    decode ─► rules ─► find on the worker, without waiting for a disk ──┐
-//!                └─► else on the pool, once for all who ask; answered Later ─────────┴─► shelf ─► answer
+//!   GET, warm    authority ─► site;  (site, raw path) ─► shelf ─► prepared response      no system call
+//!   GET, cold    decode ─► rules ─► look up on the worker, without blocking on a disk ──┐
+//!                └─► else on the pool, once for all requests; answered Later ───────────┴─► shelf ─► response
 //! ```
 //!
-//! **Staleness.** A change is seen by every request sent after it: the folders on the way are watched, and a worker
-//! reads notices before requests. What the kernel does not tell of is looked at again after a minute: writes
-//! through a shared mapping (mmap(2)) or through a hard link in a folder that is not watched, and mounts over a
-//! folder. Where notices are not to be had (network file systems, FUSE, other systems than Linux, the user's
-//! limit of watches), every file is looked at again after `open_files.revalidate`, 1 s. A root that is replaced is
-//! noticed within a second if it is itself renamed or removed, or if a link leads to it that now leads elsewhere;
-//! if a folder above it is renamed, with the next cold request. An answer that has begun is finished from the file
-//! that it began with; if that is cut meanwhile, the connection is reset.
+//! **Staleness.** Every request sent after a change sees it: the directories of cached files are watched, and a worker reads
+//! notifications before requests. Some changes cause no notification: writes through a shared mapping (mmap(2)) or through a
+//! hard link in an unwatched directory, and mounts over a directory. Files are therefore looked up again after a minute.
+//! Without notifications (network file systems, FUSE, systems other than Linux, the user's limit of watches) every file is
+//! looked up again after `open_files.revalidate`, 1 s. A replaced root is noticed within a second if it was itself renamed or
+//! removed, or if a link to it now has another target. If a directory above the root is renamed, the next cold request notices
+//! that. A response continues from the file with which it began; if that is truncated meanwhile, the connection is reset.
 //!
-//! **What is never served:** anything outside of the root (by dots, escapes or links that the policy does not
-//! allow), names that begin with a dot but for `/.well-known/`, devices, pipes and sockets, and the files and
-//! folders given as forbidden (settings, state, logs), whatever name they are reached by. Names on disk that are
-//! not UTF-8 cannot be asked for.
+//! **Never served:**
+//! - anything outside the root, by dots, escapes or links that the policy does not allow
+//! - names that begin with a dot, except `/.well-known/`
+//! - devices, pipes and sockets
+//! - the files and directories given as forbidden (settings, state, logs), under any name
+//! - names on disk that are not UTF-8
 //!
-//! Known gaps: sendfile(2) of a file that is not in the page cache waits for the disk, on the worker; listings and
-//! error pages are not compressed; brotli is sent only where a sibling `FILE.br` was made in advance.
+//! Known gaps: sendfile(2) of a file that is not in the page cache blocks the worker on the disk. Listings and error pages are
+//! not compressed. Brotli is sent only where a sibling `FILE.br` was made in advance.
 //!
 //! Out of scope: uploads, protection by password, server-side includes.
 
@@ -74,28 +75,28 @@ use shelf::{HashKey, Load};
 /// All sites of a server.
 pub struct Site {
     shared: Arc<Shared>,
-    /// Roots as they were at start.
+    /// The roots as they were at start.
     grounds: Vec<Ground>,
-    /// Where the settings have the sites' rules.
+    /// The positions of the sites' rules in the settings.
     source: SourceMap,
 }
 
-/// What the workers' clerks have in common.
+/// The state that the file handlers of all workers share.
 struct Shared {
     hosts: Hosts,
     press: Press,
-    /// What all clerks together may keep.
+    /// The limit of all file caches together.
     limit: Load,
     clerks: AtomicUsize,
     hash_key: HashKey,
 }
 
 impl Site {
-    /// Opens the roots of all sites. `forbidden` are files and folders that are never served: the settings file,
-    /// the folder of state, logs.
+    /// Opens the roots of all sites. `forbidden` are files and directories that are never served: the settings file, the state
+    /// directory, logs.
     ///
     /// # Errors
-    /// A setting that cannot be used, or a root that cannot be read; the text says which and what to do.
+    /// A setting is invalid, or a root cannot be read; the text names it and the remedy.
     pub fn new(sites: &[SiteSettings], forbidden: Vec<FileId>) -> Result<Self, SiteError> {
         let mut hosts = Hosts::default();
         let mut limit = Load::default();
@@ -156,7 +157,7 @@ impl Section for SiteSettings {
 }
 
 impl Shared {
-    /// What one clerk may keep now.
+    /// The present limit of one worker's file cache.
     fn share(&self) -> Load {
         self.limit.shared_by(self.clerks.load(Ordering::Relaxed))
     }

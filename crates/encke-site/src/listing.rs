@@ -1,16 +1,17 @@
-//! A folder's listing: what is in it, as a page that a person likes to look at, or as JSON.
+//! The listing of a directory, as an HTML page or as JSON.
 //!
-//! It works without scripts: sorting is a link (`?sort=size`, `?sort=-size` the other way round), folders come
-//! first, numbers in names count as numbers. Read and rendered on the pool, each time anew.
+//! The page works without scripts: sorting is a link (`?sort=size`, reversed `?sort=-size`), directories come first, and
+//! numbers in names sort by value. The thread pool reads and renders each listing on request.
 //!
 //! ```text
 //!   GET /music/?sort=-date            HTML
 //!   GET /music/?json                  {"schema":1,"path":"/music/","truncated":false,"entries":[
 //!     or Accept: application/json       {"name":"a.ogg","kind":"file","size_bytes":4096,"modified":"2024-…Z"}]}
 //! ```
-//! Entries that could not be opened from the page are left out: hidden and forbidden names, links that may not be followed,
-//! paths that rules refuse, devices, names that are not UTF-8, and names that no request can contain
-//! ([`can_be_requested`]).
+//! Entries that a client could not open from the page are left out:
+//! - hidden and forbidden names, and paths that rules refuse
+//! - links that may not be followed, and devices
+//! - names that are not UTF-8, or that no request can contain ([`can_be_requested`])
 
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -25,12 +26,12 @@ use super::find::Ground;
 use super::pattern::PATH_BYTES_MAX;
 use encke_server::Request;
 
-/// What a folder holds.
+/// The contents of a directory.
 pub(super) struct Listing {
-    /// Decoded, with a slash at both ends.
+    /// The decoded path, with a slash at both ends.
     path: String,
     entries: Vec<Line>,
-    /// There are more than [`ENTRIES_MAX`].
+    /// The directory has more than [`ENTRIES_MAX`] entries.
     truncated: bool,
 }
 
@@ -41,7 +42,7 @@ struct Line {
     modified_s: u64,
 }
 
-/// How a listing is to look.
+/// The format and order of a listing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct View {
     format: Format,
@@ -63,7 +64,7 @@ enum Sort {
 }
 
 impl View {
-    /// What a request asks for; whatever it does not say is by name, as HTML.
+    /// The view that a request selects; by default HTML, sorted by name.
     pub(super) fn of(request: &Request<'_>) -> Self {
         let mut view = Self { format: Format::Html, sort: Sort::Name, descending: false };
         let offered = ["text/html", "application/json"];
@@ -92,7 +93,7 @@ impl View {
         }
     }
 
-    /// The listing, as it is to look.
+    /// Renders the listing.
     pub(super) fn render(self, listing: Listing) -> Vec<u8> {
         let Listing { path, mut entries, truncated } = listing;
         entries.sort_by(|one, other| {
@@ -138,7 +139,7 @@ impl View {
         }
         for line in entries {
             let (class, slash) = if line.is_folder { ("d", "/") } else { ("f", "") };
-            // With ./ in front a name with a colon is no scheme.
+            // With `./` in front, a name with a colon is not read as a URL scheme.
             let mut link = String::from("./");
             encode_path(&line.name, &mut link);
             let name = Escaped(&line.name);
@@ -188,7 +189,7 @@ fn json(path: &str, entries: &[Line], truncated: bool, out: &mut String) -> std:
     Ok(())
 }
 
-/// The folders on the way, each a link; the last one is here.
+/// Writes the path as links to each directory; the last one is the present directory.
 fn crumbs(path: &str, out: &mut String) -> std::fmt::Result {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let mut names = std::iter::once("Home").chain(segments.iter().copied()).enumerate().peekable();
@@ -204,7 +205,7 @@ fn crumbs(path: &str, out: &mut String) -> std::fmt::Result {
 }
 
 impl Listing {
-    /// Reads the folder at a decoded path. Waits for the disk.
+    /// Reads the directory at a decoded path. Blocks on the disk.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -237,8 +238,8 @@ impl Listing {
     }
 }
 
-/// Whether a request can name a path. None can if it has a control character or a backslash, which are rejected as they
-/// are and escaped, or if it is longer than any path that is looked up.
+/// Whether a request can name a path. Paths with a control character or a backslash are rejected, raw or escaped, and so are
+/// paths longer than any that is looked up.
 fn can_be_requested(path: &str) -> bool {
     let (mut encoded, mut decoded) = (String::new(), String::new());
     encode_path(path, &mut encoded);
@@ -273,7 +274,7 @@ impl Sort {
     }
 }
 
-/// Without regard to case, and with numbers in order of their values: `a2` before `A10`.
+/// Compares names ignoring case, with numbers ordered by value: `a2` before `A10`.
 fn natural(one: &str, other: &str) -> Ordering {
     let (mut left, mut right) = (one.as_bytes(), other.as_bytes());
     loop {
@@ -294,7 +295,7 @@ fn natural(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// Takes the digits in front off, and yields them without leading zeros.
+/// Removes the digits at the start of `text`, and returns them without leading zeros.
 fn number<'a>(text: &mut &'a [u8]) -> &'a [u8] {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
@@ -303,7 +304,7 @@ fn number<'a>(text: &mut &'a [u8]) -> &'a [u8] {
     &digits[zeros..]
 }
 
-/// Text in HTML, also within an attribute.
+/// Text escaped for HTML and its attributes.
 struct Escaped<'a>(&'a str);
 
 impl std::fmt::Display for Escaped<'_> {
@@ -315,7 +316,7 @@ impl std::fmt::Display for Escaped<'_> {
                 '&' => f.write_str("&amp;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                // What would turn the reading direction around, and hide what a name ends in.
+                // Characters that reverse the reading direction could hide the extension of a name.
                 '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => f.write_char('\u{fffd}')?,
                 control if control.is_control() => f.write_char('\u{fffd}')?,
                 other => f.write_char(other)?,
@@ -343,7 +344,7 @@ impl std::fmt::Display for Quoted<'_> {
     }
 }
 
-/// A size in three digits or so.
+/// A size with about three digits.
 struct Size(u64);
 
 impl std::fmt::Display for Size {
@@ -363,7 +364,7 @@ impl std::fmt::Display for Size {
     }
 }
 
-/// A moment in UTC, seconds since 1970: RFC 3339, or (`{:#}`) as people write it.
+/// A moment in UTC, in seconds since 1970: RFC 3339, or `{:#}` for a readable form.
 struct Moment(u64);
 
 impl std::fmt::Display for Moment {
@@ -376,7 +377,7 @@ impl std::fmt::Display for Moment {
 
 const HEAD: &str = include_str!("listing.html");
 
-/// Entries of one listing: as a page some 3 MB, which a browser still shows at once.
+/// Maximum number of entries in a listing: as a page some 3 MB, which a browser still shows at once.
 const ENTRIES_MAX: usize = 10_000;
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
 //! Media types by file name.
 //!
-//! What nobody knows is `application/octet-stream`, which browsers save; with `X-Content-Type-Options: nosniff`
-//! they do not guess either. Text is said to be UTF-8: that is what it is nowadays, and a page without it would
-//! be read in the reader's regional encoding.
+//! Unknown types are `application/octet-stream`, which browsers save; with `X-Content-Type-Options: nosniff` they do not guess
+//! either. Text is declared as UTF-8, the usual encoding today. Browsers would decode a page without a declaration in the
+//! regional encoding of the user.
 
-/// What a file is.
+/// The media type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MediaType {
-    /// Without parameters.
+    /// The type without parameters.
     pub(super) name: &'static str,
 }
 
 impl MediaType {
-    /// By the extension of `name`, in any mix of cases.
+    /// Returns the type for the extension of `name`, ignoring case.
     pub(super) fn of(name: &str) -> Self {
         let name = name.rsplit('/').next().unwrap_or(name);
         let extension = match name.rsplit_once('.') {
-            // `.profile` is a name, no extension.
+            // `.profile` is a name without an extension.
             Some((stem, extension)) if !stem.is_empty() => extension,
             _ => return UNKNOWN,
         };
@@ -34,7 +34,7 @@ impl MediaType {
         }
     }
 
-    /// Whether files of this type are compressed already, so that nobody puts a smaller sibling beside them.
+    /// Whether files of this type are already compressed, so that smaller siblings are unlikely.
     pub(super) fn is_dense(self) -> bool {
         let (main, sub) = self.name.split_once('/').unwrap_or((self.name, ""));
         match main {
@@ -59,7 +59,7 @@ impl MediaType {
 
 const UNKNOWN: MediaType = MediaType { name: "application/octet-stream" };
 
-/// Where the common table is missing a type, or means another than people on the web do.
+/// Types that the common table lacks, or defines differently from usage on the web.
 const OWN: [(&str, &str); 9] = [
     ("js", "text/javascript"),
     ("mjs", "text/javascript"),

@@ -1,17 +1,17 @@
-//! A page: a file as it can be sent, in each coding, and what a request gets of it.
+//! A page: a file as representations in each coding, and the response to a request for it.
 //!
 //! ```text
 //!              ┌ plain   ETag "1a2b-400-17…"     always
-//!   Page ──────┼ br      ETag "…-br"             if a sibling FILE.br is there
-//!              ├ zst     ETag "…-zst"            sibling, or compressed on the fly once that is done
+//!   Page ──────┼ br      ETag "…-br"             if there is a sibling FILE.br
+//!              ├ zst     ETag "…-zst"            a sibling, or compressed on the fly once that is done
 //!              └ gz      ETag "…-gz"             as zst
 //!
 //!   request ─► which coding? ─► conditions ─► 412 · 304 · ranges? ─► 416 · 206 · 200
 //! ```
-//! Each coding is a representation of its own, with its own tag and length; conditions are weighed against the
-//! one that would be sent. Ranges are served of the plain file and of siblings, never of what was compressed on
-//! the fly, whose bytes are another's after each start. A client that refuses the plain file (`identity;q=0`)
-//! and accepts nothing else that is there gets it all the same: that helps it more than an error.
+//! Each coding is a representation with its own tag and length. Conditions apply to the representation that would be sent.
+//! Ranges are served from the plain file and from siblings. They are never served from content compressed on the fly, whose
+//! bytes differ after each start. A client that refuses the plain file (`identity;q=0`) and accepts no other available coding
+//! receives the plain file anyway: that helps more than an error.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -37,25 +37,25 @@ pub(super) struct Page {
     plain: Rc<Representation>,
     /// In the order of [`SIBLINGS`].
     coded: [Option<Rc<Representation>>; 3],
-    /// Codings that are there.
+    /// Codings that are available.
     ready: Codings,
-    /// Codings that are there as files.
+    /// Codings that are available as files.
     siblings: Codings,
-    /// Codings that could be made, and are not known to be of no use.
+    /// Codings that could be made on the fly, unless compression was found to be useless.
     possible: Codings,
-    /// The rules' own fields for every answer.
+    /// The fields that the rules add to every response.
     pub(super) fields: Fields,
     cache_control: String,
 }
 
-/// A file in one coding: ready-made answers and what recognises them.
+/// A file in one coding: prepared responses and their validators.
 pub(super) struct Representation {
-    /// The whole of it, with 200.
+    /// The complete response, with status 200.
     whole: Arc<Prepared>,
-    /// 304, once somebody had a copy.
+    /// The 304 response, created when the first client needs it.
     unchanged: OnceCell<Arc<Prepared>>,
     opaque: Vec<u8>,
-    /// The file may still change within the moment of its last change.
+    /// The file's timestamps are so recent that another change might not alter them (RFC 9110 §8.8.1).
     weak: bool,
     modified_s: Option<u64>,
 }
@@ -67,7 +67,7 @@ pub(super) struct Codings(u8);
 impl Codings {
     pub(super) const NONE: Self = Self(0);
 
-    /// Those that can be made on the fly. (Brotli is worth its time only when made in advance.)
+    /// The codings that can be made on the fly. (Brotli is worth its time only when made in advance.)
     #[cfg(feature = "zstd")]
     const MADE: Self = Self(0b110);
     #[cfg(not(feature = "zstd"))]
@@ -101,7 +101,7 @@ impl Codings {
     }
 }
 
-/// For each set of codings on offer beside the plain file, the one that a client likes best.
+/// A client's preferred coding for each set of codings available in addition to the plain file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taste {
     best: [Coding; 8],
@@ -111,7 +111,7 @@ impl Taste {
     /// A client that names no coding.
     pub(super) const PLAIN: Self = Self { best: [Coding::Identity; 8] };
 
-    /// By the values of all Accept-Encoding lines.
+    /// Parses the values of all Accept-Encoding lines.
     pub(super) fn of<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
         let accepted = AcceptEncoding::of(lines);
         let mut taste = Self::PLAIN;
@@ -136,7 +136,7 @@ impl Taste {
 }
 
 impl Page {
-    /// Makes the answers for a file that was found. `now` is in ns since 1970.
+    /// Prepares the responses for a file. `now_unix_ns` is in ns since 1970.
     pub(super) fn of(leaf: Leaf, policy: Policy, rules: &Rules, now_unix_ns: u64) -> Self {
         let Leaf { media_type, plain, coded } = leaf;
         let special = &policy.special;
@@ -178,8 +178,7 @@ impl Page {
         page
     }
 
-    /// The whole page, ready to be sent to a client that asks for no part and has no copy; and the coding that
-    /// should be made for the next one.
+    /// The complete response for a request without conditions or ranges; and the coding to make for later requests.
     #[inline]
     pub(super) fn whole(&self, taste: impl FnOnce() -> Taste) -> (&Arc<Prepared>, Option<Coding>) {
         let offered = self.ready.with(self.possible);
@@ -194,8 +193,7 @@ impl Page {
         (&self.representation(taste.best(self.ready)).whole, Some(best))
     }
 
-    /// Answers a request that has conditions or wants a part of the page; and names the coding that should be
-    /// made for the next one.
+    /// Responds to a request that may have conditions or ranges; and returns the coding to make for later requests.
     pub(super) fn answer(
         &self,
         request: &Request<'_>,
@@ -218,7 +216,7 @@ impl Page {
         }
     }
 
-    /// The page in place of an error's own text: without anything by which a client would keep it.
+    /// The page as the body of an error response, without the fields that would let a client store it.
     pub(super) fn as_error(&self, status: u16) -> Reply {
         let prepared = &self.plain.whole;
         let mut reply = Reply::new(status).with("Cache-Control", "no-cache");
@@ -230,8 +228,8 @@ impl Page {
         reply.body(body_of(prepared, ByteRange { start: 0, end: prepared.len() }))
     }
 
-    /// The page with one more coding, made of exactly the plain representation that is here now; `None` in place
-    /// of bytes if it came out no smaller.
+    /// The page with one more coding, made from exactly the present plain representation. `None` in place of bytes if
+    /// compression saved nothing.
     pub(super) fn with_coded(&self, coding: Coding, bytes: Option<Arc<[u8]>>) -> Self {
         let mut page = self.clone();
         page.possible = page.possible.without(Codings::of(coding));
@@ -242,7 +240,7 @@ impl Page {
         page
     }
 
-    /// What was compressed on the fly of the same bytes, taken over from an earlier look at the file.
+    /// Takes over the content compressed on the fly from an earlier look-up that found the same bytes.
     pub(super) fn inherit(&mut self, before: &Self) {
         let same = !self.plain.weak && !before.plain.weak && self.plain.opaque == before.plain.opaque;
         if !same || !self.siblings.is_empty() || !before.siblings.is_empty() || self.possible.is_empty() {
@@ -251,7 +249,7 @@ impl Page {
         (self.coded, self.ready, self.possible) = (before.coded.clone(), before.ready, before.possible);
     }
 
-    /// Forgets what was compressed on the fly.
+    /// Returns the page without the content compressed on the fly.
     pub(super) fn without_made(&self) -> Self {
         let mut page = self.clone();
         for (slot, coding) in page.coded.iter_mut().zip(SIBLINGS) {
@@ -263,34 +261,34 @@ impl Page {
         page
     }
 
-    /// The plain file, for compressing it.
+    /// The plain representation, for compression.
     pub(super) fn plain(&self) -> &Prepared {
         &self.plain.whole
     }
 
-    /// What tells this state of the file from others.
+    /// The part of the tag that identifies this state of the file.
     pub(super) fn opaque(&self) -> &[u8] {
         &self.plain.opaque
     }
 
-    /// Whether its tag must be looked at again, now that the last change is a while ago.
+    /// Whether the tag is weak, so that the file must be looked up again later.
     pub(super) fn is_weak(&self) -> bool {
         self.plain.weak || self.coded.iter().flatten().any(|coded| coded.weak)
     }
 
-    /// Descriptors it keeps open.
+    /// The number of descriptors that the page keeps open.
     pub(super) fn descriptors(&self) -> usize {
         let of = |one: &&Rc<Representation>| matches!(one.whole.content(), ContentView::File(..));
         self.representations().filter(of).count()
     }
 
-    /// Bytes of memory it holds, but for what was compressed on the fly.
+    /// The memory that the page takes, in bytes, without content compressed on the fly.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.representations().map(|one| one.memory_bytes()).sum::<usize>()
             - self.made_bytes()
     }
 
-    /// Bytes of memory that what was compressed on the fly takes.
+    /// The memory that content compressed on the fly takes, in bytes.
     pub(super) fn made_bytes(&self) -> usize {
         let made = self.coded.iter().zip(SIBLINGS).filter(|(_, coding)| !self.siblings.has(*coding));
         made.filter_map(|(one, _)| Some(one.as_ref()?.memory_bytes())).sum()
@@ -305,7 +303,8 @@ impl Page {
         self.coded.get(coding as usize).and_then(Option::as_ref).unwrap_or(&self.plain)
     }
 
-    /// 304 has what a cache needs to find and to keep its copy (RFC 9110 §15.4.5), and the rules' own fields.
+    /// The 304 response: the fields that a cache needs to find and to keep its copy (RFC 9110 §15.4.5), and those that the
+    /// rules set.
     fn unchanged<'a>(&self, chosen: &'a Representation) -> &'a Arc<Prepared> {
         chosen.unchanged.get_or_init(|| {
             let mut fields = Fields::new();
@@ -323,7 +322,7 @@ impl Page {
         Fault { status, fields: self.fields.clone() }
     }
 
-    /// Some bytes of the page, unless If-Range says that the client's other bytes are of another state.
+    /// Responds with ranges of the page, unless If-Range names another state of the file.
     fn part(&self, request: &Request<'_>, chosen: &Representation, boundary: u128) -> Reply {
         let size = chosen.whole.len();
         let holds = request.known(Known::IfRange).is_none_or(|value| {
@@ -385,14 +384,14 @@ impl Representation {
         size_of::<Self>() + self.opaque.capacity() + self.whole.memory_bytes()
     }
 
-    /// The same file, compressed on the fly.
+    /// The representation of the same file, compressed on the fly.
     fn coded(&self, coding: Coding, bytes: Arc<[u8]>) -> Self {
         let opaque = coded_tag(&self.opaque, coding);
         let mut fields = Fields::new();
         for (name, value) in self.whole.fields().iter() {
             let name = std::str::from_utf8(name).expect("a token is ASCII");
             match name {
-                // No ranges of what another start would compress to other bytes.
+                // No ranges: another start may compress to other bytes.
                 "Accept-Ranges" => continue,
                 "ETag" => push_tag(&mut fields, EntityTag { weak: self.weak, opaque: &opaque }),
                 _ => fields.push(name, value).expect("it was a field already"),
@@ -411,7 +410,7 @@ impl Representation {
     }
 }
 
-/// What the representations of one file have in common.
+/// The properties that all representations of a file share.
 struct Shape<'a> {
     content_type: String,
     varies: bool,
@@ -463,8 +462,8 @@ impl Shape<'_> {
     }
 }
 
-/// The tag of one state of a file: inode, length, and the times of the last write and the last change. The second one
-/// differs where a program has written other content of the same length and set the first one back (`rsync -t`, `tar`).
+/// The tag of one state of a file: inode, length, and the times of the last write and the last change. The second time differs
+/// where a program has written other content of the same length and reset the first time (`rsync -t`, `tar`).
 fn tag(metadata: &Metadata) -> Vec<u8> {
     let Metadata { inode, len, modified_ns, changed_ns, .. } = metadata;
     format!("{inode:x}-{len:x}-{modified_ns:x}-{changed_ns:x}").into_bytes()
@@ -480,13 +479,13 @@ fn push_tag(fields: &mut Fields, tag: EntityTag<'_>) {
     fields.push("ETag", &value).expect("a tag of hexadecimal digits");
 }
 
-/// Whether a file was changed so lately that another change could leave it with the same times: file systems count time
-/// in ticks of up to 2 s (FAT), most in 4 ms.
+/// Whether a file changed so recently that another change could leave the same timestamps. File systems count time in ticks of
+/// up to 2 s (FAT), most in 4 ms.
 fn is_fresh(metadata: &Metadata, now_unix_ns: u64) -> bool {
     metadata.modified_ns.max(metadata.changed_ns).saturating_add(SETTLED_AFTER_NS) > now_unix_ns
 }
 
-/// A range of a ready-made answer's content. Ranges were cut to the length of this content.
+/// A range of a prepared response's content. Ranges were limited to the length of this content.
 fn body_of(prepared: &Prepared, range: ByteRange) -> Body {
     match prepared.content() {
         ContentView::File(file, whole) => {
@@ -509,5 +508,5 @@ fn segment_of(prepared: &Prepared, range: ByteRange) -> Segment {
 
 const NS: u64 = 1_000_000_000;
 
-/// When a tag becomes a strong one.
+/// The age at which a tag becomes strong.
 pub(super) const SETTLED_AFTER_NS: u64 = 2 * NS;

@@ -1,27 +1,27 @@
-//! Patterns for paths, as they stand in rules: `/assets/**`, `/**/*.css`, `/blog/*/old`.
+//! Patterns for paths in rules: `/assets/**`, `/**/*.css`, `/blog/*/old`.
 //!
 //! ```text
-//!   *     any characters of one segment, also none
-//!   **/   any folders, also none             /**/*.css   matches /a.css and /b/c/a.css
-//!   **    anything, also nothing             /assets/**  matches /assets/ and all that lies below
+//!   *     any characters of one segment, or none
+//!   **/   any directories, or none           /**/*.css   matches /a.css and /b/c/a.css
+//!   **    anything, or nothing               /assets/**  matches /assets/ and everything below it
 //! ```
-//! Everything else stands for itself. A pattern matches whole decoded paths. Each star captures what it stood
-//! for, the shortest text first: `$1` … `$8` of a redirect.
+//! All other characters match themselves. A pattern matches whole decoded paths. Each star captures the text that it matches,
+//! the shortest first: `$1` … `$8` of a redirect.
 //!
-//! Matching goes back to the last `*`, and when that has come to the end of its segment to the last `**`: what
-//! an earlier star could take instead, a later one can take as well. The time is at most the square of the
-//! path's length, which [`PATH_BYTES_MAX`] bounds; without two stars of both kinds it is linear.
+//! Matching backtracks to the last `*`, and once that has reached the end of its segment, to the last `**`. Text that an
+//! earlier star could match instead can be matched by a later one. The time is at most the square of the path's length, which
+//! [`PATH_BYTES_MAX`] bounds; without two stars of both kinds it is linear.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Stars in one pattern.
+/// Maximum number of stars in one pattern.
 pub(super) const STARS_MAX: usize = 8;
 
-/// Longer paths than Linux can open (PATH_MAX) are not found, before any pattern looks at them.
+/// Maximum length of a path, in bytes: PATH_MAX of Linux. Longer paths are not found, before any pattern is matched.
 pub(super) const PATH_BYTES_MAX: usize = 4096;
 
-/// A pattern, taken apart.
+/// A parsed pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     pieces: Vec<Piece>,
@@ -49,17 +49,17 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// What the stars of a pattern stood for, in order.
+/// The ranges of a path that the stars of a pattern matched, in order.
 pub(super) type Captures = Vec<Range<usize>>;
 
-/// Why a text is no pattern.
+/// The reason why a text is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PatternError {
     /// Paths begin with a slash, so patterns do.
     NotAbsolute,
     /// More stars than [`STARS_MAX`].
     TooManyStars,
-    /// `***` says nothing that `**` does not.
+    /// `***`, which would match the same as `**`.
     ThreeStars,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for PatternError {
 }
 
 impl Pattern {
-    /// Takes a pattern apart.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// See [`PatternError`].
@@ -109,22 +109,22 @@ impl Pattern {
         if pattern.stars() > STARS_MAX { Err(PatternError::TooManyStars) } else { Ok(pattern) }
     }
 
-    /// How many stars it has: captures that a match yields.
+    /// The number of stars, and of captures of a match.
     pub(super) fn stars(&self) -> usize {
         self.pieces.iter().filter(|piece| !matches!(piece, Piece::Text(_))).count()
     }
 
-    /// Whether the whole of `path` matches.
+    /// Whether the pattern matches all of `path`.
     pub(super) fn matches(&self, path: &str) -> bool {
         self.captures(path).is_some()
     }
 
-    /// What each star stands for, as ranges of `path`; `None` if it does not match.
+    /// The range of `path` that each star matches; `None` if the pattern does not match.
     pub(super) fn captures(&self, path: &str) -> Option<Captures> {
         let mut captures = Captures::new();
         let (mut piece, mut at) = (0, 0);
-        // The places to go back to: the last `*`, and the last `**` of either kind, as index of its piece and
-        // number of its capture.
+        // The states to backtrack to: the last `*`, and the last `**` of either kind, as the index of its piece and of its
+        // capture.
         let mut name: Option<(usize, usize)> = None;
         let mut deep: Option<(usize, usize)> = None;
         loop {
@@ -158,7 +158,7 @@ impl Pattern {
                     continue;
                 }
             }
-            // Go back: one character more for the last star that can take it.
+            // Backtrack: the last star that can take another character takes it.
             let more = |(star, capture): (usize, usize), captures: &Captures| -> Option<usize> {
                 let end = captures[capture].end;
                 let next = path[end..].chars().next()?;
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn matching_agrees_with_trying_everything() {
-        /// Every way to match, tried one by one.
+        /// Tries every way to match, one by one.
         fn slow(pieces: &[Piece], path: &str) -> bool {
             let Some((piece, rest)) = pieces.split_first() else { return path.is_empty() };
             match piece {

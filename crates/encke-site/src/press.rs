@@ -1,4 +1,4 @@
-//! Compression on the fly, on the pool: each state of a file once for all workers.
+//! Compression on the fly, on the thread pool: each state of a file is compressed once for all workers.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -9,26 +9,26 @@ use encke_wire::coding::Coding;
 
 use super::find::Content;
 
-/// Which bytes: a file, its length and time as in its tag, and the coding.
+/// The key of compressed bytes: a state of a file, and the coding.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Source {
     pub(super) site: u16,
-    /// What tells this state of the file from others.
+    /// The part of the tag that identifies the state of the file.
     pub(super) opaque: Vec<u8>,
     pub(super) coding: Coding,
 }
 
-/// What was compressed and is still held by some worker. Only threads of the pool take the lock.
+/// Compressed bytes that some worker still holds. Only threads of the pool take the lock.
 #[derive(Default)]
 pub(super) struct Press {
     made: Mutex<HashMap<Source, Weak<[u8]>>>,
 }
 
 impl Press {
-    /// The compressed bytes of `content`; `None` if they are not clearly fewer.
+    /// Returns the compressed bytes of `content`; `None` if they are not much fewer.
     ///
     /// # Errors
-    /// The file system's, or the file has changed.
+    /// The file cannot be read, or has changed.
     pub(super) fn compressed(
         &self,
         source: Source,
@@ -63,7 +63,7 @@ impl Press {
         Ok(Some(made))
     }
 
-    /// The table is whole at every point where a thread could panic.
+    /// A panic cannot leave the table inconsistent.
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Source, Weak<[u8]>>> {
         lock(&self.made)
     }
@@ -83,12 +83,12 @@ fn compress(coding: Coding, plain: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Compressing must save at least an eighth to be worth the reader's work.
+/// Compression must save at least an eighth to be worth the client's work.
 const GAIN_PART: usize = 8;
 
-/// Each file is compressed once and sent often: the usual compromise of both.
+/// Each file is compressed once and sent often: the usual compromise of time and size.
 const GZIP_LEVEL: u32 = 6;
-/// Levels up to 9 keep to a window of 4 MiB; browsers need not take more than 8 (RFC 9659).
+/// Levels up to 9 keep to a window of 4 MiB; browsers need not accept more than 8 MiB (RFC 9659).
 #[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = 9;
 

@@ -1,7 +1,7 @@
-//! The rules of a site: its settings, checked and compiled, so that nothing about them can be wrong any more.
+//! The rules of a site: its settings, checked and compiled, so that they are valid from then on.
 //!
-//! Rules are looked at when a name is resolved, never when a cached answer is sent: what they say is part of
-//! the answer that is kept.
+//! Rules are applied when a name is looked up, never when a cached response is sent: their result is part of the cached
+//! response.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,24 +14,24 @@ use super::pattern::{Pattern, PatternError, STARS_MAX};
 use super::settings::{Alias, HeaderRule, Redirect, SiteSettings, Symlinks};
 use encke_server::Fields;
 
-/// A site's rules.
+/// The compiled rules of one site.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// Where files lie: aliases, the longest path first, and the root as the last.
+    /// The directories of files: aliases with the longest path first, then the root.
     pub(super) places: Vec<Place>,
     pub(super) index: Vec<String>,
     pub(super) list: bool,
     pub(super) spa: bool,
     pub(super) hidden: bool,
     pub(super) links: Links,
-    /// Compressed siblings of files are looked for.
+    /// Whether compressed siblings of files are served.
     pub(super) siblings: bool,
     pub(super) compression: Compression,
-    /// How long an answer is kept where nobody tells of changes.
+    /// The lifetime of cached responses without notifications of changes, in ns.
     pub(super) revalidate_ns: u64,
     cache: Vec<(Pattern, String)>,
     headers: Vec<(Pattern, Vec<(String, String)>)>,
-    /// Strict-Transport-Security, for those who came by TLS.
+    /// Strict-Transport-Security, for responses over TLS.
     hsts: Option<Fields>,
     redirects: Vec<(Pattern, Template, u16)>,
     paths: Vec<(Pattern, Special)>,
@@ -39,20 +39,20 @@ pub(super) struct Rules {
     errors: Vec<(u16, String)>,
 }
 
-/// A folder or file, and the path by which it is reached.
+/// A directory or file, and its path in URLs.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Begins and, for a folder, ends with a slash.
+    /// The path. It begins with a slash, and ends with one for a directory.
     pub(super) prefix: String,
-    /// The folder, or the folder in which the file lies.
+    /// The directory, or the directory that contains the file.
     pub(super) folder: PathBuf,
-    /// The file's name, if this is a single file.
+    /// The name of the file, if this is a single file.
     pub(super) file: Option<String>,
-    /// The place of its alias in the settings; `None` for the root.
+    /// The index of its alias in the settings; `None` for the root.
     pub(super) setting: Option<usize>,
 }
 
-/// When to compress on the fly.
+/// The conditions for compression on the fly.
 #[derive(Debug)]
 pub(super) struct Compression {
     pub(super) on_the_fly: bool,
@@ -61,19 +61,19 @@ pub(super) struct Compression {
     types: Vec<String>,
 }
 
-/// What the rules say about one path.
+/// The rules for one path.
 #[derive(Debug, Default)]
 pub(super) struct Policy {
     pub(super) special: Special,
     /// The value of Cache-Control.
     pub(super) cache_control: Option<String>,
-    /// Fields of every answer.
+    /// The fields of every response.
     pub(super) fields: Fields,
-    /// X-Content-Type-Options is not to be added.
+    /// Whether to omit X-Content-Type-Options.
     pub(super) sniffable: bool,
 }
 
-/// What is special about a path; nothing, where it is `None`.
+/// Properties of a path that rules may change; `None` leaves the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Special {
     pub(super) status: Option<u16>,
@@ -83,15 +83,15 @@ pub(super) struct Special {
     pub(super) download: Option<bool>,
 }
 
-/// Why settings cannot be used.
+/// An error in the settings of a site.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SiteError {
-    /// The site, by its first host name, or by its place among all.
+    /// The first host name of the site, or its number from 1.
     pub site: String,
     /// The key below `[[site]]`.
     pub key: &'static str,
-    /// What is wrong and what to write instead.
+    /// The error, and the remedy.
     pub text: String,
 }
 
@@ -103,14 +103,14 @@ impl fmt::Display for SiteError {
 
 impl std::error::Error for SiteError {}
 
-/// A key and what is wrong with its value.
+/// A key, and the error in its value.
 type Wrong = (&'static str, String);
 
 impl Rules {
-    /// Checks the settings of a site. Looks at the file system only to tell folders from files.
+    /// Checks and compiles the settings of a site. Reads the file system only to tell directories from files.
     ///
     /// # Errors
-    /// The first key that is wrong.
+    /// The first invalid key.
     pub(super) fn of(settings: &SiteSettings) -> Result<Self, Wrong> {
         let mut places = settings.aliases.iter().enumerate().map(Place::of).collect::<Result<Vec<_>, _>>()?;
         places.sort_by_key(|place| std::cmp::Reverse(place.prefix.len()));
@@ -153,12 +153,12 @@ impl Rules {
         })
     }
 
-    /// Strict-Transport-Security, for an answer over TLS.
+    /// Strict-Transport-Security, for a response over TLS.
     pub(super) const fn hsts(&self) -> Option<&Fields> {
         self.hsts.as_ref()
     }
 
-    /// What the rules say about a decoded path.
+    /// The rules for a decoded path.
     pub(super) fn policy(&self, path: &str) -> Policy {
         let mut policy = Policy::default();
         if let Some((_, value)) = self.cache.iter().rev().find(|(pattern, _)| pattern.matches(path)) {
@@ -183,15 +183,15 @@ impl Rules {
         policy
     }
 
-    /// Whether a listing may name a decoded path: it is neither hidden nor refused.
+    /// Whether a listing may contain a decoded path: it is neither hidden nor refused.
     pub(super) fn shows(&self, path: &str) -> bool {
         let refused =
             |(pattern, special): &(Pattern, Special)| special.status.is_some() && pattern.matches(path);
         !self.is_hidden(path) && !self.paths.iter().any(refused)
     }
 
-    /// Where a decoded path that has moved is now, without the query; with the status to say so, and whether
-    /// the query of the request is to be kept.
+    /// The redirect of a decoded path: its status, its target without the query, and whether the query of the request is
+    /// appended.
     pub(super) fn moved(&self, path: &str) -> Option<(u16, String, bool)> {
         self.redirects.iter().find_map(|(pattern, template, status)| {
             let captures = pattern.captures(path)?;
@@ -199,8 +199,8 @@ impl Rules {
         })
     }
 
-    /// The place that a decoded path lies in, as an index into `places`, and the path's name in there; `None`
-    /// if the path is that of an aliased folder but for the slash at its end.
+    /// The place of a decoded path, as an index of `places`, and the path's name below it. `None` if the path is that of an
+    /// aliased directory without the trailing slash.
     pub(super) fn place<'a>(&'a self, path: &'a str) -> Option<(usize, &'a str)> {
         for (number, place) in self.places.iter().enumerate() {
             match &place.file {
@@ -215,7 +215,7 @@ impl Rules {
         None
     }
 
-    /// The rules that apply to a decoded path, in order: key, place in its list, and the rule with its effect.
+    /// The rules that apply to a decoded path, in order: the key, the index in its list, and the rule with its effect.
     pub(super) fn explain(&self, path: &str) -> Vec<(&'static str, Option<usize>, String)> {
         let matching = |(_, pattern): &(usize, &Pattern)| pattern.matches(path);
         if let Some(place) = self.redirects.iter().position(|(pattern, ..)| pattern.matches(path)) {
@@ -248,7 +248,7 @@ impl Rules {
             steps.push(("headers", Some(place), format!("fields for {pattern}")));
         }
         let cache = self.cache.iter().map(|(pattern, _)| pattern).enumerate();
-        // The last rule that matches counts.
+        // The last matching rule applies.
         if let Some((place, pattern)) = cache.rev().find(matching) {
             steps.push((
                 "cache",
@@ -259,13 +259,12 @@ impl Rules {
         steps
     }
 
-    /// The path of the page for an error.
+    /// The path of the page for an error status.
     pub(super) fn error_page(&self, status: u16) -> Option<&str> {
         self.errors.iter().find(|(page, _)| *page == status).map(|(_, path)| path.as_str())
     }
 
-    /// Whether a path is not to be seen: a segment begins with a dot, and it is not the first one of
-    /// `/.well-known/`.
+    /// Whether a path is hidden: a segment begins with a dot, except the first segment of `/.well-known/`.
     pub(super) fn is_hidden(&self, path: &str) -> bool {
         let shown = path.strip_prefix("/.well-known/").unwrap_or(path);
         !self.hidden && shown.split('/').any(|segment| segment.starts_with('.'))
@@ -320,7 +319,7 @@ impl Place {
     }
 }
 
-/// The field for a value of `hsts` (RFC 6797 §6.1): the directives that browsers know, each once.
+/// Checks a value of `hsts` (RFC 6797 §6.1), which may have the directives that browsers know, each once. Returns its field.
 fn strict_transport(value: &str) -> Result<Fields, Wrong> {
     let wrong = |text: &str| {
         let what = format!("{text}; expected max-age=SECONDS, and maybe ; includeSubDomains ; preload");
@@ -357,7 +356,7 @@ fn strict_transport(value: &str) -> Result<Fields, Wrong> {
     Ok(fields)
 }
 
-/// The target of a redirect: text, with captures in between.
+/// The target of a redirect: text with captures in between.
 #[derive(Debug)]
 struct Template {
     pieces: Vec<Slot>,
@@ -367,13 +366,13 @@ struct Template {
 #[derive(Debug)]
 enum Slot {
     Text(String),
-    /// Which capture.
+    /// The index of a capture.
     Capture(usize),
 }
 
 impl Template {
     fn parse(text: &str, stars: usize) -> Result<Self, String> {
-        // Where the path begins: no capture may stand before it, or a request could choose the host.
+        // The start of the path: no capture may precede it, or a request could choose the host.
         let path_at = match text.split_once("://") {
             Some((scheme @ ("http" | "https"), rest)) => {
                 scheme.len() + 3 + rest.find(['/', '?', '#']).unwrap_or(rest.len())
@@ -419,8 +418,8 @@ impl Template {
         Ok(Self { pieces, keeps_query: !text.contains(['?', '#']) })
     }
 
-    /// The target with the captures of `path` in it, escaped. One that begins with a slash never begins with
-    /// two, which would name a host.
+    /// Fills in the captures of `path`, escaped. A target that begins with a slash never begins with two, which would name a
+    /// host.
     fn filled(&self, path: &str, captures: &[std::ops::Range<usize>]) -> String {
         let mut target = String::new();
         for piece in &self.pieces {
@@ -502,7 +501,7 @@ fn check_value(key: &'static str, name: &str, value: &str) -> Result<(), Wrong> 
     }
 }
 
-/// Fields that no rule may set, and what to do instead.
+/// Fields that no rule may set, and the alternative.
 const RESERVED: [(&str, &str); 16] = [
     ("cache-control", "use `cache`"),
     ("content-type", "use `content_type` in `paths`"),

@@ -1,48 +1,47 @@
-//! The shelf: what a worker has found at the names that were asked for, so that a warm request touches no disk.
+//! The file cache of a worker: results of look-ups by path, so that a warm request touches no disk.
 //!
 //! ```text
 //!   (site, raw path) ─► keyed hash ─► names ─► slot ─► Rc<Resource>, fresh until …
 //!                                                │
-//!         hand ─► ─► ─► ─► ─► ─► ─► ─► ─► ─► ─► ─┘   clock: passes over what was used since it came by
+//!         hand ─► ─► ─► ─► ─► ─► ─► ─► ─► ─► ─► ─┘   clock: skips slots used since its last visit
 //! ```
-//! The raw bytes of the path are the key, so that a hit decodes nothing; two spellings of one path are two
-//! slots. Names are found by a hash whose key nobody outside knows. It needs not be more than fast and hard to
-//! aim at: a name is compared with the slot's before it counts, one hash names one slot, and the table never
-//! grows beyond its limit, so that even an attacker who could aim at it would only evict.
+//! The raw bytes of the path are the key, so that a hit decodes nothing; two spellings of one path take two slots. A hash with
+//! a secret key finds the slot. It need only be fast and hard to predict. The path is compared with the slot's before it
+//! counts, one hash has one slot, and the table has a limit. Even an attacker with collisions could therefore only evict
+//! entries.
 //!
-//! What comes in is not yet used: a scan through many names pushes out what was asked for once, never what is
-//! asked for again and again.
+//! New entries start unreferenced, so a scan over many paths evicts entries requested once, not entries requested repeatedly.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
-/// A place on the shelf, and which use of it.
+/// A slot of the cache, and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SlotKey {
     slot: u32,
     generation: u32,
 }
 
-/// What a thing on the shelf costs.
+/// The cost of an entry, or a limit on all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
     pub(super) names: usize,
-    /// Open files.
+    /// The number of open files.
     pub(super) descriptors: usize,
-    /// Bytes, but for `made`.
+    /// Bytes of memory without `made`.
     pub(super) memory: usize,
-    /// Bytes of what was compressed on the fly.
+    /// Bytes of content compressed on the fly.
     pub(super) made: usize,
 }
 
-/// What can lie on a shelf.
+/// A value that the cache can hold.
 pub(super) trait Thing {
-    /// Its cost, without the name.
+    /// The cost of the value, without its name.
     fn load(&self) -> Load;
 }
 
-/// Things by name.
+/// A cache of values by name.
 pub(super) struct Shelf<T> {
     hash_key: HashKey,
     names: HashMap<u64, u32, BuildHasherDefault<Given>>,
@@ -57,18 +56,18 @@ struct Slot<T> {
     hash: u64,
     generation: u32,
     site: u16,
-    /// Asked for since the hand last came by.
+    /// Requested since the hand's last visit.
     used: bool,
-    /// Until when (monotonic ns) it counts without another look.
+    /// The end of freshness, in ns of the monotonic clock.
     fresh_until_ns: u64,
     path: Box<[u8]>,
-    /// `None`: the slot is free.
+    /// `None` for a free slot.
     thing: Option<Rc<T>>,
     load: Load,
 }
 
 impl<T: Thing> Shelf<T> {
-    /// An empty shelf.
+    /// Creates an empty cache.
     pub(super) fn new(hash_key: HashKey, limit: Load) -> Self {
         Self {
             hash_key,
@@ -87,7 +86,7 @@ impl<T: Thing> Shelf<T> {
         Name { site, path, hash: self.hash_key.hash(site, path) }
     }
 
-    /// What lies at a name, if it is still fresh at `now_ns`.
+    /// The value of a name, if it is still fresh at `now_ns`.
     #[inline]
     pub(super) fn find(&mut self, name: &Name<'_>, now_ns: u64) -> Option<&Rc<T>> {
         let slot = *self.names.get(&name.hash)?;
@@ -99,14 +98,14 @@ impl<T: Thing> Shelf<T> {
         slot.thing.as_ref()
     }
 
-    /// The same, also if it is no longer fresh.
+    /// The value of a name, fresh or stale.
     pub(super) fn find_stale(&self, name: &Name<'_>) -> Option<&Rc<T>> {
         let slot = &self.slots[*self.names.get(&name.hash)? as usize];
         if slot.site == name.site && *slot.path == *name.path { slot.thing.as_ref() } else { None }
     }
 
-    /// Lays a thing down in place of what was there, and makes room by removing what has not been used lately.
-    /// `removed` is told of every slot that is no longer what it was.
+    /// Inserts a value in place of the name's former one, and evicts entries that were not used recently. Appends the key of
+    /// every removed slot to `removed`.
     pub(super) fn put(
         &mut self,
         name: &Name<'_>,
@@ -139,7 +138,7 @@ impl<T: Thing> Shelf<T> {
         } else {
             self.slots[slot] = filled;
         }
-        // `names` in the limits keeps slots within 32 bits by far.
+        // The limit of `names` keeps slots far below 32 bits.
         let key = SlotKey { slot: slot as u32, generation };
         self.names.insert(name.hash, key.slot);
         self.load.add(load);
@@ -147,7 +146,7 @@ impl<T: Thing> Shelf<T> {
         key
     }
 
-    /// Has another thing in the place of the one that `key` names, with the same name and freshness.
+    /// Replaces the value of a slot; its name and freshness stay.
     pub(super) fn replace(&mut self, key: SlotKey, thing: Rc<T>) {
         let Some(slot) = self.slots.get_mut(key.slot as usize) else { return };
         if slot.generation != key.generation || slot.thing.is_none() {
@@ -168,38 +167,37 @@ impl<T: Thing> Shelf<T> {
             .then_some(SlotKey { slot, generation: filled.generation })
     }
 
-    /// What a key names, unless that is gone.
+    /// The value of a slot, unless it was removed.
     pub(super) fn at(&self, key: SlotKey) -> Option<&Rc<T>> {
         let slot = self.slots.get(key.slot as usize)?;
         if slot.generation == key.generation { slot.thing.as_ref() } else { None }
     }
 
-    /// Removes what `key` names, unless that is gone already.
+    /// Removes the value of a slot, unless it was already removed.
     pub(super) fn remove(&mut self, key: SlotKey, removed: &mut Vec<SlotKey>) {
         if self.at(key).is_some() {
             self.remove_slot(key.slot as usize, removed);
         }
     }
 
-    /// Removes everything.
+    /// Removes all values.
     pub(super) fn clear(&mut self, removed: &mut Vec<SlotKey>) {
         for slot in 0..self.slots.len() {
             self.remove_slot(slot, removed);
         }
     }
 
-    /// Changes the limits; what is over goes with the next [`Shelf::put`].
+    /// Changes the limits; the next [`Shelf::put`] evicts down to them.
     pub(super) fn limit(&mut self, limit: Load) {
         self.limit = limit;
     }
 
-    /// What was compressed on the fly takes more than it may: the next thing that the hand comes by and that
-    /// has some of it.
+    /// The next slot from which to drop content compressed on the fly, while that exceeds its limit.
     pub(super) fn next_made(&mut self) -> Option<SlotKey> {
         if self.load.made <= self.limit.made {
             return None;
         }
-        // Two rounds: the first may only take marks away.
+        // Two rounds: the first may only clear marks.
         for _ in 0..2 * self.slots.len() {
             let slot = self.step();
             let filled = &mut self.slots[slot];
@@ -262,12 +260,12 @@ impl Load {
         self.made -= other.made;
     }
 
-    /// `made` has its own way: it is given up without the thing that it belongs to.
+    /// `made` is enforced separately: this content is dropped without the entry that owns it.
     fn exceeds(&self, limit: Self) -> bool {
         self.names > limit.names || self.descriptors > limit.descriptors || self.memory > limit.memory
     }
 
-    /// Both together, or as much as there can be.
+    /// The sum of both, saturating.
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             names: self.names.saturating_add(other.names),
@@ -277,7 +275,7 @@ impl Load {
         }
     }
 
-    /// An even share of this for each of `count`.
+    /// An even share of these limits for each of `count` caches.
     pub(super) fn shared_by(self, count: usize) -> Self {
         let count = count.max(1);
         Self {
@@ -297,19 +295,19 @@ pub(super) struct Name<'a> {
     hash: u64,
 }
 
-/// The secret of a shelf's hashes.
+/// The secret key of a cache's hashes.
 #[derive(Clone, Copy)]
 pub(super) struct HashKey(u64, u64);
 
 impl HashKey {
-    /// From two words that nobody outside can know.
+    /// Creates a key from two secret random words.
     pub(super) const fn new(first: u64, second: u64) -> Self {
         // An even multiplier would lose bits.
         Self(first, second | 1)
     }
 
-    /// Folds 8 bytes at a time with one widening multiplication, as wyhash does: 4 instructions for 8 bytes,
-    /// where SipHash takes 60.
+    /// Folds 8 bytes at a time with one widening multiplication, as wyhash does: 4 instructions for 8 bytes, where SipHash
+    /// takes 60.
     #[inline]
     fn hash(self, site: u16, path: &[u8]) -> u64 {
         let (words, tail) = path.as_chunks::<8>();
@@ -322,7 +320,7 @@ impl HashKey {
         fold(fold(state ^ last, self.1) ^ self.0, self.1)
     }
 
-    /// Words that look random, the same for the same `count`.
+    /// A pseudo-random word, the same for the same `count`.
     pub(super) fn word(self, count: u64) -> u64 {
         fold(fold(self.0 ^ count, self.1) ^ count.rotate_left(32), self.1)
     }
@@ -331,11 +329,11 @@ impl HashKey {
 #[inline]
 fn fold(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
-    // Both halves: the low one alone would not depend on the high bits of its factors.
+    // Both halves: the low half alone would not depend on the high bits of its factors.
     (product >> 64) as u64 ^ product as u64
 }
 
-/// A hasher for keys that are hashes already.
+/// A hasher for keys that are already hashes.
 #[derive(Default)]
 struct Given(u64);
 
@@ -355,7 +353,7 @@ impl Hasher for Given {
     }
 }
 
-/// What a name takes in the table of names: 12 bytes, a control byte, and the table is at least half full.
+/// Memory of a name in the table: 12 bytes and a control byte, in a table that is at least half full.
 const NAME_BYTES: usize = 26;
 
 #[cfg(test)]

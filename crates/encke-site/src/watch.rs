@@ -1,16 +1,15 @@
-//! Watching the folders on the way to what lies on the shelf.
+//! Watches the directories of cached files.
 //!
 //! ```text
-//!   /srv/site ──┬─ a ── b      a node for each watched folder, below that of its parent
+//!   /srv/site ──┬─ a ── b      a node for each watched directory, below that of its parent
 //!               └─ c
-//!   node: entry name ─► keys of what depends on that entry     b: "x.css", "x.css.gz" ─► [slot 7]
+//!   node: entry name ─► keys of the values that depend on it     b: "x.css", "x.css.gz" ─► [slot 7]
 //! ```
-//! A notice about an entry of a folder takes off the shelf what depends on it, and, if the entry is a watched
-//! folder itself, all that lies below. Whatever is on the shelf depends on one entry or a few: the file, its
-//! siblings, the index files that were tried, each link on the way, the first folder that is missing. Folders
-//! passed through are covered by being ancestors.
+//! A notification about an entry of a directory evicts the cached values that depend on it. If the entry is itself a watched
+//! directory, everything below it is evicted as well. A cached value depends on one or a few entries: the file, its siblings,
+//! the index files tried, each link, the first missing directory. The other directories of the path are covered as ancestors.
 //!
-//! A folder is watched as long as something depends on it.
+//! A directory is watched as long as a cached value depends on it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,55 +20,55 @@ use encke_io::files::{OpenFile, Step};
 
 use super::shelf::SlotKey;
 
-/// The watched folders of a worker.
+/// The watched directories of a worker.
 pub(super) struct Watch {
-    /// `None`: the system has no notices, or no more of them.
+    /// `None` if the system has no notifications, or its limit is reached.
     changes: Option<Changes>,
     nodes: Vec<Option<Node>>,
     free: Vec<usize>,
     by_path: HashMap<PathBuf, usize>,
     by_id: HashMap<FolderId, usize>,
-    /// What each key depends on, for taking it off again.
+    /// The entries on which each key depends.
     entries: HashMap<SlotKey, Vec<Entry>>,
     epoch: u64,
 }
 
-/// A node, and the name of an entry in that folder.
+/// A node, and the name of an entry in its directory.
 type Entry = (usize, Box<[u8]>);
 
 struct Node {
     id: FolderId,
     path: PathBuf,
     parent: Option<usize>,
-    /// Watched folders in this one.
+    /// Watched directories in this one.
     children: HashMap<Box<[u8]>, usize>,
     dependents: HashMap<Box<[u8]>, Vec<SlotKey>>,
 }
 
-/// What watching came to.
+/// The outcome of a request to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// Every change since before now is told.
+    /// The directories were already watched.
     Before,
-    /// From now on: what was found must be looked up once more.
+    /// Watching began now: the look-up must be repeated.
     Now,
-    /// Changes will not be told.
+    /// The directories cannot be watched.
     Never,
 }
 
-/// What notices came to.
+/// The effect of the notifications read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct News {
-    /// What is no longer what it was.
+    /// Keys of values that have changed.
     pub(super) stale: Vec<SlotKey>,
-    /// Notices were lost: everything may be stale.
+    /// Notifications were lost: every value may be stale.
     pub(super) all: bool,
-    /// A folder at the top was moved or removed: a root, most likely.
+    /// A topmost directory, most likely a root, was moved or removed.
     pub(super) top_gone: bool,
 }
 
 impl Watch {
-    /// Watches nothing yet, and never will if `changes` is `None`.
+    /// Creates a watch without directories. `None` for `changes` disables it.
     pub(super) fn new(changes: Option<Changes>) -> Self {
         Self {
             changes,
@@ -82,19 +81,19 @@ impl Watch {
         }
     }
 
-    /// Tells of nothing from now on: what told it goes back to whom it came from.
+    /// Disables the watch and returns its source of notifications, for another handler.
     pub(super) const fn end(&mut self) -> Option<Changes> {
         self.changes.take()
     }
 
-    /// Another number whenever a notice was read or a folder came to be watched: what was found by way of
-    /// watched folders is still so if the number is still the same.
+    /// A number that changes with every notification read and every new watched directory. A look-up through watched
+    /// directories is still valid while it is unchanged.
     pub(super) const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Watches the folders of `steps`, and their ancestors up to the one of `tops` that they lie below. They
-    /// were all looked at a moment ago, so the disk is not needed.
+    /// Watches the directories of `steps`, and their ancestors up to the one in `tops`. All were just looked up, so this does
+    /// not block on the disk.
     pub(super) fn watch(&mut self, steps: &[Step], tops: &[&Path]) -> Watched {
         let mut outcome = Watched::Before;
         for step in steps {
@@ -111,7 +110,7 @@ impl Watch {
         outcome
     }
 
-    /// Has what `key` names depend on the entries of `steps`, whose folders are watched.
+    /// Records that the value of `key` depends on the entries of `steps`, whose directories are watched.
     pub(super) fn depend(&mut self, key: SlotKey, steps: Vec<Step>) {
         for Step { folder, name } in steps {
             let Some(&node) = self.by_path.get(&folder) else { continue };
@@ -122,7 +121,7 @@ impl Watch {
         }
     }
 
-    /// What these keys named is off the shelf: folders on which nothing else depends are no longer watched.
+    /// Forgets evicted values, and stops watching directories on which no other value depends.
     pub(super) fn release(&mut self, keys: &[SlotKey]) {
         for key in keys {
             for (node, name) in self.entries.remove(key).unwrap_or_default() {
@@ -138,7 +137,7 @@ impl Watch {
         }
     }
 
-    /// Reads the notices there are. What is stale still has to be [`Watch::release`]d.
+    /// Reads the pending notifications. The caller must [`Watch::release`] the stale keys.
     pub(super) fn read(&mut self) -> News {
         let mut news = News::default();
         let Some(changes) = &mut self.changes else { return news };
@@ -171,7 +170,7 @@ impl Watch {
         news
     }
 
-    /// The node of a folder, and whether it is new.
+    /// Returns the node of a directory, and whether it is new.
     fn folder(&mut self, path: &Path, top: Option<&Path>) -> Option<(usize, bool)> {
         if let Some(&node) = self.by_path.get(path) {
             return Some((node, false));
@@ -192,7 +191,7 @@ impl Watch {
         }
         let id = changes.watch(&folder).ok()?;
         if self.by_id.contains_key(&id) {
-            // The folder has come here from where it was: the notice of that is on its way.
+            // The directory was moved here from a watched path, and that notification is still pending.
             changes.forget(id);
             return None;
         }
@@ -219,7 +218,7 @@ impl Watch {
         Some((node, true))
     }
 
-    /// What depends on a folder or anything below it.
+    /// Collects the keys that depend on a directory or anything below it.
     fn collect(&self, node: usize, stale: &mut Vec<SlotKey>) {
         let filled = self.nodes[node].as_ref().expect("only nodes that are there are asked for");
         stale.extend(filled.dependents.values().flatten());
@@ -228,7 +227,7 @@ impl Watch {
         }
     }
 
-    /// Forgets a folder on which nothing depends, and then those above it of which that is now true.
+    /// Stops watching a directory on which no value depends, and then each ancestor of which that is now true.
     fn prune(&mut self, node: usize) {
         let mut next = Some(node);
         while let Some(node) = next {
@@ -252,8 +251,8 @@ impl Watch {
         }
     }
 
-    /// Forgets every folder on which nothing depends: those of a way that could not be watched to its end, or
-    /// that was another when it was looked at again.
+    /// Stops watching every directory on which no value depends. Such directories remain after a path that could not be watched
+    /// completely, or that differed in the second look-up.
     pub(super) fn sweep(&mut self) {
         for node in 0..self.nodes.len() {
             self.prune(node);
@@ -261,7 +260,8 @@ impl Watch {
     }
 }
 
-/// Folders that one worker watches. The system grants a user at least 8,192 (fs.inotify.max_user_watches).
+/// Maximum number of directories that one worker watches. The system grants a user at least 8,192
+/// (fs.inotify.max_user_watches).
 const FOLDERS_MAX: usize = 1_024;
 
 #[cfg(all(test, unix))]
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    /// Keys as a shelf gives them.
+    /// Keys as the file cache issues them.
     fn keys<const N: usize>() -> [SlotKey; N] {
         let limit = Load { names: 100, descriptors: 100, memory: 1 << 20, made: 0 };
         let mut shelf = Shelf::new(HashKey::new(1, 2), limit);
@@ -332,16 +332,16 @@ mod tests {
     }
 }
 thread_local! {
-    /// Notices of changed files that handlers of earlier settings have given back. To close one would hold the worker up.
+    /// Sources of notifications that handlers of earlier settings have returned. Closing one would block the worker.
     static SPARE_CHANGES: RefCell<Vec<Changes>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notices of changed files for a handler of this worker; `None` if the system has no more.
+/// Returns a source of notifications for a handler of this worker; `None` if the system's limit is reached.
 pub(super) fn spare_changes() -> Option<Changes> {
     SPARE_CHANGES.with_borrow_mut(Vec::pop).or_else(|| Changes::new().ok())
 }
 
-/// Keeps what a handler no longer needs for the next one of this worker.
+/// Keeps a source that a handler no longer needs for the next handler of this worker.
 pub(super) fn give_back(mut changes: Changes) {
     changes.clear();
     SPARE_CHANGES.with_borrow_mut(|spare| spare.push(changes));

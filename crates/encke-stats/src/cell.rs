@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Zero.
+    /// Creates a counter of zero.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -23,29 +23,29 @@ impl Counter {
     /// Adds `count`.
     #[inline]
     pub fn add(&self, count: u64) {
-        // Not fetch_add: with one writer nothing can come between, and a locked add costs some 20 cycles.
+        // Not `fetch_add`: one writer needs no atomic addition, and a locked add costs some 20 cycles.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
-    /// Replaces the value by one that was counted elsewhere, such as in the kernel.
+    /// Replaces the value by one counted elsewhere, such as in the kernel.
     #[inline]
     pub fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
     }
 
-    /// The value of a moment ago.
+    /// Returns a recent value.
     #[inline]
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A number that goes up and down: connections that are open now. One thread writes it.
+/// A number that goes up and down: currently open connections. One thread writes it.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
-    /// Zero.
+    /// Creates a gauge of zero.
     pub const fn new() -> Self {
         Self(AtomicI64::new(0))
     }
@@ -62,7 +62,7 @@ impl Gauge {
         self.add(1);
     }
 
-    /// Takes one away.
+    /// Subtracts one.
     #[inline]
     pub fn decrement(&self) {
         self.add(-1);
@@ -74,7 +74,7 @@ impl Gauge {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// The value of a moment ago.
+    /// Returns a recent value.
     #[inline]
     pub fn value(&self) -> i64 {
         self.0.load(Ordering::Relaxed)

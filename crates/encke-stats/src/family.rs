@@ -1,4 +1,4 @@
-//! A snapshot: families of samples, the shape that both texts are made from.
+//! A snapshot of metrics: families of samples, from which both output formats are made.
 
 use std::borrow::Cow;
 
@@ -6,64 +6,64 @@ use serde::Serialize;
 
 use crate::histogram::Distribution;
 
-/// What a family's numbers are.
+/// The type of a family's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Only grows; its name ends in `_total`.
+    /// A number that only grows; the family's name ends in `_total`.
     Counter,
-    /// Goes up and down.
+    /// A number that goes up and down.
     Gauge,
-    /// A distribution of durations; its name ends in `_seconds`.
+    /// A distribution of durations; the family's name ends in `_seconds`.
     Histogram,
 }
 
 /// One metric with all its labelled samples.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Family {
-    /// `[a-zA-Z_:][a-zA-Z0-9_:]*`, with the base unit last: `encke_sent_bytes_total`.
+    /// The name: `[a-zA-Z_:][a-zA-Z0-9_:]*`, with the base unit last: `encke_sent_bytes_total`.
     pub name: Cow<'static, str>,
-    /// One sentence.
+    /// The help text: one sentence.
     pub help: Cow<'static, str>,
-    /// What its numbers are.
+    /// The type of its numbers.
     pub kind: Kind,
-    /// Samples; no two have the same labels.
+    /// The samples; no two have the same labels.
     pub samples: Vec<Sample>,
 }
 
 /// One number of a family.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sample {
-    /// Names (`[a-zA-Z_][a-zA-Z0-9_]*`) and values, from sets that have a limit.
+    /// Label names (`[a-zA-Z_][a-zA-Z0-9_]*`) and values, from sets of limited size.
     pub labels: Vec<(Cow<'static, str>, Cow<'static, str>)>,
-    /// The number.
+    /// The value.
     pub value: Value,
 }
 
-/// The number, or numbers, of a sample.
+/// The value of a sample.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
     /// A whole number.
     Count(u64),
     /// Any number, in base units: seconds, bytes, ratios from 0 to 1.
     Number(f64),
-    /// Durations.
+    /// A distribution of durations.
     Distribution(Box<Distribution>),
 }
 
 impl Family {
-    /// A family of counters.
+    /// Creates a family of counters.
     pub fn counter(name: &'static str, help: &'static str) -> Self {
         debug_assert!(name.ends_with("_total"), "a counter's name ends in _total: {name}");
         Self::new(name, help, Kind::Counter)
     }
 
-    /// A family of gauges.
+    /// Creates a family of gauges.
     pub fn gauge(name: &'static str, help: &'static str) -> Self {
         Self::new(name, help, Kind::Gauge)
     }
 
-    /// A family of histograms.
+    /// Creates a family of histograms.
     pub fn histogram(name: &'static str, help: &'static str) -> Self {
         debug_assert!(name.ends_with("_seconds"), "a histogram's name ends in _seconds: {name}");
         Self::new(name, help, Kind::Histogram)
@@ -78,7 +78,7 @@ impl Family {
         Self { name: name.into(), help: help.into(), kind, samples: Vec::new() }
     }
 
-    /// Adds its only sample, which has no labels.
+    /// Adds the only sample, which has no labels.
     #[must_use]
     pub fn value(self, value: impl Into<Value>) -> Self {
         self.with(&[], value)

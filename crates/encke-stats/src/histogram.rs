@@ -1,21 +1,21 @@
-//! Histograms of durations in nanoseconds: logarithmic octaves, each cut into 64 equal buckets.
+//! Histograms of durations in nanoseconds: logarithmic octaves, each divided into 64 equal buckets.
 //!
 //! ```text
 //! value   0 1 2 … 63 │ 64 65 … 127 │ 128 130 132 … 254 │ 256 260 … 508 │ …          2⁶⁴
 //! width        1     │      1      │         2         │       4       │ …
 //! ```
-//! A value is known to 1/64 of itself (1.6 %) over all of `u64`, in 59 × 64 buckets of 8 bytes: 30 KiB.
+//! The error of a value is at most 1/64 of it (1.6 %) over all of `u64`. The 59 × 64 buckets of 8 bytes take 30 KiB.
 //!
-//! [`Histogram`] is what a thread records into; [`Distribution`] is a copy at rest, to be merged and asked.
+//! A thread records into a [`Histogram`]. A [`Distribution`] is a copy of it, to merge and to query.
 
 use std::fmt;
 
 use crate::cell::Counter;
 
-/// Buckets an octave, as a power of two.
+/// Buckets in an octave, as a power of two.
 const PRECISION_BITS: u32 = 6;
 const BUCKETS_PER_OCTAVE: usize = 1 << PRECISION_BITS;
-/// The first 64 values have buckets of their own; each of the 58 octaves from 2⁶ on has 64 more.
+/// The first 64 values have a bucket each; each of the 58 octaves from 2⁶ has 64 more.
 const BUCKETS: usize = (64 - PRECISION_BITS as usize + 1) * BUCKETS_PER_OCTAVE;
 
 /// A histogram that one thread writes and any thread reads.
@@ -26,7 +26,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Empty.
+    /// Creates an empty histogram.
     pub fn new() -> Self {
         Self {
             buckets: (0..BUCKETS).map(|_| Counter::new()).collect(),
@@ -35,7 +35,7 @@ impl Histogram {
         }
     }
 
-    /// Counts a duration.
+    /// Records a duration.
     #[inline]
     pub fn record(&self, ns: u64) {
         self.buckets[bucket(ns)].increment();
@@ -45,7 +45,7 @@ impl Histogram {
         }
     }
 
-    /// Counts `count` equal durations.
+    /// Records `count` equal durations.
     #[inline]
     pub fn record_many(&self, ns: u64, count: u64) {
         self.buckets[bucket(ns)].add(count);
@@ -55,14 +55,14 @@ impl Histogram {
         }
     }
 
-    /// A copy of what was recorded up to now.
+    /// Returns a copy of the durations recorded so far.
     pub fn distribution(&self) -> Distribution {
         let mut distribution = Distribution::new();
         self.add_to(&mut distribution);
         distribution
     }
 
-    /// Adds what was recorded up to now to `sum`: one for all workers, read one after the other.
+    /// Adds the durations recorded so far to `sum`, which may collect the histograms of several workers.
     pub fn add_to(&self, sum: &mut Distribution) {
         for (total, bucket) in sum.buckets.iter_mut().zip(&self.buckets) {
             *total += bucket.value();
@@ -84,7 +84,7 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// What a histogram held at a moment, or several histograms together.
+/// The contents of a histogram at a moment, or of several histograms together.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Distribution {
     buckets: Box<[u64]>,
@@ -93,17 +93,17 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Empty.
+    /// Creates an empty distribution.
     pub fn new() -> Self {
         Self { buckets: vec![0; BUCKETS].into(), sum_ns: 0, max_ns: 0 }
     }
 
-    /// Counts a duration.
+    /// Records a duration.
     pub fn record(&mut self, ns: u64) {
         self.record_many(ns, 1);
     }
 
-    /// Counts `count` equal durations.
+    /// Records `count` equal durations.
     pub fn record_many(&mut self, ns: u64, count: u64) {
         if count > 0 {
             self.buckets[bucket(ns)] += count;
@@ -112,15 +112,15 @@ impl Distribution {
         }
     }
 
-    /// What [`Distribution::buckets`] told of another one (a value of each, and how many it held), with the sum and the
-    /// maximum that buckets do not know.
+    /// Restores a distribution from its [`Distribution::buckets`] (a value and the count of each), with the exact sum and
+    /// maximum, which buckets do not contain.
     pub fn restored(held: impl IntoIterator<Item = (u64, u64)>, sum_ns: u128, max_ns: u64) -> Self {
         let mut restored = Self::new();
         held.into_iter().for_each(|(ns, count)| restored.record_many(ns, count));
         Self { sum_ns, max_ns, ..restored }
     }
 
-    /// Adds another.
+    /// Adds another distribution.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
             *mine += theirs;
@@ -129,29 +129,30 @@ impl Distribution {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// How many durations were counted.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Their sum in nanoseconds, exact.
+    /// The exact sum of the durations, in nanoseconds.
     pub fn sum_ns(&self) -> u128 {
         self.sum_ns
     }
 
-    /// The longest, exact; 0 if there is none.
+    /// The longest duration in nanoseconds, exact; 0 if there is none.
     pub fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// Their mean; `None` if there is none.
+    /// The mean in nanoseconds; `None` for an empty distribution.
     pub fn mean_ns(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum_ns as f64 / count as f64)
     }
 
-    /// The smallest value at which at least the share `quantile` (0 to 1) of all lie at or below it, rounded up
-    /// to the end of its bucket (at most 1/64 more) and never above the maximum. `None` if there is none.
+    /// The quantile in nanoseconds: the smallest value such that at least the share `quantile` (0 to 1) of all durations is at
+    /// most that value. It is rounded up to the end of its bucket (at most 1/64 more), but never above the maximum. `None` for
+    /// an empty distribution.
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         let count = self.count();
         if count == 0 {
@@ -166,15 +167,15 @@ impl Distribution {
         Some(last_of(index).min(self.max_ns))
     }
 
-    /// The buckets that hold something, in order: first value, last value, and how many lie between.
+    /// The buckets that are not empty, in order: first value, last value, and count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let first = |index: usize| if index == 0 { 0 } else { last_of(index - 1) + 1 };
         let held = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         held.map(move |(index, count)| (first(index), last_of(index), *count))
     }
 
-    /// What came after an earlier copy of the same histogram. Its maximum is exact if it is a new one, and else the
-    /// end of the highest bucket.
+    /// The durations recorded after `earlier`, a former copy of the same histogram. The maximum is exact if it is a new one;
+    /// otherwise it is the end of the highest bucket.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.buckets.iter().zip(&earlier.buckets);
@@ -184,7 +185,7 @@ impl Distribution {
         Self { buckets, sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns), max_ns }
     }
 
-    /// How many lie at or below `ns`; those in the bucket that `ns` cuts through count as above it.
+    /// The number of durations of at most `ns`. If `ns` is within a bucket, the durations of that bucket count as longer.
     pub fn count_up_to(&self, ns: u64) -> u64 {
         let index = bucket(ns);
         let whole = if last_of(index) == ns { index + 1 } else { index };
@@ -209,7 +210,7 @@ impl fmt::Debug for Distribution {
     }
 }
 
-/// The bucket of a value: below 64 the value itself, above it the octave and the six bits behind the first.
+/// The bucket of a value: below 64 the value itself, otherwise the octave and the six bits after the leading one.
 #[inline]
 fn bucket(ns: u64) -> usize {
     let octave = ns.max(1).ilog2().saturating_sub(PRECISION_BITS);
@@ -296,7 +297,7 @@ mod tests {
             for quantile in [0.0, 0.001, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0] {
                 let (ours, theirs) =
                     (ours.quantile_ns(quantile).expect("filled"), oracle.value_at_quantile(quantile));
-                // Theirs is exact to 4 digits, ours rounds up by at most 1/64.
+                // The reference is exact to 4 digits, this histogram rounds up by at most 1/64.
                 let slack = theirs / 1_000 + 1;
                 assert!(
                     ours + slack >= theirs && ours <= theirs + theirs / 64 + slack,

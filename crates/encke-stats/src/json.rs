@@ -1,4 +1,4 @@
-//! The same snapshot as JSON, for people with `jq` and for the console.
+//! A snapshot of metrics as JSON, for `jq` and for the console.
 
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
@@ -6,9 +6,9 @@ use crate::family::{Family, Sample, Value};
 use crate::histogram::Distribution;
 use crate::source::{Cell, Row};
 
-/// Writes a snapshot as `{"schema": 1, "families": [{"name", "help", "kind", "samples": [{"labels", "value"}]}]}`.
-/// The value of a histogram is `{"count", "sum_ns", "max_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns"}`, its
-/// quantiles `null` while nothing was recorded. Keys are only ever added to a schema.
+/// Renders a snapshot as `{"schema": 1, "families": [{"name", "help", "kind", "samples": [{"labels", "value"}]}]}`. The value
+/// of a histogram is `{"count", "sum_ns", "max_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns"}`; its quantiles are `null` while
+/// it is empty. Keys are only ever added to a schema.
 pub fn render(families: &[Family]) -> String {
     #[derive(serde::Serialize)]
     struct Snapshot<'a> {

@@ -1,4 +1,4 @@
-//! What a running Encke counts, and how it is told: counters, gauges, histograms; Prometheus text, JSON and plots.
+//! Metrics of a running Encke and their output: counters, gauges, histograms; Prometheus text, JSON and plots.
 //!
 //! ```text
 //!  worker 0 ─ Counter Gauge Histogram ─┐  read at any time,         ┌─► prometheus::render ─► /metrics
@@ -6,18 +6,17 @@
 //!  worker n ─ Counter Gauge Histogram ─┘                            └─► json::render ──────► /api/v1/live
 //! ```
 //!
-//! [`page`] and [`plot`] show numbers to people: a page of HTML with plots within, for whichever crate has something to
-//! show. They stand here because all of those stand on this crate, and need nothing of a system.
+//! [`page`] and [`plot`] render results for people, as an HTML page with plots. They are in this crate because every crate with
+//! results to show depends on it, and because they need no operating system.
 //!
-//! A feature offers its figures as a [`Source`]; whatever shows them knows no feature.
+//! A feature offers its metrics as a [`Source`]; the crates that show them know no feature.
 //!
-//! In scope: the cells, their sums, sources, the two texts, the page. Out of scope: which metrics exist (the crate that counts
-//! says so), time (a duration comes in as nanoseconds), and anything that an operating system would know.
+//! In scope: the cells, their sums, sources, the two output formats, the page. Out of scope: which metrics exist (the crate
+//! that counts decides), clocks (durations arrive in nanoseconds), and access to the operating system.
 //!
-//! **One writer.** Each cell belongs to the one thread that writes it, so an addition is a plain load, add and
-//! store: no locked instruction, no cache line that travels between cores on every request. Other threads may
-//! read at any time; they see each cell's value of a moment ago, and no two cells as of the same moment.
-//! [`LastSecond`] is the exception: threads may share it.
+//! **One writer.** Each cell belongs to the one thread that writes it, so an addition is a plain load, add and store. A request
+//! needs no locked instruction, and moves no cache line between processor cores. Other threads may read at any time. They see a
+//! recent value of each cell, and no two cells as of the same moment. [`LastSecond`] is the exception: threads may share it.
 
 mod cell;
 mod family;

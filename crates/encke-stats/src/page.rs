@@ -1,10 +1,10 @@
-//! A page to hand out: one file of HTML with its style within, light and dark, nothing fetched, no script.
+//! A self-contained HTML page: styles inline, light and dark, no external resources, no script.
 
 use std::fmt::{Display, Write as _};
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page: `body` is HTML, `title` is text, `language` a tag such as `en`.
+/// Returns an HTML page. `language` is a tag such as `en`, `title` is text, `body` is HTML.
 pub fn page(language: &str, title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"{language}\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -15,12 +15,12 @@ pub fn page(language: &str, title: &str, body: &str) -> String {
     )
 }
 
-/// Text as it may stand in HTML and in its attributes.
+/// Escapes text for HTML and its attributes.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A table: what stands above its columns, and its rows. All of it is text.
+/// Returns an HTML table with the column names `head`. Names and cells are text, and are escaped.
 pub fn table<Cell: Display>(head: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
     let mut table = String::from("<div class=\"wide\"><table>\n<tr>");
     for name in head {

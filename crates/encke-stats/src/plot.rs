@@ -1,41 +1,41 @@
-//! Plots as SVG that stands in a page: curves, bars and heat maps on linear, logarithmic and percentile axes; and bars
-//! beside names, where there is no axis.
+//! Plots as SVG within a page: curves, bars and heat maps on linear, logarithmic and percentile axes; and rankings, which are
+//! named bars without an axis.
 //!
 //! ```text
 //!   numbers ─► Axis (scale, ends, ticks) ┐
 //!   numbers ─► Axis                      ┴─► Plot ─ curve, bar, cell … ─► <figure>
 //!   names, numbers ────────────────────────► Ranking ───────────────────► <figure>
 //! ```
-//! Colours are classes that the page's style decides for light and dark ([`crate::page`]). A plot is for the eye: whoever
-//! draws one puts its numbers into a table, too.
+//! Colours are classes that the page's style sheet defines for light and dark ([`crate::page`]). A plot only illustrates: its
+//! caller also puts the numbers into a table.
 
 use std::fmt::Write as _;
 
 use crate::page::escaped;
 
-/// How numbers are laid out on an axis.
+/// The mapping of numbers to positions on an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
-    /// Equal differences are equally far apart.
+    /// Equal differences have equal lengths.
     Linear,
-    /// Equal ratios are.
+    /// Equal ratios have equal lengths.
     Log,
-    /// Shares from 0 to below 1, of which each further nine takes as much room: 0.9, 0.99, 0.999.
+    /// Shares from 0 to below 1. Each further nine has the same length: 0.9, 0.99, 0.999.
     Nines,
 }
 
-/// An axis: its scale and ends, and how its numbers are told.
+/// An axis: its scale, its ends, and the format of its numbers.
 #[derive(Clone, Debug)]
 pub struct Axis {
     scale: Scale,
     low: f64,
     high: f64,
     told: fn(f64) -> String,
-    /// Where numbers are told, if not at round ones.
+    /// The numbers to label, in place of round ones.
     ticks: Option<Vec<f64>>,
 }
 
-/// A plot that grows.
+/// A plot of curves, bars and cells, which are added one by one.
 #[derive(Clone, Debug)]
 pub struct Plot {
     caption: String,
@@ -45,7 +45,7 @@ pub struct Plot {
     keys: Vec<String>,
 }
 
-/// More ticks than this cover each other.
+/// More ticks would overlap.
 const TICKS_MAX: usize = 7;
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 260.0;
@@ -55,8 +55,10 @@ const TOP: f64 = 10.0;
 const BOTTOM: f64 = 230.0;
 
 impl Axis {
-    /// Over numbers, which it ends at: at round ones below and above, and a linear one begins at 0. Without a number it is
-    /// from 0 to 1.
+    /// Creates an axis that covers the numbers; from 0 (logarithmic: 0.1) to 1 if there are none. `told` formats a number.
+    ///
+    /// A linear axis begins at 0, or at the lowest negative number, and ends 5 % above the highest. A logarithmic one ends
+    /// at 1, 2 or 5 times a power of ten. A percentile axis begins at 0 and ends between 0.9 and 1.
     pub fn over(scale: Scale, numbers: impl IntoIterator<Item = f64>, told: fn(f64) -> String) -> Self {
         let usable = |number: &f64| number.is_finite() && (scale != Scale::Log || *number > 0.0);
         let (least, most) = numbers
@@ -75,18 +77,18 @@ impl Axis {
         Self::between(scale, low, high, told)
     }
 
-    /// An axis with these ends.
+    /// Creates an axis from `low` to `high`. `told` formats a number.
     pub fn between(scale: Scale, low: f64, high: f64, told: fn(f64) -> String) -> Self {
         Self { scale, low, high, told, ticks: None }
     }
 
-    /// The same, which tells these numbers in place of round ones; too many for it are thinned out.
+    /// Labels these numbers in place of round ones. Numbers whose labels would overlap are left out.
     #[must_use]
     pub fn telling(mut self, numbers: impl IntoIterator<Item = f64>) -> Self {
         let mut numbers: Vec<f64> = numbers.into_iter().collect();
         numbers.sort_by(f64::total_cmp);
         numbers.dedup();
-        // Two that are told nearer to each other than this cover each other.
+        // Labels closer to each other than this would overlap.
         let apart = 1.0 / (2 * TICKS_MAX) as f64;
         let mut told: Vec<f64> = Vec::new();
         for number in numbers {
@@ -98,7 +100,7 @@ impl Axis {
         self
     }
 
-    /// Where a number lies, 0 for the lower end and 1 for the upper one; what lies beyond is at that end.
+    /// The position of a number: 0 for the lower end and 1 for the upper end. Numbers beyond an end have its position.
     pub fn place(&self, number: f64) -> f64 {
         let along = |number: f64| match self.scale {
             Scale::Linear => number,
@@ -109,7 +111,7 @@ impl Axis {
         if high > low { ((along(number) - low) / (high - low)).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Round numbers from end to end, at most 7, or those that it was told to tell.
+    /// The numbers to label: those set by [`Axis::telling`], or else round numbers from end to end.
     pub fn ticks(&self) -> Vec<f64> {
         if let Some(ticks) = &self.ticks {
             return ticks.clone();
@@ -146,22 +148,22 @@ impl Axis {
 }
 
 impl Plot {
-    /// An empty one; the caption says what it shows.
+    /// Creates an empty plot.
     pub fn new(caption: &str, x: Axis, y: Axis) -> Self {
         Self { caption: caption.to_owned(), x, y, marks: String::new(), keys: Vec::new() }
     }
 
-    /// A curve through points, in the next colour.
+    /// Adds a curve through points, in the next colour.
     pub fn curve(&mut self, name: &str, points: impl IntoIterator<Item = (f64, f64)>) {
         self.line(name, points, "curve");
     }
 
-    /// The same, broken: for what is an estimate.
+    /// Adds a dashed curve, for an estimate.
     pub fn broken_curve(&mut self, name: &str, points: impl IntoIterator<Item = (f64, f64)>) {
         self.line(name, points, "curve dashed");
     }
 
-    /// A curve with a dot at each point, and a line from the least to the most that it may be: `[x, y, least, most]`.
+    /// Adds a curve with a dot and an error bar at each point: `[x, y, least, most]`.
     pub fn curve_within(&mut self, name: &str, points: impl IntoIterator<Item = [f64; 4]>) {
         let points: Vec<[f64; 4]> =
             points.into_iter().filter(|point| point.iter().all(|number| number.is_finite())).collect();
@@ -198,7 +200,8 @@ impl Plot {
             writeln!(self.marks, "<polyline class=\"{class} {colour}\" points=\"{}\"/>", places.join(" "));
     }
 
-    /// Bars that stand on the lower end: from where to where, and how high. All have one colour and one name.
+    /// Adds bars from the lower end of the y axis: the left end, the right end, and the height of each. All have one colour and
+    /// one name.
     pub fn bars(&mut self, name: &str, bars: impl IntoIterator<Item = (f64, f64, f64)>) {
         let colour = self.key(name);
         for (from, to, height) in bars {
@@ -212,7 +215,7 @@ impl Plot {
         }
     }
 
-    /// A heat map's cells: `[from, to]` across and up, and its heat from 0 to 1.
+    /// Adds the cells of a heat map: `[from, to]` on the x axis and on the y axis, and the heat from 0 to 1.
     pub fn cells(&mut self, name: &str, cells: impl IntoIterator<Item = ([f64; 2], [f64; 2], f64)>) {
         let colour = self.key(name);
         for (across, up, heat) in cells {
@@ -229,7 +232,7 @@ impl Plot {
         }
     }
 
-    /// The plot, with its axes and the names of its colours.
+    /// Renders the plot as an HTML figure, with its axes and a legend.
     pub fn figure(&self) -> String {
         let caption = escaped(&self.caption);
         let mut figure = format!(
@@ -269,7 +272,7 @@ impl Plot {
         figure + "</figcaption></figure>\n"
     }
 
-    /// The class of the next colour.
+    /// Adds a name to the legend, and returns the class of its colour.
     fn key(&mut self, name: &str) -> String {
         self.keys.push(name.to_owned());
         format!("c{}", (self.keys.len() - 1) % 8)
@@ -284,7 +287,7 @@ impl Plot {
     }
 }
 
-/// Bars beside names, from zero: the shorter the better. It grows, too.
+/// A plot of named bars from zero, which are added one by one. Shorter bars are better.
 #[derive(Clone, Debug)]
 pub struct Ranking {
     caption: String,
@@ -292,27 +295,27 @@ pub struct Ranking {
     bars: Vec<Bar>,
 }
 
-/// One bar of a ranking; no number: it could not be had.
+/// One bar of a ranking.
 #[derive(Clone, Debug)]
 struct Bar {
     name: String,
     colour: &'static str,
-    /// The number, and the least and the most that it may be.
+    /// The number with its lower and upper bound; `None` if it is not available.
     within: Option<[f64; 3]>,
 }
 
 impl Ranking {
-    /// An empty one; the caption says what it shows.
+    /// Creates an empty ranking.
     pub fn new(caption: &str, told: fn(f64) -> String) -> Self {
         Self { caption: caption.to_owned(), told, bars: Vec::new() }
     }
 
-    /// The next bar, in a colour that is a class of the page: its number, and the least and the most that it may be.
+    /// Adds a bar: its number with the lower and upper bound, or `None` if not available. `colour` is a class of the page.
     pub fn bar(&mut self, name: &str, colour: &'static str, within: Option<[f64; 3]>) {
         self.bars.push(Bar { name: name.to_owned(), colour, within });
     }
 
-    /// The plot; empty if no bar has a length.
+    /// Renders the ranking as an HTML figure; empty if no bar has a length.
     pub fn figure(&self) -> String {
         let most = self.bars.iter().filter_map(|bar| Some(bar.within?[0])).fold(0.0, f64::max);
         if most <= 0.0 {
@@ -362,7 +365,7 @@ const BAR_LEFT: f64 = 180.0;
 const BAR_LENGTH: f64 = 190.0;
 const BAR_STEP: f64 = 20.0;
 
-/// The power of ten at or below a number above 0.
+/// The largest power of ten that is at most `number`, which is above 0.
 fn power_below(number: f64) -> f64 {
     10_f64.powf(number.max(f64::MIN_POSITIVE).log10().floor())
 }

@@ -1,4 +1,4 @@
-//! The text that Prometheus reads (exposition format 0.0.4; OpenMetrics parsers take it, too).
+//! A snapshot of metrics as text for Prometheus (exposition format 0.0.4, which OpenMetrics parsers accept as well).
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use crate::histogram::Distribution;
 /// The content type of [`render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Upper ends of a histogram's buckets in nanoseconds: 1, 2.5, 5 in each decade from 10 µs to 10 s. Few enough
-/// to be stored once per scrape and label, close enough that an interpolated quantile is within its third.
+/// Upper bounds of a histogram's buckets in nanoseconds: 1, 2.5, 5 in each decade from 10 µs to 10 s. Few enough to be stored
+/// once per scrape and label, and close enough that an interpolated quantile is in the right third of a decade.
 const BOUNDS_NS: [u64; 19] = [
     10_000,
     25_000,
@@ -32,7 +32,7 @@ const BOUNDS_NS: [u64; 19] = [
     10_000_000_000,
 ];
 
-/// Writes a snapshot as text. A family without samples is left out.
+/// Renders a snapshot. Families without samples are left out.
 pub fn render(families: &[Family]) -> String {
     let mut text = String::with_capacity(families.len() * 256);
     for family in families.iter().filter(|family| !family.samples.is_empty()) {
@@ -109,7 +109,7 @@ fn push_line_end(text: &mut String, value: impl std::fmt::Display) {
     writeln!(text, " {value}").expect("a String takes everything");
 }
 
-/// Backslash and line end are escaped everywhere, quotes in label values only.
+/// Appends text. Backslashes and line ends are escaped everywhere, quotes only in label values.
 fn push_escaped(text: &mut String, value: &str, in_label: bool) {
     for character in value.chars() {
         match character {
@@ -125,7 +125,7 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// A number as Prometheus spells it: its infinities have other names than Rust's.
+/// A number in the syntax of Prometheus, which spells infinities differently from Rust.
 struct Number(f64);
 
 impl std::fmt::Display for Number {

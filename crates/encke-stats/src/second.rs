@@ -1,13 +1,13 @@
-//! A number of the last second, for gauges that show a rate or a peak of now.
+//! A number per second, for gauges that show a current rate or peak.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A number of the present second and of the one before. Any thread writes it, any thread reads it at any time.
+/// The number of the present second and of the second before. Threads may write and read it at any time.
 ///
-/// Each of the two is one word: the second above, the number below. So a reader sees which second a number is of, and a
-/// number needs no writer to expire.
+/// Each of the two numbers is one word, with the second in the upper half and the number in the lower half. A reader therefore
+/// sees the second of each number, and a number expires without a writer.
 #[derive(Default, Debug)]
 pub struct LastSecond {
     present: AtomicU64,
@@ -15,12 +15,12 @@ pub struct LastSecond {
 }
 
 impl LastSecond {
-    /// Counts one more. `now_ns` is a moment of any clock that all callers share.
+    /// Adds one. `now_ns` is a moment of any clock that all callers share.
     pub fn add(&self, now_ns: u64) {
         self.change(now_ns, |number| number.saturating_add(1));
     }
 
-    /// Replaces the number by a higher one of the same second.
+    /// Raises the number of the present second to at least `number`, saturating at 32 bits.
     pub fn raise(&self, now_ns: u64, number: u64) {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         self.change(now_ns, |before| before.max(number));
@@ -32,7 +32,7 @@ impl LastSecond {
         self.words().into_iter().find(|word| word >> 32 == second).map_or(0, number_of)
     }
 
-    /// The higher one of the last whole second and of the present one so far.
+    /// The higher number of the last whole second and of the present second so far.
     pub fn recent(&self, now_ns: u64) -> u64 {
         let second = now_ns / SECOND_NS;
         let recent = self.words().into_iter().filter(|word| second.wrapping_sub(word >> 32) <= 1);

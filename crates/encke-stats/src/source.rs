@@ -1,4 +1,4 @@
-//! Sources: what one feature counts and lists.
+//! Sources: the metrics and lists of one feature.
 //!
 //! ```text
 //!  Source ─ families ──► /metrics
@@ -6,8 +6,8 @@
 //!         ─ list ──┬─► worker 0 ── ListTicket::add ─┐
 //!                  └─► worker n ── ListTicket::add ─┴─► filtered, sorted, limited ─► Rows
 //! ```
-//! The feature owns its figures: cells that its workers write, and a source that adds them up when they are read. Whatever
-//! shows figures knows sources, and no feature.
+//! The feature owns its metrics: cells that its workers write, and a source that sums them on a read. The crates that show
+//! metrics know sources, and no feature.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -16,47 +16,47 @@ use std::sync::Arc;
 use crate::family::Family;
 use crate::ticket::{Gathered, Ticket};
 
-/// The figures of a feature. A name of a family, or of a source, belongs to one source alone.
+/// The metrics and lists of a feature. Each name of a family or of a source belongs to only one source.
 pub trait Source: Send + Sync {
-    /// The name of its part of the status and of its list.
+    /// The name of the source's part of the status, and of its list.
     fn name(&self) -> &'static str;
 
-    /// Its metrics, summed over all workers.
+    /// The source's metrics, summed over all workers.
     fn families(&self) -> Vec<Family> {
         Vec::new()
     }
 
-    /// Its part of `/api/v1/status`, if it has one. Keys are only ever added.
+    /// The source's part of `/api/v1/status`, if any. Keys are only ever added.
     fn status(&self) -> Option<serde_json::Value> {
         None
     }
 
-    /// Its rows: connections, channels. It must not wait for them: a ticket may be copied and sent to workers, which answer
-    /// later. The source may leave out rows that the query does not ask for; the ticket drops them in any case.
+    /// Lists rows, such as connections or channels. This must not block: the ticket may be cloned and sent to workers, which
+    /// respond later. The source may leave out rows that the query does not select; the ticket drops them in any case.
     fn list(&self, _query: &Query, _ticket: ListTicket) {}
 }
 
-/// The rows that are asked for.
+/// A query for rows of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Query {
     /// Text that at least one cell of a row contains.
     pub filter: Option<String>,
-    /// The order of rows; without it, and where it leaves two rows equal, they are in the order of their cells.
+    /// The order of rows. Rows that it leaves equal, or all rows without it, are in the order of their cells.
     pub sort: Option<Sort>,
-    /// Number of rows at most. A list needs memory for twice as many.
+    /// Maximum number of rows. A list needs memory for twice as many.
     pub limit: usize,
 }
 
-/// An order of rows. Rows without the column are the last ones.
+/// An order of rows. Rows without the column come last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sort {
-    /// The column that is compared.
+    /// The name of the column.
     pub column: String,
     /// Whether the highest cells come first.
     pub descending: bool,
 }
 
-/// A row of a list: cells by the names of their columns, in the order in which they are shown.
+/// A row of a list: column names and cells, in the order of display.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row(pub Vec<(&'static str, Cell)>);
 
@@ -65,7 +65,7 @@ pub struct Row(pub Vec<(&'static str, Cell)>);
 pub enum Cell {
     /// A whole number.
     Count(u64),
-    /// Any number, in base units.
+    /// Any number, in base units: seconds, bytes, ratios from 0 to 1.
     Number(f64),
     /// Text.
     Text(Cow<'static, str>),
@@ -76,19 +76,19 @@ pub enum Cell {
 pub struct Rows {
     /// Number of rows that the filter admits, beyond the limit as well.
     pub total: usize,
-    /// The first of them.
+    /// The first rows, up to the limit.
     pub rows: Vec<Row>,
 }
 
-/// Collects the rows of a list from any number of threads. The list is complete when the last copy of its ticket is dropped:
-/// a worker that cannot answer, or ends, holds up nothing.
+/// Collects the rows of a list from any number of threads. The list is complete when the last copy of its ticket is dropped: a
+/// worker that cannot respond, or ends, delays nothing.
 #[derive(Clone, Debug)]
 pub struct ListTicket {
     query: Arc<Query>,
     parts: Gathered<Part>,
 }
 
-/// Rows that the filter of a query admits, at most twice its limit.
+/// Rows that the filter admits, at most twice the query's limit.
 struct Part {
     query: Arc<Query>,
     rows: Rows,
@@ -158,7 +158,7 @@ impl Cell {
 }
 
 impl ListTicket {
-    /// A ticket for a list. `respond` is called once, by the thread that drops the ticket's last copy.
+    /// Creates a ticket for a list. The thread that drops the ticket's last copy calls `respond` once.
     pub fn new(query: &Query, respond: impl FnOnce(Rows) + Send + 'static) -> Self {
         let ticket = Ticket::new(|part: Option<Part>| respond(part.map_or_else(Rows::default, Part::finish)));
         Self { query: Arc::new(query.clone()), parts: Gathered::new(ticket, Part::merge) }
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// A source whose rows are on two workers.
+    /// A source with rows on two workers.
     struct Channels {
         workers: [Sender<ListTicket>; 2],
     }
@@ -256,7 +256,7 @@ mod tests {
         Some(Sort { column: column.into(), descending })
     }
 
-    /// The list of a query, if its rows are added in this order.
+    /// The list for a query whose rows are added in this order.
     fn listed(query: &Query, rows: Vec<Row>) -> Rows {
         let (send, receive) = channel();
         ListTicket::new(query, move |rows| send.send(rows).expect("somebody waits")).add(rows);

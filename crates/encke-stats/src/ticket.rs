@@ -6,19 +6,19 @@
 //!  Gathered ─┬─ clone ─► worker 0 ──── add ──┐
 //!            └─ clone ─► worker n ──── add ──┴─► merged ─► last copy dropped ─► respond(merged)
 //! ```
-//! A ticket never waits, and it always ends: a worker that cannot answer, or ends, drops its copy.
+//! A ticket never waits, and it always ends: a worker that cannot respond, or ends, drops its copy.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The right to give one result, once.
 pub struct Ticket<T> {
-    /// `None` once it was used.
+    /// `None` after use.
     respond: Option<Box<dyn FnOnce(Option<T>) + Send>>,
 }
 
 impl<T> Ticket<T> {
-    /// A ticket whose result is passed to `respond`, on the thread that gives it. `None`: the ticket was dropped.
+    /// Creates a ticket. It passes its result to `respond` on the thread that gives it, or `None` if it was dropped.
     pub fn new(respond: impl FnOnce(Option<T>) + Send + 'static) -> Self {
         Self { respond: Some(Box::new(respond)) }
     }
@@ -54,7 +54,7 @@ struct Parts<T> {
 }
 
 impl<T> Gathered<T> {
-    /// Merges all parts with `merge`, in any order, and gives the result to `ticket`. Without any part, it drops the ticket.
+    /// Merges all parts with `merge`, in any order, and gives the result to `ticket`. Without any part, drops the ticket.
     pub fn new(ticket: Ticket<T>, merge: fn(&mut T, T)) -> Self {
         Self(Arc::new(Parts { merge, state: Mutex::new((None, Some(ticket))) }))
     }
@@ -70,7 +70,7 @@ impl<T> Gathered<T> {
 }
 
 impl<T: Send + 'static> Gathered<T> {
-    /// A ticket for one part.
+    /// Creates a ticket for one part.
     pub fn ticket(&self) -> Ticket<T> {
         let copy = self.clone();
         Ticket::new(move |part| {

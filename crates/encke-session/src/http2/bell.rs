@@ -1,26 +1,26 @@
-//! The wakers of streams: each notes the place of its stream, so that only streams with news are polled.
+//! Wakers of HTTP/2 streams. Each queues the index of its stream, so that only streams with progress are polled.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 use encke_io::lock;
 
-/// Places of streams with news.
+/// A queue of the indices of streams to poll. Wakers may push from any thread.
 #[derive(Default)]
 pub struct Rung(Mutex<Vec<u32>>);
 
 impl Rung {
-    /// The waker of the stream at a place.
+    /// Returns a waker that queues the stream at index `place`.
     pub fn bell(self: &Arc<Self>, place: u32) -> Waker {
         Waker::from(Arc::new(Bell { place, rung: Arc::clone(self) }))
     }
 
-    /// Notes that the stream at a place has news.
+    /// Queues the stream at index `place`.
     pub fn ring(&self, place: u32) {
         lock(&self.0).push(place);
     }
 
-    /// Moves them to `into`.
+    /// Moves the queued indices to the end of `into`.
     pub fn take(&self, into: &mut Vec<u32>) {
         into.append(&mut lock(&self.0));
     }

@@ -1,13 +1,12 @@
-//! Limits on what the HTTP/2 connections of all workers hold in common: open streams, and bytes of responses that were read
-//! but not sent.
+//! Limits shared by the HTTP/2 connections of all workers: open streams, and bytes of responses that were read but not sent.
 //!
 //! ```text
 //! Budget (all workers'): max, used ◄── Account (a connection's): used ◄── Charge (one thing held; returned when dropped)
 //! ```
 //! **A connection may hold an eighth of the free budget**, a dynamic threshold (Choudhury and Hahne, "Dynamic queue length
-//! thresholds for shared-memory packet switches", 1998). `k` greedy connections therefore leave `1 / (1 + k/8)` of the
-//! budget free: a few connections use it well, and thousands cannot exhaust it. A connection that holds nothing may always
-//! take the least amount. At its limit a connection waits for the release of a charge of its own, never for another one.
+//! thresholds for shared-memory packet switches", 1998). `k` greedy connections therefore leave `1 / (1 + k/8)` of the budget
+//! free: a few connections use it well, and thousands cannot exhaust it. A connection that holds nothing may always take the
+//! least amount. At its limit a connection waits for the release of a charge of its own, never for that of another connection.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -36,7 +35,7 @@ pub struct Totals {
 }
 
 impl Budgets {
-    /// Without room until [`Budgets::limit`] gives some.
+    /// Creates budgets without room; [`Budgets::limit`] sets their limits.
     pub fn new(totals: &Totals) -> Self {
         Self { bytes: Budget::new(BYTES_LEAST, &totals.bytes), streams: Budget::new(1, &totals.streams) }
     }
@@ -51,7 +50,7 @@ impl Budgets {
 /// A worker's view of an amount that the connections of all workers share.
 pub struct Budget {
     max: Cell<usize>,
-    /// The charges of all workers. Each is exact; a worker may see those of others late.
+    /// The sum of the charges of all workers. It may include recent charges of other workers late.
     total: Arc<AtomicUsize>,
     /// The charges of this worker.
     used: Cell<usize>,
@@ -86,14 +85,14 @@ impl Account {
         Rc::new(Self { budget: Rc::clone(budget), used: Cell::new(0) })
     }
 
-    /// How much more the connection may hold.
+    /// The amount that the connection may still take.
     pub fn room(&self) -> usize {
         let free = self.budget.max.get().saturating_sub(self.budget.total.load(Ordering::Relaxed));
         let share = (free / SHARE).saturating_sub(self.used.get());
         if self.used.get() == 0 { share.max(self.budget.least) } else { share }
     }
 
-    /// Notes that the connection holds more, whether or not there is room.
+    /// Charges an amount to the account, whether or not there is room.
     pub fn charge(self: &Rc<Self>, amount: usize) -> Charge {
         self.take(amount);
         Charge { account: Rc::clone(self), amount }
@@ -119,14 +118,14 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Splits the first `amount` off.
+    /// Splits off a charge of at most `amount`.
     pub fn split_to(&mut self, amount: usize) -> Self {
         let amount = amount.min(self.amount);
         self.amount -= amount;
         Self { account: Rc::clone(&self.account), amount }
     }
 
-    /// Holds this much from now on.
+    /// Changes the amount of the charge.
     pub fn set(&mut self, amount: usize) {
         self.account.take(amount);
         self.account.give(self.amount);

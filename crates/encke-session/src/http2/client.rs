@@ -1,15 +1,15 @@
-//! HTTP/2 (RFC 9113) as a client and without a runtime: bytes in, and bytes and what has become of requests out.
+//! The client's side of an HTTP/2 connection (RFC 9113) without a runtime: bytes in, bytes and responses out.
 //!
 //! ```text
 //!   Multiplex::new ─► output: the preface and our SETTINGS
-//!        feed(bytes) ─► is_greeted: the server's SETTINGS have come, and room says how many streams it takes
+//!        feed(bytes) ─► is_greeted: the server's SETTINGS arrived; room: how many more streams it accepts
 //!        send(key, request) ─► a stream ─► output
-//!        feed(bytes) ─► tidings ─┬─► Head, Piece, …    of a stream that goes on
-//!                                ├─► Whole, Failed     of one that is over: its key comes back
-//!                                └─► Returned          the server leaves (GOAWAY) and has not looked at it (§6.8)
+//!        feed(bytes) ─► tidings ─┬─► Head, Piece      the stream stays open
+//!                                ├─► Whole, Failed    the stream ended: its key is returned
+//!                                └─► Returned         the server left (GOAWAY) without processing it (§6.8)
 //! ```
-//! The frames and their rules are the `h2` crate's. It is polled with wakers that write down which stream has news, so
-//! that one that has none costs nothing.
+//! The `h2` crate implements the frames and their rules. It is polled with wakers that queue the stream to poll, so that an
+//! idle stream costs nothing.
 
 use std::fmt;
 use std::future::Future as _;
@@ -26,26 +26,26 @@ use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use super::bell::Rung;
 use super::pipe::Pipe;
 
-/// What the server may send of a body, and of all bodies of a connection, before it is read. It is read as it comes, so
-/// this bounds no memory here; as much as h2load gives, so that a server is never found slow for want of a window.
+/// The receive window of a stream and of the connection. Bodies are read as they arrive, so this bounds no memory here. As
+/// large as h2load's, so that a small window never makes a server look slow.
 const WINDOW_BYTES: u32 = (1 << 30) - 1;
-/// Of fields of an answer: as much as of HTTP/1's.
+/// Limit of a response's header list, in bytes: the same as for HTTP/1.
 const FIELDS_BYTES_MAX: u32 = 64 * 1024;
 
-/// A connection with streams on it. `K` is what its owner knows of a stream.
+/// A client connection with its streams. `K` is the caller's key of a stream.
 pub struct Multiplex<K> {
     pipe: Pipe,
     connection: Connection<Pipe, Bytes>,
     sender: SendRequest<Bytes>,
     streams: Vec<Stream<K>>,
-    /// Places in `streams` that are free.
+    /// Unused indices of `streams`.
     free: Vec<u32>,
     rung: Arc<Rung>,
-    /// Streams that are to be looked at.
+    /// Indices of streams to poll.
     ripe: Vec<u32>,
-    /// The server takes no more streams.
+    /// The server accepts no more streams.
     leaving: bool,
-    /// It has ended.
+    /// Set once the connection has ended.
     over: Option<Cause>,
 }
 
@@ -61,36 +61,36 @@ enum Stage {
     Answering(u16, RecvStream),
 }
 
-/// What has become of a stream.
+/// An event of a stream. A `u32` is the stream's index, for [`Multiplex::key`].
 pub enum Told<K> {
-    /// The head of its answer has come.
+    /// The head of the response arrived.
     Head(u32),
-    /// A piece of its answer's body has come.
+    /// A piece of the response body arrived.
     Piece(u32, Bytes),
-    /// Its answer is whole; the status.
+    /// The response is complete, with this status.
     Whole(K, u16),
-    /// It has no answer.
+    /// The stream ended without a complete response.
     Failed(K, Cause),
-    /// The server has not looked at it.
+    /// The server left without processing the request, which may be sent again (RFC 9113 §6.8).
     Returned(K),
 }
 
-/// Why a stream or a connection is over.
+/// The reason why a stream or a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// The server has reset the stream.
+    /// The server reset the stream.
     Reset(Code),
-    /// The server has ended the connection, by GOAWAY.
+    /// The server ended the connection with a GOAWAY.
     Leave(Code),
-    /// What the server has sent breaks the protocol.
+    /// The server violated the protocol.
     Breach(Code),
 }
 
-/// A code of an error (RFC 9113 §7).
+/// An error code (RFC 9113 §7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Code(pub u32);
 
-/// A request as HTTP/2 puts it.
+/// A request, prepared for HTTP/2.
 #[derive(Clone, Debug)]
 pub struct Letter {
     request: Request<()>,
@@ -104,7 +104,7 @@ impl<K> Default for Multiplex<K> {
 }
 
 impl<K> Multiplex<K> {
-    /// One that has yet to say that it is there.
+    /// Creates a connection whose first output is the preface and SETTINGS.
     pub fn new() -> Self {
         let pipe = Pipe::new();
         let mut builder = Builder::new();
@@ -113,7 +113,7 @@ impl<K> Multiplex<K> {
             .initial_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
             .max_header_list_size(FIELDS_BYTES_MAX)
-            // None, until the server's SETTINGS say how many: what it does not take it would refuse.
+            // No streams until the server's SETTINGS state its limit: the server would refuse those above it.
             .initial_max_send_streams(0);
         let handshake = std::pin::pin!(builder.handshake(pipe.clone()));
         let Poll::Ready(Ok((sender, connection))) = handshake.poll(&mut Context::from_waker(Waker::noop()))
@@ -133,31 +133,31 @@ impl<K> Multiplex<K> {
         }
     }
 
-    /// Bytes arrived; [`Multiplex::tidings`] says what has come of them.
+    /// Takes received bytes. [`Multiplex::tidings`] then returns the resulting events.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.pipe.feed(bytes);
         self.go_on();
     }
 
-    /// Moves what is to be sent to the end of `out`.
+    /// Moves pending output to the end of `out`.
     pub fn output(&mut self, out: &mut Vec<u8>) {
         self.go_on();
         self.pipe.move_output(out);
     }
 
-    /// Whether the server has said that it speaks HTTP/2.
+    /// Whether the server's SETTINGS arrived and allow at least one stream.
     pub fn is_greeted(&self) -> bool {
         self.sender.current_max_send_streams() > 0
     }
 
-    /// Why it has ended, if it has.
+    /// Why the connection ended; `None` while it is open.
     pub fn over(&self) -> Option<Cause> {
         self.over
     }
 
-    /// Whether the server takes no more streams.
+    /// Whether the server accepts no more streams.
     pub fn is_leaving(&mut self) -> bool {
-        // The crate tells of a GOAWAY to those alone who would begin something.
+        // The `h2` crate reports a GOAWAY only to a caller that wants to open a stream.
         if !self.leaving {
             let mut context = Context::from_waker(Waker::noop());
             self.leaving = matches!(self.sender.poll_ready(&mut context), Poll::Ready(Err(_)));
@@ -165,7 +165,7 @@ impl<K> Multiplex<K> {
         self.leaving || self.over.is_some()
     }
 
-    /// Streams that are open.
+    /// The number of open streams.
     pub fn len(&self) -> usize {
         self.streams.len() - self.free.len()
     }
@@ -175,7 +175,7 @@ impl<K> Multiplex<K> {
         self.len() == 0
     }
 
-    /// Streams that the server would take beside those that are open.
+    /// How many more streams the server accepts at present.
     pub fn room(&mut self) -> usize {
         if self.is_leaving() {
             return 0;
@@ -183,7 +183,10 @@ impl<K> Multiplex<K> {
         self.sender.current_max_send_streams().saturating_sub(self.len())
     }
 
-    /// Begins a stream. It is given back if the server takes none at present.
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// The key, if the server accepts no more streams at present.
     pub fn send(&mut self, key: K, letter: Letter) -> Result<(), K> {
         let mut context = Context::from_waker(Waker::noop());
         if !matches!(self.sender.poll_ready(&mut context), Poll::Ready(Ok(()))) {
@@ -191,16 +194,16 @@ impl<K> Multiplex<K> {
         }
         let Letter { request, body } = letter;
         let Ok((response, mut stream)) = self.sender.send_request(request, body.is_empty()) else {
-            // Its numbers are used up.
+            // The stream identifiers are used up.
             self.leaving = true;
             return Err(key);
         };
         if !body.is_empty() {
-            // It is refused if the stream is over, which the answer tells.
+            // Fails if the stream has ended, which the response then reports.
             let _over = stream.send_data(body, true);
         }
         let place = self.free.pop().unwrap_or_else(|| {
-            // As many as SETTINGS allow, whose numbers have 32 bits.
+            // Cannot truncate: SETTINGS limit the number of streams to 32 bits.
             let place = self.streams.len() as u32;
             let bell = self.rung.bell(place);
             self.streams.push(Stream { key: None, stage: Stage::Free, bell });
@@ -208,29 +211,29 @@ impl<K> Multiplex<K> {
         });
         let stream = &mut self.streams[place as usize];
         (stream.key, stream.stage) = (Some(key), Stage::Asked(response));
-        // The first look hangs up its bell.
+        // The first poll registers the stream's waker.
         self.ripe.push(place);
         Ok(())
     }
 
-    /// What its owner knows of a stream of which [`Multiplex::tidings`] has just told.
+    /// The key of the stream at an index that [`Multiplex::tidings`] has just returned.
     pub fn key(&mut self, place: u32) -> Option<&mut K> {
         self.streams.get_mut(place as usize)?.key.as_mut()
     }
 
-    /// What is known of each stream that is open.
+    /// The keys of all open streams.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.streams.iter().filter_map(|stream| stream.key.as_ref())
     }
 
-    /// Resets a stream of which this holds, if there is one.
+    /// Resets the first open stream whose key satisfies `is_meant`, and returns its key.
     pub fn cancel(&mut self, is_meant: impl Fn(&K) -> bool) -> Option<K> {
         let meant = |stream: &Stream<K>| stream.key.as_ref().is_some_and(&is_meant);
-        // A stream that is let go of is reset by the crate.
+        // The `h2` crate resets a stream that is dropped.
         self.streams.iter().position(meant).and_then(|place| self.release(place as u32))
     }
 
-    /// What has become of streams, one after the other; `None` until bytes arrive, or streams begin.
+    /// Returns the next event of a stream; `None` until more bytes arrive or a stream is opened.
     pub fn tidings(&mut self) -> Option<Told<K>> {
         loop {
             let Some(place) = self.ripe.pop() else {
@@ -270,7 +273,7 @@ impl<K> Multiplex<K> {
             Stage::Answering(status, body) => match body.poll_data(&mut context) {
                 Poll::Pending => return None,
                 Poll::Ready(Some(Ok(piece))) => {
-                    // It is refused if the stream is over, which the next look tells.
+                    // Fails if the stream has ended, which the next poll reports.
                     let _over = body.flow_control().release_capacity(piece.len());
                     self.ripe.push(place);
                     return Some(Told::Piece(place, piece));
@@ -289,7 +292,7 @@ impl<K> Multiplex<K> {
         })
     }
 
-    /// Lets go of a stream.
+    /// Frees a stream's index and returns its key.
     fn release(&mut self, place: u32) -> Option<K> {
         let stream = self.streams.get_mut(place as usize)?;
         let key = stream.key.take()?;
@@ -298,7 +301,7 @@ impl<K> Multiplex<K> {
         Some(key)
     }
 
-    /// Goes on as far as bytes, streams and room for output allow.
+    /// Drives the connection as far as input, streams and room for output allow.
     fn go_on(&mut self) {
         if self.over.is_some() {
             return;
@@ -325,8 +328,8 @@ impl Cause {
 }
 
 impl Letter {
-    /// The request that stands in bytes of HTTP/1, for a server that is reached by TLS or in the clear. `None` if it
-    /// cannot be one of HTTP/2.
+    /// Converts an HTTP/1 request, for a server reached by TLS (`secure`) or in the clear. Returns `None` if it has no valid
+    /// `Host` or cannot be expressed in HTTP/2.
     pub fn of(bytes: &[u8], secure: bool) -> Option<Self> {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
         let body = Bytes::copy_from_slice(&bytes[end + 4..]);
@@ -355,14 +358,13 @@ impl Letter {
         Some(Self { request, body })
     }
 
-    /// Bytes of its body.
     #[cfg(test)]
     fn body(&self) -> &[u8] {
         &self.body
     }
 }
 
-/// Fields that are about a connection, which HTTP/2 does not have (RFC 9113 §8.2.2).
+/// Connection-specific header fields, which HTTP/2 forbids (RFC 9113 §8.2.2).
 const OF_CONNECTIONS: [&str; 5] =
     ["Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade"];
 
@@ -385,7 +387,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// Their names, from 0.
+/// Names of error codes, from 0 (RFC 9113 §7).
 const CODES: [&str; 14] = [
     "NO_ERROR",
     "PROTOCOL_ERROR",
@@ -421,16 +423,16 @@ mod tests {
     const GOAWAY: u8 = 7;
     const END_STREAM: u8 = 1;
     const END_HEADERS: u8 = 4;
-    /// `:status: 200` and `:status: 404` of HPACK's table (RFC 7541, appendix A).
+    /// `:status: 200` and `:status: 404` of HPACK's static table (RFC 7541, appendix A).
     const STATUS_200: &[u8] = &[0x88];
     const STATUS_404: &[u8] = &[0x8D];
 
-    /// SETTINGS that allow so many streams.
+    /// A SETTINGS frame that allows `streams` concurrent streams.
     fn greeting(streams: u32) -> Vec<u8> {
         frame(SETTINGS, 0, 0, &[&[0, 3][..], &streams.to_be_bytes()].concat())
     }
 
-    /// What has become of each stream, as text: `head, abc, 200`.
+    /// The events of each stream as text: `head, abc, 200`.
     type Tales = BTreeMap<u32, String>;
 
     fn listen(wire: &mut Multiplex<u32>, tales: &mut Tales) {
@@ -452,7 +454,7 @@ mod tests {
         Letter::of(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", false).expect("a letter")
     }
 
-    /// Three requests, numbered, to a server that allows `streams`, and what comes of its bytes.
+    /// Sends three numbered requests to a server that allows `streams`, and collects the events of `pieces`.
     fn asked(streams: u32, pieces: &[&[u8]]) -> (Tales, Multiplex<u32>) {
         let (mut wire, mut tales) = (Multiplex::new(), Tales::new());
         assert!(!wire.is_greeted() && wire.room() == 0);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  server:  bytes ─► Watch ─► ServerConnection ─► requests, bodies      Budgets: limits shared by all connections
-//!  client:  bytes ─────────► Multiplex ─────────► responses             Rung: streams with news
+//!  client:  bytes ─────────► Multiplex ─────────► responses             Rung: queue of streams to poll
 //!  both:    bytes ◄─ Pipe ◄─ (the h2 crate) ◄─── heads, data
 //! ```
 

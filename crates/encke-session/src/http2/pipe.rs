@@ -1,6 +1,6 @@
-//! The two directions of a connection as the `h2` crate wants them: something to read from and to write to. Nothing
-//! here waits: reading what has not arrived, and writing what there is no room for, is `Pending`, and the engine is
-//! polled again when that has changed. A server's output is also charged to an account.
+//! The two directions of a connection as the `h2` crate needs them: a reader and a writer in memory. Neither blocks. Reading
+//! beyond the received bytes and writing beyond the limit of output return `Pending`; the caller polls `h2` again after a
+//! change. A server's output is also charged to an account.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,20 +12,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::budget::{Account, Charge};
 
-/// Output that waits for the socket; more is taken once this has left. As much as a batch of HTTP/1 answers.
+/// Limit of output that waits for the socket; `h2` writes more once this was taken. As much as a batch of HTTP/1 responses.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// A DATA frame of the usual size with its header, by which output may exceed [`OUTPUT_BYTES_MAX`].
 const FRAME_BYTES: usize = 16 * 1024 + 9;
 
-/// One end of a pipe. The engine and the protocol have one each.
+/// A handle to the buffers of a connection. The `h2` crate and the owner of the connection hold one each.
 #[derive(Clone)]
 pub(super) struct Pipe(Rc<RefCell<Sides>>);
 
 struct Sides {
     input: Vec<u8>,
-    /// What of `input` was read.
+    /// Bytes of `input` that were read.
     read: usize,
-    /// No more input comes.
+    /// The peer closed its side: no more input follows.
     ended: bool,
     output: Vec<u8>,
     charged: Option<Charged>,
@@ -38,7 +38,7 @@ struct Charged {
 }
 
 impl Sides {
-    /// Allocates as `Vec` does, by doubling, but not far beyond the largest output: what is allocated is held.
+    /// Grows the output buffer by doubling, as `Vec` does, but not far beyond the largest output: allocated memory is charged.
     fn reserve(&mut self, bytes: usize) {
         let needed = self.output.len() + bytes;
         if needed > self.output.capacity() {
@@ -48,7 +48,7 @@ impl Sides {
         }
     }
 
-    /// Charges the memory of the output.
+    /// Charges the capacity of the output buffer.
     fn charge(&mut self) {
         if let Some(charged) = &mut self.charged {
             charged.charge.set(self.output.capacity());
@@ -77,28 +77,28 @@ impl Pipe {
         Self(Rc::new(RefCell::new(Sides { input, read: 0, ended: false, output, charged })))
     }
 
-    /// Bytes arrived.
+    /// Takes received bytes.
     pub(super) fn feed(&self, bytes: &[u8]) {
         self.0.borrow_mut().input.extend_from_slice(bytes);
     }
 
-    /// No more bytes will arrive.
+    /// Ends the input.
     pub(super) fn end_input(&self) {
         self.0.borrow_mut().ended = true;
     }
 
-    /// Puts something behind what is to be sent, in place of an engine that has ended.
+    /// Appends bytes to the output, in place of an `h2` connection that has ended.
     pub(super) fn say(&self, bytes: &[u8]) {
         self.0.borrow_mut().output.extend_from_slice(bytes);
     }
 
-    /// Whether everything that arrived was read, and there is room for what comes of more.
+    /// Whether all input was read and output is below its limit.
     pub(super) fn is_hungry(&self) -> bool {
         let sides = self.0.borrow();
         sides.input.is_empty() && sides.output.len() < OUTPUT_BYTES_MAX
     }
 
-    /// Takes what is to be sent.
+    /// Takes the pending output.
     pub(super) fn take_output(&self) -> Vec<u8> {
         let mut sides = self.0.borrow_mut();
         let output = std::mem::take(&mut sides.output);
@@ -188,7 +188,7 @@ mod tests {
 
     const PIECE: [u8; 16 * 1024] = [7; 16 * 1024];
 
-    /// Writes pieces until there is no room; returns how many.
+    /// Writes pieces until there is no room. Returns their number.
     fn fill(pipe: &mut Pipe) -> usize {
         let mut context = Context::from_waker(Waker::noop());
         let mut taken = 0;

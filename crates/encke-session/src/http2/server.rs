@@ -1,12 +1,12 @@
-//! The server's side of an HTTP/2 connection without a runtime: bytes in, requests and bytes out.
+//! The server's side of an HTTP/2 connection (RFC 9113) without a runtime: bytes in, requests and bytes out.
 //!
 //! ```text
 //! feed(bytes) ─► poll() ─┬─► Request    a stream was opened
 //!                        ├─► Quiet      nothing more to do until bytes arrive, streams act, or output has left
 //!                        └─► Over       the connection has ended; its last output is a GOAWAY
 //! ```
-//! The `h2` crate implements the frames and their rules. Only this file polls its server connection, with a waker that does nothing:
-//! the caller polls after each input and after each operation on a stream.
+//! The `h2` crate implements the frames and their rules. Only this file polls its server connection, with a waker that does
+//! nothing. The caller polls after each input and after each operation on a stream.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,8 +26,8 @@ use super::watch::Watch;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024 - 1;
 /// The receive window of a connection: four bodies that a handler leaves unread do not block a fifth.
 const CONNECTION_WINDOW_BYTES: u32 = 5 * STREAM_WINDOW_BYTES;
-/// Output that a stream may have buffered in `h2`: two frames of the usual size.
-/// `limits.unsent` bounds the total over all connections.
+/// Output that a stream may have buffered in `h2`: two frames of the usual size. `limits.unsent` bounds the total over all
+/// connections.
 const SEND_BUFFER_BYTES: usize = 32 * 1024;
 /// The size of the client's dynamic table: the protocol's default.
 const HEADER_TABLE_BYTES: u32 = 4 * 1024;
@@ -38,9 +38,9 @@ const GOAWAY_PROTOCOL_ERROR: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 /// Limits of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Open streams.
+    /// Maximum number of open streams.
     pub streams: u32,
-    /// Bytes of a head.
+    /// Maximum size of a request head, in bytes.
     pub head_bytes: u32,
 }
 
@@ -48,7 +48,7 @@ pub struct Limits {
 pub enum Polled<B: Buf> {
     /// A new stream: its head, its body, and the handle to respond.
     Request(Box<Parts>, RecvStream, SendResponse<B>),
-    /// Nothing more to do until bytes arrive, streams act, or output has left.
+    /// The connection waits until bytes arrive, streams act, or output was sent.
     Quiet,
     /// The connection has ended.
     Over,
@@ -57,13 +57,13 @@ pub enum Polled<B: Buf> {
 /// How a connection ended without [`ServerConnection::stop`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// In order: the peer has closed its side, or the connection has left.
+    /// In order: the peer closed its side, or the connection ended after [`ServerConnection::leave`].
     Done,
     /// The peer sent GOAWAY.
     PeerLeft,
     /// The peer closed its side in the middle of the protocol.
     PeerAborted,
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     Refused,
     /// The peer exceeded a limit of `h2`.
     Flood,
@@ -75,7 +75,7 @@ enum State<B: Buf> {
     Over,
 }
 
-/// One connection; responses are sent as `B`.
+/// A server connection. Responses are sent as `B`.
 pub struct ServerConnection<B: Buf> {
     state: State<B>,
     pipe: Pipe,
@@ -87,18 +87,18 @@ pub struct ServerConnection<B: Buf> {
     pub fault: Option<&'static str>,
     /// Response bytes that the connection holds.
     pub bytes: Rc<Account>,
-    /// Open streams.
+    /// Number of open streams, as charged to the shared budget.
     pub open: Rc<Account>,
-    /// Output that the socket has not taken.
+    /// Charge for output that was taken but not yet sent.
     in_flight: Charge,
-    /// No new streams are accepted.
+    /// The connection accepts no new streams.
     leaving: bool,
     /// [`Self::stop`] was called.
     stopped: bool,
 }
 
 impl<B: Buf + 'static> ServerConnection<B> {
-    /// A new connection.
+    /// Creates a connection at `now_ns`, on the monotonic clock.
     pub fn new(limits: Limits, now_ns: u64, budgets: &Budgets) -> Self {
         let (bytes, open) = (Account::new(&budgets.bytes), Account::new(&budgets.streams));
         let pipe = Pipe::charged(&bytes);
@@ -125,17 +125,17 @@ impl<B: Buf + 'static> ServerConnection<B> {
         }
     }
 
-    /// Bytes arrived.
+    /// Takes received bytes.
     pub fn feed(&self, bytes: &[u8]) {
         self.pipe.feed(bytes);
     }
 
-    /// No more bytes will arrive.
+    /// Ends the input: the peer closed its side.
     pub fn end_input(&self) {
         self.pipe.end_input();
     }
 
-    /// Whether more bytes are wanted.
+    /// Whether the connection can take more bytes.
     pub fn is_hungry(&self) -> bool {
         self.pipe.is_hungry()
     }
@@ -148,7 +148,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
         output
     }
 
-    /// The socket has taken all output.
+    /// Returns the charge for the output taken last, which the socket has accepted.
     pub fn output_sent(&mut self) {
         self.in_flight.set(0);
     }
@@ -163,7 +163,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
         matches!(self.state, State::Over)
     }
 
-    /// Processes input and output until a request, the end, or nothing more to do.
+    /// Processes input and output. Returns at a new request, at the end, or when the connection must wait.
     pub fn poll(&mut self) -> Polled<B> {
         let mut context = Context::from_waker(Waker::noop());
         loop {
@@ -177,7 +177,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
                         }
                     }
                     Poll::Ready(Err(error)) => {
-                        // A client that breaks off its preface receives the reason, too.
+                        // A client that breaks off its preface receives the reason as well.
                         self.pipe.say(GOAWAY_PROTOCOL_ERROR);
                         self.end(Some(&error));
                     }
@@ -196,7 +196,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
         }
     }
 
-    /// Accepts no new streams, and ends after the open ones (RFC 9113 §6.8).
+    /// Accepts no new streams, and ends the connection after the open ones (RFC 9113 §6.8).
     pub fn leave(&mut self) {
         self.leaving = true;
         if let State::Open(connection) = &mut self.state {
@@ -204,7 +204,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
         }
     }
 
-    /// Ends at once, with a GOAWAY.
+    /// Ends the connection at once, with a GOAWAY.
     pub fn stop(&mut self, goaway: Reason) {
         self.stopped = true;
         match &mut self.state {

@@ -1,11 +1,11 @@
-//! Pseudo-header fields in the trailers of a request, which are malformed with them (RFC 9113 §8.1). The engine drops them
-//! without a word, so its input is examined before.
+//! Detects pseudo-header fields in the trailers of a request, which make it malformed (RFC 9113 §8.1). The `h2` crate drops
+//! them silently, so its input is examined first.
 //!
 //! ```text
 //!  field block: size updates ─► the first representation (RFC 7541 §6) ─► static name 1 to 14, or a literal name with `:`
 //! ```
-//! The first representation suffices, because the engine rejects pseudo-header fields that follow a regular one. A name in
-//! the dynamic table cannot be found without a decoder and passes.
+//! The first representation suffices, because `h2` rejects pseudo-header fields that follow a regular one. A name in the
+//! dynamic table cannot be found without a decoder and passes.
 
 /// Entries 1 to 14 of the static table are pseudo-header fields (RFC 7541, appendix A).
 const STATIC_PSEUDO_MAX: u8 = 14;
@@ -16,22 +16,22 @@ const HUFFMAN_COLON: u8 = 0b1011_1000;
 /// The meaning of the next byte of a field block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FirstField {
-    /// The first of a representation.
+    /// The first byte of a representation.
     Representation,
-    /// More of a size update's number.
+    /// A further byte of a size update's number.
     SizeUpdate,
-    /// The first of a name's length.
+    /// The first byte of a name's length.
     NameLength,
-    /// More of it.
+    /// A further byte of the length.
     NameLengthRest { huffman: bool },
-    /// The first of a name.
+    /// The first byte of a name.
     Name { huffman: bool },
-    /// The field is known: whether it is a pseudo-header field.
+    /// The first field was recognised: whether it is a pseudo-header field.
     Known(bool),
 }
 
 impl FirstField {
-    /// Reads bytes of a field block.
+    /// Reads the next bytes of a field block.
     pub(super) fn feed(&mut self, block: &[u8]) {
         for &byte in block {
             if matches!(self, Self::Known(_)) {

@@ -1,26 +1,27 @@
-//! What a client may have the engine do for nothing: frames that cost work here and little there.
+//! Limits on chores and resets: frames that cost the server work and the client little.
 //!
 //! ```text
 //! bytes ─► frame headers ─┬─ PING, SETTINGS, PRIORITY, WINDOW_UPDATE, CONTINUATION, empty DATA, unknown: a chore
 //!                         ├─ RST_STREAM: a reset, and a chore
-//!                         └─ HEADERS: from here to its END_HEADERS a block is open; of a stream that the client has
-//!                                     just reset it is a breach, which the engine may have forgotten how to name;
-//!                                     of a stream that is open they are trailers
+//!                         └─ HEADERS: opens a field block until END_HEADERS; for the stream that the client reset last
+//!                                     it is a breach, which `h2` may no longer detect; for an open stream these are
+//!                                     trailers
 //! ```
-//! Chores and resets are paid for from two purses that fill with time, and the first also with what the client is
-//! sent. It looks at nine bytes of each frame, and at the first field of trailers, and copies nothing; whether a frame is well formed is the engine's to say.
+//! Chores and resets are paid from two token buckets that fill with time. Bytes sent to the client fill the first one, too. The
+//! watch reads nine bytes of each frame and the first field of trailers, and copies no payload. The `h2` crate decides whether
+//! a frame is well formed.
 
 use super::trailers::FirstField;
 
-/// Chores at once. A browser sends some ten frames of the kind a second; a client that takes 64 MiB in frames of 16 KiB
-/// sends 8,192 window updates, which what it is sent pays for.
+/// Burst of chores. A browser sends some ten such frames a second. A client that receives 64 MiB in frames of 16 KiB sends
+/// 8,192 window updates, which the bytes sent to it pay for.
 const CHORES_MAX: u32 = 1_000;
 /// Chores a second.
 const CHORES_PER_SECOND: u64 = 100;
-/// Bytes sent that pay for one chore. A small client with windows of 1 KiB opens one of a stream and one of the connection
-/// for every 512 bytes; a window update costs less than to seal and send as much.
+/// Bytes sent that pay for one chore. A small client with windows of 1 KiB sends two window updates for every 512 bytes, one
+/// for the stream and one for the connection. A window update costs less than sealing and sending 256 bytes.
 const CHORE_BYTES: u64 = 256;
-/// Resets at once. Leaving a page of 200 pictures resets 200 streams; rapid reset (CVE-2023-44487) needs thousands.
+/// Burst of resets. Leaving a page of 200 pictures resets 200 streams; rapid reset (CVE-2023-44487) needs thousands.
 const RESETS_MAX: u32 = 200;
 /// Resets a second.
 const RESETS_PER_SECOND: u64 = 20;
@@ -39,33 +40,33 @@ const PADDED: u8 = 8;
 const PRIORITY: u8 = 0x20;
 /// Bytes before the field block of a frame with the flag PRIORITY (RFC 9113 §6.2).
 const PRIORITY_BYTES: u32 = 5;
-/// Streams with malformed trailers that are remembered: as many as are open by default. A client's share of memory is 512
-/// bytes.
+/// Limit of remembered streams with malformed trailers: the default limit of open streams. They take at most 512 bytes per
+/// connection.
 const MALFORMED_MAX: usize = 128;
 
-/// Why a client's frames are looked at no further.
+/// The reason to reject a client's frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Breach {
-    /// Too many streams that it opened and reset.
+    /// The client opened and reset too many streams.
     Resets,
-    /// Too many frames without a purpose.
+    /// The client sent too many chores.
     Chores,
-    /// A head for a stream that it has reset (RFC 9113 §5.1, closed).
+    /// The client sent HEADERS for a stream that it had reset (RFC 9113 §5.1, closed).
     Closed,
 }
 
-/// Watches the frames of one client.
+/// The limits on the frames of one client, and the state of its field blocks.
 pub struct Watch {
     header: [u8; HEADER_BYTES],
-    /// Bytes of `header` so far.
+    /// Bytes of `header` received so far.
     have: u8,
-    /// Bytes to pass over: the preface, then payloads.
+    /// Bytes to skip: the preface, then payloads.
     skip: u32,
-    /// A field block is not whole.
+    /// A field block is incomplete.
     block: bool,
-    /// The stream that the client has reset last; 0: none.
+    /// The stream that the client reset last, or 0.
     reset: u32,
-    /// The stream that the client has opened last; 0: none.
+    /// The last stream that the client opened, or 0.
     opened: u32,
     /// Trailers that are arriving.
     trailers: Option<Trailers>,
@@ -75,19 +76,19 @@ pub struct Watch {
     resets: Purse,
 }
 
-/// Trailers of which a part has arrived.
+/// Trailers that have arrived in part.
 struct Trailers {
     stream: u32,
     first: FirstField,
     /// The next byte is the length of the padding.
     padded: bool,
-    /// Bytes before the frame's part of the field block.
+    /// Bytes before this frame's fragment of the field block.
     before: u32,
-    /// Bytes of that part.
+    /// Remaining bytes of that fragment.
     part: u32,
 }
 
-/// So much at once, and so much a second.
+/// A token bucket: `most` tokens at once, refilled at `per_second`.
 struct Purse {
     left: u32,
     most: u32,
@@ -112,7 +113,10 @@ impl Watch {
         }
     }
 
-    /// Looks at what arrived.
+    /// Examines received bytes at `now_ns`, on the monotonic clock.
+    ///
+    /// # Errors
+    /// The limit or rule that the client violated.
     pub fn look(&mut self, mut bytes: &[u8], now_ns: u64) -> Result<(), Breach> {
         self.chores.fill(now_ns);
         self.resets.fill(now_ns);
@@ -139,18 +143,18 @@ impl Watch {
         Ok(())
     }
 
-    /// So many bytes were sent: answering them is no chore.
+    /// Adds tokens for bytes sent to the client, whose window updates they cause.
     pub fn sent(&mut self, bytes: u64) {
         let earned = u32::try_from(bytes / CHORE_BYTES).unwrap_or(u32::MAX);
         self.chores.left = self.chores.left.saturating_add(earned).min(self.chores.most);
     }
 
-    /// Whether the client is in the middle of a field block: it has begun a request, and not finished its head.
+    /// Whether a field block is incomplete: the client has begun a head and not finished it.
     pub fn in_block(&self) -> bool {
         self.block
     }
 
-    /// Whether the trailers of a stream have a pseudo-header field.
+    /// Whether the trailers of a stream contain a pseudo-header field.
     pub fn is_malformed(&self, stream: u32) -> bool {
         self.malformed.contains(&stream)
     }
@@ -160,7 +164,7 @@ impl Watch {
         self.malformed.retain(|malformed| *malformed != stream);
     }
 
-    /// Looks at a piece of a frame's payload, while trailers arrive.
+    /// Examines a piece of payload of a frame that belongs to trailers.
     fn look_into_trailers(&mut self, mut payload: &[u8]) {
         let Some(trailers) = &mut self.trailers else { return };
         if trailers.padded
@@ -187,7 +191,7 @@ impl Watch {
 
     fn frame(&mut self) -> Result<(), Breach> {
         let [a, b, c, kind, flags, id @ ..] = self.header;
-        // Its first bit means nothing (RFC 9113 §4.1).
+        // The first bit is reserved (RFC 9113 §4.1).
         let id = u32::from_be_bytes(id) & (u32::MAX >> 1);
         let len = u32::from_be_bytes([0, a, b, c]);
         self.skip = len;
@@ -259,7 +263,7 @@ mod tests {
         watch
     }
 
-    /// Feeds bytes whole, then byte by byte to another: both must say the same.
+    /// Feeds bytes whole to one watch and byte by byte to another. Both must return the same.
     fn look(whole: &mut Watch, bytewise: &mut Watch, bytes: &[u8], now_ns: u64) -> Result<(), Breach> {
         let said = whole.look(bytes, now_ns);
         let again = bytes.iter().try_for_each(|byte| bytewise.look(&[*byte], now_ns));

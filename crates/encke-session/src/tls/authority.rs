@@ -1,14 +1,14 @@
-//! An authority of this machine's own, for a laptop: https at once, and nobody has to be asked.
+//! A local certificate authority for a development machine: HTTPS at once, without an external authority.
 //!
 //! ```text
-//!  nothing ──make──► authority, remembered ──sign──► leaf, remembered ──► a listener's certificate
-//!                      ▲  ten years                    ▲  a year
-//!                      └─ made anew 30 days before     └─ signed anew 30 days before its end, or if this machine has
-//!                         its end: trust it again         another name
+//!  nothing ──make──► authority, stored ──sign──► leaf, stored ──► a listener's certificate
+//!                      ▲  ten years                ▲  a year
+//!                      └─ replaced 30 days before  └─ signed again 30 days before its end, or if the machine has
+//!                         its end: trust it again     another name
 //! ```
-//! What it may sign is written into it (name constraints, RFC 5280 §4.2.1.10): this machine's own names and addresses. Who
-//! trusts it need not fear that its key, once stolen, speaks for a bank. It is no authority for others: it revokes nothing,
-//! and gives nothing to another machine.
+//! Name constraints (RFC 5280 §4.2.1.10) limit its signatures to the names and addresses of this machine. A user who trusts it
+//! need not fear that a stolen key impersonates a bank. It is unsuitable as a general authority: it revokes nothing and signs
+//! for no other machine.
 
 use std::fs;
 use std::io;
@@ -25,42 +25,42 @@ use rcgen::{
 use super::identity::{Life, named};
 use encke_settings::{CertSettings, is_dns_name, state};
 
-/// Ten years: who has told three browsers and a telephone to trust it does not want to do so often.
+/// Ten years: a user who has made three browsers and a telephone trust it should not have to do so often.
 const AUTHORITY_LASTS_S: u64 = 10 * 365 * DAY_S;
-/// A year: browsers refuse certificates that last longer than 398 days (CA/Browser Forum, Baseline Requirements §6.3.2),
-/// some of them also from authorities that were added by hand.
+/// A year: browsers reject certificates that last longer than 398 days (CA/Browser Forum, Baseline Requirements §6.3.2). Some
+/// also reject those of authorities that a user added.
 const LEAF_LASTS_S: u64 = 365 * DAY_S;
-/// What ends sooner is made anew at a start.
+/// Certificates that end sooner are replaced at a start.
 const RENEWED_BEFORE_S: u64 = 30 * DAY_S;
-/// Certificates begin a day ago, so that a device whose clock is behind believes them.
+/// Certificates begin a day ago, so that a device whose clock is slow accepts them.
 const BACKDATED_S: u64 = DAY_S;
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// What is always signed for.
+/// Names that every leaf has.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// An authority that is remembered in a folder, and what it has signed for this machine.
+/// A local authority, stored in the state directory, and the certificate that it signed for this machine.
 #[derive(Debug)]
 pub struct LocalAuthority {
-    /// Its certificate, as PEM: what others are to trust.
+    /// The authority's certificate, a PEM file that clients must trust.
     pub certificate: PathBuf,
-    /// What a listener shows: key and certificate of this machine's names.
+    /// The listener's certificate and key, for the names of this machine.
     pub leaf: CertSettings,
-    /// It was made just now, so nobody trusts it yet.
+    /// The authority was created by this call, so no client trusts it yet.
     pub is_new: bool,
 }
 
 impl LocalAuthority {
-    /// Finds the authority in a folder of state, makes it if there is none, and has it sign for this machine where that
-    /// is due.
+    /// Opens the authority in a state directory. Creates it if there is none, and signs a certificate for this machine if the
+    /// present one ends soon or lacks a name.
     ///
     /// # Errors
-    /// The folder cannot be written, or what is in it cannot be read: the error names the file and what to do.
+    /// The directory cannot be written, or its contents cannot be read: the error names the file and the remedy.
     pub fn open(state_dir: &Path) -> io::Result<Self> {
         Self::open_at(state_dir, host::name().as_deref(), Clock::new().now().unix_s())
     }
 
-    /// As [`LocalAuthority::open`], on a machine of that name, at a moment in seconds since 1970.
+    /// Like [`LocalAuthority::open`], for a machine of this name, at a moment in seconds since 1970.
     fn open_at(state_dir: &Path, machine: Option<&str>, now_s: u64) -> io::Result<Self> {
         state::prepare(state_dir)?;
         let folder = state_dir.join("authority");
@@ -87,15 +87,15 @@ impl LocalAuthority {
     }
 }
 
-/// An authority's certificate that was found.
+/// The stored certificate of an authority.
 struct Known {
     life: Life,
-    /// The names that were written into it.
+    /// The names in its constraints.
     permitted: Vec<String>,
 }
 
 impl Known {
-    /// `None`: there is none.
+    /// Returns `None` if there is no certificate.
     fn read(certificate: &Path) -> io::Result<Option<Self>> {
         match Life::read(certificate) {
             Ok(life) => Ok(Some(Self { permitted: life.permitted.clone(), life })),
@@ -104,7 +104,7 @@ impl Known {
         }
     }
 
-    /// Whether it may sign for a name. Addresses are always those of loopback.
+    /// Whether the authority may sign for a name. The only addresses are those of loopback.
     fn may_sign(&self, name: &str) -> bool {
         LOOPBACK.contains(&name) || self.permitted.iter().any(|permitted| permitted == name)
     }
@@ -120,20 +120,20 @@ fn parent(file: &Path) -> &Path {
     file.parent().unwrap_or(file)
 }
 
-/// What this machine is called by those who use it.
+/// The names by which clients reach this machine.
 fn names(machine: Option<&str>) -> Vec<String> {
     let machine = machine.map(str::to_ascii_lowercase);
     let machine = machine.filter(|name| is_dns_name(name) && !LOOPBACK.contains(&name.as_str()));
     LOOPBACK.into_iter().map(str::to_owned).chain(machine).collect()
 }
 
-/// Makes an authority for these names.
+/// Creates an authority for these names.
 fn make(certificate: &Path, key: &Path, names: &[String], now_s: u64) -> io::Result<()> {
     let mut tag = [0; 4];
     host::random(&mut tag)?;
     let mut params = lasting(Vec::new(), AUTHORITY_LASTS_S, now_s)?;
     let machine = names.iter().rfind(|name| is_dns_name(name)).map_or("localhost", String::as_str);
-    // Two authorities of one name would be taken for each other.
+    // Clients would confuse two authorities with the same name.
     let tag = u32::from_le_bytes(tag);
     params.distinguished_name.push(DnType::CommonName, format!("Encke on {machine} ({tag:08x})"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -148,12 +148,12 @@ fn make(certificate: &Path, key: &Path, names: &[String], now_s: u64) -> io::Res
         Some(NameConstraints { permitted_subtrees: permitted.collect(), excluded_subtrees: Vec::new() });
     let pair = KeyPair::generate().map_err(io::Error::other)?;
     let signed = params.self_signed(&pair).map_err(io::Error::other)?;
-    // The key first: a certificate without it would be found at the next start, and could sign nothing.
+    // The key is stored first: the next start would find a certificate without its key, and could not sign.
     state::put_private(key, pair.serialize_pem().as_bytes())?;
     state::put_private(certificate, signed.pem().as_bytes())
 }
 
-/// Has the authority sign for these names.
+/// Signs a certificate for these names with the authority.
 fn sign(certificate: &Path, key: &Path, file: &Path, names: &[String], now_s: u64) -> io::Result<()> {
     let text = |path: &Path| fs::read_to_string(path).map_err(|error| named(path, &error.to_string()));
     let refused = |path: &Path, error: &rcgen::Error| broken(path, &named(path, &error.to_string()));
@@ -183,7 +183,7 @@ fn lasting(names: Vec<String>, seconds: u64, now_s: u64) -> io::Result<Certifica
 mod tests {
     use super::*;
 
-    /// A folder of a case's own.
+    /// A temporary directory of one test.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -243,7 +243,7 @@ mod tests {
         assert!(other.is_new, "the first may not sign for that name");
         assert_ne!(content(&other.certificate), first);
         assert!(Life::read(&other.leaf.cert).expect("a certificate").names.contains(&"two".to_owned()));
-        // A name that no certificate can have is left out, and changes nothing.
+        // A name that no certificate can contain is left out, and changes nothing.
         assert!(!folder.open("no_name", NOW_S).is_new);
         assert!(!folder.open("localhost", NOW_S).is_new);
     }

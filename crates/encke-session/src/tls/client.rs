@@ -1,12 +1,12 @@
-//! TLS from the other end: whom a client believes ([`Trust`]), and a connection of it ([`ClientSession`]).
+//! The client's side of TLS: the authorities that a client trusts ([`Trust`]), and its sessions ([`ClientSession`]).
 //!
 //! Sessions have no socket; the caller reads and writes their bytes.
 //!
 //! ```text
-//!  Trust ─ session("example.com") ─► ClientSession   output: its hello
-//!                                     open ◄── what has arrived; output: what TLS has to say to that
+//!  Trust ─ session("example.com") ─► ClientSession   output: a ClientHello
+//!                                     open ◄── received bytes; output: records of TLS itself
 //!                                       … until is_established: then seal and open carry plaintext
-//!                                     finish ─► farewell
+//!                                     finish ─► close_notify
 //! ```
 
 use std::fmt;
@@ -27,26 +27,27 @@ use x509_parser::time::ASN1Time;
 use super::records::Records;
 use super::{Distrust, identity};
 
-/// Whom a client believes to be who they say they are. Cheap to clone; sessions made by one resume each other.
+/// The servers that a client trusts, and the configuration of its sessions. Cheap to clone; sessions of one `Trust` and its
+/// clones resume each other.
 #[derive(Clone)]
 pub struct Trust {
     config: Arc<ClientConfig>,
 }
 
-/// A client's side of TLS on one connection, HTTP/1.1 within unless [`Trust::for_http2`] has said otherwise.
+/// The client's side of TLS on one connection. It offers HTTP/1.1, or HTTP/2 after [`Trust::for_http2`].
 pub struct ClientSession {
     records: Records<UnbufferedClientConnection>,
 }
 
 impl Trust {
-    /// Believes whom the system believes, or `$SSL_CERT_FILE` and `$SSL_CERT_DIR` name.
+    /// Trusts the authorities of the system, or those in `$SSL_CERT_FILE` and `$SSL_CERT_DIR`.
     ///
     /// # Errors
-    /// The system knows no authority at all.
+    /// The system has no usable authority.
     pub fn of_system() -> io::Result<Self> {
         let known = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
-        // Systems carry a few that are too old or too odd to be read.
+        // Systems carry a few certificates that are too old or malformed; these are skipped.
         let (taken, _odd) = roots.add_parsable_certificates(known.certs);
         if taken == 0 {
             let why = known.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
@@ -55,10 +56,10 @@ impl Trust {
         Self::of_roots(roots)
     }
 
-    /// Believes the authorities in a file (PEM), and nobody else.
+    /// Trusts only the authorities in a PEM file.
     ///
     /// # Errors
-    /// The file cannot be read, or there is no authority in it.
+    /// The file cannot be read, or holds no authority.
     pub fn of_file(path: &Path) -> io::Result<Self> {
         let mut roots = RootCertStore::empty();
         for authority in identity::chain(path)? {
@@ -68,10 +69,10 @@ impl Trust {
         Self::of_roots(roots)
     }
 
-    /// Believes everybody, so that nobody knows whom it talks to: for trying things out.
+    /// Trusts every certificate, so that the server is not authenticated: for experiments only.
     ///
     /// # Errors
-    /// TLS cannot be set up.
+    /// TLS cannot be initialised.
     pub fn of_anybody() -> io::Result<Self> {
         Self::by(Arc::new(Anybody(provider())))
     }
@@ -85,13 +86,13 @@ impl Trust {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13, &version::TLS12])
             .map_err(io::Error::other)?;
-        // Its "danger" is that of `Anybody`, which has to be asked for by name.
+        // "Dangerous" refers to custom verifiers: only `of_anybody` passes one that skips verification.
         let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config) })
     }
 
-    /// The same, and each session begins with a whole handshake.
+    /// Disables resumption: each session begins with a full handshake.
     #[must_use]
     pub fn forgetting(self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
@@ -99,7 +100,7 @@ impl Trust {
         Self { config: Arc::new(config) }
     }
 
-    /// The same, and HTTP/2 is spoken within: nothing else is offered (ALPN, RFC 7301).
+    /// Offers HTTP/2 only (ALPN, RFC 7301).
     #[must_use]
     pub fn for_http2(self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
@@ -107,10 +108,10 @@ impl Trust {
         Self { config: Arc::new(config) }
     }
 
-    /// A session with the server of that name or address (IPv6 without brackets); its hello is its first output.
+    /// Creates a session with the server of a name or address (IPv6 without brackets). Its first output is the ClientHello.
     ///
     /// # Errors
-    /// No certificate can be for such a name.
+    /// No certificate can match such a name.
     pub fn session(&self, host: &str) -> Result<ClientSession, Distrust> {
         let wrong = |error: &dyn fmt::Display| Distrust::Protocol(format!("`{host}`: {error}"));
         let name = ServerName::try_from(host.to_owned()).map_err(|error| wrong(&error))?;
@@ -123,16 +124,16 @@ impl Trust {
 }
 
 impl ClientSession {
-    /// Opens what has arrived, in place: plaintext is appended to `plain`. There may be output, also after an error: an
+    /// Decrypts received records in place, and appends their plaintext to `plain`. Output may follow, also after an error: an
     /// alert.
     ///
     /// # Errors
-    /// It cannot go on.
+    /// The session has failed.
     pub fn open(&mut self, arrived: &mut [u8], plain: &mut Vec<u8>) -> Result<(), Distrust> {
         self.records.open(arrived, plain).map(drop).map_err(Distrust::of)
     }
 
-    /// Moves what TLS itself has to say to the end of `out`; it goes before anything that is sealed later.
+    /// Moves records of TLS itself to the end of `out`. They precede records sealed later.
     pub fn output(&mut self, out: &mut Vec<u8>) {
         self.records.output(out);
     }
@@ -140,7 +141,7 @@ impl ClientSession {
     /// Appends plaintext as records.
     ///
     /// # Errors
-    /// There was no handshake, or the session is broken.
+    /// The handshake has not ended, or the session has failed.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Distrust> {
         self.output(out);
         if !self.records.may_speak() {
@@ -149,28 +150,27 @@ impl ClientSession {
         self.records.seal(plain, out).map_err(Distrust::of)
     }
 
-    /// Says, behind everything else, that nothing more comes.
+    /// Appends pending records of TLS itself, then close_notify (RFC 8446 §6.1).
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.records.finish(out);
     }
 
-    /// Whether the handshake is over, and plaintext may be sealed.
+    /// Whether the handshake has ended and plaintext may be sealed.
     pub const fn is_established(&self) -> bool {
         self.records.is_established()
     }
 
-    /// Whether the server has said that nothing more comes. A connection that ends without it may have been cut by
-    /// somebody else.
+    /// Whether the server has sent close_notify. A connection that ends without it may have been truncated by a third party.
     pub const fn is_ended(&self) -> bool {
         self.records.is_ended()
     }
 
-    /// Whether the server has agreed to speak HTTP/2.
+    /// Whether both sides agreed on HTTP/2 (ALPN, RFC 7301).
     pub fn speaks_http2(&self) -> bool {
         self.records.session.alpn_protocol() == Some(b"h2")
     }
 
-    /// Whether the server knew us from a session before.
+    /// Whether the handshake resumed an earlier session.
     pub fn is_resumed(&self) -> bool {
         self.records.session.handshake_kind() == Some(HandshakeKind::Resumed)
     }
@@ -180,7 +180,7 @@ impl Distrust {
     fn of(error: Error) -> Self {
         match error {
             Error::InvalidCertificate(certificate) => match certificate {
-                // An authority that was made anew often has the old one's name: then it is the signature that is wrong.
+                // A replaced authority often keeps its name: then the signature does not match.
                 CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::Authority,
                 CertificateError::NotValidForName => Self::Name(Vec::new()),
                 CertificateError::NotValidForNameContext { presented, .. } => Self::Name(presented),
@@ -205,7 +205,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// Takes every certificate for true. Signatures are checked all the same: whoever answers has the certificate's key.
+/// Accepts every certificate. Signatures are still verified, so the server holds the certificate's key.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 
@@ -256,7 +256,7 @@ mod tests {
     use super::super::{ClientSessions, Session, SessionError, Sessions as _, Tls, TlsFault};
     use super::*;
 
-    /// An authority made on the spot.
+    /// A new authority for a test.
     struct Authority(CertifiedIssuer<'static, KeyPair>);
 
     impl Authority {
@@ -273,7 +273,7 @@ mod tests {
             Trust::of_roots(roots).expect("a verifier")
         }
 
-        /// What a server obeys that has a certificate for `localhost`, valid from and to so many seconds from now.
+        /// A server's configuration with a certificate for `localhost`, valid between these offsets from now, in seconds.
         fn config(&self, from_s: i64, to_s: i64) -> ServerConfig {
             let moment = |offset_s: i64| {
                 let now = SystemTime::now();
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// What the server has to say now.
+    /// The server's pending output.
     fn said(server: &mut ServerConnection) -> Vec<u8> {
         let mut bytes = Vec::new();
         while server.wants_write() {
@@ -308,7 +308,7 @@ mod tests {
         bytes
     }
 
-    /// Carries bytes to and fro, the server's in pieces of at most `piece`, until nobody has anything to say.
+    /// Carries bytes between the two until neither has output. The server's bytes arrive in pieces of at most `piece`.
     fn talk(
         client: &mut ClientSession,
         server: &mut ServerConnection,
@@ -321,7 +321,7 @@ mod tests {
             let mut arriving = &out[..];
             while !arriving.is_empty() {
                 server.read_tls(&mut arriving).expect("memory");
-                // What it makes of an alert is its own affair.
+                // The server's reaction to an alert does not matter here.
                 let _ended = server.process_new_packets();
             }
             let answer = said(server);
@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Carries output to and fro until neither side has any.
+    /// Carries output between the sides until neither has any.
     fn converse(sides: &mut [Box<dyn Session>; 2], plain: &mut [Vec<u8>; 2]) -> Result<(), SessionError> {
         loop {
             let mut silent = true;
@@ -460,7 +460,7 @@ mod tests {
                     let mut alert = Vec::new();
                     client.output(&mut alert);
                     assert!(!alert.is_empty(), "{host}: the server is told");
-                    // What comes after a fault is nothing, and no other fault.
+                    // After a fault the session neither seals nor returns output.
                     let mut later = Vec::new();
                     assert!(client.seal(b"x", &mut later).is_err(), "{host}");
                     client.finish(&mut later);

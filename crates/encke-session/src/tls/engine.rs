@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  lease ─► await_hello, until the ClientHello is complete
-//!           open ─┬─ plaintext, gathered in the worker's scratch ─► protocol
-//!                 └─ what TLS itself has to say ──────────────┐
-//!  segments ─► `queue` ─► seal: at most WINDOW_BYTES a send ──┴─► one buffer of records
+//!           open ─┬─ plaintext, in the worker's scratch buffer ─► protocol
+//!                 └─ records of TLS itself ────────────────────┐
+//!  segments ─► `queue` ─► seal: at most WINDOW_BYTES a send ───┴─► one buffer of records
 //! ```
-//! At rest nothing is kept but keys: no buffer, no queue. What is sealed for a slow client is bounded by the window; a
-//! file is read as it is sent.
+//! An idle connection keeps only its keys: no buffer, no queue. The window bounds the records that wait for a slow client.
+//! Files are read as they are sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,34 +22,34 @@ use super::queue::fill;
 use super::records::Records;
 use super::{Certified, Handshake, Opened, Session, SessionError, TlsFault, TlsKnown, known};
 
-/// What the connections of a worker work with, one at a time.
+/// Buffers that all connections of a worker share, one at a time.
 #[derive(Default)]
 pub struct Scratch {
-    /// Plaintext that has arrived.
+    /// Received plaintext.
     pub plain: Vec<u8>,
-    /// Plaintext of one record that comes from several places.
+    /// Plaintext of one record, gathered from several segments.
     pub gathered: Vec<u8>,
 }
 
-/// TLS on one connection.
+/// The server's side of TLS on one connection.
 pub struct Tls {
     records: Records<UnbufferedServerConnection>,
     /// Plaintext that is not sealed yet.
     queue: VecDeque<Segment>,
-    /// Nothing is sent behind what is in the queue.
+    /// Close_notify follows the queue.
     last: bool,
-    /// The name that was asked for, until the handshake is over.
+    /// The server name that the client requested (SNI), until the handshake ends.
     server_name: Option<Box<str>>,
-    /// What the handshake has brought to light.
+    /// The facts of the handshake, once it has ended.
     known: Option<Arc<TlsKnown>>,
-    /// Until when the handshake must be over, on the monotonic clock in ns.
+    /// Deadline of the handshake, in ns of the monotonic clock.
     pub handshake_ends_ns: u64,
     /// The state of the handshake, for the limit on open handshakes.
     pub handshake: Handshake,
 }
 
 impl Tls {
-    /// A connection that begins.
+    /// Creates a session for a new connection. Returns `None` if rustls rejects the configuration.
     pub fn new(config: Arc<ServerConfig>, handshake_ends_ns: u64) -> Option<Box<Self>> {
         let session = UnbufferedServerConnection::new(config).ok()?;
         let records = Records::new(session);
@@ -64,8 +64,7 @@ impl Tls {
         }))
     }
 
-    /// Takes bytes of the ClientHello. Returns what [`Tls::open`] is to be called with once it is complete, and `None`
-    /// before.
+    /// Takes bytes of the ClientHello. Once it is complete, returns the slice to pass to [`Tls::open`]; `None` before.
     ///
     /// # Errors
     /// The bytes are an HTTP request, or a ClientHello beyond its limit.
@@ -78,7 +77,7 @@ impl Tls {
             if looks_like_http(lease) {
                 return Err(TlsFault::PlainHttp);
             }
-            // Most arrive in one piece, which is not copied.
+            // Most ClientHellos arrive in one piece, which is not copied.
             if Hello::of(lease) == Hello::Whole {
                 return Ok(Some(lease));
             }
@@ -95,7 +94,10 @@ impl Tls {
         }
     }
 
-    /// Opens what has arrived: plaintext is appended to `plain`. After a fault an alert may be in [`Tls::seal`].
+    /// Opens received records in place, and appends their plaintext to `plain`.
+    ///
+    /// # Errors
+    /// The session has failed. [`Tls::seal`] may then return an alert for the client.
     pub fn open(&mut self, lease: &mut [u8], plain: &mut Vec<u8>) -> Result<Opened, TlsFault> {
         if self.is_established() {
             return self.records.open(lease, plain).map_err(|error| TlsFault::of(&error));
@@ -117,36 +119,36 @@ impl Tls {
         TlsKnown::new(self.description().0, cipher, self.server_name.take(), client)
     }
 
-    /// What is known since the handshake.
+    /// The facts of the handshake; `None` before its end.
     pub fn known(&self) -> Option<Arc<TlsKnown>> {
         self.known.clone()
     }
 
-    /// Has segments sent behind what is to be sent already.
+    /// Appends segments to the queue of plaintext to send.
     pub fn push(&mut self, segments: &mut Vec<Segment>) {
         self.queue.extend(segments.drain(..).filter(|segment| !segment.is_empty()));
     }
 
-    /// Nothing comes behind what was pushed.
+    /// Marks the end of output: close_notify follows the queue.
     pub const fn finish(&mut self) {
         self.last = true;
     }
 
-    /// Whether the handshake is over.
+    /// Whether the handshake has ended.
     pub const fn is_established(&self) -> bool {
         self.records.is_established()
     }
 
-    /// Whether there is something to send.
+    /// Whether there is output to send.
     pub fn has_output(&self) -> bool {
         let more = !self.queue.is_empty() || self.last;
         !self.records.control.is_empty() || self.records.may_speak() && more
     }
 
-    /// Seals what fits into one send, behind what is in `out`.
+    /// Appends the records of one send to `out`.
     ///
     /// # Errors
-    /// A file that is to be sent has become shorter, or cannot be read.
+    /// A file in the queue has become shorter, or cannot be read.
     pub fn seal(&mut self, out: &mut Vec<u8>, scratch: &mut Scratch) -> Result<(), Fault> {
         self.records.output(out);
         if !self.records.may_speak() {
@@ -166,7 +168,7 @@ impl Tls {
         Ok(())
     }
 
-    /// The version that is spoken, and whether a session was new or resumed.
+    /// The TLS version (`1.3` or `1.2`), and whether the session is `new` or `resumed`.
     pub fn description(&self) -> (&'static str, &'static str) {
         let version = match self.records.session.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "1.3",
@@ -184,23 +186,23 @@ impl Tls {
         self.records.session.alpn_protocol() == Some(b"h2")
     }
 
-    /// Whether the peer came only to see a proof that a name is ours (RFC 8737).
+    /// Whether the client connected only to validate a name (ACME, RFC 8737).
     pub fn is_proof(&self) -> bool {
         self.records.session.alpn_protocol() == Some(PROOF_PROTOCOL)
     }
 
-    /// What came before the first record, and is not whole yet.
+    /// Takes the bytes received before the first record: an incomplete header of the PROXY protocol.
     pub fn take_partial(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.records.partial)
     }
 
-    /// Keeps that until more of it has come.
+    /// Keeps these bytes until more have arrived.
     pub fn keep_partial(&mut self, bytes: Vec<u8>) {
         self.records.partial = bytes;
     }
 }
 
-/// Without the queue of segments: this interface seals bytes, and its caller sends all records.
+/// Bypasses the queue of segments: the caller passes plaintext and sends all records.
 impl Session for Tls {
     fn open(&mut self, arrived: &mut [u8], plain: &mut Vec<u8>) -> Result<(), SessionError> {
         Ok(Self::open(self, arrived, plain).map(drop)?)
@@ -239,7 +241,7 @@ impl Session for Tls {
     }
 }
 
-/// A cipher suite's name; rustls writes those of TLS 1.3 in its own way.
+/// The IANA name of a cipher suite. Rustls writes those of TLS 1.3 differently.
 fn iana_name(suite: CipherSuite) -> &'static str {
     match suite {
         CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
@@ -249,7 +251,7 @@ fn iana_name(suite: CipherSuite) -> &'static str {
     }
 }
 
-/// Whether bytes begin like a request: with a capital letter, as every method does, and no TLS record.
+/// Whether bytes begin like an HTTP request: with a capital letter, as every method does, and not like a TLS record.
 fn looks_like_http(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(|first| *first != HANDSHAKE && first.is_ascii_uppercase())
 }
@@ -261,7 +263,8 @@ impl TlsFault {
                 Self::ClientCertificate
             }
             rustls::Error::PeerIncompatible(_) | rustls::Error::NoApplicationProtocol => Self::Incompatible,
-            // What it says when it finds no certificate; in a handshake it says nothing else in this way to a peer.
+            // Rustls returns this error to a peer only if the resolver finds no certificate. `Records::open` also returns it
+            // after a panic of rustls, which therefore counts as this fault.
             rustls::Error::General(_) => Self::NoCertificate,
             rustls::Error::AlertReceived(_) => Self::Refused,
             _ => Self::Protocol,

@@ -1,11 +1,11 @@
-//! Finds the end of a ClientHello in the bytes of a new connection (RFC 8446 §4 and §5.1, RFC 5246 §7.4) before a session
+//! Finds the end of a ClientHello (RFC 8446 §4 and §5.1, RFC 5246 §7.4) in the bytes of a new connection, before a session
 //! reads them. Until then a connection costs no computation, and no more memory than its client has sent bytes.
 //!
 //! ```text
 //!  22 3 x len len ─ fragment ─ 22 3 x len len ─ fragment …     records; the first four bytes of all fragments:
 //!                                                              the message's type, then its length
 //! ```
-//! A first message of another type is gathered as a ClientHello is, because a session waits for all of it before it rejects it.
+//! A first message of another type is gathered like a ClientHello, because a session waits for all of it before it rejects it.
 
 use super::queue::RECORD_BYTES;
 

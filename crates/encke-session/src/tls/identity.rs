@@ -1,4 +1,4 @@
-//! Who a listener says it is: certificates by name, read from files and replaced when those change.
+//! The certificates of a listener, selected by server name, read from files and replaced when those change.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,54 +24,55 @@ use encke_io::lock;
 use encke_settings::{CertSettings, ClientCert, TlsSettings, TlsVersion};
 use encke_wire::civil::Civil;
 
-/// Who a listener says it is, and what its handshakes obey. Shared by its workers; another one takes its place at a
-/// reload, and when its files have changed.
+/// The certificates of a listener and the configuration of its handshakes. All workers share one. A reload or a change of the
+/// files replaces its contents.
 pub struct Identity {
     shown: Mutex<Shown>,
-    /// What its files were like when they were last read, well or badly.
+    /// The state of the files when they were last read, with or without success.
     stamp: Mutex<Stamp>,
 }
 
-/// What was read.
+/// The contents, replaced as a whole.
 #[derive(Clone)]
 struct Shown {
     settings: TlsSettings,
     proofs: Arc<Proofs>,
     config: Arc<ServerConfig>,
-    /// Each certificate's file, and when it ends, in seconds since 1970.
+    /// The file of each certificate, and its expiry in seconds since 1970.
     ends: Vec<(PathBuf, u64)>,
 }
 
 impl Identity {
-    /// Reads what the settings name. Returns what somebody should know, too.
+    /// Reads the files that the settings name. Appends warnings for the operator to `notes`.
     ///
     /// # Errors
-    /// A file cannot be read, is no PEM, or the pair does not hold: the error names it and says what to do.
+    /// A file cannot be read or is not PEM, a key does not match, or a certificate is not valid now. The error names the file
+    /// and the remedy.
     pub fn read(settings: &TlsSettings, notes: &mut Vec<String>) -> io::Result<Self> {
         Self::proved_by(settings, &Arc::default(), notes)
     }
 
-    /// As [`Identity::read`], with what is shown to who comes to see that a name is ours.
+    /// Like [`Identity::read`], with the certificates that prove the control of names during an ACME order.
     pub fn proved_by(
         settings: &TlsSettings,
         proofs: &Arc<Proofs>,
         notes: &mut Vec<String>,
     ) -> io::Result<Self> {
-        // Before they are read: what changes meanwhile is another state of theirs, and will be seen.
+        // Taken before the files are read: a change during the read gives another stamp and is noticed later.
         let stamp = Stamp::of(settings);
         let shown = Shown::read(settings, proofs, notes)?;
         Ok(Self { shown: Mutex::new(shown), stamp: Mutex::new(stamp) })
     }
 
-    /// Reads its files again, and is what they say from now on; connections that are there stay.
+    /// Reads the files again. New handshakes use the new contents; open connections continue.
     ///
     /// # Errors
-    /// As [`Identity::read`]; then everything stays as it was.
+    /// As for [`Identity::read`]; the contents then stay as they are.
     pub fn reread(&self, notes: &mut Vec<String>) -> io::Result<()> {
         let Shown { settings, proofs, .. } = lock(&self.shown).clone();
         *lock(&self.stamp) = Stamp::of(&settings);
         let new = Self::proved_by(&settings, &proofs, notes)?;
-        // A fetched one that is gone, or broken, is no reason to show none.
+        // If the fetched certificate is missing or broken, keep the present one.
         if new.ends().len() < self.ends().len() {
             return Err(io::Error::other("tls: a certificate that was fetched is there no more"));
         }
@@ -79,7 +80,7 @@ impl Identity {
         Ok(())
     }
 
-    /// Is as `other` from now on; connections that are there stay, and so do tickets that were given.
+    /// Takes over the contents of `other`. Open connections continue, and tickets issued before stay valid.
     pub fn renew(&self, other: &Self) {
         let mut new = lock(&other.shown).clone();
         let stamp = lock(&other.stamp).clone();
@@ -91,18 +92,18 @@ impl Identity {
         *lock(&self.stamp) = stamp;
     }
 
-    /// What a handshake that begins now obeys.
+    /// The configuration for a new handshake.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&lock(&self.shown).config)
     }
 
-    /// What its files are like now, if that is not what they were like when they were last read.
+    /// The present state of the files, if it differs from the state when they were last read.
     pub(super) fn changed(&self) -> Option<Stamp> {
         let now = Stamp::of(&lock(&self.shown).settings);
         (now != *lock(&self.stamp)).then_some(now)
     }
 
-    /// Each certificate's file, and when it ends, in seconds since 1970.
+    /// The file of each certificate, and its expiry in seconds since 1970.
     pub fn ends(&self) -> Vec<(PathBuf, u64)> {
         lock(&self.shown).ends.clone()
     }
@@ -147,11 +148,11 @@ fn config(settings: &TlsSettings, certificates: Certificates) -> io::Result<Serv
     if settings.acme.is_some() {
         config.alpn_protocols.push(PROOF_PROTOCOL.to_vec());
     }
-    // Whoever comes back brings its session along, sealed: nothing is kept here.
+    // Sessions are stateless: the client returns its session in an encrypted ticket, and the server stores nothing.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = aws_lc_rs::Ticketer::new().map_err(io::Error::other)?;
     config.send_tls13_tickets = 1;
-    // AES with 256 bits first, whatever a client would rather have.
+    // The server's order applies, which begins with AES-256.
     config.ignore_client_order = true;
     Ok(config)
 }
@@ -159,7 +160,7 @@ fn config(settings: &TlsSettings, certificates: Certificates) -> io::Result<Serv
 /// Certificates by name.
 #[derive(Debug)]
 struct Certificates {
-    /// None until the first one has been fetched.
+    /// `None` until the first certificate was fetched.
     default: Option<Arc<CertifiedKey>>,
     exact: HashMap<String, Arc<CertifiedKey>>,
     /// `*.example.com` under `example.com`.
@@ -168,7 +169,7 @@ struct Certificates {
 }
 
 impl Certificates {
-    /// Reads them; `ends` gets each one's file, and when it ends, in seconds since 1970.
+    /// Reads the certificates. Appends the file of each and its expiry, in seconds since 1970, to `ends`.
     fn read(
         settings: &TlsSettings,
         proofs: &Arc<Proofs>,
@@ -187,7 +188,7 @@ impl Certificates {
             let file = acme.file();
             let pair = CertSettings { cert: file.clone(), key: file, ocsp: None };
             match certified(&pair) {
-                // An expired one is shown all the same: it tells a visitor more than no handshake at all.
+                // An expired certificate is presented anyway: it tells a user more than a failed handshake.
                 Ok((key, life)) => {
                     ends.push((pair.cert, life.ends_s));
                     all.add(key, life.names);
@@ -202,7 +203,7 @@ impl Certificates {
         Ok(all)
     }
 
-    /// Has a certificate shown to who asks for one of its names. The first that has a name keeps it.
+    /// Adds a certificate for these names. The first certificate with a name keeps it.
     fn add(&mut self, key: CertifiedKey, names: Vec<String>) {
         let key = Arc::new(key);
         self.default.get_or_insert_with(|| Arc::clone(&key));
@@ -226,7 +227,7 @@ impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name();
         known::note_server_name(name);
-        // Who comes to see a proof speaks of nothing else (RFC 8737 §3).
+        // A client that validates a name offers no other protocol (RFC 8737 §3).
         let mut protocols = hello.alpn().into_iter().flatten();
         if protocols.next() == Some(PROOF_PROTOCOL) && protocols.next().is_none() {
             return self.proofs.certificate(name?);
@@ -235,7 +236,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// A pair of files, and what its certificate says of itself.
+/// Reads a certificate chain and its key from a pair of files.
 fn certified(pair: &CertSettings) -> io::Result<(CertifiedKey, Life)> {
     let certificates = chain(&pair.cert)?;
     let first = certificates.first().ok_or_else(|| named(&pair.cert, "there is no certificate in it"))?;
@@ -258,30 +259,30 @@ fn certified(pair: &CertSettings) -> io::Result<(CertifiedKey, Life)> {
     Ok((certified, life))
 }
 
-/// What a certificate says of itself.
+/// The validity and the names of a certificate.
 pub struct Life {
-    /// From when it holds, in seconds since 1970.
+    /// Start of validity, in seconds since 1970.
     pub begins_s: u64,
-    /// Until when, in seconds since 1970.
+    /// End of validity, in seconds since 1970.
     pub ends_s: u64,
-    /// Whom it is for: names in lower case, and addresses.
+    /// The subject's alternative names: host names in lower case, and addresses.
     pub names: Vec<String>,
-    /// The names that an authority may sign for, if only some.
+    /// The names that an authority may sign for; empty if it has no such constraint (RFC 5280 §4.2.1.10).
     pub permitted: Vec<String>,
 }
 
 impl Life {
-    /// Of the first certificate in a file.
+    /// Reads the first certificate in a PEM file.
     ///
     /// # Errors
-    /// It cannot be read, or is none; the error names it.
+    /// The file cannot be read, or holds no certificate; the error names the file.
     pub fn read(path: &Path) -> io::Result<Self> {
         let certificates = chain(path)?;
         let first = certificates.first().ok_or_else(|| named(path, "there is no certificate in it"))?;
         Self::of(first).map_err(|error| named(path, &error))
     }
 
-    /// Sees that the certificate in a file holds now, and notes if it will not for long.
+    /// Checks that a certificate is valid now. Adds a note if it expires soon.
     fn check(&self, file: &Path, notes: &mut Vec<String>) -> io::Result<()> {
         let now_s = Clock::new().now().unix_s();
         if self.ends_s < now_s {
@@ -329,12 +330,12 @@ fn name_of(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// A moment as people read it.
+/// Formats a moment, in seconds since 1970, as RFC 3339 in UTC.
 pub fn date(at_s: u64) -> String {
     String::from_utf8_lossy(&Civil::of(at_s).rfc3339()).into_owned() + "Z"
 }
 
-/// A certificate that ends sooner is told of: 14 days.
+/// Certificates that expire within 14 days cause a warning.
 const EXPIRES_SOON_S: u64 = 14 * 24 * 60 * 60;
 
 pub(super) fn chain(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {

@@ -1,25 +1,25 @@
-//! What TLS has found out about a connection and whoever is at its other end, for handlers, rights and the log.
+//! The facts of a TLS handshake and the identity of its client, for handlers, authorization and the log.
 
 #[cfg(feature = "tls")]
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// What is known of a connection by TLS.
+/// The facts of a connection's TLS handshake.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TlsKnown {
-    /// `1.3` or `1.2`.
+    /// The TLS version: `1.3` or `1.2`.
     pub version: &'static str,
-    /// The cipher suite, as IANA writes it: `TLS_AES_256_GCM_SHA384`.
+    /// The IANA name of the cipher suite: `TLS_AES_256_GCM_SHA384`.
     pub cipher: &'static str,
-    /// The name that was asked for (SNI).
+    /// The server name that the client requested (SNI).
     pub server_name: Option<Box<str>>,
-    /// Who the client is, if it has shown a certificate that says so.
+    /// The identity in the client's certificate, if it presented one that names it.
     pub client: Option<Certified>,
 }
 
 impl TlsKnown {
-    /// The facts of a handshake.
+    /// Creates the facts of a handshake.
     pub const fn new(
         version: &'static str,
         cipher: &'static str,
@@ -30,42 +30,43 @@ impl TlsKnown {
     }
 }
 
-/// Somebody whom an authority that is trusted here has given a certificate.
+/// A client with a certificate that a trusted authority signed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Certified {
-    /// The one common name of its subject; without any, the first name of its subjectAltName: an e-mail address, a host,
-    /// or a URI.
+    /// The single common name of the subject; without any, the first name of its subjectAltName: an e-mail address, a host, or
+    /// a URI.
     pub name: Arc<str>,
-    /// When the certificate ends, in seconds since 1970.
+    /// Expiry of the certificate, in seconds since 1970.
     pub expires_unix_s: u64,
 }
 
 #[cfg(feature = "tls")]
 thread_local! {
-    /// The name that the hello which this thread looks at asks for. Of a session without buffers rustls tells it to the
-    /// one who picks the certificate and to nobody else; both happen within one call of [`super::Tls::open`].
+    /// The server name of the ClientHello that this thread processes. For an unbuffered session, rustls passes it only to the
+    /// certificate resolver, which runs within the same call of [`super::Tls::open`].
     static ASKED_FOR: Cell<Option<Box<str>>> = const { Cell::new(None) };
 }
 
-/// Notes what name a hello asks for.
+/// Stores the server name of a ClientHello.
 #[cfg(feature = "tls")]
 pub(super) fn note_server_name(name: Option<&str>) {
     ASKED_FOR.set(name.map(Into::into));
 }
 
-/// Takes the name that was noted, if a hello was looked at since the last time.
+/// Takes the stored name, if a ClientHello was processed since the last call.
 #[cfg(feature = "tls")]
 pub(super) fn take_server_name() -> Option<Box<str>> {
     ASKED_FOR.take()
 }
 
-/// Bytes of a name: of a common name X.520 allows 64 characters.
+/// Maximum length of a name, in bytes. X.520 allows 64 characters for a common name.
 #[cfg(feature = "tls")]
 const NAME_BYTES_MAX: usize = 256;
 
 #[cfg(feature = "tls")]
 impl Certified {
-    /// Who a certificate (DER) is for. `None`: it says it in no way, or in several, or by what is no printable text.
+    /// The identity in a certificate (DER). Returns `None` if it has no name, several common names, or a name that is not
+    /// printable.
     pub(super) fn of(certificate: &[u8]) -> Option<Self> {
         use x509_parser::prelude::{FromDer as _, X509Certificate};
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;

@@ -67,11 +67,11 @@ pub enum Handshake {
     Awaited,
     /// The ClientHello is complete: the handshake counts against the limit.
     Open,
-    /// The handshake has ended, or the connection has.
+    /// The handshake or the connection has ended.
     Over,
 }
 
-/// The failure of a server's connection.
+/// An error of a server's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFault {
     /// The client speaks plain HTTP, by its first byte.
@@ -102,11 +102,11 @@ impl TlsFault {
     }
 }
 
-/// The failure of a client's session.
+/// An error of a client's session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Distrust {
-    /// No trusted authority signed the certificate.
+    /// The certificate is not signed by a trusted authority.
     Authority,
     /// The certificate is for other names.
     Name(Vec<String>),

@@ -63,7 +63,7 @@ pub struct SigningRequest {
 }
 
 impl SigningRequest {
-    /// A request for these names.
+    /// Creates a request for these names.
     ///
     /// # Errors
     /// A name is not valid in a certificate, or there is no randomness for the key.

@@ -1,18 +1,18 @@
-//! Plaintext that waits to be sealed, turned into one send at a time.
+//! Seals queued plaintext into records, one send at a time.
 
 use std::collections::VecDeque;
 
 use encke_io::{Fault, Segment};
 
-/// The plaintext of a record, at most (RFC 8446 §5.1).
+/// Maximum plaintext of a record (RFC 8446 §5.1).
 pub(super) const RECORD_BYTES: usize = 16 * 1024;
 
-/// The sealed bytes of one send, at most, but for the last record. Four records keep a socket busy that holds some 200 KiB,
-/// and bound what a connection holds whose peer has stopped reading.
+/// Maximum size of the records of one send, which the last record may exceed. Four records keep a socket busy whose buffer
+/// holds some 200 KiB, and bound the memory of a connection whose peer has stopped reading.
 const WINDOW_BYTES: usize = 64 * 1024;
 
-/// Seals plaintext from the front of the queue until `out` holds one send or the queue is empty. Files are read in pieces
-/// of a record; `gathered` is room for one.
+/// Seals plaintext from the front of the queue until `out` holds one send or the queue is empty. Files are read in pieces of
+/// one record into the buffer `gathered`.
 ///
 /// # Errors
 /// A file has become shorter or cannot be read, or `seal` has failed.
@@ -23,7 +23,7 @@ pub fn fill(
     mut seal: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     while out.len() < WINDOW_BYTES && !queue.is_empty() {
-        // Large segments in memory are sealed where they lie; all others are gathered into a record.
+        // Large segments in memory are sealed in place; all others are gathered into a record.
         let large = |segment: &Segment| segment.memory().is_some_and(|bytes| bytes.len() >= RECORD_BYTES);
         if queue.front().is_some_and(large)
             && let Some(segment) = queue.pop_front()
@@ -55,7 +55,7 @@ fn gather(queue: &mut VecDeque<Segment>, record: &mut Vec<u8>) -> Result<(), Fau
                 record.resize(start + wish, 0);
                 let read = match file.read_cached_at(*offset, &mut record[start..]) {
                     Some(read) => read,
-                    // As sendfile(2), it waits for the disk.
+                    // Blocks on the disk, as sendfile(2) does.
                     None => file.read_at(*offset, &mut record[start..]).map_err(|_| Fault::FileShrunk)?,
                 };
                 if read == 0 {

@@ -1,13 +1,13 @@
-//! Records of TLS, of either side (RFC 8446, RFC 5246): what arrives becomes plaintext, plaintext becomes records.
+//! TLS records of either side (RFC 8446, RFC 5246): received records become plaintext, plaintext becomes records.
 //!
 //! ```text
 //!  arrived ─► open ─┬─ plaintext, appended for the caller
-//!                   ├─ half a record ─► `partial`, only while there is one
-//!                   └─ what TLS itself has to say ─► `control`, which leaves before anything else
+//!                   ├─ an incomplete record ─► `partial`, empty otherwise
+//!                   └─ records of TLS itself ─► `control`, which is sent before anything else
 //!  plaintext ─► seal ─► records, appended for the caller
 //! ```
-//! What is sent when, and how much at once, is for those above to say: [`super::engine`] for a server's connections,
-//! [`super::client`] for a client's.
+//! The callers decide when to send and how much at once: [`super::engine`] for a server's connections, [`super::client`] for a
+//! client's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -21,16 +21,15 @@ use rustls::unbuffered::{
 use super::Opened;
 use super::queue::RECORD_BYTES;
 
-/// What a record has besides its plaintext, at most: header 5, content type 1 or nonce 8, tag 16, and room to spare for
-/// a change of keys.
+/// Maximum overhead of a record: header 5, content type 1 or nonce 8, tag 16. The rest is reserve for a change of keys.
 const RECORD_EXTRA: usize = 256;
 
-/// One side's session: both are driven alike, and have no type in common.
+/// A rustls session of either side. The two have no type in common.
 pub(super) trait Unbuffered {
-    /// What tells the sides apart.
+    /// The rustls type of the side.
     type Side;
 
-    /// Goes on with what has arrived.
+    /// Processes received bytes.
     fn step<'session, 'bytes>(
         &'session mut self,
         arrived: &'bytes mut [u8],
@@ -59,17 +58,17 @@ impl Unbuffered for UnbufferedClientConnection {
     }
 }
 
-/// A session, and what it keeps between two calls.
+/// A session and its state between two calls.
 pub(super) struct Records<S> {
     pub(super) session: S,
-    /// The beginning of a record of which the rest has not arrived.
+    /// The beginning of a record whose rest has not arrived.
     pub(super) partial: Vec<u8>,
-    /// Records of TLS itself, to be sent before anything else.
+    /// Records of TLS itself, sent before anything else.
     pub(super) control: Vec<u8>,
     established: bool,
-    /// The peer has said that it sends nothing more.
+    /// The peer has sent close_notify.
     ended: bool,
-    /// After a fault the session is asked nothing more.
+    /// The session has failed, and is not called again.
     broken: bool,
 }
 
@@ -85,12 +84,12 @@ impl<S: Unbuffered> Records<S> {
         }
     }
 
-    /// Whether the handshake is over.
+    /// Whether the handshake has ended.
     pub(super) const fn is_established(&self) -> bool {
         self.established
     }
 
-    /// Whether the peer has said that it sends nothing more.
+    /// Whether the peer has sent close_notify.
     pub(super) const fn is_ended(&self) -> bool {
         self.ended
     }
@@ -106,10 +105,10 @@ impl<S: Unbuffered> Records<S> {
         self.partial = Vec::new();
     }
 
-    /// Opens what has arrived: plaintext is appended to `plain`.
+    /// Decrypts received records in place, and appends their plaintext to `plain`.
     ///
     /// # Errors
-    /// What the session says; an alert for the peer may be in `control` then.
+    /// The session's error; `control` may then hold an alert for the peer.
     pub(super) fn open(&mut self, arrived: &mut [u8], plain: &mut Vec<u8>) -> Result<Opened, Error> {
         if self.broken {
             return Ok(Opened::default());
@@ -122,8 +121,8 @@ impl<S: Unbuffered> Records<S> {
             kept.extend_from_slice(arrived);
             &mut kept[..]
         };
-        // Others' code reads a stranger's bytes here: should it fail in a way that nobody foresaw, that ends this
-        // connection, and not the thousands beside it. The hook has printed the panic.
+        // Third-party code parses untrusted bytes here. A panic in it ends this connection, not the thousands of others on the
+        // worker. The panic hook has printed it.
         let opened = catch_unwind(AssertUnwindSafe(|| self.open_records(incoming, plain)));
         let (used, outcome) = opened.unwrap_or_else(|_| (0, Err(Error::General("it panicked".into()))));
         self.broken = outcome.is_err();
@@ -134,7 +133,7 @@ impl<S: Unbuffered> Records<S> {
         Ok(Opened { established: self.established && !established, ended: self.ended && !ended })
     }
 
-    /// How many bytes are dealt with.
+    /// Returns the number of processed bytes, and the session's error.
     fn open_records(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>) -> (usize, Result<(), Error>) {
         let mut at = 0;
         loop {
@@ -162,7 +161,7 @@ impl<S: Unbuffered> Records<S> {
                     self.established = true;
                     more = false;
                 }
-                // Early data is not taken, and its state does not come up.
+                // Early data is not accepted, so its state does not occur.
                 Ok(_) => more = false,
             }
             at += discard;
@@ -172,8 +171,8 @@ impl<S: Unbuffered> Records<S> {
         }
     }
 
-    /// Puts the alert that tells the peer what is wrong behind what is to be sent: the one thing that a session still has
-    /// to say after an error. `rest` is what was not dealt with, in which it may have marks.
+    /// Appends the alert that reports the error to the peer: the only output of a session after an error. `rest` holds the
+    /// unprocessed bytes, to which the session may refer by range.
     fn take_alert(&mut self, rest: &mut [u8]) {
         if let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut data)), .. } =
             self.session.step(rest)
@@ -190,11 +189,10 @@ impl<S: Unbuffered> Records<S> {
     /// Appends plaintext as records.
     ///
     /// # Errors
-    /// The session takes no plaintext: there was no handshake, or its keys are worn out.
+    /// The handshake has not ended, or the keys are exhausted.
     pub(super) fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         loop {
-            // The session may have marks in what has arrived and is not dealt with, and would look for them in vain in
-            // an empty slice.
+            // The session may refer to ranges of the received, unprocessed bytes, so it must not get an empty slice.
             match self.session.step(&mut self.partial).state? {
                 ConnectionState::WriteTraffic(mut traffic) => {
                     let records = plain.len().div_ceil(RECORD_BYTES);
@@ -228,7 +226,7 @@ impl<S: Unbuffered> Records<S> {
         }
     }
 
-    /// Appends close_notify (RFC 8446 §6.1): what came before is all there is.
+    /// Appends close_notify (RFC 8446 §6.1), which proves that nothing was truncated.
     pub(super) fn say_goodbye(&mut self, out: &mut Vec<u8>) {
         if let UnbufferedStatus { state: Ok(ConnectionState::WriteTraffic(mut traffic)), .. } =
             self.session.step(&mut self.partial)
@@ -238,9 +236,9 @@ impl<S: Unbuffered> Records<S> {
     }
 }
 
-/// Why something was not written.
+/// An error of writing records.
 trait Wants {
-    /// Bytes, if room is all that is missing.
+    /// The buffer size that is needed, if the buffer was too small.
     fn required(&self) -> Option<usize>;
 }
 
@@ -262,7 +260,7 @@ impl Wants for EncryptError {
     }
 }
 
-/// Appends what `write` writes, which says how much room it needs.
+/// Appends the output of `write`, growing the buffer to the size that it requires.
 fn append<E: Wants>(out: &mut Vec<u8>, mut write: impl FnMut(&mut [u8]) -> Result<usize, E>) {
     let start = out.len();
     let mut room = 0;

@@ -24,7 +24,7 @@ pub trait Session {
     /// Appends records of TLS itself, then `plain` as records.
     ///
     /// # Errors
-    /// There was no handshake, or the session is broken.
+    /// The handshake has not ended, or the session has failed.
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError>;
 
     /// Moves records of TLS itself (handshake, tickets, alerts) to the end of `out`.
@@ -33,13 +33,13 @@ pub trait Session {
     /// Appends pending records of TLS itself, then close_notify (RFC 8446 §6.1).
     fn finish(&mut self, out: &mut Vec<u8>);
 
-    /// Whether the handshake is over, and plaintext may be sealed.
+    /// Whether the handshake has ended and plaintext may be sealed.
     fn is_established(&self) -> bool;
 
     /// Whether the peer has sent close_notify. A connection that ends without it may have been truncated by a third party.
     fn is_ended(&self) -> bool;
 
-    /// Whether both sides have agreed on HTTP/2 (ALPN, RFC 7301).
+    /// Whether both sides agreed on HTTP/2 (ALPN, RFC 7301).
     fn speaks_http2(&self) -> bool;
 
     /// Whether the handshake resumed an earlier session.
@@ -55,12 +55,12 @@ pub trait Sessions: fmt::Debug + Send + Sync {
     fn begin(&self) -> Result<Box<dyn Session>, SessionError>;
 }
 
-/// The failure of a session.
+/// An error of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SessionError {
-    /// Seen by the client.
+    /// An error on the client's side.
     Client(Distrust),
-    /// Seen by the server.
+    /// An error on the server's side.
     Server(TlsFault),
 }
 
@@ -87,14 +87,14 @@ impl fmt::Display for SessionError {
 
 impl std::error::Error for SessionError {}
 
-/// Sessions with the server of one name.
+/// A factory of client sessions with the server of one name.
 pub struct ClientSessions {
     trust: Trust,
     name: String,
 }
 
 impl ClientSessions {
-    /// Sessions with the server of that name or address (IPv6 without brackets), whose certificate `trust` verifies.
+    /// Creates a factory for the server of a name or address (IPv6 without brackets), whose certificate `trust` verifies.
     pub const fn new(trust: Trust, name: String) -> Self {
         Self { trust, name }
     }

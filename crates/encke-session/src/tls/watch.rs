@@ -1,17 +1,18 @@
-//! Certificates whose files have changed are taken by themselves, without a restart or a signal.
+//! Reads certificates again when their files have changed, without a restart or a signal.
 //!
 //! ```text
-//!  known ──a look differs──► settling ──the next look is the same──► read ─┬─ holds ──────► shown from now on
-//!    ▲                        │    ▲                                       └─ does not ───► told; the old one stays
-//!    │                        └────┘ differs again                                 │
-//!    └─────────────────────────────────────────────────────────────────────────────┘
+//!  known ──a check differs──► settling ──the next check is the same──► read ─┬─ valid ────► presented from now on
+//!    ▲                         │    ▲                                        └─ invalid ──► logged; the old one stays
+//!    │                         └────┘ differs again                                  │
+//!    └───────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! It looks at the files themselves, links followed, and is told of nothing (inotify(7)): what changes may be a link on the
-//! way (certbot's `live` to `archive`, the `..data` of a mounted secret), or lie on a file system that sends no notices. A look
-//! is two calls of stat(2) a file, some 2 µs; three files a listener and a look a second are 6 µs of a core.
+//! The thread polls the files themselves, following links, and uses no notifications (inotify(7)). A link on the path may
+//! change (certbot's `live` to `archive`, the `..data` of a mounted secret), and some file systems send no notifications. A
+//! check is two calls of stat(2) a file, some 2 µs. Three files a listener and a check a second take 6 µs of a processor core.
 //!
-//! A certificate and its key are two files, and nobody can change both at once. So one that differs is read when two
-//! looks in a row have seen the same: who writes both within the time between two looks is never told of half a pair.
+//! A certificate and its key are two files, which cannot be replaced atomically. A changed pair is therefore read only after
+//! two consecutive checks see the same files. A program that writes both within the time between two checks is never warned of
+//! an incomplete pair.
 
 use std::fs;
 use std::io;
@@ -26,11 +27,11 @@ use super::Identity;
 use encke_io::lock;
 use encke_settings::{Level, TlsSettings, notice};
 
-/// What files were like at a moment; `None`: one was not there.
+/// The state of files at a moment; `None` for a missing file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Stamp(Vec<Option<Likeness>>);
 
-/// Which file a path led to, when that was changed, and how long it was.
+/// The identity, the modification time and the length of the file at a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Likeness {
     id: Option<FileId>,
@@ -39,7 +40,7 @@ struct Likeness {
 }
 
 impl Stamp {
-    /// Of all files that these settings name.
+    /// The state of all files that the settings name.
     pub(super) fn of(settings: &TlsSettings) -> Self {
         let look = |path: PathBuf| {
             let found = fs::metadata(&path).ok()?;
@@ -49,13 +50,13 @@ impl Stamp {
     }
 }
 
-/// Looks at the files of certificates, on a thread of its own.
+/// A thread that polls certificate files.
 pub struct Watch {
     end: Arc<End>,
     thread: JoinHandle<()>,
 }
 
-/// Whether it is over, and the bell that says so.
+/// The request to end the thread, and the condition that wakes it.
 #[derive(Default)]
 struct End {
     over: Mutex<bool>,
@@ -63,10 +64,10 @@ struct End {
 }
 
 impl Watch {
-    /// Begins to look, `every` so often, at the files of whatever `identities` returns.
+    /// Starts to poll the files of the identities that `identities` returns, once per `every`.
     ///
     /// # Errors
-    /// The system has no room for another thread.
+    /// The system cannot start a thread.
     pub fn start(
         every: Duration,
         identities: impl Fn() -> Vec<Arc<Identity>> + Send + 'static,
@@ -82,29 +83,29 @@ impl Watch {
         Ok(Self { end, thread })
     }
 
-    /// Ends it, and waits for that.
+    /// Ends the thread, and waits for its end.
     pub fn stop(self) {
         *lock(&self.end.over) = true;
         self.end.bell.notify_one();
-        // A panic in it has been printed, and nothing depends on it.
+        // The panic hook has printed a panic of the thread, and nothing depends on it.
         let _ended = self.thread.join();
     }
 }
 
 impl End {
-    /// Whether it comes within that time.
+    /// Waits for the end for at most `time`. Returns whether it was requested.
     fn within(&self, time: Duration) -> bool {
         let over = self.bell.wait_timeout_while(lock(&self.over), time, |over| !*over);
         *over.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-/// An identity whose files differ from what was read, and what they were like at the last look.
+/// An identity whose files have changed, and their state at the last check.
 type Settling = (Arc<Identity>, Stamp);
 
-/// Looks at each once. Takes those which are as they were at the last look; returns the others that differ.
+/// Checks each identity once. Reads those whose changed files are as at the last check; returns the other changed ones.
 fn look(mut identities: Vec<Arc<Identity>>, before: &[Settling]) -> Vec<Settling> {
-    // Both families of an address share one.
+    // The IPv4 and IPv6 listeners of one address share an identity.
     identities.dedup_by(|one, other| Arc::ptr_eq(one, other));
     let mut settling = Vec::new();
     for identity in identities {

@@ -1,4 +1,4 @@
-//! The stand-ins of a build without TLS: the same types, without values.
+//! Stand-ins for a build without TLS: the same types, without values.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,15 +27,15 @@ impl Identity {
         Self::read(settings, notes)
     }
 
-    /// Fails: this build has no TLS.
+    /// Unreachable: no value exists.
     ///
     /// # Errors
-    /// None: no value exists.
+    /// None.
     pub fn reread(&self, _: &mut Vec<String>) -> io::Result<()> {
         match self.0 {}
     }
 
-    /// Fails: this build has no TLS.
+    /// Unreachable: no value exists.
     pub fn renew(&self, _: &Self) {
         match self.0 {}
     }

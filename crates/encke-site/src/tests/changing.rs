@@ -1,4 +1,4 @@
-//! Files that change: what is on the shelf must follow.
+//! Files that change: the cache must follow.
 
 use super::*;
 use std::io::Write;
@@ -24,7 +24,7 @@ fn what_told_one_site_of_changes_tells_the_next_of_its_own() {
     let mut stage = Stage::of(&site);
     for text in ["two", "three", "four"] {
         assert_eq!(stage.get("/a.txt").status, 200);
-        // The next opens before the one before it ends, as in a reload.
+        // The next handler opens before the one before it ends, as in a reload.
         stage.reopen(|context, worker| site.open(context, worker));
         assert_eq!(stage.get("/a.txt").status, 200);
         scene.write("a.txt", text);
@@ -156,7 +156,7 @@ fn a_file_that_is_no_longer_readable_is_no_longer_served() {
     let mut stage = Stage::new(&scene, "");
     let before = stage.ready("/a.txt");
     std::fs::set_permissions(scene.path("a.txt"), std::fs::Permissions::from_mode(0o000)).expect("set");
-    // Root may read everything; then it is at least looked at again.
+    // Root may read everything; then the file must at least be looked up again.
     let may_read = std::fs::read(scene.path("a.txt")).is_ok();
     assert_eq!(stage.get("/a.txt").status, if may_read { 200 } else { 403 });
     assert_eq!(Arc::strong_count(&before), 1, "the shelf has let go of it");
@@ -182,7 +182,7 @@ fn what_nobody_tells_of_is_looked_at_again_after_a_minute() {
     scene.write("a.txt", "one");
     let mut stage = Stage::new(&scene, "");
     stage.get("/a.txt");
-    // Through another name of the same file, in a folder that nobody watches.
+    // Another name of the same file, in an unwatched directory.
     std::fs::hard_link(scene.path("a.txt"), scene.0.join("other-name")).expect("linked");
     stage.get("/a.txt");
     std::fs::write(scene.0.join("other-name"), "two").expect("written");
@@ -209,7 +209,7 @@ fn without_notices_a_file_is_looked_at_again_after_the_time_that_is_set() {
 
 #[test]
 fn a_file_system_that_tells_of_nothing_is_looked_at_by_the_pool_alone() {
-    // procfs: not one of those written only through this kernel's files.
+    // procfs is not in the list of local file systems.
     let scene = Scene::new("far");
     let mut stage = Stage::new(&scene, "root = \"/proc/sys/kernel\"");
     assert_eq!(stage.get("/ostype").status, 200);
@@ -218,7 +218,7 @@ fn a_file_system_that_tells_of_nothing_is_looked_at_by_the_pool_alone() {
     assert_eq!(stage.jobs(), 1, "it is kept for a second");
     stage.pass(Duration::from_secs(1));
     assert_eq!(stage.get("/ostype").status, 200);
-    // One more look at the file, and one at the root.
+    // Another look-up of the file, and a check of the root.
     assert_eq!(stage.jobs(), 3);
 }
 
@@ -233,7 +233,7 @@ fn lost_notices_take_everything_off_the_shelf() {
     let (one, other) = (scene.path("x"), scene.path("y"));
     std::fs::write(&one, "").expect("written");
     for _ in 0..queue / 4 + 1 {
-        // Two notices each way.
+        // Two notifications for each rename.
         std::fs::rename(&one, &other).expect("renamed");
         std::fs::rename(&other, &one).expect("renamed");
     }

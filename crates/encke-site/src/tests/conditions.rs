@@ -157,7 +157,7 @@ fn new_content_with_the_old_time_has_a_new_tag() {
     let mut stage = Stage::new(&scene, "");
     let accepted = ["", "Accept-Encoding: gzip\r\n"];
     let before = accepted.map(|lines| stage.get_with("/a.css", lines));
-    // The kernel's clock for files has ticks: the same file is written until its change has another time.
+    // The kernel's clock for files has ticks: write the same file until its time of change differs.
     let changed = |name: &str| {
         use std::os::unix::fs::MetadataExt as _;
         let metadata = std::fs::metadata(scene.path(name)).expect("it is there");

@@ -1,7 +1,7 @@
-//! What a site answers: requests as bytes in, answers out, over real folders.
+//! Tests of whole sites: requests as bytes in, responses out, over real directories.
 //!
-//! The stage plays the worker: it lends the request, runs the jobs of the pool by hand, and tells of notices
-//! before each request, as the reactor does when the descriptor of inotify(7) is readable. Time is a value.
+//! The stage acts as the worker. It passes requests and runs the jobs of the thread pool by hand. Before each request it
+//! delivers notifications, as the reactor does when the descriptor of inotify(7) is readable. Time is a value.
 
 mod changing;
 mod codings;
@@ -21,7 +21,7 @@ use encke_server::{Body, ContentView, Mount as _, Prepared, Reply, testing};
 use super::clerk::Clerk;
 use super::{Site, SiteSettings};
 
-/// A folder with a site in it and a place for secrets beside it; removed at the end.
+/// A directory that contains a site and a place for secrets outside it; removed at the end.
 struct Scene(PathBuf);
 
 impl Scene {
@@ -36,7 +36,7 @@ impl Scene {
         self.0.join("site").join(name)
     }
 
-    /// Writes a file that was last changed long ago.
+    /// Writes a file with an old modification time.
     fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         self.write_aged(name, content, Duration::from_secs(1_000));
     }
@@ -55,8 +55,8 @@ impl Drop for Scene {
     }
 }
 
-/// Lead of a stage's clock over the system's. Only the kernel sets the time of a file's last change (ctime), and with this
-/// lead the file has settled.
+/// Lead of a stage's clock over the system's. Only the kernel sets the time of a file's last change (ctime), and with this lead
+/// the file has settled.
 const AHEAD: Duration = Duration::from_secs(60);
 
 fn set_age(path: &Path, age: Duration) {
@@ -64,7 +64,7 @@ fn set_age(path: &Path, age: Duration) {
     file.set_modified(SystemTime::now() + AHEAD - age).expect("the time is set");
 }
 
-/// A worker's place for a site.
+/// A worker with a site.
 struct Stage(testing::Stage);
 
 impl Deref for Stage {
@@ -81,13 +81,13 @@ impl DerefMut for Stage {
     }
 }
 
-/// An answer, as the client sees it.
+/// A response, as the client sees it.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     status: u16,
     fields: Vec<(String, String)>,
     body: Vec<u8>,
-    /// It was ready-made.
+    /// The response was prepared.
     prepared: bool,
 }
 
@@ -117,7 +117,7 @@ impl Stage {
         stage
     }
 
-    /// A worker that nobody tells of changes.
+    /// A worker without notifications of changes.
     fn deaf(scene: &Scene, settings: &str) -> Self {
         let site = site(scene, settings);
         Self(testing::Stage::open(start(), |context, _| {
@@ -129,20 +129,20 @@ impl Stage {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n"))
     }
 
-    /// The ready-made answer for a path. The pool has been there before: what is not there (siblings) is in no
-    /// cache of the kernel's at first.
+    /// The prepared response for a path. The first request fills the kernel's caches through the pool: missing files (siblings)
+    /// are not cached at first.
     fn ready(&mut self, path: &str) -> Arc<Prepared> {
         assert_eq!(self.get(path).status, 200);
         let reply = self.call(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n"), 0).expect("answered now");
         Arc::clone(testing::prepared(&reply).expect("ready-made"))
     }
 
-    /// GET with more field lines, each ended by CRLF.
+    /// Sends GET with additional field lines, each ended by CRLF.
     fn get_with(&mut self, path: &str, lines: &str) -> Answer {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n{lines}"))
     }
 
-    /// A request, without the empty line at its end.
+    /// Sends a request, given without the empty line at its end.
     fn ask(&mut self, request: &str) -> Answer {
         self.handler().watched();
         match self.call(request, 0) {
@@ -159,13 +159,13 @@ impl Stage {
         }
     }
 
-    /// Calls the handler; `None` if it answers later.
+    /// Calls the handler; `None` if it responds later.
     fn call(&mut self, request: &str, slot: u32) -> Option<Reply> {
         self.0.call(format!("{request}\r\n").as_bytes(), slot)
     }
 }
 
-/// When a stage begins.
+/// The initial time of a stage.
 fn start() -> Now {
     let now = SystemTime::now() + AHEAD;
     let now = now.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");

@@ -1,4 +1,4 @@
-//! Names that must not lead anywhere.
+//! Paths that must not lead out of the root.
 
 use super::*;
 use std::os::unix::fs::symlink;

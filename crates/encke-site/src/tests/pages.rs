@@ -1,4 +1,4 @@
-//! Files, folders, listings, errors.
+//! Files, directories, listings, errors.
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn head_is_answered_as_get() {
     let scene = Scene::new("head");
     scene.write("a.txt", "aaaa");
     let mut stage = Stage::new(&scene, "");
-    // The worker leaves the content away; everything else is the same.
+    // The worker omits the content; everything else is the same.
     let head = stage.ask("HEAD /a.txt HTTP/1.1\r\nHost: a\r\n");
     assert_eq!(head, stage.get("/a.txt"));
     let ranged = stage.ask("HEAD /a.txt HTTP/1.1\r\nHost: a\r\nRange: bytes=0-1\r\n");
