@@ -1,23 +1,23 @@
-//! Admission: how many may begin to listen a second, and when those come back who are turned away.
+//! Admission: limits new subscribers per second, and gives rejected ones their retry times.
 //!
 //! ```text
-//! begins to listen ─┬─ the server stops ───────────────────► Away: drain        comes back after `retry`
-//!                   ├─ only the last connections are left ─► Away: connections ┐ comes back in its own place of a
-//!                   ├─ more than `push.admission` a second ► Away: admission   ┘ queue that is as long as it must be
-//!                   ├─ opens channels faster than
-//!                   │  `push.channel_rate` ────────────────► Away: channels     comes back when it may
-//!                   └─ admitted ─── its channel cannot be
-//!                                   opened in time ────────► Away: outage        comes back after `retry`
+//! subscribes ─┬─ the server drains ──────────────────► Away: drain         retries after `retry`
+//!             ├─ only reserved connections are left ─► Away: connections ┐ retries at its own place of a
+//!             ├─ more than `push.admission` a second ► Away: admission   ┘ queue that is as long as needed
+//!             ├─ opens channels faster than
+//!             │  `push.channel_rate` ────────────────► Away: channels      retries when the rate allows
+//!             └─ admitted ─── its channel cannot be
+//!                             opened in time ────────► Away: outage        retries after `retry`
 //!
-//! told by     event stream     200, `retry: N`, the end (an EventSource comes back after no other status)
-//!             NDJSON, poll     503 with Retry-After; 429 if it opens channels too fast
-//!             WebSocket        101, then Close 1013 (1012 at a drain) with N as its reason: of a refused handshake a
-//!                              page is told nothing
+//! transport        response
+//! event stream     200, `retry: N`, the end (an EventSource reconnects after no other status)
+//! NDJSON, poll     503 with Retry-After; 429 if it opens channels too fast
+//! WebSocket        101, then Close 1013 (1012 at a drain) with N as its reason: a page sees no details of a
+//!                  rejected handshake
 //! ```
-//! After an outage everybody comes back at once. Whoever is admitted costs some 15 µs, and while they come no message
-//! goes out; whoever is turned away costs less, and comes back in time. The places of the queue are `1 / rate` apart, so
-//! that those who were turned away come back as fast as they can be admitted and no faster; `retry` ± 50 % on top of
-//! that keeps apart who was told in the same moment.
+//! After an outage all clients reconnect at once. An admission costs about 15 µs, during which no message is sent. A rejection
+//! costs less and spreads the load. The places of the queue are `1 / rate` apart, so rejected clients return exactly as fast as
+//! they can be admitted. On top of that, `retry` ± 50 % separates clients that were rejected at the same moment.
 //!
 //! A further poll on the same connection is always admitted, unless it opens channels too fast.
 
@@ -38,36 +38,36 @@ use crate::room::NONE;
 use encke_rights::Share;
 use encke_server::{Asked, Body, Reply, Slot};
 
-/// How many may begin to listen; one for all workers.
+/// The limit on new subscribers, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct Admission {
     rate: Option<NonZeroU32>,
     pace: Pace,
-    /// When all places are free again, on the monotonic clock in ns.
+    /// When the token bucket is full again, on the monotonic clock in ns.
     full_ns: AtomicU64,
-    /// When the last one of the queue is expected.
+    /// The last retry time in the queue, on the monotonic clock in ns.
     queue_ns: AtomicU64,
-    /// Admissions.
+    /// Admissions per second.
     tally: LastSecond,
 }
 
-/// The queue's pace where there is no limit to admissions: that of the default.
+/// The queue's rate if admissions are unlimited: the default limit.
 const QUEUE_RATE: NonZeroU32 = crate::settings::ADMISSION;
 
-/// Places at most, as seconds of the rate: a crowd that has just come, is cut, and comes again at once is let in.
+/// The burst, as seconds of the rate: a crowd that was just admitted, is cut and reconnects at once is admitted again.
 const BURST_S: u64 = 2;
 
-/// Nobody is sent away for longer. A queue of five minutes are six million clients.
+/// Limit of a retry time. At the default rate a queue of five minutes has six million clients.
 const QUEUE_NS_MAX: u64 = 300_000_000_000;
 
-/// Of so many connections one is kept for those who do not listen.
+/// One in this many connections is reserved for requests that do not subscribe.
 const CONNECTIONS_PER_KEPT: usize = 100;
 
-/// A WebSocket without envelopes has published faster than it may.
+/// Close code: a WebSocket without envelopes has published faster than allowed.
 const CLOSE_TOO_FAST: u16 = 4429;
 
 impl Admission {
-    /// At most `rate` a second, and [`BURST_S`] times as many at once; `None`: any number.
+    /// Admits at most `rate` subscribers a second, and [`BURST_S`] times as many at once; `None`: any number.
     pub(crate) fn new(rate: Option<NonZeroU32>) -> Self {
         let paced = rate.unwrap_or(QUEUE_RATE);
         Self {
@@ -79,12 +79,12 @@ impl Admission {
         }
     }
 
-    /// Admissions a second, if they have a limit.
+    /// Returns the limit of admissions per second, if there is one.
     pub(crate) const fn rate(&self) -> Option<NonZeroU32> {
         self.rate
     }
 
-    /// Whether one more may begin to listen; it then does.
+    /// Admits one more subscriber if the rate allows it.
     pub(crate) fn admit(&self, now_ns: u64) -> bool {
         let admitted = self.rate.is_none() || {
             let take = |full_ns| self.pace.take(full_ns, now_ns, 1).ok();
@@ -96,7 +96,7 @@ impl Admission {
         admitted
     }
 
-    /// Gives the next place of the queue: for how long to stay away, in ns.
+    /// Assigns the next place of the queue. Returns the time until then, in ns.
     pub(crate) fn queue(&self, now_ns: u64) -> u64 {
         let next = |last_ns: u64| {
             let place_ns = last_ns.max(now_ns).saturating_add(self.pace.interval_ns());
@@ -107,7 +107,7 @@ impl Admission {
         next(before_ns).unwrap_or(before_ns).saturating_sub(now_ns)
     }
 
-    /// What is true of all workers at this moment.
+    /// Returns the metrics that all workers share.
     pub(crate) fn families(&self, now_ns: u64) -> [Family; 2] {
         [
             Family::gauge(
@@ -123,7 +123,7 @@ impl Admission {
         ]
     }
 
-    /// How many of those who were turned away are still expected.
+    /// Returns the number of rejected clients that are expected back.
     fn expected(&self, now_ns: u64) -> u64 {
         let left_ns = self.queue_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
         left_ns.div_ceil(self.pace.interval_ns().max(1))
@@ -131,12 +131,12 @@ impl Admission {
 }
 
 impl Room {
-    /// Whether a connection may begin to listen in this way. If not: why, and after how many ms to come back.
+    /// Admits a subscription. If it is rejected, returns the reason and the retry time in ms.
     pub(crate) fn turn_away(&self, slot: &Slot<'_>, subscription: &Subscription) -> Option<(Away, u64)> {
         let transport = Transport::of(subscription.kind);
-        // One that goes on, or begins anew on a connection of its own, takes nothing that it did not have.
+        // A later poll of a connection takes no resources that the connection does not have already.
         let goes_on = transport == Transport::Poll && slot.requests() > 1;
-        // At a drain a poll is answered at once with what there is.
+        // During a drain a poll is answered at once with the messages available.
         let away = if slot.draining() && transport != Transport::Poll {
             Away::Drain
         } else if !goes_on && connections_are_short(slot) {
@@ -148,7 +148,7 @@ impl Room {
                 }
                 self.counters.admissions.add(1);
             }
-            // Last, because a client that is turned away for another reason opens no channel.
+            // Last, because a client that is rejected for another reason opens no channel.
             if !subscription.limited {
                 return None;
             }
@@ -160,7 +160,7 @@ impl Room {
         Some((away, self.when_to_come_back(slot, transport, away)))
     }
 
-    /// Somebody is turned away, and counted: after how many ms to come back.
+    /// Counts a rejection, and returns the retry time in ms.
     fn when_to_come_back(&self, slot: &Slot<'_>, transport: Transport, away: Away) -> u64 {
         self.counters.turned_away(away, transport);
         let queue_ns = match away {
@@ -173,7 +173,7 @@ impl Room {
     /// Counts the channels that a client is about to open, at its address.
     ///
     /// # Errors
-    /// They are too many.
+    /// They exceed the rate.
     fn open(&self, client: u64, channels: &[Name], now_ns: u64) -> Result<(), TooFast> {
         let Some(rates) = &self.plan.channel_rates else { return Ok(()) };
         match self.hub.unknown(channels) as u64 {
@@ -182,14 +182,14 @@ impl Room {
         }
     }
 
-    /// Whether somebody waits in vain: for what the cluster has to say, which cannot be reached.
+    /// Returns whether a subscriber waits for data of a cluster that cannot be reached.
     pub(crate) fn waits_in_vain(&self, slot: &Slot<'_>) -> bool {
         let id = SubscriberId(slot.word());
         let outage = self.plan.cluster.as_ref().is_some_and(|cluster| !cluster.is_up());
         id.0 != NONE && outage && self.hub.depends_on_others(id, hub_now(slot.now()))
     }
 
-    /// Turns one away that was admitted and has waited in vain. Nothing was said to it yet.
+    /// Rejects a subscriber that was admitted and waited through an outage. It has received no part of a response.
     pub(crate) fn turn_away_at_last(&mut self, slot: &mut Slot<'_>) {
         let form = Form(slot.form());
         let kind = form::kind(form);
@@ -211,7 +211,7 @@ impl Room {
         slot.settle();
     }
 
-    /// Turns a request for messages away.
+    /// Sends the rejection of a stream or poll.
     pub(crate) fn answer_turned_away(
         &self,
         slot: &mut Slot<'_>,
@@ -238,8 +238,8 @@ impl Room {
         slot.respond(asked, share.onto(reply).and_close());
     }
 
-    /// Checks the limits by client address on what a WebSocket does. What exceeds one is refused, and becomes nothing or the
-    /// end.
+    /// Applies the limits by client address to a command of a WebSocket. A command beyond a limit is rejected: it becomes
+    /// [`Deed::Nothing`], or [`Deed::Close`] without envelopes.
     pub(crate) fn paced(&self, slot: &Slot<'_>, speaker: &Speaker, deed: Deed, out: &mut Vec<u8>) -> Deed {
         let now_ns = slot.now().mono_ns;
         let reference = match &deed {
@@ -263,21 +263,20 @@ impl Room {
             socket::put_error(out, *reference, 429, &too_fast.to_string());
             return Deed::Nothing;
         }
-        // Without envelopes there is no way to say it but the end, whose reason has room for 123 bytes.
+        // Without envelopes, only a Close can report the rejection. Its reason has room for 123 bytes.
         websocket::put_close(out, CLOSE_TOO_FAST, "push.anonymous_rate: publish slower, or with a token");
         Deed::Close
     }
 }
 
-/// Turns a WebSocket away whose 101 is written.
+/// Rejects a WebSocket whose 101 is written.
 pub(crate) fn close_turned_away(slot: &mut Slot<'_>, (away, retry_ms): (Away, u64)) {
     slot.log(101, 0);
     websocket::put_close(slot.out(), away.close_code(), &retry_ms.to_string());
     slot.end_after(away.close_reason());
 }
 
-/// Whether only those connections are left that are kept for whoever does not listen: those who listen stay, and
-/// would else shut out who publishes.
+/// Returns whether only reserved connections are left. Subscribers stay connected, and would otherwise exclude publishers.
 fn connections_are_short(slot: &Slot<'_>) -> bool {
     let (open, most) = slot.connections();
     open > most - most / CONNECTIONS_PER_KEPT
@@ -327,13 +326,12 @@ mod tests {
         }
     }
 
-    /// A storm in the virtual time of this loop: 100,000 come in one moment, those who are turned away come when they
-    /// were told to.
+    /// A storm in the virtual time of this loop: 100,000 clients arrive at once, and rejected ones return at their retry time.
     #[test]
     fn a_storm_is_over_as_soon_as_it_can_be_and_nobody_comes_in_vain_often() {
         let rate = 20_000;
         let admission = admission(rate);
-        // When they come, and how often they have.
+        // The arrivals: time, and number of earlier tries.
         let mut coming: BinaryHeap<Reverse<(u64, u32)>> = vec![Reverse((0, 0)); 100_000].into();
         let (mut end_ns, mut most_tries, mut seed) = (0, 0, 1_u64);
         while let Some(Reverse((now_ns, tries))) = coming.pop() {
@@ -344,7 +342,7 @@ mod tests {
                 coming.push(Reverse((now_ns + admission.queue(now_ns) + jitter_ns, tries + 1)));
             }
         }
-        // 60,000 at 20,000 a second are 3 s, and the last one comes up to 3 s later.
+        // 60,000 at 20,000 a second take 3 s, and the last client returns up to 3 s later.
         assert!(end_ns <= 7 * SECOND_NS, "{} ms", end_ns / 1_000_000);
         assert!(most_tries <= 4, "{most_tries}");
     }

@@ -1,4 +1,4 @@
-//! The store of durable channels, as workers use it: commits on the pool, one at a time.
+//! The store of durable channels, as workers use it: commits on the thread pool, one at a time.
 
 use std::fmt;
 use std::fs;
@@ -17,12 +17,12 @@ use encke_stats::{Counter, Family, Histogram};
 use encke_io::lock;
 use encke_settings::{Level, notice};
 
-/// Its name in the folder of state.
+/// The file's name in the state directory.
 const FILE: &str = "push.redb";
 
-/// A store, and what was in it until the sequencer takes that up.
+/// A store, and its contents until the sequencer takes them.
 pub struct Archive {
-    /// The path of the file, if the store is in one, and the file that the path named at the start.
+    /// The path of the file, if the store is in one, and the identity of that file at the start.
     file: Option<(PathBuf, Option<FileId>)>,
     store: Mutex<Store>,
     figures: Figures,
@@ -36,7 +36,7 @@ const FULL: u8 = 1;
 const FAILED: u8 = 2;
 const GONE: u8 = 3;
 
-/// Why a commit failed.
+/// The reason why a commit failed.
 enum CommitError {
     Store(StoreError),
     /// The path no longer names the store's file: the next start would not find the commit.
@@ -67,7 +67,7 @@ impl fmt::Display for CommitError {
 }
 
 impl Archive {
-    /// Opens the store in a folder of state.
+    /// Opens the store in a state directory.
     ///
     /// # Errors
     /// See [`Store::open`].
@@ -77,7 +77,7 @@ impl Archive {
         Ok(Self::of(Some(file), opened))
     }
 
-    /// Of a store that is open, in a file or somewhere else.
+    /// Wraps an open store, with the path of its file if it has one.
     pub(crate) fn of(file: Option<PathBuf>, (store, contents): (Store, Contents)) -> Self {
         let id = |file: PathBuf| {
             let id = files::id_of(&file);
@@ -92,22 +92,22 @@ impl Archive {
         }
     }
 
-    /// The stream that goes on in it.
+    /// Returns the epoch of the stored stream, until [`Self::take`].
     pub(crate) fn epoch(&self) -> Option<Epoch> {
         lock(&self.contents).as_ref().map(|contents| contents.saved.epoch)
     }
 
-    /// What was in it, for the sequencer: once.
+    /// Returns the stored contents for the sequencer, once.
     pub(crate) fn take(&self) -> Option<Contents> {
         lock(&self.contents).take()
     }
 
-    /// Stores a commit. It waits for the disk.
+    /// Stores a commit. Blocks until the disk has it.
     pub(crate) fn commit(&self, commit: &Commit) -> Result<(), Refusal> {
         let mut store = lock(&self.store);
         let mut clock = Clock::new();
         let began_ns = clock.now().mono_ns;
-        // A file that is deleted during the commit loses it as well, so the path is checked on both sides.
+        // A file deleted during the commit loses it as well, so the path is checked before and after.
         let done = self.check().and_then(|()| store.commit(commit).map_err(CommitError::Store));
         let done = done.and_then(|()| self.check());
         let Figures { stored, full, failed, lasted } = &self.figures;
@@ -121,7 +121,7 @@ impl Archive {
         self.tell(done)
     }
 
-    /// Its figures. They wait for no commit.
+    /// Returns the metrics. Does not wait for a commit.
     pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
         let Figures { stored, full, failed, lasted } = &self.figures;
         let commits = Family::counter(
@@ -141,7 +141,7 @@ impl Archive {
         [commits, seconds].into_iter().chain(size)
     }
 
-    /// Stores what is left at a planned end.
+    /// Stores the remaining messages at a planned end.
     pub(crate) fn close(&self, commit: Option<&Commit>, saved: &Saved) {
         let mut store = lock(&self.store);
         let done = self.check().and_then(|()| store.close(commit, saved).map_err(CommitError::Store));
@@ -180,7 +180,7 @@ impl Archive {
 }
 
 impl Drop for Archive {
-    /// A server that did not start has lost nothing: what was there is there for the next one.
+    /// A server that did not start closes the store cleanly, so that the next one loses nothing.
     fn drop(&mut self) {
         if let Some(contents) = self.take() {
             self.close(None, &contents.saved);
@@ -188,7 +188,7 @@ impl Drop for Archive {
     }
 }
 
-/// What became of commits. They are counted one at a time, by whoever has the store.
+/// Outcomes of commits. Commits are serialized by the store's lock.
 #[derive(Default)]
 struct Figures {
     stored: Counter,
@@ -197,10 +197,13 @@ struct Figures {
     lasted: Histogram,
 }
 
-/// A name for a stream that begins.
+/// Returns a random epoch for a new stream.
+///
+/// # Errors
+/// The system has no random bytes.
 pub(crate) fn new_epoch() -> io::Result<Epoch> {
     let mut epoch = [0; 8];
     host::random(&mut epoch)?;
-    // Nought is the epoch of ids that are not ours.
+    // Zero is the epoch of foreign ids.
     Ok(Epoch(u64::from_le_bytes(epoch).max(1)))
 }

@@ -1,30 +1,30 @@
-//! Why subscribers are turned away, and how they would have listened.
+//! Reasons for rejecting a subscriber, and the transports that the metrics distinguish.
 
 use encke_server::CloseReason;
 
 use crate::form::Kind;
 
-/// The service restarts.
+/// Close code: the service restarts (IANA registry of WebSocket close codes).
 pub(crate) const CLOSE_RESTART: u16 = 1012;
-/// The service asks to try again later (IANA's registry of close codes).
+/// Close code: the service asks to try again later (IANA registry of WebSocket close codes).
 pub(crate) const CLOSE_TRY_AGAIN: u16 = 1013;
 
-/// Why somebody is turned away.
+/// The reason for rejecting a subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Away {
-    /// The server stops.
+    /// The server drains.
     Drain,
-    /// Only the last connections are left, which all others need.
+    /// Only the connections reserved for other requests are left.
     Connections,
-    /// Too many come at once.
+    /// Too many subscribers arrive at once.
     Admission,
-    /// What it asks for is not known here, and the cluster cannot be asked.
+    /// The node does not have the channel's history, and the cluster cannot be reached.
     Outage,
     /// The client address opens channels too fast.
     Channels,
 }
 
-/// By what means somebody listens, for what is counted.
+/// The transport of a subscriber, as a label of metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Transport {
@@ -35,11 +35,11 @@ pub(crate) enum Transport {
 }
 
 impl Away {
-    /// Every reason, in the order of their numbers.
+    /// Every reason, in the order of its discriminant.
     pub(crate) const ALL: [Self; 5] =
         [Self::Drain, Self::Connections, Self::Admission, Self::Outage, Self::Channels];
 
-    /// Its name in metrics.
+    /// Returns its name in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Drain => "drain",
@@ -85,7 +85,7 @@ impl Away {
 }
 
 impl Transport {
-    /// Every one, in the order of their numbers.
+    /// Every transport, in the order of its discriminant.
     pub(crate) const ALL: [Self; 4] = [Self::Sse, Self::Ndjson, Self::Poll, Self::WebSocket];
 
     pub(crate) const fn of(kind: Kind) -> Self {
@@ -97,7 +97,7 @@ impl Transport {
         }
     }
 
-    /// Its name in metrics.
+    /// Returns its name in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sse => "sse",

@@ -1,14 +1,14 @@
-//! The library that pages read channels with, as it is served.
+//! The client library for pages, and its handler.
 
 use encke_server::{Body, Exchange, Outcome, Reply, Request};
 use encke_wire::method::Method;
 
-/// The client library, at `/encke.js`: made from `client/` and kept in the repository as it is served.
+/// The client library, built from `client/` and committed as it is served.
 const CLIENT: &str = include_str!("../../../client/dist/encke.js");
-/// Where it is.
+/// The path of the client library.
 pub(crate) const CLIENT_PATH: &str = "/encke.js";
 
-/// Tells one version of the library from another (FNV-1a of its bytes): caches ask before they use it.
+/// The library's version for its `ETag`: FNV-1a of its bytes. Caches must revalidate it before each use.
 const CLIENT_TAG: u64 = {
     let (bytes, mut hash, mut at) = (CLIENT.as_bytes(), 0xcbf2_9ce4_8422_2325_u64, 0);
     while at < bytes.len() {
@@ -18,7 +18,7 @@ const CLIENT_TAG: u64 = {
     hash
 };
 
-/// Serves the client library. A file of that name in a site's folder is hidden by it.
+/// Serves the client library. It hides a file of that name in a site's directory.
 pub(crate) fn client(request: &Request<'_>, _: Exchange) -> Outcome {
     let tag = format!("\"{CLIENT_TAG:016x}\"");
     let known = request.known(encke_wire::field::Known::IfNoneMatch) == Some(tag.as_bytes());

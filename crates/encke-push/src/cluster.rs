@@ -1,11 +1,11 @@
-//! The node's part in a cluster, as the first worker uses it: errands go to the engine of their stream, and its news come as
-//! letters.
+//! The node's part in a cluster, for the first worker. Commands go to the engine of their stream; its events arrive as
+//! messages.
 //!
 //! ```text
 //!  the first worker ── Errand ──► Cluster ──► an Engine for each stream (a thread and a connection) ──► NATS
 //!                   ◄─ Letter::News ── Post ◄─┘
 //! ```
-//! A build without the feature `nats` has the same names, and nothing behind them.
+//! A build without the feature `nats` has the same names without an implementation.
 
 use std::io;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ pub(crate) use with::Cluster;
 #[cfg(not(feature = "nats"))]
 pub(crate) use without::Cluster;
 
-/// The name of the cluster in the status.
+/// The key of the cluster in the status.
 const NAME: &str = "cluster";
 
-/// The source of a node that is in no cluster.
+/// The source of a node outside a cluster.
 pub(crate) struct NoCluster;
 
 impl Source for NoCluster {
@@ -62,13 +62,13 @@ mod with {
 
     /// A node's part in a cluster.
     pub struct Cluster {
-        /// In the order of streams; the first one's nodes are those of the cluster.
+        /// By stream. The first stream's nodes count as the nodes of the cluster.
         lanes: Vec<Lane>,
-        /// How much may wait for each.
+        /// The queue limits of each stream.
         queueing: Queueing,
     }
 
-    /// … and in one of its streams.
+    /// A node's part in one stream.
     struct Lane {
         engine: Engine,
         stream: String,
@@ -76,10 +76,10 @@ mod with {
     }
 
     impl Cluster {
-        /// Joins the cluster. It waits for NATS.
+        /// Joins the cluster. Blocks until NATS responds.
         ///
         /// # Errors
-        /// A secret cannot be read; or see [`nats::JoinError`].
+        /// A secret cannot be read, or NATS cannot be joined ([`nats::JoinError`]).
         pub fn join(settings: &ClusterSettings, rules: &Rules) -> io::Result<Self> {
             let reveal = |secret: &Secret| secret.reveal().map_err(io::Error::other);
             let login = match (&settings.credentials, &settings.token, &settings.user, &settings.password) {
@@ -110,7 +110,7 @@ mod with {
                     memory: stream.storage.unwrap_or(settings.storage) == StreamStorage::Memory,
                     age: stream.age.unwrap_or(settings.age).duration(),
                     bytes: stream.bytes.unwrap_or(settings.bytes).bytes(),
-                    // A publish that is sent again, by a client or by us, is known by its name.
+                    // Within this window NATS recognizes a publish sent again, by a client or by this node, by its name.
                     remembered: Duration::from_millis(rules.key_window_ms).max(patience.saturating_mul(2)),
                     patience,
                     filters: settings.filters.get().into(),
@@ -126,27 +126,27 @@ mod with {
             let first = StreamSettings { name: settings.stream.clone(), ..StreamSettings::default() };
             let streams = std::iter::once(first).chain(settings.streams.iter().cloned());
             let lanes = streams.map(lane).collect::<io::Result<Vec<_>>>()?;
-            // Each may have as much of it as the others.
+            // The streams share the limit equally.
             let queueing = Queueing { bytes: queueing.bytes / lanes.len() as u64, ..queueing };
             Ok(Self { lanes, queueing })
         }
 
-        /// The lives of its streams.
+        /// Returns the epochs of the streams.
         pub fn epochs(&self) -> Arc<[Epoch]> {
             self.lanes.iter().map(|lane| lane.engine.epoch).collect()
         }
 
-        /// Where a stream was when it was joined.
+        /// Returns the newest offset of a stream when it was joined.
         pub(crate) fn newest(&self, stream: usize) -> u64 {
             self.lanes.get(stream).map_or(0, |lane| lane.engine.newest)
         }
 
-        /// How much may wait for each stream.
+        /// Returns the queue limits of each stream.
         pub(crate) fn queueing(&self) -> Queueing {
             self.queueing
         }
 
-        /// What waits for a stream now. The first that is dropped is told, and then no more until nothing waits.
+        /// Publishes a stream's backlog as metrics. Logs the first dropped message, and no other until the queue is empty.
         pub(crate) fn show(&self, stream: usize, backlog: Backlog) {
             let Backlog { messages, bytes, dropped } = backlog;
             let Some(Lane { figures, .. }) = self.lanes.get(stream) else { return };
@@ -163,7 +163,7 @@ mod with {
             }
         }
 
-        /// From now on news come to the first worker.
+        /// Sends events to the first worker from now on.
         pub(crate) fn begin(&self, first: &ResidentMailbox) {
             for (stream, Lane { engine, figures, .. }) in self.lanes.iter().enumerate() {
                 figures.up.store(true, Ordering::Relaxed);
@@ -178,14 +178,14 @@ mod with {
             }
         }
 
-        /// A letter with news of a stream was read.
+        /// Reports that a message with a stream's events was processed.
         pub(crate) fn taken(&self, stream: usize) {
             if let Some(lane) = self.lanes.get(stream) {
                 lane.engine.taken();
             }
         }
 
-        /// The node ends, and says so; what still waits is lost.
+        /// Announces the end of this node. Messages still queued are lost.
         pub(crate) fn leave(&self, waiting: usize) {
             if waiting > 0 {
                 let text = format!("{waiting} messages that waited for the cluster are lost with this node");
@@ -194,12 +194,12 @@ mod with {
             self.lanes.iter().for_each(|lane| lane.engine.leave());
         }
 
-        /// The nodes of the cluster as this one sees them.
+        /// Returns the nodes of the cluster as this one sees them.
         fn nodes(&self) -> Vec<Node> {
             self.lanes.first().map_or_else(Vec::new, |lane| lane.engine.nodes())
         }
 
-        /// Whether all streams can be reached.
+        /// Returns whether all streams can be reached.
         pub(crate) fn is_up(&self) -> bool {
             self.lanes.iter().all(Lane::is_up)
         }
@@ -284,7 +284,7 @@ mod with {
         }
     }
 
-    /// What has come by a stream, counted on its engine's thread alone, and what waits for it.
+    /// The figures of a stream. Those of its events are counted on the engine's thread alone.
     #[derive(Default)]
     struct Figures {
         up: AtomicBool,
@@ -292,14 +292,14 @@ mod with {
         stored: Counter,
         repeated: Counter,
         refused: Counter,
-        // What waits is told by the first worker.
+        // The first worker updates the figures of the queue.
         waiting: AtomicU64,
         waiting_bytes: AtomicU64,
         dropped: AtomicU64,
         complained: AtomicBool,
     }
 
-    /// Brings news to the first worker.
+    /// Delivers a stream's events to the first worker.
     struct Post {
         stream: usize,
         first: ResidentMailbox,
@@ -351,11 +351,11 @@ mod without {
 
     use super::{Arc, ClusterSettings, Epoch, Errand, ResidentMailbox, Rules, Source, io};
 
-    /// A node's part in a cluster: there is none, in this build.
+    /// A node's part in a cluster. This build has none.
     pub struct Cluster(Infallible);
 
     impl Cluster {
-        /// Says that this build knows no NATS.
+        /// Fails: this build lacks NATS.
         ///
         /// # Errors
         /// Always.

@@ -1,15 +1,18 @@
-//! What an envelope publishes, checked.
+//! Messages to publish, built from envelopes and validated.
 
 use encke_hub::{Draft, Flags, IdempotencyKey, Name};
 
 use crate::envelope::Said;
 
-/// Longest name of an event, in bytes.
+/// Limit of an event's name, in bytes.
 pub(crate) const EVENT_BYTES_MAX: usize = 128;
-/// Longest idempotency key, in bytes.
+/// Limit of an idempotency key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 255;
 
-/// What an envelope publishes.
+/// Builds the message that an envelope publishes. `publisher` scopes its idempotency key.
+///
+/// # Errors
+/// A message for the client: a field is missing or invalid.
 pub(crate) fn draft(mut said: Said, publisher: u64) -> Result<Draft, String> {
     let channel = said.channel.take().ok_or("there is no channel")?;
     let channel = Name::parse(channel.as_bytes()).map_err(|error| format!("channel {channel:?}: {error}"))?;
@@ -32,14 +35,14 @@ pub(crate) fn draft(mut said: Said, publisher: u64) -> Result<Draft, String> {
     Ok(Draft { channel, data, content_type, event, flags: Flags::default(), key })
 }
 
-/// Whether a text may stand in a `Content-Type` field: visible ASCII and spaces, `x/y`, at most 255 bytes.
+/// Returns whether a text is valid in a `Content-Type` field: visible ASCII and spaces, `x/y`, at most 255 bytes.
 pub(crate) fn is_type(given: &str) -> bool {
     given.len() <= 255
         && given.bytes().all(|byte| (0x20..0x7f).contains(&byte))
         && media(given).split_once('/').is_some_and(|(main, sub)| !main.is_empty() && !sub.is_empty())
 }
 
-/// A media type without its parameters.
+/// Returns a media type without its parameters.
 pub(crate) fn media(given: &str) -> &str {
     given.split(';').next().unwrap_or_default().trim()
 }

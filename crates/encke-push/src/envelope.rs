@@ -1,10 +1,10 @@
-//! Envelopes: a message with everything that is known of it, as one JSON object.
+//! Envelopes: a message and its metadata as one JSON object.
 //!
 //! ```json
 //! {"id":"EPOCH-OFFSET","channel":"news","event":"price","type":"text/plain","time":"2026-11-21T12:00:00.000Z","data":"…"}
 //! ```
-//! `data64` stands in place of `data` when the payload is not UTF-8; `event` is missing when there is none. What a
-//! client sends is read by the same shape, and what it does not know is refused by name.
+//! `data64` replaces `data` if the payload is not UTF-8; `event` is optional. Commands from clients have a similar shape, and
+//! an unknown member is an error that names it.
 
 use encke_hub::{Gap, GapReason, Id, Message, Run};
 use encke_wire::base64;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use encke_wire::civil::Civil;
 
-/// The type of a payload that came without one.
+/// Returns a message's media type, or the default for its payload.
 pub(crate) fn content_type(message: &Message) -> &str {
     match &message.content_type {
         Some(given) => given,
@@ -46,7 +46,7 @@ pub(crate) fn put(out: &mut Vec<u8>, id: Id<'_>, message: &Message) {
     out.push(b'}');
 }
 
-/// Appends what says that messages are missing.
+/// Appends the report of a gap.
 pub(crate) fn put_gap(out: &mut Vec<u8>, gap: &Gap) {
     let text = format!(
         "{{\"op\":\"gap\",\"from\":\"{}\",\"to\":\"{}\",\"reason\":\"{}\"}}",
@@ -57,7 +57,7 @@ pub(crate) fn put_gap(out: &mut Vec<u8>, gap: &Gap) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Why there is a gap, in a word.
+/// Returns the reason of a gap, in one word.
 pub(crate) fn reason(gap: &Gap) -> &'static str {
     match gap.reason {
         GapReason::Away => "away",
@@ -66,7 +66,7 @@ pub(crate) fn reason(gap: &Gap) -> &'static str {
     }
 }
 
-/// Appends the answer to a poll for everything.
+/// Appends the response to a poll for all messages.
 pub(crate) fn put_batch(out: &mut Vec<u8>, run: &Run<'_>) {
     out.extend_from_slice(b"{\"messages\":[");
     for (place, message) in run.messages.iter().enumerate() {
@@ -91,25 +91,25 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("a text is JSON, and memory takes it");
 }
 
-/// Appends a moment as RFC 3339 writes it.
+/// Appends a time in RFC 3339.
 fn put_time(out: &mut Vec<u8>, unix_ms: u64) {
     out.extend_from_slice(&Civil::of(unix_ms / 1_000).rfc3339());
     out.extend_from_slice(format!(".{:03}Z", unix_ms % 1_000).as_bytes());
 }
 
-/// What a client may say in an envelope: a line of NDJSON to publish, or a frame of `encke.v1`.
+/// A command from a client: a line of NDJSON to publish, or a frame of `encke.v1`.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Said {
-    /// What it wants; nothing means to publish.
+    /// The operation; the default is to publish.
     #[serde(default)]
     pub(crate) op: Op,
-    /// Comes back with the answer.
+    /// A number of the client's choice, repeated in the response.
     #[serde(rename = "ref")]
     pub(crate) reference: Option<u64>,
-    /// Where to publish.
+    /// The channel to publish to.
     pub(crate) channel: Option<String>,
-    /// What to subscribe to, or not any more.
+    /// The channels to subscribe to or unsubscribe from.
     #[serde(default)]
     pub(crate) channels: Vec<String>,
     pub(crate) event: Option<String>,
@@ -117,11 +117,11 @@ pub(crate) struct Said {
     pub(crate) content_type: Option<String>,
     pub(crate) data: Option<String>,
     pub(crate) data64: Option<String>,
-    /// A repeat of the same key is not published again.
+    /// The idempotency key: a second message with this key is not published again.
     pub(crate) key: Option<String>,
 }
 
-/// What a client wants.
+/// The operation of a command.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Op {
@@ -129,17 +129,23 @@ pub(crate) enum Op {
     Publish,
     Subscribe,
     Unsubscribe,
-    /// To be answered, so that the client knows that the connection lives.
+    /// A request for a response, which shows that the connection is alive.
     Ping,
 }
 
 impl Said {
-    /// Reads one.
+    /// Parses a command.
+    ///
+    /// # Errors
+    /// The syntax error, or the unknown member.
     pub(crate) fn read(text: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(text).map_err(|error| error.to_string())
     }
 
-    /// The payload.
+    /// Returns the payload and removes it from the command.
+    ///
+    /// # Errors
+    /// There is no payload, there are two, or `data64` is invalid.
     pub(crate) fn payload(&mut self) -> Result<Vec<u8>, String> {
         match (self.data.take(), self.data64.take()) {
             (Some(text), None) => Ok(text.into_bytes()),

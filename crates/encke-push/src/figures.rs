@@ -1,11 +1,11 @@
-//! Figures of push: each worker counts for itself, and [`Source`] adds them up.
+//! The figures of push: each worker has its own, and a [`Source`] adds them up.
 //!
 //! ```text
 //!  Room of worker 0 ─ PushCounters ─┐
 //!  Room of worker n ─ PushCounters ─┴─ PushFigures ─┐
 //!  Admission, Archive ──────────────────────────────┴─ PushPlan: Source ─► /metrics, /api/v1/status
 //! ```
-//! The figures outlive a reload: a plan takes them over from the plan before it.
+//! The figures outlive a reload: a new plan takes them over from its predecessor.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,23 +21,23 @@ use super::away::{Away, Transport};
 #[derive(Default)]
 pub(crate) struct PushCounters {
     pub(crate) subscribers: Gauge,
-    /// Subscribers that were admitted.
+    /// Admitted subscribers.
     pub(crate) admissions: Counter,
     turned_away: [[Counter; Transport::ALL.len()]; Away::ALL.len()],
     pub(crate) published: Counter,
     pub(crate) deliveries: Counter,
     /// By class of channels: the time from a message's acceptance to the last send of its fan-out on this worker.
     fanouts: Mutex<BTreeMap<String, Arc<Histogram>>>,
-    /// Age of the oldest message that waited for a subscriber that could receive it, in µs: the maximum.
+    /// Maximum age in µs of the oldest message that waited for a subscriber able to receive it.
     pub(crate) queue_age_us: LastSecond,
-    /// Of the last second in which there was a turn.
+    /// The last sample of subscribers, from the last second with a turn.
     pub(crate) sample: Sample,
 }
 
 /// A sample of subscribers.
 #[derive(Default)]
 pub(crate) struct Sample {
-    /// All subscribers at that moment, and their memory in this process, in bytes.
+    /// All subscribers at the time of the sample, and their memory in this process, in bytes.
     pub(crate) subscribers: Gauge,
     pub(crate) user: Gauge,
     /// Subscribers in the sample.
@@ -45,17 +45,17 @@ pub(crate) struct Sample {
     /// Bytes that their peers have not acknowledged: the sum, and the maximum of one.
     pub(crate) unsent: Gauge,
     pub(crate) unsent_most: Gauge,
-    /// Bytes of kernel memory for their buffers: the sum.
+    /// Kernel memory of their buffers in bytes: the sum.
     pub(crate) kernel: Gauge,
 }
 
 impl PushCounters {
-    /// Counts a subscriber that was rejected.
+    /// Counts a rejected subscriber.
     pub(crate) fn turned_away(&self, away: Away, transport: Transport) {
         self.turned_away[away as usize][transport as usize].add(1);
     }
 
-    /// The histograms of fan-outs of these classes. A class keeps its histogram over reloads.
+    /// Returns the histograms of fan-out times for these classes. A class keeps its histogram over reloads.
     pub(crate) fn fanouts(&self, classes: &[String]) -> Vec<Arc<Histogram>> {
         let mut known = lock(&self.fanouts);
         classes.iter().map(|class| Arc::clone(known.entry(class.clone()).or_default())).collect()
@@ -65,12 +65,12 @@ impl PushCounters {
 /// The figures of all workers.
 #[derive(Default)]
 pub(crate) struct PushFigures {
-    /// By number of the worker. A worker takes its own once, when it opens push.
+    /// By the worker's number. A worker takes its own once, when it opens push.
     workers: Mutex<Vec<Arc<PushCounters>>>,
 }
 
 impl PushFigures {
-    /// The figures of a worker.
+    /// Returns the figures of a worker.
     pub(crate) fn of_worker(&self, number: usize) -> Arc<PushCounters> {
         let mut workers = lock(&self.workers);
         if workers.len() <= number {
@@ -79,7 +79,7 @@ impl PushFigures {
         Arc::clone(&workers[number])
     }
 
-    /// The state of all channels at the moment `now_ns` of the monotonic clock.
+    /// Returns the state of all channels at the moment `now_ns` of the monotonic clock.
     pub(crate) fn levels(&self, now_ns: u64) -> PushLevels {
         let workers = lock(&self.workers);
         let sum = |of: &dyn Fn(&PushCounters) -> &Gauge| -> u64 {
@@ -100,7 +100,7 @@ impl PushFigures {
     }
 }
 
-/// The source where push is off: zeros.
+/// A source of its own in a server without push: all zeros. With push, [`PushPlan`](super::plan::PushPlan) delegates to it.
 impl Source for PushFigures {
     fn name(&self) -> &'static str {
         "push"
@@ -175,7 +175,7 @@ impl Source for PushFigures {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PushLevels {
     subscribers: u64,
-    /// Age of the oldest message that waits for a subscriber that can receive it: the maximum of the last two seconds.
+    /// Age of the oldest message that waits for a subscriber able to receive it: maximum over the last two seconds.
     queue_age_ns: u64,
     /// Bytes in the kernel that a subscriber's peer has not acknowledged: mean and maximum of a sample.
     unsent_bytes: u64,
@@ -209,7 +209,7 @@ impl PushLevels {
     }
 }
 
-/// The present moment of the monotonic clock that workers use.
+/// Returns the present time of the monotonic clock that workers use.
 pub(crate) fn now_ns() -> u64 {
     Clock::new().now().mono_ns
 }

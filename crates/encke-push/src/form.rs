@@ -1,14 +1,14 @@
-//! Forms: how messages look on each kind of stream. One run of messages is encoded once for each form and shared
-//! by every subscriber that needs it.
+//! Forms: the encoding of messages for each kind of stream. A run of messages is encoded once per form, and shared by all
+//! subscribers that need it.
 //!
 //! ```text
 //! Form    kind: Sse · SseEnvelope · Ndjson · Envelope (WebSocket) · Payload (WebSocket) · Raw (poll) · Json (poll)
 //!         CHUNKED   content without a length is sent in chunks (HTTP/1.1)
 //!         CLOSING   it ends with the connection (HTTP/1.0); with neither bit, with the stream (HTTP/2)
-//!         DEFLATED  the WebSocket takes compressed messages
+//!         DEFLATED  the WebSocket accepts compressed messages
 //!         EXPIRES, RESUMED  state of the subscriber, not of its encoding
 //! ```
-//! The hub knows a form as a number ([`of_hub`]); only this file knows what it means.
+//! For the hub a form is an opaque number ([`of_hub`]); only this file interprets it.
 
 use encke_hub::{Encoder, Form, Gap, Message, Run};
 use encke_wire::http1;
@@ -19,47 +19,47 @@ use super::envelope;
 use encke_rights::Share;
 use encke_server::{DEFLATE_LEVEL, Fields, FramingKind};
 
-/// What a subscriber gets.
+/// The encoding that a subscriber receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Server-sent events of one channel: payloads as they are.
+    /// Server-sent events of one channel, with plain payloads.
     Sse,
-    /// Server-sent events of several channels: envelopes, which name theirs.
+    /// Server-sent events of several channels, with envelopes that name the channel.
     SseEnvelope,
-    /// A line of JSON a message.
+    /// NDJSON: a line with an envelope per message.
     Ndjson,
-    /// WebSocket, sub-protocol `encke.v1`: a text frame with an envelope a message.
+    /// WebSocket with sub-protocol `encke.v1`: a text frame with an envelope per message.
     Envelope,
-    /// WebSocket without a sub-protocol: a frame with the payload a message.
+    /// WebSocket without a sub-protocol: a frame with the payload per message.
     Payload,
-    /// A poll that is answered by one message as it is.
+    /// Poll: the response is the payload of one message.
     Raw,
-    /// A poll that is answered by all messages there are.
+    /// Poll: the response is a JSON list of all messages available.
     Json,
 }
 
 const KINDS: [Kind; 7] =
     [Kind::Sse, Kind::SseEnvelope, Kind::Ndjson, Kind::Envelope, Kind::Payload, Kind::Raw, Kind::Json];
 const KIND_BITS: u8 = 0b111;
-/// The request's framing is [`FramingKind::Chunked`].
+/// The framing of the response is [`FramingKind::Chunked`].
 const CHUNKED: u8 = 1 << 3;
-/// … is [`FramingKind::Close`].
+/// The framing of the response is [`FramingKind::Close`].
 const CLOSING: u8 = 1 << 5;
-/// The subscriber's right to read expires, at a time that its
-/// [`RequestDetails`](super::side::RequestDetails) hold. The hub ignores this bit.
+/// The subscriber's right to read expires, at the time in its [`RequestDetails`](super::side::RequestDetails). The hub does not
+/// see this bit.
 pub(crate) const EXPIRES: u8 = 1 << 6;
-/// The subscriber's stream was parked and has not started here: its head was sent before. The hub ignores this bit.
+/// The subscriber's stream was parked and has not started here: its head was sent before. The hub does not see this bit.
 pub(crate) const RESUMED: u8 = 1 << 4;
-/// Messages of the WebSocket may be compressed, either way (permessage-deflate).
+/// Messages of the WebSocket may be compressed in both directions (permessage-deflate).
 pub(crate) const DEFLATED: u8 = 1 << 7;
 
-/// A form of a kind, with some of the bits above.
+/// Returns the form of a kind with some of the bits above.
 pub(crate) fn form(kind: Kind, bits: u8) -> Form {
     Form(kind as u8 | bits)
 }
 
-/// The bits for the framing of a request that is no WebSocket.
+/// Returns the bits for the framing of a request that is not a WebSocket.
 pub(crate) const fn framing_bits(framing: FramingKind) -> u8 {
     match framing {
         FramingKind::Chunked => CHUNKED,
@@ -68,7 +68,7 @@ pub(crate) const fn framing_bits(framing: FramingKind) -> u8 {
     }
 }
 
-/// The framing of a subscriber that is no WebSocket.
+/// Returns the framing of a subscriber that is not a WebSocket.
 pub(crate) const fn framing(form: Form) -> FramingKind {
     match form.0 & (CHUNKED | CLOSING) {
         CHUNKED => FramingKind::Chunked,
@@ -77,29 +77,29 @@ pub(crate) const fn framing(form: Form) -> FramingKind {
     }
 }
 
-/// The part of a form that decides the encoding: subscribers that share it share the bytes of a run. The head of a response
-/// is written for each poll, so its framing does not matter there.
+/// Returns the part of a form that determines the encoding: subscribers with the same part share the bytes of a run. The head
+/// of a poll's response is written for each poll, so its framing does not matter here.
 pub(crate) fn of_hub(form: Form) -> Form {
     let bits = if is_poll(kind(form)) { KIND_BITS } else { !(CLOSING | EXPIRES | RESUMED) };
     Form(form.0 & bits)
 }
 
-/// The kind of a form.
+/// Returns the kind of a form.
 pub(crate) fn kind(form: Form) -> Kind {
     KINDS[usize::from(form.0 & KIND_BITS).min(KINDS.len() - 1)]
 }
 
-/// Whether a subscriber gets one response.
+/// Returns whether a kind is a poll, which receives one response.
 pub(crate) const fn is_poll(kind: Kind) -> bool {
     matches!(kind, Kind::Raw | Kind::Json)
 }
 
-/// Whether a subscriber is a WebSocket.
+/// Returns whether a kind is a WebSocket.
 pub(crate) const fn is_socket(kind: Kind) -> bool {
     matches!(kind, Kind::Envelope | Kind::Payload)
 }
 
-/// Whether a form has a bit.
+/// Returns whether a form has a bit.
 pub(crate) fn has(form: Form, bit: u8) -> bool {
     form.0 & bit != 0
 }
@@ -193,7 +193,7 @@ impl Encoder for Press {
 }
 
 impl Press {
-    /// A message of a WebSocket.
+    /// Appends a message of a WebSocket.
     fn put_message(&mut self, form: Form, opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
         if has(form, DEFLATED) {
             self.deflater.put_frame(out, opcode, payload);
@@ -203,7 +203,7 @@ impl Press {
     }
 }
 
-/// The encoded response to a poll, which all polls of its kind share. Each has a head of its own.
+/// The encoded response to a poll, shared by all polls of its kind. Each poll has its own head.
 ///
 /// ```text
 ///  0  status, little-endian    2  bytes of the fields, little-endian    6  field lines, content
@@ -216,7 +216,7 @@ pub(crate) struct PollResponse<'a> {
 }
 
 impl<'a> PollResponse<'a> {
-    /// Reads what [`Press`] has encoded.
+    /// Parses the output of [`Press`].
     pub(crate) fn of(encoded: &'a [u8]) -> Option<Self> {
         let (status, rest) = encoded.split_first_chunk()?;
         let (len, rest) = rest.split_first_chunk()?;
@@ -233,13 +233,13 @@ fn put_poll(status: u16, content: &[u8], out: &mut Vec<u8>, put_fields: impl FnO
     let start = out.len();
     out.extend_from_slice(CACHING);
     put_fields(out);
-    // The fields are bounded by the request that published the message.
+    // The request that published the message bounds the size of the fields.
     let len = u32::try_from(out.len() - start).unwrap_or(0);
     out[len_at..start].copy_from_slice(&len.to_le_bytes());
     out.extend_from_slice(content);
 }
 
-/// The response to a poll by one message.
+/// Appends the response to a poll with one message.
 fn put_raw(run: &Run<'_>, message: &Message, out: &mut Vec<u8>) {
     put_poll(200, &message.data, out, |out| {
         put_content_type(out, envelope::content_type(message));
@@ -248,7 +248,7 @@ fn put_raw(run: &Run<'_>, message: &Message, out: &mut Vec<u8>) {
         out.extend_from_slice(message.channel.as_str().as_bytes());
         out.extend_from_slice(b"\r\n");
         if let Some(event) = &message.event {
-            // A value that no field may have was rejected when it was published.
+            // A value that is invalid in a field was rejected when it was published.
             let _checked = http1::put_field(out, "Encke-Event", event.as_bytes());
         }
         http1::put_field_number(out, "Encke-More", run.more as u64);
@@ -259,7 +259,7 @@ fn put_raw(run: &Run<'_>, message: &Message, out: &mut Vec<u8>) {
     });
 }
 
-/// The response to a poll by a list of messages.
+/// Appends the response to a poll with a list of messages.
 fn put_json(position: &str, json: &[u8], out: &mut Vec<u8>) {
     put_poll(200, json, out, |out| {
         put_content_type(out, "application/json");
@@ -267,7 +267,7 @@ fn put_json(position: &str, json: &[u8], out: &mut Vec<u8>) {
     });
 }
 
-/// The response to a poll without messages: 204 or an empty list, and the position from which to continue.
+/// Appends the response to a poll without messages: 204 or an empty list, and the position from which to continue.
 pub(crate) fn put_nothing(form: Form, position: &str, gap: Option<&Gap>, out: &mut Vec<u8>) {
     if kind(form) == Kind::Json {
         let json = format!("{{\"messages\":[],\"next\":\"{position}\"}}");
@@ -281,7 +281,7 @@ pub(crate) fn put_nothing(form: Form, position: &str, gap: Option<&Gap>, out: &m
     });
 }
 
-/// The fields of a stream. `share`: who may read it.
+/// Returns the header fields of a stream. `share`: the pages that may read it.
 pub(crate) fn stream_fields(form: Form, share: &Share) -> Fields {
     let mut lines = Vec::new();
     put_content_type(
@@ -289,7 +289,7 @@ pub(crate) fn stream_fields(form: Form, share: &Share) -> Fields {
         if kind(form) == Kind::Ndjson { "application/x-ndjson" } else { "text/event-stream" },
     );
     lines.extend_from_slice(CACHING);
-    // A stock nginx in front would keep back 4 KiB of the stream without it.
+    // Without this field nginx in front with default settings would hold back 4 KiB of the stream.
     lines.extend_from_slice(b"X-Accel-Buffering: no\r\n");
     let mut fields = Fields::new();
     fields.push_lines(&lines);
@@ -297,7 +297,7 @@ pub(crate) fn stream_fields(form: Form, share: &Share) -> Fields {
     fields
 }
 
-/// The start of a stream's content, before its first message. `retry_ms`: after how long to come back.
+/// Appends the start of a stream's content, before its first message. `retry_ms` is the client's retry time.
 pub(crate) fn put_stream_start(
     form: Form,
     position: &str,
@@ -317,7 +317,7 @@ pub(crate) fn put_stream_start(
         sse::put_retry(&mut start, retry_ms);
         match gap {
             None => sse::put_position(&mut start, line(position)),
-            // In one event: whoever were told the position alone, and then cut, would never hear of the gap.
+            // Gap and position share one event: a client that is cut after the position alone would never learn of the gap.
             Some(gap) => put_sse_gap(&mut start, gap, Some(position)),
         }
     }
@@ -330,34 +330,34 @@ fn put_content_type(out: &mut Vec<u8>, content_type: &str) {
     }
 }
 
-/// A WebSocket without envelopes has missed messages, and there is no other way to say so.
+/// Close code: a WebSocket without envelopes has a gap, and nothing else can report it.
 pub(crate) const CLOSE_GAP: u16 = 4410;
-/// The token or certificate of a WebSocket has expired: the client needs a new one.
+/// Close code: the token or certificate has expired, and the client needs a new one.
 pub(crate) const CLOSE_UNAUTHORIZED: u16 = 4401;
 /// The first byte of a Close (RFC 6455 §5.2: FIN and opcode 8).
 pub(crate) const CLOSE_BYTE: u8 = 0x88;
-/// Nothing of push may be kept by a cache or changed on its way.
+/// No cache may store a response of push, and no proxy may change it.
 const CACHING: &[u8] = b"Cache-Control: no-store, no-transform\r\nX-Content-Type-Options: nosniff\r\n";
 
-/// Frames a piece of a stream.
+/// Appends a piece of a stream in its framing.
 pub(crate) fn frame(form: Form, body: &[u8], out: &mut Vec<u8>) {
     framing(form).put_data(body, out);
 }
 
-/// What says that a stream is alive.
+/// Returns the bytes that show that a stream is alive.
 pub(crate) fn heartbeat(form: Form) -> Vec<u8> {
     let mut out = Vec::new();
     match kind(form) {
         Kind::Sse | Kind::SseEnvelope => frame(form, b":\n\n", &mut out),
         Kind::Ndjson => frame(form, b"\n", &mut out),
         Kind::Envelope | Kind::Payload => websocket::put_frame(&mut out, Opcode::Ping, b""),
-        // A poll that has waited long enough is answered.
+        // A poll has no heartbeat: its wait ends with a response.
         Kind::Raw | Kind::Json => {}
     }
     out
 }
 
-/// What tells a stream that messages are missing.
+/// Returns the encoded report of a gap.
 pub(crate) fn gap(form: Form, gap: &Gap) -> Vec<u8> {
     let (mut body, mut out) = (Vec::new(), Vec::new());
     if kind(form) == Kind::Ndjson {
@@ -370,7 +370,7 @@ pub(crate) fn gap(form: Form, gap: &Gap) -> Vec<u8> {
     out
 }
 
-/// The last bytes of a subscriber whose token or certificate has expired.
+/// Returns the last bytes of a subscriber whose token or certificate has expired.
 pub(crate) fn expired(form: Form, retry_ms: u64) -> Vec<u8> {
     match kind(form) {
         Kind::Envelope | Kind::Payload => {
@@ -382,7 +382,7 @@ pub(crate) fn expired(form: Form, retry_ms: u64) -> Vec<u8> {
     }
 }
 
-/// A stream's last words: when to come back, and its end.
+/// Returns the last bytes of a stream: the retry time, and its end.
 pub(crate) fn farewell(form: Form, retry_ms: u64) -> Vec<u8> {
     let mut out = Vec::new();
     match kind(form) {
@@ -393,7 +393,7 @@ pub(crate) fn farewell(form: Form, retry_ms: u64) -> Vec<u8> {
             frame(form, &body, &mut out);
         }
         Kind::Envelope | Kind::Payload => {
-            // 1012: the service restarts. The reason says when to come back, in milliseconds.
+            // 1012: the service restarts. The reason is the retry time in milliseconds.
             websocket::put_close(&mut out, 1012, &retry_ms.to_string());
         }
         Kind::Ndjson | Kind::Raw | Kind::Json => {}
@@ -417,8 +417,8 @@ fn put_gap_field(out: &mut Vec<u8>, gap: &Gap) {
     let _own = http1::put_field(out, "Encke-Gap", value.as_bytes());
 }
 
-/// Within a stream a gap has no id: whoever goes on goes on from before it, because of several channels one may have
-/// kept what another has lost. At its start the id is where the stream begins.
+/// Appends a gap as an event. Within a stream it has no id, so that a client resumes before the gap: of several channels one
+/// may have kept what another has lost. At the start of a stream its id is the start position.
 fn put_sse_gap(body: &mut Vec<u8>, gap: &Gap, position: Option<&str>) {
     let mut json = Vec::new();
     envelope::put_gap(&mut json, gap);
@@ -426,11 +426,11 @@ fn put_sse_gap(body: &mut Vec<u8>, gap: &Gap, position: Option<&str>) {
 }
 
 fn put_event(body: &mut Vec<u8>, id: &str, event: Option<&str>, data: Data<'_>) {
-    // An event's name was checked when it was published.
+    // The event's name was checked when it was published.
     sse::put_event(body, Some(line(id)), event.and_then(Line::of), data);
 }
 
-/// JSON has no line ends.
+/// JSON contains no line ends.
 fn json_data(json: &[u8]) -> Data<'_> {
     Data::of(json, true, "application/json")
 }

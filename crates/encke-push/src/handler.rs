@@ -1,4 +1,4 @@
-//! The handler of channels: it reads what is asked, and keeps nothing but bodies on their way.
+//! The handler of channels: parses and authorizes requests. Its only state are incomplete bodies and pending authorization.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -26,10 +26,10 @@ use crate::room::{Ask, Asks, Publish, Room, Subscription};
 use crate::socket;
 use crate::subscriber::Start;
 
-/// Envelopes that one request may publish.
+/// Limit of envelopes in one request.
 const BATCH_MAX: usize = 10_000;
 
-/// By this name it is counted that bodies of others took all the memory that there is for them.
+/// The metric's label for bodies rejected because incomplete bodies use all their memory.
 const CROWDED: &str = "push_incoming";
 /// The metric's label for requests that met too many pending authorization requests.
 const ASK_FULL: &str = "push_ask";
@@ -37,7 +37,7 @@ const ASK_FULL: &str = "push_ask";
 pub(crate) struct Push(pub(crate) Arc<PushPlan>);
 
 impl PushPlan {
-    /// The channels, and the library to read them with, below their prefixes.
+    /// Returns the mounts: the channels at their prefix, and the client library.
     pub fn mounts(self: &Arc<Self>) -> [(String, Arc<dyn Mount>); 2] {
         [(self.prefix.clone(), Arc::new(Push(Arc::clone(self)))), (CLIENT_PATH.to_owned(), Arc::new(client))]
     }
@@ -69,17 +69,18 @@ impl Mount for Push {
 
 struct Pusher {
     plan: Arc<PushPlan>,
-    /// For the worker's [`Room`].
+    /// Requests to the worker's [`Room`].
     asks: Asks,
     context: HandlerContext,
-    /// Bodies on their way: at most one a connection or stream, each at most a message's bytes.
+    /// Incomplete bodies: at most one per connection or HTTP/2 stream. Each takes at most `push.message_bytes`, or 16 times
+    /// that if it contains envelopes.
     bodies: HashMap<ExchangeKey, Incoming>,
-    /// The memory that they take: not more than `push.incoming`, but for a single one.
+    /// Memory of these bodies in bytes: at most `push.incoming`, or a single body.
     incoming_bytes: usize,
     tokens: TokenCache,
     /// Authorization requests in progress, by question: at most as many as the pool takes remote jobs.
     inquiries: HashMap<Digest, Inquiry>,
-    /// … and by the job that asks.
+    /// The same requests, by the job that sends them.
     jobs: HashMap<JobId, Digest>,
 }
 
@@ -91,9 +92,9 @@ struct Incoming {
     publish: Intent,
 }
 
-/// What is to be done with a body.
+/// How a body is published.
 enum Intent {
-    /// It is one message, for each of these channels.
+    /// As one message, in each of these channels.
     Message {
         channels: Vec<Name>,
         content_type: Option<Box<str>>,
@@ -101,18 +102,18 @@ enum Intent {
         key: Option<IdempotencyKey>,
         trace: bool,
     },
-    /// It is envelopes, line by line.
+    /// As envelopes, one per line.
     Envelopes { identity: Identity, publisher: u64 },
 }
 
-/// A question on its way to the application, and all who wait for its answer: whoever asks the same meanwhile sends no
-/// second one. At most one request a connection.
+/// An authorization request in progress, and the requests that wait for its verdict. A request with the same question joins
+/// them and sends no second one. At most one request per connection waits.
 struct Inquiry {
     question: Question,
     waiting: Vec<Asking>,
 }
 
-/// A request whose rights the application is asked for.
+/// A request that waits for the application's verdict.
 struct Asking {
     request: Kept,
     exchange: Exchange,
@@ -121,14 +122,14 @@ struct Asking {
     granted: Granted,
 }
 
-/// What the application has allowed for this request.
+/// The acts that the application has allowed for this request.
 type Granted = Vec<(Act, Name)>;
 
-/// Why a request does not get on.
+/// The reason why a request does not proceed.
 enum Stop {
-    /// It is answered.
+    /// This response.
     Reply(Reply),
-    /// The application is asked first.
+    /// The application must decide first.
     Ask(Box<Question>, Act, Name),
 }
 
@@ -178,7 +179,7 @@ impl Handler for Pusher {
                 self.bodies.insert(key, incoming);
             }
             Piece::End => self.publish(incoming),
-            // The server answers, or has nobody to answer to.
+            // The server responds, or the client has disconnected.
             Piece::Broken => {}
         }
     }
@@ -207,12 +208,12 @@ impl Handler for Pusher {
 }
 
 impl Pusher {
-    /// Asks something of the worker's room, which sees to it within this turn.
+    /// Queues a request for the worker's [`Room`], which executes it in this turn.
     fn ask(&self, ask: Ask) {
         self.asks.borrow_mut().push(ask);
     }
 
-    /// Answers a request, or takes the exchange to answer it later.
+    /// Responds to a request, or takes the exchange to respond later.
     fn answer(
         &mut self,
         request: &Request<'_>,
@@ -238,7 +239,10 @@ impl Pusher {
         }
     }
 
-    /// Whether all of the channels may be acted upon.
+    /// Checks that an act is allowed on all channels.
+    ///
+    /// # Errors
+    /// A response, or a question to the application.
     fn permit(
         &mut self,
         request: &Request<'_>,
@@ -260,7 +264,7 @@ impl Pusher {
         Ok(())
     }
 
-    /// Has the application asked, unless it is being asked the same.
+    /// Sends a question to the application, or joins the same question in progress.
     fn inquire(&mut self, question: Question, asking: Asking) {
         match self.inquiries.entry(question.digest()) {
             Entry::Occupied(mut inquiry) => inquiry.get_mut().waiting.push(asking),
@@ -273,7 +277,7 @@ impl Pusher {
         }
     }
 
-    /// A request gets on, now that the application has allowed it something.
+    /// Continues a request that the application has allowed.
     fn go_on(&mut self, asking: Asking) {
         let Asking { request, exchange, act, channel, mut granted } = asking;
         granted.push((act, channel));
@@ -284,7 +288,7 @@ impl Pusher {
         match outcome {
             Ok(Outcome::Now(reply)) => exchange.answer(reply),
             Ok(Outcome::Takeover(takeover)) => exchange.take_over(takeover),
-            // It was kept.
+            // The exchange was taken.
             Ok(Outcome::Later) => {}
             Err(Stop::Reply(reply)) => exchange.answer(reply),
             Err(Stop::Ask(question, act, channel)) => {
@@ -293,7 +297,7 @@ impl Pusher {
         }
     }
 
-    /// POST or PUT: the body is read, then published.
+    /// Accepts a POST or PUT: reads the body, then publishes it.
     fn accept(
         &mut self,
         request: &Request<'_>,
@@ -331,7 +335,7 @@ impl Pusher {
         Ok(Outcome::Later)
     }
 
-    /// Whether somebody may publish so many messages now. Only who has no token can be too fast.
+    /// Checks the rate of a publisher. Only clients without a token have a limit.
     fn pace(&self, identity: &Identity, publisher: u64, messages: usize) -> Result<(), Reply> {
         let rates = self.plan.anonymous_rates.as_ref().filter(|_| identity.publishes_as_anybody());
         let Some(rates) = rates else { return Ok(()) };
@@ -341,7 +345,7 @@ impl Pusher {
         })
     }
 
-    /// A body is whole.
+    /// Publishes a complete body.
     fn publish(&mut self, incoming: Incoming) {
         let Incoming { exchange, bytes, publish, .. } = incoming;
         let drafts = match publish {
@@ -371,7 +375,7 @@ impl Pusher {
         }
     }
 
-    /// GET or HEAD.
+    /// Handles a GET or HEAD.
     fn subscribe(
         &mut self,
         request: &Request<'_>,
@@ -441,7 +445,7 @@ impl Pusher {
                     kind,
                     wait_s: 0,
                     member,
-                    // What a WebSocket says its page may read: the browser asks no further (RFC 6455 §10.2).
+                    // CORS does not apply to WebSockets: the server checks the origin (RFC 6455 §10.2).
                     share: Share::Nobody,
                     identity: identity.is_somebody().then(|| identity.clone()),
                     rights_serial: self.plan.rights.serial(),
@@ -461,11 +465,11 @@ impl Pusher {
     }
 }
 
-/// What may be done with a channel.
+/// The methods that a channel supports.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
 
-/// The page that a browser gets on a channel's address. What is published runs nowhere in it: only what carries the
-/// nonce does.
+/// Returns the page that a browser receives at a channel's address. Only elements with the nonce may run, so that messages
+/// inject no scripts.
 fn page() -> Result<Reply, Reply> {
     let mut bytes = [0; 16];
     encke_io::host::random(&mut bytes)
@@ -486,8 +490,7 @@ fn page() -> Result<Reply, Reply> {
         .body(Body::Bytes(page.into_bytes())))
 }
 
-/// What a browser asks before a request to another origin (Fetch standard, CORS preflight). Whether the request itself
-/// may be made is decided when it comes.
+/// Returns the response to a CORS preflight (Fetch standard). Whether the request itself is allowed is decided when it arrives.
 fn preflight(share: &Share) -> Reply {
     let names = "authorization, content-type, encke-event, idempotency-key, last-event-id";
     let mut reply = Reply::new(204).with("Allow", METHODS);
@@ -495,30 +498,33 @@ fn preflight(share: &Share) -> Reply {
     reply
 }
 
-/// Too many messages came from one address.
+/// The response to an address that publishes too fast.
 fn hold_up(too_fast: TooFast) -> Reply {
     refusal(429, too_fast.to_string()).with("Retry-After", too_fast.retry_after_s().to_string())
 }
 
-/// Bodies of others take all the memory that there is for them.
+/// The response while incomplete bodies use all their memory.
 fn crowded() -> Reply {
     let text = "too many messages are on their way in at once (push.incoming); come back in a moment";
     refusal(503, text.into()).with("Retry-After", "1")
 }
 
-/// Too many authorization requests wait already.
+/// The response while too many authorization requests are pending.
 fn ask_full() -> Reply {
     let text = "the authorization endpoint (auth.ask) could not be asked: too many requests are pending";
     refusal(503, text.into()).with("Retry-After", "2")
 }
 
-/// The application did not say.
+/// The response if the application gave no verdict.
 fn unasked() -> Reply {
     refusal(503, "the application that knows who may (auth.ask) does not answer".into())
         .with("Retry-After", "2")
 }
 
-/// The drafts of a body of envelopes.
+/// Parses a body of envelopes.
+///
+/// # Errors
+/// The response to the first invalid or forbidden envelope.
 fn drafts(bytes: &[u8], identity: &Identity, publisher: u64) -> Result<Vec<Draft>, Reply> {
     let mut drafts = Vec::new();
     for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
@@ -547,7 +553,7 @@ fn denied(denial: Denial) -> Reply {
     }
 }
 
-/// The type of a body. What curl and forms send by themselves says nothing of it.
+/// Returns the media type of a body. The default type of curl and of forms is ignored, because it does not describe the body.
 fn content_type(request: &Request<'_>) -> Result<Option<Box<str>>, Reply> {
     let Some(given) = request.known(encke_wire::field::Known::ContentType) else { return Ok(None) };
     let given = std::str::from_utf8(given).ok().map(str::trim).filter(|given| is_type(given));
@@ -555,7 +561,7 @@ fn content_type(request: &Request<'_>) -> Result<Option<Box<str>>, Reply> {
     Ok((media(given) != "application/x-www-form-urlencoded").then(|| given.into()))
 }
 
-/// A field's value as text of visible characters.
+/// Returns a field's value as trimmed text; `None` if it is absent or blank.
 fn field_text(request: &Request<'_>, name: &str, most: usize) -> Result<Option<Box<str>>, Reply> {
     let Some(value) = request.field(name) else { return Ok(None) };
     match std::str::from_utf8(value) {

@@ -1,17 +1,17 @@
 //! Push: channels over HTTP. Publish with any body, read by long poll, server-sent events, NDJSON or WebSocket.
 //!
 //! ```text
-//! request ─► Pusher (a handler: reads what is asked, keeps nothing but bodies on their way)
+//! request ─► Pusher (a handler: parses requests, holds incomplete bodies only)
 //!              │ Ask (publish, info, forget)        │ Outcome::Takeover
 //!              ▼                                    ▼
 //!            Room (a worker's): hub ◄─ feed ─ sequencer (on the first worker)
 //!              │ deliveries
 //!              ▼
-//!            connections: one send each, of bytes that all subscribers at one place share
+//!            connections: one send each, of bytes shared by all subscribers at the same position
 //! ```
-//! This crate owns push from the path to the frame: `negotiate` reads requests, `form` and `envelope` write messages, `room`
-//! brings hub and connections together, `resident` is what the worker calls, `socket` speaks WebSocket, `figures` counts. Who may
-//! do what is decided by `encke-rights`.
+//! This crate covers push from the path to the frame. `negotiate` parses requests, `form` and `envelope` encode messages, and
+//! `room` connects hub and connections. `resident` implements the calls of the worker, `socket` implements WebSocket commands,
+//! and `figures` counts. Authorization is in `encke-rights`.
 
 use std::io;
 use std::sync::Arc;
@@ -49,11 +49,11 @@ pub use settings::cluster::{ClusterSettings, StreamSettings, StreamStorage};
 pub use settings::{Ack, ChannelSettings, Policy, PushSettings};
 pub use source::sources_without_push;
 
-/// Mounts channels on a server: what is published to them reaches every subscriber. Name the listeners first: unless the
-/// settings say otherwise, channels are open to this machine alone, and only if the server listens nowhere else.
+/// Mounts channels on a server. Add the listeners first: unless the settings grant rights, channels are open to this machine
+/// alone, and only if the server listens nowhere else.
 ///
 /// # Errors
-/// The settings contradict themselves, or the system gives no randomness.
+/// The settings contradict themselves, or the system has no random bytes.
 pub fn mount(server: Server, push: &PushSettings, auth: &AuthSettings) -> io::Result<Server> {
     let openness = Openness::of(false, false, server.doors().iter().map(|door| &door.address));
     let plan = Arc::new(PushPlan::new(push, auth, openness)?);

@@ -1,8 +1,8 @@
-//! What a request to a channel asks for: read once at the edge, so that all behind it deals with values that hold.
+//! Parsing of requests to channels, once at the boundary, so that all other code handles valid values.
 //!
 //! ```text
 //! GET /push/CH     Upgrade: websocket ─► Socket · Accept or ?as= ─► stream or poll · browser ─► the built-in page
-//! POST, PUT        publish                                  DELETE ─► forget        ?info ─► counts
+//! POST, PUT        publish                                  DELETE ─► delete        ?info ─► counts
 //! ```
 
 use std::fmt;
@@ -17,25 +17,25 @@ use encke_wire::target::{decode_escapes, query_pairs};
 use super::form::Kind;
 use encke_server::{Reply, Request};
 
-/// How long a poll waits if it does not say.
+/// Default wait of a poll, in seconds.
 pub(crate) const WAIT_S: u64 = 25;
-/// … and how long at most: proxies give up after 60 s.
+/// Limit of that wait: proxies time out after 60 s.
 pub(crate) const WAIT_S_MAX: u64 = 55;
 
-/// What is asked of channels by GET or HEAD.
+/// The read mode that a GET or HEAD selects.
 #[derive(Debug)]
 pub(crate) enum Wish {
-    /// Messages, in this shape.
+    /// Messages of this kind, by stream or poll.
     Messages(Kind),
-    /// A WebSocket; whether by `encke.v1`.
+    /// A WebSocket, with or without `encke.v1`.
     Socket,
     /// The built-in page.
     Page,
-    /// Counts.
+    /// Counts of messages and subscribers.
     Info,
 }
 
-/// What the query says.
+/// The parsed query of a request.
 #[derive(Default, Debug)]
 pub(crate) struct Query {
     pub(crate) since: Option<Since>,
@@ -47,7 +47,7 @@ pub(crate) struct Query {
     pub(crate) trace: bool,
 }
 
-/// `?as=`
+/// The value of `?as=`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
     Sse,
@@ -57,11 +57,14 @@ pub(crate) enum Shape {
     Ndjson,
 }
 
-/// Longest name that a member may give itself, in bytes.
+/// Limit of a member's self-chosen name, in bytes.
 const MEMBER_NAME_BYTES_MAX: usize = 64;
 
 impl Query {
-    /// Reads a query; what it does not know is passed over, as on any page.
+    /// Parses a query. Unknown keys are ignored, as on any page.
+    ///
+    /// # Errors
+    /// A 400 that names the invalid value.
     pub(crate) fn read(query: Option<&[u8]>) -> Result<Self, Reply> {
         let mut found = Self::default();
         for (key, value) in query_pairs(query.unwrap_or_default()) {
@@ -107,8 +110,11 @@ impl Query {
     }
 }
 
-/// The channels in a path after the prefix: `A` or `A,B,C`. The characters of a name may be escaped (RFC 3986 §2.1), but not
-/// its slashes, nor the commas between names.
+/// Parses the channels in a path after the prefix: `A` or `A,B,C`. The characters of a name may be escaped (RFC 3986 §2.1), but
+/// not its slashes, nor the commas between names.
+///
+/// # Errors
+/// A 400: a name is invalid, or there are more than `most` names.
 pub(crate) fn channels(path: &[u8], most: usize) -> Result<Vec<Name>, Reply> {
     let mut names: Vec<Name> = Vec::new();
     for part in path.split(|byte| *byte == b',') {
@@ -126,7 +132,7 @@ pub(crate) fn channels(path: &[u8], most: usize) -> Result<Vec<Name>, Reply> {
     Ok(names)
 }
 
-/// What a GET or HEAD wants.
+/// Returns the read mode that a GET or HEAD selects.
 pub(crate) fn wish(request: &Request<'_>, query: &Query, channels: usize) -> Wish {
     let upgrade = request.all(Known::Upgrade).any(|value| value.eq_ignore_ascii_case(b"websocket"));
     if query.info {
@@ -143,7 +149,7 @@ pub(crate) fn wish(request: &Request<'_>, query: &Query, channels: usize) -> Wis
         Some(Shape::Poll) => return Wish::Messages(Kind::Raw),
         Some(Shape::Ws) | None => {}
     }
-    // Who takes anything, or names none of ours, gets the message itself.
+    // A client that accepts anything, or no type of ours, receives the plain message.
     const OFFERED: [&str; 4] = ["text/event-stream", "application/x-ndjson", "application/json", "text/html"];
     let lines = request.all(Known::Accept);
     let named = |offer: &str| {
@@ -164,14 +170,14 @@ pub(crate) fn wish(request: &Request<'_>, query: &Query, channels: usize) -> Wis
     }
 }
 
-/// A place in no stream of ours: whoever reads on from it is told of a gap.
+/// A position in none of our streams: a client that resumes from it receives a gap.
 const FOREIGN: Position = Position { epoch: Epoch(0), offset: 0 };
 
-/// From where a subscriber reads on: `Last-Event-ID`, then `If-None-Match` of a poll, then `?since=`, else now.
+/// Returns the start position of a subscriber: `Last-Event-ID`, then `If-None-Match` of a poll, then `?since=`, else now.
 pub(crate) fn since(request: &Request<'_>, query: &Query, poll: bool) -> Since {
     let text = |known| request.known(known).and_then(|value| std::str::from_utf8(value.trim_ascii()).ok());
     if let Some(id) = text(Known::LastEventId).filter(|id| !id.is_empty()) {
-        // An id that is not ours is one of another epoch: whoever sends it has missed something.
+        // A foreign id counts as one of another epoch, because its sender has missed messages.
         return Since::After(id.parse().unwrap_or(FOREIGN.into()));
     }
     if poll && let Some(positions) = tagged(request) {
@@ -180,9 +186,9 @@ pub(crate) fn since(request: &Request<'_>, query: &Query, poll: bool) -> Since {
     query.since.clone().unwrap_or(Since::Now)
 }
 
-/// The position in `If-None-Match`, by weak comparison (RFC 9110 §13.1.2); `*` has none. The earliest position of several tags
-/// counts, so that no message is lost. A foreign tag, or tags of different epochs, are a position in no stream. The suffix of
-/// a proxy that compresses is no part of a tag.
+/// Returns the position in `If-None-Match`, by weak comparison (RFC 9110 §13.1.2); `*` has none. The earliest position of
+/// several tags counts, so that no message is lost. A foreign tag, or tags of different epochs, are a position in no stream.
+/// The suffix of a compressing proxy is not part of a tag.
 fn tagged(request: &Request<'_>) -> Option<Positions> {
     let tags = request.all(Known::IfNoneMatch).flat_map(conditional::tags).filter(|tag| *tag != b"*");
     let position = |tag| {
@@ -195,15 +201,15 @@ fn tagged(request: &Request<'_>) -> Option<Positions> {
     tags.map(position).reduce(earliest).map(|found| found.unwrap_or(FOREIGN.into()))
 }
 
-/// Appended to tags by Apache httpd (`-gzip`, `-br`) and by Jetty (`--gzip`) when they compress a response.
+/// Suffixes that Apache httpd (`-gzip`, `-br`) and Jetty (`--gzip`) append to tags when they compress a response.
 const SUFFIXES: [&str; 5] = ["--gzip", "-gzip", "-br", "-zstd", ";gzip"];
 
-/// A 400 that says what is wrong.
+/// Returns a 400 with this text.
 pub(crate) fn bad(text: String) -> Reply {
     refusal(400, text)
 }
 
-/// An error of push, in words.
+/// Returns an error of push with this text.
 pub(crate) fn refusal(status: u16, text: String) -> Reply {
     Reply::text(status, text + "\n")
         .with("X-Content-Type-Options", "nosniff")

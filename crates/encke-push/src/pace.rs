@@ -1,4 +1,4 @@
-//! Limits by client address: how many messages without a token and how many new channels a second.
+//! Rate limits by client address: anonymous messages and new channels per second.
 
 use std::num::NonZeroU32;
 use std::sync::Mutex;
@@ -6,28 +6,28 @@ use std::sync::Mutex;
 use encke_hub::{Pace, Paces};
 use encke_io::lock;
 
-/// How often each client address may do something; one for all workers.
+/// The token buckets of all client addresses for one limit, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct AddressRates {
     limit: Limit,
     rate: NonZeroU32,
-    /// The lock is held for some 20 ns, and only for publishes without a token and for subscriptions that open a channel.
+    /// Locked for about 20 ns, and only for anonymous publishes and for subscriptions that open a channel.
     paces: Mutex<Paces>,
 }
 
 /// The limits by client address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Limit {
-    /// Messages without a token: `push.anonymous_rate`.
+    /// Anonymous messages: `push.anonymous_rate`.
     Messages,
     /// Opened channels: `push.channel_rate`.
     Channels,
 }
 
-/// Too much came from one address.
+/// The error of an address that exceeds a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TooFast {
-    /// More messages at once than the burst.
+    /// One request has more messages than the burst.
     AtOnce {
         /// The burst.
         most: u64,
@@ -36,52 +36,52 @@ pub(crate) enum TooFast {
     OfLate {
         /// The limit.
         limit: Limit,
-        /// Allowed a second.
+        /// The rate per second.
         rate: NonZeroU32,
-        /// Time until there are enough tokens.
+        /// Time until there are enough tokens, in ns.
         wait_ns: u64,
     },
 }
 
-/// Tokens at most, as seconds of the rate: a person who sends three messages in a row is no flood.
+/// The burst, as seconds of the rate: three messages in a row from a person are no flood.
 const BURST_S: u64 = 2;
 
 impl AddressRates {
-    /// `rate` of what `limit` names, a second and from each address.
+    /// Limits each address to `rate` tokens of `limit` per second.
     pub(crate) fn new(limit: Limit, rate: NonZeroU32) -> Self {
         Self { limit, rate, paces: Mutex::new(Paces::new(Pace::new(rate, u64::from(rate.get()) * BURST_S))) }
     }
 
-    /// How many a second.
+    /// Returns the rate per second.
     pub(crate) const fn rate(&self) -> NonZeroU32 {
         self.rate
     }
 
-    /// Takes `count` tokens of an address, which is a number ([`client_number`](encke_rights::client_number)). More channels
-    /// than there ever are tokens cost all of them, so that no subscription is refused for good.
+    /// Takes `count` tokens of an address, given as a number ([`client_number`](encke_rights::client_number)). A subscription
+    /// to more channels than the burst costs the whole burst, so that it is never rejected for good.
     ///
     /// # Errors
-    /// There are not so many tokens.
+    /// There are too few tokens, or a request has more messages than the burst.
     pub(crate) fn admit(&self, client: u64, count: u64, now_ns: u64) -> Result<(), TooFast> {
         let most = u64::from(self.rate.get()) * BURST_S;
         if count > most && self.limit == Limit::Messages {
             return Err(TooFast::AtOnce { most });
         }
         let count = count.min(most);
-        // Whole at every point where a thread could panic.
+        // A panic leaves the buckets valid at every point, so a poisoned lock is usable.
         let mut paces = lock(&self.paces);
         let taken = paces.take(client, now_ns, count);
         taken.map_err(|wait_ns| TooFast::OfLate { limit: self.limit, rate: self.rate, wait_ns })
     }
 }
 
-/// The name in `encke_http_refusals_total` for messages that came faster than `push.anonymous_rate`.
+/// The label in `encke_http_refusals_total` for messages beyond `push.anonymous_rate`.
 pub(crate) const TOO_FAST: &str = "anonymous_rate";
-/// The name there for channels that WebSockets opened faster than `push.channel_rate`.
+/// The label there for channels that WebSockets opened beyond `push.channel_rate`.
 pub(crate) const CHANNELS_TOO_FAST: &str = "channel_rate";
 
 impl TooFast {
-    /// When there are enough tokens, in ns.
+    /// Returns the time until there are enough tokens, in ns.
     pub(crate) const fn wait_ns(self) -> u64 {
         match self {
             Self::AtOnce { .. } => 0,
@@ -89,7 +89,7 @@ impl TooFast {
         }
     }
 
-    /// The same in whole seconds, for `Retry-After`.
+    /// Returns this time in whole seconds, at least 1, for `Retry-After`.
     pub(crate) fn retry_after_s(self) -> u64 {
         self.wait_ns().div_ceil(1_000_000_000).max(1)
     }
@@ -142,7 +142,7 @@ mod tests {
             panic!("it has nothing left")
         };
         assert!(rates.admit(fast, 5, 10 * SECOND_NS + wait_ns).is_ok(), "it was told when to come back");
-        // All but those few that share both cells with it.
+        // All but a few, which share both cells with the fast address.
         let others = (2..1_002).filter(|number| rates.admit(*number, 1, SECOND_NS).is_ok());
         assert!(others.count() >= 999);
     }
@@ -154,7 +154,7 @@ mod tests {
             while rates.admit(number, 1, 0).is_ok() {}
         }
         let held_up = (1_000..11_000).filter(|number| rates.admit(*number, 1, 0).is_err());
-        // (2,000 / 32,768)² is 0.4 %: some 37, and never five times as many.
+        // (2,000 / 32,768)² is 0.4 %: about 37 of 10,000, and never five times as many.
         assert!(held_up.count() < 185);
     }
 

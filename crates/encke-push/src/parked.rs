@@ -1,6 +1,6 @@
-//! A subscriber at rest as a record: its place in the stream, its form, and the names of its channels.
+//! Parked subscribers: the record of a subscriber at rest, with its position, its form and the names of its channels.
 //!
-//! Not here yet: WebSockets, and those who listen by a token, whose right would have to be looked at anew.
+//! Not supported yet: WebSockets, and subscribers with a token, whose rights would have to be checked again.
 
 use encke_hub::{Epoch, Form, Member, Name, Once, Position, Since, Subscribe, SubscriberId};
 
@@ -13,14 +13,14 @@ use encke_server::Slot;
 /// ```text
 ///  0  version    1  form    2  zeros    4  epoch, little-endian    12  offset    20  names: `a,b` or `a,b\nann`
 /// ```
-/// The names are its channels, and behind a line's end the name it is known by.
+/// The names are the channels, and after a line end the member.
 const HEAD_BYTES: usize = 20;
-/// The present form of the record.
+/// The current version of the record.
 const VERSION: u8 = 1;
 
 impl Room {
-    /// The record of a connection that listens; none if something is on its way, or it is of a kind that has none. It
-    /// goes on listening.
+    /// Returns the record of a subscribed connection, which stays subscribed. `None` for a WebSocket, for a subscriber with a
+    /// row in the side table, or if deliveries are in progress.
     pub(crate) fn park_subscriber(&mut self, slot: &mut Slot<'_>) -> Option<Vec<u8>> {
         let form = slot.form();
         if form::is_socket(form::kind(Form(form)))
@@ -48,8 +48,8 @@ impl Room {
         Some(record)
     }
 
-    /// Has a connection of which nothing is known go on as its record says. False: the record is of a version that is not
-    /// known here or damaged, or there is no room for its channels.
+    /// Resumes the subscriber of a record on a fresh connection. Returns false if the record is damaged or has an unknown
+    /// version, or if the hub rejects its channels.
     pub(crate) fn unpark_subscriber(&mut self, slot: &mut Slot<'_>, record: &[u8]) -> bool {
         let Some((head, names)) = record.split_first_chunk::<HEAD_BYTES>() else { return false };
         let [VERSION, form, _, _, numbers @ ..] = head else { return false };

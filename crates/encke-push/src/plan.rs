@@ -1,4 +1,4 @@
-//! What push obeys: made from settings, replaced whole at a reload.
+//! The plan of push: built from the settings, replaced as a whole at a reload.
 
 use std::io;
 use std::path::Path;
@@ -15,49 +15,49 @@ use crate::settings::PushSettings;
 use crate::settings::cluster::ClusterSettings;
 use encke_rights::{Act, AuthSettings, Openness, Rights};
 
-/// Settings of push, as workers use them.
+/// The settings of push in the form that workers use.
 pub struct PushPlan {
-    /// Where channels are, with a slash at both ends.
+    /// The path prefix of channels, with a slash at both ends.
     pub(crate) prefix: String,
     pub(crate) rules: Arc<Rules>,
     /// Names of the classes of channels, by number.
     pub(crate) classes: Vec<String>,
     pub(crate) rights: Rights,
-    /// Which channel is of which stream; one has all of them but in a cluster that says otherwise.
+    /// The stream of each channel. Without a cluster that distributes them, one stream has all channels.
     pub(crate) streams: Arc<Streams>,
-    /// Name the lives of the streams, in their order; stay the same over reloads.
+    /// The epochs of the streams, in their order. A reload keeps them.
     pub(crate) epochs: Arc<[Epoch]>,
-    /// Where messages are stored, if they are.
+    /// The store of durable channels, if there is one.
     pub(crate) archive: Option<Arc<Archive>>,
-    /// The streams that this node shares with others, if it does.
+    /// The streams shared with other nodes, if there are any.
     pub(crate) cluster: Option<Arc<Cluster>>,
-    /// What bodies of publishes that are not whole may take, a worker.
+    /// Limit of the memory of incomplete bodies, in bytes per worker.
     pub(crate) incoming_bytes: usize,
-    /// Silence after which a stream says that it is alive.
+    /// Silence after which a stream receives a heartbeat.
     pub(crate) heartbeat_ns: u64,
-    /// When a client that was sent away comes back: half of this more or less.
+    /// When a disconnected or rejected client may reconnect, ± 50 %.
     pub(crate) retry_ms: u64,
-    /// Messages to WebSockets that offer it are compressed.
+    /// Whether messages are compressed for WebSockets that offer it.
     pub(crate) compress: bool,
-    /// What may lie in the kernel unsent of a subscriber's stream, in bytes (TCP_NOTSENT_LOWAT).
+    /// Limit of unsent bytes in the kernel for one subscriber (TCP_NOTSENT_LOWAT).
     pub(crate) unsent_bytes: u32,
-    /// After so long without an acknowledgement a subscriber is taken for dead (TCP_USER_TIMEOUT), in ms.
+    /// A subscriber is considered dead after this time without an acknowledgement (TCP_USER_TIMEOUT), in ms.
     pub(crate) dead_after_ms: u32,
-    /// How many may begin to listen.
+    /// The limit on new subscribers.
     pub(crate) admission: Arc<Admission>,
-    /// How fast strangers may publish, if they may at all and not as fast as they like.
+    /// The publish rates of anonymous publishers, if these are allowed and limited.
     pub(crate) anonymous_rates: Option<Arc<AddressRates>>,
-    /// How fast each client address may open channels, if there is a limit.
+    /// The rates at which client addresses may open channels, if limited.
     pub(crate) channel_rates: Option<Arc<AddressRates>>,
-    /// What workers count.
+    /// The figures of the workers.
     pub(crate) figures: Arc<PushFigures>,
 }
 
 impl PushPlan {
-    /// A plan of settings; `openness`: to whom it is open without a token.
+    /// Builds a plan from the settings. `openness` says to which clients push is open without a token.
     ///
     /// # Errors
-    /// The settings contradict themselves, or the system gives no randomness.
+    /// The settings contradict themselves, or the system has no random bytes.
     pub fn new(push: &PushSettings, auth: &AuthSettings, openness: Openness) -> io::Result<Self> {
         let rules = push.rules().map_err(|(_, message)| io::Error::other(message))?;
         let anonymous = auth.anonymous.contains(&Act::Publish);
@@ -90,7 +90,7 @@ impl PushPlan {
         })
     }
 
-    /// The streams of a cluster, which the plan's server joins.
+    /// Joins the streams of a cluster, and blocks until NATS responds.
     ///
     /// # Errors
     /// The settings contradict themselves, or the cluster cannot be joined.
@@ -100,7 +100,7 @@ impl PushPlan {
         Ok(self.shared_by(cluster, streams))
     }
 
-    /// The stream that goes on in the store of a folder.
+    /// Continues the stream of the store in a directory.
     ///
     /// # Errors
     /// The store cannot be opened.
@@ -108,12 +108,12 @@ impl PushPlan {
         Ok(self.stored_in(Archive::open(folder)?))
     }
 
-    /// Whether messages outlive the process: stored, or kept by a cluster.
+    /// Returns whether messages outlive the process: stored on disk, or kept by a cluster.
     pub fn keeps(&self) -> bool {
         self.archive.is_some() || self.cluster.is_some()
     }
 
-    /// The same streams under other settings. Where a rate stays, what is used up of it stays used up.
+    /// Continues the streams of another plan under these settings. An unchanged rate keeps its used tokens.
     pub fn with_epoch_of(self, other: &Self) -> Self {
         let rates = |new: Option<Arc<AddressRates>>, old: &Option<Arc<AddressRates>>| match (new, old) {
             (Some(new), Some(old)) if new.rate() == old.rate() => Some(Arc::clone(old)),
@@ -142,20 +142,20 @@ impl PushPlan {
         }
     }
 
-    /// The stream that goes on in a store.
+    /// Continues the stream of a store.
     pub fn stored_in(self, archive: Archive) -> Self {
         let epochs = archive.epoch().map_or(self.epochs, |epoch| [epoch].into());
         Self { epochs, archive: Some(Arc::new(archive)), ..self }
     }
 
-    /// The streams that others share.
+    /// Uses the streams of a cluster.
     pub fn shared_by(self, cluster: Cluster, streams: Streams) -> Self {
         let (rules, streams) = (recalling(self.rules), Arc::new(streams));
         Self { streams, epochs: cluster.epochs(), cluster: Some(Arc::new(cluster)), rules, ..self }
     }
 }
 
-/// The stream has what rings no longer keep.
+/// Enables backfill: the cluster stream has messages that the rings no longer keep.
 fn recalling(mut rules: Arc<Rules>) -> Arc<Rules> {
     Arc::make_mut(&mut rules).recalls = true;
     rules

@@ -1,8 +1,8 @@
-//! Push as a resident: what a worker calls, and in which order push does its part of a turn.
+//! Push as a resident: the calls of the worker, and the order in which push does its part of a turn.
 //!
 //! ```text
-//! begin ─► rights of new settings · what handlers ask · values between workers · a commit
-//! slice ─► deliveries become sends      sliced ─► how long they took      finish ─► WebSockets hear of their channels
+//! begin ─► new rights · requests from handlers · values between workers · a commit
+//! slice ─► deliveries become sends      sliced ─► durations of fan-outs      finish ─► confirmations to WebSockets
 //! ```
 
 use std::any::Any;
@@ -99,7 +99,7 @@ impl Resident for Room {
     fn drain(&mut self, engine: &mut Engine<'_>, time_ns: u64) {
         self.farewells = Some(Farewells::new(engine.now(), time_ns));
         for place in 0..engine.places() {
-            // A subscriber with a send in flight gets its deadline when that has left.
+            // A subscriber with a send in flight gets its deadline when that completes.
             if let Some(mut slot) = engine.slot_at(place).filter(|slot| !slot.is_sending()) {
                 self.await_due(&mut slot);
             }

@@ -1,13 +1,13 @@
-//! A worker's room of push: its hub, its part in the exchange of values between workers, and on the first worker
-//! the sequencer, which gives every message its place.
+//! Push on one worker: its hub and its part in the exchange of values between workers. The first worker also has the
+//! sequencers, which assign an offset to every message.
 //!
 //! ```text
 //! any worker  ── Publish, Info, Forget, Requests ─►  the first worker: a Sequencer for each stream
-//! any worker  ◄─────── Feed (one batch on its way, the next when it was taken) ──┘
+//! any worker  ◄─────── Feed (one batch in flight, the next after Taken) ─────────┘
 //!                      a cluster's engine  ── News ─►  the first worker  ── Errand ─►  the engine
 //! ```
-//! Publishes are answered when every worker's fan-out keeps up: while one lags, answers wait, and with them the
-//! publishers (a connection has one publish on its way).
+//! A publish is acknowledged once every worker's hub has the message and no worker lags. This slows publishers down to the
+//! slowest worker, because a connection has one publish in progress.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -31,24 +31,24 @@ use super::side::SideTable;
 use encke_rights::{Act, Identity, Share};
 use encke_server::{Body, Exchange, Farewells, Inflation, Reply, ResidentMailbox};
 
-/// The word of a connection ([`Slot::word`](encke_server::Slot::word)) that is no subscriber.
+/// The word of a connection ([`Slot::word`](encke_server::Slot::word)) without a subscriber.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Messages in one batch for another worker. At 100 bytes each a batch is some 25 KiB of references.
+/// Limit of messages in a batch for another worker. At 100 bytes each a batch is about 25 KiB of references.
 const FEED_BATCH: usize = 256;
-/// Messages the hub beside the sequencer takes in a turn.
+/// Limit of messages that the first worker's own hub takes in a turn.
 const FEED_LOCAL: usize = 1_024;
 
-/// What a request for messages came to: everything that its subscription needs. Made by push alone.
+/// A subscription, as the handler passes it to the worker: the parsed and authorized request. Only push creates it.
 pub(crate) struct Subscription {
     pub(crate) channels: Vec<Name>,
     pub(crate) since: Since,
     pub(crate) kind: Kind,
-    /// How long a poll waits.
+    /// How long a poll waits, in seconds.
     pub(crate) wait_s: u64,
-    /// Who is there, where that is shown.
+    /// The member's name in channels with presence.
     pub(crate) member: Option<Arc<str>>,
-    /// Which pages of another origin may read it.
+    /// The pages of other origins that may read the response.
     pub(crate) share: Share,
     /// The subscriber's identity, if a token or certificate established one: it may expire or lose its rights.
     pub(crate) identity: Option<Identity>,
@@ -61,7 +61,7 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// Whether the subscription is still allowed under the rights of `plan`, which a reload may have changed while the
+    /// Returns whether the subscription is still allowed under the rights of `plan`, which a reload may have changed while the
     /// request was pending. Replaces the identity by the current one.
     pub(crate) fn renew(&mut self, plan: &PushPlan) -> bool {
         if self.rights_serial == plan.rights.serial() {
@@ -75,20 +75,20 @@ impl Subscription {
     }
 }
 
-/// Replaces an identity by the one it has under the rights of `plan`. Returns whether it may read these channels.
+/// Replaces an identity by its value under the rights of `plan`. Returns whether it may read these channels.
 pub(crate) fn renew(identity: &mut Identity, channels: &[Name], plan: &PushPlan) -> bool {
     let Some(new) = plan.rights.renew(identity) else { return false };
     *identity = new;
     channels.iter().all(|channel| identity.may(Act::Subscribe, channel))
 }
 
-/// What a handler asks of push.
+/// A request from a handler to push.
 pub(crate) enum Ask {
     Publish(Publish),
     Info {
         exchange: Exchange,
         channel: Name,
-        /// Whether to name who is there.
+        /// Whether to list the members.
         members: bool,
     },
     Forget {
@@ -97,49 +97,49 @@ pub(crate) enum Ask {
     },
 }
 
-/// What the handlers of a worker have asked for.
+/// The queue of requests from a worker's handlers.
 pub(crate) type Asks = Rc<RefCell<Vec<Ask>>>;
 
-/// Messages to be published, in order, and who is to be told.
+/// A publish request: messages in order, and the exchange to respond to.
 pub(crate) struct Publish {
     pub(crate) exchange: Exchange,
     pub(crate) drafts: Vec<Draft>,
-    /// Tell how long the fan-out took.
+    /// Whether the response reports the duration of the fan-out.
     pub(crate) trace: bool,
-    /// They came as lines.
+    /// Whether the body had one envelope per line.
     pub(crate) lines: bool,
 }
 
-/// A publish by WebSocket: the answer goes to the connection.
+/// A publish by WebSocket; the response goes to the connection.
 pub(crate) struct Spoken {
     pub(crate) core: usize,
     pub(crate) token: encke_io::Token,
     pub(crate) reference: Option<u64>,
     pub(crate) draft: Draft,
-    /// It wants to know what came of it.
+    /// Whether the client expects a response.
     pub(crate) tell: bool,
 }
 
-/// What workers tell each other.
+/// A message between workers.
 pub(crate) enum Letter {
-    /// To the first worker.
+    /// To the first worker: a request of a handler.
     Ask(Ask),
-    /// To the first worker.
+    /// To the first worker: a publish by WebSocket.
     Spoken(Spoken),
-    /// To the first worker: what a core's hub asks for.
+    /// To the first worker: requests of a worker's hub.
     Requests { core: usize, stream: usize, requests: Vec<Request> },
-    /// To the first worker: a batch was taken; whether that core's fan-out lags.
+    /// To the first worker: the hub has taken a batch. Reports whether this worker's fan-out lags.
     Taken { core: usize, stream: usize, lagging: bool },
-    /// To the first worker: a core's fan-out has begun to lag, or keeps up again.
+    /// To the first worker: a worker's fan-out began to lag, or caught up.
     Lag { core: usize, lagging: bool },
-    /// From the first worker.
+    /// From the first worker: a batch of messages.
     Feed { stream: usize, feeds: Vec<Feed> },
-    /// To the first worker: a worker has ended, and asks for nothing more.
+    /// To the first worker: a worker has ended and sends nothing more.
     Gone { core: usize },
     /// To the first worker, from the engine of a cluster's stream.
     #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "nobody writes it"))]
     News { stream: usize, news: Vec<News> },
-    /// From the first worker, to the owner of the connection.
+    /// From the first worker to the owner of a WebSocket: the response to its publish.
     Heard { token: encke_io::Token, answer: Vec<u8> },
 }
 
@@ -150,110 +150,109 @@ pub(crate) struct Room {
     pub(crate) hub: Hubs,
     pub(crate) press: Press,
     central: Option<Box<Central>>,
-    /// The rooms of all workers, by number; empty until all have started.
+    /// The mailboxes of all workers, by number; empty until all have started.
     links: Arc<[ResidentMailbox]>,
-    /// What was to be sent to the first worker before it was known.
+    /// Messages to the first worker from before its mailbox was known.
     early: Vec<Letter>,
-    /// The figures of this worker.
     pub(crate) counters: Arc<PushCounters>,
-    /// How long fan-outs took, by class of channels.
+    /// Histograms of fan-out times, by class of channels.
     pub(crate) fanouts: Vec<Arc<Histogram>>,
-    /// State of subscribers beside their slots.
+    /// State of subscribers that does not fit into their slots.
     pub(crate) sides: SideTable,
     pub(crate) inflation: Inflation,
-    /// What handlers have asked for.
+    /// Requests from handlers.
     asks: Asks,
-    /// The rights of subscribers may have changed with the settings.
+    /// Whether to check the rights of all subscribers after a reload.
     pub(crate) renewing: bool,
-    /// The server stops.
+    /// Set during a drain: when each subscriber is disconnected.
     pub(crate) farewells: Option<Farewells>,
-    /// Where the last sample of subscribers ended.
+    /// The index at which the last sample of subscribers ended.
     pub(crate) sample_hand: usize,
     /// A queue of channel changes by WebSockets, each with its `ref`: confirmed once the channels are open. An entry of a
     /// closed connection is dropped, because its token is no longer valid.
     pub(crate) changing: Vec<(encke_io::Token, Option<u64>)>,
-    /// Messages that were accepted since this was last looked at.
+    /// Messages accepted and not counted yet.
     pub(crate) published: u64,
     pub(crate) deliveries: Vec<Delivery>,
     feeds: Vec<Feed>,
-    /// By stream.
+    /// Requests of the hub, by stream.
     requests: Vec<Vec<Request>>,
-    /// There is something to be done at once.
+    /// Whether another turn is needed at once.
     pub(crate) pending: bool,
-    /// … the hub has.
+    /// Whether the hub has more deliveries.
     hub_pending: bool,
     lagging: bool,
-    /// Since when messages are on their way to subscribers here, on the monotonic clock in ns.
+    /// When the fan-out in progress began, on the monotonic clock in ns.
     fanout_since: Option<u64>,
-    /// When something is due by time: history that grows old, members that have gone.
+    /// The next deadline of the sequencers: an expiry or a commit.
     next_ns: Option<u64>,
 }
 
-/// The sequencers and what they owe.
+/// The sequencers, and the responses that wait for them.
 struct Central {
     streams: Arc<Streams>,
-    /// In the order of streams.
+    /// By stream.
     lanes: Vec<Lane>,
     lagging: Vec<bool>,
-    /// Cores that have ended.
+    /// Workers that have ended.
     gone: Vec<bool>,
-    /// What waits for a commit, by number.
+    /// Orders with missing results, by number.
     orders: HashMap<u64, Order>,
     numbered: u64,
-    /// Which of an order's messages a ticket is for.
+    /// For each stream and ticket: the order, and the message's index in it.
     tickets: HashMap<(usize, Ticket), (u64, usize)>,
     held: VecDeque<Held>,
     errands: Vec<Errand>,
 }
 
-/// A stream: who makes its order or follows it, and what is on its way from there.
+/// A stream: its sequencer, and the batches in flight from it.
 struct Lane {
     sequencer: Sequencer,
-    /// A batch is on its way to this core, and up to where it was told before.
+    /// For each worker with a batch in flight: the offset up to which it had been fed before.
     outstanding: Vec<Option<u64>>,
 }
 
 /// An offset in each stream.
 type Reach = [u64; STREAMS_MAX];
 
-/// What somebody has asked for, until all of it is known.
+/// A publish or delete until all its results are known.
 struct Order {
     whose: Whose,
     results: Vec<Option<Result<Taken, Refusal>>>,
-    /// How many results are missing.
+    /// Number of missing results.
     open: usize,
 }
 
-/// A message that is not refused.
+/// An accepted message.
 #[derive(Clone, Copy)]
 enum Taken {
     Published(Published),
-    /// It waits for the cluster, and has no id.
+    /// The message waits for the cluster and has no id yet.
     Queued {
         subscribers: u32,
     },
 }
 
-/// Who is to be told.
+/// The requester of an order.
 enum Whose {
     /// A publisher by HTTP.
     Publisher { exchange: Exchange, lines: bool, trace: bool },
-    /// A publisher by WebSocket; whether it wants to know.
+    /// A publisher by WebSocket; `tell`: it expects a response.
     Speaker { core: usize, token: encke_io::Token, reference: Option<u64>, tell: bool },
-    /// Somebody who has had channels forgotten; whether by all nodes of a cluster.
+    /// A client that deletes channels; `elsewhere`: on all nodes of a cluster.
     Remover { exchange: Exchange, elsewhere: bool },
 }
 
-/// An answer that waits for the hubs: whoever asks on any core for what a publisher was told of is to get it.
+/// A response held back until every hub has the message, so that a read after the 201 finds it on any worker.
 struct Held {
-    /// The newest offsets that it tells of.
+    /// The newest offsets that the response covers.
     to: Reach,
-    /// Since when, if the answer is to say how long the fan-out took.
+    /// When the publish was accepted, if the response reports the duration of the fan-out.
     traced: Option<u64>,
     owed: Owed,
 }
 
-/// … and whose it is.
+/// A complete response, and the client to send it to.
 enum Owed {
     Publisher { exchange: Exchange, told: Told },
     Speaker { core: usize, token: encke_io::Token, answer: Vec<u8> },
@@ -321,7 +320,7 @@ impl Room {
         }
     }
 
-    /// When it must have a turn at the latest.
+    /// Returns the latest time of this worker's next turn, on the monotonic clock in ns; 0: at once.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         if self.pending || !self.asks.borrow().is_empty() {
             Some(0)
@@ -330,7 +329,7 @@ impl Room {
         }
     }
 
-    /// All workers have started.
+    /// Stores the mailboxes of all workers, once all have started.
     pub(crate) fn know(&mut self, links: Arc<[ResidentMailbox]>) {
         self.links = links;
         if let (Some(_), Some(cluster), Some(first)) = (&self.central, &self.plan.cluster, self.links.first())
@@ -343,7 +342,7 @@ impl Room {
         self.pending = true;
     }
 
-    /// New settings. What is kept under the old ones is kept until the new ones say otherwise.
+    /// Applies new settings. History is kept as far as the new limits allow.
     pub(crate) fn obey(&mut self, plan: Arc<PushPlan>) {
         if Arc::ptr_eq(&self.plan, &plan) {
             return;
@@ -358,7 +357,7 @@ impl Room {
         self.pending = true;
     }
 
-    /// Something for the sequencer: done here, or sent to where it is.
+    /// Sends a message to the first worker, which has the sequencers.
     pub(crate) fn post(&mut self, letter: Letter) {
         match self.links.first() {
             Some(first) => first.send(letter),
@@ -366,12 +365,12 @@ impl Room {
         }
     }
 
-    /// Where handlers put what they ask for.
+    /// Returns the queue for requests from handlers.
     pub(crate) fn asks(&self) -> Asks {
         Rc::clone(&self.asks)
     }
 
-    /// Does what handlers have asked for.
+    /// Processes the requests from handlers.
     pub(crate) fn take_asks(&mut self, now: Now) {
         for ask in self.asks.take() {
             self.ask(now, ask);
@@ -392,7 +391,7 @@ impl Room {
         }
     }
 
-    /// A letter of another worker. What it leaves is the answer to a connection of this one.
+    /// Processes a message from another worker. Returns a response for a connection of this worker, if the message is one.
     pub(crate) fn read(&mut self, now: Now, letter: Letter) -> Option<(encke_io::Token, Vec<u8>)> {
         self.pending = true;
         match letter {
@@ -436,7 +435,7 @@ impl Room {
         None
     }
 
-    /// The engine of a stream has news, on the first worker.
+    /// Processes events from a stream's engine, on the first worker.
     fn hear_news(&mut self, now: Now, stream: usize, news: Vec<News>) {
         let Some(central) = &mut self.central else { return };
         for one in news {
@@ -449,8 +448,8 @@ impl Room {
         }
     }
 
-    /// Values go their way: what the hub asks for to the sequencer, what that has to the hubs. Afterwards `pending`
-    /// says whether there is more of it.
+    /// Exchanges values between hubs and sequencers: sends the hub's requests, and on the first worker distributes feeds.
+    /// Returns the responses that are due for WebSockets of this worker.
     pub(crate) fn trade(&mut self, now: Now) -> Vec<(encke_io::Token, Vec<u8>)> {
         let moment = hub_now(now);
         self.pending = true;
@@ -514,7 +513,7 @@ impl Room {
         self.release(now)
     }
 
-    /// A commit for the pool, if there is something to store and none is on its way. What became of it comes by
+    /// Returns a commit for the thread pool, if there is something to store and no commit is in progress. Its outcome goes to
     /// [`Room::committed`].
     pub(crate) fn take_commit(
         &mut self,
@@ -529,7 +528,7 @@ impl Room {
         Some(move || archive.commit(&commit))
     }
 
-    /// A commit has ended; `None`: the pool is too busy for it, or it has panicked.
+    /// Processes the outcome of a commit; `None`: the pool was full, or the commit panicked.
     pub(crate) fn committed(&mut self, now: Now, done: Option<Done>) {
         let outcome = done.and_then(|done| done.downcast::<Result<(), Refusal>>().ok());
         let outcome = outcome.map_or(Err(Refusal::NotStored), |outcome| *outcome);
@@ -541,8 +540,8 @@ impl Room {
         self.pending = true;
     }
 
-    /// Whether it may end: nobody asks for anything any more, nothing waits for the disk, nor for the cluster unless it is
-    /// `late`.
+    /// Returns whether this worker may end: all other workers have ended, and no publish or commit is open. Unless `late`, no
+    /// message may wait for the cluster either.
     pub(crate) fn is_done(&self, late: bool) -> bool {
         let Some(central) = &self.central else { return true };
         let others = central.gone.iter().enumerate().filter(|(core, _)| *core != self.core);
@@ -553,13 +552,13 @@ impl Room {
         alone && sent && !committing && central.orders.is_empty()
     }
 
-    /// The worker ends. The first one has waited for the others, and stores what there is.
+    /// Ends push on this worker. The first worker ends last and stores the rest.
     pub(crate) fn close(&mut self, now: Now) {
         // In a simulation every connection has closed by now.
         debug_assert!(!cfg!(test) || self.sides.is_empty(), "a closed connection has a row");
         match (&mut self.central, &self.plan.archive) {
             (Some(central), Some(archive)) => {
-                // Also what was not worth a commit of its own.
+                // This time makes every message due, also if it waits to share a commit.
                 let moment = HubNow { mono_ns: u64::MAX, ..hub_now(now) };
                 if let [Lane { sequencer, .. }] = &mut central.lanes[..] {
                     let commit = sequencer.take_commit(moment);
@@ -575,7 +574,7 @@ impl Room {
         }
     }
 
-    /// Records the fan-outs that have ended in the last slice.
+    /// Records the fan-outs that ended in the last slice.
     pub(crate) fn record_fanouts(&self, now: Now) {
         for pass in self.hub.ended() {
             if let Some(histogram) = self.fanouts.get(usize::from(pass.class)) {
@@ -584,7 +583,7 @@ impl Room {
         }
     }
 
-    /// The last send of what was on its way is done.
+    /// Ends the fan-out in progress once the hub has no more deliveries.
     pub(crate) fn end_fanout(&mut self) {
         self.counters.published.add(std::mem::take(&mut self.published));
         if self.hub_pending || self.fanout_since.take().is_none() {
@@ -595,7 +594,7 @@ impl Room {
         }
     }
 
-    /// A slice is over; whether the hub has `more`. Decides whether another turn is wanted at once.
+    /// Ends a slice, where `more` says whether the hub has more deliveries. Decides whether another turn is needed at once.
     pub(crate) fn rest(&mut self, now: Now, more: bool) {
         self.hub_pending = more;
         for (stream, requests) in self.requests.iter_mut().enumerate() {
@@ -617,8 +616,8 @@ impl Room {
         }
     }
 
-    /// Answers publishers whose messages every hub has, if everybody keeps up; those who want to know how long it took,
-    /// once that is known.
+    /// Sends the responses whose messages every hub has, if no worker lags. Responses that report the duration of a fan-out
+    /// wait for its end. Returns those for WebSockets of this worker.
     fn release(&mut self, now: Now) -> Vec<(encke_io::Token, Vec<u8>)> {
         let mut own = Vec::new();
         let fanning = self.fanout_since.is_some();
@@ -648,7 +647,7 @@ impl Room {
         own
     }
 
-    /// Does what was asked, on the first worker.
+    /// Executes a request of a handler, on the first worker.
     fn settle(&mut self, now: Now, ask: Ask) {
         let Some(central) = &mut self.central else { return };
         match ask {
@@ -692,7 +691,7 @@ impl Room {
         self.pending = true;
     }
 
-    /// Publishes what came by WebSocket, on the first worker.
+    /// Publishes a message from a WebSocket, on the first worker.
     fn hear(&mut self, now: Now, spoken: Spoken) {
         let Some(central) = &mut self.central else { return };
         let Spoken { core, token, reference, draft, tell } = spoken;
@@ -703,7 +702,7 @@ impl Room {
 }
 
 impl Central {
-    /// Publishes in order, up to the first message that is refused; returns how many are published already.
+    /// Publishes in order, up to the first rejected message. Returns the number already published.
     fn publish(&mut self, now: Now, whose: Whose, drafts: Vec<Draft>) -> u64 {
         let mut results = Vec::with_capacity(drafts.len());
         for draft in drafts {
@@ -718,7 +717,7 @@ impl Central {
         self.order(now, whose, results)
     }
 
-    /// Answers when all results are known.
+    /// Responds once all results are known. Returns the number of messages already published.
     fn order(&mut self, now: Now, whose: Whose, results: Vec<(usize, Result<Publishing, Refusal>)>) -> u64 {
         let number = self.numbered + 1;
         let mut order = Order { whose, results: Vec::with_capacity(results.len()), open: 0 };
@@ -742,8 +741,7 @@ impl Central {
         0
     }
 
-    /// It is known what became of a publish: if that was the last of its order, it is answered. Returns how many messages
-    /// were published.
+    /// Records the result of one message, and responds if its order is complete. Returns the number of messages published.
     fn answer(&mut self, now: Now, ticket: (usize, Ticket), result: Result<Published, Refusal>) -> u64 {
         let Some((number, place)) = self.tickets.remove(&ticket) else { return 0 };
         let Some(order) = self.orders.get_mut(&number) else { return 0 };
@@ -755,14 +753,14 @@ impl Central {
         self.orders.remove(&number).map_or(0, |order| self.hold(now, order))
     }
 
-    /// Whether somebody can be answered, while messages are `fanning` out here or not.
+    /// Returns whether a response is due; `fanning`: a fan-out is in progress on this worker.
     fn owes_now(&self, fanning: bool) -> bool {
         let reached = self.reached();
         let keeping_up = !self.lagging.iter().any(|lagging| *lagging);
         keeping_up && self.held.iter().any(|held| held.is_due(&reached, fanning))
     }
 
-    /// Up to where every core that is still there has what it wants, of each stream.
+    /// Returns for each stream the offset up to which every live worker has been fed.
     fn reached(&self) -> Reach {
         let mut reached = [u64::MAX; STREAMS_MAX];
         for (reached, lane) in reached.iter_mut().zip(&self.lanes) {
@@ -771,7 +769,7 @@ impl Central {
         reached
     }
 
-    /// Everything is known: the answer waits for the hubs alone. Returns how many messages were published.
+    /// Completes an order: sends an error at once; a success waits for the hubs. Returns the number of messages published.
     fn hold(&mut self, now: Now, order: Order) -> u64 {
         let results = order.results.into_iter().flatten();
         let mut to = [0; STREAMS_MAX];
@@ -843,7 +841,7 @@ impl Central {
 }
 
 impl Taken {
-    /// The place that the hubs have to come to, if there is one.
+    /// Returns the position that the hubs must reach before the response, if any.
     fn awaited(self) -> Option<Position> {
         match self {
             Self::Published(published) => published.wanted.then_some(published.position),
@@ -853,9 +851,9 @@ impl Taken {
 }
 
 impl Lane {
-    /// Up to where every core but those that have ended has what it wants.
+    /// Returns the offset up to which every live worker has been fed.
     fn reached(&self, gone: &[bool]) -> u64 {
-        // What has its place elsewhere comes when it comes: nobody waits for an outage to end.
+        // During an outage messages arrive late or never, so responses do not wait for them.
         if !self.sequencer.is_up() {
             return u64::MAX;
         }
@@ -871,15 +869,15 @@ impl Held {
     }
 }
 
-/// The hub's time.
+/// Converts the reactor's time for the hub.
 pub(crate) fn hub_now(now: Now) -> HubNow {
     HubNow { mono_ns: now.mono_ns, unix_ms: now.unix_ns / 1_000_000 }
 }
 
-/// What a publisher is told.
+/// The response to a publish, complete except for the duration of the fan-out.
 struct Told {
     status: u16,
-    /// An object that is not closed.
+    /// An unterminated JSON object.
     json: Vec<u8>,
     published: u64,
 }
@@ -898,8 +896,11 @@ impl Told {
     }
 }
 
-/// The answer to a publish. Of several messages the last one's id is told, and all of them in a list, `null` for what
-/// waits for the cluster; of messages that all do there are none.
+/// Builds the response to a publish. `id` is the last message's. For several messages `ids` lists all ids, with `null` for
+/// a message that waits for the cluster. If all of them wait, the response has neither.
+///
+/// # Errors
+/// The response to the first rejected message, with the number of messages before it.
 fn tell(results: impl Iterator<Item = Result<Taken, Refusal>>, lines: bool) -> Result<Told, Reply> {
     let mut ids: Vec<Option<Position>> = Vec::new();
     let mut subscribed: u64 = 0;
@@ -956,7 +957,7 @@ fn tell(results: impl Iterator<Item = Result<Taken, Refusal>>, lines: bool) -> R
     let repeated = repeats > 0 && repeats == ids.len();
     let status = match (repeated, early || queued > 0) {
         (true, _) => 200,
-        // It is yet to be stored.
+        // The message is not stored yet.
         (false, true) => 202,
         (false, false) => 201,
     };
@@ -974,17 +975,17 @@ fn status(refusal: &Refusal) -> u16 {
     }
 }
 
-/// Whether the same may well be taken in a moment.
+/// Returns whether a repeated request may soon succeed.
 fn is_soon_over(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Away | Refusal::Unanswered | Refusal::Crowded)
 }
 
-/// The channels are forgotten.
+/// The response to a successful delete.
 fn forgotten() -> Reply {
     Reply::new(204).with("Cache-Control", "no-store")
 }
 
-/// They are not, or not all of them.
+/// The response to a failed or incomplete delete.
 fn not_forgotten(error: &Refusal, elsewhere: bool) -> Reply {
     let text = match error {
         Refusal::Away => "the cluster cannot be reached; nothing was forgotten, try again".into(),
@@ -999,7 +1000,7 @@ fn not_forgotten(error: &Refusal, elsewhere: bool) -> Reply {
     if is_soon_over(error) { reply.with("Retry-After", RETRY_AFTER_S) } else { reply }
 }
 
-/// How soon to try again what the cluster did not take: about as long as NATS needs to choose another leader.
+/// `Retry-After` for messages that the cluster did not accept: about the time in which NATS elects a leader.
 const RETRY_AFTER_S: &str = "2";
 
 fn info_reply(channel: &Name, info: &encke_hub::Info, members: Option<&Vec<Arc<str>>>) -> Reply {
@@ -1007,7 +1008,7 @@ fn info_reply(channel: &Name, info: &encke_hub::Info, members: Option<&Vec<Arc<s
         Some(position) => format!("\"{position}\""),
         None => "null".into(),
     };
-    // Of a channel that only other nodes keep, nothing is claimed.
+    // This node does not know the history of a channel that only other nodes keep.
     let kept = |value: u64| if info.kept { value.to_string() } else { "null".into() };
     let mut json = format!(
         "{{\"channel\":\"{channel}\",\"messages\":{},\"bytes\":{},\"first\":{},\"last\":{},\"subscribers\":{}",

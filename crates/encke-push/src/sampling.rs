@@ -1,7 +1,7 @@
-//! Figures of those who listen: what each takes, and what the kernel holds for some of them.
+//! Figures of subscribers: their memory in this process, and the kernel's buffers for a sample of them.
 //!
-//! To ask the kernel about every subscriber would cost what it tells about. So each second a few are looked at, others
-//! every time, and stand for all; what this process keeps is known without a look.
+//! Two system calls for each subscriber would be too expensive. Instead, each second another few are sampled, and stand for
+//! all. The memory in this process is computed for all of them.
 
 use encke_hub::SUBSCRIBER_BYTES;
 use encke_io::Now;
@@ -9,13 +9,13 @@ use encke_io::Now;
 use super::room::{Room, hub_now};
 use encke_server::{CONNECTION_BYTES, Engine, Kernel};
 
-/// Subscribers looked at a second, by two system calls each: some 10 µs in all.
+/// Subscribers sampled per second, by two system calls each: about 10 µs in all.
 const SAMPLES: i64 = 16;
-/// Slots passed in search of them.
+/// Limit of slots examined to find them.
 const LOOKS: usize = 256;
 
 impl Room {
-    /// Looks at some subscribers, and notes what all of them take.
+    /// Samples some subscribers, and updates the memory figures of all.
     pub(crate) fn sample(&mut self, engine: &mut Engine<'_>, kernel: &dyn Kernel) {
         let (mut count, mut unsent, mut most, mut held) = (0, 0, 0, 0);
         let places = engine.places();
@@ -42,7 +42,7 @@ impl Room {
         sample.user.set(self.user_bytes(subscribers) as i64);
     }
 
-    /// Notes for how long messages have waited for subscribers who could take them.
+    /// Records the age of the oldest message that waits for a subscriber able to receive it.
     pub(crate) fn note_queue_age(&self, now: Now) {
         let behind_ns = self.hub.lag(hub_now(now)).behind_ns;
         if behind_ns > 0 {
@@ -50,7 +50,7 @@ impl Room {
         }
     }
 
-    /// The memory of this worker's subscribers, in bytes: connections, the hub's entries, and the side table.
+    /// Returns the memory of this worker's subscribers in bytes: connections, the hub's entries, and the side table.
     fn user_bytes(&self, subscribers: usize) -> usize {
         subscribers * (CONNECTION_BYTES + SUBSCRIBER_BYTES) + self.sides.bytes()
     }

@@ -41,12 +41,12 @@ pub(crate) struct RequestDetails {
 }
 
 impl RequestDetails {
-    /// When the right to subscribe expires, in seconds since 1970.
+    /// Returns when the right to subscribe expires, in seconds since 1970.
     pub(crate) fn expires_unix_s(&self) -> Option<u64> {
         self.right.as_ref().and_then(|(identity, _)| identity.expires_unix_s)
     }
 
-    /// Replaces the identity by the one it has under the rights of a new plan. Returns whether the subscriber may stay.
+    /// Replaces the identity by its value under the rights of a new plan. Returns whether the subscriber may stay.
     pub(crate) fn renew(&mut self, plan: &PushPlan) -> bool {
         match &mut self.right {
             Some((identity, channels)) => renew(identity, channels, plan),
@@ -59,7 +59,7 @@ impl RequestDetails {
     }
 }
 
-/// The parts that a subscriber has besides its slot. Boxed, because few rows have more than one.
+/// The parts of a subscriber's state besides its slot. Boxed, because few rows have more than one.
 #[derive(Default)]
 struct SubscriberRow {
     socket: Option<Box<SocketState<Speaker>>>,
@@ -86,12 +86,12 @@ pub(crate) struct SideTable {
 }
 
 impl SideTable {
-    /// Whether a connection has a row.
+    /// Returns whether a connection has a row.
     pub(crate) fn has_row(&self, index: u32) -> bool {
         self.rows.contains_key(&index)
     }
 
-    /// Whether no connection has a row.
+    /// Returns whether no connection has a row.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -104,7 +104,7 @@ impl SideTable {
         self.stashed -= usize::from(row.stashed.is_some());
     }
 
-    /// The state of a WebSocket.
+    /// Returns the state of a WebSocket.
     pub(crate) fn socket(&mut self, index: u32) -> Option<&mut SocketState<Speaker>> {
         self.rows.get_mut(&index)?.socket.as_deref_mut()
     }
@@ -122,7 +122,7 @@ impl SideTable {
         Some(socket)
     }
 
-    /// The details of a subscriber's request.
+    /// Returns the details of a subscriber's request.
     pub(crate) fn request(&self, index: u32) -> Option<&RequestDetails> {
         if self.requests == 0 {
             return None;
@@ -130,7 +130,7 @@ impl SideTable {
         self.rows.get(&index)?.request.as_deref()
     }
 
-    /// The details of a subscriber's request, to renew its identity or to change its channels.
+    /// Returns the details of a subscriber's request, to renew its identity or to change its channels.
     pub(crate) fn request_mut(&mut self, index: u32) -> Option<&mut RequestDetails> {
         if self.requests == 0 {
             return None;
@@ -196,7 +196,7 @@ impl SideTable {
         part
     }
 
-    /// The memory of the table and its boxes, in bytes.
+    /// Returns the memory of the table and its boxes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         table_bytes::<SubscriberRow>(self.rows.capacity())
             + self.sockets * size_of::<SocketState<Speaker>>()
@@ -205,7 +205,7 @@ impl SideTable {
     }
 }
 
-/// The memory of a map by index: entries, a control byte each, and an eighth that stays empty.
+/// Returns the memory of a map by index: entries, a control byte each, and an eighth that stays empty.
 const fn table_bytes<T>(capacity: usize) -> usize {
     capacity / 7 * 8 * (size_of::<(u32, T)>() + 1)
 }

@@ -1,33 +1,31 @@
-//! Push in the simulator: whole servers of one to four workers, publishers, subscribers that are cut and come back,
-//! faults of the world; one seed a run. In three of four runs there is a store, on a disk in memory, and the server is
-//! killed, loses power within a commit, is stopped and started again, obeys other settings, cannot store, and is asked
-//! to forget channels.
+//! Simulation of push: whole servers of one to four workers, publishers, subscribers that are cut and reconnect, and faults of
+//! the environment; one seed per run. Three of four runs have a store on a simulated disk. Their server is killed, loses power
+//! within a commit, restarts, reloads, fails to store, and deletes channels.
 //!
 //! ```text
-//!  a, b   durable, acknowledged when stored         what was told of them, or acknowledged, is there for good
+//!  a, b   durable, acknowledged when stored         an acknowledged or delivered message is never lost
 //!  c      durable, acknowledged at once             an end without warning may lose some: another epoch
 //!  d, e   in memory                                 an end without warning loses all
 //! ```
-//! Every message says where it was published and is the only one of its kind. A subscriber keeps what it was told:
-//! events and gaps, in order. At the end each pair of neighbours in that account is held against everything that is
-//! known to have been published, and so is the store at every start:
+//! Every message is unique and names its channel. A subscriber records the events and gaps that it receives, in order. Each
+//! pair of neighbours in that record is checked at the end against all known messages, and so is the store at every start:
 //!
 //! ```text
 //! event 7 ─► event 12   no message of its channels lies between
-//! event 7 ─► gap 7..20  of its channels, one that lies there may be lost: evicted, deleted, forgotten, or in memory when
-//!                       the server was killed. Those that are not come nevertheless
+//! event 7 ─► gap 7..20  a message of its channels in the gap may be lost: evicted, deleted, forgotten, or in memory when
+//!                       the server was killed. The others arrive nevertheless
 //! ```
 //!
-//! That it finds faults was tried by planting some, one line each. The seeds at which it found them:
+//! Planted faults, one line each, show that the simulation finds faults. The seeds at which it found them:
 //!
 //! | planted | where | found at seed |
 //! |---|---|---|
-//! | the store is told that nothing is early any more though its commit failed | `Sequencer::committed` without `durable.early &=` | 199 |
-//! | after a kill, losses in memory are those of the last planned end | `forgotten_to` in `read` of the store | 1 |
-//! | what a failed commit has left is not taken back | `commit.void` in `write` of the store | 6 |
-//! | a commit that failed is told as done | `Room::committed` | 6 |
-//! | a planned end forgets what channels in memory had lost | `Store::close` | 1 |
-//! | a durable channel has lost what those in memory have (false gaps) | `Sequencer::found_or_made` | 5 |
+//! | a failed commit clears the mark of early acknowledgements | `Sequencer::committed` without `durable.early &=` | 199 |
+//! | after a kill, losses in memory are taken from the last planned end | `forgotten_to` in `read` of the store | 1 |
+//! | the remains of a failed commit are not undone | `commit.void` in `write` of the store | 6 |
+//! | a failed commit is reported as successful | `Room::committed` | 6 |
+//! | a planned end does not store the losses of channels in memory | `Store::close` | 1 |
+//! | a durable channel inherits the losses of channels in memory (false gaps) | `Sequencer::found_or_made` | 5 |
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -53,32 +51,32 @@ use encke_server::testing::{Counts, Fleet, Stepped};
 use encke_server::{Mount, Policy};
 use encke_settings::{OrOff, Period};
 
-/// In CI. `ENCKE_SIM_SEEDS=A-B` runs others.
+/// The seeds of CI. `ENCKE_SIM_SEEDS=A-B` runs others.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=1_000;
 const CHANNELS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const PUBLISHERS: usize = 3;
 const SUBSCRIBERS: usize = 6;
-/// Messages a channel keeps: few, so that many are lost. Other settings keep up to [`KEPT_MORE`] more.
+/// Messages in a channel's history: few, so that many are lost. A reload adds up to [`KEPT_MORE`].
 const KEPT: u32 = 6;
 const KEPT_MORE: u64 = 3;
-/// A world in which nobody is connected skips to the next thing that happens, and that may be the end of all messages:
-/// it shall be so far away that no other wait comes to it.
+/// Age limit of messages. Without connections, the simulated clock skips to the next timer, which may expire all messages.
+/// This limit exceeds every other wait.
 const AGE_S: u64 = 1_000_000;
 const MESSAGES: usize = 60;
 const STEPS_MAX: usize = 400_000;
-/// One step in so many brings something that befalls the whole server, while there are publishers.
+/// One step in this many brings an event that affects the whole server, while there are publishers.
 const BLOWS: u64 = 250;
-/// Steps without a publisher before the end: enough for everybody to hear of everything.
+/// Steps without a publisher before the end: enough for every subscriber to catch up.
 const QUIET: usize = 1_000;
-/// What is asked so long after an answer was lost comes later in the stream than what that answer was to, in ns: links,
-/// bells and commits take a few milliseconds.
+/// A request sent this many ns after a response was lost has a later offset than that response's message. Connections, wake-ups
+/// and commits take a few milliseconds.
 const GRACE_NS: u64 = 20_000_000;
 
 fn address() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 80))
 }
 
-/// What becomes of a channel's messages when the server ends without warning.
+/// How a channel's messages survive an end without warning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
     Stored,
@@ -100,16 +98,16 @@ impl Class {
     }
 }
 
-/// Everything that is known to have been published: by an answer to its publisher, or because somebody got it.
+/// All messages known to be published: acknowledged, or delivered to a subscriber.
 #[derive(Default)]
 struct Known {
     /// Channel and text of each offset.
     messages: BTreeMap<u64, (String, String)>,
-    /// When a text was first sent, by the world's clock in ns.
+    /// When a text was first sent, by the simulated clock in ns.
     asked: HashMap<String, u64>,
-    /// Publishes that have no answer, or none yet: they may be in the stream or not.
+    /// Publishes without a response so far: their messages may be in the stream or not.
     uncertain: Vec<Uncertain>,
-    /// Refused texts, and how many lives had ended without warning when they were sent.
+    /// Rejected texts, and the number of abrupt ends before they were sent.
     refused: HashMap<String, usize>,
     deletes: Vec<Delete>,
     starts: Vec<Start>,
@@ -118,9 +116,9 @@ struct Known {
 struct Uncertain {
     channel: String,
     text: String,
-    /// When the answer was lost.
+    /// When the response was lost.
     lost_ns: Option<u64>,
-    /// If it was published, then behind the first of these, and before the second.
+    /// If published, then at an offset above `after` and below `before`.
     after: u64,
     before: u64,
 }
@@ -129,18 +127,18 @@ struct Delete {
     channel: String,
     asked_ns: u64,
     answered_ns: Option<u64>,
-    /// The answer is there, or lost.
+    /// Whether the response arrived or was lost.
     over: bool,
-    /// Up to which offset it may have deleted messages.
+    /// The offset up to which it may have deleted messages.
     to: u64,
 }
 
-/// A start with a store in which something was.
+/// A start with a store that was not empty.
 struct Start {
     at_ns: u64,
-    /// Where the stream goes on.
+    /// The newest offset of the restored stream.
     newest: u64,
-    /// The life before ended without warning.
+    /// Whether the run before ended without warning.
     killed: bool,
     /// The epoch that ended with it.
     ended: Option<Epoch>,
@@ -153,12 +151,12 @@ impl Known {
         assert_eq!(*old, new, "seed {seed}: one offset, two messages");
         self.uncertain.retain(|one| one.text != text);
         if let Some(ends) = self.refused.get(text) {
-            // A commit that failed may be on the disk; a server that lives on takes it back.
+            // A failed commit may be on the disk; a server that keeps running undoes it.
             assert!(*ends < self.ends(), "seed {seed}: {text} was refused, and is there");
         }
     }
 
-    /// A publish is sent. What comes of it is yet to be seen.
+    /// Records that a publish was sent. Its outcome is unknown so far.
     fn ask(&mut self, channel: &str, text: &str, at_ns: u64) {
         self.asked.insert(text.to_owned(), at_ns);
         self.uncertain.retain(|one| one.text != text);
@@ -171,7 +169,7 @@ impl Known {
         self.refused.insert(text, ends);
     }
 
-    /// A publish was answered: what was asked before it comes before it.
+    /// Records the response to a publish: earlier requests have lower offsets.
     fn order(&mut self, offset: u64, asked_ns: u64) {
         let earlier = |one: &&mut Uncertain| one.lost_ns.is_some_and(|lost_ns| asked_ns > lost_ns + GRACE_NS);
         for one in self.uncertain.iter_mut().filter(earlier) {
@@ -182,7 +180,7 @@ impl Known {
         }
     }
 
-    /// How many lives have ended without warning.
+    /// Returns the number of ends without warning.
     fn ends(&self) -> usize {
         self.starts.iter().filter(|start| start.killed).count()
     }
@@ -191,7 +189,7 @@ impl Known {
         self.messages.last_key_value().map_or(0, |(offset, _)| *offset)
     }
 
-    /// Whether a message may have been lost, by what had happened until then.
+    /// Returns whether a message may have been lost by events up to `at_ns`.
     fn may_be_lost(&self, offset: u64, at_ns: u64) -> bool {
         let (channel, text) = &self.messages[&offset];
         let by_then = |text: &String| self.asked[text] <= at_ns;
@@ -210,7 +208,7 @@ impl Known {
             })
     }
 
-    /// Whether it may have been lost and its channel with it: deleted, or too old.
+    /// Returns whether a message may have been lost together with its channel: deleted, or expired.
     fn may_be_forgotten(&self, channel: &str, text: &str, offset: u64, at_ns: u64) -> bool {
         // Ages are counted in whole milliseconds.
         let old = at_ns.saturating_sub(self.asked[text]) + 1_000_000 >= AGE_S * 1_000_000_000;
@@ -220,10 +218,10 @@ impl Known {
             .any(|one| one.channel == channel && one.asked_ns <= at_ns && offset <= one.to)
     }
 
-    /// Whether a gap in `(from, to]`, told at a moment, may be true.
+    /// Returns whether a gap in `(from, to]`, reported at `at_ns`, may be true.
     fn justifies(&self, channels: &[&str], from: u64, to: u64, at_ns: u64) -> bool {
         let wanted = |channel: &str| channels.contains(&channel);
-        // Nobody can say of a channel that does not exist any more what it has lost: all of its kind are told.
+        // The losses of a forgotten channel are unknown, so the server reports them to all channels of its class.
         let forgotten = |channel: &str, text: &str, offset: u64| {
             let kin = |other: &&str| Class::of(other).is_durable() == Class::of(channel).is_durable();
             channels.iter().any(kin) && self.may_be_forgotten(channel, text, offset, at_ns)
@@ -242,20 +240,20 @@ impl Known {
         lost || maybe || killed
     }
 
-    /// The last message of some channels.
+    /// Returns the offset of the last message in some channels.
     fn last_of(&self, channels: &[&str]) -> Option<u64> {
         let mut all = self.messages.iter().rev();
         all.find(|(_, (channel, _))| channels.contains(&channel.as_str())).map(|(offset, _)| *offset)
     }
 
-    /// Holds what a store has against what is known, at a start or at the end.
+    /// Checks the contents of a store against the known messages, at a start or at the end.
     fn inspect(&mut self, seed: u64, contents: &Contents, before: Option<Epoch>, at_ns: u64) {
         let saved = &contents.saved;
         let killed = contents.end == Ending::Abrupt;
         let ended = before.filter(|before| *before != saved.epoch);
         assert!(ended.is_none() || killed, "seed {seed}: a planned end keeps the epoch");
         assert!(self.newest() <= saved.newest, "seed {seed}: an offset may come again");
-        // Whoever has no answer yet may have it from the life that begins: a connection can wait for that.
+        // A publish still without a response may be published by the next run, because its connection can outlast the restart.
         for one in self.uncertain.iter_mut().filter(|one| one.lost_ns.is_some()) {
             one.before = one.before.min(saved.newest + 1);
         }
@@ -295,7 +293,7 @@ impl Known {
     }
 }
 
-/// Publishes one message after the other, each on the answer to the one before; now and then it deletes a channel.
+/// Publishes messages one after the other, each after the response to the one before. Now and then it deletes a channel.
 struct Publisher {
     client: Option<Client>,
     number: usize,
@@ -303,17 +301,17 @@ struct Publisher {
     wire: Vec<u8>,
     sent: usize,
     received: Vec<u8>,
-    /// What waits for its answer.
+    /// The request that waits for its response.
     asked: Option<Asked>,
 }
 
 struct Asked {
     channel: String,
-    /// `None`: to delete the channel, as the delete of this number.
+    /// `None`: deletes the channel, as the delete with the index `delete`.
     text: Option<String>,
     delete: usize,
     at_ns: u64,
-    /// How many lives had ended without warning when all of it was sent.
+    /// Number of abrupt ends when the request was sent completely.
     ends: usize,
 }
 
@@ -326,7 +324,7 @@ impl Publisher {
         self.said == MESSAGES / PUBLISHERS && self.asked.is_none()
     }
 
-    /// Thinks of something to ask.
+    /// Chooses the next request.
     fn ask(&mut self, world: &World, known: &mut Known) {
         let channel = CHANNELS[world.chance(CHANNELS.len() as u64) as usize].to_owned();
         let at_ns = world.now().mono_ns;
@@ -369,7 +367,7 @@ impl Publisher {
         let wish = (1 + world.chance(200) as usize).min(self.wire.len() - self.sent);
         self.sent += client.send(&self.wire[self.sent..self.sent + wish]);
         if wish > 0 && self.sent == self.wire.len() {
-            // From now on it may be understood.
+            // From now on the server may process the request.
             let asked = self.asked.as_mut().expect("asked above");
             asked.ends = known.ends();
             match &asked.text {
@@ -410,10 +408,10 @@ impl Publisher {
                 (asked, status) => panic!("seed {seed}: {status} for {asked:?}: {body}"),
             }
         } else if over && self.sent < self.wire.len() {
-            // Nobody has understood it: it is asked again.
+            // The server has not received the whole request: send it again.
             (self.sent, self.received) = (0, Vec::new());
         } else if over {
-            // Nobody knows whether it was published.
+            // The outcome of the publish is unknown.
             let asked = self.asked.take().expect("asked above");
             if asked.text.is_none() {
                 known.deletes[asked.delete].over = true;
@@ -429,7 +427,7 @@ impl Publisher {
     }
 }
 
-/// Status and content of an answer, once it is there.
+/// Returns status and content of a response, once it is complete.
 fn answer(bytes: &[u8]) -> Option<(u16, String)> {
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let text = std::str::from_utf8(&bytes[..head]).expect("a head is text");
@@ -440,13 +438,13 @@ fn answer(bytes: &[u8]) -> Option<(u16, String)> {
     Some((status, String::from_utf8_lossy(body).into_owned()))
 }
 
-/// What a subscriber was told, in order.
+/// An entry in a subscriber's record.
 #[derive(Clone, Debug)]
 enum Told {
     Start(u64),
     Resumed,
     Event(u64),
-    /// Told at a moment; what follows lies behind `at`.
+    /// A gap received at `at_ns`; later events have offsets above `at`.
     Gap {
         from: Position,
         to: Position,
@@ -456,7 +454,7 @@ enum Told {
 }
 
 struct Subscriber {
-    /// Behind those of the publishers.
+    /// Follows the numbers of the publishers.
     number: usize,
     channels: Vec<&'static str>,
     /// Polls instead of a stream.
@@ -468,7 +466,7 @@ struct Subscriber {
     decoder: ChunkedDecoder,
     parser: Parser,
     body: Vec<u8>,
-    /// Where it goes on.
+    /// The position to resume from.
     position: Option<String>,
     told: Vec<Told>,
     resumes: usize,
@@ -496,7 +494,7 @@ impl Subscriber {
         }
     }
 
-    /// The connection is gone; what it had not understood is, too.
+    /// Drops the connection and its unparsed bytes.
     fn cut(&mut self) {
         self.client = None;
         self.received.clear();
@@ -518,7 +516,7 @@ impl Subscriber {
                 self.position.as_ref().map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
             let accept = if self.polls { "" } else { "Accept: text/event-stream\r\n" };
             let request = format!("GET /push/{names}?wait=1 HTTP/1.1\r\nHost: sim\r\n{accept}{last}\r\n");
-            // A request is small: the world takes it whole, or the connection is gone.
+            // A request is small: the connection accepts all of it, or is closed.
             if client.send(request.as_bytes()) != request.len() {
                 return self.cut();
             }
@@ -545,7 +543,7 @@ impl Subscriber {
         }
     }
 
-    /// Answers to polls, one after the other.
+    /// Parses responses to polls, one after the other.
     fn read_polls(&mut self, seed: u64, known: &mut Known, at_ns: u64) {
         let Some(head) = self.received.windows(4).position(|window| window == b"\r\n\r\n") else { return };
         let text = String::from_utf8_lossy(&self.received[..head]).into_owned();
@@ -569,7 +567,7 @@ impl Subscriber {
         if text.starts_with("HTTP/1.1 200") {
             known.learn(seed, &id, self.channels[0], &body);
             if self.told.is_empty() {
-                // Without a position it began somewhere: nothing is known of what was before.
+                // Without a position the poll began at an unknown offset: earlier messages do not count.
                 self.told.push(Told::Start(offset(&id) - 1));
             }
             self.told.push(Told::Event(offset(&id)));
@@ -587,7 +585,7 @@ impl Subscriber {
             assert!(self.received.starts_with(b"HTTP/1.1 200"), "seed {seed}");
             let streams = |line: &[u8]| line == b"Transfer-Encoding: chunked\r";
             if !self.received[..head + 1].split(|byte| *byte == b'\n').any(streams) {
-                // It is turned away: the server is about to stop.
+                // Rejected: the server is about to stop.
                 return self.received.clear();
             }
             self.received.drain(..head + 4);
@@ -608,7 +606,7 @@ impl Subscriber {
             let used = step.used;
             match step.event {
                 Some(Event::Position { id }) => {
-                    // A resume begins where it ended.
+                    // A resume begins at the position where the connection before ended.
                     self.told.push(if self.told.is_empty() {
                         Told::Start(offset(id))
                     } else {
@@ -643,10 +641,10 @@ impl Subscriber {
         }
     }
 
-    /// Holds what it was told against what is known; returns how many gaps were true.
+    /// Checks the record against the known messages. Returns the number of gaps, which are all true.
     fn judge(&self, seed: u64, known: &Known) -> usize {
         let mut at: Option<u64> = None;
-        // Up to where, and when, it was told of losses.
+        // The gaps so far: their last offset, and when they were received.
         let mut gaps: Vec<(u64, u64)> = Vec::new();
         let missed = |after: u64, to: u64, gaps: &[(u64, u64)]| {
             let told = |offset: u64| {
@@ -696,10 +694,10 @@ impl Subscriber {
                             known.starts.iter().any(ended),
                             "seed {seed}: the epoch of {from} has not ended"
                         );
-                        // It gets what is kept at this moment: whatever else was lost until then, it was told of.
+                        // The subscriber receives the present history. This gap covers all earlier losses.
                         gaps.push((u64::MAX, at_ns));
                         missed(at.unwrap_or(begins), begins, &gaps);
-                        // What is kept comes once more, under new ids.
+                        // The history arrives once more, under new ids.
                         at = Some(begins);
                     }
                 }
@@ -717,7 +715,7 @@ fn offset(id: &str) -> u64 {
     position(id).offset
 }
 
-/// The text of a key in a flat JSON object.
+/// Returns the text of a key in a flat JSON object.
 fn field<'a>(json: &'a str, key: &str) -> &'a str {
     let start = json.find(&format!("\"{key}\":\"")).expect("the key is there") + key.len() + 4;
     &json[start..start + json[start..].find('"').expect("a text ends")]
@@ -747,20 +745,20 @@ struct Sum {
     observed: Observed,
 }
 
-/// A server and what it stands on.
+/// A server and its environment.
 struct House {
     seed: u64,
     world: World,
-    /// How many workers it has.
+    /// Number of workers.
     count: usize,
     disk: Option<Disk>,
-    /// The stream that was in the store at the last start.
+    /// The epoch in the store at the last start.
     epoch: Option<Epoch>,
     lives: u64,
     push: Option<Arc<PushPlan>>,
-    /// What runs now; after its end it no longer takes commands.
+    /// The running server; it takes no commands after its end.
     fleet: Option<Fleet>,
-    /// Of all lives.
+    /// Counts of all runs.
     counts: Vec<Counts>,
     reactors: usize,
     stopping: bool,
@@ -803,7 +801,7 @@ impl House {
         self.stopping = false;
     }
 
-    /// Opens the store, and holds what is in it against what is known.
+    /// Opens the store, and checks its contents against the known messages.
     fn open(&self, disk: &Disk, known: &mut Known) -> (Store, Contents) {
         let opened =
             Store::open_by(Path::new("a disk"), disk.opener(), self.fresh_epoch()).expect("the disk is well");
@@ -813,7 +811,7 @@ impl House {
         opened
     }
 
-    /// The epoch of a life that begins with an empty stream.
+    /// Returns the epoch for a run that begins with an empty stream.
     fn fresh_epoch(&self) -> Epoch {
         Epoch(self.seed << 8 | (self.lives + 1))
     }
@@ -822,7 +820,7 @@ impl House {
         self.fleet.as_ref().is_some_and(Fleet::is_up)
     }
 
-    /// It is told to stop.
+    /// Drains the server.
     fn stop(&mut self, time: Duration) {
         self.stopping = true;
         if let Some(fleet) = &self.fleet {
@@ -830,13 +828,13 @@ impl House {
         }
     }
 
-    /// It is gone, at once.
+    /// Kills the server.
     fn kill(&mut self) {
         self.end();
         self.fleet = None;
     }
 
-    /// What has not reached the disk never will; whoever still has the store open has it no more.
+    /// Ends the run: data that has not reached the disk is lost, and open stores become unusable.
     fn end(&mut self) {
         if let Some(disk) = &self.disk {
             disk.restart(|| self.world.chance(2) == 0);
@@ -853,7 +851,7 @@ impl House {
         self.push = Some(new);
     }
 
-    /// Something befalls it.
+    /// Applies a random fault or command to the server.
     fn befall(&mut self, sum: &mut Sum) {
         let Some(disk) = &self.disk else {
             sum.reloads += 1;
@@ -877,7 +875,7 @@ impl House {
         }
     }
 
-    /// Has a worker take its turn; says whether that was the last one of the last worker.
+    /// Runs a turn of a worker. Returns whether it was the last one of the last worker.
     fn turn(&mut self, number: usize, sum: &mut Sum) -> bool {
         let Some(fleet) = self.fleet.as_mut().filter(|fleet| fleet.has(number)) else { return false };
         if self.world.chance(20) == 0 {
@@ -903,7 +901,7 @@ fn push_plan(kept: u32) -> PushPlan {
             channel("b", true, Ack::Stored),
             channel("c", true, Ack::Memory),
         ],
-        // All of them have one address.
+        // All publishers have the same address.
         anonymous_rate: OrOff::Off,
         ..PushSettings::default()
     };
@@ -919,7 +917,7 @@ fn mounts(push: &Arc<PushPlan>) -> Vec<(String, Arc<dyn Mount>)> {
     vec![(push.prefix.clone(), Arc::new(Push(Arc::clone(push))))]
 }
 
-/// What the clients of a seed observe.
+/// Returns the observations of a seed's clients.
 pub(crate) fn observe(seed: u64) -> Observed {
     let mut sum = Sum::default();
     run(seed, &mut sum);
@@ -988,7 +986,7 @@ fn run(seed: u64, sum: &mut Sum) {
         sum.gaps += subscriber.judge(seed, &known);
         sum.resumes += subscriber.resumes;
         sum.events += subscriber.told.len();
-        // Whoever was there at the end has the last message of its channels, unless the world cut it just then.
+        // A stream that is open at the end has the last message of its channels, unless a fault cut it just then.
         if !fouls
             && !subscriber.polls
             && let Some(last) = known.last_of(&subscriber.channels)

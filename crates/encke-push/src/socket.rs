@@ -1,7 +1,7 @@
-//! WebSockets of channels: what is said on them, and what is answered.
+//! WebSocket commands of channels, and their responses.
 //!
 //! ```text
-//! message ─┬─ encke.v1: an envelope, acted upon (publish, subscribe …)
+//! message ─┬─ encke.v1: an envelope, executed as a command (publish, subscribe …)
 //!          └─ payload: published to the channel of the address
 //! ```
 
@@ -13,33 +13,33 @@ use super::envelope::{Op, Said};
 use encke_rights::{Act, Identity};
 use encke_server::SocketMessage;
 
-/// A subscriber that may publish, too.
+/// A WebSocket subscriber, which may also publish.
 pub(crate) struct Speaker {
     pub(crate) identity: Identity,
     pub(crate) publisher: u64,
-    /// Where its payloads go; `None`: it speaks `encke.v1`, where envelopes say that.
+    /// The channel for payloads; `None`: the client speaks `encke.v1`, and envelopes name their channels.
     pub(crate) channel: Option<Name>,
 }
 
-/// Most bytes of a message of a speaker: as an envelope it may be longer than what it publishes.
+/// Returns the limit of a WebSocket message in bytes: twice a message's, because an envelope is longer than its payload.
 pub(crate) fn bytes_max(rules: &encke_hub::Rules) -> u64 {
     rules.message_bytes as u64 * 2
 }
 
-/// What a message of a speaker came to.
+/// The command in a WebSocket message.
 pub(crate) enum Deed {
-    /// Publish, and tell.
+    /// Publish the message, and acknowledge it under this `ref`.
     Publish(Option<u64>, encke_hub::Draft),
-    /// Other channels from now on.
+    /// Change the subscribed channels.
     Change { add: Vec<Name>, remove: Vec<Name>, reference: Option<u64> },
-    /// Said already.
+    /// None: a response is already written.
     Nothing,
-    /// Said already, and it ends here.
+    /// Close: the Close frame is already written.
     Close,
 }
 
 impl Speaker {
-    /// Hears a message; refusals are put down as answers.
+    /// Parses and authorizes a WebSocket message. Appends the response to a rejected one to `out`.
     pub(crate) fn hear(&self, message: SocketMessage<'_>, out: &mut Vec<u8>) -> Deed {
         if let Some(channel) = &self.channel {
             return self.hear_payload(channel, message, out);
@@ -85,7 +85,7 @@ impl Speaker {
 
     fn hear_payload(&self, channel: &Name, message: SocketMessage<'_>, out: &mut Vec<u8>) -> Deed {
         if !self.identity.may(Act::Publish, channel) {
-            // Without envelopes there is no way to say it but the end.
+            // Without envelopes, only a Close can report the rejection.
             websocket::put_close(out, 4403, "you may not publish here");
             return Deed::Close;
         }
@@ -117,19 +117,19 @@ fn names(texts: &[String]) -> Result<Vec<Name>, String> {
         .collect()
 }
 
-/// The `ref` of something that could not be understood, so that its sender knows which it was.
+/// Returns the `ref` of an invalid envelope, so that the client can match the error.
 fn reference_of(text: &str) -> Option<u64> {
     serde_json::from_str::<serde_json::Value>(text).ok()?.get("ref")?.as_u64()
 }
 
-/// Says yes. `fields` begins with a comma, or is empty.
+/// Appends a positive response. `fields` begins with a comma, or is empty.
 pub(crate) fn put_ok(out: &mut Vec<u8>, reference: Option<u64>, fields: &str) {
     let reference = reference.map_or_else(String::new, |number| format!(",\"ref\":{number}"));
     let text = format!("{{\"op\":\"ok\"{reference}{fields}}}");
     websocket::put_frame(out, Opcode::Text, text.as_bytes());
 }
 
-/// Says no, and why.
+/// Appends an error response with its reason.
 pub(crate) fn put_error(out: &mut Vec<u8>, reference: Option<u64>, status: u16, text: &str) {
     let reference = reference.map_or_else(String::new, |number| format!(",\"ref\":{number}"));
     let mut json = format!("{{\"op\":\"error\"{reference},\"status\":{status},\"text\":").into_bytes();
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_socket_at_rest_is_40_bytes() {
-        // 32: a speaker (identity 8, publisher 8, channel 16); 8: no traffic.
+        // 32: a `Speaker` (identity 8, publisher 8, channel 16); 8: no traffic.
         assert_eq!(size_of::<SocketState<Speaker>>(), 40);
     }
 }

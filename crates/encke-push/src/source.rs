@@ -1,4 +1,4 @@
-//! The figures of push and of its cluster, as sources.
+//! The metrics of push and of its cluster, as sources.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Source for PushPlan {
 }
 
 impl PushPlan {
-    /// The sources of push and of its cluster.
+    /// Returns the sources of push and of its cluster.
     pub(crate) fn sources(self: &Arc<Self>) -> Vec<Arc<dyn Source>> {
         let cluster: Arc<dyn Source> = match &self.cluster {
             Some(cluster) => Arc::<super::cluster::Cluster>::clone(cluster),
@@ -39,7 +39,7 @@ impl PushPlan {
     }
 }
 
-/// The sources of a server whose push is off: the status has the same keys.
+/// Returns the sources of a server without push, so that the status has the same keys.
 pub fn sources_without_push() -> [Arc<dyn Source>; 2] {
     [Arc::new(PushFigures::default()), Arc::new(NoCluster)]
 }

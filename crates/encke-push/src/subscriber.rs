@@ -1,18 +1,18 @@
-//! Connections that listen: from a request to a subscriber of the hub, deliveries to sends, time to heartbeats.
+//! Subscribed connections: requests become subscribers of the hub, deliveries become sends, deadlines become heartbeats.
 //!
 //! ```text
-//! subscribe ─► (hub: its channels are here) ─► started ─► delivery ─► send ─► sent ─► hub: what came meanwhile
-//!                                                 ▲            │
-//!                                     heartbeat ──┘            └─ a frame of its own is on its way: the delivery
-//!                                                                 is stashed and follows it
-//! poll:      subscribe ─► the first run, or nothing in time ─► answered ─► between requests
-//!            the client ends its side: the time is over
-//! drain:     each at its own moment within the drain's time ─► farewell (when to come back) ─► closed
-//! expiry:    its token or certificate expires ─► last bytes ─► closed; a poll: answered, and the next one rejected
+//! subscribe ─► (hub opens the channels) ─► started ─► delivery ─► send ─► sent ─► hub: messages published meanwhile
+//!                                             ▲            │
+//!                                 heartbeat ──┘            └─ another frame is in flight: the delivery is stashed
+//!                                                             and follows it
+//! poll:      subscribe ─► the first run, or no message in time ─► responded ─► between requests
+//!            the client ends its side: the wait is over
+//! drain:     each at its own moment within the drain's time ─► farewell (the retry time) ─► closed
+//! expiry:    its token or certificate expires ─► last bytes ─► closed; a poll: responded, and the next one rejected
 //! ```
-//! A subscriber at rest has one deadline, the earliest of heartbeat, expiry and drain ([`Room::due_ns`]). Traffic
-//! postpones the heartbeat only: an expiry is also checked after each send and before each message from a WebSocket.
-//! A send that has begun is always finished before anything else is sent: deliveries are whole frames.
+//! A subscriber at rest has one deadline, the earliest of heartbeat, expiry and drain ([`Room::due_ns`]). Traffic postpones the
+//! heartbeat only: an expiry is also checked after each send and before each message from a WebSocket. A send in flight always
+//! completes before the next one begins: deliveries are whole frames.
 
 use std::any::Any;
 use std::num::NonZeroU64;
@@ -35,14 +35,14 @@ use encke_server::{
     read_frames, spread_retry_ms,
 };
 
-/// Publishes of a WebSocket that wait for their answer before it is read no further.
+/// Limit of unacknowledged publishes of a WebSocket. At the limit the server stops reading from it.
 const UNANSWERED_MAX: u32 = 64;
 /// The text for a request whose rights a reload took away while it was pending.
 const REVOKED: &str = "the right to read this channel was removed while the request was pending";
-/// How long a poll whose time is over waits for its channel, or for what there is in it, before it is looked at again.
+/// How often an overdue poll is checked again while its channel is not open yet, or a slice is about to respond to it.
 const SERVING_NS: u64 = 100_000_000;
 
-/// The status of a subscription that the hub refuses.
+/// Returns the status for a subscription that the hub rejects.
 fn refused_status(refused: &encke_hub::Refused) -> u16 {
     match refused {
         encke_hub::Refused::TooManyOnStream { .. } => 400,
@@ -50,42 +50,42 @@ fn refused_status(refused: &encke_hub::Refused) -> u16 {
     }
 }
 
-/// What a handler's takeover begins.
+/// The start value of a takeover by the handler.
 pub(crate) enum Start {
     /// A stream or a poll.
     Messages(Subscription),
     /// A WebSocket.
     Socket {
-        /// The fields of the 101.
+        /// The header fields of the 101.
         fields: Fields,
-        /// Messages may be compressed.
+        /// Whether messages may be compressed.
         deflate: bool,
         speaker: Speaker,
         subscription: Subscription,
     },
 }
 
-/// How a connection listens.
+/// The parameters of a new subscriber.
 struct Place {
-    /// Of its form, beside the kind.
+    /// The bits of its form besides the kind.
     bits: u8,
     asked: Asked,
-    /// For a poll: how long.
+    /// How long a poll waits.
     wait_ns: u64,
 }
 
-/// How a connection is to be sent messages.
+/// Returns the kind of a connection's form.
 pub(crate) fn kind_of(slot: &Slot<'_>) -> Kind {
     form::kind(Form(slot.form()))
 }
 
-/// Whether a connection is a WebSocket.
+/// Returns whether a connection is a WebSocket.
 fn is_socket(slot: &Slot<'_>) -> bool {
     form::is_socket(kind_of(slot))
 }
 
 impl Room {
-    /// A request has become a connection that listens.
+    /// Begins a takeover: a request becomes a subscribed connection.
     pub(crate) fn start(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
         match start.downcast::<Start>().map(|start| *start) {
             Ok(Start::Messages(subscription)) => self.subscribe(slot, asked, subscription),
@@ -97,7 +97,7 @@ impl Room {
         }
     }
 
-    /// A request for messages: the connection listens from now on.
+    /// Subscribes a stream or a poll.
     fn subscribe(&mut self, slot: &mut Slot<'_>, asked: Asked, mut subscription: Subscription) {
         let poll = form::is_poll(subscription.kind);
         let draining = slot.draining();
@@ -129,7 +129,7 @@ impl Room {
         }
     }
 
-    /// A handshake: the connection is a WebSocket from now on.
+    /// Subscribes a WebSocket.
     fn upgrade(
         &mut self,
         slot: &mut Slot<'_>,
@@ -162,7 +162,7 @@ impl Room {
         }
     }
 
-    /// The time until the subscriber's token or certificate expires, in nanoseconds; `None`: never.
+    /// Returns the time until the subscriber's token or certificate expires, in nanoseconds; `None`: never.
     fn right_left_ns(&self, slot: &Slot<'_>) -> Option<u64> {
         if slot.form() & EXPIRES == 0 {
             return None;
@@ -171,7 +171,7 @@ impl Room {
         Some(left_ns(slot, end_s))
     }
 
-    /// Whether the subscriber's token or certificate has expired.
+    /// Returns whether the subscriber's token or certificate has expired.
     fn right_has_ended(&self, slot: &Slot<'_>) -> bool {
         self.right_left_ns(slot) == Some(0)
     }
@@ -197,7 +197,7 @@ impl Room {
         slot.set_deadline(due_ns.saturating_sub(slot.now().mono_ns));
     }
 
-    /// Makes a connection a subscriber of the hub.
+    /// Registers a connection as a subscriber of the hub.
     fn join(&mut self, slot: &mut Slot<'_>, place: Place, subscription: Subscription) {
         let Place { bits, asked, wait_ns } = place;
         let Subscription { channels, since, kind, member, identity, share, client, limited, .. } =
@@ -248,12 +248,12 @@ impl Room {
         self.sides.clear(place);
     }
 
-    /// A connection has closed.
+    /// Removes the subscriber of a closed connection.
     pub(crate) fn forget(&mut self, gone: Gone) {
         self.leave(gone.token.index, gone.word);
     }
 
-    /// One slice: what the hub has for connections becomes sends. True if there is more.
+    /// Runs one slice: turns deliveries of the hub into sends, at most `most`. Returns whether there are more.
     pub(crate) fn push_slice(&mut self, engine: &mut Engine<'_>, most: usize) -> bool {
         if !self.pending {
             return false;
@@ -283,7 +283,7 @@ impl Room {
                 send_stream(slot, bytes);
             }
             What::Last(bytes) => {
-                // The hub knows it no longer.
+                // The hub has already removed the subscriber.
                 slot.set_word(NONE);
                 if slot.is_sending() {
                     return self.stash(slot, bytes);
@@ -304,12 +304,12 @@ impl Room {
         }
     }
 
-    /// Keeps a delivery until what is being sent has left.
+    /// Stores a delivery until the send in flight completes.
     fn stash(&mut self, slot: &Slot<'_>, bytes: Arc<[u8]>) {
         self.sides.stash(slot.place(), Stashed::Bytes(bytes));
     }
 
-    /// The channels of a subscriber are here: its stream begins.
+    /// Begins a stream or WebSocket once its channels are open.
     fn started(&mut self, slot: &mut Slot<'_>, position: &Positions, gap: Option<&encke_hub::Gap>) {
         let retry_ms = self.retry_ms(slot);
         if slot.form() & RESUMED != 0 {
@@ -324,7 +324,7 @@ impl Room {
             out.extend_from_slice(&state.take_waiting());
             match (form::kind(form), gap) {
                 (Kind::Envelope, gap) => {
-                    // The gap first: whoever were told the position alone, and then cut, would never hear of it.
+                    // The gap comes first: a client that is cut after the position alone would never learn of it.
                     if let Some(gap) = gap {
                         let mut json = Vec::new();
                         super::envelope::put_gap(&mut json, gap);
@@ -349,19 +349,19 @@ impl Room {
             }
         }
         if !slot.has_output() {
-            // Its head has left already, behind what TLS had to say when the request came with the end of its handshake.
+            // The head is already sent: it followed output of the TLS handshake that carried the request.
             self.has_sent(id);
         }
         slot.settle();
     }
 
-    /// The hub may give a subscriber what came meanwhile.
+    /// Reports a completed send: the hub may deliver messages published meanwhile.
     fn has_sent(&mut self, id: SubscriberId) {
         self.hub.sent(id);
         self.pending = true;
     }
 
-    /// A stream goes on that was parked: it is told what it has missed meanwhile.
+    /// Resumes a parked stream: sends the gap that it missed, if any.
     fn resumed(&mut self, slot: &mut Slot<'_>, gap: Option<&encke_hub::Gap>) {
         let (id, form) = (SubscriberId(slot.word()), Form(slot.form()));
         match gap.map(|gap| Arc::from(form::gap(form, gap))) {
@@ -371,11 +371,11 @@ impl Room {
         }
     }
 
-    /// Answers a poll: with a message, or with nothing.
+    /// Responds to a poll, with messages or without any.
     fn answer_poll(&mut self, slot: &mut Slot<'_>, answer: Option<Arc<[u8]>>) {
         let (word, form) = (slot.word(), Form(slot.form()));
         let answer = answer.unwrap_or_else(|| {
-            // Of a channel that is not known here yet nothing can be said but that nothing was seen.
+            // Before the channel is open there is no position, so the response claims nothing.
             let id = SubscriberId(word);
             let position = self.hub.position_of(id).unwrap_or_else(|| self.hub.nowhere(id));
             let mut encoded = Vec::new();
@@ -446,7 +446,7 @@ impl Room {
         }
     }
 
-    /// The answer before a poll's has left.
+    /// Resumes a poll once the response before its own is sent.
     fn poll_goes_on(&mut self, slot: &mut Slot<'_>) {
         if let Some(Stashed::Bytes(bytes)) = self.sides.take_stashed(slot.place()) {
             return self.answer_poll(slot, Some(bytes));
@@ -459,8 +459,8 @@ impl Room {
         slot.set_deadline(left_ns);
     }
 
-    /// The client has ended its side of the connection. A stream has no other end, whatever was sent before. The client of
-    /// a poll may be gone, or still read a response: the poll responds at once, as with `wait=0`.
+    /// Handles the end of the client's side of the connection. A stream has no other end, whatever was sent before. The client
+    /// of a poll may be gone, or still read a response: the poll responds at once, as with `wait=0`.
     pub(crate) fn peer_ended(&mut self, slot: &mut Slot<'_>) {
         let kind = kind_of(slot);
         if form::is_socket(kind) {
@@ -475,19 +475,19 @@ impl Room {
         self.sides.end_wait(slot.place());
     }
 
-    /// A poll has waited long enough, and ends if there is nothing for it.
+    /// Ends the wait of a poll, unless its channel is not open yet or a response is imminent.
     fn poll_overdue(&mut self, slot: &mut Slot<'_>) {
         if self.waits_in_vain(slot) {
             return self.turn_away_at_last(slot);
         }
         if !self.hub.waits(SubscriberId(slot.word())) {
-            // Its channel is still on its way from the first worker, or a slice is about to answer it.
+            // The first worker has not opened its channel yet, or a slice is about to respond.
             return slot.set_deadline(SERVING_NS);
         }
         self.answer_poll(slot, None);
     }
 
-    /// Time has come for a connection that listens and to which nothing is being sent.
+    /// Handles the deadline of a subscriber without a send in flight.
     pub(crate) fn is_due(&mut self, slot: &mut Slot<'_>) {
         if form::is_poll(kind_of(slot)) {
             return self.poll_overdue(slot);
@@ -501,7 +501,7 @@ impl Room {
             return slot.settle();
         }
         if !self.has_begun(slot) {
-            // Its head has not left, and nothing may come before that. A cluster whose NATS is away opens no channel.
+            // Nothing may precede the head, which has not been sent. No channel opens while a cluster has lost NATS.
             if slot.draining() {
                 return slot.close(CloseReason::Drain);
             }
@@ -539,21 +539,21 @@ impl Room {
         end_subscriber(slot, &bytes, CloseReason::TokenExpired);
     }
 
-    /// Whether a subscriber was told where it begins, or is about to be.
+    /// Returns whether the subscriber has received its start position, or is about to.
     fn has_begun(&self, slot: &Slot<'_>) -> bool {
         let id = SubscriberId(slot.word());
         id.0 == NONE || self.hub.has_begun(id) || slot.form() & RESUMED != 0
     }
 
-    /// When this client is to come back: the setting, half more or less, so that not all come at once.
+    /// Returns this client's retry time in ms: the setting ± 50 %, so that clients do not reconnect at once.
     pub(crate) fn retry_ms(&self, slot: &Slot<'_>) -> u64 {
         spread_retry_ms(self.plan.retry_ms, slot.token(), slot.now())
     }
 
-    /// New settings hold: who may not listen any more is sent away, and who speaks does so with the rights it has now.
+    /// Applies new rights after a reload: closes subscribers that may no longer read, and updates the identities of WebSockets.
     pub(crate) fn renew_rights(&mut self, engine: &mut Engine<'_>) {
         let plan = Arc::clone(&self.plan);
-        // Most who speak share one identity: they shall share the new one, too.
+        // Most WebSockets share one identity, and share the renewed one as well.
         let mut renewed: Option<(Identity, Identity)> = None;
         for place in 0..engine.places() {
             let Some(mut slot) = engine.slot_at(place).filter(|slot| slot.word() != NONE) else { continue };
@@ -571,7 +571,7 @@ impl Room {
 
     // ---- WebSocket ----
 
-    /// Bytes of a WebSocket. Returns how many were used.
+    /// Reads frames from a WebSocket. Returns the number of bytes used.
     pub(crate) fn frames(&mut self, slot: &mut Slot<'_>, bytes: &mut [u8]) -> usize {
         if !is_socket(slot) {
             return 0;
@@ -596,7 +596,7 @@ impl Room {
         used
     }
 
-    /// Goes on with what a WebSocket has sent while something was being sent to it, or others had their turn.
+    /// Reads frames that arrived during a send or were left for a later turn.
     fn resume_frames(&mut self, slot: &mut Slot<'_>) {
         if let Some(mut input) = slot.take_input() {
             let used = self.frames(slot, &mut input);
@@ -604,7 +604,7 @@ impl Room {
         }
     }
 
-    /// A message of a WebSocket. Returns how many answers come later.
+    /// Processes a message from a WebSocket. Returns the number of responses that follow later.
     fn hear_message(
         &mut self,
         slot: &mut Slot<'_>,
@@ -624,7 +624,7 @@ impl Room {
         self.act(slot, deed, tell, out)
     }
 
-    /// Does what a speaker wants. Returns how many answers come later.
+    /// Executes a command of a WebSocket. Returns the number of responses that follow later.
     fn act(&mut self, slot: &mut Slot<'_>, deed: Deed, tell: bool, out: &mut Vec<u8>) -> u32 {
         match deed {
             Deed::Nothing => {}
@@ -666,7 +666,7 @@ impl Room {
         self.pending = true;
     }
 
-    /// Tells WebSockets that the channels they asked for are here: what is published from now on reaches them.
+    /// Confirms subscriptions to WebSockets once the channels are open, so that later messages reach them.
     pub(crate) fn confirm_changes(&mut self, engine: &mut Engine<'_>) {
         for (token, reference) in std::mem::take(&mut self.changing) {
             let Some(mut slot) = engine.slot(token) else { continue };
@@ -680,7 +680,7 @@ impl Room {
         }
     }
 
-    /// The answer to a publish by WebSocket.
+    /// Sends the response to a publish by WebSocket.
     pub(crate) fn heard(&mut self, engine: &mut Engine<'_>, token: Token, answer: &[u8]) {
         let Some(mut slot) = engine.slot(token) else { return };
         let Some(state) = self.sides.socket(token.index) else { return };
@@ -689,7 +689,7 @@ impl Room {
         self.say(&mut slot, answer);
     }
 
-    /// Sends frames of a WebSocket's own, or keeps them until what is being sent has left.
+    /// Sends control frames and responses of a WebSocket, or stores them until the send in flight completes.
     fn say(&mut self, slot: &mut Slot<'_>, frames: &[u8]) {
         if !slot.is_sending() {
             slot.out().extend_from_slice(frames);
@@ -702,12 +702,12 @@ impl Room {
     }
 }
 
-/// The nanoseconds until a moment in seconds since 1970; 0 if it has passed.
+/// Returns the nanoseconds until a moment in seconds since 1970; 0 if it has passed.
 fn left_ns(slot: &Slot<'_>, end_unix_s: u64) -> u64 {
     end_unix_s.saturating_mul(1_000_000_000).saturating_sub(slot.now().unix_ns)
 }
 
-/// The next bytes of a stream. A Close among them is its end: payloads alone cannot say that messages are missing.
+/// Sends the next bytes of a stream. A Close among them ends it: payloads alone cannot report a gap.
 #[inline]
 fn send_stream(slot: &mut Slot<'_>, bytes: Arc<[u8]>) {
     let closes = bytes.first() == Some(&form::CLOSE_BYTE) && is_socket(slot);
@@ -717,7 +717,7 @@ fn send_stream(slot: &mut Slot<'_>, bytes: Arc<[u8]>) {
     }
 }
 
-/// The ring has passed a subscriber whose channel says that it is then to go.
+/// Disconnects a subscriber that its ring has passed, as the policy of its channel requires.
 fn overrun(slot: &mut Slot<'_>) {
     if is_socket(slot) {
         websocket::put_close(slot.out(), form::CLOSE_GAP, "too slow: messages are missing");
@@ -738,7 +738,7 @@ fn end_subscriber(slot: &mut Slot<'_>, bytes: &[u8], reason: CloseReason) {
     }
 }
 
-/// Reads a WebSocket no further while many of its publishes wait for their answers.
+/// Stops reading from a WebSocket while too many of its publishes are unacknowledged.
 fn hold_if_many(slot: &mut Slot<'_>, unanswered: u32) {
     if unanswered < UNANSWERED_MAX {
         slot.unhold();
@@ -747,7 +747,7 @@ fn hold_if_many(slot: &mut Slot<'_>, unanswered: u32) {
     }
 }
 
-/// Gives a speaker the rights that its identity has now; `renewed`: the identity that was renewed last, old and new.
+/// Renews the identity of a WebSocket. `renewed` caches the last renewal, as old and new identity.
 fn renew_speaker(speaker: &mut Speaker, plan: &PushPlan, renewed: &mut Option<(Identity, Identity)>) {
     let known = renewed.as_ref().filter(|(old, _)| old.is(&speaker.identity));
     let new = match known {

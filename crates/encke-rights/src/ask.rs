@@ -1,18 +1,17 @@
-//! Asks the application whether somebody may do something (`[auth] ask`).
+//! Queries to the application's authorization endpoint (`[auth] ask`).
 //!
 //! ```text
-//!  GET /may HTTP/1.1                        2xx          allowed  ┐ for as long as Cache-Control: max-age says,
-//!  X-Encke-Action: subscribe          ◄──   401, 403     denied   ┘ at most an hour; without it, this once
-//!  X-Encke-Channel: news/today              all else,
-//!  Authorization, Cookie: as they came
-//!  X-Encke-Certificate: its subject         or nothing:  503, and nothing is remembered
+//!  GET /may HTTP/1.1                        2xx          allowed  ┐ cached for Cache-Control: max-age,
+//!  X-Encke-Action: subscribe          ◄──   401, 403     denied   ┘ at most an hour; without it, not cached
+//!  X-Encke-Channel: news/today              any other,
+//!  Authorization, Cookie: as received
+//!  X-Encke-Certificate: its subject         or none:     503, not cached
 //! ```
-//! A request blocks for up to [`PATIENCE`], and so runs on the pool's threads for remote jobs. Only the response's head
-//! is read.
+//! A query blocks for up to [`PATIENCE`], or longer while the host name is resolved. So it runs on the pool's threads for remote
+//! jobs. Only the response's head is read.
 //!
-//! Questions of which nothing differs, who asks included, are one: a worker sends it once, and the answer is all of
-//! theirs (`push::Inquiry`). So an application is asked at most once a worker at a time, however many tabs come back at
-//! once.
+//! Identical queries, with the same credentials, are merged: a worker sends one, and its verdict applies to all of them
+//! (`Inquiry` in `encke-push`). However many tabs reconnect at once, each worker has at most one such query in progress.
 
 use std::io::{self, Read as _, Write as _};
 use std::iter;
@@ -29,52 +28,52 @@ use crate::act::Act;
 use crate::denial::Denial;
 use crate::settings::AskUrl;
 
-/// An application on the same machine responds in milliseconds. A request in progress occupies one of the pool's
-/// threads for remote jobs.
+/// Time limit of a query. An application on the same machine responds in milliseconds, and a query in progress occupies one of
+/// the pool's threads for remote jobs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An answer is remembered no longer, whatever it says: an hour after somebody has lost a right it is gone.
+/// Upper limit of `max-age`, in seconds: a revoked right is denied an hour later at the latest.
 const KEPT_S_MAX: u64 = 3600;
 
-/// Bytes of an answer's head.
+/// Limit of the response's head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Whether somebody may do something: to be asked of the application.
+/// A query to the application: may this client do `act` on `channel`?
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// Of the rights under which it is asked.
+    /// The [`Rights::serial`](crate::Rights::serial) that was current when the question was built.
     pub(super) serial: u64,
     pub(super) url: AskUrl,
     pub(super) act: Act,
     pub(super) channel: Name,
-    /// As they came with the request; a token in the query stands for an Authorization (RFC 6750 §2).
+    /// As received. A token in the query string is sent as `Authorization` (RFC 6750 §2).
     pub(super) authorization: Option<Box<[u8]>>,
     pub(super) cookie: Option<Box<[u8]>>,
-    /// Who the client's certificate is for: printable text.
+    /// The subject of the client certificate: printable text.
     pub(super) certificate: Option<Box<[u8]>>,
 }
 
-/// What the application says.
+/// The application's response to a [`Question`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Yes.
+    /// The act is allowed.
     Allowed {
-        /// For so many seconds; 0: this once.
+        /// Seconds for which the verdict may be cached; 0: valid for this request only.
         kept_s: u64,
     },
-    /// No.
+    /// The act is denied.
     Denied {
-        /// What to answer.
+        /// The denial to respond with.
         denial: Denial,
-        /// As above.
+        /// As in [`Verdict::Allowed`].
         kept_s: u64,
     },
-    /// It says neither: answer 503 and log why.
+    /// The application gave no verdict: respond with 503 and log this reason.
     Unanswered(String),
 }
 
 impl Question {
-    /// Asks, and waits for the answer.
+    /// Sends the query and blocks for the response: up to 5 seconds, or longer while the host name is resolved.
     pub fn ask(&self) -> Verdict {
         self.ask_within(PATIENCE)
     }
@@ -113,7 +112,7 @@ impl Question {
                 Err(error) => return Err(error),
             };
             answer.extend_from_slice(&piece[..count]);
-            // An interim answer (1xx) comes before the one that counts.
+            // Interim responses (1xx) precede the final one.
             loop {
                 let limits = HeadLimits { head_bytes: HEAD_BYTES_MAX as u32, ..HeadLimits::default() };
                 match head.feed(&answer, &limits) {
@@ -137,7 +136,7 @@ impl Question {
              X-Encke-Channel: {channel}\r\n"
         )
         .into_bytes();
-        // A field's value that was parsed has no line ends: these cannot become other fields.
+        // Parsed field values contain no line ends, so they cannot inject fields.
         for (name, value) in [
             ("Authorization", &self.authorization),
             ("Cookie", &self.cookie),
@@ -173,13 +172,13 @@ impl Question {
         }
     }
 
-    /// Names the question, without holding what is secret in it.
+    /// Returns a digest that identifies the question and reveals none of its secrets.
     pub fn digest(&self) -> Digest {
         let channel = self.channel.as_str().as_bytes();
         let mut text = vec![self.act as u8];
         let credentials = [&self.authorization, &self.cookie, &self.certificate].map(Option::as_deref);
         for part in iter::once(Some(channel)).chain(credentials) {
-            // Lengths keep apart what was apart; an absent part differs from an empty one.
+            // Length prefixes keep the parts apart; an absent part differs from an empty one.
             text.extend_from_slice(&part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
             text.extend_from_slice(part.unwrap_or_default());
         }
@@ -187,7 +186,7 @@ impl Question {
     }
 }
 
-/// For how long an answer may be kept (RFC 9111 §5.2.2): what it does not say clearly is "not at all".
+/// Returns for how many seconds a response may be cached (RFC 9111 §5.2.2). Anything unclear counts as 0.
 fn kept_s<'a>(fields: impl Iterator<Item = &'a [u8]>) -> u64 {
     let mut kept_s = None;
     for directive in fields.flat_map(|field| field.split(|&byte| byte == b',')) {
@@ -222,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Asks an application that sends these pieces; gives its verdict and what it was asked.
+    /// Asks an application that sends these pieces; returns its verdict and the request that it received.
     fn asked(pieces: &[&[u8]]) -> (Verdict, String) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}/may?x=1", listener.local_addr().expect("bound"));
@@ -237,7 +236,7 @@ mod tests {
             }
             stream.set_nodelay(true).expect("TCP");
             for piece in pieces {
-                // The asker may have gone when it has read enough.
+                // The client may have closed the connection after the head.
                 let _gone = stream.write_all(&piece);
             }
             String::from_utf8(request).expect("text")
@@ -311,7 +310,7 @@ mod tests {
     fn an_application_that_is_silent_drips_or_is_not_there_does_not_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let question = question(&format!("http://{}", listener.local_addr().expect("bound")));
-        // Accepted by the kernel, and answered by nobody.
+        // Accepted by the kernel; no program responds.
         let Verdict::Unanswered(why) = question.ask_within(Duration::from_millis(20)) else {
             panic!("silence")
         };

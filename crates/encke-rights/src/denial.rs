@@ -1,10 +1,10 @@
-//! Why somebody may not.
+//! Reasons for rejecting a request.
 
-/// Why somebody may not.
+/// The reason for rejecting a request. The text is sent to the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Denial {
-    /// 401: a token could help.
+    /// 401: the request needs a token, or a different one.
     Unauthorized(String),
-    /// 403: whoever asks is known, and may not; or comes from a page that may not.
+    /// 403: the client is known and not allowed, or the request comes from a foreign page.
     Forbidden(String),
 }

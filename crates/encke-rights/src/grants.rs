@@ -1,4 +1,4 @@
-//! What somebody may do: acts on every channel, and acts on the channels that patterns name.
+//! Grants: acts on every channel, and acts on the channels that patterns match.
 
 use std::sync::Arc;
 
@@ -25,27 +25,27 @@ impl FromIterator<Act> for Acts {
     }
 }
 
-/// What somebody may do. A clone shares the patterns.
+/// The acts that a client may do, and on which channels. A clone shares the patterns.
 #[derive(Clone, Debug)]
 pub struct Grants {
-    /// On every channel: what anybody may.
+    /// Acts on every channel: the setting `anonymous`, or all acts in open mode.
     everywhere: Acts,
-    /// By [`Act`], on the channels that one of the patterns matches.
+    /// Indexed by [`Act`]: patterns of the channels on which the act is allowed.
     named: Option<Arc<Named>>,
 }
 
 type Named = [Box<[Pattern]>; Act::ALL.len()];
 
 impl Grants {
-    /// Nothing but these acts, on every channel.
+    /// Grants these acts on every channel, and no others.
     pub(super) const fn everywhere(acts: Acts) -> Self {
         Self { everywhere: acts, named: None }
     }
 
-    /// What patterns name, by act.
+    /// Grants each act on the channels that its patterns match.
     ///
     /// # Errors
-    /// A pattern is none.
+    /// A text is not a valid pattern.
     pub(super) fn named<'a>(patterns: impl Fn(Act) -> &'a [String]) -> Result<Self, String> {
         let mut named = Named::default();
         for (act, list) in Act::ALL.into_iter().zip(&mut named) {
@@ -54,28 +54,28 @@ impl Grants {
         Ok(Self { everywhere: Acts::NONE, named: Some(Arc::new(named)) })
     }
 
-    /// The same patterns, and these acts everywhere in place of those before.
+    /// Returns these grants with `acts` in place of the acts on every channel.
     #[must_use]
     pub(super) fn with_everywhere(&self, acts: Acts) -> Self {
         Self { everywhere: acts, named: self.named.clone() }
     }
 
-    /// Whether an act is allowed on every channel, as it is to anybody.
+    /// Returns whether an act is allowed on every channel.
     pub(super) const fn is_everywhere(&self, act: Act) -> bool {
         self.everywhere.has(act)
     }
 
-    /// Whether an act is allowed on a channel.
+    /// Returns whether an act is allowed on a channel.
     pub fn allow(&self, act: Act, channel: &Name) -> bool {
         let named = || self.named.as_ref().map_or(&[][..], |named| &named[act as usize]);
         self.everywhere.has(act) || named().iter().any(|pattern| pattern.matches(channel))
     }
 }
 
-/// A pattern of channels, as settings and tokens write it.
+/// Parses a pattern of channels, as settings and tokens contain it.
 ///
 /// # Errors
-/// It is none: what is wrong with it, and what one looks like.
+/// The text is not a valid pattern. The message names the problem and shows a valid one.
 pub fn pattern(text: &str) -> Result<Pattern, String> {
     text.parse().map_err(|error: PatternError| {
         format!("`{text}` is no pattern of channels ({error}); one is written like `news/*` or `**`")

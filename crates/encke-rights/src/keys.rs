@@ -1,7 +1,7 @@
-//! Keys that verify tokens: a shared secret, or the public half of a pair.
+//! Keys that verify tokens: a shared secret, or the public half of a key pair.
 //!
-//! A key has one algorithm, by its kind. What a token says of its algorithm only chooses among keys that have it
-//! anyway, so a public key can never be used as a secret (RFC 8725 §3.1).
+//! The kind of a key determines its one algorithm. The `alg` of a token only selects among the keys of that algorithm. So a
+//! public key can never be used as a secret (RFC 8725 §3.1).
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::settings::KeySettings;
 
-/// How a token is signed (RFC 7518 §3.1, RFC 8037 §3.1).
+/// A signature algorithm of tokens (RFC 7518 §3.1, RFC 8037 §3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Algorithm {
     /// HMAC with SHA-256.
@@ -30,12 +30,12 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
-    /// By its name in a token's head. There is no `none`.
+    /// Returns the algorithm with this name in a token's head. `none` is not supported.
     pub(super) fn of(name: &str) -> Option<Self> {
         match name {
             "HS256" => Some(Self::Hs256),
             "ES256" => Some(Self::Es256),
-            // RFC 9864 calls it by the curve.
+            // The name in RFC 9864, after the curve.
             "EdDSA" | "Ed25519" => Some(Self::EdDsa),
             _ => None,
         }
@@ -50,7 +50,7 @@ impl Algorithm {
     }
 }
 
-/// A SHA-256 digest: names a token or a key without holding it.
+/// A SHA-256 digest. Identifies a token, key or question without storing it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Digest(pub(super) [u8; 32]);
 
@@ -59,31 +59,31 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Whether both are the same, in a time that does not depend on where they differ.
+    /// Compares in constant time.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.0.iter().zip(other.0).fold(0, |differing, (one, other)| differing | (one ^ other)) == 0
     }
 
-    /// The first eight bytes.
+    /// Returns the first eight bytes, big-endian.
     pub(super) fn short(self) -> u64 {
         self.0.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
     }
 }
 
-/// A secret of fewer bytes than its digest has weakens HS256 (RFC 7518 §3.2).
+/// HS256 needs a secret at least as long as its digest (RFC 7518 §3.2).
 const SECRET_BYTES_MIN: usize = 32;
 
-/// Keys there may be: a key that names no `kid` is tried with every token.
+/// Limit of keys: each token is tried with every key that has no `kid`.
 pub(super) const KEYS_MAX: usize = 64;
 
-/// Bytes of a file with keys: 64 keys have some 16 KiB.
+/// Limit of a key file, in bytes: 64 keys take about 16 KiB.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 
-/// A key that verifies.
+/// A key that verifies tokens.
 pub(super) struct Key {
     pub(super) kid: Option<Box<str>>,
     material: Material,
-    /// Tells it from every other key.
+    /// Identifies the key by its algorithm and public bytes or secret.
     pub(super) print: Digest,
 }
 
@@ -94,10 +94,10 @@ enum Material {
 }
 
 impl Key {
-    /// The key that settings describe.
+    /// Loads the key that settings describe.
     ///
     /// # Errors
-    /// Its file or secret is not to be had, or is no key.
+    /// The file or secret cannot be read, or is not a valid key.
     pub(super) fn of_settings(settings: &KeySettings) -> Result<Self, String> {
         let key = match (&settings.secret, &settings.pem) {
             (Some(secret), None) => Self::of_secret(&secret.reveal()?)?,
@@ -107,10 +107,10 @@ impl Key {
         Ok(key.named(settings.kid.as_deref()))
     }
 
-    /// A secret for HS256.
+    /// Builds an HS256 key from a secret.
     fn of_secret(secret: &str) -> Result<Self, String> {
         if secret.contains("-----BEGIN ") {
-            // Whoever knows a public key could sign with it, if it counted as a secret.
+            // Otherwise a client with the public key could sign tokens with it.
             return Err("this secret is a PEM text: name its file as `pem`".into());
         }
         Self::of_secret_bytes(secret.as_bytes())
@@ -120,7 +120,7 @@ impl Key {
         Ok(Self::new(Material::Hs256(hmac(secret)?), Digest::of(&[b"HS256", secret].concat())))
     }
 
-    /// A public or private key as PEM.
+    /// Parses a public or private key in PEM.
     fn of_pem(text: &str) -> Result<Self, String> {
         match Pem::read(text)? {
             Pem::Es256(key) => Ok(Self::of_p256(key)),
@@ -162,7 +162,7 @@ impl Key {
         }
     }
 
-    /// Whether it, or its other half, has signed. The time that takes tells nothing of a secret.
+    /// Returns whether this key, or its private half, made the signature. The time taken reveals no secret.
     pub(super) fn verifies(&self, signed: &[u8], signature: &[u8]) -> bool {
         match &self.material {
             Material::Hs256(hmac) => hmac.clone().chain_update(signed).verify_slice(signature).is_ok(),
@@ -174,7 +174,7 @@ impl Key {
     }
 }
 
-/// What signs.
+/// A key that signs tokens.
 pub(super) enum Signing {
     Hs256(Hmac<Sha256>),
     Es256(p256::ecdsa::SigningKey),
@@ -182,12 +182,12 @@ pub(super) enum Signing {
 }
 
 impl Signing {
-    /// The signing side of a key in settings: `None` if it is only a public one.
+    /// Loads the signing half of a key in the settings, or `None` for a public key.
     ///
     /// # Errors
-    /// As [`Key::of_settings`].
+    /// See [`Key::of_settings`].
     pub(super) fn of_settings(settings: &KeySettings) -> Result<Option<Self>, String> {
-        // What a server would not take makes no tokens either.
+        // A key that a server would reject must not sign tokens either.
         Key::of_settings(settings)?;
         match (&settings.secret, &settings.pem) {
             (Some(secret), _) => Ok(Some(Self::Hs256(hmac(secret.reveal()?.as_bytes())?))),
@@ -199,10 +199,10 @@ impl Signing {
         }
     }
 
-    /// From a file: a private key as PEM, or a secret in the first line.
+    /// Loads a key from a file: a private key as PEM, or a secret in the first line.
     ///
     /// # Errors
-    /// It cannot be read, or holds neither.
+    /// The file cannot be read, or contains neither.
     pub(super) fn of_file(path: &Path) -> Result<Self, String> {
         let text = read(path)?;
         let signing = if text.contains("-----BEGIN ") {
@@ -225,7 +225,7 @@ impl Signing {
         }
     }
 
-    /// The signature. Neither kind of pair needs entropy to sign (RFC 6979, RFC 8032).
+    /// Signs `bytes`. ES256 and EdDSA need no entropy to sign (RFC 6979, RFC 8032).
     pub(super) fn sign(&self, bytes: &[u8]) -> Vec<u8> {
         match self {
             Self::Hs256(hmac) => hmac.clone().chain_update(bytes).finalize().into_bytes().to_vec(),
@@ -249,7 +249,7 @@ fn hmac(secret: &[u8]) -> Result<Hmac<Sha256>, String> {
     Ok(Hmac::new_from_slice(secret).expect("HMAC takes secrets of any length (RFC 2104)"))
 }
 
-/// What a PEM file holds.
+/// The content of a PEM file.
 enum Pem {
     Es256(p256::ecdsa::VerifyingKey),
     EdDsa(ed25519_dalek::VerifyingKey),
@@ -258,7 +258,7 @@ enum Pem {
 
 impl Pem {
     fn read(text: &str) -> Result<Self, String> {
-        // Text before the first line of dashes is a comment (RFC 7468 §2).
+        // Text before the first encapsulation boundary is a comment (RFC 7468 §2).
         let text = text.find("-----BEGIN ").map_or(text, |at| &text[at..]).trim_end();
         let label = text.strip_prefix("-----BEGIN ").and_then(|rest| rest.split_once("-----"));
         let key = match label.map(|(label, _)| label) {
@@ -283,11 +283,11 @@ impl Pem {
     }
 }
 
-/// Every key of a JWK Set (RFC 7517 §5) that can verify tokens here. Keys of other kinds, and for other uses, are
-/// passed over, as the RFC asks for.
+/// Returns the keys of a JWK Set (RFC 7517 §5) that can verify tokens. Keys of other types and for other uses are ignored, as
+/// the RFC recommends.
 ///
 /// # Errors
-/// It is no JWK Set, a key in it is broken, or none of them can be used.
+/// The file is not a JWK Set, one of its keys is invalid, or none is usable.
 pub(super) fn of_jwks(path: &Path) -> Result<Vec<Key>, String> {
     of_jwks_text(&read(path)?).map_err(|error| of_file(path, &error))
 }
@@ -338,7 +338,7 @@ impl Jwk {
         let algorithm = match (self.kty.as_str(), self.crv.as_deref()) {
             ("EC", Some("P-256")) => Algorithm::Es256,
             ("OKP", Some("Ed25519")) => Algorithm::EdDsa,
-            // A secret says what it is for; one that does not could be meant for anything.
+            // A secret must name its algorithm; otherwise it could be meant for any.
             ("oct", _) if self.alg.is_some() => Algorithm::Hs256,
             _ => return Ok(None),
         };
@@ -393,7 +393,7 @@ fn of_file(path: &Path, error: &str) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// A key that verifies what `signing` signs.
+    /// Returns a key that verifies the signatures of `signing`.
     pub(crate) fn verifying(signing: &Signing, kid: Option<&str>) -> Key {
         let key = match signing {
             Signing::Hs256(_) => Key::of_secret(SECRET),
@@ -405,7 +405,7 @@ pub(super) mod tests {
 
     pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-    /// One of each kind; made for this test.
+    /// One signing key of each algorithm, made for these tests.
     pub(crate) fn signings() -> [Signing; 3] {
         let p256 =
             p256::ecdsa::SigningKey::from_slice(&[7; 32]).expect("7 repeated is below the order of P-256");
@@ -416,7 +416,7 @@ pub(super) mod tests {
         ]
     }
 
-    // Made with `openssl genpkey`, for this test.
+    // Made with `openssl genpkey` for this test.
     const P256_PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
         MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgmOH7RkmJEHcc5ZZD\n\
         ywwsTgFliWOG7UZXgnVwnUYQXHChRANCAARts8qiQO14x0pFA4YcWiI3DzgsEzz6\n\
@@ -503,7 +503,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_jwk_set_is_read_key_by_key() {
-        // The EC key of RFC 7517 A.1 and the Ed25519 key of RFC 8037 A.2, among others that are passed over.
+        // The EC key of RFC 7517 A.1 and the Ed25519 key of RFC 8037 A.2, among keys that are ignored.
         let keys = of_jwks_text(
             r#"{"keys": [
                 {"kty": "EC", "crv": "P-256", "use": "enc", "x": "", "y": ""},

@@ -1,25 +1,25 @@
-//! Who may do what on channels.
+//! Authorization: which client may publish to a channel, read it, list its members, or manage it.
 //!
 //! ```text
-//!  request ─► a page of another site? ──────────────────────────────────────────► Denial: 403
+//!  request ─► from a page of another site? ─────────────────────────────────────► Denial: 403
 //!    │
-//!    ├─ a token: Authorization: Bearer, ?access_token=, cookie
-//!    │    ├─ this worker has seen it ─────────────────► Identity
-//!    │    ├─ a fixed one of the settings ─────────────► Identity ┐ remembered by its SHA-256
-//!    │    ├─ a JWT that a key of ours has signed ─────► Identity ┘ until it ends
-//!    │    └─ neither ─────────────────────────────────► Denial: 401; nobody, if an application is asked
-//!    └─ none
-//!         ├─ a certificate, and the server is not open ► Identity that may do what `certificates` names
-//!         ├─ the server is open to the request (`open`) ► Identity that may do everything
-//!         └─ nobody ──────────────────────────────────► Identity that may do what `anonymous` names
+//!    ├─ has a token: Authorization: Bearer, ?access_token=, cookie
+//!    │    ├─ cached by this worker ───────────────────► Identity
+//!    │    ├─ a static token of the settings ──────────► Identity ┐ cached by its SHA-256
+//!    │    ├─ a JWT signed by one of our keys ─────────► Identity ┘ until it expires
+//!    │    └─ neither ─────────────────────────────────► Denial: 401; with `auth.ask` an anonymous Identity
+//!    └─ has none
+//!         ├─ a certificate, and the server is not open ► Identity with the rights of `certificates`
+//!         ├─ the server is open to the request (`open`) ► Identity with every right
+//!         └─ neither ─────────────────────────────────► Identity with the rights of `anonymous`
 //!
-//!  Identity ─► may it? ─► if not, and there is an application to ask: Question ─► (offload) ─► Verdict
+//!  Identity ─► allowed? ─► if not, and `auth.ask` is set: Question ─► (offload) ─► Verdict
 //! ```
-//! [`Rights`] are made from settings, replaced whole at a reload, and shared by all workers without a lock: what a
-//! worker finds out it keeps in a [`TokenCache`] of its own. Only what was found good is kept.
+//! [`Rights`] are built from the settings, replaced as a whole at a reload, and shared by all workers without a lock. Each
+//! worker caches verified tokens in its own [`TokenCache`]. Rejected tokens are not cached.
 //!
-//! A token is a secret. It is held as long as the request is looked at and no longer: the cache knows its digest,
-//! an [`Identity`] not even that. The access log masks it in targets (`log/line.rs`), and no error repeats it.
+//! A token is a secret, held only while its request is processed. The cache stores its digest, and an [`Identity`] stores no
+//! token text. The access log masks tokens in targets (`log/line.rs`), and no error repeats them.
 
 mod act;
 mod ask;

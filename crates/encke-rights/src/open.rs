@@ -1,15 +1,14 @@
-//! Open mode: who may do everything without a token, because nobody has said otherwise and nobody else can be
-//! meant.
+//! Open mode: which clients may do everything without a token.
 //!
 //! ```text
 //!  no settings file · listens on this machine only ── Loopback: each request must come from a loopback address,
 //!                                                     through no proxy, to a loopback name, from no foreign page
 //!  --open ─────────────────────────────────────────── Everybody: … to a name that no foreign page can have, from
 //!                                                     no foreign page
-//!  all else ───────────────────────────────────────── Shut
+//!  otherwise ──────────────────────────────────────── Shut
 //! ```
-//! Each condition closes a way by which somebody else could speak with this machine's voice: a proxy in front, a
-//! page of another site in a browser here, a name of another site that is made to resolve to here (rebinding).
+//! Each condition excludes one way in which a remote party could send requests through this machine. These ways are a
+//! reverse proxy, a page of another site in a local browser, and a foreign name that resolves to this machine (DNS rebinding).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -21,31 +20,31 @@ use encke_wire::target::{self, Authority};
 use super::origins::Page;
 use encke_server::Request;
 
-/// To whom the server is open.
+/// The clients to which the server is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Openness {
-    /// To nobody: a token, or what `anonymous` names.
+    /// None: every client needs a token, or has only the rights of `anonymous`.
     Shut(Shut),
-    /// To programs and pages of this machine.
+    /// Programs and pages of this machine.
     Loopback,
-    /// To all who reach it.
+    /// All clients that can reach the server.
     Everybody,
 }
 
-/// Why somebody is not let in without a token.
+/// The reason why open mode does not admit a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shut {
-    /// There is a settings file, which says who may.
+    /// A settings file exists, so `[auth]` decides.
     Settings,
-    /// The server can be reached from elsewhere.
+    /// The server can be reached from other machines.
     Listener,
-    /// The request comes from elsewhere, or through a Unix socket.
+    /// The request comes from another machine, or through a Unix socket.
     Peer,
-    /// It has passed a proxy.
+    /// The request passed through a proxy.
     Proxy,
-    /// It names a host that is not this machine.
+    /// The request names a host other than this machine.
     Host,
-    /// A page of another site sends it.
+    /// The request comes from a page of another site.
     Origin,
 }
 
@@ -53,7 +52,7 @@ impl Shut {
     pub(super) const ALL: [Self; 6] =
         [Self::Settings, Self::Listener, Self::Peer, Self::Proxy, Self::Host, Self::Origin];
 
-    /// What to do about it.
+    /// Returns the remedy, as a text for the client.
     pub(super) const fn hint(self) -> &'static str {
         match self {
             Self::Settings => "send a token, or see [auth] in the settings file",
@@ -76,7 +75,7 @@ impl Shut {
 }
 
 impl Openness {
-    /// To whom a server is open that was started with these addresses.
+    /// Returns the openness of a server that was started with these listeners. `open_flag` is `--open`.
     pub fn of<'a>(
         open_flag: bool,
         has_settings_file: bool,
@@ -88,13 +87,13 @@ impl Openness {
         if has_settings_file {
             return Self::Shut(Shut::Settings);
         }
-        // Whoever connects to a Unix socket is most likely a proxy.
+        // A client on a Unix socket is most likely a reverse proxy.
         let here =
             |address: &Address| matches!(address, Address::Inet(address) if address.ip().is_loopback());
         if listeners.into_iter().all(here) { Self::Loopback } else { Self::Shut(Shut::Listener) }
     }
 
-    /// Whether a request may do everything; `page` is where it comes from.
+    /// Checks whether open mode admits a request; `page` is the page that sent it.
     pub(super) fn admits(self, request: &Request<'_>, page: Page<'_>) -> Result<(), Shut> {
         let host = target::parse_authority(request.authority());
         match self {
@@ -125,11 +124,11 @@ impl Openness {
     }
 }
 
-/// Whether a proxy says that it has passed the request on, or it looks as if one had.
+/// Returns whether the request names a proxy, or looks as if it had passed one.
 fn is_proxied(request: &Request<'_>) -> bool {
     const X_FORWARDED: &[u8] = b"x-forwarded-";
-    // nginx says nothing of itself unless it is told to, and then Host is ours, too. But it speaks HTTP/1.0 to what
-    // is behind it (until 1.29.7), as no browser has for 25 years.
+    // By default nginx adds no such field and sends our own name as Host. But until 1.29.7 it speaks HTTP/1.0 to upstreams, as
+    // no browser has done for 25 years.
     request.version() == Version::Http10
         || request.known(Known::Forwarded).is_some()
         || request.known(Known::Via).is_some()
@@ -140,8 +139,8 @@ fn is_proxied(request: &Request<'_>) -> bool {
         })
 }
 
-/// Whether no site in the Internet can have this name: an address, a name of one part, one of the loopback or of
-/// the local network (RFC 6762 §3).
+/// Returns whether no site on the Internet can have this name. True for an IP address, a name without a dot, and a loopback or
+/// `.local` name (RFC 6762 §3).
 fn is_unforgeable(authority: Authority<'_>) -> bool {
     let host = std::str::from_utf8(authority.host).unwrap_or_default();
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
@@ -150,6 +149,6 @@ fn is_unforgeable(authority: Authority<'_>) -> bool {
         || address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
         || name.parse::<Ipv4Addr>().is_ok()
         || name.ends_with(".local")
-        // `2130706433` and `0x7f000001` are addresses to some resolvers, and so not names of anybody's either.
+        // Some resolvers treat `2130706433` and `0x7f000001` as addresses, so no site has them as names either.
         || !name.contains('.')
 }

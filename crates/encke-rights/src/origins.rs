@@ -1,9 +1,8 @@
-//! Which pages may speak with this server: those of its own origin, and those that `push.origins` names.
+//! The origin check: pages of the server's own origin and of `push.origins` may use this server.
 //!
-//! A browser sends a page's origin with everything that could change something, and with every WebSocket (RFC
-//! 6454, Fetch §3.1); it does so truly, whatever the page wants. Without the check a page of another site could
-//! use the cookie, or the place in the network, of whoever looks at it. What has no Origin is no page's doing, or
-//! a plain link.
+//! A browser sends the page's origin with every request that could change state, and with every WebSocket (RFC 6454, Fetch
+//! §3.1). A page cannot forge it. Without the check a page of another site could use the cookie, or the network position, of
+//! its visitor. A request without `Origin` comes from no page, or from a plain link.
 
 use std::sync::Arc;
 
@@ -12,32 +11,32 @@ use encke_wire::target::{self, Authority};
 
 use encke_server::Request;
 
-/// The pages of which origins may speak with this server, besides its own.
+/// The origins whose pages may use this server, in addition to its own.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
     any: bool,
-    /// In lower case, without the port that the scheme has anyway: as browsers send them.
+    /// Lower case, without the scheme's default port: as browsers send them.
     listed: Box<[Arc<str>]>,
 }
 
 /// The page that sent a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Page<'a> {
-    /// None that says so.
+    /// The request names no page.
     None,
-    /// One of this server.
+    /// A page of this server.
     Same,
-    /// One that settings name: its origin.
+    /// A page that the settings allow, with its origin.
     Listed(&'a [u8]),
-    /// One of another site, or one that hides where it is from (`null`).
+    /// A page of another site, or with a hidden origin (`null`).
     Foreign(&'a [u8]),
 }
 
 impl Origins {
-    /// The origins of settings: `https://example.org`, or `*` for all.
+    /// Parses the origins of the settings: `https://example.org`, or `*` for all.
     ///
     /// # Errors
-    /// One of them is none.
+    /// A text is not an origin.
     pub(crate) fn new(list: &[String]) -> Result<Self, String> {
         let mut origins = Self::default();
         let mut listed = Vec::new();
@@ -59,17 +58,17 @@ impl Origins {
         Ok(origins)
     }
 
-    /// Whether pages of every site may.
+    /// Returns whether pages of every site are allowed.
     pub(super) const fn are_all(&self) -> bool {
         self.any
     }
 
-    /// An origin that settings name, as they name it; not one that is there by `*` alone.
+    /// Returns an origin as the settings list it; `None` if only `*` allows it.
     pub(super) fn named(&self, origin: &[u8]) -> Option<Arc<str>> {
         self.listed.iter().find(|listed| listed.as_bytes() == origin).map(Arc::clone)
     }
 
-    /// The page that sent a request.
+    /// Returns the page that sent a request.
     pub(super) fn page<'a>(&self, request: &Request<'a>) -> Page<'a> {
         let mut fields = request.all(Known::Origin);
         let Some(origin) = fields.next() else { return Page::None };
@@ -84,10 +83,10 @@ impl Origins {
 }
 
 impl Page<'_> {
-    /// Whether it is of this machine, on whatever port.
+    /// Returns whether the page was loaded from this machine, on any port.
     pub(super) fn is_loopback(self) -> bool {
         match self {
-            // What the page was loaded from is what it now asks, so the Host says where that is.
+            // The page was loaded from the Host of this request, which the caller has checked.
             Self::Same => true,
             Self::Listed(origin) | Self::Foreign(origin) => take_apart(origin)
                 .is_some_and(|(scheme, authority)| default_port(scheme).is_some() && authority.is_loopback()),
@@ -96,8 +95,8 @@ impl Page<'_> {
     }
 }
 
-/// Whether an origin is the one that the request is for. Whether a proxy in front speaks TLS is not always known
-/// here, so plain HTTP is only told from it if the request is known to be encrypted.
+/// Returns whether an origin is the target of the request. A proxy in front may terminate TLS unnoticed, so an `http` origin is
+/// rejected only if the request is known to be encrypted.
 fn is_same(origin: &[u8], request: &Request<'_>) -> bool {
     let Some((scheme, page)) = take_apart(origin) else { return false };
     let Ok(here) = target::parse_authority(request.authority()) else { return false };
@@ -107,7 +106,7 @@ fn is_same(origin: &[u8], request: &Request<'_>) -> bool {
         && (scheme.eq_ignore_ascii_case(b"https") || !request.origin().secure)
 }
 
-/// Scheme and authority of `scheme://host[:port]`; nothing may follow.
+/// Splits `scheme://host[:port]` into scheme and authority; nothing may follow.
 fn take_apart(origin: &[u8]) -> Option<(&[u8], Authority<'_>)> {
     let colon = origin.iter().position(|&byte| byte == b':')?;
     let (scheme, rest) = origin.split_at(colon);

@@ -1,4 +1,4 @@
-//! Rights: made from settings, replaced whole at a reload, and asked by every worker.
+//! Rights: built from the settings, replaced as a whole at a reload, and queried by every worker.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -25,15 +25,15 @@ use crate::table::Table;
 use crate::token::{self, TOKEN_BYTES_MAX};
 use encke_server::{Request, household};
 
-/// Fixed tokens there may be: each request with a token that this worker has not seen is compared with all.
+/// Limit of static tokens: a token that the worker has not cached is compared with all of them.
 const TOKENS_MAX: usize = 1024;
 
-/// Characters of a fixed token: 16 hexadecimal digits are 64 bits, which nobody guesses over a network.
+/// Minimum length of a static token: 16 hexadecimal digits are 64 bits, too many to guess over a network.
 const STATIC_TOKEN_BYTES_MIN: usize = 16;
 
-/// Who may do what, by the settings of one moment.
+/// The rights that one version of the settings grants.
 pub struct Rights {
-    /// Tells these rights from those before a reload.
+    /// Distinguishes these rights from earlier and later ones. Each reload has its own number.
     serial: u64,
     anonymous: Acts,
     keys: Box<[Key]>,
@@ -46,84 +46,84 @@ pub struct Rights {
     openness: Openness,
 }
 
-/// A fixed token.
+/// A static token.
 struct Fixed {
     digest: Digest,
     name: Option<Arc<str>>,
     grants: Grants,
 }
 
-/// Who asks. A clone costs a count.
+/// The identity of a client, anonymous or authenticated. Cloning increments a reference count.
 #[derive(Clone, Debug)]
 pub struct Identity(Arc<Somebody>);
 
-/// What is known of somebody.
+/// The content of an [`Identity`].
 #[derive(Debug)]
 pub struct Somebody {
-    /// The user's name, if a token says it.
+    /// The user's name: a token's `sub`, a static token's `name`, or a certificate's subject.
     pub name: Option<Arc<str>>,
-    /// What they may do.
+    /// The acts that the client may do.
     pub grants: Grants,
-    /// When that ends, in seconds since 1970.
+    /// Expiry of the token or certificate, in seconds since 1970.
     pub expires_unix_s: Option<u64>,
     credential: Credential,
 }
 
-/// How somebody has come to be who they are.
+/// The credential of an identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Credential {
-    /// By nothing; and why that does not open everything.
+    /// None, and the reason why open mode does not apply.
     Nobody(Shut),
-    /// By nothing, and the server is open to them.
+    /// None, and the server is open to the client.
     Open,
-    /// By a fixed token.
+    /// A static token, by its digest.
     Fixed(Digest),
-    /// By a token that this key has signed.
+    /// A signed token, by the digest of its key.
     Signed(Digest),
-    /// By the certificate of their TLS.
+    /// The certificate of the client's TLS session.
     Certified,
 }
 
-/// What a worker remembers: who came with which token, and what an application has answered; at most 4,096 of each.
+/// A worker's cache of verified tokens and of verdicts from the application, at most 4,096 of each.
 ///
-/// Empty at first: 160 KiB for either when there is something to remember, and some 300 bytes a token. One that
-/// names as many channels as fit takes 20 KiB, so whoever may sign could fill 80 MiB.
+/// Each table is allocated at its first entry: 160 KiB for tokens, 288 KiB for verdicts. A token adds about 300 bytes. A token
+/// with as many channels as fit takes 20 KiB, so a malicious signer could fill 80 MiB.
 #[derive(Default)]
 pub struct TokenCache(Option<Box<Memory>>);
 
-/// What is known under the rights of one moment.
+/// The cached results under one set of rights.
 struct Memory {
-    /// Of those rights.
+    /// The serial of those rights.
     serial: u64,
     open: Identity,
-    /// Nobody, by the reason for which the server is not open to them.
+    /// Anonymous identities, indexed by the reason why open mode does not apply.
     nobody: [Identity; Shut::ALL.len()],
     tokens: Table<Identity>,
     answers: Table<Answer>,
 }
 
-/// What an application has answered.
+/// A cached verdict of the application.
 struct Answer {
     until_unix_s: u64,
     denial: Option<Denial>,
 }
 
-/// What [`Rights::decide`] comes to.
+/// The result of [`Rights::decide`].
 pub enum Decision {
-    /// They may.
+    /// The act is allowed.
     Allowed,
-    /// They may not.
+    /// The act is denied.
     Denied(Denial),
-    /// The application decides: ask it on the offload pool ([`Question::ask`]), and hand its verdict to
+    /// The application decides. Query it on the offload pool ([`Question::ask`]), and pass its verdict to
     /// [`TokenCache::learn`].
     Ask(Box<Question>),
 }
 
 impl Rights {
-    /// Reads keys, secrets and files; `origins` is `push.origins`.
+    /// Loads keys, secrets and files; `origins` is `push.origins`.
     ///
     /// # Errors
-    /// What of it is not to be had or cannot be meant.
+    /// A key, secret or file cannot be loaded, or a setting is invalid.
     pub fn new(auth: &AuthSettings, origins: &[String], openness: Openness) -> Result<Self, String> {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let mut keys = Vec::new();
@@ -173,10 +173,10 @@ impl Rights {
         })
     }
 
-    /// Who sends a request.
+    /// Returns the identity of a request's client.
     ///
     /// # Errors
-    /// A page of another site does, or the token is worth nothing.
+    /// The request comes from a page of another site, or its token or certificate is invalid.
     pub fn identify(&self, request: &Request<'_>, cache: &mut TokenCache) -> Result<Identity, Denial> {
         let page = self.origins.page(request);
         let open = self.openness.admits(request, page);
@@ -190,7 +190,7 @@ impl Rights {
             Ok(()) => &memory.open,
             Err(shut) => &memory.nobody[shut as usize],
         };
-        // Where no token can be right, none is wrong either.
+        // Without keys and static tokens every token would be invalid, so tokens are ignored.
         let token = if self.takes_tokens() { self.token(request)? } else { None };
         let Some(token) = token else {
             let certified = if open.is_ok() { None } else { self.certified(request)? };
@@ -207,13 +207,13 @@ impl Rights {
                 memory.tokens.keep(digest, identity.clone());
                 Ok(identity)
             }
-            // It may be the application's own.
+            // The token may be the application's own.
             Err(_) if self.ask.is_some() => Ok(without.clone()),
             Err(fault) => Err(Denial::Unauthorized(format!("the token is not taken: {fault}"))),
         }
     }
 
-    /// The identity of a client certificate, if the connection has one.
+    /// Returns the identity of a client certificate, if the connection has one.
     ///
     /// # Errors
     /// The certificate was valid during the handshake and has expired since.
@@ -232,7 +232,7 @@ impl Rights {
         Ok(Some(identity))
     }
 
-    /// What a certificate's subject may do.
+    /// Returns the grants of a certificate's subject.
     fn grants_of(&self, subject: &str) -> Grants {
         match self.certificates.get(subject).or_else(|| self.certificates.get("*")) {
             Some(grants) => grants.with_everywhere(self.anonymous),
@@ -240,7 +240,7 @@ impl Rights {
         }
     }
 
-    /// Whether somebody may do something, as far as it is known here.
+    /// Decides whether a client may do an act, as far as this server and its cached verdicts know.
     pub fn decide(
         &self,
         identity: &Identity,
@@ -263,7 +263,7 @@ impl Rights {
                 .known(Known::Authorization)
                 .map(Into::into)
                 .or_else(|| Some([b"Bearer ", query_token(request).ok()??.as_bytes()].concat().into())),
-            // Several fields are as good as one (RFC 9113 §8.2.3).
+            // Several fields are equivalent to a joined one (RFC 9113 §8.2.3).
             cookie: cookies
                 .next()
                 .map(|first| iter::once(first).chain(cookies).collect::<Vec<_>>().join(&b"; "[..]).into()),
@@ -282,8 +282,7 @@ impl Rights {
         }
     }
 
-    /// The same somebody under these rights, which have replaced those before: `None` if what they came with is worth
-    /// nothing any more.
+    /// Returns the identity under these rights, after a reload: `None` if its credential is no longer valid.
     pub fn renew(&self, identity: &Identity) -> Option<Identity> {
         let (grants, credential) = match identity.credential {
             Credential::Open if !matches!(self.openness, Openness::Shut(_)) => {
@@ -307,14 +306,15 @@ impl Rights {
         Some(Identity(Arc::new(Somebody { name, grants, expires_unix_s, credential })))
     }
 
-    /// Whether those who came without a token may still read channels, as far as it is known here.
+    /// Returns whether these rights may allow a client without credentials to read channels: the server is open, `anonymous`
+    /// allows it, or an application decides.
     pub fn admits_nobody(&self) -> bool {
         !matches!(self.openness, Openness::Shut(_))
             || self.anonymous.has(Act::Subscribe)
             || self.ask.is_some()
     }
 
-    /// Whether the page that sent a request may read the answer, though it is of another origin (CORS).
+    /// Returns whether a page of another origin may read the response to its request (CORS).
     pub fn share(&self, request: &Request<'_>) -> Share {
         match self.origins.page(request) {
             Page::None | Page::Same => Share::Nobody,
@@ -324,7 +324,7 @@ impl Rights {
         }
     }
 
-    /// Distinguishes these rights from those before and after a reload.
+    /// Returns a number that distinguishes these rights from earlier and later ones. Each reload has its own.
     pub const fn serial(&self) -> u64 {
         self.serial
     }
@@ -333,7 +333,7 @@ impl Rights {
         !self.keys.is_empty() || !self.tokens.is_empty()
     }
 
-    /// The token that a request carries.
+    /// Returns the token that a request carries.
     fn token<'a>(&self, request: &Request<'a>) -> Result<Option<Cow<'a, str>>, Denial> {
         let token = match bearer_token(request)? {
             Some(token) => Some(token),
@@ -346,7 +346,7 @@ impl Rights {
     }
 
     fn verify(&self, token: &str, digest: Digest, now_s: u64) -> Result<Identity, token::Fault> {
-        // Each is looked at whole, so that the time it takes tells nothing of any.
+        // Every token is compared in full, so that the time reveals none of them.
         let mut fixed = None;
         for one in &self.tokens {
             if one.digest.is(&digest) {
@@ -378,32 +378,32 @@ impl Identity {
         Self(Arc::new(Somebody { name: None, grants, expires_unix_s: None, credential }))
     }
 
-    /// Whether they may do something without anybody being asked.
+    /// Returns whether an act is allowed without a query to the application.
     pub fn may(&self, act: Act, channel: &Name) -> bool {
         self.grants.allow(act, channel)
     }
 
-    /// Whether it is the same value: clones are.
+    /// Returns whether both are clones of one identity.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether they may publish only because anybody may: then there is a limit to how fast.
+    /// Returns whether only `anonymous` allows the client to publish. Such publishers are rate-limited.
     pub fn publishes_as_anybody(&self) -> bool {
         matches!(self.credential, Credential::Nobody(_)) && self.grants.is_everywhere(Act::Publish)
     }
 
-    /// Whether the token or certificate has expired at this time, in seconds since 1970.
+    /// Returns whether the token or certificate has expired at this time, in seconds since 1970.
     pub fn has_expired(&self, now_unix_s: u64) -> bool {
         self.expires_unix_s.is_some_and(|end_s| end_s <= now_unix_s)
     }
 
-    /// Whether a token or a certificate has told who they are.
+    /// Returns whether a token or certificate authenticates the client.
     pub fn is_somebody(&self) -> bool {
         matches!(self.credential, Credential::Fixed(_) | Credential::Signed(_) | Credential::Certified)
     }
 
-    /// What to answer when they may not.
+    /// Returns the response to a forbidden act.
     pub fn denial(&self, act: Act, channel: &Name) -> Denial {
         let act = match act {
             Act::Publish => "publish to",
@@ -422,8 +422,10 @@ impl Identity {
         }
     }
 
-    /// A number for whoever publishes, the same for all tokens of a user: by it keys of idempotency are told apart.
-    /// Somebody without a name is their address (of IPv6 its /64 network).
+    /// Returns a number that identifies the publisher and scopes its idempotency keys. All tokens of a named user share it.
+    ///
+    /// Without a name a static token has its own number, and a signed token that of its key. Other clients count by address
+    /// (IPv6: by /64 network).
     pub fn publisher(&self, request: &Request<'_>) -> u64 {
         let digest = match (&self.name, self.credential) {
             (Some(name), _) => Digest::of(&[b"name", name.as_bytes()].concat()),
@@ -435,14 +437,14 @@ impl Identity {
         digest.short()
     }
 
-    /// Whether limits by client address do not apply: the server is open to this machine, or to all for a demonstration.
+    /// Returns whether limits by client address do not apply: the server is open to this machine, or by `--open` to all.
     pub fn is_unlimited(&self) -> bool {
         matches!(self.credential, Credential::Open)
     }
 }
 
-/// A number for a client address; of IPv6, for its /64 network. `None` is a Unix socket. IPv4 has the numbers of ::/16, which
-/// is reserved.
+/// Returns a number for a client address (IPv6: for its /64 network). `None` is a Unix socket. IPv4 addresses use the numbers
+/// of ::/16, which is reserved.
 pub fn client_number(address: Option<IpAddr>) -> u64 {
     match address.map(household) {
         Some(IpAddr::V4(v4)) => 0xffff << 32 | u64::from(v4.to_bits()),
@@ -460,14 +462,14 @@ impl Deref for Identity {
 }
 
 impl TokenCache {
-    /// Remembers what an application has answered, as long as it allows.
+    /// Caches a verdict of the application for as long as the verdict allows.
     pub fn learn(&mut self, question: &Question, verdict: &Verdict, now_unix_s: u64) {
         let (kept_s, denial) = match verdict {
             Verdict::Allowed { kept_s } => (*kept_s, None),
             Verdict::Denied { denial, kept_s } => (*kept_s, Some(denial.clone())),
             Verdict::Unanswered(_) => return,
         };
-        // Since it was asked other rights may have come, and another application.
+        // A reload during the query may have changed the rights and the application.
         if let Some(memory) = self.0.as_mut().filter(|memory| kept_s > 0 && memory.serial == question.serial)
         {
             let answer = Answer { until_unix_s: now_unix_s.saturating_add(kept_s), denial };
@@ -475,7 +477,7 @@ impl TokenCache {
         }
     }
 
-    /// What is known under these rights; what was known under others is forgotten.
+    /// Returns the results cached under these rights. Those of earlier rights are dropped.
     fn memory(&mut self, rights: &Rights) -> &mut Memory {
         if self.0.as_ref().is_none_or(|memory| memory.serial != rights.serial) {
             self.0 = None;
@@ -516,7 +518,7 @@ impl Fixed {
     }
 }
 
-/// The token of `Authorization: Bearer …`. Other schemes are somebody else's: a proxy's, an application's.
+/// Returns the token of `Authorization: Bearer …`. Other schemes are ignored: they are meant for a proxy or an application.
 fn bearer_token<'a>(request: &Request<'a>) -> Result<Option<Cow<'a, str>>, Denial> {
     let mut fields = request.all(Known::Authorization);
     let Some(value) = fields.next() else { return Ok(None) };
@@ -528,7 +530,7 @@ fn bearer_token<'a>(request: &Request<'a>) -> Result<Option<Cow<'a, str>>, Denia
     if scheme.eq_ignore_ascii_case(b"bearer") { token_of(token.trim_ascii()).map(Some) } else { Ok(None) }
 }
 
-/// The token of `?access_token=` (RFC 6750 §2.3).
+/// Returns the token of `?access_token=` (RFC 6750 §2.3).
 fn query_token<'a>(request: &Request<'a>) -> Result<Option<Cow<'a, str>>, Denial> {
     let query = request.query().unwrap_or_default();
     let mut values =
@@ -543,7 +545,7 @@ fn query_token<'a>(request: &Request<'a>) -> Result<Option<Cow<'a, str>>, Denial
     }
 }
 
-/// The token in a cookie (RFC 6265 §4.2). One without a value was taken away.
+/// Returns the token in a cookie (RFC 6265 §4.2). An empty value is a deleted cookie.
 fn cookie_token<'a>(request: &Request<'a>, name: &str) -> Result<Option<Cow<'a, str>>, Denial> {
     let pairs = request.all(Known::Cookie).flat_map(|field| field.split(|&byte| byte == b';'));
     let mut found = None;
@@ -555,7 +557,7 @@ fn cookie_token<'a>(request: &Request<'a>, name: &str) -> Result<Option<Cow<'a, 
         };
         let value = value.trim_ascii();
         let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
-        // A subdomain can set a cookie of the same name beside ours: which of them comes first tells nothing.
+        // A subdomain can add a cookie with our cookie's name, and the order of the two proves nothing.
         if found.is_some_and(|other| other != value) {
             return Err(ambiguous("Cookie"));
         }
@@ -578,17 +580,17 @@ fn token_of(bytes: &[u8]) -> Result<Cow<'_, str>, Denial> {
     }
 }
 
-/// What can stand behind `Bearer` (RFC 6750 §2.1), and so nothing that ends a line.
+/// The syntax of a bearer token (RFC 6750 §2.1), which excludes line ends.
 fn is_token68(bytes: &[u8]) -> bool {
     let end = bytes.iter().rposition(|&byte| byte != b'=').map_or(0, |at| at + 1);
     end > 0 && bytes[..end].iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/".contains(byte))
 }
 
 impl AuthSettings {
-    /// Looks whether keys, secrets and files are there and can be used.
+    /// Checks that keys, secrets and files exist and are valid.
     ///
     /// # Errors
-    /// What of it is not so.
+    /// A key, secret or file cannot be loaded.
     pub fn try_keys(&self) -> Result<(), String> {
         Rights::new(self, &[], Openness::Shut(Shut::Settings)).map(drop)
     }

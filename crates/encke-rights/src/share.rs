@@ -1,36 +1,36 @@
-//! Who may read an answer beside pages of this server (Fetch standard, "CORS protocol").
+//! CORS: which pages of other origins may read a response (Fetch standard, "CORS protocol").
 //!
 //! ```text
-//! Origin of the request      what is added to the answer
-//! none, or our own           nothing: no other page asks
-//! named in push.origins      that origin, and that cookies may come along; Vary, because the next answer differs
-//! any, by "*"                *: every page, and none with cookies
+//! Origin of the request      fields added to the response
+//! none, or our own           none: no foreign page is involved
+//! named in push.origins      that origin, and that cookies may be sent; Vary, because responses differ
+//! any, by "*"                *: every page, none with cookies
 //! of this machine, open      *
-//! any other                  nothing: the browser keeps the answer from the page
+//! any other                  none: the browser hides the response from the page
 //! ```
-//! A browser sends cookies of ours with a page's request only if it is let to, by name: never by `*`.
+//! A browser sends our cookies with a page's request only if the response names the page's origin; `*` is not enough.
 
 use std::sync::Arc;
 
 use encke_server::{Fields, Reply};
 
-/// Which pages of other origins may read an answer.
+/// The pages of other origins that may read a response.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Share {
     /// None.
     #[default]
     Nobody,
-    /// All, but nobody's cookies count.
+    /// All pages, but without cookies.
     Anybody,
-    /// Those of this origin, whose cookies count.
+    /// Pages of this origin, with cookies.
     Page(Arc<str>),
 }
 
-/// Fields of ours that a page may read; others it may read anyway.
+/// Our own fields that a page may read; the safelisted ones it may read in any case.
 const EXPOSED: &[u8] = b"ETag, Encke-Channel, Encke-Event, Encke-Gap, Encke-Id, Encke-More, Retry-After";
 
 impl Share {
-    /// The fields that say so.
+    /// Returns the CORS fields of a response.
     pub fn fields(&self) -> Fields {
         let mut fields = self.origin_fields();
         if !fields.is_empty() {
@@ -39,7 +39,7 @@ impl Share {
         fields
     }
 
-    /// The fields that say what a page may ask: the answer to a preflight. `methods` and `names` are what there is.
+    /// Returns the CORS fields of a preflight response. `methods` and `names` are the allowed methods and field names.
     pub fn preflight_fields(&self, methods: &str, names: &str) -> Fields {
         let mut fields = self.origin_fields();
         if !fields.is_empty() {
@@ -50,7 +50,7 @@ impl Share {
         fields
     }
 
-    /// An answer with the fields that say so.
+    /// Adds the CORS fields to a response.
     pub fn onto(&self, mut reply: Reply) -> Reply {
         reply.fields.extend(&self.fields());
         reply
@@ -71,7 +71,6 @@ impl Share {
     }
 }
 
-/// Adds a field of our own.
 fn add(fields: &mut Fields, name: &str, value: &[u8]) {
     fields
         .push(name, value)

@@ -1,4 +1,4 @@
-//! Makes tokens: what `encke token` and applications that embed the server sign with.
+//! Signing of tokens, for `encke token` and for applications that embed the server.
 
 use std::path::Path;
 
@@ -8,34 +8,34 @@ use super::token::{self, Channels, Claims, NumericDate, TOKEN_BYTES_MAX};
 use crate::act::Act;
 use crate::settings::AuthSettings;
 
-/// What signs tokens.
+/// A key that signs tokens.
 pub struct Signer {
     signing: Signing,
     kid: Option<String>,
 }
 
-/// What a token is to say.
+/// The content of a token to sign.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Pass {
-    /// The user's name, where members of a channel are listed.
+    /// The user's name, as lists of members show it.
     pub subject: Option<String>,
-    /// When it ends, in seconds since 1970; `None`: never.
+    /// Expiry in seconds since 1970; `None`: never.
     pub expires_unix_s: Option<u64>,
-    /// Patterns of channels that may be published to.
+    /// Patterns of the channels that the token may publish to.
     pub publish: Vec<String>,
-    /// … that may be read.
+    /// Patterns of the channels that it may read.
     pub subscribe: Vec<String>,
-    /// … whose members may be seen.
+    /// Patterns of the channels whose members it may list.
     pub presence: Vec<String>,
-    /// … whose messages may be forgotten.
+    /// Patterns of the channels whose messages it may delete.
     pub manage: Vec<String>,
 }
 
 impl Signer {
-    /// The first key of the settings that can sign, or the first one of that name.
+    /// Loads the first key of the settings that can sign, or the first such key named `kid`.
     ///
     /// # Errors
-    /// There is none, or a key before it is not to be had.
+    /// No key can sign, or a key before it cannot be loaded.
     pub fn of_settings(auth: &AuthSettings, kid: Option<&str>) -> Result<Self, String> {
         for key in auth.keys.iter().filter(|key| kid.is_none() || key.kid.as_deref() == kid) {
             if let Some(signing) = Signing::of_settings(key)? {
@@ -49,19 +49,19 @@ impl Signer {
         ))
     }
 
-    /// A key in a file: a private key as PEM (P-256 or Ed25519), or a secret in its first line. `kid` is the name
-    /// by which tokens call it.
+    /// Loads a key from a file: a private key as PEM (P-256 or Ed25519), or a secret in the first line. Tokens name it by
+    /// `kid`.
     ///
     /// # Errors
-    /// The file cannot be read, or holds neither.
+    /// The file cannot be read, or contains neither.
     pub fn of_file(path: &Path, kid: Option<&str>) -> Result<Self, String> {
         Ok(Self { signing: Signing::of_file(path)?, kid: kid.map(Into::into) })
     }
 
-    /// A signed token.
+    /// Returns a signed token.
     ///
     /// # Errors
-    /// What it is to say cannot be meant, or is too long for a token that servers take.
+    /// A pattern or the subject is invalid, or the token is longer than a server accepts (8 KiB).
     pub fn sign(&self, pass: &Pass) -> Result<String, String> {
         if let Some(error) = pass.subject.as_deref().and_then(token::wrong_subject) {
             return Err(error);

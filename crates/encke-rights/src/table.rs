@@ -1,22 +1,22 @@
-//! A bounded memory of what was found out, by SHA-256 digest: verified tokens, answers of an application.
+//! A bounded cache keyed by SHA-256 digest, for verified tokens and for verdicts of the application.
 //!
 //! ```text
 //!  digest ─► set (its first bytes) ─► │ newest │ … │ … │ oldest │      a hit moves to the front,
-//!                                                                      what is kept anew pushes the oldest out
+//!                                                                      a new entry evicts the oldest
 //! ```
-//! Digests spread evenly by themselves, and nobody can choose them: what is kept here was found good first, or
-//! costs whoever asks a request of the application. So sets of four need neither another hash nor a list.
+//! Digests spread evenly, and a client cannot choose them cheaply: entries are verified tokens, or cost one query to the
+//! application each. Four-way sets therefore need neither another hash nor an LRU list.
 
 use super::keys::Digest;
 
-/// Things that are remembered, at most.
+/// Limit of entries.
 pub(super) const ENTRIES_MAX: usize = 4096;
 const WAYS: usize = 4;
 const SETS: usize = ENTRIES_MAX / WAYS;
 
-/// What was found out, by digest.
+/// Entries by digest.
 pub(super) struct Table<T> {
-    /// Empty until something is kept, then [`SETS`] sets; within one the newest comes first.
+    /// Empty until the first entry, then [`SETS`] sets. Within a set the newest comes first.
     sets: Vec<[Option<(Digest, T)>; WAYS]>,
 }
 
@@ -25,7 +25,7 @@ impl<T> Table<T> {
         Self { sets: Vec::new() }
     }
 
-    /// What is known of a digest.
+    /// Returns the entry of a digest, and makes it the newest of its set.
     pub(super) fn find(&mut self, digest: &Digest) -> Option<&T> {
         let set = self.sets.get_mut(place(digest))?;
         let at = set.iter().position(|entry| entry.as_ref().is_some_and(|(other, _)| other == digest))?;
@@ -33,7 +33,7 @@ impl<T> Table<T> {
         set[0].as_ref().map(|(_, thing)| thing)
     }
 
-    /// Remembers a thing, in place of what was known of the digest or of the oldest in its set.
+    /// Stores an entry. Replaces the one with the same digest, or else evicts the oldest of the set.
     pub(super) fn keep(&mut self, digest: Digest, thing: T) {
         if self.sets.is_empty() {
             self.sets.resize_with(SETS, || [const { None }; WAYS]);
@@ -44,7 +44,7 @@ impl<T> Table<T> {
         self.sets[place(&digest)][0] = Some((digest, thing));
     }
 
-    /// Whether nothing was ever kept.
+    /// Returns whether no entry was ever stored.
     #[cfg(test)]
     pub(super) const fn is_empty(&self) -> bool {
         self.sets.is_empty()
@@ -59,7 +59,7 @@ fn place(digest: &Digest) -> usize {
 mod tests {
     use super::*;
 
-    /// The digest of a number that falls into the first set.
+    /// A digest with this last byte, in the first set.
     fn in_first_set(number: u8) -> Digest {
         let mut bytes = [0; 32];
         bytes[31] = number;

@@ -1,13 +1,13 @@
-//! Signed tokens: JWT in its compact form (RFC 7519, RFC 7515), as little of it as rights need.
+//! Signed tokens: JWT in compact form (RFC 7519, RFC 7515), limited to the parts that rights need.
 //!
 //! ```text
 //!  head . claims . signature        each part base64url without padding, nothing else in between
 //!    │       │         │
-//!    │       │         └─ verified over `head.claims` as they were sent, before the claims are looked at
+//!    │       │         └─ verified over `head.claims` as received, before the claims are parsed
 //!    │       └─ {"sub": USER, "exp": S, "nbf": S, "encke": {"publish": [PATTERN…], …}}
-//!    └─ {"alg": …, "kid": …}: chooses among our keys, and nothing in it is ever taken as a key (jwk, jku, x5c)
+//!    └─ {"alg": …, "kid": …}: selects among our keys; keys in the head (jwk, jku, x5c) are never used
 //! ```
-//! It asks for no time: `now_s` is an argument.
+//! The module reads no clock: `now_s` is an argument.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -21,46 +21,46 @@ use super::grants::Grants;
 use super::keys::{Algorithm, Key, Signing};
 use crate::act::Act;
 
-/// Bytes of a token: cookies end at 4 KiB, and 8 KiB name some 200 channels.
+/// Limit of a token in bytes. Cookies end at 4 KiB, and 8 KiB name about 200 channels.
 pub(super) const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
-/// Bytes of a user's name, which is shown to all members of a channel.
+/// Limit of a user's name in bytes. All members of a channel see it.
 const SUBJECT_BYTES_MAX: usize = 256;
 
-/// A token may be used this many seconds before its `nbf`, because clocks differ. Its `exp` is taken exactly.
+/// Clock skew, in seconds: a token is accepted this long before its `nbf`. Its `exp` is exact.
 const EARLY_S_MAX: u64 = 60;
 
-/// What a token that is in order says.
+/// The content of a verified token.
 pub(super) struct Statement<'k> {
     pub(super) subject: Option<String>,
     pub(super) expires_unix_s: Option<u64>,
     pub(super) grants: Grants,
-    /// The key that verified it.
+    /// The key that verified the token.
     pub(super) key: &'k Key,
 }
 
-/// Why a token is worth nothing.
+/// The reason for rejecting a token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Neither one of the fixed tokens, nor three parts in base64url, the first of them a JSON object.
+    /// Neither a static token, nor three base64url parts with a JSON object as the first.
     Form,
-    /// Its head asks for what is not known here, and says that it must be (`crit`).
+    /// The head requires an extension (`crit`). None is supported.
     Critical,
-    /// Signed in a way that is not taken here, `none` among them.
+    /// The algorithm is not supported, or is `none`.
     Algorithm,
-    /// No key of this server has signed it.
+    /// No key of this server verifies the signature.
     Signature,
-    /// It has ended.
+    /// The token has expired.
     Expired {
-        /// So many seconds ago.
+        /// Seconds since the expiry.
         ago_s: u64,
     },
-    /// It begins later.
+    /// The token is not valid yet.
     Early {
-        /// In so many seconds.
+        /// Seconds until `nbf`.
         in_s: u64,
     },
-    /// It is signed, but what it says cannot be meant.
+    /// The signature is valid, but the claims are not.
     Claims(String),
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What a token's head says. Other members are ignored (RFC 7515 §4).
+/// The head of a token. Other members are ignored (RFC 7515 §4).
 #[derive(Deserialize)]
 struct Head {
     alg: String,
@@ -88,7 +88,7 @@ struct Head {
     crit: Option<IgnoredAny>,
 }
 
-/// What a token says. Whoever signs it may say more, which is ignored.
+/// The claims of a token. Other claims are ignored.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Claims {
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ pub(super) struct Claims {
     pub(super) encke: Channels,
 }
 
-/// Patterns of channels, by what may be done with them.
+/// Patterns of channels, by act.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Channels {
@@ -126,14 +126,14 @@ impl Channels {
     }
 }
 
-/// Takes a token that one of `keys` has signed and that is valid at `now_s`, in seconds since 1970.
+/// Verifies a token: one of `keys` has signed it, and it is valid at `now_s` (seconds since 1970).
 ///
 /// # Errors
-/// It is worth nothing, and why.
+/// The reason for rejecting the token.
 pub(super) fn verify<'k>(token: &str, keys: &'k [Key], now_s: u64) -> Result<Statement<'k>, Fault> {
     let (signed, signature) = token.rsplit_once('.').ok_or(Fault::Form)?;
     let (head, claims) = signed.split_once('.').ok_or(Fault::Form)?;
-    // A fourth part is a dot in the claims, which base64url does not have.
+    // A fourth part would put a dot into one of these, which base64url does not contain.
     let [head, claims, signature] =
         [head, claims, signature].map(|part| Base64UrlUnpadded::decode_vec(part).map_err(|_| Fault::Form));
     let (head, claims, signature) = (head?, claims?, signature?);
@@ -175,7 +175,7 @@ impl Claims {
     }
 }
 
-/// What is wrong with the name of a user.
+/// Returns an error message if `name` is not a valid user name.
 pub(super) fn wrong_subject(name: &str) -> Option<String> {
     let wrong = name.is_empty() || name.len() > SUBJECT_BYTES_MAX || name.chars().any(char::is_control);
     wrong.then(|| {
@@ -183,7 +183,7 @@ pub(super) fn wrong_subject(name: &str) -> Option<String> {
     })
 }
 
-/// Writes and signs a token.
+/// Encodes and signs a token.
 pub(super) fn sign(claims: &Claims, signing: &Signing, kid: Option<&str>) -> String {
     #[derive(Serialize)]
     struct Head<'a> {
@@ -201,7 +201,7 @@ pub(super) fn sign(claims: &Claims, signing: &Signing, kid: Option<&str>) -> Str
     format!("{signed}.{signature}")
 }
 
-/// Whole seconds since 1970; a fraction is cut off, and what lies before 1970 is 1970 (RFC 7519 §2).
+/// Whole seconds since 1970 (RFC 7519 §2). Fractions are cut off, and earlier times count as 1970.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct NumericDate(pub(super) u64);
 
@@ -225,7 +225,7 @@ impl<'de> Deserialize<'de> for NumericDate {
             }
 
             fn visit_f64<E: de::Error>(self, number: f64) -> Result<NumericDate, E> {
-                // A cast of a float keeps within the range of the integer.
+                // A cast from a float saturates.
                 Ok(NumericDate(number as u64))
             }
         }
@@ -234,7 +234,7 @@ impl<'de> Deserialize<'de> for NumericDate {
     }
 }
 
-/// A JSON object. serde would also take a list, as the values of a struct in their order.
+/// A JSON object. For a struct alone, serde also accepts a list of its values in order.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -261,7 +261,7 @@ fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Re
     Object::deserialize(deserializer).map(|Object(value)| value)
 }
 
-/// A member that is there has a value: `"exp": null` is a mistake of whoever signs, not a token without end.
+/// A present member must have a value: `"exp": null` is an error of the signer, not a token without expiry.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
@@ -276,14 +276,14 @@ mod tests {
 
     const NOW_S: u64 = 1_795_300_000;
 
-    /// A token of any head and claims, signed over what was written.
+    /// A token with any head and claims, signed over its text.
     fn token(head: &str, claims: &str, signing: &Signing) -> String {
         let part = |text: &str| Base64UrlUnpadded::encode_string(text.as_bytes());
         let signed = format!("{}.{}", part(head), part(claims));
         format!("{signed}.{}", Base64UrlUnpadded::encode_string(&signing.sign(signed.as_bytes())))
     }
 
-    /// What becomes of claims that are signed as they should be.
+    /// Verifies claims in a correctly signed token.
     fn verified(claims: &str) -> Result<Option<u64>, Fault> {
         let [hs256, ..] = signings();
         let keys = [verifying(&hs256, None)];
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn the_example_of_rfc_7515_is_taken_until_it_ends() {
-        // Appendix A.1, with its key; its claims are `iss`, `exp` and one of a stranger.
+        // Appendix A.1, with its key. The claims are `iss`, `exp` and a private one.
         let token = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0\
                      dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
         let set = r#"{"keys": [{"kty": "oct", "alg": "HS256", "k":
@@ -349,7 +349,7 @@ mod tests {
                 format!("{}.", token(&head, claims, &es256).rsplit_once('.').expect("three parts").0);
             assert_eq!(fault(verify(&unsigned, &keys, NOW_S)), Fault::Algorithm, "{name}");
         }
-        // The signature of one kind under the name of another.
+        // A signature of one algorithm under the name of another.
         for (name, signing) in [("ES256", &eddsa), ("EdDSA", &es256), ("ES256", &hs256), ("HS256", &es256)] {
             let head = format!(r#"{{"alg":"{name}"}}"#);
             assert_eq!(
@@ -358,7 +358,7 @@ mod tests {
                 "{name}"
             );
         }
-        // Keys that a token brings along.
+        // Keys in the token's own head.
         for member in [r#""jwk":{"kty":"oct","alg":"HS256","k":"AAAA"}"#, r#""jku":"http://evil.example/""#] {
             let head = format!(r#"{{"alg":"HS256",{member}}}"#);
             assert_eq!(
@@ -369,7 +369,7 @@ mod tests {
         }
     }
 
-    /// CVE-2015-9235 and its many sisters: a token "signed" by HS256 with the text of the public key as the secret.
+    /// CVE-2015-9235 and many similar ones: a token "signed" by HS256 with the text of the public key as the secret.
     #[test]
     fn a_public_key_is_no_secret() {
         let [_, es256, eddsa] = signings();
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    /// A public key as an attacker can write it: PEM with and without its last line end, DER, raw.
+    /// A public key in the forms an attacker could use: PEM with and without its last line end, DER, raw.
     fn public_forms(pair: &Signing) -> Vec<Vec<u8>> {
         use ed25519_dalek::pkcs8::spki::EncodePublicKey as _;
         let (der, pem, raw) = match pair {
@@ -501,9 +501,9 @@ mod tests {
         ] {
             assert_eq!(fault(verify(&other, &keys, NOW_S)), Fault::Form, "{other}");
         }
-        // A head as a list of its values.
+        // The head as a list of its values.
         assert_eq!(fault(verify(&token(r#"["HS256"]"#, "{}", &hs256), &keys, NOW_S)), Fault::Form);
-        // Two heads in one: the first `alg` or the last?
+        // Duplicate `alg`: neither counts.
         let twice = token(r#"{"alg":"HS256","alg":"none"}"#, "{}", &hs256);
         assert_eq!(fault(verify(&twice, &keys, NOW_S)), Fault::Form);
     }

@@ -1,4 +1,4 @@
-//! Who is let in, and every way in that must stay shut.
+//! Tests of admission, and of every way in that must stay closed.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ const LOCAL: &str = "127.0.0.1:50000";
 const REMOTE: &str = "203.0.113.9:50000";
 const FIXED: &str = "0123456789abcdef";
 
-/// A request to be looked at.
+/// A simulated request.
 #[derive(Clone)]
 pub(crate) struct Asked {
     line: String,
@@ -39,7 +39,7 @@ impl Asked {
         }
     }
 
-    /// As curl on this machine asks.
+    /// A request as curl on this machine sends it.
     pub(crate) fn here() -> Self {
         Self::get("/push/news").field("Host", "localhost:8080")
     }
@@ -58,7 +58,7 @@ impl Asked {
         Self { peer, ..self }
     }
 
-    /// With a certificate for somebody, which ends at [`NOW_S`] + 100.
+    /// Adds a client certificate for `name`, which expires at [`NOW_S`] + 100.
     pub(crate) fn certified(self, name: &str) -> Self {
         let client = Certified { name: name.into(), expires_unix_s: NOW_S + 100 };
         let known = TlsKnown::new("1.3", "", None, Some(client));
@@ -92,7 +92,7 @@ impl Asked {
         self.look(|request| rights.identify(request, cache))
     }
 
-    /// The acts that it may do on `news`.
+    /// The acts that the request's identity may do on `news`.
     fn acts(&self, rights: &Rights) -> Vec<Act> {
         let may =
             |identity: Identity| Act::ALL.into_iter().filter(|act| identity.may(*act, &news())).collect();
@@ -112,7 +112,7 @@ fn rights(auth: &AuthSettings) -> Rights {
     Rights::new(auth, &[], Openness::Shut(Shut::Settings)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A secret key, a fixed token, a cookie.
+/// Settings with a secret key, a static token and a cookie.
 fn settings() -> AuthSettings {
     AuthSettings {
         keys: vec![KeySettings { secret: Some(Secret::Text(SECRET.into())), ..KeySettings::default() }],
@@ -129,7 +129,7 @@ fn settings() -> AuthSettings {
     }
 }
 
-/// A token that lets ann read `news`.
+/// A token that allows `ann` to read `news`.
 fn signed(expires_unix_s: u64) -> String {
     let [hs256, ..] = signings();
     let encke = Channels { subscribe: vec!["news".into()], ..Channels::default() };
@@ -141,7 +141,7 @@ fn open() -> Rights {
     Rights::new(&AuthSettings::default(), &[], Openness::Loopback).expect("nothing to go wrong")
 }
 
-// ---- open mode: every way in that must stay shut ----
+// ---- open mode: every way in that must stay closed ----
 
 #[test]
 fn this_machine_may_do_everything_where_nobody_has_said_otherwise() {
@@ -195,7 +195,7 @@ fn what_came_through_a_proxy_on_this_machine_is_not_let_in() {
         ("X-Forwarded-Port", "443"),
         ("X-Real-IP", "203.0.113.9"),
         ("Via", "1.1 proxy"),
-        // Even a proxy that says nothing, or that it serves this machine.
+        // Also with an empty value, or with the address of this machine.
         ("X-Forwarded-For", ""),
         ("X-Forwarded-For", "127.0.0.1"),
     ] {
@@ -205,7 +205,7 @@ fn what_came_through_a_proxy_on_this_machine_is_not_let_in() {
 
 #[test]
 fn a_proxy_that_says_nothing_but_speaks_http_1_0_is_not_let_in() {
-    // nginx with `proxy_pass http://localhost:8080` and nothing else.
+    // nginx with `proxy_pass http://localhost:8080` and no other setting.
     let mut asked = Asked::here().field("Connection", "close");
     asked.line = "POST /push/news HTTP/1.0\r\n".into();
     assert_eq!(asked.acts(&open()), []);
@@ -213,7 +213,7 @@ fn a_proxy_that_says_nothing_but_speaks_http_1_0_is_not_let_in() {
 
 #[test]
 fn a_foreign_name_for_this_machine_is_not_let_in() {
-    // DNS rebinding: the page's own name was made to resolve to 127.0.0.1, so its origin is that of the host.
+    // DNS rebinding: the page's own name resolves to 127.0.0.1, so its origin equals the host.
     for host in [
         "evil.example",
         "evil.example:8080",
@@ -425,13 +425,13 @@ fn a_reload_takes_rights_away_from_those_who_are_here() {
         assert!(same.may(Act::Subscribe, &other));
         assert_eq!((&same.name, same.expires_unix_s), (&identity.name, identity.expires_unix_s));
     }
-    // Anybody may no longer read; tokens still may do what they say.
+    // The settings no longer allow anonymous reads; tokens keep their own rights.
     let after = rights(&settings());
     assert!(!after.renew(&nobody).expect("still nobody").may(Act::Subscribe, &other));
     let (fixed, ann) = (after.renew(&fixed).expect("there"), after.renew(&ann).expect("there"));
     assert!(fixed.may(Act::Publish, &news()) && !fixed.may(Act::Subscribe, &other));
     assert!(ann.may(Act::Subscribe, &news()) && !ann.may(Act::Subscribe, &other));
-    // Another key, other patterns for the fixed token, then none.
+    // A new key, new patterns for the static token, then no static token.
     let mut changed = settings();
     changed.keys[0].secret = Some(Secret::Text("another secret that is long enough".into()));
     changed.tokens[0].publish = vec!["shop".into()];
@@ -521,7 +521,7 @@ fn asking() -> AuthSettings {
     AuthSettings { ask: Some("http://127.0.0.1:1/may".parse().expect("a URL")), ..settings() }
 }
 
-/// What `asked` comes to, and what would be asked of the application.
+/// Returns the decision whether `asked` may read `news`.
 fn decision(asked: &Asked, rights: &Rights, cache: &mut TokenCache) -> Decision {
     asked.look(|request| {
         let identity = rights.identify(request, cache).expect("somebody or nobody");
@@ -534,7 +534,7 @@ fn the_application_is_asked_only_where_nothing_here_allows() {
     let (rights, mut cache) = (rights(&asking()), TokenCache::default());
     let allowed = Asked::here().bearer(&signed(NOW_S + 60));
     assert!(matches!(decision(&allowed, &rights, &mut cache), Decision::Allowed));
-    // The application's own token, which means nothing here.
+    // The application's own token, unknown to this server.
     let asked = Asked::here().bearer("opaque").field("Cookie", "a=b").field("Cookie", "c=d");
     let Decision::Ask(question) = decision(&asked, &rights, &mut cache) else { panic!("nothing allows") };
     assert_eq!(question.authorization.as_deref(), Some(&b"Bearer opaque"[..]));
@@ -582,14 +582,14 @@ fn an_answer_is_remembered_for_the_same_question_while_it_lasts() {
     let denial = Denial::Forbidden("no".into());
     cache.learn(&question, &Verdict::Denied { denial: denial.clone(), kept_s: 10 }, NOW_S);
     assert!(matches!(decision(&asked, &rights, &mut cache), Decision::Denied(given) if given == denial));
-    // Other settings, perhaps another application: what it said is forgotten, and what is still on its way is not kept.
+    // New settings, perhaps another application: verdicts are dropped, and one of an earlier query is not cached.
     let after = super::tests::rights(&asking());
     assert!(matches!(decision(&asked, &after, &mut cache), Decision::Ask(_)));
     cache.learn(&question, &Verdict::Allowed { kept_s: 10 }, NOW_S);
     assert!(matches!(decision(&asked, &after, &mut cache), Decision::Ask(_)));
 }
 
-// ---- settings that cannot be obeyed ----
+// ---- invalid settings ----
 
 #[test]
 fn what_is_wrong_with_rights_is_told_at_the_start() {
@@ -631,7 +631,7 @@ fn what_is_wrong_with_rights_is_told_at_the_start() {
     assert!(Rights::new(&AuthSettings::default(), &star, Openness::Loopback).is_ok());
 }
 
-/// Ann may publish news, everybody else with a certificate may read them.
+/// `ann` may publish to `news`; other clients with a certificate may read it.
 fn with_certificates() -> AuthSettings {
     let text = "[[certificates]]\nsubject = \"ann\"\npublish = [\"news\"]\n\
                 [[certificates]]\nsubject = \"*\"\nsubscribe = [\"news\"]\n";
@@ -683,7 +683,7 @@ fn a_token_counts_in_place_of_a_certificate() {
     let rights = rights(&AuthSettings { tokens: vec![token], ..with_certificates() });
     let asked = Asked::here().from(REMOTE).certified("ann");
     assert_eq!(asked.clone().bearer(FIXED).acts(&rights), [Act::Manage]);
-    // A token that is worth nothing is told, and not passed over.
+    // An invalid token is reported, not ignored in favor of the certificate.
     assert!(matches!(asked.bearer("abcdefabcdefabcdef").identity(&rights), Err(Denial::Unauthorized(_))));
 }
 
