@@ -1,4 +1,4 @@
-//! A server of one's own: an answer at once, one from another thread, one that streams.
+//! A small server with three responses: an immediate one, one from another thread, and a stream.
 //!
 //! `cargo run -p encke-server --example hello -- 127.0.0.1:8080 [BACKEND]`
 
@@ -27,13 +27,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             std::thread::spawn(move || exchange.answer(Reply::text(200, "This took a thread.\n")));
             Outcome::Later
         })
-        // Piece by piece, as the client takes it.
+        // Piece by piece, as the client receives it.
         .mount("/count", |_: &Request<'_>, _| {
             Outcome::Now(Reply::new(200).body(Body::Stream(Box::new(Count(0)))))
         })
         .start()?;
     println!("http://{}/ on {}", running.addresses()[0], running.backend().0);
-    // Until the terminal's ^C.
+    // Until ^C on the terminal.
     loop {
         std::thread::park_timeout(Duration::MAX);
     }

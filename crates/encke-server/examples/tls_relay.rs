@@ -1,9 +1,9 @@
-//! A port in the clear before a server with TLS, so that what speaks no TLS can be let loose on one.
+//! A plaintext port in front of a TLS server, so that test clients without TLS can be used on it.
 //!
 //! `tls_relay ADDRESS:PORT --ca FILE [--alpn PROTOCOL]`
 //!
-//! It prints the address it listens on and relays until it is killed. The server must be `localhost` by a certificate of
-//! `--ca`. Each side's end is told to the other one as an end, while the other way stays open:
+//! The relay prints the address it listens on, and runs until it is killed. The server must present a certificate for
+//! `localhost`, signed by `--ca`. The end of one side is forwarded to the other, while the opposite direction stays open:
 //!
 //! ```text
 //! client ── bytes ──► relay ── records ──────► server
@@ -11,7 +11,7 @@
 //!        ◄─ FIN ─────       ◄─ close_notify ──
 //!        ◄─ reset ───       ◄─ FIN without close_notify: somebody may have cut the answer
 //! ```
-//! It is no proxy: one connection behind each one before it, and nothing is looked at.
+//! The relay is no proxy: each connection has exactly one connection to the server, and its content is not examined.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,7 +26,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-/// Read at a time: what a record has at most.
+/// Size of one read: the maximum of a record.
 const PIECE_BYTES: usize = 16 * 1024;
 
 fn main() -> ExitCode {
@@ -65,13 +65,13 @@ fn relay() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}", listener.local_addr()?);
     for near in listener.incoming() {
         let (near, config) = (near?, Arc::clone(&config));
-        // What becomes of one connection is the two ends' business; they see it.
+        // Errors of a connection are visible to its two ends, so they are ignored here.
         thread::spawn(move || join(near, target, config));
     }
     Ok(())
 }
 
-/// Relays one connection until both ways have ended.
+/// Relays one connection until both directions have ended.
 fn join(near: TcpStream, target: SocketAddr, config: Arc<ClientConfig>) -> io::Result<()> {
     let mut far = TcpStream::connect(target)?;
     for socket in [&near, &far] {
@@ -96,14 +96,14 @@ fn join(near: TcpStream, target: SocketAddr, config: Arc<ClientConfig>) -> io::R
     Ok(())
 }
 
-/// From the client to the server. All records are sent here: the server never asks for one in return.
+/// From the client to the server. All records are sent here: the server never requires one in return.
 fn outward(mut near: &TcpStream, mut far: &TcpStream, session: &Mutex<ClientConnection>) -> io::Result<()> {
     let mut piece = [0; PIECE_BYTES];
     let mut records = Vec::new();
     loop {
         let count = near.read(&mut piece)?;
         {
-            // Not held while the socket waits: the other way must go on meanwhile.
+            // Not locked while waiting for the socket: the other direction must continue meanwhile.
             let mut session = lock(session);
             match count {
                 0 => session.send_close_notify(),
@@ -125,7 +125,7 @@ fn outward(mut near: &TcpStream, mut far: &TcpStream, session: &Mutex<ClientConn
 fn inward(mut far: &TcpStream, mut near: &TcpStream, session: &Mutex<ClientConnection>) -> io::Result<()> {
     let mut piece = [0; PIECE_BYTES];
     let mut plain = Vec::new();
-    // The handshake may have brought some along.
+    // The handshake may have received some records already.
     let mut records: &[u8] = &[];
     loop {
         let state = {
@@ -151,15 +151,15 @@ fn inward(mut far: &TcpStream, mut near: &TcpStream, session: &Mutex<ClientConne
     }
 }
 
-/// Ends both without a farewell: the client's connection by a reset, once both directions have let go of it.
+/// Aborts both connections. The client's is reset once both directions have released it.
 fn end(near: &TcpStream, far: &TcpStream) {
-    // Either may be gone already, which is as well.
+    // Either connection may have ended already, so errors are ignored.
     let _gone = sockopt::set_socket_linger(near, Some(Duration::ZERO));
     let _gone = near.shutdown(Shutdown::Read);
     let _gone = far.shutdown(Shutdown::Both);
 }
 
-/// A session is whole wherever a thread could panic.
+/// Locks a session. It is consistent wherever a thread could panic.
 fn lock(session: &Mutex<ClientConnection>) -> MutexGuard<'_, ClientConnection> {
     session.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,33 +1,33 @@
-//! Buffers of a worker: lent to what goes on, taken back when it is over. An idle connection has none.
+//! Pooled buffers of a worker. Active connections borrow them; an idle connection has none.
 
 use encke_io::Segment;
 
-/// A buffer's room when it is made: an answer with a small body, or what one read leaves over.
+/// Initial capacity of a buffer in bytes: a response with a small body, or the rest of one read.
 pub(crate) const BUFFER_BYTES: usize = 4 * 1024;
-/// A buffer that has grown past this is not kept: one large answer shall not stay in memory. It has room for a lease and its
-/// framing.
+/// Maximum capacity of a pooled buffer in bytes, so that one large response does not stay in memory. It has room for a lease
+/// and its framing.
 const KEPT_BYTES_MAX: usize = 65 * 1024;
-/// Buffers kept for use again. 64 connections at work at a time need no more; 64 × 65 KiB is the bound.
+/// Maximum number of pooled buffers. 64 active connections need no more; the bound is 64 × 65 KiB.
 const KEPT_MAX: usize = 64;
 
-/// Spare buffers.
+/// A pool of buffers.
 #[derive(Default)]
 pub(crate) struct Buffers {
     spare: Vec<Vec<u8>>,
 }
 
 impl Buffers {
-    /// An empty buffer.
+    /// Returns an empty buffer.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
     }
 
-    /// An empty buffer that was used before, if there is one.
+    /// Returns an empty buffer from the pool, if there is one.
     pub(crate) fn take_spare(&mut self) -> Option<Vec<u8>> {
         self.spare.pop()
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer to the pool.
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         if buffer.capacity() >= BUFFER_BYTES
             && buffer.capacity() <= KEPT_BYTES_MAX
@@ -38,20 +38,20 @@ impl Buffers {
         }
     }
 
-    /// Gives memory back to the system.
+    /// Frees all pooled buffers.
     pub(crate) fn shrink(&mut self) {
         self.spare = Vec::new();
     }
 }
 
-/// The memory part of an output that is being put together; what is finished goes to a list of segments.
+/// The in-memory end of the output. Complete parts are moved to a list of segments.
 #[derive(Default)]
 pub(crate) struct Out {
     tail: Vec<u8>,
 }
 
 impl Out {
-    /// Where further bytes are appended.
+    /// Returns the buffer to which further bytes are appended.
     pub(crate) fn tail(&mut self, buffers: &mut Buffers) -> &mut Vec<u8> {
         if self.tail.capacity() == 0 {
             self.tail = buffers.take();
@@ -59,19 +59,19 @@ impl Out {
         &mut self.tail
     }
 
-    /// Bytes in it.
+    /// Number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.tail.len()
     }
 
-    /// Moves what is in it to the end of `segments`.
+    /// Moves the bytes to the end of `segments`.
     pub(crate) fn seal(&mut self, segments: &mut Vec<Segment>) {
         if !self.tail.is_empty() {
             segments.push(Segment::Bytes(std::mem::take(&mut self.tail)));
         }
     }
 
-    /// Drops what is in it.
+    /// Drops the bytes.
     pub(crate) fn clear(&mut self) {
         self.tail.clear();
     }

@@ -1,4 +1,4 @@
-//! How many connections there are, in the whole process and of each address.
+//! Counts of connections: of the process, and of each client address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,23 +7,23 @@ use std::sync::{Mutex, MutexGuard};
 
 use encke_io::lock;
 
-/// Counts connections for all workers: touched when one is accepted or closed, never by a request.
+/// Connection counts of all workers. Changed when a connection is accepted or closed, never by a request.
 #[derive(Default)]
 pub(crate) struct Census {
     open: AtomicUsize,
     /// Outgoing connections.
     upstreams: AtomicUsize,
-    /// Only where addresses have a limit.
+    /// Used only if addresses have a limit.
     addresses: Mutex<HashMap<IpAddr, u32>>,
 }
 
 impl Census {
-    /// A connection more; returns how many there are with it.
+    /// Counts a new connection. Returns the number of connections including it.
     pub(crate) fn enter(&self) -> usize {
         self.open.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// How many there are.
+    /// Number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -32,7 +32,7 @@ impl Census {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// An outgoing connection more, unless there are `most` already.
+    /// Counts a new outgoing connection. Returns false if there are `most` already.
     pub(crate) fn enter_upstream(&self, most: usize) -> bool {
         let before = self.upstreams.fetch_add(1, Ordering::Relaxed);
         if before >= most {
@@ -45,8 +45,8 @@ impl Census {
         self.upstreams.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A connection more of an address, unless it has `most` already. IPv6 addresses count by their /64, which
-    /// is what one subscriber gets.
+    /// Counts a new connection of an address. Returns false if the address has `most` already. An IPv6 address counts as its
+    /// [`household`].
     pub(crate) fn enter_address(&self, address: IpAddr, most: u32) -> bool {
         let mut addresses = self.addresses();
         let count = addresses.entry(household(address)).or_insert(0);
@@ -68,13 +68,14 @@ impl Census {
         }
     }
 
-    /// The counts are whole at every point where a thread could panic.
+    /// Locks the counts. They are consistent wherever a thread could panic, so a poisoned lock is usable.
     fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
         lock(&self.addresses)
     }
 }
 
-/// Whom an address counts for: itself, or for IPv6 its /64 network, which is what one subscriber gets.
+/// Returns the unit by which an address is counted: an IPv4 address itself, or the /64 network of an IPv6 address. A provider
+/// gives each of its subscribers such a network.
 pub fn household(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),

@@ -1,9 +1,9 @@
-//! Why connections end: each end has one reason, counted, and each reason says whose it is.
+//! Close reasons: every end of a connection has exactly one, which is counted and names its origin.
 
-/// Declares [`CloseReason`] and what each variant says as one table.
+/// Declares [`CloseReason`] and its properties in one table.
 macro_rules! close_reasons {
     ($($variant:ident $guilty:ident $name:literal $sentence:literal,)+) => {
-        /// Why a connection ended.
+        /// The reason for the end of a connection.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum CloseReason {
@@ -11,15 +11,15 @@ macro_rules! close_reasons {
         }
 
         impl CloseReason {
-            /// Every reason, in the order of their numbers.
+            /// Every reason, in the order of discriminants.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// Its name in metrics and logs; stays the same between versions.
+            /// Returns the name in metrics and logs, which is stable between versions.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// Whose doing it was.
+            /// Returns the origin of the end.
             pub const fn guilty(self) -> Guilty {
                 match self { $(Self::$variant => Guilty::$guilty,)+ }
             }
@@ -27,14 +27,14 @@ macro_rules! close_reasons {
     };
 }
 
-/// Whose doing an end was.
+/// The origin of a connection's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guilty {
-    /// Nobody's: the connection had done its work.
+    /// A regular end.
     Nobody,
-    /// The client, or the network between.
+    /// The client, or the network in between.
     Peer,
-    /// This server: a limit, a drain, a fault of a handler.
+    /// This server: a limit, a drain, a failure of a handler.
     Us,
     /// The operating system.
     System,

@@ -1,10 +1,10 @@
-//! Addresses whose listeners are being closed: a reload that wants one of them again waits for it.
+//! Addresses whose listeners are being closed. A reload that binds such an address again waits here.
 //!
 //! ```text
 //!  reload A to B: begin(A) ─► a ClosingListener for each worker ─► Retire ─► RETIRE_NS ─► Close ─► Closed: drop ─┐
 //!  reload B to A: wait(A) ◄── notified ─────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! The thread that reloads waits, no worker does.
+//! Only the thread that reloads waits; workers do not.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,10 +13,10 @@ use std::time::Duration;
 use encke_io::Address;
 use encke_io::lock;
 
-/// The longest wait for a listener: it is retired for 200 ms, and closed in the worker's next turn.
+/// Maximum wait for a listener: it is retired for 200 ms, and closed in the worker's next turn.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// The addresses, once for each listener.
+/// The addresses, with one entry per listener.
 #[derive(Default)]
 pub(crate) struct Closing {
     addresses: Mutex<Vec<Address>>,
@@ -30,14 +30,14 @@ pub(crate) struct ClosingListener {
 }
 
 impl Closing {
-    /// Notes a listener that a worker is to close.
+    /// Records a listener that a worker is to close.
     pub(crate) fn begin(self: &Arc<Self>, address: &Address) -> ClosingListener {
         self.lock().push(address.clone());
         ClosingListener { address: address.clone(), closing: Arc::clone(self) }
     }
 
-    /// Waits until no listener is being closed that keeps `wanted` from being bound. Returns the address of a listener that
-    /// is still open.
+    /// Waits until no closing listener prevents `wanted` from being bound. Returns the address of a listener that is still open
+    /// after [`WAIT_MAX`].
     pub(crate) fn wait(&self, wanted: &Address) -> Option<Address> {
         let conflicts = |addresses: &mut Vec<Address>| addresses.iter().any(|own| conflict(own, wanted));
         let waited = self.closed.wait_timeout_while(self.lock(), WAIT_MAX, conflicts);
@@ -45,8 +45,8 @@ impl Closing {
         addresses.iter().find(|own| conflict(own, wanted)).cloned()
     }
 
-    /// The error of an address in use, if this server itself uses it: it is `closing` a listener, or has one of those
-    /// `open` there.
+    /// Explains an "address in use" error that this server causes itself: it is `closing` a listener there, or one of its
+    /// `open` ones has the address.
     pub(crate) fn explain(
         &self,
         error: io::Error,
@@ -63,7 +63,7 @@ impl Closing {
         io::Error::new(error.kind(), format!("cannot listen on {wanted}: {reason}"))
     }
 
-    /// A list of addresses is whole wherever a thread could panic.
+    /// Locks the list. It is consistent wherever a thread could panic, so a poisoned lock is usable.
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Address>> {
         lock(&self.addresses)
     }
@@ -86,8 +86,8 @@ impl Drop for ClosingListener {
     }
 }
 
-/// Whether a listener on one address may keep another from being bound: the same socket file, or the same port, which a
-/// listener on all addresses takes on each of them.
+/// Whether a listener on one address may prevent the other from being bound: both are the same socket file, or have the same
+/// port and IP address. An unspecified IP address conflicts with every address.
 fn conflict(own: &Address, wanted: &Address) -> bool {
     match (own, wanted) {
         (Address::Inet(own), Address::Inet(wanted)) => {

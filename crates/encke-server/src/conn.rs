@@ -1,4 +1,4 @@
-//! A connection's slot: what stays in memory while nothing happens on it.
+//! A connection's slot: the state that stays in memory while the connection is idle.
 //!
 //! ```text
 //!            ┌────────────── answered, kept ──────────────┐
@@ -10,19 +10,19 @@
 //!                                                                              ▼
 //!                             Closing ◄── the peer's end, or time ── Lingering, or at once Closing
 //! ```
-//! On a listener with TLS a handshake (`Handshake`) comes before `Idle`, and behind the PROXY header if there is one.
+//! On a TLS listener a handshake (`Handshake`) comes before `Idle`, after the PROXY header if there is one.
 //!
-//! Beside the phase two things go on by themselves: a send may be in flight (`SENDING`), and receiving may be
-//! paused (`PAUSED`). While a send is in flight no further request is looked at; its bytes wait in `input`.
+//! Two more states are independent of the phase: a send may be in flight (`SENDING`), and receiving may be paused (`PAUSED`).
+//! While a send is in flight no further request is processed; its bytes wait in `input`.
 //!
-//! A handler may give its request's connection to a resident (`Resident`), which keeps it until it closes, or until the
+//! A handler may pass its request's connection to a resident (`Resident`). The resident keeps it until it closes, or until the
 //! resident responds and HTTP continues.
 //!
-//! A connection whose first bytes are the preface of HTTP/2 stays `Http2` until it ends; see `h2`. Each of its streams is
-//! a connection of its own here, with one request.
+//! A connection that begins with the HTTP/2 preface stays `Http2` until it ends; see `h2`. Each of its streams is a connection
+//! of its own here, with one request.
 //!
-//! Everything a request needs (its head, buffers, its exchange) hangs on `input` and `duty` and is gone when
-//! the connection is idle.
+//! All memory that a request needs (its head, buffers, its exchange) is owned by `input` and `duty`, and is released when the
+//! connection is idle.
 
 use encke_io::Peer;
 use encke_wire::http1::Head;
@@ -32,31 +32,31 @@ pub(crate) use crate::duty::{Duty, NONE};
 use crate::peer::PackedPeer;
 use crate::transport::Transport;
 
-/// Where a connection stands; drawn above.
+/// The phase of a connection; see the diagram above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Phase {
     /// No connection.
     Vacant,
-    /// A PROXY header must come first.
+    /// A PROXY header must arrive first.
     Proxy,
-    /// A TLS handshake must come first.
+    /// A TLS handshake must complete first.
     Handshake,
-    /// Nothing of a request has arrived.
+    /// Between requests: no byte of the next one has arrived.
     Idle,
-    /// A part of a head has arrived.
+    /// Part of a head has arrived.
     Head,
-    /// A request is being answered. Once its exchange outlives the call of the handler, `duty` names it.
+    /// A request is open. Once its exchange outlives the call of the handler, `duty` has its index.
     Open,
-    /// A resident has it; `duty` names it.
+    /// A resident owns the connection; `duty` has its seat.
     Resident,
-    /// It speaks HTTP/2; `duty` names its engine. Each of its streams has a slot of its own.
+    /// An HTTP/2 connection; `duty` has the index of its engine. Each of its streams has a slot of its own.
     Http2,
-    /// It is an outgoing connection; `duty` has its place among them until it is closed.
+    /// An outgoing connection; `duty` has its index until it is closed.
     Upstream,
-    /// The final answer is out; what the client still sends is dropped.
+    /// The final response is sent; further bytes of the client are dropped.
     Lingering,
-    /// Closed; `Closed` has not come back yet.
+    /// Closed; the reactor's `Closed` event has not arrived yet.
     Closing,
 }
 
@@ -64,46 +64,46 @@ pub(crate) enum Phase {
 pub(crate) const SENDING: u16 = 1;
 /// Receiving is paused.
 pub(crate) const PAUSED: u16 = 1 << 1;
-/// After what is in flight the connection closes.
+/// The connection closes after the send in flight.
 pub(crate) const LAST: u16 = 1 << 2;
-/// Requests are sent on to `https`.
+/// Requests are redirected to `https`.
 pub(crate) const TO_HTTPS: u16 = 1 << 3;
-/// The peer has ended its side; nothing more will arrive.
+/// The peer has ended its side: no more bytes will arrive.
 pub(crate) const PEER_ENDED: u16 = 1 << 4;
-/// The connection came through the admin listener.
+/// The connection was accepted by the admin listener.
 pub(crate) const ADMIN: u16 = 1 << 5;
-/// The peer is a trusted proxy that spoke TLS with the client.
+/// The connection is encrypted: this server terminates its TLS. A stream has the flag of its carrier.
 pub(crate) const SECURE: u16 = 1 << 6;
-/// Counted against its address.
+/// The connection counts against the limit of its address.
 pub(crate) const COUNTED: u16 = 1 << 7;
-/// Behind [`LAST`]: the client may not have read everything then, so linger.
+/// With [`LAST`]: the client may not have read everything by then, so linger.
 pub(crate) const LINGER: u16 = 1 << 8;
-/// Its resident reads no further for now.
+/// The connection's resident has paused reading.
 pub(crate) const HELD: u16 = 1 << 9;
-/// The peer has ended its side, but bytes it sent before are unread. [`PEER_ENDED`] is set once they are read.
+/// The peer has ended its side, but bytes before the end are unread. [`PEER_ENDED`] is set once they are read.
 pub(crate) const ENDING: u16 = 1 << 10;
-/// Its resident has it stay open after the peer has ended its side.
+/// The connection's resident keeps it open after the peer has ended its side.
 pub(crate) const OUTLASTS: u16 = 1 << 11;
 
-/// What an idle connection is. Its size is pinned by a test.
+/// The state of an idle connection. A test pins its size.
 pub(crate) struct Conn {
-    /// The moment that the present phase must not outlast; `u64::MAX`: none. The timer may be armed earlier.
+    /// The deadline of the present phase; `u64::MAX` if there is none. The timer may be armed earlier.
     pub(crate) deadline_ns: u64,
-    /// Bytes that wait to be looked at, and the head they are part of.
+    /// Bytes that wait to be processed, and the head that they belong to.
     pub(crate) input: Option<Box<Input>>,
     pub(crate) transport: Transport,
     pub(crate) peer: PackedPeer,
     pub(crate) phase: Phase,
     pub(crate) flags: u16,
-    /// Why it will close, once [`LAST`] is set.
+    /// The reason for closing, once [`LAST`] is set.
     pub(crate) reason: CloseReason,
     pub(crate) duty: Duty,
     /// The rate window of the send in flight.
     pub(crate) window: RateWindow,
     pub(crate) generation: u32,
-    /// Requests so far.
+    /// Number of requests so far.
     pub(crate) requests: u32,
-    /// The log entries that wait for the send in flight; [`NONE`] if there are none.
+    /// Index of the log entries that wait for the send in flight; [`NONE`] if there are none.
     pub(crate) flight: u32,
 }
 
@@ -112,29 +112,30 @@ pub(crate) struct Conn {
 pub(crate) enum RateWindow {
     /// The send has just begun: the number of unsent bytes is not known yet.
     Unmeasured,
-    /// The bytes that the peer did not have: the lower six of a number, little-endian.
+    /// The bytes that the peer had not received at the start: the lower six bytes of a number, little-endian.
     Unsent([u8; 6]),
 }
 
 impl RateWindow {
-    /// A window that begins with this number of bytes unsent. A number above 2^48 - 1 is kept as that.
+    /// Begins a window at this number of unsent bytes. Numbers above 2^48 - 1 are stored as 2^48 - 1.
     pub(crate) fn begin(unsent: u64) -> Self {
         let [low @ .., _, _] = unsent.min((1 << 48) - 1).to_le_bytes();
         Self::Unsent(low)
     }
 
-    /// The bytes that the peer has taken since the window began, if now so many are unsent.
+    /// Returns the number of bytes that the peer has received since the window began. `unsent` is the present number of unsent
+    /// bytes.
     pub(crate) fn taken(self, unsent: u64) -> Option<u64> {
         let Self::Unsent([a, b, c, d, e, f]) = self else { return None };
         Some(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]).saturating_sub(unsent))
     }
 }
 
-/// What has arrived of requests and is not dealt with.
+/// Received bytes that are not processed yet.
 pub(crate) struct Input {
-    /// Begins at the first byte of a head (`parsing`) or of what follows the open request's head.
+    /// Begins at the first byte of a head (`parsing`), or directly after the head of the open request.
     pub(crate) bytes: Vec<u8>,
-    /// The head as far as it is parsed.
+    /// The head, as far as it is parsed.
     pub(crate) head: Box<Head>,
     pub(crate) parsing: bool,
 }
@@ -165,7 +166,7 @@ impl Conn {
         self.flags & flag != 0
     }
 
-    /// Whether nothing goes on with it and nothing is to be done: it waits for the next request.
+    /// Whether the connection waits for the next request and has no other work.
     #[inline]
     pub(crate) fn is_at_rest(&self) -> bool {
         self.phase == Phase::Idle
@@ -174,7 +175,7 @@ impl Conn {
             && self.flight == NONE
     }
 
-    /// Whether it holds nothing but itself: it may be shed.
+    /// Whether the connection has had a request and is idle, so that it may be closed to make room for another.
     pub(crate) fn is_idle(&self) -> bool {
         self.phase == Phase::Idle && !self.has(SENDING) && self.requests > 0
     }
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_as_large_as_its_fields_and_no_larger_than_planned() {
-        // Every one of 10,000 idle connections costs this, 16 bytes in the reactor and 12 in the wheel.
+        // Each of 10,000 idle connections costs this, plus 16 bytes in the reactor and 12 in the wheel.
         let sum = 2 * 8 // deadline, input
             + size_of::<Transport>()
             + size_of::<PackedPeer>() // 16 + 2 + 1

@@ -1,12 +1,12 @@
-//! The slots of a worker, and their timers: of its sockets, by their place in the reactor, and of the streams that
-//! HTTP/2 connections carry, by their place among those.
+//! The slots of a worker and their timers: one table for sockets, by index in the reactor, and one for the streams of HTTP/2
+//! connections.
 //!
 //! ```text
 //! place   0 … sockets          STREAM | 0 … STREAM | streams
 //!         a reactor's source   a stream: its "socket" is an HTTP/2 connection, which has a slot among the sockets
 //! ```
-//! A stream is a connection of its own to everything above: it has a phase, deadlines, an exchange, a subscriber.
-//! Only what would reach a socket (operations) and what comes from one (events) goes another way; see `h2`.
+//! For code above, a stream is a connection of its own: it has a phase, deadlines, an exchange or a subscriber. Only its
+//! operations and events take another path than a socket's; see `h2`.
 
 use std::ops::{Index, IndexMut};
 
@@ -15,7 +15,7 @@ use encke_io::wheel::Wheel;
 
 use crate::conn::Conn;
 
-/// The bit by which a stream's place is told from a socket's. Slots are numbered densely, so no socket has it.
+/// The bit that distinguishes a stream's index from a socket's. Slots are numbered densely, so no socket has it.
 const STREAM: u32 = 1 << 31;
 
 /// Whether a token names a stream.
@@ -23,17 +23,17 @@ pub(crate) const fn is_stream(token: Token) -> bool {
     token.index & STREAM != 0 && token.index != Token::NONE.index
 }
 
-/// The place among all slots of the stream that is at `place` among streams.
+/// Returns the slot index of the stream with index `place` among streams.
 pub(crate) const fn stream_place(place: u32) -> u32 {
     place | STREAM
 }
 
-/// The place among streams of a stream's token.
+/// Returns the index among streams of a stream's token.
 pub(crate) const fn among_streams(token: Token) -> u32 {
     token.index & !STREAM
 }
 
-/// Slots by place.
+/// Slots by index.
 #[derive(Default)]
 pub(crate) struct Conns {
     pub(crate) sockets: Vec<Conn>,
@@ -41,7 +41,7 @@ pub(crate) struct Conns {
 }
 
 impl Conns {
-    /// Every place, whether somebody is there or not.
+    /// Returns every index, vacant slots included.
     pub(crate) fn places(&self) -> impl Iterator<Item = u32> + use<> {
         (0..self.sockets.len() as u32).chain((0..self.streams.len() as u32).map(stream_place))
     }
@@ -51,20 +51,20 @@ impl Conns {
         self.sockets.len() + self.streams.len()
     }
 
-    /// The place of one of them, counted from 0.
+    /// Returns the index of the `nth` slot, counted from 0.
     pub(crate) fn place(&self, nth: usize) -> u32 {
         let sockets = self.sockets.len();
         if nth < sockets { nth as u32 } else { stream_place((nth - sockets) as u32) }
     }
 
-    /// The slot at a place.
+    /// Returns the slot at an index.
     #[inline]
     pub(crate) fn get_mut(&mut self, place: usize) -> Option<&mut Conn> {
         let (slots, place) = self.slots_mut(place);
         slots.get_mut(place)
     }
 
-    /// Fills a place.
+    /// Fills the slot at an index.
     pub(crate) fn put(&mut self, place: u32, conn: Conn) {
         let (slots, place) = self.slots_mut(place as usize);
         if place >= slots.len() {
@@ -73,7 +73,7 @@ impl Conns {
         slots[place] = conn;
     }
 
-    /// Every slot with its place.
+    /// Returns every slot with its index.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Conn)> {
         let sockets = self.sockets.iter_mut().zip(0..).map(|(conn, place)| (place, conn));
         sockets.chain(self.streams.iter_mut().zip(0..).map(|(conn, place)| (stream_place(place), conn)))
@@ -110,7 +110,7 @@ impl IndexMut<usize> for Conns {
     }
 }
 
-/// The earlier of two moments, where there are any. An iterator over them takes five times the instructions, in each turn.
+/// Returns the earlier of two moments, if there are any. An iterator over them takes five times the instructions, in each turn.
 #[inline]
 pub const fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
@@ -128,36 +128,36 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Timers at moment `mono_ns`.
+    /// Creates timers that start at `mono_ns`.
     pub(crate) fn new(mono_ns: u64) -> Self {
         Self { sockets: Wheel::new(mono_ns), streams: Wheel::new(mono_ns), due: Vec::new() }
     }
 
-    /// Arms the timer of a place, in place of an earlier deadline of its.
+    /// Arms the timer of a slot, and replaces its earlier deadline.
     pub(crate) fn arm(&mut self, place: u32, deadline_ns: u64) {
         let (wheel, place) = self.wheel_mut(place);
         wheel.arm(place, deadline_ns);
     }
 
-    /// Arms the timer of a place unless it is armed for that moment or an earlier one.
+    /// Arms the timer of a slot unless it is already armed for that moment or an earlier one.
     #[inline]
     pub(crate) fn arm_earlier(&mut self, place: u32, deadline_ns: u64) {
         let (wheel, place) = self.wheel_mut(place);
         wheel.arm_earlier(place, deadline_ns);
     }
 
-    /// Disarms the timer of a place.
+    /// Disarms the timer of a slot.
     pub(crate) fn cancel(&mut self, place: u32) {
         let (wheel, place) = self.wheel_mut(place);
         wheel.cancel(place);
     }
 
-    /// When they must be looked at next.
+    /// Returns the monotonic time of the next expiry check in ns, if a timer is armed.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         earlier(self.sockets.next_ns(), self.streams.next_ns())
     }
 
-    /// Appends the place of every timer that is due, disarmed, to `due`.
+    /// Disarms all timers that are due, and appends their slots' indices to `due`.
     #[inline]
     pub(crate) fn expire(&mut self, mono_ns: u64, due: &mut Vec<u32>) {
         self.sockets.expire(mono_ns, due);
@@ -165,7 +165,7 @@ impl Timers {
         due.extend(self.due.drain(..).map(stream_place));
     }
 
-    /// How many are armed.
+    /// Number of armed timers.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn armed(&self) -> u32 {
         self.sockets.armed() + self.streams.armed()

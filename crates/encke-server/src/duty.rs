@@ -1,29 +1,29 @@
-//! The duty of a connection: what it is for at the moment, and the numbers that belong to that.
+//! The duty of a connection: its present purpose, and the numbers that belong to it.
 //!
-//! A slot has room for 6 bytes here. So the numbers are kept as bytes, which need no alignment, and the duties are told
-//! apart by the values that a [`Seat`] does not have.
+//! A slot has 6 bytes for the duty. So numbers are stored as bytes, which need no alignment, and the values that a [`Seat`]
+//! cannot have distinguish the other duties.
 
-/// No place: of an exchange, an engine or a flight, and the first word of a resident that has noted none.
+/// No index: of an exchange, an engine or a flight. Also a resident's first word before it is set.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What a connection is for. Its size is pinned by a test.
+/// The purpose of a connection. A test pins its size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Duty {
-    /// Nothing beyond the slot itself: between requests, during the call of a handler, or on the way to its end.
+    /// None: the connection is between requests, in the call of a handler, or about to end.
     Rest,
-    /// An exchange is open, at this place.
+    /// An open exchange with this index.
     Exchange(Word),
-    /// A resident has it, and has noted two words.
+    /// A connection of the resident with this seat, and the resident's two words.
     Resident { seat: Seat, form: u8, word: Word },
-    /// An engine of HTTP/2 runs it, at this place.
+    /// An HTTP/2 connection; the index of its engine.
     Engine(Word),
-    /// It is an outgoing connection, at this place among them. A closed one is at [`Duty::Rest`].
+    /// An outgoing connection with this index. A closed one has [`Duty::Rest`].
     Upstream(Word),
-    /// Its last response is sent, and it has dropped this number of bytes since.
+    /// A lingering connection; the number of bytes dropped since its last response was sent.
     Linger(Word),
 }
 
-/// A number as bytes, so that nothing has to be aligned.
+/// A number as bytes, which need no alignment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Word([u8; 4]);
 
@@ -37,7 +37,7 @@ impl Word {
     }
 }
 
-/// The seat of a resident at its worker, as an enum because of the values that it does not have.
+/// A resident's number on its worker. As an enum it leaves values unused, which [`Duty`] needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 #[rustfmt::skip]
@@ -51,7 +51,7 @@ impl Seat {
     ];
 }
 
-/// Residents that a worker may have, at most.
+/// Maximum number of residents of a worker.
 pub(crate) const RESIDENTS_MAX: usize = Seat::ALL.len();
 
 impl Duty {
@@ -67,47 +67,47 @@ impl Duty {
         Self::Upstream(Word::new(place))
     }
 
-    /// The connection of the resident at a seat, below [`RESIDENTS_MAX`], which has noted nothing yet.
+    /// The duty of a connection of the resident at `seat`, which is below [`RESIDENTS_MAX`]. Its words are not set yet.
     pub(crate) const fn resident(seat: u8) -> Self {
         Self::Resident { seat: Seat::ALL[seat as usize], form: 0, word: Word::new(NONE) }
     }
 
-    /// A connection that lingers, and has dropped nothing yet.
+    /// The duty of a connection that begins to linger.
     pub(crate) const fn linger() -> Self {
         Self::Linger(Word::new(0))
     }
 
-    /// The place of its exchange.
+    /// The index of the connection's exchange.
     #[inline]
     pub(crate) const fn as_exchange(self) -> Option<u32> {
         if let Self::Exchange(place) = self { Some(place.get()) } else { None }
     }
 
-    /// The place of its engine.
+    /// The index of the connection's engine.
     #[inline]
     pub(crate) const fn as_engine(self) -> Option<u32> {
         if let Self::Engine(place) = self { Some(place.get()) } else { None }
     }
 
-    /// Its place among outgoing connections.
+    /// The connection's index among outgoing connections.
     #[inline]
     pub(crate) const fn as_upstream(self) -> Option<u32> {
         if let Self::Upstream(place) = self { Some(place.get()) } else { None }
     }
 
-    /// The seat of its resident.
+    /// The seat of the connection's resident.
     #[inline]
     pub(crate) const fn seat(self) -> Option<u8> {
         if let Self::Resident { seat, .. } = self { Some(seat as u8) } else { None }
     }
 
-    /// The words that its resident has noted.
+    /// The two words that the connection's resident has set.
     #[inline]
     pub(crate) const fn words(self) -> Option<(u32, u8)> {
         if let Self::Resident { form, word, .. } = self { Some((word.get(), form)) } else { None }
     }
 
-    /// Notes the first word of its resident. Without one nothing is noted.
+    /// Sets the first word of the connection's resident. Without a resident it does nothing.
     #[inline]
     pub(crate) const fn set_word(&mut self, noted: u32) {
         if let Self::Resident { word, .. } = self {
@@ -115,7 +115,7 @@ impl Duty {
         }
     }
 
-    /// Notes the second word of its resident. Without one nothing is noted.
+    /// Sets the second word of the connection's resident. Without a resident it does nothing.
     #[inline]
     pub(crate) const fn set_form(&mut self, noted: u8) {
         if let Self::Resident { form, .. } = self {
@@ -123,7 +123,7 @@ impl Duty {
         }
     }
 
-    /// Adds bytes that a lingering connection drops. Returns the number of bytes it has dropped by then.
+    /// Adds bytes that a lingering connection drops. Returns the total.
     pub(crate) fn drop_bytes(&mut self, bytes: usize) -> u64 {
         let Self::Linger(dropped) = self else { return 0 };
         let sum = dropped.get().saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
@@ -131,7 +131,7 @@ impl Duty {
         u64::from(sum)
     }
 
-    /// Whether the connection may end after its output: nothing is open on it, and its resident has noted no first word.
+    /// Whether the connection may end after its output: it has no open exchange, and its resident has set no first word.
     #[inline]
     pub(crate) const fn is_done(self) -> bool {
         match self {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_duty_takes_six_bytes() {
-        // Form, word and seat, whose unused values name the other duties.
+        // Form, word and seat, whose unused values encode the other duties.
         assert_eq!(size_of::<Duty>(), 1 + 4 + 1);
         assert_eq!(align_of::<Duty>(), 1);
     }

@@ -1,4 +1,4 @@
-//! Framing: the one way of every response to the wire, whatever the protocol of its connection.
+//! Framing: every response of every protocol is written here.
 //!
 //! ```text
 //! put_interim* ─► put_head ─► data* ─► finish
@@ -14,38 +14,38 @@
 //! Callers name a status, fields and a length; [`FramingKind`] is all that they know of the protocol. It belongs to a request
 //! ([`Asked::framing`](crate::Asked)) and holds until the response is complete.
 //!
-//! **Data is written in place.** [`FramingKind::put_data`] appends to any buffer, so that many connections may share one
-//! encoding. Content of a known length needs no framing: it may go to the output as segments (files, shared bytes).
+//! **Writing in place.** [`FramingKind::put_data`] appends to any buffer, so many connections may share one encoding.
+//! Content of a known length needs no framing: it may go to the output as segments (files, shared bytes).
 //!
-//! The heads of both protocols are in `heads.rs`.
+//! `heads.rs` writes the heads of both protocols.
 
 use encke_wire::http1::{self, Version};
 
 use crate::reply::Fields;
 
-/// How the content of a response is marked off from what follows on its connection.
+/// The way in which the end of a response's content is marked on its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FramingKind {
     /// HTTP/1.0: content without a length ends with the connection.
     Close,
     /// HTTP/1.1: content without a length is sent in chunks.
     Chunked,
-    /// A stream of HTTP/2.
+    /// An HTTP/2 stream.
     Http2,
-    /// Another protocol has the connection: bytes as they are.
+    /// Bytes of another protocol, sent unchanged.
     Raw,
 }
 
-/// What a head says about the content that follows it.
+/// The statement of a response's head about the content that follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContentLength {
-    /// There is no content, and no field about it: 204, 304.
+    /// No content and no length field: 204, 304.
     Absent,
-    /// This many bytes.
+    /// A known length in bytes.
     Known(u64),
-    /// It ends where [`FramingKind`] says so.
+    /// A length not known in advance; [`FramingKind`] marks the end.
     Open,
-    /// The response to an upgrade (status 101; 200 by HTTP/2). Bytes of another protocol follow.
+    /// The response to an upgrade (status 101; 200 with HTTP/2). Bytes of another protocol follow.
     Upgrade,
 }
 
@@ -55,13 +55,13 @@ pub(crate) struct OpenPiece {
     start: usize,
 }
 
-/// A chunk's size in four digits, and CRLF (RFC 9112 §7.1 allows leading zeros).
+/// The size line of a chunk: four digits and CRLF (RFC 9112 §7.1 allows leading zeros).
 const CHUNK_HEAD: &[u8] = b"0000\r\n";
-/// Most bytes of a piece that is written in place.
+/// Maximum size in bytes of a piece that is written in place.
 pub(crate) const OPEN_PIECE_BYTES_MAX: usize = 0xffff;
 
 impl FramingKind {
-    /// The framing of the response to a request of this version.
+    /// Returns the framing of the response to a request of this version.
     #[inline]
     pub(crate) const fn of(version: Version) -> Self {
         match version {
@@ -82,11 +82,11 @@ impl FramingKind {
         }
     }
 
-    /// Appends the end of content without a length, where bytes mark it. By HTTP/2 trailers are no bytes of the content:
+    /// Appends the end of content without a length, where bytes mark the end. In HTTP/2 trailers are not part of the content:
     /// only [`Slot::finish`](crate::Slot::finish) sends them there.
     pub fn put_end(self, trailers: &Fields, out: &mut Vec<u8>) {
         if self == Self::Chunked {
-            // The last chunk's line, and its empty line, which trailers come before.
+            // The last chunk's size line, the trailers, then the empty line.
             let (size, end) = http1::LAST_CHUNK.split_at(b"0\r\n".len());
             for part in [size, trailers.lines(), end] {
                 out.extend_from_slice(part);
@@ -94,7 +94,7 @@ impl FramingKind {
         }
     }
 
-    /// Begins a piece of content without a length: at most [`OPEN_PIECE_BYTES_MAX`] bytes are appended to `out` before
+    /// Begins a piece of content without a length. The caller appends at most [`OPEN_PIECE_BYTES_MAX`] bytes to `out` before
     /// [`OpenPiece::close`].
     #[inline]
     pub(crate) fn open_piece(self, out: &mut Vec<u8>) -> OpenPiece {
@@ -105,7 +105,7 @@ impl FramingKind {
         piece
     }
 
-    /// The field that states whether the connection stays open, where it has to be stated.
+    /// The `Connection` field, where the version's default does not apply.
     pub(crate) fn persistence(self, last: bool) -> &'static [u8] {
         match (last, self) {
             (true, _) => b"Connection: close\r\n",
@@ -116,7 +116,7 @@ impl FramingKind {
 }
 
 impl OpenPiece {
-    /// Ends the piece. Returns its length.
+    /// Ends the piece. Returns its length in bytes.
     #[inline]
     pub(crate) fn close(self, out: &mut Vec<u8>) -> usize {
         if !self.chunked {

@@ -8,12 +8,12 @@ use encke_stats::{Counter, Family, Source};
 
 use encke_session::tls::Identity;
 
-/// The figures of one worker. A lock is cheap compared with a handshake.
+/// The TLS figures of one worker. A lock is cheap compared with a handshake.
 #[derive(Default)]
 pub(crate) struct TlsCounters {
     /// Complete handshakes, by version and by whether a session was resumed.
     complete: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
-    /// Failed ones, by reason.
+    /// Failed handshakes, by reason.
     failed: Mutex<BTreeMap<&'static str, u64>>,
     /// Connections that were closed because too many handshakes were open.
     pub(crate) refused: Counter,
@@ -34,12 +34,12 @@ impl TlsCounters {
 /// The figures of all workers, and the certificates of all listeners.
 pub(crate) struct TlsFigures<F> {
     pub(crate) workers: Vec<Arc<TlsCounters>>,
-    /// The identities of the listeners at present.
+    /// Returns the present identities of the listeners.
     pub(crate) identities: F,
 }
 
 impl<F: Fn() -> Vec<Arc<Identity>> + Send + Sync> TlsFigures<F> {
-    /// The end of each certificate, if there are any.
+    /// The expiry time of each certificate, if there are any.
     fn expiry(&self) -> Option<Family> {
         let ends: BTreeMap<_, _> = (self.identities)().iter().flat_map(|identity| identity.ends()).collect();
         let family = Family::gauge(

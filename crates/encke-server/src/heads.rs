@@ -1,10 +1,10 @@
-//! Heads of responses, by HTTP/1 and by HTTP/2; see `framing`.
+//! Response heads, in HTTP/1 and in HTTP/2; see `framing`.
 //!
 //! ```text
 //! status, fields, length ─┬─ HTTP/1 ─► lines at the end of the output        (put_prepared: a copy of a block)
 //!                         └─ HTTP/2 ─► Http2::put_head: the stream has it at once
 //! ```
-//! With a head of HTTP/2 an empty segment goes to the output: a send is due, even without content.
+//! An HTTP/2 head adds an empty segment to the output: a send is due even without content.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::date::DateCache;
 use crate::framing::{ContentLength, FramingKind};
 use crate::reply::{Body, Fields, Prepared, PreparedContent};
 
-/// Content of a response up to this size is copied behind its head; larger content is a segment of its own. A copy of
-/// 4 KiB costs about 100 ns, a further slice in sendmsg(2) about as much.
+/// Content up to this size in bytes is copied after its head; larger content is a separate segment. A copy of 4 KiB costs about
+/// 100 ns, a further slice in sendmsg(2) about the same.
 const COPY_BYTES_MAX: usize = 4 * 1024;
 
 impl Core {
@@ -43,7 +43,7 @@ impl Core {
         put_text_head((framing, last), (status, fields, content), &self.date, out);
     }
 
-    /// Writes an interim response (RFC 9110 §15.2). The caller has checked that the client understands it.
+    /// Writes an interim response (RFC 9110 §15.2). The caller has checked that the client accepts it.
     pub(crate) fn put_interim(&mut self, token: Token, framing: FramingKind, status: u16, fields: &Fields) {
         if framing == FramingKind::Http2 {
             let response = stream_head(status, None, fields, ContentLength::Absent, &EMPTY);
@@ -70,8 +70,8 @@ impl Core {
         }
     }
 
-    /// The warm path: one copy of a block, with the date written over. `more` are fields of this response alone. Returns the
-    /// length of the content.
+    /// The warm path: one copy of a block, whose date is then overwritten. `more` are fields of this response alone. Returns
+    /// the length of the content in bytes.
     #[inline(always)]
     pub(crate) fn put_prepared(
         &mut self,
@@ -128,7 +128,7 @@ impl Core {
         }
     }
 
-    /// Appends shared bytes from `start` on.
+    /// Appends shared bytes, from the offset `start`.
     pub(crate) fn out_shared(&mut self, bytes: Arc<[u8]>, start: usize) {
         if bytes.len() - start <= COPY_BYTES_MAX {
             self.out.tail(&mut self.buffers).extend_from_slice(&bytes[start..]);
@@ -143,7 +143,7 @@ impl Core {
         }
     }
 
-    /// Puts a segment behind what is in the output.
+    /// Appends a segment to the output.
     pub(crate) fn out_segment(&mut self, segment: Segment) {
         self.out.seal(&mut self.segments);
         self.segments.push(segment);
@@ -177,7 +177,7 @@ impl Core {
     }
 }
 
-/// Appends a head of HTTP/1.
+/// Appends an HTTP/1 head.
 #[inline]
 fn put_text_head(
     (framing, last): (FramingKind, bool),
@@ -206,7 +206,7 @@ fn put_text_head(
     out.extend_from_slice(b"\r\n");
 }
 
-/// A head of HTTP/2. The 101 of an upgrade is the 200 of a stream (RFC 8441 §5).
+/// Builds an HTTP/2 head. The 101 of an upgrade is the 200 of a stream (RFC 8441 §5).
 fn stream_head(
     status: u16,
     date: Option<&DateCache>,
@@ -232,7 +232,7 @@ fn stream_head(
 
 static EMPTY: Fields = Fields::new();
 
-/// Adds fields to a head or to trailers of HTTP/2.
+/// Adds fields to an HTTP/2 head or to HTTP/2 trailers.
 fn append_fields(headers: &mut HeaderMap, fields: &Fields) {
     for (name, value) in fields.iter() {
         let field = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value));
@@ -246,7 +246,7 @@ fn append_fields(headers: &mut HeaderMap, fields: &Fields) {
     }
 }
 
-/// Whether a field concerns an HTTP/1 connection: no stream has it (RFC 9113 §8.2.2, RFC 8441 §5).
+/// Whether a field belongs to an HTTP/1 connection: streams must not have it (RFC 9113 §8.2.2, RFC 8441 §5).
 fn concerns_connection(name: &HeaderName) -> bool {
     [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::SEC_WEBSOCKET_ACCEPT]
         .contains(name)

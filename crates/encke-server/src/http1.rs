@@ -1,4 +1,4 @@
-//! HTTP/1 on a connection: bytes in, requests to handlers, answers out. The states are drawn in `conn`.
+//! HTTP/1 on a connection: bytes in, requests to handlers, responses out. `conn` has the state diagram.
 //!
 //! ```text
 //! received(lease) ─► consume ─┬─ head.feed ─► request ─► handler ─┬─ Now ──► put_reply ─► out ─┐
@@ -6,8 +6,8 @@
 //!                             └─ intake ─► Handler::body                                       ▼ one Send
 //! sent ─► stream? pull ─► out ─► settle · more input? consume · else idle: everything given back
 //! ```
-//! All answers to the requests of one read are gathered in `out` and leave in one send. Nothing here waits, and
-//! nothing calls the system: operations are put down in `ops`, which the worker submits.
+//! The responses to all requests of one read are collected in `out` and leave in one send. Nothing here waits or makes a system
+//! call: operations are pushed to `ops`, which the worker submits.
 
 use encke_settings::ByteSize;
 use std::num::NonZeroU32;
@@ -43,19 +43,19 @@ use crate::resident::{By, Takeover};
 use crate::residents::WEBSOCKETS;
 use crate::transport::Transport;
 
-/// Spare heads of a worker.
+/// Spare heads that a worker keeps.
 const HEADS_MAX: usize = 16;
 
-/// The methods that a handler may see; what else a client names is 501.
+/// The methods that a handler may receive; any other method is a 501.
 pub(crate) const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
 
-/// The response to a request that would be taken over, but has a body.
+/// The response to a request with a body that would otherwise be taken over by a resident.
 fn has_body() -> Reply {
     Reply::text(400, "a request that opens a stream or a WebSocket has no body\n").and_close()
 }
 
 impl Core {
-    /// Bytes arrived.
+    /// Handles received bytes: plaintext, or TLS records.
     #[inline]
     pub(crate) fn received(&mut self, token: Token, lease: &mut [u8]) {
         match self.conn(token).map(|conn| &conn.transport) {
@@ -74,7 +74,7 @@ impl Core {
             Phase::Upstream => return self.upstream_received(token, bytes),
             Phase::Lingering => {
                 if conn.duty.drop_bytes(bytes.len()) > LINGER_BYTES_MAX {
-                    // A flood that goes on is still one.
+                    // A flood that continues while lingering keeps its reason.
                     let flood = conn.reason == CloseReason::Flood;
                     let reason = if flood { CloseReason::Flood } else { CloseReason::LingerTime };
                     self.close(token, reason, true);
@@ -116,7 +116,7 @@ impl Core {
         self.settle(token);
     }
 
-    /// Looks at the bytes that waited.
+    /// Processes input that was kept while the connection was busy.
     pub(crate) fn resume_input(&mut self, token: Token) {
         let Some(conn) = self.conn(token) else { return };
         let Some(mut input) = conn.input.take() else { return };
@@ -138,7 +138,7 @@ impl Core {
         }
     }
 
-    /// Keeps what `consume` left over of a lease.
+    /// Keeps the bytes of a lease that `consume` did not use.
     fn keep_rest(&mut self, token: Token, rest: &[u8], head: Box<Head>, parsing: bool) {
         let is_live =
             |conn: &mut Conn| !matches!(conn.phase, Phase::Closing | Phase::Lingering | Phase::Vacant);
@@ -152,21 +152,21 @@ impl Core {
         self.conn(token).expect("looked up above").input = Some(input);
     }
 
-    /// Keeps bytes that a resident has taken and not used.
+    /// Keeps bytes that a resident received and did not use.
     pub(crate) fn keep_input(&mut self, token: Token, bytes: Vec<u8>) {
         let head = self.spare_head();
         self.conns[token.index as usize].input = Some(Box::new(Input { bytes, head, parsing: false }));
     }
 
-    /// Takes a head back.
+    /// Returns a head to the spare ones.
     pub(crate) fn give_head(&mut self, head: Box<Head>) {
         if self.heads.len() < HEADS_MAX {
             self.heads.push(head);
         }
     }
 
-    /// Goes through `bytes`, which begin at a head (`parsing`: partly fed already) or in a body. Returns how
-    /// many are dealt with, and whether the rest is a head that was fed in part.
+    /// Parses `bytes`, which begin at a head (`parsing`: a prefix of it was fed before) or in a body. Returns the number of
+    /// bytes used, and whether the rest is a head that was fed in part.
     fn consume(&mut self, token: Token, bytes: &[u8], head: &mut Head, mut parsing: bool) -> (usize, bool) {
         let mut at = 0;
         loop {
@@ -176,7 +176,7 @@ impl Core {
             match conn.phase {
                 Phase::Idle | Phase::Head => {
                     if conn.has(LAST) {
-                        // What follows the last request is not looked at; closing now would reset the answer.
+                        // Input after the last request is ignored. Closing with it unread would reset the response, so linger.
                         if !rest.is_empty() {
                             conn.flags |= LINGER;
                         }
@@ -217,7 +217,7 @@ impl Core {
                             }
                             self.request(token, rest, head);
                         }
-                        // Another protocol, perhaps frames that begin wrong: words of HTTP would mean nothing to it.
+                        // Another protocol, perhaps misdirected frames: an HTTP response would be meaningless to the peer.
                         Progress::Refused(Refusal::NotHttp) if conn.requests == 0 => {
                             self.metrics.refused(Refusal::NotHttp.reason());
                             self.close(token, CloseReason::Refused, false);
@@ -255,7 +255,7 @@ impl Core {
                         return (bytes.len(), false);
                     }
                 },
-                // What comes behind a request that was taken over waits for the resident.
+                // Bytes after a request that was taken over belong to the resident.
                 Phase::Resident => break,
                 Phase::Vacant
                 | Phase::Handshake
@@ -270,7 +270,7 @@ impl Core {
         (at, parsing)
     }
 
-    /// A request's head is whole. `bytes` begin with it; what follows it is not looked at here.
+    /// Handles a request whose head is complete. `bytes` begin with the head; this function ignores the bytes after it.
     #[inline]
     fn request(&mut self, token: Token, bytes: &[u8], head: &Head) {
         let draining = self.draining();
@@ -345,7 +345,7 @@ impl Core {
                 self.answer_in_call(token, &request, asked, intake, Reply::error(500), None);
             }
             Some(Err(_panic)) => {
-                // The panic's text and place were printed by the hook; the connection may be in any state.
+                // The panic hook printed the message and location. The connection may be in any state.
                 self.conns[token.index as usize].reason = CloseReason::HandlerPanic;
                 self.metrics.handler_panics.add(1);
                 self.answer_in_call(token, &request, asked, intake, Reply::error(500).and_close(), None);
@@ -353,7 +353,7 @@ impl Core {
         }
     }
 
-    /// What is answered without asking a handler. `to_https`: its listener sends requests on.
+    /// Returns the response to a request that needs no handler, if there is one. `to_https`: the listener redirects to https.
     #[inline(always)]
     pub(crate) fn preliminary(&self, request: &Request<'_>, to_https: bool) -> Option<Reply> {
         let too_large = match (request.framing(), self.policy.limits.body_bytes.on().map(ByteSize::bytes)) {
@@ -364,9 +364,9 @@ impl Core {
             _ if too_large => Some(Reply::error(413).and_close()),
             _ if request.head.expects_unknown() => Some(Reply::error(417)),
             Method::Other => Some(Reply::error(501)),
-            // A tunnel: what follows would be the tunnel's, so nothing more is read.
+            // A tunnel: bytes that follow would belong to it, so nothing more is read.
             Method::Connect => Some(Reply::error(501).and_close()),
-            // It would echo cookies and tokens to whoever can make a browser send it.
+            // TRACE would echo cookies and tokens to any script that can make a browser send it.
             Method::Trace => Some(Reply::error(405).with("Allow", METHODS)),
             Method::Options if request.form() == Form::Asterisk => {
                 Some(Reply::new(204).with("Allow", METHODS))
@@ -378,7 +378,7 @@ impl Core {
         }
     }
 
-    /// Puts down an answer that came within the call, and ends the exchange if nothing of it is left.
+    /// Writes a response that the handler returned from its call. Ends the exchange unless request or response is incomplete.
     #[inline]
     fn answer_in_call(
         &mut self,
@@ -402,7 +402,7 @@ impl Core {
         self.answer_record(token, record, reply);
     }
 
-    /// Remembers a request that outlives the call of its handler; returns where.
+    /// Opens a record for a request that outlives its handler's call. Returns the record's index.
     fn remember(
         &mut self,
         token: Token,
@@ -415,7 +415,7 @@ impl Core {
         self.open_record(token, asked, intake, handler, entry)
     }
 
-    /// Opens the exchange of a request; returns its place.
+    /// Opens the exchange of a request. Returns the record's index.
     pub(crate) fn open_record(
         &mut self,
         token: Token,
@@ -448,7 +448,7 @@ impl Core {
         place
     }
 
-    /// Puts down the answer of an open exchange.
+    /// Writes the response of an open exchange.
     pub(crate) fn answer_record(&mut self, token: Token, place: u32, reply: Reply) {
         let draining = self.draining();
         let record = self.records.get_mut(place).expect("the caller has looked it up");
@@ -482,8 +482,8 @@ impl Core {
         self.end_exchange_if_over(token, place);
     }
 
-    /// Writes an answer's head and content to the output. Returns the stream that is left, and the content's
-    /// length as far as it is known.
+    /// Writes the head and content of a response to the output. Returns the part that is still to be produced, and the
+    /// content's length in bytes where it is known (0 otherwise).
     pub(crate) fn put_reply(
         &mut self,
         token: Token,
@@ -510,7 +510,7 @@ impl Core {
         }
         if let Some(prepared) = prepared {
             if matches!(body, Body::Empty) {
-                // Nothing to drop: without this, a call finds that out for each ready-made response.
+                // Nothing to drop: without this, each prepared response costs a call that finds this out.
                 std::mem::forget(body);
             }
             let how = (framing, asked.head_only, last);
@@ -519,7 +519,7 @@ impl Core {
         self.put_unprepared(token, asked, last, status, &fields, body)
     }
 
-    /// Writes a response that was not prepared. A function of its own keeps the warm path short.
+    /// Writes a response that was not prepared. A separate function keeps the warm path short.
     #[inline(never)]
     fn put_unprepared(
         &mut self,
@@ -551,7 +551,7 @@ impl Core {
         (None, len.unwrap_or(0))
     }
 
-    /// An answer that is no handler's: the request was not one.
+    /// Responds to a head that is no valid request. No handler is called.
     fn refuse(&mut self, token: Token, refusal: Refusal) {
         self.metrics.refused(refusal.reason());
         let conn = &mut self.conns[token.index as usize];
@@ -567,7 +567,7 @@ impl Core {
         self.next_request(token);
     }
 
-    /// The exchange that was open is over: the connection is between requests.
+    /// Ends the open exchange: the connection is between requests.
     #[inline]
     pub(crate) fn next_request(&mut self, token: Token) {
         let idle = self.now.mono_ns.saturating_add(self.rest_ns);
@@ -576,7 +576,7 @@ impl Core {
         conn.deadline_ns = idle;
     }
 
-    /// Ends an exchange whose answer is out and whose body is done.
+    /// Ends an exchange whose response is written and whose body is complete.
     pub(crate) fn end_exchange_if_over(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get(place) else { return };
         if !record.answered || record.stream.is_some() || !record.intake.is_done() {
@@ -591,7 +591,7 @@ impl Core {
         self.next_request(token);
     }
 
-    /// Bytes of the open request's body. Returns how many are dealt with.
+    /// Feeds bytes to the body of the open request. Returns the number of bytes used.
     fn intake(&mut self, token: Token, bytes: &[u8]) -> usize {
         let Some(place) = self.conns[token.index as usize].duty.as_exchange() else { return 0 };
         let Some(record) = self.records.get_mut(place) else { return 0 };
@@ -603,7 +603,7 @@ impl Core {
         if bytes.is_empty() {
             return 0;
         }
-        // The length of a body with one was judged with its head.
+        // A body with a length was checked against the limit with its head.
         let (data, used, done, announced) = match &mut decoder {
             Decoder::Length(left) => {
                 let take = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
@@ -641,7 +641,7 @@ impl Core {
             self.end_exchange_if_over(token, place);
             return used;
         }
-        // Framing without data: go on looking for some.
+        // Framing without data: the handler still waits for a piece.
         record.intake = if done {
             Intake::Done
         } else if data.is_empty() {
@@ -654,8 +654,8 @@ impl Core {
         record.end_told = done;
         if done || !data.is_empty() {
             let conn = &mut self.conns[token.index as usize];
-            // The window goes on when the handler asks again: asking may not begin it anew, or a byte now and
-            // then would hold the connection for ever.
+            // The rate window continues when the handler requests the next piece. If each request began a new window, one byte
+            // now and then would hold the connection forever.
             record.rate_left_ns = conn.deadline_ns.saturating_sub(self.now.mono_ns).min(record.rate_left_ns);
             conn.deadline_ns = u64::MAX;
         }
@@ -677,8 +677,8 @@ impl Core {
         }
     }
 
-    /// The body cannot be read to its end: the handler is told, the client gets an answer if it can, and the
-    /// connection closes.
+    /// Ends a body that cannot be read completely: notifies the handler, sends the client a response if possible, and closes
+    /// the connection.
     pub(crate) fn break_body(&mut self, token: Token, reason: CloseReason, status: Option<u16>) {
         let Some(place) = self.conns[token.index as usize].duty.as_exchange() else { return };
         let Some(record) = self.records.get_mut(place) else { return };
@@ -702,13 +702,13 @@ impl Core {
         self.end_exchange_if_over(token, place);
     }
 
-    /// Pulls an answer's stream until the output is full or it has nothing.
+    /// Pulls from the stream of a response until the output is full or the stream has no data.
     fn pull(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get_mut(place) else { return };
         let Some(Rest::Pull(stream)) = &mut record.stream else { return };
         stream.pending = false;
         let framing = record.asked.framing;
-        // The head of a stream is an empty segment.
+        // The head of an HTTP/2 stream is an empty segment.
         while self.segments.iter().all(Segment::is_empty) && self.out.len() < 2 * STREAM_PIECE_BYTES {
             let out = self.out.tail(&mut self.buffers);
             let piece = framing.open_piece(out);
@@ -739,7 +739,7 @@ impl Core {
         }
     }
 
-    /// A handler's answer, from wherever it comes.
+    /// Sends a handler's response, after its call or from another thread.
     pub(crate) fn answer(&mut self, key: ExchangeKey, reply: Reply) {
         let Some(record) = self.records.get_mut(key.slot) else { return };
         if record.generation != key.generation || record.answered || record.reply.is_some() {
@@ -754,7 +754,7 @@ impl Core {
         self.go_on(token);
     }
 
-    /// A handler gives the connection of a request to a resident, after its call.
+    /// Passes the connection of a request to a resident, after the call of its handler.
     pub(crate) fn late_takeover(&mut self, key: ExchangeKey, takeover: Takeover) {
         let Some(record) = self.records.get_mut(key.slot) else { return };
         if record.generation != key.generation || record.answered || record.reply.is_some() {
@@ -769,7 +769,7 @@ impl Core {
         self.go_on(token);
     }
 
-    /// Ends an open exchange by giving its connection to a resident.
+    /// Ends an open exchange by passing its connection to a resident.
     pub(crate) fn take_over_record(&mut self, token: Token, place: u32, takeover: Takeover) {
         let Some(record) = self.records.get_mut(place) else { return };
         let (asked, handler, whole) = (record.asked, record.handler, record.intake.is_done());
@@ -785,10 +785,10 @@ impl Core {
         }
     }
 
-    /// The seat of the resident that a handler's takeover is for.
+    /// Returns the seat of the resident that a handler's takeover is for.
     ///
     /// # Errors
-    /// The handler's mount has opened none: a response for the client.
+    /// The handler's mount has opened no resident: a response for the client.
     fn seat_of(&self, by: By, handler: u16) -> Result<u8, Reply> {
         let mounted = self.handlers.get(usize::from(handler)).and_then(Option::as_ref);
         let seat = match by {
@@ -799,14 +799,14 @@ impl Core {
         seat.ok_or_else(|| Reply::error(500))
     }
 
-    /// A handler's interim answer.
+    /// Sends an interim response (1xx) of a handler.
     pub(crate) fn interim(&mut self, key: ExchangeKey, status: u16, fields: &Fields) {
         let Some(record) = self.records.get(key.slot) else { return };
         let token = record.token;
         let framing = record.asked.framing;
         let listens = framing != FramingKind::Close;
         let open = record.generation == key.generation && !record.answered && listens;
-        // One that meets a send in flight is left out: interim answers are hints.
+        // Interim responses are hints, so they are dropped while a send is in flight.
         if !open || self.conns[token.index as usize].has(SENDING) {
             return;
         }
@@ -814,7 +814,7 @@ impl Core {
         self.settle(token);
     }
 
-    /// A handler asks for the next piece of a body.
+    /// Resumes a request's body: its handler requests the next piece.
     pub(crate) fn read_more(&mut self, key: ExchangeKey) {
         let Some(record) = self.records.get_mut(key.slot) else { return };
         if record.generation != key.generation {
@@ -837,8 +837,8 @@ impl Core {
         self.go_on(token);
     }
 
-    /// Sends `100 Continue` to a client that waits for it, once a handler wants the body and no answer to an
-    /// earlier request is on its way.
+    /// Sends `100 Continue` to a client that waits for it, once a handler reads the body and no response to an earlier request
+    /// is in flight.
     fn invite(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get_mut(place) else { return };
         let conn = &self.conns[token.index as usize];
@@ -852,7 +852,7 @@ impl Core {
         }
     }
 
-    /// A handler's stream has more.
+    /// Resumes a handler's stream that was pending.
     pub(crate) fn wake_stream(&mut self, key: ExchangeKey) {
         let Some(record) = self.records.get(key.slot) else { return };
         let token = record.token;
@@ -863,12 +863,12 @@ impl Core {
         }
     }
 
-    /// A handler has dropped an exchange.
+    /// Responds with 500 to an exchange that its handler dropped.
     pub(crate) fn dropped(&mut self, key: ExchangeKey) {
         self.answer(key, Reply::error(500));
     }
 
-    /// A send has ended well: what waited for it goes on.
+    /// Handles a completed send: work that waited for it continues.
     #[inline]
     pub(crate) fn sent(&mut self, token: Token, bytes: u64, segments: Vec<Segment>) {
         self.recycle_segments(segments);
@@ -885,14 +885,14 @@ impl Core {
         }
         conn.flags &= !SENDING;
         if conn.is_at_rest() {
-            // By far the most: an answer is out, and nothing else goes on.
+            // By far the most common case: the response is sent, and the connection is idle.
             conn.deadline_ns = idle;
             return;
         }
         self.went_out(token, idle);
     }
 
-    /// A send has ended on a connection that is not at rest now.
+    /// Handles a completed send on a connection that is not idle.
     #[inline(never)]
     fn went_out(&mut self, token: Token, idle: u64) {
         let conn = &mut self.conns[token.index as usize];
@@ -912,7 +912,7 @@ impl Core {
             _ => idle,
         };
         if phase == Phase::Head {
-            // It began behind a request that is now answered.
+            // This head began after a request whose response is now sent.
             self.set_deadline(token, self.policy.limits.head_time.nanoseconds());
         }
         let flight = std::mem::replace(&mut self.conns[token.index as usize].flight, NONE);
@@ -939,7 +939,7 @@ impl Core {
         self.go_on(token);
     }
 
-    /// The next piece of what is being sent: the rest of an answer that did not fit into one send.
+    /// Sends the next part of a response that did not fit into one send.
     fn send_on(&mut self, token: Token, sealed: Result<Vec<Segment>, Fault>) {
         match sealed {
             Ok(segments) => {
@@ -955,10 +955,10 @@ impl Core {
         }
     }
 
-    /// Looks at input that waited, sends what came of it, and receives again if nothing stands against it.
+    /// Processes kept input, sends the resulting output, and receives again where possible.
     pub(crate) fn go_on(&mut self, token: Token) {
         let Some(conn) = self.conn(token) else { return };
-        // Behind the last request nothing is looked at but the rest of its body.
+        // After the last request only the rest of its body is read.
         let looks = !conn.has(LAST) || conn.phase == Phase::Open;
         if conn.input.is_some() && !conn.has(SENDING) && looks {
             self.resume_input(token);
@@ -966,8 +966,8 @@ impl Core {
         self.settle(token);
     }
 
-    /// Brings operations in line with the state: send what is in the output, close what is over, receive or
-    /// pause.
+    /// Brings the operations of a connection in line with its state: sends the output, closes if it is over, receives or
+    /// pauses.
     pub(crate) fn settle(&mut self, token: Token) {
         self.flush(token);
         let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
@@ -1009,7 +1009,7 @@ impl Core {
         }
         let hungry = match conn.phase {
             Phase::Idle | Phase::Head | Phase::Proxy => !waits || parsing || conn.phase == Phase::Proxy,
-            // Also without a body to read, so that the peer's end is noticed while it waits for its response.
+            // Also without a body to read, so that the server notices when the peer disconnects before the response.
             Phase::Open => !waits,
             Phase::Lingering | Phase::Handshake => true,
             Phase::Resident | Phase::Http2 | Phase::Upstream | Phase::Vacant | Phase::Closing => return,
@@ -1030,7 +1030,7 @@ impl Core {
         }
     }
 
-    /// The peer sends no more while an exchange is open: a body that is not whole will never be.
+    /// Handles the peer's end of stream during an exchange: an incomplete body stays incomplete.
     fn end_of_body(&mut self, token: Token) {
         let Some(place) = self.conns[token.index as usize].duty.as_exchange() else { return };
         let Some(record) = self.records.get(place) else { return };
@@ -1070,13 +1070,13 @@ impl Core {
         {
             return self.conn_failed(token, fault, 0, segments);
         }
-        // Once it is sent the connection may be at rest, which touches no wheel.
+        // After the send the connection may become idle, which does not touch the timer wheel.
         let armed = self.now.mono_ns.saturating_add(self.policy.rate_window_ns.min(self.rest_ns));
         self.wheel.arm_earlier(token.index, armed);
         self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
     }
 
-    /// There is no output: sends what the transport itself has to say, if it has.
+    /// Without output: sends control data of the transport (TLS), if there is any.
     fn flush_control(&mut self, token: Token) {
         debug_assert!(self.out_entries.is_empty());
         let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
@@ -1089,7 +1089,7 @@ impl Core {
         }
     }
 
-    /// The last answer is out.
+    /// Ends a connection whose last response is sent.
     pub(crate) fn end(&mut self, token: Token) {
         let conn = &mut self.conns[token.index as usize];
         let may_send = !conn.has(PEER_ENDED) && (!is_stream(token) || self.http2.has_body_left(token));
@@ -1098,9 +1098,9 @@ impl Core {
             self.close(token, reason, false);
             return;
         }
-        // Closing with unread input would reset the connection, and a reset may destroy the answer before the
-        // client has read it (RFC 9112 §9.6): end our side, and read on until the client ends its. Some clients of HTTP/2
-        // forget an answer, too, when its stream is reset behind it, though RFC 9113 §8.1 lets servers do so.
+        // Closing with unread input would reset the connection, and a reset may destroy the response before the client has read
+        // it (RFC 9112 §9.6). So shut down our side, and read until the client ends its side. Some HTTP/2 clients also discard
+        // a response when its stream is reset after it, although RFC 9113 §8.1 permits that reset.
         if conn.duty.seat().is_some() {
             self.leave_resident(token);
         }
@@ -1120,7 +1120,7 @@ impl Core {
         self.set_deadline(token, self.policy.limits.linger_time.nanoseconds());
     }
 
-    /// The peer has ended its side.
+    /// Handles the peer's end of stream. `behind_data`: received bytes before the end are still unread.
     pub(crate) fn peer_closed(&mut self, token: Token, behind_data: bool) {
         let Some(conn) = self.conn(token) else { return };
         let phase = conn.phase;
@@ -1143,7 +1143,7 @@ impl Core {
         }
     }
 
-    /// An operation of a connection has failed.
+    /// Handles a failed operation of a connection. `sent` is the number of bytes that left.
     pub(crate) fn conn_failed(&mut self, token: Token, fault: Fault, sent: u64, segments: Vec<Segment>) {
         self.recycle_segments(segments);
         self.metrics.sent_bytes.add(sent);
@@ -1159,11 +1159,11 @@ impl Core {
         };
         let flight = std::mem::replace(&mut conn.flight, NONE);
         self.end_flight(flight, Some(sent));
-        // After a broken answer only a reset tells the client that it is not whole.
+        // After an incomplete response only a reset shows the client that it is incomplete.
         self.close(token, reason, fault == Fault::FileShrunk);
     }
 
-    /// A connection's deadline has passed. `unsent` are the bytes that its peer does not have yet.
+    /// Handles a deadline that has passed. `unsent` is the number of bytes that the peer has not received.
     pub(crate) fn overdue(&mut self, token: Token, unsent: u64) {
         let Some(conn) = self.conn(token) else { return };
         if conn.phase == Phase::Upstream {
@@ -1225,7 +1225,7 @@ impl Core {
         }
     }
 
-    /// Answers 408 to a request that did not come in time.
+    /// Responds with 408 to a request that did not arrive in time.
     fn time_out(&mut self, token: Token, reason: CloseReason) {
         let conn = &mut self.conns[token.index as usize];
         conn.phase = Phase::Open;
@@ -1238,7 +1238,7 @@ impl Core {
         self.settle(token);
     }
 
-    /// Judges the rate of a body from now on.
+    /// Begins a new rate window for the body of a request.
     pub(crate) fn begin_rate_window(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get_mut(place) else { return };
         record.rate_seen = record.body_seen;

@@ -1,29 +1,29 @@
-//! From `http` to `https`: requests that came in the clear to a listener that sends them on.
+//! Redirects from `http` to `https`, for listeners with [`Door::to_https`](crate::Door::to_https).
 //!
 //! ```text
 //!  GET, HEAD ─────► 301 ┐
 //!  anything else ─► 308 ┴─ Location: https://HOST[:PORT]/PATH?QUERY, as they were sent
 //! ```
-//! What an authority for certificates asks for by HTTP-01 is answered where it asks. That browsers come by `https` from the
-//! start the next time is said by `hsts` of a site.
+//! ACME challenges (HTTP-01) are answered over plain HTTP. The `hsts` setting of a site makes browsers use `https` from the
+//! start next time.
 
 use encke_wire::method::Method;
 
 use crate::reply::{Fields, Reply};
 use crate::request::Request;
 
-/// What `https://HOST/` means (RFC 9110 §4.2.2).
+/// The default port of `https` (RFC 9110 §4.2.2).
 pub const PORT: u16 = 443;
 
-/// What authorities for certificates ask for begins so (RFC 8555 §8.3).
+/// The path prefix of ACME HTTP-01 challenges (RFC 8555 §8.3).
 pub const CHALLENGES: &str = "/.well-known/acme-challenge/";
 
-/// Whether a request should have come by `https`, and did not: neither to us nor to a proxy that is trusted.
+/// Whether a request must be redirected: it used https neither to this server nor to a trusted proxy, and is no ACME challenge.
 pub(crate) fn is_missing(request: &Request<'_>) -> bool {
     !request.path().starts_with(CHALLENGES.as_bytes()) && !request.origin().secure
 }
 
-/// Sends a request on.
+/// Builds the redirect of a request.
 pub(crate) fn redirect(request: &Request<'_>, port: u16) -> Reply {
     let host = host(request.authority());
     let mut target = Vec::with_capacity(16 + host.len() + request.target().len());
@@ -41,14 +41,14 @@ pub(crate) fn redirect(request: &Request<'_>, port: u16) -> Reply {
     if host.is_empty() || fields.push("Location", &target).is_err() {
         return Reply::text(400, "400 Bad Request\nUse https: this request does not say of which host.\n");
     }
-    // Old clients turn a POST that is sent on by 301 into a GET.
+    // Old clients turn a POST into a GET on a 301.
     let status = if matches!(request.method(), Method::Get | Method::Head) { 301 } else { 308 };
     let mut reply = Reply::text(status, format!("{status} {}\n", encke_wire::status::reason(status)));
     reply.fields.extend(&fields);
     reply
 }
 
-/// An authority without its port.
+/// Returns an authority without its port.
 fn host(authority: &[u8]) -> &[u8] {
     let ends = match authority.iter().position(|&byte| byte == b']') {
         Some(bracket) => bracket + 1,

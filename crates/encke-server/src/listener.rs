@@ -1,6 +1,6 @@
-//! Listeners: where a server accepts, how an address is bound for all workers, and the identities of those that speak TLS.
+//! Listeners: binds an address for all workers, and keeps the certificates of TLS listeners.
 //!
-//! Each worker has a listener of its own on a TCP address, and a handle of a shared one on a Unix socket.
+//! On a TCP address each worker has its own listener. On a Unix socket all workers share one listener.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,20 +12,20 @@ use encke_io::{Address, lock};
 use crate::command::DoorKind;
 use encke_session::tls::Identity;
 
-/// A place to listen.
+/// The configuration of a listener.
 #[derive(Clone)]
 pub struct Door {
-    /// Where.
+    /// The address.
     pub address: Address,
-    /// Connections begin with a PROXY header (haproxy's protocol, versions 1 and 2).
+    /// Whether connections begin with a PROXY header (haproxy's protocol, versions 1 and 2).
     pub proxy_protocol: bool,
     /// Permission bits of a Unix socket's file.
     pub mode: Option<u32>,
-    /// A machine that does not have this address serves without it.
+    /// Whether the server starts without this listener if the machine does not have the address.
     pub optional: bool,
-    /// Connections speak TLS, as this one.
+    /// The identity for TLS connections. `None`: connections are plaintext.
     pub tls: Option<Arc<Identity>>,
-    /// Requests that came in the clear are sent on to `https`, at [`Policy::https_port`](crate::Policy::https_port).
+    /// Whether plain HTTP requests are redirected to `https`, at [`Policy::https_port`](crate::Policy::https_port).
     pub to_https: bool,
 }
 
@@ -42,9 +42,9 @@ impl From<SocketAddr> for Door {
     }
 }
 
-/// Who a listener says it is.
+/// The identity of a bound listener.
 pub(crate) struct Named {
-    /// The address as the settings have it, and with the port that the system chose.
+    /// The address in the settings, and the bound address with the port that the system chose.
     pub(crate) asked: Address,
     pub(crate) bound: Address,
     pub(crate) identity: Arc<Identity>,
@@ -57,7 +57,7 @@ impl Named {
     }
 }
 
-/// Returns the identities of all listeners at each call.
+/// Returns a function that lists the current identities of all listeners.
 pub(crate) fn present(
     identities: &Arc<Mutex<Vec<Named>>>,
 ) -> impl Fn() -> Vec<Arc<Identity>> + Send + Sync + use<> {
@@ -65,11 +65,11 @@ pub(crate) fn present(
     move || lock(&identities).iter().map(|named| Arc::clone(&named.identity)).collect()
 }
 
-/// Listeners that were bound for a reload: those of each worker.
+/// Listeners that were bound for a reload, by worker.
 #[derive(Default)]
 pub struct Bound(pub(crate) Vec<Vec<(Listener, DoorKind)>>);
 
-/// Binds a door for every worker. `None`: it is optional, and this machine does not have the address.
+/// Binds a listener for every worker. Returns `None` if the listener is optional and this machine does not have the address.
 pub(crate) fn bind(
     door: &Door,
     backlog: u32,
@@ -83,7 +83,7 @@ pub(crate) fn bind(
     };
     let shared = queues.len() > 1 && matches!(door.address, Address::Inet(_));
     let options = ListenOptions { backlog, shared: false, mode: door.mode };
-    // Asked alone first: sharing a port would also share it with another server of this user, without a word.
+    // Bound unshared first: sharing the port would silently share it with another server of this user, too.
     let alone = match Listener::bind(&door.address, options) {
         Err(error) if door.optional && is_absent(&error) => return Ok(None),
         other => other.map_err(|error| named(&error, &door.address))?,
@@ -102,7 +102,7 @@ pub(crate) fn bind(
     Ok(Some(address))
 }
 
-/// The machine has no such address, or not even its family.
+/// Whether the machine lacks the address or its address family.
 fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable || error.kind() == io::ErrorKind::Unsupported
 }
@@ -111,7 +111,7 @@ pub(crate) fn named(error: &io::Error, address: &Address) -> io::Error {
     io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{}", hint(error)))
 }
 
-/// Gives every worker a handle of one queue.
+/// Gives every worker a handle of one listener.
 pub(crate) fn share(
     listener: Listener,
     kind: DoorKind,
@@ -125,7 +125,7 @@ pub(crate) fn share(
     Ok(())
 }
 
-/// What helps against a failed bind.
+/// A hint for the user after a failed bind.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => " (another program listens there; choose another port with -l)",

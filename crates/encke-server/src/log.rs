@@ -1,4 +1,4 @@
-//! The access log: lines are made by the workers and written by a thread of its own.
+//! The access log: workers format lines, and a separate thread writes them.
 //!
 //! ```text
 //!  worker 0: Access ─ begin … finish ─► batch ─┐ flush, once a turn
@@ -6,9 +6,9 @@
 //!  worker n: Access ─ begin … finish ─► batch ─┘                       │
 //!       ▲ empty batches come back ───────────────────────────────────┘
 //! ```
-//! A worker never waits for the log: it takes no lock, and where the writer cannot keep up (a full disk, a
-//! reader that has stopped) lines are dropped and counted. The writer sleeps until there is something to write.
-//! A reader that goes away (`encke serve | head`) ends the log quietly, and nothing else.
+//! A worker never waits for the log and takes no lock. If the writer cannot keep up (a full disk, a reader that has stopped),
+//! lines are dropped and counted. The writer sleeps while there is nothing to write. A reader that exits (`encke serve | head`)
+//! ends the log quietly; the server continues.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -36,18 +36,18 @@ pub use settings::{LogFormat, LogSettings};
 use encke_settings::notice;
 use encke_settings::{Level, LogTarget};
 
-/// Batches that may wait for the writer. With [`BATCH_BYTES_MAX`] that is at most 16 MiB: two seconds of the
-/// busiest worker's lines.
+/// Batches that may wait for the writer. With [`BATCH_BYTES_MAX`] this is at most 16 MiB: two seconds of the busiest worker's
+/// lines.
 const BATCHES_MAX: usize = 256;
 
-/// A batch of more than this waits for the writer; lines beyond it are dropped. One turn answers at most 256
-/// events, whose lines take some 50 KiB.
+/// A batch larger than this waits for the writer; further lines are dropped. One turn handles at most 256 events, whose lines
+/// take some 50 KiB.
 const BATCH_BYTES_MAX: usize = 64 * 1024;
 
 /// Entries that a worker keeps for later requests: as many as one turn may begin.
 const ENTRIES_KEPT: usize = 256;
 
-/// The access log of a process; a clone is the same log.
+/// The access log of a process. Clones share one log.
 #[derive(Clone)]
 pub struct AccessLog(Arc<Control>);
 
@@ -59,60 +59,60 @@ struct Control {
 
 struct State {
     target: LogTarget,
-    /// The queue's other end, while there is no writer.
+    /// The receiving end of the queue, while there is no writer thread.
     messages: Option<Receiver<Message>>,
     writer: Option<JoinHandle<()>>,
 }
 
-/// What workers and writer look at.
+/// State that workers and writer share.
 #[derive(Default)]
 struct Shared {
-    /// [`OFF`], [`COMBINED`] or [`JSON`]; and [`TAILED`].
+    /// [`OFF`], [`COMBINED`] or [`JSON`], perhaps with the bit [`TAILED`].
     mode: AtomicU8,
     tails: tail::Tails,
     dropped: AtomicU64,
-    /// Where lines go from now on, if the queue had no room to say so.
+    /// The next output, if the queue had no room for [`Message::Switch`].
     next: Mutex<Option<Output>>,
 }
 
 const OFF: u8 = 0;
 const COMBINED: u8 = 1;
 const JSON: u8 = 2;
-/// A bit of the mode: there are tails.
+/// A bit of the mode: at least one tail exists.
 const TAILED: u8 = 4;
 
 enum Message {
-    /// Whole lines, how many, and where the empty batch goes.
+    /// Complete lines, their number, and the channel that returns the empty batch.
     Lines(Vec<u8>, u64, SyncSender<Vec<u8>>),
-    /// Where the lines behind it go.
+    /// The output for the lines after this message.
     Switch(Output),
     /// The last message.
     End,
 }
 
-/// Where a log goes next.
+/// A prepared change of the log's target and format.
 pub struct Turn {
     target: LogTarget,
     format: LogFormat,
-    /// `None` if the place stays the same, or is nowhere.
+    /// `None` if the target stays the same or is [`LogTarget::Off`].
     output: Option<Output>,
 }
 
-/// How long the end of the process waits for the last lines: their reader may have stopped for good.
+/// Time that the end of the process waits for the last lines: their reader may have stopped for good.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 impl AccessLog {
     /// Opens the log and starts its writer.
     ///
     /// # Errors
-    /// The file cannot be opened (the error names it), or the system has no room for another thread.
+    /// The file cannot be opened (the error names it), or the system cannot start another thread.
     pub fn start(settings: &LogSettings) -> io::Result<Self> {
         let log = Self::silent();
         log.turn(log.prepare(settings)?);
         Ok(log)
     }
 
-    /// A log that is off until a reload turns it on. It may be tailed.
+    /// Returns a log that is off until a reload turns it on. Tails work meanwhile.
     pub(crate) fn silent() -> Self {
         let (queue, messages) = sync_channel(BATCHES_MAX);
         let state = State { target: LogTarget::Off, messages: Some(messages), writer: None };
@@ -120,7 +120,7 @@ impl AccessLog {
         Self(Arc::new(control))
     }
 
-    /// Begins a tail; see [`LogTail`]. `None`: there are too many.
+    /// Begins a tail; see [`LogTail`]. Returns `None` at the limit of tails.
     pub(crate) fn tail(
         &self,
         filter: TailFilter,
@@ -129,7 +129,7 @@ impl AccessLog {
         LogTail::begin(&self.0.shared, filter, wake)
     }
 
-    /// A worker's end of it.
+    /// Returns a worker's end of the log.
     pub(crate) fn access(&self) -> Access {
         let control = &self.0;
         let (home, empty) = sync_channel(BATCHES_KEPT);
@@ -147,10 +147,10 @@ impl AccessLog {
         })))
     }
 
-    /// Makes ready to go on in another place or format: the file is opened, and so is there to be known.
+    /// Prepares a change of target or format: opens the file, so that an error is known before anything changes.
     ///
     /// # Errors
-    /// As [`AccessLog::start`]; the log then goes on as before.
+    /// As for [`AccessLog::start`]; the log then continues unchanged.
     pub fn prepare(&self, settings: &LogSettings) -> io::Result<Turn> {
         let mut turn = Turn { target: settings.access.clone(), format: settings.format, output: None };
         let control = &self.0;
@@ -168,7 +168,7 @@ impl AccessLog {
         Ok(turn)
     }
 
-    /// Goes on as prepared.
+    /// Applies a prepared change.
     pub fn turn(&self, turn: Turn) {
         let control = &self.0;
         let mode = match (&turn.target, turn.format) {
@@ -183,10 +183,10 @@ impl AccessLog {
         control.shared.set_format(mode);
     }
 
-    /// Opens the file again, which somebody has moved away (logrotate(8)). Standard output stays what it is.
+    /// Reopens the file after it was moved away (logrotate(8)). Standard output stays as it is.
     ///
     /// # Errors
-    /// It cannot be opened (the error names it); the log then goes on in the old one.
+    /// The file cannot be opened (the error names it); the log then continues in the old one.
     pub fn reopen(&self) -> io::Result<()> {
         let control = &self.0;
         let state = lock(&control.state);
@@ -196,12 +196,12 @@ impl AccessLog {
         Ok(())
     }
 
-    /// Lines that were lost.
+    /// Number of lines that were dropped.
     pub(crate) fn dropped(&self) -> u64 {
         self.0.shared.dropped.load(Ordering::Relaxed)
     }
 
-    /// Has everything written that was handed over, but waits no longer than a second for it.
+    /// Waits until all lines handed over are written, but at most one second.
     pub fn finish(self) {
         self.finish_within(END_PATIENCE);
     }
@@ -213,13 +213,13 @@ impl AccessLog {
         let (ended, wait) = sync_channel::<()>(0);
         let waiter = thread::Builder::new().name("access-log-end".into()).spawn(move || {
             if queue.send(Message::End).is_ok() {
-                // A writer that has panicked has written all it could.
+                // A writer that panicked has written all it could.
                 let _ended = writer.join();
             }
             drop(ended);
         });
         if waiter.is_ok() {
-            // Nothing is ever sent: it returns when the other side is dropped, or in time.
+            // Nothing is ever sent here: this returns when the other side is dropped or the time is over.
             let _over = wait.recv_timeout(patience);
         }
     }
@@ -235,8 +235,8 @@ impl Control {
         Ok(())
     }
 
-    /// Tells the writer, in the queue's order if there is room, and never waits for it: the reader of a log may
-    /// have stopped for good.
+    /// Sends the writer a new output, in the queue's order if there is room. Never waits: the reader of the log may have
+    /// stopped for good.
     fn switch(&self, output: Output) {
         if let Err(TrySendError::Full(Message::Switch(output))) = self.queue.try_send(Message::Switch(output))
         {
@@ -245,16 +245,16 @@ impl Control {
     }
 }
 
-/// Empty batches that wait to be used again: one is filled while another is written.
+/// Empty batches kept for reuse: one is filled while another is written.
 const BATCHES_KEPT: usize = 2;
 
-/// A worker's end of the log; the default one logs nothing.
+/// A worker's end of the log. The default one logs nothing.
 #[derive(Default)]
 pub(crate) struct Access(Option<Box<Open>>);
 
 struct Open {
     writer: line::Writer,
-    /// Whole lines that were not handed over yet.
+    /// Complete lines that are not handed over yet.
     batch: Vec<u8>,
     lines: u64,
     #[expect(
@@ -262,7 +262,7 @@ struct Open {
         reason = "entries wait in tables of the worker's, where each should be a word"
     )]
     entries: Vec<Box<Entry>>,
-    /// The shared texts of pending lines of subscribers.
+    /// The texts that pending lines of subscribers share.
     texts: resting::Texts,
     tails: tail::TailList,
     queue: SyncSender<Message>,
@@ -278,7 +278,7 @@ impl Access {
         self.0.as_ref().is_some_and(|open| open.shared.mode.load(Ordering::Relaxed) != OFF)
     }
 
-    /// Begins the line of a request; `None` if nothing is logged.
+    /// Begins the line of a request. Returns `None` if nothing is logged.
     #[inline(never)]
     pub(crate) fn begin(&mut self, request: &Request<'_>) -> Option<Box<Entry>> {
         let (format, tailed, open) = self.open()?;
@@ -287,7 +287,7 @@ impl Access {
         })
     }
 
-    /// Begins the line of a request that could not be understood.
+    /// Begins the line of a request that could not be parsed.
     pub(crate) fn begin_refused(&mut self, peer: Peer, now: Now) -> Option<Box<Entry>> {
         let (format, tailed, open) = self.open()?;
         open.begin(format, tailed, b"", |writer, format, entry| {
@@ -295,12 +295,12 @@ impl Access {
         })
     }
 
-    /// The status of the answer.
+    /// Sets the status of the response.
     pub(crate) fn set_status(&self, entry: &mut Entry, status: u16) {
         entry.set_status(status);
     }
 
-    /// Finishes a line: its answer is out, or as much of it as will ever be.
+    /// Completes a line when its response is sent or has failed.
     pub(crate) fn finish(&mut self, entry: Box<Entry>, sent_bytes: u64, duration_ns: u64) {
         let Some(open) = &mut self.0 else { return };
         if let Some((status, path, line)) = entry.tail() {
@@ -308,7 +308,7 @@ impl Access {
             open.tails.offer(&open.shared.tails, status, path, put);
         }
         if !entry.is_logged() {
-            // Only tails have it.
+            // Only tails show this line.
         } else if open.batch.len() < BATCH_BYTES_MAX {
             entry.finish(sent_bytes, duration_ns, &mut open.batch);
             open.lines += 1;
@@ -318,8 +318,7 @@ impl Access {
         open.recycle(entry);
     }
 
-    /// The same line in at most 64 bytes, for a connection that stays subscribed. The texts that other lines have, too, are
-    /// shared with them.
+    /// Returns the line in at most 64 bytes, for a connection that stays subscribed. Lines share equal texts.
     pub(crate) fn at_rest(&mut self, entry: Box<Entry>) -> Box<Entry> {
         let Some(open) = &mut self.0 else { return entry };
         let Some(resting) = entry.at_rest(&mut open.texts) else { return entry };
@@ -327,7 +326,7 @@ impl Access {
         Box::new(resting)
     }
 
-    /// Hands the lines of a turn over. If the writer is behind they stay for the next turn.
+    /// Hands the lines of a turn to the writer. If the queue is full, they stay for the next turn.
     #[inline]
     pub(crate) fn flush(&mut self) {
         if let Some(open) = &mut self.0
@@ -351,7 +350,7 @@ impl Access {
 }
 
 impl Open {
-    /// Begins the lines of a request. `format`: the log's own, if it is on.
+    /// Begins the lines of a request. `format` is the log's format, if the log is on.
     fn begin(
         &mut self,
         format: Option<LogFormat>,
@@ -393,7 +392,7 @@ impl Open {
                 self.batch = full;
                 self.lines = lines;
             }
-            // The writer has ended with the process.
+            // The writer ended with the process.
             Err(_ended) => {}
         }
     }
@@ -405,11 +404,11 @@ impl Drop for Access {
     }
 }
 
-/// The writer thread.
+/// Runs the writer thread.
 fn write_all(messages: &Receiver<Message>, shared: &Shared) {
     let mut output: Option<Output> = None;
     loop {
-        // What is there already is written before anything is flushed.
+        // All queued messages are written before a flush.
         let message = match messages.try_recv() {
             Ok(message) => message,
             Err(TryRecvError::Disconnected) => return,
@@ -430,7 +429,7 @@ fn write_all(messages: &Receiver<Message>, shared: &Shared) {
                 }
                 batch.clear();
                 batch.shrink_to(BATCH_BYTES_MAX);
-                // Two wait there already, or the worker has gone: this one is not needed.
+                // Two batches wait there already, or the worker has exited: this one is not needed.
                 let _unneeded = home.try_send(batch);
             }
             Message::Switch(next) => output = Some(next),
@@ -447,14 +446,14 @@ fn write_all(messages: &Receiver<Message>, shared: &Shared) {
     }
 }
 
-/// Where lines go, and how that went.
+/// An output of the log and the result of its last write.
 struct Output {
     /// `None` for standard output.
     path: Option<PathBuf>,
     to: Box<dyn Write + Send>,
-    /// The last write failed, and so many lines are lost since: told when one succeeds.
+    /// The lines lost since a write failed; logged when a write succeeds again.
     failing: Option<u64>,
-    /// A write ended within a line, which the next one must not continue.
+    /// A write ended within a line. The next line must not continue it.
     torn: bool,
 }
 
@@ -467,7 +466,7 @@ impl Output {
         Self::new(None, Box::new(io::stdout()))
     }
 
-    /// Opens a log at its end, made if it is not there.
+    /// Opens a log file for appending. Creates it if it does not exist.
     fn file(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
             io::Error::new(error.kind(), format!("access log {} cannot be opened: {error}", path.display()))
@@ -539,7 +538,7 @@ mod tests {
         format!("- - - [21/Nov/2026:21:26:03 +0000] \"-\" {status} 0 \"-\" \"-\"\n")
     }
 
-    /// What a writer is told to do with each write; what it wrote is told back.
+    /// The results of a scripted writer's writes, and the channel that reports the written bytes.
     struct Script {
         answers: mpsc::Receiver<io::Result<usize>>,
         wrote: mpsc::Sender<Vec<u8>>,
@@ -640,7 +639,7 @@ mod tests {
         let mut access = log.access();
         log_line(&mut access, 200);
         access.flush();
-        // The first line is in the file before it is moved: a queue has an order, and its end is awaited below.
+        // The first line is written before the file is moved. The queue keeps its order, and the end is awaited below.
         while std::fs::read_to_string(&path).expect("there").is_empty() {
             thread::yield_now();
         }
@@ -743,7 +742,7 @@ mod tests {
             log_line(&mut access, 200);
             access.flush();
         }
-        // One batch is in the writer's hands or in the queue, the queue is full, and one batch is at the worker.
+        // One batch is being written or queued, the queue is full, and the worker has one batch.
         let dropped = log.dropped();
         let kept = turns as u64 - dropped;
         assert!(dropped > 0 && kept >= BATCHES_MAX as u64, "{dropped} of {turns}");
@@ -760,14 +759,14 @@ mod tests {
         log_line(&mut access, 200);
         access.flush();
         let ended = finish(log, Duration::from_millis(1));
-        // The writer gets no answer before that. An end that waits for it fails here.
+        // The writer gets no result before this. A `finish` that waits for the writer fails here.
         ended.recv_timeout(Duration::from_secs(60)).expect("it does not wait for the writer");
         assert!(written.try_recv().is_err(), "nothing is written yet");
         answer.send(ALL).expect("the writer lives");
         assert_eq!(text(&written), expected(200));
     }
 
-    /// Ends a log on a thread of its own, which says when that has returned.
+    /// Ends a log on a separate thread, which reports when `finish_within` has returned.
     fn finish(log: AccessLog, patience: Duration) -> mpsc::Receiver<()> {
         let (ended, wait) = mpsc::channel();
         thread::spawn(move || {
@@ -790,12 +789,12 @@ mod tests {
         assert_eq!(written.try_recv().expect("written before the end").as_slice(), expected(200).as_bytes());
     }
 
-    /// What Chromium sends for `new EventSource("/push/news")`.
+    /// The request fields that Chromium sends for `new EventSource("/push/news")`.
     const BROWSER: &str = "Host: example.org\r\nAccept: text/event-stream\r\nCache-Control: no-cache\r\n\
         User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 Safari/537.36\r\n\
         Referer: https://example.org/live/scores\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n";
 
-    /// The unfinished line of a subscriber, at rest.
+    /// The compact pending line of a subscriber.
     fn rest(access: &mut Access, address: u32, now: Now, target: &str) -> Box<Entry> {
         let text = format!("GET {target} HTTP/1.1\r\n{BROWSER}\r\n");
         let mut head = Head::new();
@@ -836,7 +835,7 @@ mod tests {
             );
             assert_eq!(open.entries.len(), 1, "an entry with a text of its own is used again");
 
-            // A path of its own is one more text, for as long as its line is pending.
+            // A different path adds one text, as long as its line is pending.
             let other = rest(&mut access, 0, NOW, "/push/other");
             assert_eq!(access.0.as_ref().expect("on").texts.len(), 3);
             access.finish(other, 0, 0);

@@ -1,6 +1,6 @@
 //! The figures of the engine: each worker counts in its own [`Metrics`] without a lock, and [`EngineFigures`] adds them up.
 //!
-//! A feature counts for itself, and adds its figures by a source of its own ([`Mount::sources`](crate::Mount::sources)).
+//! A feature counts separately, and adds its figures through its own source ([`Mount::sources`](crate::Mount::sources)).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,17 +13,17 @@ use crate::log::AccessLog;
 use crate::outgoing::UpstreamEnd;
 use encke_io::lock;
 
-/// One worker's counts.
+/// The counters of one worker.
 #[derive(Default)]
 pub(crate) struct Metrics {
     pub(crate) accepted: Counter,
     pub(crate) open: Gauge,
-    /// Heads that have arrived in part.
+    /// Connections with a partially received head.
     pub(crate) partial: Gauge,
     pub(crate) requests: Counter,
     responses: [Counter; 5],
     closes: [Counter; CloseReason::ALL.len()],
-    /// By the rule that was broken. Refusals are rare: a lock is cheap enough.
+    /// By the violated rule. Refusals are rare: a lock is cheap enough.
     refusals: Mutex<BTreeMap<&'static str, u64>>,
     pub(crate) tls: Arc<TlsCounters>,
     pub(crate) received_bytes: Counter,
@@ -72,7 +72,7 @@ impl Metrics {
         self.upstream_ends[end as usize].add(1);
     }
 
-    /// How many connections ended, by the name of the reason.
+    /// Numbers of ended connections, by the name of the reason.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn close_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         CloseReason::ALL.iter().map(|reason| (reason.name(), self.closes[*reason as usize].value()))
@@ -95,7 +95,7 @@ impl Source for EngineFigures {
     }
 }
 
-/// Adds up the workers' counts under the names that operators read.
+/// Adds up the workers' counts, and names them as the operator sees them.
 fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family> {
     let sum = |of: &dyn Fn(&Metrics) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
     let level = |of: &dyn Fn(&Metrics) -> i64| workers.iter().map(|worker| of(worker)).sum::<i64>();

@@ -1,4 +1,4 @@
-//! Open responses: a handler fills the content of a response on its own worker, piece by piece.
+//! Open responses: a handler writes the content of a response on its own worker, piece by piece.
 //!
 //! ```text
 //! HandlerContext::respond(Body::Open) ─► head ─┐
@@ -8,18 +8,18 @@
 //! HandlerContext::finish ─► the last chunk and trailers, the end of the stream or of the connection
 //! HandlerContext::reset  ─► a reset        client gone before the end ─► Handler::gone
 //! ```
-//! **Without lock or message.** A handler writes through its context into a table that it shares with its worker
-//! ([`OpenTable`](crate::open_table::OpenTable)); a write before the head of its response is out waits there. Pieces of one
-//! callback leave in one send, together with the head if that belongs to the same callback. While a send is in flight
-//! further pieces gather in the next buffer.
+//! **No lock and no message.** A handler writes through its context into a table that it shares with its worker
+//! ([`OpenTable`](crate::open_table::OpenTable)). Bytes written before the response's head wait there. The pieces of one
+//! callback leave in one send, together with the head if that belongs to the same callback. While a send is in flight, further
+//! pieces collect in the next buffer.
 //!
-//! **Framing** is that of the request: chunks, the end of the connection, or a stream of HTTP/2. With a length the content
-//! needs none. A handler that writes more than the length, or finishes with less, has its connection reset: the client must
-//! not take the content for whole. A response without content (HEAD, 204, 304) drops what is written, and ends with
-//! `finish` like any other.
+//! **Framing** follows the request: chunks, the end of the connection, or an HTTP/2 stream. Content with a length needs none.
+//! If a handler writes more than the length, or finishes with less, its connection is reset, so that the client does not
+//! mistake the content for complete. A response without content (HEAD, 204, 304) drops written bytes, and ends with `finish`
+//! like any other.
 //!
-//! **The body of the request** may still be arriving: `read_more` continues to ask for it until the response is finished.
-//! Then the rest is handled as behind any other response.
+//! **The body of the request** may still be arriving: `read_more` continues to read it until the response is finished. The rest
+//! is then handled as after any other response.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -36,7 +36,7 @@ use crate::open_table::OpenEnd;
 use crate::record::{Intake, Rest};
 
 impl Core {
-    /// Serves the open responses for which handlers have put something down.
+    /// Serves the open responses that handlers have written to, finished or reset.
     pub(crate) fn serve_open(&mut self) {
         loop {
             let touched = self.tray.open().next_touched();
@@ -44,7 +44,7 @@ impl Core {
             let record = self.records.get(place).filter(|record| record.generation == generation);
             let token = match record {
                 Some(record) if matches!(record.stream, Some(Rest::Open(_))) => record.token,
-                // There is no response yet, or it waits for a send to end.
+                // The response has not begun, or waits for a send to end.
                 Some(record) if !record.answered => continue,
                 _ => {
                     self.close_open(place);
@@ -60,13 +60,13 @@ impl Core {
         }
     }
 
-    /// Forgets the open response of an exchange that is over.
+    /// Releases the open response of an exchange that is over.
     pub(crate) fn close_open(&mut self, place: u32) {
         let buffer = self.tray.open().close(place);
         self.buffers.give(buffer);
     }
 
-    /// The head of an open response is in the output.
+    /// Begins to fill an open response, after its head.
     pub(crate) fn begin_open(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get(place) else { return };
         let Some(Rest::Open(open)) = &record.stream else { return };
@@ -75,7 +75,7 @@ impl Core {
         self.fill_open(token, place);
     }
 
-    /// Puts what a handler has written into the output. Nothing is in flight.
+    /// Moves the bytes that a handler wrote to the output. No send is in flight.
     fn fill_open(&mut self, token: Token, place: u32) {
         let due = self.tray.open().take(place);
         let Some(record) = self.records.get_mut(place) else { return };
@@ -100,7 +100,7 @@ impl Core {
             record.sent_bytes += len;
             let mut bytes = due.bytes;
             if chunked {
-                // The line before a chunk is written behind the head, or in a segment of its own: the content is not moved.
+                // The chunk's size line follows the head, or is a separate segment, so that the content is not moved.
                 http1::put_chunk_head(self.out.tail(&mut self.buffers), len);
                 bytes.extend_from_slice(b"\r\n");
             }
@@ -110,7 +110,7 @@ impl Core {
             None => {}
             Some(OpenEnd::Reset) => self.reset_open(token, place),
             Some(OpenEnd::Finish(_)) if short => {
-                // Its handler is done with it, and needs no notice.
+                // The handler has finished, and needs no notification.
                 self.forget_rest(place);
                 self.close(token, CloseReason::BodyLength, true);
             }
@@ -125,7 +125,7 @@ impl Core {
         }
     }
 
-    /// A send of a connection with an open response has ended.
+    /// Handles a completed send of a connection with an open response.
     pub(crate) fn open_sent(&mut self, token: Token, place: u32) {
         self.tray.open().sent(place);
         self.fill_open(token, place);
@@ -143,13 +143,13 @@ impl Core {
         }
     }
 
-    /// The content cannot be continued: only a reset tells the client.
+    /// Resets the connection: its content cannot be completed, and only a reset shows this to the client.
     fn reset_open(&mut self, token: Token, place: u32) {
         self.forget_rest(place);
         self.close(token, CloseReason::StreamFailed, true);
     }
 
-    /// The handler is done with an open response: no notice of it follows.
+    /// Detaches the handler from its open response: it receives no further notification of it.
     fn forget_rest(&mut self, place: u32) {
         if let Some(record) = self.records.get_mut(place) {
             record.stream = None;
@@ -157,7 +157,7 @@ impl Core {
         self.close_open(place);
     }
 
-    /// A response is complete: what is left of the request's body is read and dropped if it is short, otherwise the
+    /// Handles the rest of a request's body after a complete response: a short rest is read and dropped, otherwise the
     /// connection closes.
     fn drop_body(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get_mut(place) else { return };
@@ -170,7 +170,7 @@ impl Core {
         }
     }
 
-    /// Calls the handler of an exchange; a panic resets the connection.
+    /// Calls the handler of an exchange. A panic resets the connection.
     pub(crate) fn call_handler(
         &mut self,
         handler: u16,

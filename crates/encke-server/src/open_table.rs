@@ -1,52 +1,52 @@
-//! Bytes of open responses that have not left: written by handlers in their callbacks, taken by the worker afterwards.
+//! Unsent bytes of open responses. Handlers write them in callbacks; the worker takes them afterwards.
 
 use crate::reply::Fields;
 
-/// With so many bytes waiting a handler is to write no more before [`Handler::writable`](crate::Handler::writable).
+/// The number of waiting bytes at which a handler must pause until [`Handler::writable`](crate::Handler::writable).
 pub(crate) const WAITING_MAX: usize = 64 * 1024;
 
-/// The open responses of a worker, by the place of their exchange. An entry appears with the first write, and ends with the
+/// The open responses of a worker, by index of their exchange. An entry is created by the first write, and ends with the
 /// exchange.
 #[derive(Default)]
 pub(crate) struct OpenTable {
     entries: Vec<Entry>,
-    /// Places at which something is to be done.
+    /// Indices of entries with changes to process.
     touched: Vec<u32>,
 }
 
 #[derive(Default)]
 struct Entry {
-    /// The exchange has one, and this is its generation.
+    /// Whether an exchange uses this entry; `generation` is the exchange's.
     used: bool,
     generation: u32,
     touched: bool,
-    /// The handler was told to wait.
+    /// Whether the handler waits for [`Handler::writable`](crate::Handler::writable).
     crowded: bool,
-    /// What the handler writes is dropped: a response to HEAD, 204, 304.
+    /// Whether written bytes are dropped: the response has no content (HEAD, 204, 304).
     mute: bool,
     end: Option<OpenEnd>,
-    /// Bytes that wait, in the buffer that the next send will own.
+    /// Waiting bytes, in the buffer that the next send will own.
     buffer: Vec<u8>,
     /// Bytes of the send in flight.
     in_flight: usize,
 }
 
-/// How a handler ends a response.
+/// The end of a response by its handler.
 pub(crate) enum OpenEnd {
-    /// Everything was written.
+    /// The content is complete; these are the trailers.
     Finish(Fields),
-    /// It cannot be continued.
+    /// The content cannot be completed.
     Reset,
 }
 
-/// What is due of a response.
+/// The next part of a response to send.
 pub(crate) struct OpenDue {
     pub(crate) bytes: Vec<u8>,
     pub(crate) end: Option<OpenEnd>,
 }
 
 impl OpenTable {
-    /// Appends bytes of an exchange. Returns how many wait.
+    /// Appends bytes of an exchange. Returns the number of waiting bytes.
     pub(crate) fn write(
         &mut self,
         (slot, generation): (u32, u32),
@@ -66,7 +66,8 @@ impl OpenTable {
         waiting
     }
 
-    /// Notes the end of an exchange's response. A later one is ignored, but a reset replaces an end that has not come.
+    /// Records the end of an exchange's response. A second end is ignored, except that a reset replaces an end not yet
+    /// processed.
     pub(crate) fn end(&mut self, (slot, generation): (u32, u32), end: OpenEnd) {
         if let Some(entry) = self.touch(slot, generation)
             && (entry.end.is_none() || matches!(end, OpenEnd::Reset))
@@ -75,14 +76,14 @@ impl OpenTable {
         }
     }
 
-    /// The entry of an exchange, which is noted as touched. `None`: the place is that of a later one.
+    /// Returns the entry of an exchange and marks it as touched. Returns `None` if a later exchange has the index.
     fn touch(&mut self, slot: u32, generation: u32) -> Option<&mut Entry> {
         let place = slot as usize;
         if self.entries.len() <= place {
             self.entries.resize_with(place + 1, Entry::default);
         }
         let entry = &mut self.entries[place];
-        // Exchanges are numbered in their order, and a place is used again only when its exchange is over.
+        // Generations increase with each exchange, and an index is reused only after its exchange is over.
         let is_later = (generation.wrapping_sub(entry.generation) as i32) > 0;
         if !entry.used || is_later {
             let touched = entry.touched;
@@ -97,7 +98,7 @@ impl OpenTable {
         Some(entry)
     }
 
-    /// The next touched place, and the generation of its exchange.
+    /// Returns the next touched index, and the generation of its exchange.
     pub(crate) fn next_touched(&mut self) -> Option<(u32, u32)> {
         let slot = self.touched.pop()?;
         let entry = &mut self.entries[slot as usize];
@@ -105,7 +106,7 @@ impl OpenTable {
         Some((slot, entry.generation))
     }
 
-    /// A response has begun. `mute`: it has no content.
+    /// Begins a response. `mute`: it has no content.
     pub(crate) fn begin(&mut self, (slot, generation): (u32, u32), mute: bool) {
         if let Some(entry) = self.touch(slot, generation) {
             entry.mute = mute;
@@ -117,7 +118,7 @@ impl OpenTable {
         matches!(self.entries.get(slot as usize), Some(Entry { end: Some(OpenEnd::Reset), .. }))
     }
 
-    /// Takes what is to be sent; those bytes are in flight until [`OpenTable::sent`].
+    /// Takes the next part of a response. Its bytes are in flight until [`OpenTable::sent`].
     pub(crate) fn take(&mut self, slot: u32) -> OpenDue {
         let Some(entry) = self.entries.get_mut(slot as usize) else {
             return OpenDue { bytes: Vec::new(), end: None };
@@ -126,14 +127,14 @@ impl OpenTable {
         OpenDue { bytes: std::mem::take(&mut entry.buffer), end: entry.end.take() }
     }
 
-    /// What was taken has been sent.
+    /// Records that the bytes in flight are sent.
     pub(crate) fn sent(&mut self, slot: u32) {
         if let Some(entry) = self.entries.get_mut(slot as usize) {
             entry.in_flight = 0;
         }
     }
 
-    /// Whether the handler waits for room, and there is some now. It is told once.
+    /// Whether a handler that waits for room has room now. Returns true once.
     pub(crate) fn has_room_again(&mut self, slot: u32) -> bool {
         self.entries.get_mut(slot as usize).is_some_and(|entry| {
             let room = entry.crowded && entry.buffer.len() + entry.in_flight < WAITING_MAX;
@@ -142,7 +143,7 @@ impl OpenTable {
         })
     }
 
-    /// The exchange at a place is over. Returns its buffer.
+    /// Ends the entry of an exchange that is over. Returns its buffer.
     pub(crate) fn close(&mut self, slot: u32) -> Vec<u8> {
         let Some(entry) = self.entries.get_mut(slot as usize) else { return Vec::new() };
         let touched = entry.touched;
@@ -186,7 +187,7 @@ mod tests {
         table.end((0, 1), OpenEnd::Reset);
         assert!(!table.is_reset(0));
         assert_eq!(table.take(0).bytes, b"other");
-        // Numbers begin anew after the last one.
+        // Generations wrap around after the last number.
         table.write((0, u32::MAX), b"", Vec::new);
         assert_eq!(table.close(0), b"");
         table.write((0, u32::MAX), b"last", Vec::new);

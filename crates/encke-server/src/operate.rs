@@ -1,4 +1,4 @@
-//! The operator's contracts: actions on a feature, and explanations of the rules that handle a request.
+//! Interfaces for operators: actions on a feature, and explanations of the rules that handle a request.
 //!
 //! ```text
 //!  Mount::open ─► WorkerSetup::actions(feature, verbs, …) ─┐
@@ -8,9 +8,9 @@
 //!  Running::act     ─► each worker ─► Actions::act ───► merged ─► Ticket<ActionResult>
 //!  Running::explain ─► first worker ─► the engine's rules, Explain::explain of guards and mount point ─► Ticket<Vec<RuleStep>>
 //! ```
-//! A console knows no feature. It draws a button for each verb and an input for each field, and sends the values back. The engine
-//! checks a value against its verb before a feature sees it. A ticket is mostly given on a worker's thread, so its function must
-//! not wait. A ticket whose workers have ended is dropped with the server.
+//! A console knows no feature: it draws a button for each verb and an input for each field, and sends the values back. The
+//! engine checks a value against its verb before a feature receives it. Most tickets are given on a worker's thread, so a
+//! ticket's function must not wait. A ticket whose workers have ended is dropped with the server.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,14 +23,13 @@ use crate::request::{Kept, Request};
 
 /// Actions of an operator on one feature, on one worker.
 pub trait Actions {
-    /// Performs an action, now or later. `verb` is one of the feature's verbs, and `value` has its fields. It must not wait for
-    /// anything.
+    /// Performs an action, now or later. `verb` is one of the feature's verbs, and `value` has its fields. Must not block.
     fn act(&mut self, verb: &str, value: &ActionValue, ticket: Ticket<ActionResult>);
 }
 
 /// Explains the rules of one mount point or guard.
 pub trait Explain {
-    /// The rules that apply to a request, in the order in which they apply.
+    /// Returns the rules that apply to a request, in the order in which they apply.
     fn explain(&self, request: &Request<'_>) -> Vec<RuleStep>;
 }
 
@@ -54,44 +53,44 @@ pub enum FieldValue {
 /// An action that a feature offers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verb {
-    /// The name: `drain`.
+    /// The name, for example `drain`.
     pub name: &'static str,
     /// A description, one sentence.
     pub help: &'static str,
-    /// The values that it needs.
+    /// The fields of its value.
     pub fields: Vec<VerbField>,
     /// Whether each worker acts on its own part. Otherwise the first worker acts for all.
     pub on_each_worker: bool,
 }
 
-/// A value of a verb.
+/// A field of a verb's value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerbField {
-    /// The name: `target`.
+    /// The name, for example `target`.
     pub name: &'static str,
     /// A description, one sentence.
     pub help: &'static str,
     /// The shape of the value.
     pub shape: FieldShape,
-    /// Whether it may be absent.
+    /// Whether the field may be absent.
     pub optional: bool,
 }
 
-/// The shape of a value.
+/// The shape of a field's value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FieldShape {
-    /// Text that is not empty.
+    /// Non-empty text.
     Text,
-    /// A whole number within bounds.
+    /// An integer within bounds.
     Number {
-        /// The lowest.
+        /// The minimum.
         min: u64,
-        /// The highest.
+        /// The maximum.
         max: u64,
     },
-    /// Yes or no.
+    /// A boolean.
     Flag,
-    /// One of several texts.
+    /// One of these texts.
     Choice(Vec<String>),
 }
 
@@ -100,28 +99,28 @@ pub enum FieldShape {
 pub struct FeatureVerbs {
     /// The feature's name.
     pub feature: &'static str,
-    /// The verbs.
+    /// The feature's verbs.
     pub verbs: Vec<Verb>,
 }
 
 /// The effect of an action.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ActionReport {
-    /// Number of things that it concerned: targets, connections.
+    /// Number of affected objects: targets, connections.
     pub affected: u64,
     /// Remarks for the operator.
     pub notes: Vec<String>,
 }
 
-/// Why an action was not performed.
+/// The reason that an action was not performed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ActionError {
     /// No feature has this name, or it has no such verb.
     Unknown,
-    /// The value of this field is absent, of another shape, or unknown to the verb.
+    /// The named field is missing, has another shape, or is unknown to the verb.
     Value(String),
-    /// The feature refused, for this reason.
+    /// The feature rejected the action; the text is its reason.
     Refused(String),
 }
 
@@ -142,12 +141,12 @@ impl std::error::Error for ActionError {}
 pub struct RuleStep {
     /// The rule and its effect.
     pub rule: String,
-    /// Where the settings have it; `None` for a default.
+    /// The rule's line in the settings file; `None` for a default.
     pub source: Option<SourceLine>,
 }
 
 impl RuleStep {
-    /// A rule, and where the settings have it.
+    /// Creates a step from a rule and its line in the settings file.
     pub fn new(rule: impl Into<String>, source: Option<SourceLine>) -> Self {
         Self { rule: rule.into(), source }
     }
@@ -163,10 +162,10 @@ impl fmt::Display for RuleStep {
 }
 
 impl Verb {
-    /// Checks a value.
+    /// Checks a value against the verb's fields.
     ///
     /// # Errors
-    /// The field that does not fit.
+    /// Names the first field that does not match.
     pub(crate) fn check(&self, value: &ActionValue) -> Result<(), ActionError> {
         let unknown = value.keys().find(|name| !self.fields.iter().any(|field| field.name == **name));
         if let Some(unknown) = unknown {
@@ -194,7 +193,7 @@ impl VerbField {
     }
 }
 
-/// Merges the results of two workers. An error prevails, so that a partial success is never taken for a whole one.
+/// Merges the results of two workers. An error prevails, so that a partial success never looks complete.
 pub(crate) fn merge_results(merged: &mut ActionResult, part: ActionResult) {
     match (&mut *merged, part) {
         (Ok(report), Ok(part)) => {
@@ -222,7 +221,7 @@ pub(crate) struct Offers {
 pub(crate) struct Operators {
     pub(crate) actions: Vec<(FeatureVerbs, Box<dyn Actions>)>,
     explains: Vec<(u16, Box<dyn Explain>)>,
-    /// Mount points, by handler.
+    /// Mount points: handler, prefix, and line in the settings file.
     pub(crate) points: Vec<(u16, String, Option<SourceLine>)>,
 }
 
@@ -244,7 +243,7 @@ impl Operators {
     }
 }
 
-/// An operator's order to a worker.
+/// A request from an operator to a worker.
 pub(crate) enum Order {
     Verbs(Ticket<Vec<FeatureVerbs>>),
     Act { feature: Arc<str>, verb: Arc<str>, value: Arc<ActionValue>, parts: Gathered<ActionResult> },

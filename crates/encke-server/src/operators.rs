@@ -1,4 +1,4 @@
-//! What a worker does on an operator's order: it lists verbs, acts, explains.
+//! A worker's part of operator requests: it lists verbs, performs actions, and explains rules.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,7 +9,7 @@ use crate::operate::{ActionError, ActionResult, ActionValue, Order, RuleStep};
 use crate::request::Request;
 
 impl Core {
-    /// Follows an order. A feature that panics drops the ticket of its part.
+    /// Executes an operator's request. If a feature panics, the ticket of this part is dropped.
     pub(crate) fn operate(&mut self, order: Order) {
         let obeyed = catch_unwind(AssertUnwindSafe(|| match order {
             Order::Verbs(ticket) => {
@@ -44,7 +44,7 @@ impl Core {
         }
     }
 
-    /// The rules that apply to a request.
+    /// Returns the rules that apply to a request.
     fn explain(&self, request: &Request<'_>) -> Vec<RuleStep> {
         if let Some(reply) = self.preliminary(request, false) {
             return vec![RuleStep::new(format!("the engine responds with {}", reply.status), None)];

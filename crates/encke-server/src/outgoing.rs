@@ -1,49 +1,49 @@
-//! Outgoing connections as values: their names, events, ends and table. The worker's part is in `upstream.rs`.
+//! Outgoing connections as values: ids, events, ends and their table. `upstream.rs` is the worker's part.
 
 use encke_io::{Fault, Segment, Token};
 use encke_session::tls::{Distrust, SessionError, TlsFault};
 
 use crate::upstream_session::UpstreamSession;
 
-/// Names an outgoing connection of a worker.
+/// The id of an outgoing connection, unique on its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UpstreamId {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }
 
-/// What has happened on an outgoing connection.
+/// An event of an outgoing connection.
 #[derive(PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum UpstreamEvent<'a> {
-    /// It is established, by TLS with its handshake. Bytes that were sent before leave now.
+    /// The connection is established, with TLS after the handshake. Bytes that were sent before leave now.
     Connected,
-    /// Bytes have arrived. They are lent for the call.
+    /// Bytes arrived. They are lent for the call.
     Received(&'a mut [u8]),
-    /// So many bytes of those given to [`HandlerContext::send`](crate::HandlerContext::send) have been handed to the kernel.
-    /// By TLS these are bytes of plaintext.
+    /// The kernel has taken this many of the bytes given to [`HandlerContext::send`](crate::HandlerContext::send). With TLS
+    /// these are bytes of plaintext.
     Sent(u64),
-    /// The peer sends no more. This side may go on sending, and closes the connection.
+    /// The peer sends no more. This side may continue to send, and closes the connection.
     Ended,
-    /// The deadline has passed, and there is none now.
+    /// The deadline has passed. No deadline is set now.
     Overdue,
-    /// It could not be established, or has broken. The id has ended.
+    /// The connection could not be established, or has failed. The id has ended.
     Failed(UpstreamFault),
 }
 
-/// Why an outgoing connection has failed.
+/// The reason for the failure of an outgoing connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum UpstreamFault {
-    /// As many outgoing connections are open as may be.
+    /// The limit on outgoing connections is reached.
     Limit,
-    /// The server stops.
+    /// The server is draining.
     Draining,
-    /// The peer or the system.
+    /// A failure of the peer, the network or the system.
     Failed(Fault),
-    /// TLS cannot go on: the reason.
+    /// A failure of TLS.
     Session(SessionError),
-    /// The connection has ended without a close_notify: bytes may be missing, or the handshake was not over.
+    /// The connection ended without a close_notify: bytes may be missing, or the handshake was incomplete.
     Truncated,
 }
 
@@ -61,7 +61,7 @@ impl std::fmt::Display for UpstreamFault {
 
 impl std::error::Error for UpstreamFault {}
 
-/// Why an outgoing connection was closed, as metrics count it.
+/// The end of an outgoing connection, as metrics count it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UpstreamEnd {
     Closed,
@@ -70,16 +70,16 @@ pub(crate) enum UpstreamEnd {
     Reset,
     Limit,
     Drain,
-    /// Its handler has panicked.
+    /// The connection's handler panicked.
     Panic,
-    /// Its handler was replaced at a reload, and had no open exchange.
+    /// A reload replaced the connection's handler, which had no open exchange.
     Retired,
     System,
     /// The peer's certificate is not trusted.
     Distrust,
-    /// The peer does not speak TLS, breaks its rules, or has nothing in common with this side.
+    /// The peer does not speak TLS, violates its rules, or shares no parameters with this side.
     Protocol,
-    /// The peer has sent an alert.
+    /// The peer sent an alert.
     Alert,
     Truncated,
 }
@@ -101,7 +101,7 @@ impl UpstreamEnd {
         Self::Truncated,
     ];
 
-    /// Its name in metrics.
+    /// The name in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -145,12 +145,12 @@ impl UpstreamEnd {
         }
     }
 
-    /// Whether this side has found a fault of TLS. The peer learns it by an alert.
+    /// Whether this side found a fault of TLS, which an alert reports to the peer.
     pub(crate) const fn sends_alert(self) -> bool {
         matches!(self, Self::Distrust | Self::Protocol)
     }
 
-    /// Whether the connection can still carry the last records of TLS.
+    /// Whether the connection can still carry the last TLS records.
     pub(crate) const fn sends_records(self) -> bool {
         self.sends_alert() || matches!(self, Self::Closed | Self::Drain | Self::Retired)
     }
@@ -164,7 +164,7 @@ pub(crate) struct UpstreamIds {
 }
 
 impl UpstreamIds {
-    /// A new id.
+    /// Returns a new id.
     pub(crate) fn take(&mut self) -> UpstreamId {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.generations.push(0);
@@ -177,7 +177,7 @@ impl UpstreamIds {
         self.generations.get(id.slot as usize) == Some(&id.generation)
     }
 
-    /// Ends an id; false if it has ended before. Its place is not used until [`UpstreamIds::release`].
+    /// Ends an id. Returns false if it had ended before. The index is not reused before [`UpstreamIds::release`].
     pub(crate) fn end(&mut self, id: UpstreamId) -> bool {
         let current = self.is_current(id);
         if current {
@@ -186,40 +186,40 @@ impl UpstreamIds {
         current
     }
 
-    /// Ends an id if it has not ended, and gives its place free.
+    /// Ends an id unless it has ended, and frees its index.
     pub(crate) fn release(&mut self, id: UpstreamId) {
         self.end(id);
         self.free.push(id.slot);
     }
 }
 
-/// How far an outgoing connection is.
+/// The state of an outgoing connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// No connection.
     Vacant,
-    /// It has no socket: its failure is about to be reported.
+    /// Dialed, without a socket so far. A failed dial keeps this state until its failure is reported.
     Undialed,
     Connecting,
-    /// It is connected, and the handshake of TLS goes on.
+    /// Connected; the TLS handshake is in progress.
     Handshaking,
     Open,
 }
 
-/// An outgoing connection, beside its slot.
+/// An outgoing connection, in addition to its slot.
 pub(crate) struct Upstream {
     pub(crate) token: Token,
     pub(crate) generation: u32,
-    /// The number of its handler, or of its resident among handlers.
+    /// The number of the owner: a handler, a guard or a resident.
     pub(crate) owner: u16,
     pub(crate) state: State,
-    /// This side ends once everything that waits was sent.
+    /// Whether to shut down this side once all waiting bytes are sent.
     pub(crate) ending: bool,
     /// Bytes of the send in flight.
     pub(crate) in_flight: u64,
-    /// What follows the send in flight.
+    /// Segments to send after the send in flight.
     pub(crate) waiting: Vec<Segment>,
-    /// By TLS.
+    /// The session of a TLS connection.
     pub(crate) session: Option<Box<UpstreamSession>>,
 }
 
@@ -240,19 +240,19 @@ impl Upstream {
 #[derive(Default)]
 pub(crate) struct Upstreams {
     pub(crate) table: Vec<Upstream>,
-    /// Sockets, those that are closing included.
+    /// Number of sockets, including closing ones.
     pub(crate) open: usize,
-    /// Places with something new to send.
+    /// Indices of connections with new segments to send.
     pub(crate) touched: Vec<u32>,
 }
 
 impl Upstreams {
-    /// Sockets, those that are closing included.
+    /// Number of sockets, including closing ones.
     pub(crate) const fn open(&self) -> usize {
         self.open
     }
 
-    /// The connection of an id, if it is still that of the id.
+    /// Returns the connection of an id, unless the id has ended.
     pub(crate) fn get_mut(&mut self, id: UpstreamId) -> Option<&mut Upstream> {
         let upstream = self.table.get_mut(id.slot as usize)?;
         (upstream.state != State::Vacant && upstream.generation == id.generation).then_some(upstream)

@@ -1,10 +1,10 @@
-//! A connection at rest as a record: what another process would need to go on with it.
+//! The record of an idle connection: all that another process would need to continue it.
 //!
-//! A connection that waits for a request is its descriptor and these bytes, nothing else; so it can be handed
-//! over, and the simulation turns connections into records and back at random to keep it that way. The record
-//! has a version: a process that does not know it closes the connection, as it may close any idle one.
+//! A connection that waits for a request consists of its descriptor and these bytes, so it could be handed over. The simulation
+//! turns connections into records and back at random, to keep this true. The record has a version: a process that does not know
+//! the version closes the connection, as it may close any idle one.
 //!
-//! For one that a resident has, the resident adds what it needs ([`Resident::park`]).
+//! A resident adds its own state to the records of its connections ([`Resident::park`]).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::peer::PackedPeer;
 use crate::resident::Resident;
 
-/// Bytes of a record.
+/// Size of a record in bytes.
 ///
 /// ```text
 ///  0  version        1  kept flags     2  port, big-endian     4  address, or zeros for a Unix socket
@@ -23,19 +23,19 @@ use crate::resident::Resident;
 /// ```
 pub(crate) const PARKED_BYTES: usize = 28;
 
-/// The present form.
+/// The present version.
 const VERSION: u8 = 1;
-/// What of a connection's flags lasts between requests: all of it in the lower byte.
+/// The flags that persist between requests. All of them are in the lower byte.
 const LASTING: u16 = ADMIN | SECURE | COUNTED | TO_HTTPS;
 
 impl Conn {
-    /// The record of a connection at rest; none if anything goes on with it.
+    /// Returns the record of an idle connection; `None` if it is not idle.
     #[cfg(test)]
     pub(crate) fn park(&self) -> Option<[u8; PARKED_BYTES]> {
         self.is_at_rest().then(|| self.lasting())
     }
 
-    /// What of it lasts.
+    /// Returns the state that persists between requests.
     fn lasting(&self) -> [u8; PARKED_BYTES] {
         let mut record = [0; PARKED_BYTES];
         record[0] = VERSION;
@@ -55,7 +55,7 @@ impl Conn {
         record
     }
 
-    /// The connection of a record, in a new slot. `None`: the record is of a version that is not known here.
+    /// Restores the connection of a record, for a new slot. Returns `None` if the record has an unknown version.
     pub(crate) fn unpark(record: &[u8; PARKED_BYTES], generation: u32) -> Option<Self> {
         let [VERSION, flags, ..] = *record else { return None };
         let field = |range: std::ops::Range<usize>| &record[range];
@@ -74,19 +74,19 @@ impl Conn {
     }
 }
 
-/// A connection that a resident has, at rest.
+/// The record of a resident's idle connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ParkedResident {
     record: [u8; PARKED_BYTES],
     seat: u8,
-    /// Milliseconds until its deadline.
+    /// Milliseconds until the deadline.
     left_ms: u32,
-    /// What its resident needs.
+    /// State of the resident.
     own: Box<[u8]>,
 }
 
 impl Core {
-    /// Turns a resident's connection into a record and back. False if it is not at rest, or is of a kind that has no record.
+    /// Turns a resident's connection into a record and back. Returns false if it is not idle, or is of a kind without records.
     pub(crate) fn park_and_unpark(&mut self, token: Token) -> bool {
         let Some(parked) = self.park_resident(token) else { return false };
         self.leave_resident(token);

@@ -1,21 +1,20 @@
-//! The address of a connection's other end, as a slot keeps it.
+//! The compact form of a peer's address, as slots store it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use encke_io::Peer;
 
-/// The other end of a connection in 19 bytes, where a `Peer` takes 32. An IPv4 address is kept in its mapped
-/// form.
+/// A peer in 19 bytes, where a [`Peer`] takes 32. An IPv4 address is stored in its IPv6-mapped form.
 #[derive(Clone, Copy)]
 pub(crate) struct PackedPeer {
     address: [u8; 16],
-    /// As bytes, so that nothing has to be aligned.
+    /// As bytes, which need no alignment.
     port: [u8; 2],
     local: bool,
 }
 
 impl PackedPeer {
-    /// A peer without an address: for a slot without a connection.
+    /// No address: the peer of a vacant slot.
     pub(crate) const NONE: Self = Self { address: [0; 16], port: [0; 2], local: false };
 
     pub(crate) fn new(peer: Peer) -> Self {
@@ -32,7 +31,7 @@ impl PackedPeer {
         }
     }
 
-    /// An IPv4 address in IPv6 clothing is given as IPv4.
+    /// Returns the peer. An IPv4-mapped address is returned as IPv4.
     pub(crate) fn unpack(self) -> Peer {
         if self.local {
             return Peer::Local;

@@ -1,4 +1,4 @@
-//! What a worker obeys: the section of limits, and what the assembly knows besides.
+//! The policy of a worker: the settings section of limits, and values that the assembly adds.
 
 use encke_settings::Network;
 use encke_wire::forwarded::Dialect;
@@ -6,25 +6,25 @@ use encke_wire::forwarded::Dialect;
 use crate::https;
 use crate::limits::LimitSettings;
 
-/// Limits of connections and requests, and how the server sees its clients.
+/// Limits of connections and requests, and rules for identifying clients.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// The section of the settings file.
+    /// The `[limits]` section of the settings file.
     pub limits: LimitSettings,
-    /// The window over which `body_rate` and `write_rate` are measured.
+    /// The window over which `body_rate` and `write_rate` are measured, in ns.
     pub rate_window_ns: u64,
-    /// Connections of the whole process, once it is known how many descriptors it has.
+    /// Maximum number of connections of the process, computed from its limit of descriptors.
     pub connections: usize,
-    /// The port of `https`, for redirects to it.
+    /// The `https` port that redirects name.
     pub https_port: u16,
-    /// Peers that are trusted to name the client's address.
+    /// Networks of proxies that are trusted to report the client's address.
     pub trusted_proxies: Vec<Network>,
-    /// The field in which those peers name it.
+    /// The field in which those proxies report it.
     pub dialect: Dialect,
 }
 
 impl Policy {
-    /// Bytes that `rate`, in bytes a second, makes of one window.
+    /// Returns the bytes that `rate`, in bytes per second, requires in one window.
     pub(crate) fn window_bytes(&self, rate: u64) -> u64 {
         let bytes = u128::from(rate) * u128::from(self.rate_window_ns) / 1_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
@@ -35,8 +35,8 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             limits: LimitSettings::default(),
-            // Long enough for a phone that changes cells, short enough that 300 slow clients are gone before a
-            // person gives up.
+            // Long enough for a phone that changes cells, and short enough that 300 slow clients are closed before a person
+            // gives up.
             rate_window_ns: 10_000_000_000,
             connections: 1_000,
             https_port: https::PORT,
@@ -46,20 +46,19 @@ impl Default for Policy {
     }
 }
 
-/// Bytes of a request's body that are read and dropped so that the connection can go on; more, and it is
-/// closed after the answer. Reading 64 KiB costs about as much as a new connection.
+/// Maximum size of an unread request body that is read and dropped to keep the connection. With a longer one the connection
+/// closes after the response. Reading 64 KiB costs about as much as a new connection.
 pub(crate) const DISCARD_BYTES_MAX: u64 = 64 * 1024;
 
-/// Bytes read and dropped while lingering. A client that sends more than this after the final answer does not
-/// read it.
+/// Bytes to read and drop while lingering. A client that sends more than this after the final response does not read it.
 pub(crate) const LINGER_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Output of one batch of pipelined requests: past it the rest waits for the send to end.
+/// Output size of one batch of pipelined requests, in bytes. Beyond it the other requests wait for the send to end.
 pub(crate) const BATCH_BYTES_MAX: usize = 256 * 1024;
-/// The same in segments (an answer with a file is two).
+/// Output segments of one batch of pipelined requests. A response with a file is two.
 pub(crate) const BATCH_SEGMENTS_MAX: usize = 64;
 
-/// A stream's body is pulled in pieces of at most this size: the chunk's size then has four digits.
+/// Maximum size of a pulled piece of a stream's body, in bytes: the chunk's size has four hexadecimal digits.
 pub(crate) const STREAM_PIECE_BYTES: usize = 32 * 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a handler answers: status, fields, body; and the block in which a ready-made answer is kept.
+//! Responses of handlers: status, fields and body; and [`Prepared`], the stored form of a response that is sent often.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,85 +8,87 @@ use encke_io::Segment;
 use encke_io::files::OpenFile;
 use encke_wire::http1::{self as write, FieldError};
 
-/// An answer. `Date`, `Connection` and the framing of the body are the server's, not the handler's.
+/// A response. The server, not the handler, adds `Date`, `Connection` and the framing of the body.
 pub struct Reply {
     /// Status code, 200 to 599.
     pub status: u16,
-    /// Fields of the answer.
+    /// The response's fields.
     pub fields: Fields,
-    /// Its content.
+    /// The response's content.
     pub body: Body,
-    /// A ready-made answer, in place of status and content; the fields go behind its own.
+    /// A prepared response that replaces status and content; `fields` are added after its own.
     pub(crate) prepared: Option<Arc<Prepared>>,
     pub(crate) close: bool,
 }
 
-/// The content of an answer.
+/// The content of a response.
 #[non_exhaustive]
 pub enum Body {
-    /// None, and its length is 0.
+    /// No content; the length is 0.
     Empty,
-    /// Bytes of this answer alone.
+    /// Bytes of this response alone.
     Bytes(Vec<u8>),
-    /// Bytes that several answers share.
+    /// Bytes that several responses share.
     Shared(Arc<[u8]>),
-    /// A range of an open file, copied by the kernel where the transport allows it.
+    /// A range of an open file in bytes, sent by the kernel where the transport allows it.
     File(Arc<OpenFile>, Range<u64>),
-    /// Pieces in order.
+    /// Segments in order.
     Segments(Vec<Segment>),
-    /// Written by its handler on the worker, with [`HandlerContext::write`](crate::HandlerContext::write) and
-    /// [`HandlerContext::finish`](crate::HandlerContext::finish): of this length, or without one, as for [`Body::Stream`].
+    /// An open response: the handler writes it on the worker with [`HandlerContext::write`](crate::HandlerContext::write) and
+    /// [`HandlerContext::finish`](crate::HandlerContext::finish). The length in bytes, or `None` for a framing as for
+    /// [`Body::Stream`].
     Open(Option<u64>),
-    /// Pulled piece by piece as the client takes it; chunked, or to the end of the connection for HTTP/1.0.
+    /// Pulled piece by piece as the client receives it. Chunked with HTTP/1.1; with HTTP/1.0 the connection's end is the
+    /// body's.
     Stream(Box<dyn Pull>),
 }
 
-/// A body whose length is not known when it begins.
+/// A body whose length is not known in advance.
 pub trait Pull: Send {
-    /// Appends at most `max` bytes to `out`. Asked again only when the transport can send.
+    /// Appends at most `max` bytes to `out`. Called again only when the transport can send.
     fn pull(&mut self, max: usize, out: &mut Vec<u8>) -> Pulled;
 
-    /// Fields behind the content (RFC 9110 §6.5), asked for once it has ended. They go to clients of HTTP/2, and of
-    /// HTTP/1.1 behind the last chunk; HTTP/1.0 has no place for them, and any client may drop them.
+    /// Returns the trailer fields (RFC 9110 §6.5); called once after the content. HTTP/2 clients receive them, and HTTP/1.1
+    /// clients after the last chunk. HTTP/1.0 has no trailers, and any client may drop them.
     fn trailers(&mut self) -> Fields {
         Fields::new()
     }
 }
 
-/// What a [`Pull`] came to.
+/// The result of a call of [`Pull::pull`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pulled {
     /// There may be more now.
     More,
-    /// Nothing more until [`crate::WakeStream::wake`].
+    /// No data until [`crate::WakeStream::wake`].
     Pending,
-    /// That was all.
+    /// The body is complete.
     End,
-    /// It cannot be finished: the connection is reset, so that the client does not take it for whole.
+    /// The body cannot be completed: the connection is reset, so that the client does not mistake it for complete.
     Failed,
 }
 
 impl Reply {
-    /// An answer without fields or content.
+    /// Creates a response without fields or content.
     pub fn new(status: u16) -> Self {
         debug_assert!((200..600).contains(&status));
         Self { status, fields: Fields::new(), body: Body::Empty, prepared: None, close: false }
     }
 
-    /// An answer of plain text.
+    /// Creates a plain-text response.
     pub fn text(status: u16, text: impl Into<String>) -> Self {
         Self::new(status)
             .with("Content-Type", "text/plain; charset=utf-8")
             .body(Body::Bytes(text.into().into_bytes()))
     }
 
-    /// The plain answer that says what a status means.
+    /// Creates the plain-text response that names a status, for example `404 Not Found`.
     pub fn error(status: u16) -> Self {
         Self::text(status, format!("{status} {}\n", encke_wire::status::reason(status)))
             .with("X-Content-Type-Options", "nosniff")
     }
 
-    /// A ready-made answer.
+    /// Creates a response from a prepared one.
     pub fn prepared(prepared: Arc<Prepared>) -> Self {
         Self {
             status: prepared.status,
@@ -97,7 +99,7 @@ impl Reply {
         }
     }
 
-    /// Adds a field whose name and value are this program's own.
+    /// Adds a field whose name and value come from this program.
     ///
     /// # Panics
     /// The name is no token or the value has control characters: use [`Fields::push`] for values from outside.
@@ -114,7 +116,7 @@ impl Reply {
         self
     }
 
-    /// Has the connection closed after this answer.
+    /// Closes the connection after this response.
     #[must_use]
     pub fn and_close(mut self) -> Self {
         self.close = true;
@@ -136,13 +138,13 @@ impl Body {
         })
     }
 
-    /// Whether it is known to be empty.
+    /// Whether the length is known to be 0.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
 }
 
-/// Fields in order, kept as the lines in which HTTP/1 sends them: appending one allocates nothing but room.
+/// Header fields in order, stored as the lines that HTTP/1 sends: appending a field allocates only capacity.
 #[derive(Clone, Default)]
 pub struct Fields {
     /// INVARIANT: zero or more `name: value CRLF`, each name a token, no value with CR, LF or NUL.
@@ -150,7 +152,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// No fields.
+    /// Creates an empty set of fields.
     pub const fn new() -> Self {
         Self { lines: Vec::new() }
     }
@@ -158,8 +160,8 @@ impl Fields {
     /// Adds a field.
     ///
     /// # Errors
-    /// The name is no token, or the value has characters that no field may have (RFC 9110 §5.5): an answer can
-    /// therefore not be split.
+    /// The name is no token, or the value has characters that no field value may have (RFC 9110 §5.5). This prevents response
+    /// splitting.
     pub fn push(&mut self, name: &str, value: &[u8]) -> Result<(), FieldError> {
         write::put_field(&mut self.lines, name, value)
     }
@@ -169,7 +171,7 @@ impl Fields {
         write::put_field_number(&mut self.lines, name, number);
     }
 
-    /// Every field, name and value.
+    /// Returns the name and value of each field.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.lines.split(|&byte| byte == b'\n').filter_map(|line| {
             let line = line.strip_suffix(b"\r")?;
@@ -178,42 +180,42 @@ impl Fields {
         })
     }
 
-    /// The first value of a field; names are compared without regard to case.
+    /// Returns the first value of a field. Names are compared case-insensitively.
     pub fn value(&self, name: &str) -> Option<&[u8]> {
         self.iter().find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
 
-    /// Adds every field of another set.
+    /// Adds all fields of another set.
     pub fn extend(&mut self, other: &Self) {
         self.lines.extend_from_slice(&other.lines);
     }
 
-    /// Bytes of all fields, as HTTP/1 sends them.
+    /// Length of all field lines in bytes, as HTTP/1 sends them.
     pub fn len_bytes(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// The lines as HTTP/1 sends them.
+    /// Returns the lines as HTTP/1 sends them.
     pub fn lines(&self) -> &[u8] {
         &self.lines
     }
 
-    /// Adds lines that this program has written itself, each ended by CRLF, as [`Fields::lines`] has them.
+    /// Adds lines that this program wrote, each ended by CRLF, in the form of [`Fields::lines`].
     ///
     /// # Panics
-    /// With debug assertions: they are no well-formed lines.
+    /// With debug assertions: the lines are malformed.
     pub fn push_lines(&mut self, lines: &[u8]) {
         self.lines.extend_from_slice(lines);
         debug_assert!(lines.is_empty() || lines.ends_with(b"\r\n"), "{}", lines.escape_ascii());
         debug_assert!(!lines.contains(&0) && !lines.windows(4).any(|end| end == b"\r\n\r\n"));
     }
 
-    /// The lines, to append well-formed ones.
+    /// Returns the lines, to append well-formed ones.
     pub(crate) fn lines_mut(&mut self) -> &mut Vec<u8> {
         &mut self.lines
     }
@@ -230,13 +232,13 @@ impl fmt::Debug for Fields {
     }
 }
 
-/// An answer made once and sent often: what a cache of small or hot files holds.
+/// A response that is built once and sent often: the entry of a cache for small or frequently requested files.
 ///
 /// ```text
 /// block   HTTP/1.1 200 OK CRLF │ Date: ………29 bytes……… CRLF │ fields, Content-Length │ CRLF │ content, if small
 ///                              date_at                      fields_end ─┘             └─ content_at
 /// ```
-/// A warm request for a small file is one copy of the block, with the date written over.
+/// A warm request for a small file costs one copy of the block; the date is then overwritten.
 pub struct Prepared {
     pub(crate) status: u16,
     pub(crate) fields: Fields,
@@ -247,31 +249,31 @@ pub struct Prepared {
     pub(crate) content: PreparedContent,
 }
 
-/// The content of a [`Prepared`] answer.
+/// The content of a [`Prepared`] response.
 #[derive(Clone, Debug)]
 pub enum ContentView<'a> {
-    /// In memory.
+    /// Bytes in memory.
     Memory(&'a [u8]),
-    /// A range of a file.
+    /// A range of a file, in bytes.
     File(&'a Arc<OpenFile>, Range<u64>),
 }
 
-/// Where the content of a [`Prepared`] answer lies.
+/// The storage of a [`Prepared`] response's content.
 pub(crate) enum PreparedContent {
     /// At the end of the block.
     Block,
-    /// In memory of its own, sent without a copy.
+    /// In separate memory, sent without a copy.
     Shared(Arc<[u8]>),
     /// In a file.
     File(Arc<OpenFile>, Range<u64>),
 }
 
-/// Content up to this size is kept in the block and copied with it. Measured here: one copied send beats
-/// sendfile(2) by 1.4 at 1 KiB, and loses to it by 1.2 at 16 KiB (bench/RESULTS.md).
+/// Content up to this size in bytes is stored in the block and copied with it. At 1 KiB one copied send is 1.4 times as fast as
+/// sendfile(2); at 16 KiB sendfile(2) is 1.2 times as fast (bench/RESULTS.md).
 pub const BLOCK_CONTENT_MAX: usize = 8 * 1024;
 
 impl Prepared {
-    /// Prepares an answer whose content is in memory.
+    /// Prepares a response with its own copy of the content.
     pub fn memory(status: u16, fields: Fields, content: &[u8]) -> Self {
         let len = content.len() as u64;
         if content.len() <= BLOCK_CONTENT_MAX {
@@ -281,7 +283,7 @@ impl Prepared {
         }
     }
 
-    /// Prepares an answer whose content is in memory that others hold, too.
+    /// Prepares a response whose content is shared with other owners. Small content is copied instead.
     pub fn shared(status: u16, fields: Fields, content: Arc<[u8]>) -> Self {
         if content.len() <= BLOCK_CONTENT_MAX {
             return Self::memory(status, fields, &content);
@@ -289,7 +291,7 @@ impl Prepared {
         Self::assemble(status, fields, content.len() as u64, &[], PreparedContent::Shared(content))
     }
 
-    /// Prepares an answer whose content is a range of a file.
+    /// Prepares a response whose content is a range of a file, in bytes.
     pub fn file(status: u16, fields: Fields, file: Arc<OpenFile>, range: Range<u64>) -> Self {
         let len = range.end - range.start;
         Self::assemble(status, fields, len, &[], PreparedContent::File(file, range))
@@ -314,7 +316,7 @@ impl Prepared {
         Self { status, fields, block, date_at, fields_end, content_at, content }
     }
 
-    /// Its fields, without those that the server adds.
+    /// Returns the response's fields, without the fields that the server adds.
     pub fn fields(&self) -> &Fields {
         &self.fields
     }
@@ -338,7 +340,7 @@ impl Prepared {
         self.len() == 0
     }
 
-    /// The content, where it lies.
+    /// Returns the content where it is stored.
     pub fn content(&self) -> ContentView<'_> {
         match &self.content {
             PreparedContent::Block => ContentView::Memory(&self.block[self.content_at..]),
@@ -347,7 +349,7 @@ impl Prepared {
         }
     }
 
-    /// Bytes of memory it holds, for the caches' accounts.
+    /// Memory that this response occupies in bytes, for the accounting of caches.
     pub fn memory_bytes(&self) -> usize {
         let shared = if let PreparedContent::Shared(bytes) = &self.content { bytes.len() } else { 0 };
         size_of::<Self>() + self.block.capacity() + self.fields.lines.capacity() + shared

@@ -1,4 +1,4 @@
-//! What a handler sees of a request: a view of method, path, authority and fields, never of buffers.
+//! A handler's view of a request: method, path, authority and fields, never buffers.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::peer::PackedPeer;
 use crate::policy::Policy;
 use crate::reply::Fields;
 
-/// A request, lent to a handler for the length of its call; [`Request::keep`] makes a copy that stays.
+/// A request, lent to a handler for its call. [`Request::keep`] returns an owned copy.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     pub(crate) head: &'a Head,
@@ -27,33 +27,33 @@ pub struct Request<'a> {
     pub(crate) user: Option<&'a Arc<str>>,
 }
 
-/// From what a request's origin is told, once somebody asks: most handlers do not.
+/// The data from which a request's [`Origin`] is computed on demand: most handlers do not need it.
 #[derive(Clone, Copy)]
 pub(crate) enum Asker<'a> {
-    /// The connection's peer, whether it is encrypted, what TLS knows of it, and whose word counts.
+    /// The connection's peer, whether it is encrypted, its TLS facts, and the policy with the trusted proxies.
     Peer(PackedPeer, bool, Option<&'a Arc<TlsKnown>>, &'a Policy),
-    /// Told before.
+    /// Computed before.
     Known(&'a Origin),
 }
 
-/// Where a request came from.
+/// The origin of a request.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// The other end of the connection, or who it is according to a PROXY header.
+    /// The connection's peer, or the peer that a PROXY header names.
     pub peer: Peer,
-    /// The client's address: the peer's, or behind a trusted proxy what that proxy says. `None` for a Unix
-    /// socket whose peer says nothing.
+    /// The client's address: the peer's, or the address that a trusted proxy reports. `None` for a Unix socket whose peer
+    /// reports none.
     pub client: Option<IpAddr>,
-    /// The request came encrypted, to us or to a trusted proxy.
+    /// Whether the request was encrypted, to this server or to a trusted proxy.
     pub secure: bool,
-    /// What TLS knows of the connection, if it is ours that speaks it.
+    /// Facts about the client's TLS session, if this server terminates it.
     pub tls: Option<Arc<TlsKnown>>,
-    /// The connection itself comes from this machine (loopback address or Unix socket).
+    /// Whether the connection itself comes from this machine (loopback address or Unix socket).
     pub local: bool,
 }
 
 impl<'a> Request<'a> {
-    /// The method; [`Method::Other`] for those that have no name here.
+    /// The method; [`Method::Other`] for methods without a variant.
     pub fn method(&self) -> Method {
         self.head.method()
     }
@@ -63,7 +63,7 @@ impl<'a> Request<'a> {
         self.head.method_text(self.bytes)
     }
 
-    /// Major and minor version; HTTP/1.x above 1.1 count as 1.1.
+    /// The version; HTTP/1.x above 1.1 counts as 1.1.
     pub fn version(&self) -> Version {
         self.head.version()
     }
@@ -73,12 +73,12 @@ impl<'a> Request<'a> {
         self.head.target(self.bytes)
     }
 
-    /// Which of the four forms the target has (RFC 9112 §3.2).
+    /// The form of the target, one of four (RFC 9112 §3.2).
     pub fn form(&self) -> Form {
         self.head.form()
     }
 
-    /// The path as sent: not decoded, dots not resolved; `*` for an asterisk-form.
+    /// The path as sent: not decoded, dots not resolved; `*` for the asterisk form.
     pub fn path(&self) -> &'a [u8] {
         self.head.path(self.bytes)
     }
@@ -88,7 +88,7 @@ impl<'a> Request<'a> {
         self.head.query(self.bytes)
     }
 
-    /// The authority that the request is for, `host[:port]`; empty if the client gave none.
+    /// The authority of the request's target, `host[:port]`; empty if the client sent none.
     pub fn authority(&self) -> &'a [u8] {
         self.head.host(self.bytes)
     }
@@ -103,32 +103,32 @@ impl<'a> Request<'a> {
         self.head.all(self.bytes, name)
     }
 
-    /// The first value of any field; names are compared without regard to case.
+    /// The first value of any field. Names are compared case-insensitively.
     pub fn field(&self, name: &str) -> Option<&'a [u8]> {
         self.head.field(self.bytes, name)
     }
 
-    /// Every field, name and value, in order.
+    /// The name and value of every field, in order.
     pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.head.fields(self.bytes)
     }
 
-    /// Whether there is any precondition or range to look at (RFC 9110 §13, §14): almost never.
+    /// Whether the request has preconditions or a range (RFC 9110 §13, §14). Requests rarely do.
     pub fn is_conditional(&self) -> bool {
         self.head.is_conditional()
     }
 
-    /// The preconditions, to be evaluated against what would be answered.
+    /// The preconditions, to be evaluated against the selected representation.
     pub fn conditions(&self) -> Conditions<'a, Values<'a>> {
         self.head.conditions(self.bytes)
     }
 
-    /// Whether a body follows the head, and how its end is known.
+    /// The framing of the request's body, if it has one.
     pub fn framing(&self) -> Framing {
         self.head.framing()
     }
 
-    /// Where it came from.
+    /// Returns the origin of the request.
     pub fn origin(&self) -> Origin {
         match self.asker {
             Asker::Peer(peer, secure, tls, policy) => {
@@ -138,7 +138,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What TLS knows of the connection: [`Origin::tls`], for those who want nothing else.
+    /// Facts about the client's TLS session, as in [`Origin::tls`], without computing the rest of the origin.
     pub fn tls(&self) -> Option<&'a TlsKnown> {
         match self.asker {
             Asker::Peer(_, _, tls, _) => tls.map(|tls| &**tls),
@@ -146,7 +146,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Who asks: the peer, or whom a trusted proxy names.
+    /// Computes the origin: the peer, or the client that a trusted proxy reports.
     fn tell_origin(&self, peer: Peer, secure: bool, policy: &Policy) -> Origin {
         let (address, local) = match peer {
             Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),
@@ -154,7 +154,7 @@ impl<'a> Request<'a> {
         };
         let mut origin = Origin { peer, client: address, secure, tls: None, local };
         let trusted = |ip| policy.trusted_proxies.iter().any(|network| network.contains(ip));
-        // Whoever reaches a Unix socket was let in by its permissions: a proxy of ours.
+        // The permissions of a Unix socket admit only trusted peers: a local proxy.
         let proxy = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         if policy.trusted_proxies.is_empty() || address.is_some() && !trusted(proxy) {
             return origin;
@@ -175,7 +175,7 @@ impl<'a> Request<'a> {
         origin
     }
 
-    /// The moment at which the worker's present turn began.
+    /// The time at the start of the worker's present turn.
     pub fn now(&self) -> Now {
         self.now
     }
@@ -185,7 +185,7 @@ impl<'a> Request<'a> {
         self.user.map(|user| &**user)
     }
 
-    /// A copy that outlives the call.
+    /// Returns a copy that outlives the call.
     pub fn keep(&self) -> Kept {
         Kept {
             head: Box::new(self.head.clone()),
@@ -198,7 +198,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A request that was kept.
+/// An owned copy of a request.
 pub struct Kept {
     head: Box<Head>,
     bytes: Box<[u8]>,
@@ -208,7 +208,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// A request that no client has sent, from this machine: for explanations. `None`: it is no valid HTTP request.
+    /// Builds a request from this machine that no client has sent, for explanations. Returns `None` if it is no valid HTTP
+    /// request.
     pub fn sample(method: &str, target: &str, host: &str, fields: &Fields) -> Option<Self> {
         let lines = String::from_utf8_lossy(fields.lines());
         let bytes = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n").into_bytes();
@@ -221,7 +222,7 @@ impl Kept {
         Some(Self { head, bytes: bytes.into(), origin, now: Now::default(), user: None })
     }
 
-    /// The view it was made from.
+    /// Returns a view of the request.
     pub fn view(&self) -> Request<'_> {
         Request {
             head: &self.head,

@@ -1,4 +1,4 @@
-//! A server: addresses and handlers, started on as many workers as there are processors.
+//! A server: listeners and handlers, run on one worker per processor.
 //!
 //! ```
 //! use encke_server::{Options, Outcome, Reply, Server};
@@ -46,20 +46,21 @@ use crate::request::Kept;
 use crate::status::Board;
 use crate::worker::{Shared, Worker};
 
-/// How a server runs, besides what it serves.
+/// Options of a server, apart from listeners and handlers.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Worker threads; `None`: one for each processor this process may use.
+    /// Worker threads; `None`: one for each processor that this process may use.
     pub workers: Option<usize>,
-    /// How to wait for events; `None`: chosen.
+    /// The reactor's back end; `None`: the server selects one.
     pub backend: Option<Backend>,
-    /// Connections that the kernel completes before they are accepted, for each listener.
+    /// Backlog of each listener (listen(2)): connections that the kernel completes before they are accepted.
     pub backlog: u32,
-    /// Threads for work that may block.
+    /// Threads of the pool for work that may block.
     pub offload_threads: usize,
-    /// How often the files of certificates are looked at; one that has changed is taken at the second look.
+    /// Interval between checks of certificate files. A changed file is loaded after two consecutive checks see the same
+    /// content.
     pub certificates_every: Duration,
-    /// Limits.
+    /// Limits of connections and requests.
     pub policy: Policy,
 }
 
@@ -76,7 +77,7 @@ impl Default for Options {
     }
 }
 
-/// A server that is being put together.
+/// A server that is being configured.
 pub struct Server {
     options: Options,
     doors: Vec<Door>,
@@ -88,7 +89,7 @@ pub struct Server {
     log: AccessLog,
 }
 
-/// A server that serves. Dropping it leaves it running until the process ends; [`Running::stop`] ends it.
+/// A running server. Dropping this value does not stop the server; [`Running::stop`] does.
 pub struct Running {
     links: Vec<Arc<Link>>,
     threads: Vec<JoinHandle<()>>,
@@ -98,7 +99,7 @@ pub struct Running {
     guards: Mutex<Vec<GuardPoint>>,
     policy: Mutex<Policy>,
     log: AccessLog,
-    /// Looks at the files of certificates, once there are any.
+    /// Checks the files of certificates; `None` without TLS listeners.
     watch: Mutex<Option<Watch>>,
     backlog: u32,
     certificates_every: Duration,
@@ -107,7 +108,7 @@ pub struct Running {
 }
 
 impl Server {
-    /// A server that listens nowhere and has no handlers yet.
+    /// Creates a server without listeners and handlers.
     pub fn new(options: Options) -> Self {
         Self {
             options,
@@ -121,27 +122,27 @@ impl Server {
         }
     }
 
-    /// Listens on a TCP address; port 0 lets the system choose.
+    /// Adds a listener on a TCP address. Port 0 lets the system choose a port.
     #[must_use]
     pub fn listen(self, address: SocketAddr) -> Self {
         self.door(address.into())
     }
 
-    /// Listens as told.
+    /// Adds a listener with the given configuration.
     #[must_use]
     pub fn door(mut self, door: Door) -> Self {
         self.doors.push(door);
         self
     }
 
-    /// Accepts on a socket that listens already.
+    /// Accepts connections of a socket that is already listening.
     #[must_use]
     pub fn inherit(mut self, listener: Listener) -> Self {
         self.inherited.push(listener);
         self
     }
 
-    /// Has requests logged.
+    /// Sets the access log.
     #[must_use]
     pub fn log(mut self, log: AccessLog) -> Self {
         self.log = log;
@@ -149,26 +150,29 @@ impl Server {
     }
 
     /// Binds an address for [`Server::admin`].
+    ///
+    /// # Errors
+    /// The address cannot be bound; the error names it.
     pub fn bind_admin(address: &Address, backlog: u32) -> io::Result<Listener> {
         let options = ListenOptions { backlog, shared: false, mode: None };
         Listener::bind(address, options).map_err(|error| named(&error, address))
     }
 
-    /// Accepts admin connections on a listener, by the first worker.
+    /// Accepts admin connections of a listener, on the first worker.
     #[must_use]
     pub fn admin(mut self, listener: Listener) -> Self {
         self.admin.push(listener);
         self
     }
 
-    /// Gives requests whose path, as sent, begins with `prefix` to a handler. The longest prefix wins.
+    /// Mounts a handler for requests whose path, as sent, begins with `prefix`. The longest prefix wins.
     #[must_use]
     pub fn mount(mut self, prefix: &str, mount: impl Mount + 'static) -> Self {
         self.mounts.push(MountPoint { prefix: prefix.to_owned(), mount: Arc::new(mount), admin: false });
         self
     }
 
-    /// Adds figures that belong to no mount. Those of a mount come by [`Mount::sources`].
+    /// Adds a source of figures that belongs to no mount. A mount's own sources come from [`Mount::sources`].
     #[must_use]
     pub fn source(mut self, source: Arc<dyn Source>) -> Self {
         self.sources.push(source);
@@ -189,7 +193,7 @@ impl Server {
         self
     }
 
-    /// Serves several mounts, each below its prefix.
+    /// Mounts several handlers, each at its prefix.
     #[must_use]
     pub fn mount_all(mut self, mounts: impl IntoIterator<Item = (String, Arc<dyn Mount>)>) -> Self {
         let points = mounts.into_iter();
@@ -197,24 +201,24 @@ impl Server {
         self
     }
 
-    /// The listeners that were named.
+    /// Returns the configured listeners.
     pub fn doors(&self) -> &[Door] {
         &self.doors
     }
 
-    /// Binds every address and starts the workers. When it returns, every listener accepts.
+    /// Binds every address and starts the workers. When this returns, every listener accepts.
     ///
     /// # Errors
-    /// An address cannot be bound (the error names it), the back end is not to be had, or the system has no
-    /// room for another thread.
+    /// An address cannot be bound (the error names it), the back end is not available, or the system cannot start another
+    /// thread.
     pub fn start(self) -> io::Result<Running> {
         self.start_with(|_| Vec::new())
     }
 
-    /// As [`Server::start`], with mounts of the admin listener, which show the state of the server.
+    /// Starts like [`Server::start`], with mounts of the admin listener, which show the state of the server.
     ///
     /// # Errors
-    /// As those of [`Server::start`].
+    /// As for [`Server::start`].
     pub fn start_with(
         self,
         admin: impl FnOnce(&Arc<Board>) -> Vec<(String, Arc<dyn Mount>)>,
@@ -335,7 +339,7 @@ impl Server {
     }
 }
 
-/// Checks that each guard has a mount point. A guard without requests would protect nothing, without a sign of it.
+/// Checks that each guard has a mount point. A guard without requests would silently protect nothing.
 fn check_guards(guards: &[GuardPoint], mounts: &[MountPoint]) -> io::Result<()> {
     let public = mounts.iter().filter(|mount| !mount.admin);
     check_guards_at(guards, public.map(|mount| mount.prefix.as_str()))
@@ -357,22 +361,22 @@ fn check_guards_at<'a>(
 }
 
 impl Running {
-    /// Where it listens, with the ports that the system chose.
+    /// Returns the addresses of the listeners, with the ports that the system chose.
     pub fn addresses(&self) -> Vec<Address> {
         lock(&self.board.addresses).clone()
     }
 
-    /// Where the admin listener is.
+    /// Returns the addresses of the admin listener.
     pub fn admin_addresses(&self) -> Vec<Address> {
         self.board.admin_addresses.clone()
     }
 
-    /// Whether connections to an address speak TLS.
+    /// Whether connections to an address use TLS.
     pub fn is_secure(&self, address: &Address) -> bool {
         lock(&self.board.identities).iter().any(|named| named.bound == *address)
     }
 
-    /// How it waits for events, and why so.
+    /// Returns the reactor's back end and the reason for its selection.
     pub fn backend(&self) -> (Backend, &'static str) {
         (self.board.backend, self.board.backend_reason)
     }
@@ -382,13 +386,13 @@ impl Running {
         self.links.len()
     }
 
-    /// What the workers have counted so far, under the names of `/metrics`.
+    /// Returns the figures of the engine and of all features, under the names of `/metrics`.
     pub fn families(&self) -> Vec<Family> {
         self.board.families()
     }
 
-    /// Has the workers stop: for `delay` they go on and `/readyz` says that they will not; then they take
-    /// nothing new, and what is going on has `time` to end.
+    /// Drains the server. For `delay` the workers keep serving while `/readyz` reports the drain. Then they accept nothing new,
+    /// and open exchanges have `time` to end.
     pub fn drain(&self, delay: Duration, time: Duration) {
         self.board.begin_drain();
         for link in &self.links {
@@ -396,15 +400,15 @@ impl Running {
         }
     }
 
-    /// Gives the workers other limits, and other mounts in place of all they have but those of the admin listener.
+    /// Replaces the policy and, if given, all mounts. The admin listener keeps its mounts.
     pub fn reload(&self, policy: Policy, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
         self.reload_points(policy, mounts);
     }
 
-    /// As [`Running::reload`], with other guards. A request that waits for a guard keeps the one that it waits for.
+    /// Reloads like [`Running::reload`], with other guards. A request that waits for a guard keeps that guard.
     ///
     /// # Errors
-    /// A guard is attached to a prefix without a mount point, or there are too many; then nothing changes.
+    /// A guard is attached to a prefix without a mount point, or there are too many guards; then nothing changes.
     pub fn reload_guarded(
         &self,
         policy: Policy,
@@ -430,18 +434,18 @@ impl Running {
         self.apply(policy, &points);
     }
 
-    /// Begins a live view of the access log, also if that is off. `wake` is called on a worker when an entry comes after
-    /// [`LogTail::try_next`] has found none; it must not wait. `None`: there are too many tails.
+    /// Begins a live view of the access log, even if the log is off. A worker calls `wake` when an entry arrives after
+    /// [`LogTail::try_next`] found none; `wake` must not block. Returns `None` at the limit of tails.
     pub fn tail(&self, filter: TailFilter, wake: impl Fn() + Send + Sync + 'static) -> Option<LogTail> {
         self.log.tail(filter, wake)
     }
 
-    /// Asks for the verbs of all features.
+    /// Requests the verbs of all features.
     pub fn verbs(&self, ticket: Ticket<Vec<FeatureVerbs>>) {
         self.order(0, Order::Verbs(ticket));
     }
 
-    /// Performs an operator's action. The results of all workers are merged.
+    /// Performs an operator's action on all workers and merges their results.
     pub fn act(&self, feature: &str, verb: &str, value: ActionValue, ticket: Ticket<ActionResult>) {
         let (feature, verb, value) = (Arc::from(feature), Arc::from(verb), Arc::new(value));
         let parts = Gathered::new(ticket, merge_results);
@@ -452,7 +456,7 @@ impl Running {
         }
     }
 
-    /// Asks for the rules that apply to a request, in order.
+    /// Requests the rules that apply to a request, in order.
     pub fn explain(&self, request: Kept, ticket: Ticket<Vec<RuleStep>>) {
         self.order(0, Order::Explain(Box::new(request), ticket));
     }
@@ -463,7 +467,7 @@ impl Running {
         }
     }
 
-    /// Puts each of these mounts in the place of the one with its prefix. All others stay.
+    /// Replaces each mount whose prefix is given. All others stay.
     pub fn replace(&self, mounts: impl IntoIterator<Item = (String, Arc<dyn Mount>)>) {
         let mut points = lock(&self.mounts);
         for (prefix, mount) in mounts {
@@ -484,8 +488,8 @@ impl Running {
         }
     }
 
-    /// Binds the doors that have no listener yet. Waits until this server has closed earlier listeners on their addresses;
-    /// no worker waits.
+    /// Binds the listeners that are not bound yet. Waits until this server has closed earlier listeners on their addresses; no
+    /// worker waits.
     ///
     /// # Errors
     /// One of them cannot be bound; then none is.
@@ -508,8 +512,8 @@ impl Running {
         Ok(Bound(queues))
     }
 
-    /// Those of `doors` that speak TLS already do so under the new names from now on. Returns the addresses at which TLS
-    /// comes or goes, which takes a new listener.
+    /// Gives listeners that already use TLS the identities of `doors`. Returns the addresses at which TLS is turned on or off:
+    /// these need a new listener.
     pub fn renew_identities(&self, doors: &[Door]) -> Vec<Address> {
         let identities = lock(&self.board.identities);
         let mut changed = Vec::new();
@@ -524,7 +528,7 @@ impl Running {
         changed
     }
 
-    /// Accepts at `doors` only: at those just bound, and no longer at those that are not among them.
+    /// Keeps only the listeners of `doors`: adds those just bound, and closes all others.
     pub fn listen_only(&self, doors: &[Door], bound: Bound) {
         let mut addresses = lock(&self.board.addresses);
         for address in addresses.extract_if(.., |known| !doors.iter().any(|door| door.address == *known)) {
@@ -543,7 +547,7 @@ impl Running {
         }
     }
 
-    /// Has the files of certificates looked at from now on, if there are any and nobody does so yet.
+    /// Starts checking the files of certificates, if there are any and they are not checked yet.
     fn watch_certificates(&self) -> io::Result<()> {
         let mut watch = lock(&self.watch);
         if watch.is_none() && !lock(&self.board.identities).is_empty() {
@@ -558,20 +562,20 @@ impl Running {
             watch.stop();
         }
         for thread in self.threads.drain(..) {
-            // A worker that panics aborts the process: there is no other end to hear of.
+            // A panic of a worker aborts the process, so `join` never returns an error.
             let _ended = thread.join();
         }
         self.pool.close();
     }
 
-    /// Stops at once what is idle, gives the rest a moment, and waits for the end.
+    /// Stops the server: drains it within 500 ms and waits for its end.
     pub fn stop(self) {
         self.drain(Duration::ZERO, Duration::from_millis(500));
         self.join();
     }
 }
 
-/// What a worker's thread is given.
+/// The setup of a worker's thread.
 struct Seat {
     queue: Vec<(Listener, DoorKind)>,
     plan: Arc<Plan>,
@@ -581,14 +585,14 @@ struct Seat {
 
 type Report = std::sync::mpsc::Sender<io::Result<Arc<Link>>>;
 
-/// A worker's seat on its way to a reactor.
+/// A worker's setup, to be run on a reactor.
 struct Taken<'a> {
     seat: Seat,
     report: &'a Report,
 }
 
 impl Seat {
-    /// Runs a worker on the chosen back end until it is over.
+    /// Runs a worker on the selected back end until it ends.
     fn take(self, backend: Backend, report: &Report) {
         let pool = self.pool.clone();
         encke_io::run_on(backend, pool, Taken { seat: self, report });
@@ -624,7 +628,7 @@ impl encke_io::Run for Taken<'_> {
                 );
                 std::process::abort();
             }
-            // One worker less would answer a part of the clients with silence: better to be started again.
+            // Without this worker a part of the clients would receive no response: a restart is better.
             Err(_panic) => std::process::abort(),
         }
     }

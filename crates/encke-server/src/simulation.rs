@@ -1,10 +1,9 @@
-//! Whole servers in the simulator: real workers, handlers and connections, a world of clients and faults, one
-//! seed a run.
+//! Whole servers in the simulator: real workers, handlers and connections in a world of clients and faults, one seed per run.
 //!
-//! Each client sends a script of pipelined requests in pieces and reads what comes as it likes. What it receives
-//! must be the beginning of exactly what its script demands, in order, byte for byte but for dates; and all of
-//! it, if neither the world nor the client broke the connection. When all is over every slot, exchange, timer
-//! and buffer must be back, and a drain must end every worker.
+//! Each client sends a script of pipelined requests in pieces, and reads responses at its own pace. The received bytes must be
+//! a prefix of the responses that its script requires, in order and byte for byte except for dates. They must be all of them,
+//! unless the world or the client broke the connection. At the end every slot, exchange, timer and buffer must be released, and
+//! a drain must end every worker.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -32,16 +31,16 @@ use crate::worker::{Shared, Turn, Worker};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=200;
 const CLIENTS: usize = 24;
-/// Steps after which a run that has not ended is stuck.
+/// Steps after which an unfinished run counts as stuck.
 const STEPS_MAX: usize = 2_000_000;
 
 fn address() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 80))
 }
 
-// ---- what is served ----
+// ---- handlers ----
 
-/// Answers in every way there is: at once, later by a job, by a stream, after reading a body, not at all.
+/// Responds in every possible way: at once, later from a job, by a stream, after reading a body, or not at all.
 struct Everything {
     context: HandlerContext,
     ready: Arc<Prepared>,
@@ -71,7 +70,7 @@ fn number(path: &[u8]) -> usize {
     path.iter().filter(|byte| byte.is_ascii_digit()).fold(0, |sum, byte| sum * 10 + usize::from(byte - b'0'))
 }
 
-/// `count` bytes that tell their place.
+/// `count` bytes, each of which shows its position (modulo 26).
 pub(crate) fn filler(count: usize) -> Vec<u8> {
     (0..count).map(|place| b'a' + (place % 26) as u8).collect()
 }
@@ -79,7 +78,7 @@ pub(crate) fn filler(count: usize) -> Vec<u8> {
 impl Handler for Everything {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
         let path = request.path();
-        // Whoever asked for a stream that fell asleep wakes with the next call: wakes come at odd moments.
+        // Each call wakes the sleeping streams, so wakes come at unexpected moments.
         for sleeper in self.sleepers.drain(..) {
             sleeper.wake();
         }
@@ -133,7 +132,7 @@ impl Handler for Everything {
     }
 }
 
-/// A stream that sometimes has nothing for a while.
+/// A stream that is sometimes pending for a while.
 struct Letters {
     left: usize,
     at: usize,
@@ -148,7 +147,7 @@ impl Pull for Letters {
             self.at += 3;
             self.left -= 3.min(self.left);
             out.extend_from_slice(b"zzz");
-            // It could have said Pending in vain otherwise: nobody else need ever call.
+            // Wakes itself: otherwise nothing might ever wake the pending stream.
             self.wake.wake();
             return Pulled::Pending;
         }
@@ -160,9 +159,9 @@ impl Pull for Letters {
     }
 }
 
-// ---- who asks ----
+// ---- clients ----
 
-/// A request and what its answer must be; `None`: any body.
+/// A request and its expected response. `None`: any body.
 struct Asked {
     wire: Vec<u8>,
     status: u16,
@@ -209,7 +208,7 @@ struct Visitor {
     wire: Vec<u8>,
     sent: usize,
     received: Vec<u8>,
-    /// It or the world broke the connection: less than everything is in order.
+    /// The client or the world broke the connection: an incomplete result is acceptable.
     broken: bool,
     end: End,
 }
@@ -224,7 +223,7 @@ impl Visitor {
         Self { number, client, script, wire, sent: 0, received: Vec::new(), broken: false, end }
     }
 
-    /// Sends and takes a piece; true while there is something to wait for.
+    /// Sends a piece and receives a piece. Returns true while there is something to wait for.
     fn visit(&mut self, world: &World, observed: &mut Observed) -> bool {
         let Some(client) = &mut self.client else { return false };
         let wish = (1 + world.chance(4_000) as usize).min(self.wire.len() - self.sent);
@@ -247,7 +246,7 @@ impl Visitor {
         true
     }
 
-    /// Holds what came against the script.
+    /// Checks the received bytes against the script.
     fn judge(&self, seed: u64, fouls: bool) {
         let mut rest = &self.received[..];
         let mut answered = 0;
@@ -255,7 +254,7 @@ impl Visitor {
             let Some((status, body, used)) = answer(rest) else { break };
             rest = &rest[used..];
             answered += 1;
-            // A client that ended its side early may be told so.
+            // A client that ended its side early may receive one of these errors.
             if self.broken && matches!(status, 400 | 408) {
                 continue;
             }
@@ -277,7 +276,7 @@ impl Visitor {
     }
 }
 
-/// The first whole answer of `bytes`: status, body, bytes used.
+/// Parses the first complete response in `bytes`: status, body, bytes used.
 fn answer(bytes: &[u8]) -> Option<(u16, Vec<u8>, usize)> {
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(&bytes[..head]).expect("heads are ASCII");
@@ -315,7 +314,7 @@ struct Run {
     observed: Observed,
 }
 
-/// What the clients of a seed observe.
+/// Returns the observations of a seed's clients.
 pub(crate) fn observe(seed: u64) -> Observed {
     run(seed).observed
 }
@@ -328,7 +327,7 @@ fn plan() -> Plan {
     }
 }
 
-/// Starts a worker that listens.
+/// Starts a worker with a listener.
 fn start(
     world: &World,
     plan: &Plan,
@@ -393,7 +392,7 @@ fn run(seed: u64) -> Run {
         let number = match world.step() {
             Some(number) => number,
             None if stopping => break,
-            // Nothing will happen until somebody comes or reads.
+            // Nothing happens until a client connects or reads.
             None => continue,
         };
         let Some(worker) = &mut workers[number] else { continue };
@@ -406,7 +405,7 @@ fn run(seed: u64) -> Run {
             }
             continue;
         }
-        // Connections at rest become records and come back: nothing of them may lie anywhere else.
+        // Idle connections are replaced by their records: no state of them may be anywhere else.
         if world.chance(8) == 0 {
             for conn in &mut worker.core.conns.sockets {
                 if let Some(record) = conn.park() {
@@ -469,7 +468,7 @@ fn one_seed_is_one_run() {
     assert_ne!(run(1).trace, run(5).trace);
 }
 
-/// Runs a worker until it is over; by how much the clock has moved.
+/// Runs a worker until it ends. Returns the simulated time that passed.
 fn run_out(world: &World, mut worker: Worker<SimReactor>) -> Duration {
     let begun_ns = world.now().mono_ns;
     for _ in 0..STEPS_MAX {
@@ -481,7 +480,7 @@ fn run_out(world: &World, mut worker: Worker<SimReactor>) -> Duration {
     panic!("stuck")
 }
 
-/// A drain of a worker that has no connection takes the delay alone.
+/// A drain of a worker without connections takes only the delay.
 #[test]
 fn a_drain_without_connections_takes_no_time() {
     const WAKE: Duration = Duration::from_millis(1);

@@ -1,22 +1,22 @@
-//! Between a socket and a protocol: what arrives becomes plaintext, what is answered becomes sends.
+//! The layer between a socket and a protocol: received bytes become plaintext, responses become sends.
 //!
 //! ```text
 //!   socket bytes ──► Transport::open ──► plaintext ──► protocol
 //!   socket bytes ◄── Transport::seal ◄── segments  ◄── protocol
 //! ```
-//! Only the transport decides whether a file's segment may go to the kernel as it is: in the clear it may; a
-//! transport that encrypts reads the file as it is sent. It knows no request and no reply.
+//! Only the transport decides whether the kernel may send a file directly. A plaintext transport lets it; an encrypting
+//! transport reads the file piece by piece. The transport does not know requests and replies.
 
 use encke_io::{Fault, Segment};
 use encke_session::tls::{Scratch, Tls};
 
-/// How bytes travel on a connection. A kind that keeps state boxes it: the word here is part of every slot.
+/// The encryption of a connection. A variant with state boxes it, because this word is part of every slot.
 #[derive(Default)]
 pub(crate) enum Transport {
-    /// As they are.
+    /// Plaintext.
     #[default]
     Plain,
-    /// By TLS.
+    /// TLS records.
     Tls(Box<Tls>),
 }
 
@@ -26,11 +26,10 @@ impl Transport {
         matches!(self, Self::Plain)
     }
 
-    /// Turns output, in place, into what is sent now. What does not fit into one send comes by [`Transport::more`], once
-    /// that is out.
+    /// Converts output, in place, into the segments of one send. [`Transport::more`] returns the rest after that send.
     ///
     /// # Errors
-    /// A file that is to be sent has become shorter.
+    /// A file to be sent has become shorter.
     #[inline]
     pub(crate) fn seal(
         &mut self,
@@ -50,7 +49,7 @@ impl Transport {
         }
     }
 
-    /// What is left to send of what was sealed before, and what the transport itself has to say; `None`: nothing.
+    /// Returns the next send: the rest of sealed output, and the transport's own records. `None`: there is nothing to send.
     #[inline]
     pub(crate) fn more(&mut self, scratch: &mut Scratch) -> Option<Result<Vec<Segment>, Fault>> {
         match self {

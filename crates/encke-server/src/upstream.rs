@@ -11,35 +11,35 @@
 //!                    └─ Failed: closed by the engine        HandlerContext::close: closed by the feature
 //! ```
 //! **The engine owns sockets, time and back-pressure, the feature owns the protocol.** An outgoing connection lives on the
-//! worker that dialed it. Its events go to the handler or the resident that dialed, and to no other.
+//! worker that dialed it. Its events go only to the handler or resident that dialed.
 //!
 //! **Two records.** The socket has a slot among all connections (`Phase::Upstream`), so timers, receiving and the transport
-//! work as for any other connection. The slot's `record` is the place of an [`Upstream`] here: the owner, what waits to be
-//! sent, and the generation of the id. The id exists before the socket does, because `dial` returns it inside the callback;
-//! therefore the table of ids is in the [`Tray`](crate::handler::Tray).
+//! work as for any other connection. The slot's `duty` is the index of an [`Upstream`] here: the owner, the bytes to send, and
+//! the generation of the id. `dial` returns the id inside the callback, before the socket exists. Therefore the table of ids is
+//! in the [`Tray`](crate::handler::Tray).
 //!
-//! **Order.** A callback only notes actions. The worker executes them when the callback has returned, in the order of the
-//! calls, so no callback of a feature runs inside another one. Sends of one callback leave in one operation. A dial that
-//! fails at once is reported in a later step of the turn ([`Message::Undialed`](crate::link::Message)): a feature that
-//! redials at every failure does not keep its worker from other work.
+//! **Order.** A callback only records actions. The worker executes them after the callback has returned, in the order of the
+//! calls, so callbacks never nest. Sends of one callback leave in one operation. A dial that fails at once is reported in a
+//! later step of the turn ([`Message::Undialed`](crate::link::Message)). So a feature that redials after every failure does not
+//! block its worker.
 //!
-//! **The end of an id.** `HandlerContext::close` ends the id at once, and no event of it follows, although the socket is closed only
-//! when the callback has returned. [`UpstreamEvent::Failed`] is the last event of an id that the engine ends. A place is used
-//! again with another generation, and an action for an ended id does nothing. [`UpstreamEvent::Ended`] ends nothing: the
-//! peer sends no more, but may still receive.
+//! **The end of an id.** `HandlerContext::close` ends the id at once, and no event of it follows. The socket is closed after
+//! the callback has returned. [`UpstreamEvent::Failed`] is the last event of an id that the engine ends. An index is reused
+//! with another generation, and an action on an ended id has no effect. [`UpstreamEvent::Ended`] ends no id: the peer sends no
+//! more, but may still receive.
 //!
-//! **Back-pressure.** Received bytes are lent for the event, and nothing of them is kept here: a feature that cannot use
-//! more calls `pause`, and the kernel's window closes. Bytes to send are owned by the one send in flight and by `waiting`
-//! behind it; [`UpstreamEvent::Sent`] reports each send, so that a feature bounds what waits. At rest a connection is its
-//! slot and its [`Upstream`], and has no buffer.
+//! **Back-pressure.** Received bytes are lent for the event and not kept. A feature that cannot use more calls `pause`, and the
+//! kernel's window closes. Bytes to send belong to the one send in flight, or to `waiting` until it completes.
+//! [`UpstreamEvent::Sent`] reports each send, so that a feature can bound the waiting bytes. An idle connection is its slot and
+//! its [`Upstream`], without a buffer.
 //!
-//! **Limits.** [`Policy::upstreams`](crate::Policy) bounds the outgoing connections of the process. During a drain the
-//! worker ends when its last client has gone; outgoing connections that are open then, and at the end of the drain's time,
-//! fail with [`UpstreamFault::Draining`].
+//! **Limits.** [`Policy::upstreams`](crate::Policy) bounds the outgoing connections of the process. During a drain the worker
+//! ends when its last client has left. Outgoing connections that are open then, or at the drain's deadline, fail with
+//! [`UpstreamFault::Draining`].
 //!
-//! **TLS.** A dial with a session has an [`UpstreamSession`](crate::upstream_session::UpstreamSession) here, and not a kind of
-//! `Transport` of its own: the word that a slot has for its transport holds one kind of box. What follows says only where the
-//! two paths part; the one by TLS is in `upstream_session.rs`.
+//! **TLS.** A dial with a session has an [`UpstreamSession`](crate::upstream_session::UpstreamSession) here. It is no further
+//! kind of `Transport`, because a slot's word for its transport can hold only one kind of box. This file shows where the paths
+//! of plaintext and TLS separate; `upstream_session.rs` has the path of TLS.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -53,7 +53,7 @@ use crate::outgoing::{State, Upstream, UpstreamEnd, UpstreamEvent, UpstreamFault
 use crate::upstream_session::{FAREWELL_NS, UpstreamSession};
 
 impl Core {
-    /// A feature dials: notes the connection. Returns false if there is no room for it, which its owner then learns.
+    /// Records the connection of a dial. Returns false at the limit of outgoing connections; its owner is then notified.
     pub(crate) fn begin_dial(&mut self, dial: &mut Dial) -> bool {
         self.metrics.dials.add(1);
         let place = dial.id.slot as usize;
@@ -74,7 +74,7 @@ impl Core {
         has_room
     }
 
-    /// The socket of a dial is in the reactor. A Unix socket is connected already.
+    /// Adopts the socket of a dial, which is now in the reactor. A Unix socket is already connected.
     pub(crate) fn dialed(&mut self, dial: &Dial, token: Token) {
         self.upstreams.open += 1;
         let (peer, connect) = match &dial.address {
@@ -94,12 +94,12 @@ impl Core {
         }
     }
 
-    /// A dial has no socket. Its owner learns it in a later step of the turn.
+    /// Reports a dial without a socket to its owner, in a later step of the turn.
     pub(crate) fn fail_dial(&mut self, id: UpstreamId, fault: UpstreamFault) {
         self.link.send(Message::Undialed(id, fault));
     }
 
-    /// The system has made no socket for a dial.
+    /// Handles a dial for which the system created no socket.
     pub(crate) fn dial_failed(&mut self, id: UpstreamId, fault: Fault) {
         self.census.leave_upstream();
         self.fail_dial(id, UpstreamFault::Failed(fault));
@@ -112,7 +112,7 @@ impl Core {
         }
     }
 
-    /// Executes what a feature has asked for, but for dials.
+    /// Executes an action of a feature, except a dial.
     pub(crate) fn act(&mut self, action: Action) {
         match action {
             Action::Send(id, segment) => {
@@ -169,7 +169,7 @@ impl Core {
         }
     }
 
-    /// The actions of a callback are executed: sends what they have put down.
+    /// Sends the output of a callback's actions, all of which are executed.
     pub(crate) fn actions_done(&mut self) {
         while let Some(place) = self.upstreams.touched.pop() {
             self.flush_upstream(place);
@@ -178,7 +178,7 @@ impl Core {
         self.tray.refill(|| self.buffers.take_spare());
     }
 
-    /// Sends what waits, unless a send is in flight, and ends this side behind it.
+    /// Sends waiting bytes unless a send is in flight, and then shuts down this side if that was requested.
     pub(crate) fn flush_upstream(&mut self, place: u32) {
         let upstream = &mut self.upstreams.table[place as usize];
         if upstream.session.is_some() {
@@ -206,7 +206,7 @@ impl Core {
         }
     }
 
-    /// Receives from an outgoing connection, or pauses receiving, as its owner wants. A handshake is received in any case.
+    /// Receives from an outgoing connection or pauses receiving, as its owner requested. During a handshake it always receives.
     pub(crate) fn receive_upstream(&mut self, token: Token) {
         let conn = &self.conns[token.index as usize];
         let state = conn.duty.as_upstream().map(|place| self.upstreams.table[place as usize].state);
@@ -215,7 +215,7 @@ impl Core {
         self.set_receiving(token, hungry);
     }
 
-    /// The place of an outgoing connection that has not been closed.
+    /// Returns the index of an outgoing connection that is not closed.
     fn upstream_place(&mut self, token: Token) -> Option<u32> {
         self.conn(token)?.duty.as_upstream()
     }
@@ -257,7 +257,7 @@ impl Core {
         self.flush_upstream(place);
     }
 
-    /// The peer has ended its side, and everything before was received.
+    /// Handles the peer's end of stream; all bytes before it were received.
     pub(crate) fn upstream_ended(&mut self, token: Token) {
         let Some(place) = self.upstream_place(token) else { return };
         match &self.upstreams.table[place as usize].session {
@@ -275,7 +275,7 @@ impl Core {
         }
     }
 
-    /// An operation of an outgoing connection has failed, a send after `sent` bytes.
+    /// Handles a failed operation of an outgoing connection; a send failed after `sent` bytes.
     pub(crate) fn upstream_broken(&mut self, token: Token, fault: Fault, sent: u64) {
         let Some(place) = self.upstream_place(token) else { return self.end_farewell(token, Op::Close) };
         let upstream = &self.upstreams.table[place as usize];
@@ -301,7 +301,7 @@ impl Core {
         }
     }
 
-    /// The server stops: closes an outgoing connection, if it is one that is open.
+    /// Closes an outgoing connection in a drain, if it is open.
     pub(crate) fn drain_upstream(&mut self, token: Token) {
         match self.upstream_place(token) {
             Some(place) => self.fail_upstream(place, UpstreamFault::Draining),
@@ -309,7 +309,7 @@ impl Core {
         }
     }
 
-    /// The server stops, and no client is left.
+    /// Closes all outgoing connections in a drain, once no client is left.
     pub(crate) fn drain_upstreams(&mut self) {
         for place in 0..self.upstreams.table.len() as u32 {
             if self.upstreams.table[place as usize].state != State::Vacant {
@@ -328,8 +328,8 @@ impl Core {
         }
     }
 
-    /// Closes an outgoing connection and ends its id. With bytes left to send it is reset, so that the peer does not take
-    /// what it has for whole. By TLS a close_notify or an alert is sent before, if nothing is in its way.
+    /// Closes an outgoing connection and ends its id. With unsent bytes the connection is reset, so that the peer does not
+    /// mistake the received part for everything. With TLS a close_notify or an alert is sent first, unless a send is in flight.
     fn close_upstream(&mut self, place: u32, end: UpstreamEnd) {
         let id = self.upstreams.id(place);
         let upstream = std::mem::replace(&mut self.upstreams.table[place as usize], Upstream::VACANT);
@@ -358,7 +358,7 @@ impl Core {
         self.ops.push((token, if abort { Op::Abort } else { Op::Close }));
     }
 
-    /// Closes the socket of a connection that has ended, once its last records are sent or have failed.
+    /// Closes the socket of an ended connection, once its last records are sent or have failed.
     fn end_farewell(&mut self, token: Token, op: Op) {
         let Some(conn) = self.conn(token) else { return };
         if conn.has(LAST) {
@@ -368,7 +368,7 @@ impl Core {
         }
     }
 
-    /// The socket of an outgoing connection is closed.
+    /// Frees the slot of an outgoing connection whose socket is closed.
     pub(crate) fn upstream_closed(&mut self, token: Token) {
         self.conns[token.index as usize] = Conn::vacant();
         self.wheel.cancel(token.index);
@@ -376,9 +376,9 @@ impl Core {
         self.census.leave_upstream();
     }
 
-    /// Reports an event to the owner of a place, unless that has closed it.
+    /// Reports an event to the owner of an outgoing connection, unless the owner has closed it.
     pub(crate) fn tell_upstream(&mut self, place: u32, event: UpstreamEvent<'_>) {
-        // A resident learns first which of its connections have closed, and may close this one with them.
+        // A resident first learns which of its connections have closed, and may then close this one with them.
         self.residents.report_gone();
         let id = self.upstreams.id(place);
         if !self.tray.is_current(id) {
@@ -391,7 +391,7 @@ impl Core {
         }
     }
 
-    /// Reports an event to a handler, guard or resident; an error is a panic of the handler or guard.
+    /// Reports an event to a handler, guard or resident. An error is a panic of the handler or guard.
     fn tell(&mut self, owner: u16, id: UpstreamId, event: UpstreamEvent<'_>) -> std::thread::Result<()> {
         if let Some(seat) = JobId::seat_of(owner) {
             self.call_engine(seat, |resident, engine| resident.upstream(engine, id, event));

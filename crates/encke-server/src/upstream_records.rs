@@ -1,4 +1,4 @@
-//! Records of TLS on outgoing connections: from the socket to plaintext, and back.
+//! TLS records of outgoing connections: from the socket to plaintext, and back.
 
 use encke_io::{Op, Segment, Send};
 
@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::outgoing::{State, UpstreamEvent, UpstreamFault};
 
 impl Core {
-    /// Bytes of records have arrived.
+    /// Opens received TLS records.
     pub(crate) fn records_arrived(&mut self, place: u32, bytes: &mut [u8]) {
         let upstream = &mut self.upstreams.table[place as usize];
         let Some(session) = &mut upstream.session else { return };
@@ -26,7 +26,7 @@ impl Core {
         self.records_opened(place);
     }
 
-    /// Reports the end of the handshake, if it is over.
+    /// Reports that the connection is established, once the handshake is complete.
     fn report_established(&mut self, place: u32) {
         let upstream = &mut self.upstreams.table[place as usize];
         if upstream.state == State::Handshaking
@@ -39,7 +39,7 @@ impl Core {
         }
     }
 
-    /// Reports what a session has come to besides plaintext, and sends its records.
+    /// Reports the results of opened records other than plaintext, and sends the session's records.
     pub(crate) fn records_opened(&mut self, place: u32) {
         self.report_established(place);
         let upstream = &mut self.upstreams.table[place as usize];
@@ -60,7 +60,7 @@ impl Core {
         self.flush_upstream(place);
     }
 
-    /// Sends records, unless a send is in flight: those of TLS itself, then what waits.
+    /// Sends records unless a send is in flight: first TLS's own, then waiting plaintext.
     pub(crate) fn flush_sealed(&mut self, place: u32) {
         let upstream = &mut self.upstreams.table[place as usize];
         let Some(session) = &mut upstream.session else { return };

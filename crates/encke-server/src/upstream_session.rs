@@ -1,4 +1,4 @@
-//! Outgoing connections by TLS: what arrives becomes plaintext, what a feature sends becomes records.
+//! Outgoing connections with TLS: received records become plaintext, a feature's sends become records.
 //!
 //! ```text
 //!  socket ─► records_arrived ─► Session::open ─► records_opened ─┬─► Connected, once the handshake is over
@@ -7,32 +7,32 @@
 //!                                                                └─► Failed: the session's error
 //!  socket ◄─ flush_sealed: one send ◄─ Session::output, seal, finish ◄─ `queue` ◄─ `waiting`, once the send before is out
 //! ```
-//! A send of a feature is sealed in pieces of at most 64 KiB and a record, each when the one before has left, and is reported
-//! as sent once all of it has. Plaintext that has arrived is in the worker's scratch for the event. So at rest a connection
-//! has the session and no buffer of its own.
+//! A feature's send is sealed in pieces of at most 64 KiB plus a record, each after the previous one has left. It is reported
+//! as sent once all of it has left. Received plaintext is in the worker's scratch buffer during the event. So an idle
+//! connection has the session and no buffer of its own.
 //!
-//! Only a close_notify ends the peer's side in order. The end of the socket without it is [`UpstreamFault::Truncated`].
+//! Only a close_notify ends the peer's side in order. The socket's end without it is [`UpstreamFault::Truncated`].
 
 use std::collections::VecDeque;
 
 use encke_io::{Fault, Segment};
 use encke_session::tls::{Scratch, Session, SessionError, fill};
 
-/// The time for the last records of a closed connection to leave: they fit into any socket that is not full.
+/// Time for the last records of a closed connection to leave, in ns: they fit into any socket buffer that is not full.
 pub(crate) const FAREWELL_NS: u64 = 1_000_000_000;
 
-/// The session of an outgoing connection, and the plaintext that it has not sealed.
+/// The session of an outgoing connection, and the plaintext that is not sealed yet.
 pub(crate) struct UpstreamSession {
     pub(crate) session: Box<dyn Session>,
     /// The rest of the feature's send in flight.
     pub(crate) queue: VecDeque<Segment>,
-    /// Plaintext that has left, of the feature's send in flight.
+    /// Plaintext bytes of the feature's send in flight that have left.
     pub(crate) sent: u64,
-    /// A close_notify was sent.
+    /// Whether a close_notify was sent.
     pub(crate) finished: bool,
-    /// The peer's close_notify was reported.
+    /// Whether the peer's close_notify was reported.
     pub(crate) ended: bool,
-    /// Why the session cannot go on, until that is reported.
+    /// The failure of the session, until it is reported.
     pub(crate) error: Option<SessionError>,
 }
 
@@ -58,14 +58,14 @@ impl UpstreamSession {
         !self.queue.is_empty()
     }
 
-    /// A send has ended well. Returns whether more of the feature's send follows, which has `in_flight` bytes.
+    /// Handles a completed send. Returns whether more of the feature's send follows, which has `in_flight` bytes.
     pub(crate) fn went_out(&mut self, in_flight: u64) -> bool {
         let more = self.has_queue();
         self.sent = if more { self.sealed_of(in_flight) } else { 0 };
         more
     }
 
-    /// The plaintext of a failed send that has left, at most: its last piece counts if a part of its records has.
+    /// The most plaintext bytes of a failed send that may have left: its last piece counts if a part of its records has left.
     pub(crate) fn sent_of(&self, in_flight: u64, in_part: bool) -> u64 {
         if in_part { self.sealed_of(in_flight) } else { self.sent }
     }
@@ -74,7 +74,7 @@ impl UpstreamSession {
         in_flight - self.queue.iter().map(Segment::len).sum::<u64>()
     }
 
-    /// Seals one send, with a close_notify behind the queue if this is the `last`.
+    /// Seals one send. If it is the `last`, a close_notify follows the queue.
     pub(crate) fn seal(&mut self, last: bool, scratch: &mut Scratch) -> Result<Vec<u8>, Fault> {
         let mut out = Vec::new();
         self.session.output(&mut out);

@@ -1,19 +1,19 @@
-//! WebSockets: frames in, messages to whoever speaks on this connection, frames out.
+//! WebSockets: frames in, messages to the connection's speaker, frames out.
 //!
 //! ```text
 //! bytes ─► Decoder ─┬─ data ─► message, once whole (inflated) ─► the connection's speaker: a handler's Socket, push
 //!                   ├─ ping ─► pong
 //!                   └─ close ─► close, the end
 //! ```
-//! Input is read only while nothing is being sent: a client that does not read is not read from.
+//! Input is read only while nothing is being sent, so a client that does not read its responses is not read from.
 //!
-//! **A socket at rest is 40 bytes beside its slot**: its speaker, and where a [`Traffic`] would be. That exists from
-//! the first byte of a frame to the last of its message, and while something waits to be sent or answered.
+//! **An idle socket takes 40 bytes besides its slot**: its key, its speaker, and a pointer to its [`Traffic`]. A `Traffic`
+//! exists from the first byte of a frame to the last byte of its message, and while output waits or a response is due.
 //!
-//! **A compressed message waits as it came**, and is inflated when it is whole, by the worker's one [`Inflation`]. So a
-//! client holds no more memory than it has sent bytes, and what they become is refused where it passes the limit.
+//! **A compressed message waits in compressed form.** The worker's one [`Inflation`] inflates it once it is complete. So a
+//! client holds no more memory than the bytes it has sent, and the inflated message is rejected when it exceeds the limit.
 //!
-//! [`WebSockets`] is the resident for sockets of any handler. Features with their own sockets use [`SocketState`] and
+//! [`WebSockets`] is the resident for the sockets of any handler. Features with their own sockets use [`SocketState`] and
 //! [`read_frames`] in their residents.
 
 use std::any::Any;
@@ -31,30 +31,30 @@ use crate::request::Request;
 use crate::resident::{By, Engine, Gone, Resident, Slot, Takeover};
 use crate::spread::{Farewells, spread_retry_ms};
 
-/// A connection that has become a WebSocket of a handler's own.
+/// The application's end of a WebSocket that a handler accepted.
 pub trait Socket: Send {
-    /// A message is whole. What is to be said in return goes to `answers`.
+    /// Handles a complete message. Messages sent in return go to `answers`.
     fn message(&mut self, message: SocketMessage<'_>, answers: &mut Answers<'_>);
 }
 
 /// A message of a WebSocket (RFC 6455 §5.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SocketMessage<'a> {
-    /// Text.
+    /// A text message, valid UTF-8.
     Text(&'a str),
-    /// Bytes.
+    /// A binary message.
     Binary(&'a [u8]),
 }
 
-/// Where a [`Socket`] writes.
+/// The output of a [`Socket`].
 pub struct Answers<'a> {
     pub(crate) out: &'a mut Vec<u8>,
-    /// If messages are compressed.
+    /// Present if messages are compressed.
     pub(crate) deflater: Option<&'a mut Deflater>,
 }
 
 impl Answers<'_> {
-    /// Sends a message.
+    /// Sends a message to the client.
     pub fn send(&mut self, message: SocketMessage<'_>) {
         let (opcode, payload) = match message {
             SocketMessage::Text(text) => (Opcode::Text, text.as_bytes()),
@@ -67,22 +67,22 @@ impl Answers<'_> {
     }
 }
 
-/// A request that becomes a WebSocket (RFC 6455 §4.2.2).
+/// A request that is upgraded to a WebSocket (RFC 6455 §4.2.2).
 pub struct Upgrade {
-    /// The fields of the 101.
+    /// The fields of the 101 response.
     fields: Fields,
-    /// Messages may be compressed.
+    /// Whether messages may be compressed.
     deflate: bool,
     socket: Box<dyn Socket>,
     message_bytes_max: u64,
 }
 
 impl Upgrade {
-    /// Upgrades a request to a WebSocket that `socket` speaks on, if it asks for one; messages have at most
-    /// `message_bytes_max` bytes.
+    /// Upgrades a request that is a WebSocket handshake. `socket` receives its messages, of at most `message_bytes_max` bytes
+    /// each.
     ///
     /// # Errors
-    /// The answer to a request that is no well-formed handshake: 400 or 426.
+    /// The response to a request that is no well-formed handshake: 400 or 426.
     pub fn accept(
         request: &Request<'_>,
         message_bytes_max: u64,
@@ -100,11 +100,11 @@ impl Upgrade {
         Ok(Self { fields, deflate: false, socket: Box::new(socket), message_bytes_max })
     }
 
-    /// Has messages compressed, either way (RFC 7692, permessage-deflate), if the request offers that. `message_bytes_max`
-    /// holds for what they become, too.
+    /// Allows compressed messages in both directions (RFC 7692, permessage-deflate) if the request offers them.
+    /// `message_bytes_max` also limits the inflated message.
     ///
-    /// Each is compressed by itself. Where a message has a secret beside words of a stranger, its length may still tell
-    /// something of the secret: such a socket had better do without.
+    /// Each message is compressed independently. If a message contains both a secret and text that an attacker controls, its
+    /// length may reveal parts of the secret. Do not compress such messages.
     #[must_use]
     pub fn compressed(mut self, request: &Request<'_>) -> Self {
         self.deflate = self.deflate || accept_deflate(request, &mut self.fields);
@@ -118,7 +118,7 @@ impl From<Upgrade> for Takeover {
     }
 }
 
-/// Adds the field that accepts compressed messages (RFC 7692 §5) to those of a 101, if the request offers them.
+/// Adds the field that accepts compressed messages (RFC 7692 §5) to the fields of a 101, if the request offers them.
 pub fn accept_deflate(request: &Request<'_>, fields: &mut Fields) -> bool {
     let accepted = websocket::Deflate::accepted(request.all(Known::SecWebSocketExtensions));
     if let Some(deflate) = &accepted {
@@ -127,21 +127,21 @@ pub fn accept_deflate(request: &Request<'_>, fields: &mut Fields) -> bool {
     accepted.is_some()
 }
 
-/// What a connection that is a WebSocket keeps beside its slot. Its size is pinned by a test.
+/// State of a WebSocket connection besides its slot. A test pins its size.
 pub struct SocketState<S> {
-    /// Who speaks on it.
+    /// The part of the program that receives this socket's messages.
     pub speaker: S,
-    /// What is under way; none at rest.
+    /// The state of incomplete messages and waiting output; `None` while the socket is idle.
     pub traffic: Option<Box<Traffic>>,
 }
 
 impl<S> SocketState<S> {
-    /// A socket at rest.
+    /// Creates the state of an idle socket.
     pub const fn new(speaker: S) -> Self {
         Self { speaker, traffic: None }
     }
 
-    /// What waits to be sent: nothing else may be sent before.
+    /// Returns the output that waits for a send to end. It must be sent before any other output.
     pub fn waiting(&mut self) -> &mut Vec<u8> {
         &mut self.traffic.get_or_insert_default().waiting
     }
@@ -151,7 +151,7 @@ impl<S> SocketState<S> {
         self.traffic.get_or_insert_default().handshake = Some((framing, fields));
     }
 
-    /// Writes the 101 if it is still to be sent. Returns whether it was.
+    /// Writes the 101 unless it was written before. Returns whether it was written now.
     pub fn put_handshake(&mut self, slot: &mut Slot<'_>) -> bool {
         let handshake = self.traffic.as_mut().and_then(|traffic| traffic.handshake.take());
         let Some((framing, fields)) = handshake else { return false };
@@ -160,7 +160,7 @@ impl<S> SocketState<S> {
         true
     }
 
-    /// Takes what waits to be sent.
+    /// Takes the output that waits to be sent.
     pub fn take_waiting(&mut self) -> Vec<u8> {
         let Some(traffic) = &mut self.traffic else { return Vec::new() };
         let waiting = std::mem::take(&mut traffic.waiting);
@@ -168,7 +168,7 @@ impl<S> SocketState<S> {
         waiting
     }
 
-    /// A message has its answer.
+    /// Records that a message was responded to.
     pub fn answered(&mut self) {
         if let Some(traffic) = &mut self.traffic {
             traffic.unanswered = traffic.unanswered.saturating_sub(1);
@@ -176,7 +176,7 @@ impl<S> SocketState<S> {
         }
     }
 
-    /// Keeps nothing of what is over.
+    /// Releases the memory of completed messages and, if the socket is idle, its [`Traffic`].
     pub fn rest(&mut self) {
         let Some(traffic) = &mut self.traffic else { return };
         if !traffic.decoder.is_at_rest() {
@@ -189,36 +189,36 @@ impl<S> SocketState<S> {
     }
 }
 
-/// What is under way on a WebSocket.
+/// State of a WebSocket with an incomplete message, waiting output or an outstanding response.
 #[derive(Default)]
 pub struct Traffic {
     decoder: Decoder,
-    /// The message so far, as it travels.
+    /// The message so far, as received.
     message: Vec<u8>,
     /// The fields of the 101 and its framing, until it is sent.
     handshake: Option<(FramingKind, Fields)>,
-    /// Answers that wait for a send to end. No more is read meanwhile, so they are bounded by one read.
+    /// Responses that wait for a send to end. Reading stops meanwhile, so one read bounds them.
     waiting: Vec<u8>,
-    /// Messages whose answer comes later.
+    /// Messages whose response is still due.
     pub unanswered: u32,
 }
 
-/// What a peer says on a WebSocket.
+/// A message or control frame from a peer.
 #[derive(PartialEq, Eq, Debug)]
 enum Heard<'a> {
     Message(SocketMessage<'a>),
-    /// To be answered by a pong with the same.
+    /// A ping, to be answered by a pong with this payload.
     Ping(&'a [u8]),
-    /// To be answered by the same code.
+    /// A close frame, to be answered with the same code.
     Close(Option<u16>),
 }
 
 impl Traffic {
-    /// Looks at `input` up to the end of the first frame or piece in it. Returns what was said, if that is whole now,
-    /// and how much of the input is dealt with.
+    /// Decodes `input` up to the end of its first frame or fragment. Returns the message or control frame that is complete now,
+    /// if any, and the number of bytes used.
     ///
     /// # Errors
-    /// The client has broken a rule: it is told, and that is the end.
+    /// A protocol violation of the client, or a limit exceeded: the connection is to be closed with this failure's code.
     fn read<'a>(
         &'a mut self,
         input: &'a mut [u8],
@@ -247,7 +247,7 @@ impl Traffic {
                     if compressed { inflation.inflate(whole, kind, rules.message_bytes_max)? } else { whole };
                 Some(Heard::Message(match kind {
                     Kind::Binary => SocketMessage::Binary(whole),
-                    // It was checked, piece by piece or as it was inflated.
+                    // UTF-8 was checked piece by piece, or during inflation.
                     Kind::Text => match std::str::from_utf8(whole) {
                         Ok(text) => SocketMessage::Text(text),
                         Err(_) => return Err(Failure::TextNotUtf8),
@@ -259,22 +259,22 @@ impl Traffic {
     }
 }
 
-/// Makes compressed messages what they were.
+/// Inflates compressed messages.
 #[derive(Default)]
 pub struct Inflation {
     inflater: Option<Box<Inflater>>,
     /// The latest message.
     message: Vec<u8>,
-    /// What messages have become since this was set to 0.
+    /// Inflated bytes since this was set to 0.
     made_bytes: u64,
 }
 
 impl Inflation {
-    /// What a whole message becomes, if that is at most `bytes_max`.
+    /// Inflates a complete message of at most `bytes_max` bytes after inflation.
     fn inflate(&mut self, payload: &[u8], kind: Kind, bytes_max: u64) -> Result<&[u8], Failure> {
         self.message.clear();
         self.message.shrink_to(KEPT_BYTES_MAX);
-        // One that has failed is of no use any more.
+        // An inflater that failed is not reused.
         let mut inflater = self.inflater.take().unwrap_or_default();
         inflater.feed(payload, kind, true, bytes_max, &mut self.message)?;
         self.inflater = Some(inflater);
@@ -283,13 +283,13 @@ impl Inflation {
     }
 }
 
-/// What a WebSocket's messages may become at a time before others have their turn: 64 KiB that were read could become
-/// 64 MiB, which takes 240 ms. A message that is begun is finished, so that this is one more at most: some 10 ms.
+/// Bytes that messages of one WebSocket may inflate to before other connections continue: 64 KiB of input could inflate to 64
+/// MiB, which takes 240 ms. A message that is begun is finished, which adds at most one message: some 10 ms.
 const INFLATED_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Reads frames, answers pings and closes in `out`, and calls `message` with each whole message. It returns how many answers
-/// come later ([`Traffic::unanswered`]). Returns how many bytes were used: not all, if messages became too much at a time;
-/// the others are due at once.
+/// Reads frames, writes pongs and close frames to `out`, and calls `message` with each complete message. `message` returns the
+/// number of responses that follow later ([`Traffic::unanswered`]). Returns the number of bytes used. This is less than all
+/// after `INFLATED_BYTES_MAX` inflated bytes; the rest is due at once.
 pub fn read_frames(
     slot: &mut Slot<'_>,
     traffic: &mut Traffic,
@@ -302,7 +302,7 @@ pub fn read_frames(
     inflation.made_bytes = 0;
     while used < bytes.len() && !slot.is_ending() {
         if inflation.made_bytes >= INFLATED_BYTES_MAX {
-            // The rest waits for the next tick of the timers, or for the end of the send that begins now.
+            // The rest waits for the next timer tick, or for the end of the send that begins now.
             slot.set_deadline(0);
             return used;
         }
@@ -333,31 +333,31 @@ pub fn read_frames(
             }
         }
     }
-    // After the last message nothing is read.
+    // Input after the last message is ignored.
     bytes.len()
 }
 
-/// The socket of a handler.
+/// A handler's socket and its message limit, in bytes.
 struct Spoken {
     socket: Box<dyn Socket>,
     message_bytes_max: u64,
 }
 
-/// The resident for WebSockets of any handler.
+/// The resident for the WebSockets of any handler.
 pub(crate) struct WebSockets {
-    /// By place of the connection.
+    /// By index of the connection.
     sockets: HashMap<u32, SocketState<Spoken>>,
     inflation: Inflation,
     deflater: Deflater,
-    /// The server stops.
+    /// Present during a drain.
     farewells: Option<Farewells>,
 }
 
-/// A socket that was silent for so long is sent a ping: a peer that is gone without a word is noticed.
+/// Silence after which a socket is sent a ping, so that a peer that vanished is detected.
 const HEARTBEAT_NS: u64 = 25_000_000_000;
-/// When clients return after a drain, half of it more or less, in ms.
+/// Reconnect delay for clients after a drain, plus or minus a half, in ms.
 const RETRY_MS: u64 = 2_000;
-/// The service restarts (IANA's registry of close codes).
+/// "Service restart" in the IANA registry of WebSocket close codes.
 const CLOSE_RESTART: u16 = 1012;
 /// The bit of [`Slot::form`] for compressed messages.
 const DEFLATED: u8 = 1;
@@ -374,7 +374,7 @@ impl Default for WebSockets {
 }
 
 impl WebSockets {
-    /// When a socket at rest needs attention: at its turn in a drain, else for a ping.
+    /// Returns the deadline of an idle socket: its time to close in a drain, otherwise the next ping.
     fn due_ns(&self, slot: &Slot<'_>) -> u64 {
         match self.farewells {
             Some(farewells) => farewells.at_ns(slot.token()),
@@ -412,7 +412,7 @@ impl WebSockets {
         used
     }
 
-    /// Goes on with what a socket had sent when others had their turn.
+    /// Continues with input that was kept while other connections were served.
     fn resume(&mut self, slot: &mut Slot<'_>) {
         if let Some(mut input) = slot.take_input() {
             let used = self.frames(slot, &mut input);
@@ -468,7 +468,7 @@ impl Resident for WebSockets {
     fn drain(&mut self, engine: &mut Engine<'_>, time_ns: u64) {
         self.farewells = Some(Farewells::new(engine.now(), time_ns));
         for place in 0..engine.places() {
-            // One with a send in flight gets its deadline when that has left.
+            // A socket with a send in flight gets its deadline when the send completes.
             if let Some(mut slot) = engine.slot_at(place).filter(|slot| !slot.is_sending()) {
                 self.await_due(&mut slot);
             }
@@ -476,10 +476,10 @@ impl Resident for WebSockets {
     }
 }
 
-/// zlib's level for what is sent. Of an envelope of 4 KiB 1 leaves 51 % in 21 µs, 3 leaves 34 % in 49 µs, 6 no less; of
-/// 64 KiB 3 leaves 28 % in 0.8 ms, 6 leaves 25 % in 2.9 ms.
+/// zlib level for sent messages. An envelope of 4 KiB: level 1 leaves 51 % in 21 µs, level 3 leaves 34 % in 49 µs, level 6
+/// leaves no less. One of 64 KiB: level 3 leaves 28 % in 0.8 ms, level 6 leaves 25 % in 2.9 ms.
 pub const DEFLATE_LEVEL: u32 = 3;
-/// Of a message that was inflated, so much room is kept for the next one.
+/// Capacity of the inflated-message buffer that is kept for the next message, in bytes.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -501,7 +501,7 @@ mod tests {
         Spoken { socket: Box::new(Echo), message_bytes_max: BYTES_MAX }
     }
 
-    /// A frame of a client. `first_byte` has its flags and opcode.
+    /// A client's frame. `first_byte` has its flags and opcode.
     fn frame(first_byte: u8, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         websocket::put_masked(&mut out, Opcode::Binary, payload, [0; 4]);
@@ -515,7 +515,7 @@ mod tests {
         out
     }
 
-    /// What is heard when the pieces come one after the other; nothing may be kept of a socket at rest.
+    /// Reads the pieces in order and returns the events. An idle socket must keep no state.
     fn heard(pieces: &[&[u8]]) -> Result<Vec<String>, Failure> {
         let mut state = SocketState::new(echo());
         let mut inflation = Inflation::default();
@@ -589,7 +589,7 @@ mod tests {
         let mut inflation = Inflation::default();
         assert!(inflation.inflate(&bomb, Kind::Binary, BYTES_MAX).is_err());
         assert!(inflation.message.capacity() <= 2 * BYTES_MAX as usize, "{}", inflation.message.capacity());
-        // The next message of another client is none the worse for it.
+        // The failure does not affect the next message of another client.
         assert_eq!(inflation.inflate(&deflated(b"well"), Kind::Text, 4), Ok(&b"well"[..]));
     }
 

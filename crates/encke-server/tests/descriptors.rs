@@ -1,6 +1,6 @@
-//! Out of descriptors: accepting pauses, who is there is served, nothing spins, and it goes on by itself.
+//! Out of descriptors: accepting pauses, existing connections are served, no worker spins, and accepting resumes by itself.
 //!
-//! A test program of its own, because the limit is the process's, and one test, because tests share it.
+//! A separate test program, because the limit applies to the process; and one test, because tests would share it.
 #![cfg(unix)]
 
 #[path = "rig/mod.rs"]
@@ -15,9 +15,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rig::handlers::{Echo, hello};
 use rig::{Client, Folder, Rig, Stand, files};
 
-/// Small, so that it is soon used up, and room for everything that the test itself holds.
+/// Small, so that it is soon used up, with room for the descriptors of the test.
 const LIMIT: u64 = 256;
-/// A worker that waits turns once when it is woken, and once when its timer ends; some more for what else comes.
+/// A waiting worker turns once per wake-up and once per timer. The rest is for other events.
 const TURNS_PER_RETRY: u64 = 8;
 
 #[test]
@@ -37,28 +37,28 @@ fn runs_out_and_recovers(stand: Stand) {
     let files = files(&folder);
     let rig = stand.serve(|server| server.mount("/", hello).mount("/echo", Echo).mount("/file", files));
     let mut inside: Vec<Client> = (0..4).map(|_| rig.client()).collect();
-    // All of them are busy, so that none can be let go to make room.
+    // All of them are busy, so none can be closed to make room.
     for client in &mut inside {
         client.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf");
     }
     rig.wait(|| rig.count("encke_exchanges_open") == 4, "all are accepted");
 
     let mut hoard: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    // Room for the client's end of a connection, and none for the server's.
+    // Room for the client's end of a connection, but not for the server's.
     hoard.pop();
     let mut outside = rig.client();
     outside.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let before = rig.count("encke_accept_pauses_total");
     rig.wait(|| rig.count("encke_accept_pauses_total") > before, "accepting pauses");
 
-    // It is tried again every now and then, and between the tries nothing turns.
+    // Accepting is retried from time to time, and between retries no worker turns.
     let (pauses, turns) = (rig.count("encke_accept_pauses_total"), rig.count("encke_turns_total"));
     rig.wait(|| rig.count("encke_accept_pauses_total") >= pauses + 5, "accepting is tried again");
     let retries = rig.count("encke_accept_pauses_total") - pauses;
     let turned = rig.count("encke_turns_total") - turns;
     assert!(turned <= (retries + 1) * TURNS_PER_RETRY, "{turned} turns for {retries} tries{}", rig.told());
 
-    // Who is there is served, one after the other; the last one leaves, and his place is taken.
+    // Open connections are served one after the other. When the last one closes, a new one takes its place.
     for client in &mut inside {
         client.send("full");
         assert_eq!(client.answer().text(), "halffull");

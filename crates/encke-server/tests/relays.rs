@@ -1,8 +1,8 @@
-//! Memory of relays and tunnels: what passes through them takes none of it for longer than a moment.
+//! Memory of relays and tunnels: forwarded bytes occupy memory only for a moment.
 //!
-//! A test program of its own, because resident memory is the process's; each case has a process of its own, because freed
-//! memory of another one would hide its growth. `ENCKE_RELAY_MIB` says how much passes through the
-//! relay: 64 MiB each way if it is unset; `make soak` sets 2 GiB.
+//! A separate test program, because resident memory belongs to the process. Each case has its own process, because memory freed
+//! by another case would hide its growth. `ENCKE_RELAY_MIB` sets the amount that passes through the relay: 64 MiB each way if
+//! it is unset; `make soak` sets 2 GiB.
 #![cfg(unix)]
 
 #[path = "rig/mod.rs"]
@@ -18,10 +18,10 @@ use encke_settings::OrOff;
 use rig::relays::{Relay, TUNNEL_HEAD, Tunnel, accept, finish, listen};
 use rig::{Rig, Stand};
 
-/// Resident memory may differ by what allocators keep.
+/// Tolerance for memory that allocators keep.
 const MEMORY_BYTES_MAX: u64 = 3 << 20;
 const BLOCK_BYTES: usize = 1 << 20;
-/// What passes before the first look: buffers and tables grow once.
+/// Blocks before the first measurement: buffers and tables grow once.
 const WARM_BLOCKS: u64 = 8;
 
 type Case = (&'static str, fn(Stand));
@@ -29,7 +29,7 @@ type Case = (&'static str, fn(Stand));
 /// The cases, by name.
 const CASES: [Case; 2] =
     [("passes_through_a_relay", passes_through_a_relay), ("rests_in_tunnels", rests_in_tunnels)];
-/// Says to a process which case is its own: a back end, and a name.
+/// The environment variable that selects a process's case: a back end and a name.
 const CASE: &str = "ENCKE_RELAY_CASE";
 
 #[test]
@@ -60,13 +60,13 @@ fn resident() -> u64 {
     host::resident_bytes().expect("/proc is there")
 }
 
-/// Blocks that differ, so that one at a wrong place is noticed.
+/// Blocks differ from each other, so that a misplaced one is detected.
 fn block(number: u64) -> Vec<u8> {
     let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     word.iter().copied().cycle().take(BLOCK_BYTES).collect()
 }
 
-/// Reads blocks and looks at the memory; the most by which that has grown since the warm ones.
+/// Reads blocks and measures memory. Returns the maximum growth since the warm-up blocks.
 fn read_blocks(mut from: impl std::io::Read, blocks: u64) -> u64 {
     let (mut buffer, mut warm, mut grown) = (vec![0; BLOCK_BYTES], 0, 0);
     for number in 0..blocks {
@@ -125,7 +125,7 @@ fn passes_through_a_relay(stand: Stand) {
     rig.end();
 }
 
-/// A tunnel that has carried bytes rests with what a new one has.
+/// An idle tunnel that has carried bytes uses no more memory than a new one.
 fn rests_in_tunnels(stand: Stand) {
     const TUNNELS: usize = 200;
     const ROUND_BYTES: usize = 32 * 1024;
@@ -156,7 +156,7 @@ fn rests_in_tunnels(stand: Stand) {
     others.iter_mut().for_each(&mut carry);
     let grown = resident().saturating_sub(before);
     println!("{}: {} tunnels at rest, memory grew by {grown} bytes", stand.backend, TUNNELS / 2);
-    // A buffer that each of them had kept would be at least as long as a round.
+    // If each tunnel kept a buffer, it would be at least as long as a round.
     assert!(grown <= (TUNNELS / 2 * ROUND_BYTES / 4) as u64, "memory has grown by {grown} bytes");
     rig.end();
 }

@@ -8,24 +8,24 @@ use super::stream::Data;
 use crate::close::CloseReason;
 use crate::policy::Policy;
 
-/// One connection.
+/// An HTTP/2 connection.
 pub(super) struct Engine {
     pub(super) connection: ServerConnection<Data>,
-    /// The connection below.
+    /// The connection that carries the streams.
     pub(super) token: Token,
-    /// Places of open streams.
+    /// Indices of open streams.
     pub(super) streams: Vec<u32>,
     /// The deadline of the first request, on the monotonic clock.
     pub(super) first_by_ns: u64,
     /// The start of an incomplete field block, on the monotonic clock.
     pub(super) block_since: Option<u64>,
-    /// This engine is in the list of engines to poll.
+    /// Whether this engine is queued for polling.
     pub(super) stirred: bool,
-    /// Places of streams that wait until the connection may hold more.
+    /// Indices of streams that wait until the connection may hold more bytes.
     crowded: Vec<u32>,
-    /// The reason of [`Engine::stop`].
+    /// The reason given to [`Engine::stop`].
     stopped: Option<CloseReason>,
-    /// The reason of [`Engine::leave`].
+    /// The reason given to [`Engine::leave`].
     leaving: Option<CloseReason>,
 }
 
@@ -46,14 +46,14 @@ impl Engine {
         }
     }
 
-    /// Queues a stream until the connection may hold more.
+    /// Queues a stream until the connection may hold more bytes.
     pub(super) fn wait_for_room(&mut self, place: u32) {
         if !self.crowded.contains(&place) {
             self.crowded.push(place);
         }
     }
 
-    /// Returns the waiting streams, if the connection may hold more.
+    /// Returns the waiting streams, if the connection may hold more bytes.
     pub(super) fn take_crowded(&mut self) -> Vec<u32> {
         if self.crowded.is_empty() || self.connection.bytes.room() < BYTES_LEAST {
             Vec::new()
@@ -76,7 +76,7 @@ impl Engine {
         self.connection.stop(goaway);
     }
 
-    /// The reason for the end.
+    /// The reason for the connection's end.
     pub(super) fn reason(&self) -> CloseReason {
         self.stopped.unwrap_or(match self.connection.end {
             Some(End::Done) => self.leaving.unwrap_or(CloseReason::PeerDone),

@@ -3,31 +3,31 @@
 //! ```text
 //! :method GET  :path /a?b  :authority h  cookie a  cookie b  ──►  GET /a?b HTTP/1.1 · Host: h · cookie: a; b
 //! ```
-//! Requests are written as text because the one recogniser of heads (`encke_wire::http1::Head`) judges their content, however
-//! they came, and because a handler's `Request` is a view of what it recognised.
+//! Requests are written as text for two reasons. The only parser of heads (`encke_wire::http1::Head`) validates the requests of
+//! every protocol, and a handler's `Request` is a view of that parser's result.
 
 use http::Method;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 
-/// How a request's body travels between the stream and the connection above it.
+/// The form of a request's body between the stream and the connection above it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BodyForm {
-    /// There is none.
+    /// No body.
     None,
-    /// Its length is in the head.
+    /// The head has the length.
     Length,
-    /// Its length is not known: it is written down in chunks.
+    /// The length is unknown: the body is written in chunks.
     Chunked,
-    /// It is a tunnel's: frames of a WebSocket (RFC 8441).
+    /// The bytes of a tunnel: WebSocket frames (RFC 8441).
     Tunnel,
 }
 
-/// The request is malformed in a way that HTTP/1 cannot even express: a stream error (RFC 9113 §8.1.1).
+/// A request that HTTP/1 cannot express: a stream error (RFC 9113 §8.1.1).
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Malformed;
 
-/// Writes a request down in the form of HTTP/1.1. `ended`: nothing follows its head.
+/// Writes a request in the form of HTTP/1.1. `ended`: the request has no body.
 pub(super) fn put_request(parts: &Parts, ended: bool, out: &mut Vec<u8>) -> Result<BodyForm, Malformed> {
     let protocol = parts.extensions.get::<h2::ext::Protocol>();
     let tunnel = parts.method == Method::CONNECT && protocol.is_some_and(|it| it.as_str() == "websocket");
@@ -38,7 +38,7 @@ pub(super) fn put_request(parts: &Parts, ended: bool, out: &mut Vec<u8>) -> Resu
     {
         return Err(Malformed);
     }
-    // An origin server serves http and https alone (RFC 9113 §8.3.1). The engine reports the scheme only with an authority.
+    // An origin server serves only http and https (RFC 9113 §8.3.1). The engine reports the scheme only with an authority.
     let scheme = parts.uri.scheme_str().filter(|_| authority.is_some()).unwrap_or("http");
     if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
         return Err(Malformed);
@@ -46,7 +46,7 @@ pub(super) fn put_request(parts: &Parts, ended: bool, out: &mut Vec<u8>) -> Resu
     let target = match parts.uri.path_and_query() {
         Some(path) if parts.method != Method::CONNECT || tunnel => path.as_str().as_bytes(),
         None if parts.method == Method::CONNECT => authority.ok_or(Malformed)?,
-        // An extended CONNECT for some other protocol: the head is refused as the CONNECT it is.
+        // An extended CONNECT for another protocol is rejected like any CONNECT.
         Some(_) => authority.ok_or(Malformed)?,
         None => return Err(Malformed),
     };
@@ -63,7 +63,7 @@ pub(super) fn put_request(parts: &Parts, ended: bool, out: &mut Vec<u8>) -> Resu
             continue;
         }
         if name == header::COOKIE {
-            // They may come in crumbs, which are one field to everybody else (RFC 9113 §8.2.3).
+            // HTTP/2 may split cookies into several fields, which are one field elsewhere (RFC 9113 §8.2.3).
             if !cookies.is_empty() {
                 cookies.extend_from_slice(b"; ");
             }
@@ -98,7 +98,7 @@ fn put_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The key of a handshake that has none: RFC 8441 does without, and the response has no proof.
+/// A fixed WebSocket key: handshakes by RFC 8441 have none, and their responses have no proof.
 const SOCKET_KEY: &[u8] = b"AAAAAAAAAAAAAAAAAAAAAA==";
 
 #[cfg(test)]

@@ -6,11 +6,11 @@
 //!                                                     ▼                           │
 //!                                                  Stream ── the "socket" of ──► Conn ─► exchange, handler, hub, log
 //! ```
-//! **A stream is a connection of its own**, with one request: it has a slot, deadlines, an exchange or a subscriber,
-//! and reads its request in the form of HTTP/1 from the stream that stands where others have a socket. Its response is written
-//! by `framing.rs`, as any other. So everything above knows nothing of HTTP/2: bodies are pulled (a stream's window is as far open as its handler reads), rates are judged, a subscriber is
-//! a subscriber. This file stands between the worker and its streams: operations of streams go to [`Core::stream_op`]
-//! instead of the reactor, and what they lead to comes back as the reactor's events do.
+//! **A stream is a connection of its own** with one request. It has a slot, deadlines, and an exchange or a subscriber. The
+//! stream takes the place of a socket, and delivers its request in the form of HTTP/1. `framing.rs` writes its response like
+//! any other. So code above this directory does not depend on HTTP/2. Bodies are pulled: a stream's window opens only as its
+//! handler reads. Rates are enforced, and subscribers work as on HTTP/1. Operations of streams go to [`Core::stream_op`]
+//! instead of the reactor, and their results return like the reactor's events.
 //!
 //! ```text
 //! received ─► engine.feed ─► stir ┐
@@ -44,19 +44,19 @@ use crate::policy::Policy;
 use engine::Engine;
 use stream::{Data, FilePiece, PulledIn, Pushed, Stream};
 
-/// What every client begins with (RFC 9113 §3.4).
+/// The first bytes of every client connection (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The high bits of the keys of jobs that read files for streams: no handler has so high a number.
+/// The high bits of the keys of jobs that read files for streams. No handler has so high a number.
 const FILE_JOB: u64 = 0xFFFE << 48;
 const FILE_JOB_MASK: u64 = 0xFFFF << 48;
 /// The urgency of a request that names none (RFC 9218 §4.1).
 const URGENCY: u8 = 3;
 
-/// How the first bytes of a connection compare to the preface.
+/// The result of comparing a connection's first bytes with the preface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Preface {
     Whole,
-    /// As far as there are bytes, they are its.
+    /// All bytes so far match the preface.
     Partial,
     No,
 }
@@ -68,7 +68,7 @@ pub(crate) const fn is_file_job(key: u64) -> bool {
 
 impl Preface {
     pub(crate) fn of(bytes: &[u8]) -> Self {
-        // The first line is enough to tell; the rest is the engine's to judge.
+        // The first line decides; the engine checks the rest.
         let line = &PREFACE[..16];
         let shared = bytes.len().min(line.len());
         match bytes[..shared] == line[..shared] {
@@ -79,19 +79,19 @@ impl Preface {
     }
 }
 
-/// A worker's HTTP/2 connections and their streams.
+/// The HTTP/2 connections of a worker and their streams.
 pub(crate) struct Http2 {
     budgets: Budgets,
     engines: Slab<Engine>,
     streams: Slab<Stream>,
-    /// Counts streams, so that a late event never meets another one.
+    /// The generation of the latest stream, so that a late event never reaches another stream.
     generation: u32,
     rung: Arc<Rung>,
-    /// Engines that want to be polled.
+    /// Indices of engines to poll.
     stirred: Vec<u32>,
-    /// Engines whose output is to be sent once nothing stirs.
+    /// Indices of engines whose output is sent once no engine is left to poll.
     touched: Vec<u32>,
-    /// Streams whose send is done.
+    /// Streams whose send is complete.
     sent: Vec<Token>,
     bells: Vec<u32>,
 }
@@ -111,22 +111,22 @@ impl Http2 {
         }
     }
 
-    /// Obeys the limits of a policy.
+    /// Applies the limits of a policy.
     pub(crate) fn limit(&self, policy: &Policy) {
         self.budgets.limit(policy.limits.unsent_bytes(), policy.limits.open_streams.get() as usize);
     }
 
-    /// Connections and streams that are open.
+    /// Numbers of open connections and open streams.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.engines.len(), self.streams.len())
     }
 
-    /// Bytes of responses that were read but not sent.
+    /// Response bytes that were read and not sent yet.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.budgets.bytes.used()
     }
 
-    /// The number of a connection's stream in the protocol; 0 for what is no stream.
+    /// The protocol's id of a connection's stream; 0 if the connection is no stream.
     pub(crate) fn stream_id(&self, token: Token) -> u32 {
         if !is_stream(token) {
             return 0;
@@ -140,7 +140,7 @@ impl Http2 {
         self.engines.get(stream.engine).map(|engine| engine.token)
     }
 
-    /// What of a stream's send the engine has not taken, in bytes.
+    /// Bytes of a stream's send that the engine has not taken.
     pub(crate) fn unsent(&self, token: Token) -> u64 {
         self.streams.get(among_streams(token)).map_or(0, Stream::unsent)
     }
@@ -159,19 +159,19 @@ impl Http2 {
         }
     }
 
-    /// Has the response of a stream end with trailers.
+    /// Sets the trailers of a stream's response.
     pub(crate) fn put_trailers(&mut self, token: Token, trailers: HeaderMap) {
         if let Some(stream) = self.stream_of(token) {
             stream.put_trailers(trailers);
         }
     }
 
-    /// Whether the body of a stream's request has not come to its end.
+    /// Whether the body of a stream's request is incomplete.
     pub(crate) fn has_body_left(&self, token: Token) -> bool {
         self.streams.get(among_streams(token)).is_some_and(Stream::has_body_left)
     }
 
-    /// Whether a connection speaks HTTP/2 and has no open stream.
+    /// Whether a connection uses HTTP/2 and has no open stream.
     pub(crate) fn is_idle(&self, conn: &Conn) -> bool {
         if conn.requests > 0
             && let Some(place) = conn.duty.as_engine()
@@ -203,7 +203,7 @@ impl Http2 {
 }
 
 impl Core {
-    /// A connection has begun with the preface.
+    /// Begins HTTP/2 on a connection whose first bytes are the preface.
     pub(crate) fn begin_http2(&mut self, token: Token, bytes: &[u8]) {
         let engine = Engine::new(token, &self.policy, self.now.mono_ns, &self.http2.budgets);
         let place = self.http2.engines.insert(engine);
@@ -219,7 +219,7 @@ impl Core {
         self.http2_received(token, bytes);
     }
 
-    /// Bytes arrived for an engine.
+    /// Feeds received bytes to an engine.
     pub(crate) fn http2_received(&mut self, token: Token, bytes: &[u8]) {
         let now_ns = self.now.mono_ns;
         let Some(place) = self.conns[token.index as usize].duty.as_engine() else { return };
@@ -242,7 +242,7 @@ impl Core {
         self.http2.stir(place);
     }
 
-    /// The socket of an engine has taken what was sent, or its peer sends no more.
+    /// Handles a completed send of an engine, or its peer's end of stream.
     pub(crate) fn http2_settle(&mut self, token: Token) {
         let conn = &self.conns[token.index as usize];
         let Some(place) = conn.duty.as_engine() else { return };
@@ -257,7 +257,7 @@ impl Core {
         self.http2.stir(place);
     }
 
-    /// Time has come for an engine to which nothing is being sent.
+    /// Handles the deadline of an engine that has no send in flight.
     pub(crate) fn http2_overdue(&mut self, token: Token) {
         let draining = self.draining();
         let conn = &self.conns[token.index as usize];
@@ -279,7 +279,7 @@ impl Core {
         self.http2.stir(place);
     }
 
-    /// The server stops: engines take no new streams, and end when they have none.
+    /// Drains all engines: they accept no new streams, and end with the last open one.
     pub(crate) fn leave_http2(&mut self) {
         let places: Vec<u32> = self.http2.engines.iter().map(|(place, _)| place).collect();
         for place in places {
@@ -290,7 +290,7 @@ impl Core {
         }
     }
 
-    /// The connection of an engine closes: its streams end with it.
+    /// Closes the streams of an engine whose connection closes.
     pub(crate) fn abandon_http2(&mut self, place: u32) {
         let Some(engine) = self.http2.engines.remove(place) else { return };
         for stream in engine.streams {
@@ -300,13 +300,13 @@ impl Core {
         }
     }
 
-    /// Whether there is anything to submit, or a stream to go on with.
+    /// Whether there are operations to submit or streams to continue.
     #[inline]
     pub(crate) fn is_stirred(&self) -> bool {
         !self.ops.is_empty() || self.tray.has_actions() || !self.http2.is_quiet()
     }
 
-    /// Has engines and streams go on. True if that may have led to operations, or there is more to do.
+    /// Continues engines and streams. Returns true if operations may have resulted or more work is left.
     #[inline]
     pub(crate) fn stir(&mut self) -> bool {
         !self.http2.is_quiet() && self.stir_engines()
@@ -316,7 +316,7 @@ impl Core {
         while let Some(token) = self.http2.sent.pop() {
             if let Some(stream) = self.http2.stream_of(token) {
                 let spent = std::mem::take(&mut stream.spent);
-                // The bytes are counted when the engine's leave.
+                // The bytes are counted when the engine's output is sent.
                 self.sent(token, 0, spent);
             }
         }
@@ -327,7 +327,7 @@ impl Core {
             self.run_engine(place);
         }
         if !self.ops.is_empty() {
-            // Answers first: most streams are over with them, and need no bell.
+            // Responses first: most streams end with them, and need no bell.
             return true;
         }
         self.answer_bells();
@@ -356,7 +356,7 @@ impl Core {
         }
     }
 
-    /// A request has come: its stream becomes a connection, and the request what arrives on it.
+    /// Opens the stream of a new request: it becomes a connection, which receives the request as HTTP/1.
     fn open_stream(
         &mut self,
         engine_place: u32,
@@ -373,7 +373,7 @@ impl Core {
         };
         let Some(engine) = self.http2.engines.get_mut(engine_place) else { return };
         if !engine.connection.has_room() {
-            // No handler has seen the request: the client may retry it (RFC 9113 §8.7).
+            // No handler has seen the request, so the client may retry it (RFC 9113 §8.7).
             self.metrics.refused("h2_crowded");
             self.buffers.give(text);
             return respond.send_reset(Reason::REFUSED_STREAM);
@@ -409,7 +409,7 @@ impl Core {
         }
         self.plaintext(token, &mut text);
         self.buffers.give(text);
-        // From here on its bell tells of what the client does with it.
+        // From now on the stream's bell reports changes by the client.
         self.http2.rung.ring(place);
     }
 
@@ -426,7 +426,7 @@ impl Core {
         self.http2.bells = bells;
     }
 
-    /// Something may have changed for a stream: its window, its body, its end.
+    /// Continues a stream whose window, body or end may have changed.
     fn go_on_with(&mut self, place: u32) {
         let rung = Arc::clone(&self.http2.rung);
         let Some(stream) = self.http2.streams.get_mut(place) else { return };
@@ -484,7 +484,7 @@ impl Core {
         self.http2.stir(engine);
     }
 
-    /// What is being sent on a stream goes to its engine, as far as that takes it.
+    /// Passes a stream's send to its engine, as much as the engine takes.
     fn push_out(&mut self, token: Token) {
         let rung = Arc::clone(&self.http2.rung);
         let Some(stream) = self.http2.stream_of(token) else { return };
@@ -504,7 +504,7 @@ impl Core {
         self.http2.stir(engine);
     }
 
-    /// Has the pool read what the kernel does not have in memory.
+    /// Reads a piece of a file on the thread pool, because it is not in the page cache.
     fn read_file(&mut self, token: Token, piece: FilePiece) {
         let key = FILE_JOB | u64::from(token.generation & 0xFFFF) << 32 | u64::from(among_streams(token));
         let run = move || {
@@ -516,7 +516,7 @@ impl Core {
         self.ops.push((Token::NONE, Op::Offload(Job { key, lane: JobLane::Local, run: Box::new(run) })));
     }
 
-    /// The pool has read a piece of a file for a stream; `None`: it had no room, or has panicked.
+    /// Handles the result of a read on the thread pool. `None`: the pool was full, or the job panicked.
     pub(crate) fn file_was_read(&mut self, key: u64, done: Option<Done>) {
         let piece = done.and_then(|done| done.downcast::<Option<Vec<u8>>>().ok()).and_then(|piece| *piece);
         let stream = self.http2.streams.get_mut(key as u32);
@@ -532,7 +532,7 @@ impl Core {
         }
     }
 
-    /// An operation of a stream: what a reactor does for a socket.
+    /// Executes an operation of a stream, as a reactor does for a socket.
     #[inline(never)]
     pub(crate) fn stream_op(&mut self, token: Token, op: Op) {
         let place = among_streams(token);
@@ -563,12 +563,12 @@ impl Core {
                 }
             }
             Op::Close | Op::Abort => self.close_stream(token, matches!(op, Op::Close)),
-            // A stream is paused by not being read, and has no other operations.
+            // A stream that is not read is paused, and streams have no other operations.
             _ => {}
         }
     }
 
-    /// The connection that was a stream has ended: so does the stream, and its slot is free.
+    /// Ends a stream with the connection above it, and frees the connection's slot.
     fn close_stream(&mut self, token: Token, in_order: bool) {
         let place = among_streams(token);
         if self.http2.stream_of(token).is_none() {
@@ -601,7 +601,7 @@ impl Core {
         }
     }
 
-    /// Sends what an engine has put out, and reads on or pauses as it wants.
+    /// Sends the output of an engine, and receives or pauses as the engine needs.
     fn flush_engine(&mut self, place: u32) {
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
         let token = engine.token;
@@ -627,7 +627,7 @@ impl Core {
         if !output.is_empty() {
             self.segments.push(Segment::Bytes(output));
             self.flush(token);
-            // There may be more where that came from.
+            // The engine may have more output.
             self.http2.stir(place);
         }
         self.set_receiving(token, hungry);
@@ -647,7 +647,7 @@ impl Core {
         }
     }
 
-    /// An engine has ended: its last words are sent, and the connection closes.
+    /// Ends an engine: sends its last output and closes the connection.
     fn conclude(&mut self, token: Token, place: u32, output: Vec<u8>) {
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
         let reason = engine.reason();
@@ -659,8 +659,8 @@ impl Core {
         conn.duty = Duty::Rest;
         conn.phase = Phase::Idle;
         conn.reason = reason;
-        // The client has nearly always something on its way, if only a window update, and a reset in answer to that would
-        // destroy the GOAWAY, and the end of the last answer with it.
+        // The client nearly always has something in transit, if only a window update. A reset in reply would destroy the GOAWAY
+        // and the end of the last response.
         conn.flags |= LAST | LINGER;
         if !output.is_empty() {
             self.segments.push(Segment::Bytes(output));
@@ -669,7 +669,7 @@ impl Core {
     }
 }
 
-/// What a stream that cannot be finished is reset with (RFC 9113 §7).
+/// The error code for resetting a stream that cannot be completed (RFC 9113 §7).
 fn reset_reason(reason: CloseReason) -> Reason {
     match reason {
         CloseReason::Refused => Reason::PROTOCOL_ERROR,
@@ -682,8 +682,8 @@ fn reset_reason(reason: CloseReason) -> Reason {
     }
 }
 
-/// The urgency that a request names, 0 to 7 (RFC 9218 §5): the member `u` of its `Priority`, and the last one if there
-/// are several (RFC 8941 §3.2).
+/// The urgency of a request, 0 to 7 (RFC 9218 §5). It is the member `u` of the `Priority` field, or the last such member (RFC
+/// 8941 §3.2).
 fn urgency(parts: &Parts) -> u8 {
     let Some(value) = parts.headers.get("priority") else { return URGENCY };
     let members = value.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);

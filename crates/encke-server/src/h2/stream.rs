@@ -1,5 +1,5 @@
-//! A stream, as the socket of the connection above it: a response's head comes as fields (`framing.rs`), bytes that are sent
-//! become data, and what arrives becomes bytes in the form of HTTP/1.
+//! A stream, which takes the place of a socket for the connection above it. Response heads arrive as fields (`framing.rs`),
+//! sent bytes become data, and received data becomes bytes in the form of HTTP/1.
 //!
 //! ```text
 //! put_head ─► the engine has it
@@ -30,16 +30,16 @@ use super::head::BodyForm;
 use crate::framing::ContentLength;
 use crate::reply::BLOCK_CONTENT_MAX;
 
-/// A buffer of at most this size is copied and given back; a larger one goes to the engine as it is.
+/// A buffer of at most this size in bytes is copied and returned to its pool. A larger one is passed to the engine.
 const COPY_BYTES_MAX: usize = 4 * 1024;
-/// Bytes of one read of a file, at most: the engine's buffer for one stream.
+/// Maximum size of one file read: the engine's buffer for one stream, in bytes.
 const WINDOW_BYTES: u64 = 32 * 1024;
 
-/// Bytes on their way through the engine.
+/// Bytes inside the engine.
 pub(super) enum Data {
-    /// Bytes of this response alone, which are charged to its connection.
+    /// Bytes of this response alone, charged to its connection.
     Own(Bytes, Charge),
-    /// Bytes that several connections may send, each charged with its part.
+    /// Bytes that several connections may send, each charged with its share.
     Shared(Arc<[u8]>, Range<usize>, Charge),
 }
 
@@ -81,7 +81,7 @@ impl Data {
     }
 }
 
-/// What waits to be sent.
+/// Content that waits to be sent.
 enum Waiting {
     Data(Data),
     File { file: Arc<OpenFile>, offset: u64, len: u64 },
@@ -96,25 +96,25 @@ impl Waiting {
     }
 }
 
-/// A piece of a file that is to be read by the pool.
+/// A piece of a file that the thread pool is to read.
 pub(super) struct FilePiece {
     pub(super) file: Arc<OpenFile>,
     pub(super) offset: u64,
     pub(super) bytes: usize,
 }
 
-/// What [`Stream::push_out`] came to.
+/// The result of [`Stream::push_out`]; see the head of this file.
 pub(super) enum Pushed {
     Done,
     Waits,
     Crowded,
     File(FilePiece),
-    /// The file has become shorter.
+    /// The file is shorter than before.
     Shrunk,
     Gone,
 }
 
-/// What [`Stream::pull_in`] came to.
+/// The result of [`Stream::pull_in`].
 pub(super) enum PulledIn {
     Piece,
     End,
@@ -122,36 +122,36 @@ pub(super) enum PulledIn {
     Gone,
 }
 
-/// One stream.
+/// One HTTP/2 stream.
 pub(super) struct Stream {
-    /// The connection that it is to everything above.
+    /// The connection above, for which this stream is the socket.
     pub(super) token: Token,
-    /// Place of its engine.
+    /// Index of the stream's engine.
     pub(super) engine: u32,
-    /// Its number in the protocol.
+    /// The protocol's stream id.
     pub(super) id: u32,
-    /// How soon it wants its answer: 0 is the soonest (RFC 9218 §4.1).
+    /// Urgency of the response: 0 is the most urgent (RFC 9218 §4.1).
     pub(super) urgency: u8,
-    /// What is being sent is not out yet.
+    /// A send of the connection above is incomplete.
     pub(super) sending: bool,
-    /// Used up, to be given back.
+    /// Used segments, to be returned to their pool.
     pub(super) spent: Vec<Segment>,
     respond: Option<SendResponse<Data>>,
     answer: Option<SendStream<Data>>,
     /// The request's method is HEAD.
     head_only: bool,
-    /// Of the answer's content, where its length is known: what the engine has not got yet.
+    /// Bytes of the content that the engine has not received; `None` if the length is unknown.
     content_left: Option<u64>,
-    /// What comes behind the answer's content.
+    /// Trailers after the content.
     trailers: Option<Box<HeaderMap>>,
-    /// The answer is whole.
+    /// The response is complete.
     ended: bool,
     waiting: VecDeque<Waiting>,
     /// The charge for a read in progress on the thread pool.
     reading_file: Option<Charge>,
     account: Rc<Account>,
-    /// A charge for a small response, from the request until its handler was called: the next request of a batch
-    /// arrives before the response to this one exists.
+    /// A charge for a small response, from the request until the call of its handler. The next request of a batch arrives
+    /// before this response exists.
     expected: Option<Charge>,
     _open: Charge,
     body: Option<RecvStream>,
@@ -193,19 +193,19 @@ impl Stream {
         }
     }
 
-    /// How the body is to be written down.
+    /// Sets the form in which the body is delivered.
     pub(super) fn set_form(&mut self, form: BodyForm) {
         self.form = form;
     }
 
-    /// Gives the engine an interim response. One that comes too late is dropped: it is a hint.
+    /// Passes an interim response to the engine. One that comes too late is dropped: it is a hint.
     pub(super) fn put_interim(&mut self, response: Response<()>) {
         if let Some(respond) = &mut self.respond {
             let _late = respond.send_informational(response);
         }
     }
 
-    /// Gives the engine the head of the response.
+    /// Passes the head of the response to the engine.
     pub(super) fn put_head(&mut self, response: Response<()>, content: ContentLength) {
         let Some(mut respond) = self.respond.take() else {
             debug_assert!(false, "a stream has one response");
@@ -216,21 +216,21 @@ impl Stream {
             ContentLength::Absent | ContentLength::Open | ContentLength::Upgrade => None,
         };
         self.ended = self.head_only || matches!(content, ContentLength::Absent | ContentLength::Known(0));
-        // A stream that was reset meanwhile takes no response: the next look at it says so.
+        // A stream that was reset meanwhile takes no response; the next poll of the stream reports this.
         self.answer = respond.send_response(response, self.ended).ok();
     }
 
-    /// Has its response end with trailers.
+    /// Sets the trailers of the response.
     pub(super) fn put_trailers(&mut self, trailers: HeaderMap) {
         self.trailers = Some(Box::new(trailers));
     }
 
-    /// Whether it carries a WebSocket.
+    /// Whether the stream carries a WebSocket.
     pub(super) fn is_tunnel(&self) -> bool {
         self.form == BodyForm::Tunnel
     }
 
-    /// The waker that rings for it.
+    /// Returns the stream's waker.
     pub(super) fn bell(&mut self, place: u32, rung: &Arc<Rung>) -> Waker {
         bell(&mut self.bell, place, rung).clone()
     }
@@ -245,7 +245,7 @@ impl Stream {
         Waiting::Data(Data::Own(bytes, charge))
     }
 
-    /// Takes segments to be sent.
+    /// Takes the segments of a send.
     pub(super) fn send(&mut self, mut segments: Vec<Segment>) {
         self.sending = true;
         for segment in segments.drain(..) {
@@ -264,7 +264,7 @@ impl Stream {
                 Segment::Shared(bytes, start) => {
                     let range = start..bytes.len();
                     if !range.is_empty() {
-                        // The answer to a poll may be of this stream alone, a delivery is of many.
+                        // A poll response may belong to this stream alone; a delivery is shared by many streams.
                         let charge = self.account.charge(range.len() / Arc::strong_count(&bytes));
                         self.waiting.push_back(Waiting::Data(Data::Shared(bytes, range, charge)));
                     }
@@ -275,20 +275,21 @@ impl Stream {
             }
         }
         if self.ended {
-            // HEAD, 204, 304: nothing follows.
+            // HEAD, 204, 304: no content follows.
             self.waiting.clear();
         }
     }
 
-    /// Gives the engine as much of what waits as it takes.
+    /// Passes waiting content to the engine, as much as the engine takes.
     pub(super) fn push_out(&mut self, place: u32, rung: &Arc<Rung>) -> Pushed {
         while let Some(front) = self.waiting.front_mut() {
             let Some(answer) = &mut self.answer else { return Pushed::Gone };
             let wanted = match front {
                 Waiting::Data(data) => data.remaining(),
                 Waiting::File { .. } if self.reading_file.is_some() => return Pushed::Waits,
-                // No more is read than the connection may hold. Without room no capacity is reserved: the reservation
-                // would wake other streams of the connection, and theirs would wake this one, without end.
+                // At most as many bytes are read as the connection may hold. Without room no capacity is reserved: the
+                // reservation would wake other streams of the connection, and their reservations would wake this one,
+                // endlessly.
                 Waiting::File { len, .. } => {
                     let wanted = WINDOW_BYTES.min(*len) as usize;
                     match self.account.room() {
@@ -342,7 +343,7 @@ impl Stream {
         Pushed::Done
     }
 
-    /// A piece of the file that is to be sent next.
+    /// Adds a piece of the file that is to be sent next.
     fn put_piece(&mut self, piece: Vec<u8>) {
         let Some(Waiting::File { offset, len, .. }) = self.waiting.front_mut() else { return };
         *offset += piece.len() as u64;
@@ -354,7 +355,7 @@ impl Stream {
         self.waiting.push_front(piece);
     }
 
-    /// The pool has read; `None`: it could not, or the file has become shorter.
+    /// Takes the result of a read on the thread pool. `None`: the read failed, or the file is shorter. Returns false then.
     pub(super) fn file_read(&mut self, piece: Option<Vec<u8>>) -> bool {
         self.reading_file = None;
         let Some(piece) = piece else { return false };
@@ -367,7 +368,7 @@ impl Stream {
         self.waiting.iter().map(Waiting::len).sum()
     }
 
-    /// Whether the peer has reset it, or its connection is gone.
+    /// Whether the peer reset the stream, or the stream's connection has ended.
     pub(super) fn is_reset(&mut self, bell: &Waker) -> bool {
         let mut context = Context::from_waker(bell);
         let polled = match (&mut self.respond, &mut self.answer) {
@@ -375,7 +376,7 @@ impl Stream {
             (None, Some(answer)) => answer.poll_reset(&mut context),
             (None, None) => return true,
         };
-        // Once the answer is whole it ends the stream by itself.
+        // A complete response ends the stream without a reset.
         polled.is_ready() && !self.ended
     }
 
@@ -398,7 +399,7 @@ impl Stream {
                     return PulledIn::Gone;
                 }
                 Poll::Ready(Some(Ok(data))) => {
-                    // What is read may be sent again: the window is as far open as the handler reads.
+                    // Released capacity reopens the window, which thus opens only as the handler reads.
                     let _ended = body.flow_control().release_capacity(data.len());
                     if data.is_empty() {
                         continue;
@@ -416,12 +417,12 @@ impl Stream {
         }
     }
 
-    /// Whether the request's body has not come to its end.
+    /// Whether the request's body is incomplete.
     pub(super) const fn has_body_left(&self) -> bool {
         self.body.is_some()
     }
 
-    /// Nothing follows what was sent: the answer ends, where its length has not said so. False if it cannot.
+    /// Ends the response unless its length did so. Returns false if content is missing.
     pub(super) fn finish(&mut self) -> bool {
         if self.ended {
             return true;
@@ -437,8 +438,8 @@ impl Stream {
         self.ended
     }
 
-    /// The connection above is done with it. `whole`: with an answer that ends where its bytes end. True if the
-    /// stream had to be reset for want of that.
+    /// Closes the stream after the connection above it. `whole`: end the response with the bytes sent so far. Returns true if
+    /// the stream was reset because its response is incomplete.
     pub(super) fn close(mut self, whole: bool, reason: Reason) -> bool {
         if self.ended || whole && self.finish() {
             return false;
@@ -452,7 +453,7 @@ impl Stream {
     }
 }
 
-/// A stream's bell, made when it first has to wait: most are answered before that.
+/// Returns a stream's waker. It is created at the first wait: most streams have their response before.
 fn bell<'a>(made: &'a mut Option<Waker>, place: u32, rung: &Arc<Rung>) -> &'a Waker {
     made.get_or_insert_with(|| rung.bell(place))
 }

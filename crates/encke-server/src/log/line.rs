@@ -1,15 +1,15 @@
-//! Lines of the access log: combined, as every log reader knows it, or one JSON object each.
+//! Lines of the access log: in the combined format, or one JSON object each.
 //!
-//! A line is begun when the request is understood and finished when the last byte of its answer is sent; status,
-//! bytes and duration come in between, so an entry keeps what stands before them and what stands behind:
+//! A line begins when its request is parsed, and ends when the last byte of the response is sent. Status, bytes and duration
+//! are in its middle, so an entry keeps the text before them and the text after them:
 //!
 //! ```text
 //! combined   203.0.113.9 - ann [21/Nov/2026:21:26:03 +0000] "GET / HTTP/1.1" │ 200 13 │ "-" "curl/8.5.0"
 //! JSON       {"time":"…","client":"…","method":"GET",…,"user_agent":"…"    │ ,"status":200,…}
 //!                                                                         split
 //! ```
-//! No value from a client leaves its field: quotes, backslashes and control characters are escaped. Tokens are masked in every
-//! field, wherever the name of a token appears: in a query, a path, a fragment, or a URL within a URL.
+//! No value from a client escapes from its field: quotes, backslashes and control characters are escaped. Tokens are masked in
+//! every field, wherever the name of a token appears: in a query, a path, a fragment, or a URL within a URL.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -23,21 +23,21 @@ use super::resting::{Resting, Texts};
 use crate::log::LogFormat;
 use crate::request::Request;
 
-/// A line that is not finished.
+/// An unfinished line.
 pub(crate) struct Entry(State);
 
 enum State {
-    /// With its text.
+    /// A line with its own text.
     Open(Open),
-    /// With its texts shared, for as long as a connection stays subscribed.
+    /// A line with shared texts, while its connection stays subscribed.
     Resting { line: Resting, unix_ns: u64, status: u16, format: LogFormat },
-    /// With a second line, for tails.
+    /// A line together with a JSON line for tails.
     Tailed(Box<Tailed>),
 }
 
-/// A line that tails get as well.
+/// A line that is also shown in tails.
 struct Tailed {
-    /// The line of the log; `None` if that is `json`, or if the log is off.
+    /// The line of the log; `None` if the log is off or in the JSON format.
     own: Option<Entry>,
     json: Entry,
     /// Whether the log is on.
@@ -46,22 +46,22 @@ struct Tailed {
     status: u16,
 }
 
-/// A line's text, as far as it is known.
+/// The known part of a line's text.
 #[derive(Default)]
 struct Open {
     text: Vec<u8>,
     unix_ns: u64,
     /// The end of the address and the time in `text`.
     start: u32,
-    /// The end of the request in `text`: the fields about the client follow.
+    /// The end of the request in `text`; the fields about the client follow.
     middle: u32,
-    /// Where status, bytes and duration go.
+    /// The position of status, bytes and duration.
     split: u32,
     status: u16,
     format: LogFormat,
 }
 
-// With its header the allocation has 64 bytes, which is all that a resting line has of its own.
+// With its header the allocation has 64 bytes. A resting line owns no other memory.
 const _: () = assert!(size_of::<Entry>() <= 56);
 
 impl Default for Entry {
@@ -74,17 +74,17 @@ impl Default for Entry {
 pub(super) const COMBINED_GAPS: usize = 3 + 2 + COMBINED_TIME + 2;
 const COMBINED_TIME: usize = 26;
 
-/// The bytes of a JSON line up to the address.
+/// Length of a JSON line up to the address, in bytes.
 pub(super) const JSON_START: usize = "{\"time\":\"2026-11-21T21:26:03.042Z\",\"client\":\"".len();
 
-/// Bytes of one value that are logged; the rest is `...`. A line then has at most some 70 KiB, even if every
-/// byte is escaped, and mostly 200 bytes.
+/// Maximum length of a logged value in bytes; `...` replaces the rest. A line then has at most some 70 KiB, even if every byte
+/// is escaped, and usually 200 bytes.
 const VALUE_BYTES_MAX: usize = 4 * 1024;
 
-/// Memory that an entry keeps for its next use.
+/// Capacity in bytes that an entry keeps for its next use.
 const ENTRY_BYTES_KEPT: usize = 1024;
 
-/// What a JSON line tells of a request that was understood, and not of another.
+/// The members of a JSON line that are `null` for a request that could not be parsed.
 const NAMES_OF_REFUSED: [&str; 10] = [
     "method",
     "target",
@@ -98,10 +98,10 @@ const NAMES_OF_REFUSED: [&str; 10] = [
     "certificate",
 ];
 
-/// Text after this name is a secret, whatever separates the two (RFC 6750 §2.3).
+/// Text after this name is a secret, with any separator (RFC 6750 §2.3).
 const SECRET: &[u8] = b"access_token";
-/// Text after this name, or after a name that ends in it, is a secret if `=` or `:` separates the two: `?token=` of the
-/// admin listener, `id_token`. The path `/tokens/1` holds no secret.
+/// Text after this name, or after a name that ends in it, is a secret if `=` or `:` separates the two. Examples are `?token=`
+/// of the admin listener, and `id_token`. The path `/tokens/1` holds no secret.
 const SECRET_IF_GIVEN: &[u8] = b"token";
 const MASK: &[u8] = b"***";
 
@@ -119,7 +119,7 @@ impl Entry {
         }
     }
 
-    /// Appends the whole line.
+    /// Appends the complete line.
     pub(crate) fn finish(&self, sent_bytes: u64, duration_ns: u64, out: &mut Vec<u8>) {
         match &self.0 {
             State::Open(open) => {
@@ -129,7 +129,7 @@ impl Entry {
             }
             State::Resting { line, unix_ns, status, format } => {
                 let (user, request) = line.request.bytes().split_at(line.user_len as usize);
-                // The writer of new lines keeps the date of the present second.
+                // The writer of new lines caches the date of the present second; this line began earlier.
                 let mut writer = Writer::new();
                 let behind = match format {
                     LogFormat::Combined => {
@@ -159,7 +159,7 @@ impl Entry {
         Self(State::Tailed(Box::new(Tailed { own, json, logged, path: path.into(), status: 0 })))
     }
 
-    /// Status, path and JSON line, if tails get it.
+    /// Status, path and JSON line, if tails show this line.
     pub(super) fn tail(&self) -> Option<(u16, &[u8], &Self)> {
         match &self.0 {
             State::Tailed(tailed) => Some((tailed.status, &tailed.path, &tailed.json)),
@@ -167,12 +167,12 @@ impl Entry {
         }
     }
 
-    /// Whether the log has a line of it.
+    /// Whether the log has this line.
     pub(super) fn is_logged(&self) -> bool {
         !matches!(&self.0, State::Tailed(tailed) if !tailed.logged)
     }
 
-    /// The line with its texts shared; `None` if it is at rest already, or does not have the usual form.
+    /// Returns the line with its texts shared. Returns `None` if it is shared already, or does not have the usual form.
     pub(super) fn at_rest(&self, texts: &mut Texts) -> Option<Self> {
         let open = match &self.0 {
             State::Open(open) => open,
@@ -219,7 +219,7 @@ impl Entry {
         }
     }
 
-    /// The entry as one with its own text; an entry that is kept for later requests is.
+    /// Returns the entry's own text. Entries that are kept for later requests have one; others are replaced.
     fn open(&mut self) -> &mut Open {
         if !matches!(self.0, State::Open(_)) {
             *self = Self::default();
@@ -252,7 +252,7 @@ fn put_end(
     out.push(b'\n');
 }
 
-/// Writes lines, with the date of the present second at hand.
+/// A writer of lines, which caches the date of the present second.
 pub(crate) struct Writer {
     second: u64,
     combined: [u8; COMBINED_TIME],
@@ -265,7 +265,7 @@ impl Writer {
         Self { second: 0, combined: epoch.combined(), rfc3339: epoch.rfc3339() }
     }
 
-    /// Writes everything but status, bytes and duration.
+    /// Writes the line except status, bytes and duration.
     pub(crate) fn begin(&mut self, format: LogFormat, request: &Request<'_>, entry: &mut Entry) {
         let entry = entry.open();
         entry.format = format;
@@ -325,7 +325,7 @@ impl Writer {
         }
     }
 
-    /// Writes what is known of a request that could not be understood: who sent it, and when.
+    /// Writes the known facts about a request that could not be parsed: peer and time.
     pub(crate) fn begin_refused(&mut self, format: LogFormat, peer: Peer, now: Now, entry: &mut Entry) {
         let entry = entry.open();
         entry.format = format;
@@ -392,12 +392,12 @@ impl Writer {
     }
 }
 
-/// The end of a text that has at most some 70 KiB.
+/// The length of a text, which has at most some 70 KiB.
 fn here(text: &[u8]) -> u32 {
     text.len() as u32
 }
 
-/// An address, or `-` for a Unix socket whose peer says nothing.
+/// Appends an address, or `-` for a Unix socket whose peer reports none.
 fn put_address(text: &mut Vec<u8>, address: Option<IpAddr>) {
     match address {
         Some(address) => write!(text, "{address}").expect("a Vec takes everything"),
@@ -405,7 +405,7 @@ fn put_address(text: &mut Vec<u8>, address: Option<IpAddr>) {
     }
 }
 
-/// `,"key":"value"`, or `null` for none.
+/// Appends `,"key":"value"`, or `null` as the value for `None`.
 fn put_json(text: &mut Vec<u8>, key: &str, value: Option<&[u8]>) {
     text.extend_from_slice(b",\"");
     text.extend_from_slice(key.as_bytes());
@@ -419,7 +419,7 @@ fn put_json(text: &mut Vec<u8>, key: &str, value: Option<&[u8]>) {
     }
 }
 
-/// Appends a value that a client sent: cut, with tokens masked, escaped by `put`.
+/// Appends a value that a client sent: truncated, with tokens masked, escaped by `put`.
 fn put_value(text: &mut Vec<u8>, value: &[u8], put: fn(&mut Vec<u8>, &[u8])) {
     let (mut rest, end) = if value.len() <= VALUE_BYTES_MAX {
         (value, &b""[..])
@@ -435,8 +435,8 @@ fn put_value(text: &mut Vec<u8>, value: &[u8], put: fn(&mut Vec<u8>, &[u8])) {
     text.extend_from_slice(end);
 }
 
-/// The first token in a value: the text up to and including its name, and the token's length. The token extends to the next
-/// `&` or space. An escaped `&` does not end it, because tokens may contain one.
+/// Finds the first token in a value. Returns the text up to and including its name, and the token's length. The token extends
+/// to the next `&` or space. An escaped `&` does not end it, because tokens may contain one.
 fn secret(value: &[u8]) -> Option<(&[u8], usize)> {
     if !may_hold_secret(value) {
         return None;
@@ -461,8 +461,8 @@ fn secret(value: &[u8]) -> Option<(&[u8], usize)> {
     None
 }
 
-/// A fast filter, because most values hold no token. All that do have an escape, or the word in plain text. Its rarest letter
-/// is searched for.
+/// A fast filter, because most values hold no token. Every value with a token has an escape, or the name in plain text. The
+/// filter searches for the name's rarest letter.
 fn may_hold_secret(value: &[u8]) -> bool {
     let is_token = |(at, byte): (usize, &u8)| {
         let word = at.checked_sub(2).and_then(|start| value.get(start..start + SECRET_IF_GIVEN.len()));
@@ -471,7 +471,7 @@ fn may_hold_secret(value: &[u8]) -> bool {
     value.contains(&b'%') || value.iter().enumerate().any(is_token)
 }
 
-/// The end of the name of a token that begins here.
+/// Returns the end of a token's name that begins at `at`.
 fn secret_name(value: &[u8], at: usize) -> Option<usize> {
     spelled(value, at, SECRET).or_else(|| {
         let end = spelled(value, at, SECRET_IF_GIVEN)?;
@@ -479,8 +479,8 @@ fn secret_name(value: &[u8], at: usize) -> Option<usize> {
     })
 }
 
-/// The end of a word that begins here, in any case and escaped or not: a server that decodes names must not be tricked into
-/// a log that shows their values.
+/// Returns the end of `word` if it begins at `at`, in any case and escaped or not. A client must not be able to trick a server
+/// that decodes names into logging their values.
 fn spelled(value: &[u8], mut at: usize, word: &[u8]) -> Option<usize> {
     for expected in word {
         let (byte, next) = decoded(value, at)?;
@@ -492,8 +492,8 @@ fn spelled(value: &[u8], mut at: usize, word: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// The byte at a position, and the position of the next one. A URL within a URL is escaped more than once: `%61`, `%2561` and
-/// `%252561` are all `a`.
+/// Returns the byte at a position, and the position of the next one. A URL within a URL is escaped more than once: `%61`,
+/// `%2561` and `%252561` are all `a`.
 fn decoded(value: &[u8], at: usize) -> Option<(u8, usize)> {
     let byte = *value.get(at)?;
     if byte != b'%' {
@@ -514,8 +514,8 @@ fn hex(digit: u8) -> Option<u8> {
     (digit as char).to_digit(16).map(|value| value as u8)
 }
 
-/// Quotes, backslashes and everything that is not printable ASCII become `\xHH`: a line is one line, and its
-/// quotes are its own.
+/// Escapes quotes, backslashes and everything that is not printable ASCII as `\xHH`, so that a value cannot end its line or its
+/// quoted field.
 fn put_escaped(text: &mut Vec<u8>, value: &[u8]) {
     for &byte in value {
         if byte == b'"' || byte == b'\\' || !(b' '..=b'~').contains(&byte) {
@@ -526,7 +526,7 @@ fn put_escaped(text: &mut Vec<u8>, value: &[u8]) {
     }
 }
 
-/// As [`put_escaped`], and spaces too, where readers of logs look for the next space.
+/// Escapes like [`put_escaped`], and spaces as well, because log readers split lines at spaces.
 fn put_word(text: &mut Vec<u8>, value: &[u8]) {
     for (count, word) in value.split(|&byte| byte == b' ').enumerate() {
         if count > 0 {
@@ -536,7 +536,7 @@ fn put_word(text: &mut Vec<u8>, value: &[u8]) {
     }
 }
 
-/// As RFC 8259 §7 has it. What is no UTF-8 becomes U+FFFD.
+/// Escapes by RFC 8259 §7. Invalid UTF-8 becomes U+FFFD.
 fn put_json_escaped(text: &mut Vec<u8>, value: &[u8]) {
     for chunk in value.utf8_chunks() {
         for &byte in chunk.valid().as_bytes() {

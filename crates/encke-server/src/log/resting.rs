@@ -1,14 +1,14 @@
-//! Unfinished lines at rest: a subscriber's line is pending for as long as its connection, so it is kept small.
+//! Compact pending lines: a subscriber's line is pending as long as its connection, so it is kept small.
 //!
 //! ```text
 //! 203.0.113.9 - ann [21/Nov/2026:21:26:03 +0000] "GET /push/a HTTP/1.1" │ 200 13 │ "-" "Mozilla/5.0 …"
 //! ╰ address ╯   ╰─╯  ╰────────── time ────────╯  ╰──── request ───────╯            ╰──── client ────╯
 //!                └──────── one shared text with the request ┘                       a shared text
 //! ```
-//! A resting line holds its address and time as numbers. Its texts are shared with the other lines of the worker that have the
-//! same: subscribers of one page send the same request and the same fields. A text that no other line has, such as a
-//! path with the subscriber's name, costs its length and some 80 bytes. Tokens were masked when the line began, so that they
-//! make no text unique.
+//! A resting line stores its address and time as numbers. It shares its texts with other lines of the worker that have the same
+//! texts: subscribers of one page send the same request and the same fields. A text that no other line has, such as a path with
+//! the subscriber's name, costs its length and some 80 bytes. Tokens were masked when the line began, so they make no text
+//! unique.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -19,11 +19,11 @@ use std::sync::Arc;
 use super::line::{COMBINED_GAPS, JSON_START};
 use crate::log::LogFormat;
 
-/// An unfinished line with its texts shared.
+/// An unfinished line with shared texts.
 pub(super) struct Resting {
     /// The client's address.
     pub(super) client: Option<IpAddr>,
-    /// Bytes of `request` that are the name of the user.
+    /// Length of the user's name at the start of `request`, in bytes.
     pub(super) user_len: u32,
     /// In the combined format the user's name, then the request. In JSON the members up to the host.
     pub(super) request: Text,
@@ -32,8 +32,8 @@ pub(super) struct Resting {
 }
 
 impl Resting {
-    /// Takes an unfinished line apart. `start` is the end of the time in `text`, `middle` the end of the request.
-    /// `None` if its start has another form.
+    /// Splits an unfinished line. `start` is the end of the time in `text`, `middle` the end of the request. Returns `None` if
+    /// the line does not begin in the usual form.
     pub(super) fn of(
         format: LogFormat,
         text: &[u8],
@@ -61,7 +61,7 @@ impl Resting {
     }
 }
 
-/// A text of several lines.
+/// A text that lines share.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Text(Arc<Box<[u8]>>);
 
@@ -70,7 +70,7 @@ impl Text {
         &self.0
     }
 
-    /// Lines that hold it, and the table.
+    /// Number of lines that hold this text, plus one for the table.
     fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
     }
@@ -102,7 +102,7 @@ impl Texts {
         text
     }
 
-    /// A line is finished.
+    /// Releases the texts of a finished line.
     pub(super) fn release(&mut self, line: Resting) {
         for text in [line.request, line.behind] {
             if text.holders() == 2 {
@@ -119,13 +119,13 @@ impl Texts {
         self.0.len()
     }
 
-    /// Holders of all texts, the table included.
+    /// Holders of all texts, including the table.
     #[cfg(test)]
     pub(super) fn holders(&self) -> usize {
         self.0.iter().map(Text::holders).sum()
     }
 
-    /// Memory of the texts and of the table, without headers of allocations.
+    /// Memory of the texts and of the table in bytes, without headers of allocations.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         const SHARED: usize = 2 * size_of::<usize>() + size_of::<Box<[u8]>>();

@@ -1,13 +1,13 @@
-//! Live entries of the access log, for a console.
+//! Live views of the access log, for a console.
 //!
 //! ```text
 //!  worker: finish ─► JSON line ─► filter of each tail ─► bounded queue ─► LogTail::try_next
 //!                                                        full: dropped, counted
 //! ```
-//! Without tails a request costs nothing beyond the load that also says whether the log is on: tails are a bit of the log's mode.
-//! With tails each request has a JSON line, whatever the log's own format, also if the log is off. A worker never waits for a
-//! tail: it keeps its own list of the queues, renews the list only when the registry's lock is free, and drops entries that find
-//! no room. Lines have their tokens masked before any filter sees them.
+//! Without tails a request costs nothing extra: each request loads the log's mode anyway, and a bit of the mode marks tails.
+//! With tails each request has a JSON line, whatever the log's own format, even if the log is off. A worker never waits for a
+//! tail. It keeps its own list of the queues, updates the list only when the registry's lock is free, and drops entries that do
+//! not fit. Tokens are masked before any filter sees a line.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -18,14 +18,14 @@ use encke_io::lock;
 
 use super::{Shared, TAILED};
 
-/// Tails at the same time.
+/// Maximum number of concurrent tails.
 const TAILS_MAX: usize = 16;
-/// Entries that wait for one tail: a few seconds of a busy site, or a slice of a second of a flood.
+/// Maximum number of entries that wait for one tail: a few seconds of a busy site, or a fraction of a second of a flood.
 const ENTRIES_MAX: usize = 1024;
-/// Bytes of the lines that wait for one tail. A line has mostly 300 bytes, and at most some 70 KiB.
+/// Maximum size in bytes of the lines that wait for one tail. A line usually has 300 bytes, and at most some 70 KiB.
 const BYTES_MAX: usize = 256 * 1024;
 
-/// The entries that a tail gets. Absent conditions admit everything.
+/// A selection of log entries. Absent conditions admit everything.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TailFilter {
     /// The first digit of the status: 5 for 500 to 599.
@@ -36,7 +36,7 @@ pub struct TailFilter {
     pub text: Option<String>,
 }
 
-/// One request.
+/// The log entry of one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TailEntry {
     /// The status of the response.
@@ -45,20 +45,20 @@ pub struct TailEntry {
     pub line: Arc<[u8]>,
 }
 
-/// A live view of the access log. Dropping it ends it.
+/// A live view of the access log, which ends when it is dropped.
 pub struct LogTail {
     queue: Arc<Queue>,
     entries: Receiver<TailEntry>,
     shared: Arc<Shared>,
 }
 
-/// What workers know of a tail.
+/// The workers' view of a tail.
 pub(super) struct Queue {
     filter: TailFilter,
     entries: SyncSender<TailEntry>,
     bytes: AtomicUsize,
     dropped: AtomicU64,
-    /// The reader has found the queue empty.
+    /// Whether the reader found the queue empty.
     waits: AtomicBool,
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -79,9 +79,9 @@ pub(super) struct TailList {
     line: Vec<u8>,
 }
 
-/// The mode: the log's format and whether there are tails.
+/// The mode: the log's format, and a bit for tails.
 impl Shared {
-    /// Sets the log's own part of the mode.
+    /// Sets the format in the mode.
     pub(super) fn set_format(&self, format: u8) {
         self.set_mode(|mode| mode & TAILED | format);
     }
@@ -112,8 +112,8 @@ impl TailFilter {
 }
 
 impl LogTail {
-    /// Begins a tail. `wake` is called on a worker when an entry comes after [`LogTail::try_next`] has found none; it must not
-    /// wait. `None`: there are too many tails.
+    /// Begins a tail. A worker calls `wake` when an entry arrives after [`LogTail::try_next`] found none; `wake` must not
+    /// block. Returns `None` at the limit of tails.
     pub(super) fn begin(
         shared: &Arc<Shared>,
         filter: TailFilter,
@@ -139,25 +139,25 @@ impl LogTail {
         Some(Self { queue, entries, shared: Arc::clone(shared) })
     }
 
-    /// The next entry, if there is one.
+    /// Returns the next entry, if there is one.
     pub fn try_next(&self) -> Option<TailEntry> {
         let mut entry = self.entries.try_recv().ok();
         if entry.is_none() {
-            // An entry that comes between the two looks is either seen by the second one or wakes.
+            // An entry that arrives between the two attempts is either found by the second one, or wakes the reader.
             self.queue.waits.store(true, Ordering::SeqCst);
             entry = self.entries.try_recv().ok();
         }
         self.taken(entry)
     }
 
-    /// The next entry, as soon as there is one; `None` if none comes in time. For threads that may wait.
+    /// Waits for the next entry. Returns `None` if none arrives in time. For threads that may block.
     pub fn next_within(&self, time: Duration) -> Option<TailEntry> {
         let received = self.entries.recv_timeout(time);
         debug_assert_ne!(received, Err(RecvTimeoutError::Disconnected), "the queue holds a sender");
         self.taken(received.ok())
     }
 
-    /// Entries that found no room.
+    /// Number of entries that did not fit into the queue.
     pub fn dropped(&self) -> u64 {
         self.queue.dropped.load(Ordering::Relaxed)
     }
@@ -196,7 +196,7 @@ impl Queue {
 }
 
 impl TailList {
-    /// Gives a request to the tails whose filters admit it. `put` writes its line.
+    /// Offers a request to the tails whose filters admit it. `put` writes its line.
     pub(super) fn offer(&mut self, tails: &Tails, status: u16, path: &[u8], put: impl FnOnce(&mut Vec<u8>)) {
         if tails.version.load(Ordering::Acquire) != self.version
             && let Ok(queues) = tails.queues.try_lock()

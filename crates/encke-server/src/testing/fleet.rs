@@ -1,4 +1,4 @@
-//! A server in the simulator: its workers take turns when the world says so.
+//! A server in the simulator: the world determines which worker runs its next turn.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
 use crate::worker::{Shared, Turn, Worker};
 
-/// The workers of one simulated server, which listen at one address.
+/// The workers of one simulated server, which listen on one address.
 pub struct Fleet {
     /// The number of the first worker's reactor in the world.
     first: usize,
@@ -28,18 +28,18 @@ pub struct Fleet {
     counts: Counts,
 }
 
-/// Why the workers of a server closed their connections.
+/// The close reasons of a server's workers.
 #[derive(Clone, Default)]
 pub struct Counts(Vec<Arc<Metrics>>);
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stepped {
-    /// The reactor is none of this server, or its worker has ended.
+    /// The reactor belongs to another server, or its worker has ended.
     NotHere,
-    /// The worker goes on.
+    /// The worker continues.
     Goes,
-    /// It was the last turn of that worker; nothing of a connection was left.
+    /// The worker has ended, and has released all connections.
     Ended,
 }
 
@@ -87,23 +87,23 @@ impl Fleet {
         fleet
     }
 
-    /// Whether a worker has not ended.
+    /// Whether a worker is still running.
     pub fn is_up(&self) -> bool {
         self.workers.iter().any(Option::is_some)
     }
 
-    /// What its workers have counted, which can be read after their end.
+    /// Returns the workers' counts, which remain readable after their end.
     pub fn counts(&self) -> Counts {
         self.counts.clone()
     }
 
-    /// Gives it other limits and mounts.
+    /// Replaces the policy and the mounts.
     pub fn reload(&self, policy: Policy, mounts: Vec<(String, Arc<dyn Mount>)>) {
         let plan = Arc::new(plan(policy, mounts));
         self.command(|| Command::Reload(Arc::clone(&plan)));
     }
 
-    /// Tells it to stop within `time`, after `delay`.
+    /// Drains the server: within `time`, after `delay`.
     pub fn drain(&self, delay: Duration, time: Duration) {
         self.command(|| Command::Drain { delay, time });
     }
@@ -114,15 +114,15 @@ impl Fleet {
         }
     }
 
-    /// Whether a reactor is that of a worker which has not ended.
+    /// Whether a reactor belongs to a running worker of this server.
     pub fn has(&self, reactor: usize) -> bool {
         reactor.checked_sub(self.first).is_some_and(|at| matches!(self.workers.get(at), Some(Some(_))))
     }
 
-    /// Has the worker of a reactor take its turn. At its last one nothing of a connection may be left.
+    /// Runs a turn of a reactor's worker. After its last turn no state of a connection may be left.
     ///
     /// # Panics
-    /// Something is left.
+    /// State is left.
     pub fn turn(&mut self, reactor: usize, seed: u64) -> Stepped {
         let place = reactor.checked_sub(self.first).and_then(|at| self.workers.get_mut(at));
         let Some(place) = place else { return Stepped::NotHere };
@@ -136,8 +136,8 @@ impl Fleet {
         Stepped::Ended
     }
 
-    /// Turns connections of residents at rest into records and back, on the worker of a reactor: nothing of them may lie
-    /// anywhere else. `chosen` is asked for each. Returns how many came back.
+    /// Turns idle connections of residents into records and back, on the worker of a reactor: no state of them may be anywhere
+    /// else. `chosen` selects the connections. Returns the number of those restored.
     pub fn park(&mut self, reactor: usize, mut chosen: impl FnMut() -> bool) -> u64 {
         let worker = reactor.checked_sub(self.first).and_then(|at| self.workers.get_mut(at)?.as_mut());
         let Some(core) = worker.map(|worker| &mut worker.core) else { return 0 };
@@ -151,14 +151,14 @@ impl Fleet {
 }
 
 impl Counts {
-    /// Adds why connections were closed.
+    /// Adds the close reasons of all workers.
     pub fn observe(&self, observed: &mut Observed) {
         self.0.iter().for_each(|worker| observed.closed(worker));
     }
 }
 
 impl Core {
-    /// Nothing is left of any connection: for the end of a simulated run.
+    /// Asserts that no state of any connection is left, at the end of a simulated run.
     pub(crate) fn assert_empty(&self, seed: u64) {
         use crate::conn::Phase;
         assert_eq!(self.open, 0, "seed {seed}: connections");

@@ -1,7 +1,7 @@
-//! For the tests of features: a worker's place for one handler without a worker, whole servers in the simulator, and digests
-//! of what their clients observe.
+//! Tools for tests of features: a worker's interface for one handler without a worker, whole servers in the simulator, and
+//! digests of their clients' observations.
 //!
-//! Build it with the feature `testing`; no program does.
+//! The feature `testing` adds this module. No program enables it.
 
 mod fleet;
 #[cfg(test)]
@@ -38,13 +38,13 @@ pub fn lend<T>(bytes: &[u8], origin: &Origin, now: Now, look: impl FnOnce(&Reque
     look(&Request { head: &head, bytes, asker: Asker::Known(origin), now, user: None })
 }
 
-/// The ready-made answer that a reply consists of, if it does.
+/// Returns the prepared response of a reply, if it consists of one.
 pub fn prepared(reply: &Reply) -> Option<&Arc<Prepared>> {
     reply.prepared.as_ref()
 }
 
-/// Calls a handler as its worker would: it lends requests, runs the jobs of the pool by hand, and collects later answers. Time
-/// is a value.
+/// A stand-in for a handler's worker. It lends requests, runs jobs of the thread pool on request, and collects later
+/// responses. Time is a value.
 pub struct Stage {
     handler: Box<dyn Handler>,
     tray: Rc<Tray>,
@@ -58,7 +58,7 @@ impl Stage {
     /// Opens a handler at `now`.
     ///
     /// # Panics
-    /// The system gives no thread and no descriptor for it.
+    /// The system provides no thread or descriptor.
     pub fn open(
         now: Now,
         open: impl FnOnce(HandlerContext, &mut WorkerSetup<'_>) -> Box<dyn Handler>,
@@ -78,7 +78,7 @@ impl Stage {
         WorkerSetup::alone(now, |worker| open(HandlerContext::new(0, Rc::clone(tray)), worker))
     }
 
-    /// Puts another handler in the place of the first, as a reload does.
+    /// Replaces the handler, as a reload does.
     pub fn reopen(&mut self, open: impl FnOnce(HandlerContext, &mut WorkerSetup<'_>) -> Box<dyn Handler>) {
         self.handler = Self::handler_of(&self.tray, self.now, open);
     }
@@ -88,24 +88,24 @@ impl Stage {
         &mut *self.handler
     }
 
-    /// The present moment.
+    /// The present time.
     pub fn now(&self) -> Now {
         self.now
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn pass(&mut self, time: Duration) {
         self.now.mono_ns += time.as_nanos() as u64;
         self.now.unix_ns += time.as_nanos() as u64;
         self.tray.set_now(self.now);
     }
 
-    /// Takes the descriptors that the handler wants to have watched; their number.
+    /// Takes the descriptors that the handler wants to watch. Returns their number.
     pub fn take_watches(&mut self) -> usize {
         self.tray.take_watches().len()
     }
 
-    /// How many jobs have run.
+    /// Number of jobs that have run.
     pub fn jobs(&self) -> usize {
         self.jobs
     }
@@ -113,7 +113,7 @@ impl Stage {
     /// Calls the handler with a request, whose exchange is at `slot`. Returns `None` if the response comes later.
     ///
     /// # Panics
-    /// `bytes` are not exactly one head; the handler has dropped the exchange, or taken it over.
+    /// `bytes` are not exactly one head, or the handler has dropped the exchange or taken it over.
     pub fn call(&mut self, bytes: &[u8], slot: u32) -> Option<Reply> {
         let origin = Origin { peer: Peer::Local, client: None, secure: false, tls: None, local: true };
         let key = ExchangeKey { slot, generation: 0, stream: 0 };
@@ -132,7 +132,7 @@ impl Stage {
         }
     }
 
-    /// Runs the handler's jobs, and those that come of them.
+    /// Runs the handler's jobs, and the jobs that result from them.
     pub fn run_jobs(&mut self) {
         loop {
             let jobs = self.tray.take_jobs();
@@ -147,22 +147,22 @@ impl Stage {
         }
     }
 
-    /// Forgets jobs that have not run, as a pool without room does before it says so.
+    /// Drops jobs that have not run, as a full pool does before it reports this.
     pub fn lose_jobs(&mut self) {
         self.tray.take_jobs();
     }
 
-    /// Tells the handler that its jobs were refused.
+    /// Reports all jobs to the handler as refused.
     pub fn refuse_jobs(&mut self) {
         for job in self.tray.take_jobs() {
             self.handler.offloaded(JobId(job.key), None);
         }
     }
 
-    /// Responses that were given later, by the slot of their exchange.
+    /// Returns later responses, by the slot of their exchange.
     ///
     /// # Panics
-    /// The handler has sent something else.
+    /// The handler has sent another message.
     pub fn answers(&mut self) -> Vec<(u32, Reply)> {
         let mut messages = Vec::new();
         self.link.take(usize::MAX, &mut messages);

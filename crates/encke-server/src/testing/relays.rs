@@ -1,11 +1,11 @@
-//! Relays in the simulator: clients of a server that relays to another server, both with all their workers in one world of
-//! faults, one seed a run.
+//! Relays in the simulator: a server relays its clients' requests to another server. All workers of both are in one world of
+//! faults, one seed per run.
 //!
 //! ```text
 //! Client ◄─► Fleet at 10.0.0.1: Relays ─ dial, send, write ─► Fleet at 10.0.0.2: the handlers of `simulation`
 //! ```
-//! The content of a relayed response is the response of the other server, head included. A client that gets one with its end
-//! must have got all of it; a break on either side must reach the other one.
+//! The content of a relayed response is the other server's response, including its head. A client whose response is complete
+//! must have received all of it. A broken connection on either side must reach the other side.
 
 use crate::limits::LimitSettings;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ use crate::simulation::{Place, filler};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=120;
 const CLIENTS: usize = 16;
-/// Steps after which a run that has not ended is stuck.
+/// Steps after which an unfinished run counts as stuck.
 const STEPS_MAX: usize = 2_000_000;
 const WAITING_MAX: usize = 64 * 1024;
 
@@ -138,7 +138,7 @@ struct Visitor {
     wire: Vec<u8>,
     sent: usize,
     received: Vec<u8>,
-    /// What the other server's response must end with.
+    /// The expected end of the other server's response.
     content: Vec<u8>,
 }
 
@@ -158,7 +158,7 @@ impl Visitor {
         Self { client, wire, sent: 0, received: Vec::new(), content }
     }
 
-    /// Sends and takes a piece; true while there is something to wait for.
+    /// Sends a piece and receives a piece. Returns true while there is something to wait for.
     fn visit(&mut self, world: &World) -> bool {
         let Some(client) = &mut self.client else { return false };
         let wish = (1 + world.chance(9_000) as usize).min(self.wire.len() - self.sent);
@@ -172,7 +172,7 @@ impl Visitor {
         self.client.is_some()
     }
 
-    /// Whether a whole response has come, which must then be the right one.
+    /// Whether a complete response has arrived, which must then be the right one.
     fn judge(&self, seed: u64) -> bool {
         let Some(head) = self.received.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
         let (head, mut rest) = self.received.split_at(head + 4);
@@ -192,7 +192,7 @@ impl Visitor {
             }
         }
         if !relayed.starts_with(b"HTTP/1.1 200 ") {
-            // The other server has refused a body that broke off on its way.
+            // The other server rejected a body that broke off in transit.
             assert!(relayed.starts_with(b"HTTP/1.1 4"), "seed {seed}: {}", String::from_utf8_lossy(&relayed));
             return false;
         }
@@ -202,7 +202,7 @@ impl Visitor {
     }
 }
 
-/// Runs a seed. Returns how many responses were complete, and the world's trace.
+/// Runs a seed. Returns the number of complete responses, and the world's trace.
 fn run(seed: u64) -> (usize, u64) {
     let conditions = if seed.is_multiple_of(3) { Conditions::default() } else { Conditions::harsh() };
     let world = World::with(seed, conditions);

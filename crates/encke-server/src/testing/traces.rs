@@ -1,9 +1,9 @@
-//! Digests of what the clients of the simulations observe, compared with `tests/guards/golden/traces`.
+//! Digests of the observations of the simulations' clients, compared with `tests/guards/golden/traces`.
 //!
-//! A digest covers every byte that reached a client, at which simulated time, and how each connection ended; at the end of
-//! a run also the server's count of each close reason. A change that only moves code leaves all digests equal. A change of
-//! behaviour or of the order of operations changes some: `tests/guards/check --update --only traces` records them, and the
-//! commit message explains the difference.
+//! A digest covers every byte that reached a client, its simulated time, and each end of a connection. At the end of a run the
+//! server's counts of close reasons are added. A change that only moves code leaves all digests equal. A change of behaviour or
+//! of the order of operations changes some: `tests/guards/check --update --only traces` records them, and the commit message
+//! explains the difference.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ use encke_io::sim::End;
 
 use crate::metrics::Metrics;
 
-/// What the clients of one run observe, as a digest (64-bit FNV-1a).
+/// A digest of the observations of one run's clients (64-bit FNV-1a).
 #[derive(Clone, Copy, Debug)]
 pub struct Observed {
     digest: u64,
@@ -29,7 +29,7 @@ impl Default for Observed {
 }
 
 impl Observed {
-    /// Adds the bytes that a client takes.
+    /// Adds bytes that a client received.
     pub fn received(&mut self, client: usize, now: Now, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.add(&[client as u64, now.mono_ns, bytes.len() as u64]);
@@ -45,7 +45,7 @@ impl Observed {
         self.ends += 1;
     }
 
-    /// Adds why a worker closed its connections.
+    /// Adds the close reasons of a worker.
     pub(crate) fn closed(&mut self, metrics: &Metrics) {
         for (reason, count) in metrics.close_counts().filter(|(_, count)| *count > 0) {
             self.add_bytes(reason.as_bytes());
@@ -64,20 +64,20 @@ impl Observed {
     }
 }
 
-/// A simulation, and the seeds that are recorded. Each line of the golden file is a group of seeds.
+/// A simulation and its recorded seeds. Each line of the golden file is a group of seeds.
 pub struct Suite {
-    /// The first word of its lines.
+    /// The first word of the suite's lines.
     pub name: &'static str,
-    /// The seeds that are recorded.
+    /// The recorded seeds.
     pub seeds: RangeInclusive<u64>,
-    /// How many of them make a line.
+    /// Number of seeds per line.
     pub group: usize,
     /// Runs a seed.
     pub run: fn(u64) -> Observed,
 }
 
 impl Suite {
-    /// One line per group: name, seeds, digest, bytes received, connections ended.
+    /// Returns the line of a group: name, seeds, digest, bytes received, connections ended.
     fn record(&self, seeds: &[u64]) -> String {
         let mut sum = Observed::default();
         for seed in seeds {
@@ -100,11 +100,11 @@ impl Suite {
             text
         })
     }
-    /// Compares what the clients of every seed observe with the lines of this suite in the golden file at `golden`; writes
-    /// these lines instead if `ENCKE_GUARDS_UPDATE` is set.
+    /// Compares the observations of every seed with this suite's lines in the golden file at `golden`. If `ENCKE_GUARDS_UPDATE`
+    /// is set, writes the lines instead.
     ///
     /// # Panics
-    /// Something differs, or the file cannot be read or written.
+    /// Lines differ, or the file cannot be read or written.
     pub fn compare(&self, golden: &Path) {
         let found = self.records();
         let whole = std::fs::read_to_string(golden).expect("the golden file is in the repository");
@@ -114,7 +114,7 @@ impl Suite {
         if std::env::var_os("ENCKE_GUARDS_UPDATE").is_some() {
             let others = whole.lines().filter(|line| !own(line));
             let mut lines: Vec<&str> = others.chain(found.lines()).collect();
-            // Suites by name; within a suite the lines are in order of their seeds, which a stable sort keeps.
+            // Suites are sorted by name. A stable sort keeps each suite's lines in the order of their seeds.
             lines.sort_by_key(|line| line.split(' ').next());
             std::fs::write(golden, lines.join("\n") + "\n").expect("the golden file can be written");
             return;

@@ -1,5 +1,4 @@
-//! What TLS does to a connection: a handshake before the first request, records in place of bytes, and an end that is
-//! told.
+//! TLS on a connection: the handshake before the first request, records instead of plaintext, and the alert at the end.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::reply::Reply;
 use crate::transport::Transport;
 
 impl Core {
-    /// Records of TLS arrived, or the PROXY header before them.
+    /// Handles received bytes: TLS records, or the PROXY header before them.
     pub(crate) fn records(&mut self, token: Token, lease: &mut [u8]) {
         let ends_ns = self.now.mono_ns.saturating_add(self.policy.limits.handshake_time.nanoseconds());
         let Some(conn) = self.conn(token) else { return };
@@ -87,7 +86,7 @@ impl Core {
         self.scratch.plain = plain;
     }
 
-    /// What is known of a connection by TLS: of a stream, by that of its carrier.
+    /// Returns the facts that TLS has established about a client. A stream inherits them from the connection that carries it.
     pub(crate) fn tls_known(&self, token: Token) -> Option<Arc<TlsKnown>> {
         let carrier = if is_stream(token) { self.http2.carrier(token)? } else { token };
         match &self.conns[carrier.index as usize].transport {
@@ -96,14 +95,14 @@ impl Core {
         }
     }
 
-    /// The handshake is over: requests may come.
+    /// Completes a handshake: requests may follow.
     fn shook_hands(&mut self, token: Token) {
         self.end_handshake(token);
         let conn = &mut self.conns[token.index as usize];
         let mut http2 = false;
         if let Transport::Tls(tls) = &conn.transport {
             if tls.is_proof() {
-                // The handshake was all that it came for: no request is read.
+                // An ACME validation needs only the handshake: no request is read.
                 conn.reason = CloseReason::Answered;
                 conn.flags |= LAST | LINGER;
             }
@@ -122,7 +121,7 @@ impl Core {
         }
     }
 
-    /// TLS cannot go on: an alert tells the peer why, and a client that speaks plain HTTP is told in its own words.
+    /// Ends TLS after a fault: an alert names the reason. A client that speaks plain HTTP receives a plain HTTP response.
     fn break_tls(&mut self, token: Token, fault: TlsFault, established: bool) {
         self.metrics.tls.failed(fault.name());
         let Some(conn) = self.conn(token) else { return };

@@ -1,12 +1,12 @@
-//! Open TLS handshakes of a worker: how many there may be, and which one gives way to another.
+//! Open TLS handshakes of a worker: the limit on their number, and the eviction of stalled ones.
 //!
 //! ```text
 //!  ClientHello complete ─► begin ─┬─ below the limit ──────────────────────────► open ─► end
 //!                                 ├─ the oldest one is STALLED_NS old: close it ─► open
 //!                                 └─ else: rejected
 //! ```
-//! A connection counts from its complete ClientHello, so silent and slow clients take no place. A handshake that stalls
-//! after its ClientHello keeps its place only until another one needs it.
+//! A connection counts once its ClientHello is complete, so silent and slow clients use up no limit. A handshake that stalls
+//! after its ClientHello is closed only when another one needs its place.
 
 use std::collections::VecDeque;
 
@@ -17,19 +17,20 @@ use crate::close::CloseReason;
 use crate::core::Core;
 use crate::transport::Transport;
 
-/// The age at which a handshake gives way: three round trips of 300 ms. After its ClientHello a handshake takes one or two.
+/// The age at which a handshake counts as stalled, in ns: three round trips of 300 ms. After its ClientHello a handshake takes
+/// one or two.
 const STALLED_NS: u64 = 1_000_000_000;
 
 /// Open handshakes of a worker.
 #[derive(Default)]
 pub(crate) struct Handshakes {
     open: usize,
-    /// Open ones and the monotonic time of their ClientHellos, the oldest first, among others that have ended.
+    /// Handshakes with the monotonic time of their ClientHello, oldest first. Some of them have ended.
     queue: VecDeque<(Token, u64)>,
 }
 
 impl Core {
-    /// Counts the handshake of a connection whose ClientHello is complete. False if the limit is reached.
+    /// Counts the handshake of a connection whose ClientHello is complete. Returns false if the limit is reached.
     pub(super) fn begin_handshake(&mut self, token: Token) -> bool {
         if self.handshakes.open >= self.policy.limits.handshakes.get() as usize
             && !self.close_stalled_handshake()
@@ -51,7 +52,7 @@ impl Core {
         true
     }
 
-    /// Counts the handshake of a connection no more, if it was.
+    /// Stops counting the handshake of a connection, if it was counted.
     pub(crate) fn end_handshake(&mut self, token: Token) {
         if let Some(handshake) = self.handshake(token)
             && std::mem::replace(handshake, Handshake::Over) == Handshake::Open
@@ -77,7 +78,7 @@ impl Core {
         false
     }
 
-    /// The handshake of a connection by TLS.
+    /// The handshake of a TLS connection.
     fn handshake(&mut self, token: Token) -> Option<&mut Handshake> {
         match &mut self.conn(token)?.transport {
             Transport::Tls(tls) => Some(&mut tls.handshake),

@@ -1,4 +1,4 @@
-//! TLS of connections on a worker. Sessions, certificates and their files are encke-session's.
+//! TLS on the connections of a worker. `encke-session` implements sessions and loads certificates.
 //!
 //! ```text
 //!  accepted ─► Transport::Tls ─► records: await_hello, Handshakes, open ─► plaintext

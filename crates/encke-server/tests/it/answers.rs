@@ -1,4 +1,4 @@
-//! Answers of handlers: at once, later, from other threads, piece by piece; and handlers that fail.
+//! Responses of handlers: at once, later, from other threads, piece by piece; and handlers that fail.
 
 use std::sync::{Arc, Mutex};
 
@@ -70,7 +70,7 @@ fn answers_that_come_in_any_order_reach_their_clients(stand: Stand) {
     }
 }
 
-/// A worker takes only so many messages a turn: what is left may not wait for the next one to come.
+/// A worker takes a limited number of messages per turn. The rest must not wait for a further message.
 fn an_answer_behind_a_thousand_messages_is_not_forgotten(stand: Stand) {
     let (feed, held) = (Feed::default(), Held::default());
     let rig = stand.serve(|server| server.mount("/", feed.clone()).mount("/held", held.clone()));
@@ -96,7 +96,7 @@ fn an_answer_to_a_client_that_has_gone_goes_nowhere(stand: Stand) {
         let exchange = held.take(&rig);
         client.reset();
         rig.wait_for_closes(CloseReason::PeerReset, gone);
-        // The next request may well sit in its place: it must not get this.
+        // The next request may well use the same slot, and must not receive this response.
         let mut next = rig.client();
         next.send(GET);
         let other = held.take(&rig);
@@ -167,7 +167,7 @@ fn an_http_1_0_client_gets_no_interim_answer(stand: Stand) {
 }
 
 fn every_kind_of_body_arrives_whole(stand: Stand) {
-    // Around the sizes at which content is copied, shared, or sent by itself.
+    // Around the sizes at which content is copied, shared, or sent as a separate segment.
     let lens = [0, 1, 4 * 1024, 4 * 1024 + 1, 8 * 1024, 8 * 1024 + 1, 64 * 1024, 300_000];
     let contents: Vec<Arc<[u8]>> = lens.map(|len| pattern(len).into()).to_vec();
     let prepared: Vec<_> = contents
@@ -184,7 +184,7 @@ fn every_kind_of_body_arrives_whole(stand: Stand) {
             Reply::prepared(Arc::clone(prepared)),
             streamed(Pattern { bytes: pattern(content.len()), pulled: Arc::default() }),
         ];
-        // All in one pipeline, so that they stand next to each other in what is sent.
+        // All in one pipeline, so that the responses are adjacent in the output.
         client.send(GET.repeat(bodies.len()));
         for reply in bodies {
             held.take(&rig).answer(reply);
@@ -277,7 +277,7 @@ fn a_stream_is_pulled_only_as_fast_as_it_is_read(stand: Stand) {
     let mut client = rig.narrow_client();
     client.send(GET);
     assert_eq!(client.head().status, 200);
-    // The send buffer of the kernel may grow to 4 MiB (tcp_wmem); what is pulled is one piece beyond it.
+    // The kernel's send buffer may grow to 4 MiB (tcp_wmem). The worker pulls at most one piece beyond it.
     let mut read = 0;
     for _ in 0..20 {
         read += client.read_some(16 * 1024).len();
@@ -300,7 +300,7 @@ fn a_stream_that_fails_is_cut_off(stand: Stand) {
         let half = if version == "1.1" { &b"0004\r\nhalf\r\n"[..] } else { b"half" };
         assert_eq!(client.read_exact(half.len()), half);
         feed.push(Step::Fail);
-        // Nobody shall take this for the whole.
+        // The client must not mistake this for a complete response.
         assert_eq!(client.end(), End::Reset);
         rig.wait_for_closes(CloseReason::StreamFailed, count);
     }

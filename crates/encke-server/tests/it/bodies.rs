@@ -1,4 +1,4 @@
-//! Bodies of requests: streamed to the handler at its pace, dropped if nobody wants them, never gathered.
+//! Bodies of requests: streamed to the handler at its pace, dropped if no handler reads them, never collected.
 
 use encke_settings::{ByteSize, OrOff};
 use std::sync::Arc;
@@ -123,7 +123,7 @@ fn a_client_that_waits_is_told_to_continue_once_the_handler_reads(stand: Stand) 
     }
 }
 
-/// The answer before it may still be on its way when the handler asks: that must not swallow the word.
+/// The previous response may still be in flight when the handler reads the body. The `100 Continue` must not be lost then.
 fn a_client_that_waits_behind_a_pipelined_request_is_told_to_continue(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", Echo).mount("/hello", hello));
     let mut client = rig.client();
@@ -140,7 +140,7 @@ fn a_client_that_waits_is_not_told_to_continue_if_nobody_reads(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", hello));
     let mut client = rig.client();
     let answer = client.ask(EXPECTS);
-    // It may send the body or another request now: nobody can know which, so this is the end.
+    // The client may now send either the body or another request. The server cannot distinguish them, so the connection ends.
     assert!(answer.status == 200 && answer.closes(), "{answer:?}");
     client.finish();
     assert_eq!(client.end(), End::Finished);
@@ -186,7 +186,7 @@ fn a_long_body_that_nobody_reads_ends_the_connection_and_its_answer_arrives(stan
     client.finish();
     assert_eq!(client.end(), End::Finished);
 
-    // Nobody can know how long a chunked one becomes: it was answered, and ends when it is too long.
+    // The length of a chunked body is unknown at first: it is responded to, and the connection ends when the body is too long.
     let mut client = rig.client();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     for _ in 0..65 {
@@ -210,7 +210,7 @@ fn a_refusal_reaches_a_client_that_goes_on_sending(stand: Stand) {
     ] {
         let mut client = rig.client();
         client.send(&head);
-        // It sends everything before it reads, as many clients do.
+        // The client sends everything before it reads, as many clients do.
         let body = if status == 413 && head.starts_with("BREW") { &megabyte[..500_000] } else { &megabyte };
         client.send(body);
         client.finish();
@@ -232,7 +232,7 @@ fn a_client_that_never_stops_sending_is_reset(stand: Stand) {
         assert!(sent < 1 << 30, "it reads a client that reads nothing for ever");
     }
     rig.wait_for_closes(CloseReason::LingerTime, 1);
-    // It has read the limit and what one read may bring, and no more.
+    // The server has read the limit and at most one more read.
     assert!(rig.received() <= 1024 * 1024 + 256 * 1024, "{}", rig.received());
 }
 
@@ -258,7 +258,7 @@ fn a_body_that_is_cut_short_is_told_to_the_handler(stand: Stand) {
             let flow = valve.flow();
             if flow.pieces == 1 && !flow.broken {
                 drop(flow);
-                // After the half that came.
+                // After the half that arrived.
                 valve.open_once();
                 return false;
             }
@@ -266,7 +266,7 @@ fn a_body_that_is_cut_short_is_told_to_the_handler(stand: Stand) {
         };
         rig.wait(broken, "the handler hears that the body is broken");
         assert!(!valve.flow().whole, "{request:?}");
-        // No answer: there is nothing true to say of half a request.
+        // No response: no status would be true for half a request.
         assert_eq!(client.end(), End::Finished, "{request:?}");
         rig.wait_for_closes(CloseReason::PeerAborted, count as u64 + 1);
     }
@@ -274,7 +274,7 @@ fn a_body_that_is_cut_short_is_told_to_the_handler(stand: Stand) {
 
 fn a_handler_that_reads_slowly_holds_up_the_client(stand: Stand) {
     const LEN: usize = 64 << 20;
-    // What one or two reads bring; io_uring fills some buffers ahead.
+    // One or two reads; io_uring fills some buffers ahead.
     const AHEAD: u64 = 2 << 20;
     let valve = Valve::default();
     let rig = stand

@@ -1,8 +1,8 @@
-//! No answer waits for an acknowledgement: a packet that the kernel holds back until the client's delayed
-//! acknowledgement comes (Nagle's algorithm, MSG_MORE without a successor) costs 40 ms each time.
+//! No response waits for an acknowledgement. If the kernel holds back a packet until the client's delayed acknowledgement
+//! arrives (Nagle's algorithm, MSG_MORE without a further send), each response takes 40 ms more.
 //!
-//! A busy machine delays some answers by as much; a fault of ours delays every one of a kind, but for the first of a
-//! connection, which Linux acknowledges at once. So the quickest quarter is judged.
+//! A busy machine delays some responses by as much. A bug in Encke delays every response of a kind, except the first one of a
+//! connection, which Linux acknowledges at once. So the fastest quarter is judged.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ on_every_back_end! {
     no_answer_waits_for_an_acknowledgement,
 }
 
-/// Linux delays an acknowledgement by 40 ms at least (tcp(7), TCP_QUICKACK); a little less is as suspicious.
+/// Linux delays an acknowledgement by at least 40 ms (tcp(7), TCP_QUICKACK). Slightly less is equally suspicious.
 const STALL: Duration = Duration::from_millis(38);
 const ROUNDS: usize = 200;
-/// The round that is judged, by its time: a quarter of all rounds were quicker.
+/// The index of the round that is judged, ordered by time: a quarter of all rounds were faster.
 const QUICK: usize = ROUNDS / 4;
 
 fn no_answer_waits_for_an_acknowledgement(stand: Stand) {
@@ -54,7 +54,7 @@ fn no_answer_waits_for_an_acknowledgement(stand: Stand) {
             "{requests:?}: a quarter took {quick:?} or less, {stalled} of {ROUNDS} stalled"
         );
     }
-    // The head first, its file later: what comes of a connection that has just begun.
+    // The head first, its file later, on new connections.
     let mut times: Vec<Duration> =
         (0..ROUNDS).map(|_| exchange(&mut rig.client(), &get("sixteen"), 1)).collect();
     times.sort_unstable();

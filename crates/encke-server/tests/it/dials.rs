@@ -1,5 +1,5 @@
-//! Outgoing connections from outside: what becomes of a dial, of bytes sent before it is established, and of connections that
-//! nobody closes. The handler is a toy: it dials what a case names and responds with what happened.
+//! Outgoing connections from outside: results of dials, bytes sent before the connection is established, and connections that
+//! no handler closes. The handler is a toy: it dials the target of the case and responds with the events.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -42,7 +42,7 @@ on_two_stands! {
 #[derive(Clone)]
 struct Dialer {
     target: Address,
-    /// What outlives the requests that dialed it.
+    /// Connections that outlive the requests that dialed them.
     kept: Arc<Mutex<usize>>,
 }
 
@@ -50,11 +50,11 @@ struct Dialing {
     mount: Dialer,
     context: HandlerContext,
     open: HashMap<UpstreamId, Fetch>,
-    /// Closed by this handler: no event may come.
+    /// Closed by this handler: no event may follow.
     closed: Vec<UpstreamId>,
 }
 
-/// A request, and what its connection has brought so far.
+/// A request, and the events of its connection so far.
 struct Fetch {
     exchange: Option<Exchange>,
     path: Vec<u8>,
@@ -112,7 +112,7 @@ impl Handler for Dialing {
             }
             UpstreamEvent::Connected if fetch.path == b"/panic" => panic!("asked for by the case"),
             UpstreamEvent::Connected if fetch.path == b"/close-behind" => {
-                // Behind what the kernel takes at once a part is left.
+                // More than the kernel takes at once, so a part is still unsent.
                 "closed".to_owned()
             }
             UpstreamEvent::Connected => {
@@ -147,7 +147,7 @@ impl Handler for Dialing {
     }
 }
 
-/// A server that answers what it reads up to the end with the same bytes backwards, `count` times.
+/// A server that reads up to the end and responds with the same bytes in reverse, `count` times.
 fn backwards<S: Read + Write>(
     mut accept: impl FnMut() -> io::Result<S> + Send + 'static,
     count: usize,
@@ -169,7 +169,7 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// A port that is taken and refuses connections, for as long as the socket is open.
+/// A reserved port that refuses connections as long as the socket is open.
 fn refusing() -> (OwnedFd, SocketAddr) {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a descriptor");
     rustix::net::bind(&socket, &any_port()).expect("a free port");
@@ -181,7 +181,7 @@ fn rig(on: Stand, dialer: Dialer) -> Rig {
     on.serve(|server| server.mount("/", dialer))
 }
 
-/// The connections are closed, and counted for this reason.
+/// Waits until all connections are closed, and `count` of them are counted for this reason.
 fn all_closed(rig: &Rig, reason: &str, count: u64) {
     let closes = || rig.count("encke_upstream_closes_total");
     let all = || {
@@ -236,7 +236,7 @@ fn a_missing_unix_socket_is_reported(on: Stand) {
     rig.end();
 }
 
-/// A listener whose queue is full answers no further attempt to connect.
+/// A listener whose queue is full does not respond to further connection attempts.
 fn a_dial_that_takes_too_long_is_overdue(on: Stand) {
     let (socket, address) = refusing();
     rustix::net::listen(&socket, 0).expect("it is bound");
@@ -293,7 +293,7 @@ fn no_event_follows_a_close(on: Stand) {
     drop(tcp);
     rig.end();
 
-    // A Unix socket is connected in the same step as it is closed.
+    // A Unix socket is connected in the same step in which it is closed.
     let folder = Folder::new();
     let path = folder.path().join("socket");
     let _listener = UnixListener::bind(&path).expect("a new path");
@@ -326,7 +326,7 @@ fn a_worker_ends_although_connections_are_at_rest(on: Stand) {
         streams.push(tcp.accept().expect("a connection").0);
     }
     assert_eq!(rig.count("encke_upstream_connections"), 8);
-    // The time of the drain is longer than any case waits.
+    // The drain has more time than any case waits.
     rig.running().drain(Duration::ZERO, PATIENCE * 2);
     for mut stream in streams {
         let mut bytes = Vec::new();

@@ -1,5 +1,5 @@
-//! Outgoing connections by TLS from outside: the relays and tunnels of `rig/relays.rs` in front of a server with a certificate
-//! of the test's authority, whose side of TLS is not ours.
+//! Outgoing connections with TLS, from outside: the relays and tunnels of `rig/relays.rs` in front of a server with a
+//! certificate of the test's authority. That server's TLS is not Encke's.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -41,7 +41,7 @@ on_two_stands! {
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
 
-/// A server with a certificate for `localhost`, and the authority that has signed it.
+/// A server with a certificate for `localhost`, and the authority that signed it.
 struct Other {
     authority: Authority,
     listener: TcpListener,
@@ -70,7 +70,7 @@ impl Other {
         Self { authority, listener, address, config: Arc::new(config) }
     }
 
-    /// What a client of this server begins, which expects it to have a name.
+    /// Sessions of a client that expects this server to have the given name.
     fn sessions(&self, name: &str) -> Option<Arc<dyn Sessions>> {
         let trust = Trust::of_file(&self.authority.path("authority.pem")).expect("an authority");
         Some(Arc::new(ClientSessions::new(trust, name.to_owned())))
@@ -92,7 +92,7 @@ fn end(stream: &mut Stream) {
     stream.flush().expect("room");
 }
 
-/// Everything up to the close_notify.
+/// Reads everything up to the close_notify.
 fn read_all(stream: &mut Stream) -> Vec<u8> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).expect("a close_notify");
@@ -109,7 +109,7 @@ fn head_of_post(bytes: u64) -> String {
     format!("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {bytes}\r\n\r\n")
 }
 
-/// All outgoing connections are closed, this one for a reason.
+/// Waits until all outgoing connections are closed, one of them for this reason.
 fn all_closed(rig: &Rig, reason: &str) {
     rig.wait(|| rig.count("encke_upstream_connections") == 0, "no outgoing connection is open");
     assert_eq!(rig.count_of("encke_upstream_closes_total", reason), 1, "{}", rig.told());
@@ -149,7 +149,7 @@ fn bodies_pass_in_both_directions_at_once(on: Stand) {
     }
 }
 
-/// The relay asserts at each write that no more waits than is allowed; here it must have come to that.
+/// The relay asserts at each write that the waiting bytes are within the limit. Here it must have reached the limit.
 fn a_client_that_reads_nothing_stops_the_other_server(on: Stand) {
     const BYTES: u64 = 24 << 20;
     let other = Other::new();
@@ -191,7 +191,7 @@ fn a_server_that_reads_nothing_stops_the_client(on: Stand) {
     rig.end();
 }
 
-/// A tunnel by TLS: the client's end, and the other server's.
+/// A tunnel with TLS: the client's end, and the other server's.
 fn tunnel(on: Stand) -> (Rig, Client, Stream, Other) {
     let other = Other::new();
     let tunnel = Tunnel { sessions: other.sessions("localhost"), ..Tunnel::to(other.address) };
@@ -222,7 +222,7 @@ fn half_a_close_passes_to_the_client(on: Stand) {
     let (rig, mut client, mut stream, _other) = tunnel(on);
     stream.write_all(b"all that I have to say").expect("room");
     end(&mut stream);
-    // The end of the socket follows the close_notify, and is not a second end.
+    // The end of the socket follows the close_notify, and is not reported as a second end.
     finish(&stream.sock);
     assert_eq!(client.rest(), (b"all that I have to say".to_vec(), End::Finished));
     write_stream(client.stream(), 300_001, 4, 1).expect("it takes bytes after the other's end");
@@ -276,7 +276,7 @@ fn an_end_in_the_handshake_is_a_502(on: Stand) {
     rig.end();
 }
 
-/// The alert that the other server gets in place of the rest of a handshake.
+/// Returns the alert that the other server receives instead of the rest of a handshake.
 fn alert(other: &Other) -> io::Error {
     let mut stream = other.accept();
     stream.read(&mut [0]).expect_err("no session")
@@ -286,7 +286,7 @@ fn a_certificate_for_another_name_is_refused(on: Stand) {
     let other = Other::new();
     let rig = relaying(on, &other.relay("another.test"));
     let mut client = rig.client();
-    // The body waits for the handshake, and does not keep the alert from the server.
+    // The body waits for the handshake, and does not prevent the alert.
     client.send(format!("{}abc", head_of_post(3)));
     let alert = alert(&other).to_string();
     assert!(alert.contains("BadCertificate"), "{alert}");
@@ -342,7 +342,7 @@ fn an_alert_of_the_server_is_reported(on: Stand) {
 
 const FILE_BYTES: u64 = 400_003;
 
-/// Sends a range of a file between bytes of memory, and responds with the bytes that were reported as sent.
+/// Sends a range of a file between bytes of memory, and responds with the number of bytes that were reported as sent.
 #[derive(Clone)]
 struct Sender {
     target: Address,

@@ -1,4 +1,4 @@
-//! The end of a server: what is under way finishes, what is idle closes, what comes is refused, nobody is reset.
+//! Drain: open exchanges finish, idle connections close, new connections are refused, and no connection is reset.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// Far longer than [`PATIENCE`].
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// Begins the end; what is under way has more time than any case takes.
+/// Begins a drain that gives open exchanges more time than any case takes.
 fn drain(rig: &Rig) {
     rig.running().drain(Duration::ZERO, LONG);
 }
@@ -38,7 +38,7 @@ fn drain(rig: &Rig) {
 /// Waits until connecting fails, because the listeners are closed.
 fn wait_until_closed(address: &Address) {
     let Address::Inet(address) = *address else { panic!("an Internet address was asked for") };
-    // Attempts while the listeners are being closed may find silence, so none waits long.
+    // Attempts while the listeners are closing may receive no response, so each has a short timeout.
     let refused = || {
         TcpStream::connect_timeout(&address, Duration::from_millis(50))
             .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
@@ -61,7 +61,7 @@ fn requests_under_way_are_answered_and_say_that_they_are_the_last(stand: Stand) 
     ends_soon(rig);
 }
 
-/// Ends a server that has nothing left to wait for. One that waits for the end of its drain would take [`LONG`].
+/// Ends a server that has no open exchanges. If it waited for the end of its drain, this would take [`LONG`].
 fn ends_soon(rig: Rig) {
     let (ended, wait) = std::sync::mpsc::channel();
     thread::spawn(move || {
@@ -170,7 +170,7 @@ fn what_is_not_done_in_time_is_closed(stand: Stand) {
     ends_soon(rig);
 }
 
-/// What a client under load met.
+/// Results of a client under load.
 #[derive(Default)]
 struct Tally {
     answers: AtomicU64,
@@ -201,18 +201,18 @@ fn nobody_under_load_is_reset_at_the_end(stand: Stand) {
     }
 }
 
-/// Asks until nobody listens any more. Whoever was let in must get his answers, whole and in order.
+/// Sends requests until connecting fails. Every accepted client must receive its responses, complete and in order.
 fn load(number: usize, address: &Address, tally: &Tally) {
     let Address::Inet(inet) = *address else { panic!("an Internet address was asked for") };
     loop {
-        // A listener that is about to close leaves attempts unanswered; then this is over, too.
+        // A listener that is about to close leaves attempts without a response; the load ends then, too.
         if TcpStream::connect_timeout(&inet, Duration::from_millis(100)).map(drop).is_err() {
             tally.over.store(true, Ordering::Relaxed);
             return;
         }
         let Ok(mut client) = Client::try_connect(address) else { continue };
         match number % 3 {
-            // A connection for each.
+            // A connection per request.
             0 => {
                 client.send(
                     GET.replace("GET /", "GET /hello").replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"),
@@ -221,7 +221,7 @@ fn load(number: usize, address: &Address, tally: &Tally) {
                 assert_eq!(client.end(), End::Finished);
                 tally.answers.fetch_add(1, Ordering::Relaxed);
             }
-            // One after the other, until an answer says that it is the last.
+            // One request after the other, until a response announces the end of the connection.
             1 => loop {
                 let answer = client.get("/file");
                 assert_eq!(answer.body.len(), 20_000);
@@ -230,7 +230,7 @@ fn load(number: usize, address: &Address, tally: &Tally) {
                     break;
                 }
             },
-            // Pipelined: what was sent behind the last answer is not answered, and is sent anew elsewhere.
+            // Pipelined: requests after the last response are not processed, and are sent again on another connection.
             _ => loop {
                 client.send(GET.replace("GET /", "GET /hello").repeat(4));
                 let last = (0..4).any(|_| {

@@ -1,5 +1,5 @@
-//! Figures from outside: a feature counts for itself, and shows its figures by a source of its own. The feature here is a toy:
-//! it counts visits on each worker, and keeps those visitors who want to stay.
+//! Figures from outside: a feature counts separately, and shows its figures through its own source. The feature here is a toy
+//! that counts visits on each worker, and keeps visitors that want to stay.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ const HEAD: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: stay\r\nConne
 const LONG_NS: u64 = 60_000_000_000;
 const WORKERS_MAX: usize = 4;
 
-/// What the feature counts, on all workers.
+/// The feature's counts on all workers.
 #[derive(Default)]
 struct Visits {
     workers: [Counter; WORKERS_MAX],

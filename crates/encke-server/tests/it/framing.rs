@@ -1,5 +1,5 @@
-//! Every kind of response by HTTP/1.0, HTTP/1.1 and HTTP/2: each client decodes the same status, fields, content and
-//! trailers. The client of HTTP/2 is that of the `h2` crate; HTTP/1 is decoded here.
+//! Every kind of response in HTTP/1.0, HTTP/1.1 and HTTP/2: each client decodes the same status, fields, content and trailers.
+//! The HTTP/2 client is that of the `h2` crate; HTTP/1 is decoded here.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -24,7 +24,7 @@ on_two_stands! {
     every_response_is_the_same_by_every_protocol,
 }
 
-/// A response as a client decodes it. Fields of the connection are dropped, the date is only checked.
+/// A response as a client decodes it. Connection fields are dropped, and the date is only checked.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 struct Decoded {
     interim: Vec<(u16, Vec<Field>)>,
@@ -37,7 +37,7 @@ struct Decoded {
 /// A name in lower case, and a value.
 type Field = (String, String);
 
-/// A kind of response, and what clients shall decode.
+/// A kind of response, and its expected decoding.
 struct Case {
     path: &'static str,
     reply: fn(&Folder) -> Reply,
@@ -45,7 +45,7 @@ struct Case {
 }
 
 const SMALL: &[u8] = b"a few bytes";
-/// Larger than what is copied behind a head, and than what a prepared block holds.
+/// Larger than content that is copied after a head, and than the content of a prepared block.
 const LARGE_BYTES: usize = 100_000;
 
 fn large() -> Vec<u8> {
@@ -66,7 +66,7 @@ fn own_fields() -> Fields {
 
 const OWN: [(&str, &str); 3] = [("etag", "\"1\""), ("set-cookie", "a=b"), ("set-cookie", "c=d")];
 
-/// With the fields of [`own_fields`].
+/// Adds the fields of [`own_fields`].
 fn owned(mut reply: Reply) -> Reply {
     reply.fields.extend(&own_fields());
     reply
@@ -249,7 +249,7 @@ fn every_response_is_the_same_by_every_protocol(stand: Stand) {
     rig.end();
 }
 
-/// A name and a value as tests compare them; `None` for a field of the connection.
+/// Normalizes a field for comparison. Returns `None` for a connection field.
 fn compared(name: &str, value: &str) -> Option<Field> {
     let name = name.to_ascii_lowercase();
     match name.as_str() {
@@ -395,7 +395,7 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// Polls until there is a result; between two polls bytes go to the socket and come from it.
+/// Polls until there is a result. Between polls bytes are exchanged with the socket.
 fn drive<T>(client: &mut Client, wire: &Wire, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -452,7 +452,7 @@ fn by_http2(rig: &Rig, method: &str, path: &str) -> Decoded {
     decoded
 }
 
-/// No field of an HTTP/1 connection may be among them.
+/// Panics if a field of an HTTP/1 connection is among them.
 fn of_map(map: &http::HeaderMap) -> Vec<Field> {
     let field = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         compared(name.as_str(), value.to_str().expect("ASCII")).expect("no field of a connection")

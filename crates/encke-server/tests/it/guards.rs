@@ -1,5 +1,5 @@
-//! Guards from outside: which requests reach a handler, and the end of each request that waits. The guard here is a toy, steered by
-//! the path of a request.
+//! Guards from outside: which requests reach a handler, and the end of each request that waits. The guard here is a toy,
+//! controlled by the path of a request.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -48,7 +48,7 @@ on_two_stands! {
     a_guard_needs_a_mount_point_to_be_attached_to,
 }
 
-/// A guard whose tickets the case gives.
+/// A guard whose tickets are given by the case.
 #[derive(Clone, Default)]
 struct Toy(Arc<Mutex<State>>);
 
@@ -69,7 +69,7 @@ fn passed() -> GuardVerdict {
 }
 
 impl Toy {
-    /// The ticket that has been held longest; waits for one.
+    /// Returns the ticket that has been held longest. Waits until there is one.
     fn take(&self) -> (ExchangeKey, Ticket<GuardVerdict>) {
         let mut taken = None;
         let look = || {
@@ -141,7 +141,7 @@ impl Guard for ToyGuard {
     }
 }
 
-/// Answers with the request as its handler sees it.
+/// Responds with the request as its handler sees it.
 fn tell(request: &Request<'_>, _: Exchange) -> Outcome {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut told = format!("{} {}", text(request.method_text()), text(request.target()));
@@ -166,7 +166,7 @@ fn failures(rig: &Rig, reason: &str) -> u64 {
     rig.count_of("encke_guard_failures_total", reason)
 }
 
-/// Waits until no request is open, and no connection either.
+/// Waits until no request and no connection is open.
 fn wait_until_empty(rig: &Rig) {
     let empty = || rig.connections() == 0 && rig.count("encke_exchanges_open") == 0;
     rig.wait(empty, "nothing is open");
@@ -443,7 +443,7 @@ fn a_refused_body_is_not_read(on: Stand) {
     rig.end();
 }
 
-/// A guard that passes requests of one user and gives them another user name.
+/// A guard that passes requests of one user, and sets another user name.
 #[derive(Clone)]
 struct Named {
     wants: Option<&'static str>,
@@ -486,7 +486,7 @@ fn guards_are_asked_in_order_and_know_what_was_found_out(on: Stand) {
     for late in [[false; 3], [true; 3], [true, false, true], [false, true, false]] {
         let named = |wants, names, late| Named { wants, names, late };
         let rig = on.serve(|server| {
-            // The guard of the mount point runs after those of the server, although it was attached first.
+            // The guard of the mount point runs after the guards of the server, although it was attached first.
             server
                 .mount("/", tell)
                 .guard_at("/", named(Some("two"), "three", late[2]))

@@ -1,5 +1,4 @@
-//! HTTP/2 from outside, frame by frame: what is answered, what is read no faster than it is wanted, and what floods,
-//! delays and silence come to.
+//! HTTP/2 from outside, frame by frame: responses, back-pressure, floods, delays and silence.
 
 use encke_settings::{ByteSize, OrOff, Rate};
 use std::num::NonZeroU32;
@@ -88,7 +87,7 @@ fn what_is_no_preface_is_http1(stand: Stand) {
 
 fn what_begins_as_no_http_at_all_is_closed_without_an_answer(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", handlers::hello));
-    // No more than shows it.
+    // As many bytes as show that this is not HTTP.
     let other = b"INVALID CONNECTION P";
     let mut closed = 0;
     for cut in Cut::all(other) {
@@ -99,7 +98,7 @@ fn what_begins_as_no_http_at_all_is_closed_without_an_answer(stand: Stand) {
         rig.wait_for_closes(CloseReason::Refused, closed);
     }
     assert_eq!(rig.count_of("encke_http_refusals_total", "not_http"), closed);
-    // Who has spoken HTTP is told in HTTP.
+    // A client that has sent HTTP receives an HTTP response.
     let mut client = rig.client();
     assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n").status, 200);
     assert_eq!(client.ask(std::str::from_utf8(other).expect("is ASCII")).status, 400);
@@ -161,7 +160,7 @@ fn a_body_is_read_as_fast_as_its_handler_reads(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", valve.clone()));
     let mut client = H2::connect(&rig);
     client.send(&request(1, POST, "/", 0));
-    // As much as the first window allows; nobody reads it.
+    // As much as the first window allows; no handler reads it.
     let window = handlers::pattern(65_535);
     for piece in window.chunks(FRAME_BYTES) {
         client.send(&frame(DATA, 0, 1, piece));
@@ -178,7 +177,7 @@ fn a_body_is_read_as_fast_as_its_handler_reads(stand: Stand) {
     assert_eq!(client.answer(1), OK.with(b"enough"));
 }
 
-/// A client that has its answer may still be sending: a reset would be the last it hears of what it has asked for.
+/// A client that has its response may still be sending. A reset would then end its view of the exchange.
 fn an_early_answer_lets_the_body_come_to_its_end(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", handlers::hello));
     let mut client = H2::connect(&rig);
@@ -189,7 +188,7 @@ fn an_early_answer_lets_the_body_come_to_its_end(stand: Stand) {
     assert_eq!(client.got(1).reset, None);
     rig.wait(|| rig.count("encke_h2_streams") == 0, "the stream's end");
 
-    // More than 1 MiB is not read for nothing.
+    // The server drops at most 1 MiB of an unread body.
     let mut client = H2::connect(&rig);
     client.send(&request(1, POST, "/", 0));
     assert_eq!(client.answer(1), OK.with(b"Hello\n"));
@@ -299,7 +298,7 @@ fn an_answer_may_have_trailers(stand: Stand) {
         })
     });
     let mut client = H2::connect(&rig);
-    // A name and a value that the server's table remembers, each a letter in Huffman's code (RFC 7541, appendix B).
+    // A name and a value that enter the server's table, each one letter in the Huffman code (RFC 7541, appendix B).
     let trailers = vec![0x40, 0x81, 0xf3, 0x81, 0x0f];
     assert_eq!(client.get("/"), Got { trailers, ..OK.with(b"content") });
     client.send(&request(3, HEAD, "/", END_STREAM));
@@ -363,7 +362,7 @@ fn so_many_requests_are_answered_on_a_connection(stand: Stand) {
         assert_eq!(client.answer(id), OK.with(b"Hello\n"));
     }
     assert_eq!(client.until_goaway(), NO_ERROR);
-    // It is asked whether it has heard that, and then no more of it is taken.
+    // A PING checks that the GOAWAY has arrived. After its acknowledgement the server accepts no more streams.
     while !client.pinged {
         client.read_one();
     }
@@ -374,8 +373,8 @@ fn so_many_requests_are_answered_on_a_connection(stand: Stand) {
     rig.wait_for_closes(CloseReason::Answered, 1);
 }
 
-/// The kernel is told to forget the file, so that its pieces are read by the pool. Where it does not, as on a file system
-/// in memory, this is the case above once more.
+/// The kernel is advised to drop the file from its cache, so that the pool reads its pieces. Where it does not, as on an
+/// in-memory file system, this repeats the case above.
 fn a_file_that_is_not_in_memory_arrives_whole(stand: Stand) {
     let content = handlers::pattern(1_000_003);
     let folder = Folder::new().with("big.bin", content);
@@ -481,7 +480,7 @@ fn data_without_content_is_ended(stand: Stand) {
     flood(stand, &request(1, POST, "/", 0), &frame(DATA, 0, 1, b""));
 }
 
-/// A field of 3,000 bytes is remembered, and then named by a byte as often as there is room.
+/// A field of 3,000 bytes enters the table. Then one byte refers to it, as often as there is room.
 fn a_head_that_is_larger_than_it_looks_is_refused(stand: Stand) {
     let limit = |policy: &mut encke_server::Policy| policy.limits.head_bytes = ByteSize::of(16 * 1024);
     let rig = stand.serve_by(limit, |server| server.mount("/", handlers::hello));
@@ -554,7 +553,7 @@ fn a_head_that_is_not_finished_in_time_is_ended(stand: Stand) {
     let mut client = H2::connect(&rig);
     client.send(&request(1, GET, "/", END_STREAM));
     client.ping();
-    // An open stream does not keep a half head alive.
+    // An open stream does not keep an incomplete head alive.
     let _exchange = held.take(&rig);
     client.send(&frame(HEADERS, END_STREAM, 3, &[0x82, 0x86]));
     assert_eq!(client.until_goaway(), ENHANCE_YOUR_CALM);
@@ -583,7 +582,7 @@ fn a_body_that_stops_or_drips_costs_its_stream(stand: Stand) {
     client.send(&request(3, POST, "/", 0));
     let mut drops = 0;
     while !client.client.idle(Duration::from_millis(3)) {
-        // A byte every few milliseconds is a hundredth of what is asked for.
+        // A byte every few milliseconds is a hundredth of the required rate.
         drops += 1;
         assert!(drops < 1_000, "it dripped {drops} bytes and is still served{}", rig.told());
         client.send(&frame(DATA, 0, 3, b"x"));
@@ -617,7 +616,7 @@ fn a_client_that_takes_nothing_is_closed(stand: Stand) {
     rig.wait_for_closes(CloseReason::WriteRate, 1);
 }
 
-/// Each of 2,000 frames of 512 bytes is answered by two window updates.
+/// Each of 2,000 frames of 512 bytes is followed by two window updates.
 fn windows_of_a_kilobyte_are_no_flood(stand: Stand) {
     let content = handlers::pattern(1_000_000);
     let folder = Folder::new().with("big.bin", content);
@@ -740,7 +739,7 @@ fn a_drain_lets_open_streams_end(stand: Stand) {
     rig.wait(|| rig.connections() == 0, "its end");
 }
 
-/// A client sends the same frame on and on: it is ended for that, and another one is served.
+/// A client repeats one frame: its connection ends for that reason, and another client is served.
 fn flood(stand: Stand, first: &[u8], frame: &[u8]) {
     let rig = stand.serve(|server| server.mount("/", Valve::default()));
     let mut good = H2::connect(&rig);

@@ -1,4 +1,4 @@
-//! HTTP/1 as a client meets it: persistence, pipelining, methods, refusals, half-close.
+//! HTTP/1 as clients see it: persistence, pipelining, methods, refusals, half-close.
 
 use encke_server::{CloseReason, Exchange, Outcome, Reply, Request};
 use encke_settings::{ByteSize, OrOff};
@@ -106,8 +106,8 @@ fn sixteen_pipelined_requests_are_answered_in_order_and_at_once(stand: Stand) {
     let mut client = rig.client();
     let get = |letter: char| format!("GET /{letter} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let requests: String = ('a'..='p').map(get).collect();
-    // What one write sends, one read gets: answers that left one by one would come in several pieces. A busy
-    // machine may join them again, but not every time.
+    // One write arrives in one read. Responses sent one by one would arrive in several pieces; a busy machine may join them,
+    // but not in every attempt.
     for _ in 0..10 {
         client.send(&requests);
         let first = String::from_utf8(client.read_some(64 * 1024)).expect("ASCII");
@@ -202,7 +202,7 @@ fn requests_that_break_a_rule_are_refused_and_end_the_connection(stand: Stand) {
         let mut client = rig.client();
         let answer = client.ask(request);
         assert!(answer.status == status && answer.closes(), "{request:?}: {answer:?}");
-        // It reads on for a while, so that the answer is not lost; then the client's end ends it.
+        // The server lingers so that the response is not lost, and closes after the client's end.
         client.finish();
         assert_eq!(client.end(), End::Finished, "{request:?}");
     }
@@ -284,7 +284,7 @@ fn a_client_that_ends_its_side_behind_a_pipeline_gets_every_answer(stand: Stand)
     let folder = Folder::new().with("large", vec![b'x'; 100_000]);
     let files = files(&folder);
     let rig = stand.serve(|server| server.mount("/", hello).mount("/large", files));
-    // Much more than goes out in one send, to a client that has room for little: the end comes while answers
+    // Much more than fits into one send, for a client with a small receive buffer: the client's end arrives while responses
     // still wait.
     let mut client = rig.narrow_client();
     client.send(format!("{GET}{}", "GET /large HTTP/1.1\r\nHost: a\r\n\r\n".repeat(20)));

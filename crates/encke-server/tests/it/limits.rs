@@ -1,5 +1,5 @@
-//! Limits: who is slow on purpose, or takes too much, is ended with its reason counted, and a good client is
-//! served meanwhile. Times are short here; their proportions are those of the defaults.
+//! Limits: clients that are deliberately slow or take too much are disconnected, with the reason counted. A good client is
+//! served meanwhile. Times are short here, in the proportions of the defaults.
 
 use encke_settings::{OrOff, Rate};
 use std::io::ErrorKind;
@@ -39,12 +39,12 @@ on_every_back_end! {
     a_slow_but_steady_reader_gets_everything,
 }
 
-/// Slow clients of each kind.
+/// Number of slow clients of each kind.
 const SLOW: usize = 20;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// Hello, an echo and a large file, with short times.
+/// Serves a greeting, an echo and a large file, with short times.
 fn serve(stand: Stand, folder: &Folder, limit: impl FnOnce(&mut Policy)) -> Rig {
     let files = files(folder);
     let limit = |policy: &mut Policy| {
@@ -104,21 +104,21 @@ fn clients_whose_heads_drip_are_ended(stand: Stand) {
         }
     }
     for mut client in clients {
-        // It may have been reset by what dripped in after the end; those that were not have their answer.
+        // Bytes that arrived after the end may have reset the connection. Otherwise the client has its response.
         let (rest, _) = client.rest();
         assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 408 "), "{rest:?}");
     }
     assert!(rig.count_of("encke_http_requests_total", "4xx") >= SLOW as u64);
 }
 
-/// A byte a second must not hold a connection for ever, however often the handler asks for more.
+/// A byte per second must not hold a connection forever, however often the handler reads.
 fn clients_whose_bodies_drip_are_ended(stand: Stand) {
     let rig = serve(stand, &Folder::new(), |_| {});
     let mut clients = slow(&rig, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n");
     let mut good = rig.client();
     let mut drops = 0;
     while rig.closes(CloseReason::BodyRate) < SLOW as u64 {
-        // A byte every few milliseconds is a hundredth of what is asked for: after two windows, 200 ms, it is over.
+        // A byte every few milliseconds is a hundredth of the required rate: after two windows, 200 ms, the connection ends.
         drops += 1;
         assert!(drops < 400, "each dripped {drops} bytes and is still served{}", rig.told());
         assert!(!good.idle(Duration::from_millis(3)));
@@ -138,7 +138,7 @@ fn clients_whose_bodies_stop_are_ended(stand: Stand) {
     for (request, status) in [
         ("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf", 408),
         ("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhal", 408),
-        // Nobody wants this one: it was answered, and then its body does not come.
+        // No handler reads this body. The response is sent, and the rest of the body never arrives.
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf", 200),
     ] {
         let before = rig.closes(CloseReason::BodyRate) as usize;
@@ -204,7 +204,7 @@ fn clients_that_end_their_side_within_a_request_are_ended(stand: Stand) {
 
 fn clients_that_stay_after_the_last_answer_are_ended(stand: Stand) {
     let rig = serve(stand, &Folder::new(), |_| {});
-    // More follows than the last request, so that the server reads on for a moment.
+    // Input follows the last request, so the server lingers.
     let last = GET.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
     let clients = slow(&rig, &format!("{last}{GET}"));
     serve_on_until_closed(&rig, CloseReason::LingerTime, SLOW);
@@ -244,7 +244,7 @@ fn a_short_idle_time_holds_beside_long_other_times(stand: Stand) {
 }
 
 fn a_head_that_begins_behind_another_request_has_its_time(stand: Stand) {
-    // Idle time is long: a head that has begun may not have it.
+    // The idle time is long, but must not apply to a head that has begun.
     let rig = stand.serve_by(|policy| policy.limits.head_time = ms(200), |server| server.mount("/", hello));
     for beginning in ["G", "GET / HTTP/1.1\r\nHost"] {
         let mut client = rig.client();
@@ -271,7 +271,7 @@ fn a_body_has_time_while_nobody_reads_it(stand: Stand) {
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf");
     valve.wait(&rig);
     valve.pass(&rig);
-    // Many windows long the handler does not ask: that is no fault of the client's.
+    // The handler does not read for many windows: the client must not be blamed.
     let mut other = rig.client();
     assert!(!other.idle(Duration::from_millis(400)), "nothing was asked");
     assert_eq!(other.get("/hello").status, 200);
@@ -285,7 +285,7 @@ fn a_body_has_time_while_nobody_reads_it(stand: Stand) {
 }
 
 fn a_slow_but_steady_body_arrives(stand: Stand) {
-    // Forty times the rate that is asked for, in small pieces, through several windows.
+    // Forty times the required rate, in small pieces, through several windows.
     let rig = stand.serve_by(
         |policy| {
             policy.rate_window_ns = ms(800).nanoseconds();
@@ -304,8 +304,8 @@ fn a_slow_but_steady_body_arrives(stand: Stand) {
     assert_eq!(client.answer().body.len(), 8_000, "{}", rig.told());
 }
 
-/// What the kernel holds for a client is not yet with it: its buffers are larger than what a slow client takes in
-/// a window, and may not make it look as if it took nothing.
+/// Bytes in the kernel's buffers have not reached the client. The buffers are larger than the bytes that a slow client receives
+/// in a window, and must not make the client look stuck.
 fn a_slow_but_steady_reader_gets_everything(stand: Stand) {
     const LEN: usize = 4 << 20;
     let folder = Folder::new().with("large", vec![b'x'; LEN]);
@@ -320,7 +320,7 @@ fn a_slow_but_steady_reader_gets_everything(stand: Stand) {
     let mut read = 0;
     while read < LEN {
         read += client.read_exact((LEN - read).min(16 * 1024)).len();
-        // A megabyte a second: fifty times as fast as it must be.
+        // A megabyte per second: fifty times the required rate.
         let due = Duration::from_micros(read as u64).saturating_sub(begun.elapsed());
         std::thread::park_timeout(due);
     }
@@ -371,7 +371,7 @@ fn an_address_has_so_many_connections(stand: Stand) {
             assert_eq!(client.get("/").status, 200);
         }
         let before = rig.closes(CloseReason::AddressLimit);
-        // The reset may come before connect(2) has returned.
+        // The reset may arrive before connect(2) has returned.
         let fourth = match Client::try_connect(rig.address()) {
             Ok(mut client) => client.end(),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => End::Reset,
@@ -393,7 +393,7 @@ fn whoever_waits_for_a_place_is_served_when_one_is_free(stand: Stand) {
         |policy| policy.connections = MOST,
         |server| server.mount("/", hello).mount("/held", held.clone()),
     );
-    // All places are taken, none of them idle.
+    // All slots are taken, and none of the connections is idle.
     let mut inside: Vec<Client> = Vec::new();
     let mut exchanges = Vec::new();
     for _ in 0..MOST {
@@ -428,7 +428,7 @@ fn idle_connections_make_room(stand: Stand) {
     const MOST: usize = 100;
     let rig = stand.serve_by(|policy| policy.connections = MOST, |server| server.mount("/", hello));
     let mut clients = Vec::new();
-    // Twice as many as there may be: whoever comes is served, whoever is idle may have to go.
+    // Twice as many clients as the limit: new ones are served, and idle ones may be closed.
     for number in 0..2 * MOST {
         let mut client = rig.client();
         assert_eq!(client.get("/").text(), "Hello\n", "client {number}");

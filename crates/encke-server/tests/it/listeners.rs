@@ -1,4 +1,4 @@
-//! Ways in: TCP of both families, Unix sockets, several at once, inherited ones; and those that cannot be had.
+//! Listeners: TCP of both families, Unix sockets, several at once, inherited ones; and addresses that cannot be bound.
 
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -85,7 +85,7 @@ fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not(stand: Stand) {
     let start =
         || Server::new(stand.options(|_| {})).door(unix_door(&folder, None)).mount("/", hello).start();
     for _ in 0..2 {
-        // What a server leaves behind when it ends is stale for the next one.
+        // The socket file of an ended server is stale for the next one.
         let rig = Rig::of(start().expect("a folder of our own"));
         assert_eq!(rig.client().get("/").text(), "Hello\n");
         let error = start().err().expect("somebody listens there").to_string();
@@ -97,7 +97,7 @@ fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not(stand: Stand) {
 fn an_inherited_listener_is_served(stand: Stand) {
     let listener = TcpListener::bind(any_port()).expect("a free port");
     let address = listener.local_addr().expect("it is bound");
-    // Somebody is waiting already when the server comes.
+    // A client is already waiting when the server starts.
     let mut early = Client::connect(&Address::Inet(address));
     early.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let listener = Listener::inherited(OwnedFd::from(listener)).expect("it listens");
@@ -119,7 +119,7 @@ fn a_port_that_is_taken_is_an_error_that_names_it(stand: Stand) {
         assert!(error.contains(&taken.to_string()), "it names the address: {error}");
         assert!(error.contains("another program"), "it says what to do: {error}");
     }
-    // Nobody's connections went to the second server.
+    // No connection went to the second server.
     for _ in 0..20 {
         assert_eq!(rig.client().get("/").text(), "Hello\n");
     }
@@ -147,7 +147,7 @@ fn every_worker_accepts(stand: Stand) {
     });
     let mut names = std::collections::BTreeSet::new();
     let mut clients = Vec::new();
-    // The kernel spreads by a hash of both addresses: 200 connections miss one of four workers in one of 10^25
+    // The kernel distributes connections by a hash of both addresses: 200 connections miss one of four workers in one of 10^25
     // runs.
     for _ in 0..200 {
         let mut client = rig.client();

@@ -1,6 +1,6 @@
 //! Tests of the server from outside, over real sockets, on stands: a back end with a number of workers.
 //!
-//! A case is a function over a [`rig::Stand`]; each file's tables list its cases and choose their stands:
+//! A case is a function over a [`rig::Stand`]. The tables in each file list its cases and select their stands:
 //!
 //! | table | stands | for cases about |
 //! |---|---|---|
@@ -8,10 +8,10 @@
 //! | `on_every_back_end!` | four back ends × one worker | the same, where the case itself sets the number of workers |
 //! | `on_two_stands!` | `epoll-edge` × one worker, `uring` × four | everything else: protocols, TLS |
 //!
-//! What a case of the last table tests does not depend on how a worker waits for events. These two stands cover both
-//! kinds of reactor, one worker, and several workers. `ENCKE_MATRIX=full` runs those cases on the six other stands as
-//! well, in one test per file (`on_the_other_stands`), and `make soak` sets it. The test `the_matrix` prints the number
-//! of cases per stand. A back end that this machine lacks fails its cases.
+//! Cases of the last table do not depend on how a worker waits for events. Their two stands cover both kinds of reactor, one
+//! worker, and several workers. `ENCKE_MATRIX=full` runs these cases on the six other stands as well, in one test per file
+//! (`on_the_other_stands`); `make soak` sets it. The test `the_matrix` prints the number of cases per stand. On a machine
+//! without a back end, that back end's cases fail.
 
 #![cfg(unix)]
 

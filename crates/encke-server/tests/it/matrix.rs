@@ -1,4 +1,4 @@
-//! Which cases run on which stands, and the stands that only `ENCKE_MATRIX=full` adds.
+//! The stands that each case runs on, and the stands that only `ENCKE_MATRIX=full` adds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -23,7 +23,7 @@ fn is_full() -> bool {
     }
 }
 
-/// The stands of no case of `on_two_stands!`.
+/// The stands that `on_two_stands!` does not use.
 fn others() -> impl Iterator<Item = Stand> {
     let all = Backend::NAMED.into_iter().flat_map(|backend| [1, 4].map(|workers| Stand { backend, workers }));
     all.filter(|stand| {
@@ -31,7 +31,7 @@ fn others() -> impl Iterator<Item = Stand> {
     })
 }
 
-/// Plays a file's cases on the six other stands, if the matrix is full. A case that fails does not stop the others.
+/// Runs a file's cases on the six other stands, if the matrix is full. A case that fails does not stop the others.
 pub(crate) fn play_on_the_others(cases: &[(&str, Case)]) {
     if !is_full() {
         return;
@@ -49,7 +49,7 @@ pub(crate) fn play_on_the_others(cases: &[(&str, Case)]) {
     assert!(failed.is_empty(), "failed: {failed:#?}");
 }
 
-/// The stand of a module of tests, as the macros name it.
+/// The stand of a test module, by the names that the macros use.
 fn stand_of(module: &str) -> Option<(&'static str, usize)> {
     let module = module.strip_prefix("only_").unwrap_or(module);
     let (backend, workers) = match module.strip_suffix("_by_four") {
@@ -60,7 +60,7 @@ fn stand_of(module: &str) -> Option<(&'static str, usize)> {
     Some((names.find(|name| name.replace('-', "_") == backend)?, workers))
 }
 
-/// Reads the list of this program's own tests, so the figures are those of the tests that exist.
+/// Lists this program's own tests, so the figures describe the tests that exist.
 #[test]
 fn the_matrix() {
     let program = std::env::current_exe().expect("a running program");
@@ -93,6 +93,6 @@ fn the_matrix() {
     } else {
         format!("  ENCKE_MATRIX=full adds {} runs: {reduced} cases on 6 other stands\n", reduced * 6)
     };
-    // Past the harness, which shows what a test prints only if it fails.
+    // Written directly, because the harness shows a test's output only if the test fails.
     std::io::stderr().write_all(text.as_bytes()).expect("standard error is open");
 }

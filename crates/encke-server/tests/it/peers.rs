@@ -1,4 +1,4 @@
-//! Who asks: behind load balancers that write a PROXY header, and behind proxies that write a field.
+//! Client addresses: behind load balancers that send a PROXY header, and behind proxies that set a field.
 
 use encke_settings::OrOff;
 use std::net::Ipv4Addr;
@@ -34,7 +34,7 @@ fn serve_proxied(stand: Stand, limit: impl FnOnce(&mut Policy)) -> Rig {
     Rig::of(server.start().expect("a free port"))
 }
 
-/// A version 2 header: signature, version and command, family, then what follows with its length.
+/// A version 2 header: signature, version and command, family, and the rest with its length.
 fn version_2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
     let mut header = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
     header.extend([0x20 | command, family]);
@@ -119,7 +119,7 @@ fn a_proxy_header_has_its_time(stand: Stand) {
     rig.wait_for_closes(CloseReason::ProxyHeader, 2);
 }
 
-/// The limit is the client's, not the proxy's, and every place is given back.
+/// The limit applies to the client, not to the proxy, and every count is released.
 fn an_address_behind_a_proxy_header_has_so_many_connections(stand: Stand) {
     let rig = serve_proxied(stand, |policy| {
         policy.limits.connections_per_address = OrOff::On(NonZeroU32::new(2).expect("above 0"));
@@ -165,7 +165,7 @@ fn a_trusted_proxy_is_believed(stand: Stand) {
         ("", "127.0.0.1 clear"),
         ("X-Forwarded-For: 203.0.113.9\r\n", "203.0.113.9 clear"),
         ("X-Forwarded-For: 203.0.113.9, 10.1.2.3\r\n", "203.0.113.9 clear"),
-        // What a client has written itself stands before what a proxy of ours has added.
+        // Values that the client sent precede the values that our proxy added.
         ("X-Forwarded-For: 8.8.8.8, 203.0.113.9\r\n", "203.0.113.9 clear"),
         ("X-Forwarded-For: 8.8.8.8\r\nX-Forwarded-For: 203.0.113.9\r\n", "203.0.113.9 clear"),
         ("X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\n", "203.0.113.9 secure"),

@@ -1,5 +1,5 @@
-//! Open responses from outside: a handler that relays requests to another server (`rig/relays.rs`), and one that writes
-//! what its path says.
+//! Open responses from outside: a handler that relays requests to another server (`rig/relays.rs`), and a handler that writes
+//! the content that its path specifies.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -90,7 +90,7 @@ fn rig(on: Stand) -> (Rig, TcpListener, Relay) {
     (on.serve(|server| server.mount("/", mount).mount("/turn", hello)), listener, relay)
 }
 
-/// Ends a server in which no assertion of a handler has failed.
+/// Ends a server, and checks that no handler has panicked.
 fn ended(rig: Rig) {
     assert_eq!(rig.count("encke_handler_panics_total"), 0, "see the text of the panic");
     rig.end();
@@ -109,7 +109,7 @@ fn head_of_post(bytes: u64) -> String {
     format!("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {bytes}\r\n\r\n")
 }
 
-/// A GET that the other server has received.
+/// Sends a GET that reaches the other server.
 fn begun(rig: &Rig, listener: &TcpListener, path: &str) -> (Client, TcpStream) {
     let mut client = rig.client();
     client.send(get(path));
@@ -139,7 +139,7 @@ fn bodies_pass_in_both_directions_at_once(on: Stand) {
     ended(rig);
 }
 
-/// The relay asserts at each write that no more waits than is allowed.
+/// The relay asserts at each write that the waiting bytes are within the limit.
 fn a_client_that_reads_nothing_stops_the_other_server(on: Stand) {
     let (rig, listener, relay) = rig(on);
     let mut client = rig.narrow_client();
@@ -186,7 +186,7 @@ fn a_client_that_goes_closes_the_outgoing_connection(on: Stand) {
     let gone = || relay.counts.gone.load(Ordering::Relaxed);
     rig.wait(|| gone() == 1, "the handler knows");
     nothing_is_open(&rig);
-    // Closed with everything sent: what comes now is answered by a reset.
+    // Closed after everything was sent: further bytes cause a reset.
     while stream.write_all(&[0; 100_000]).is_ok() {}
     assert_eq!(gone(), 1);
     ended(rig);
@@ -217,7 +217,7 @@ fn a_server_that_resets_resets_the_client(on: Stand) {
     rig.wait_for_closes(CloseReason::StreamFailed, 1);
     nothing_is_open(&rig);
     assert_eq!(relay.counts.gone.load(Ordering::Relaxed), 0, "it has reset the exchange itself");
-    // Before the response has begun there is still another one to give.
+    // Before the response has begun, another one can be sent.
     let (mut client, stream) = begun(&rig, &listener, "/");
     reset(stream);
     assert_eq!(client.answer().status, 502);
@@ -284,7 +284,7 @@ fn a_reset_of_the_stream_closes_the_outgoing_connection(on: Stand) {
     assert!(read_all(&mut stream).is_empty());
     nothing_is_open(&rig);
     assert_eq!(relay.counts.gone.load(Ordering::Relaxed), 1);
-    // The connection goes on.
+    // The connection stays open.
     client.send(&request(3, GET, "/", END_STREAM));
     drop(accept(&listener));
     assert_eq!(client.answer(3), OK);
@@ -324,13 +324,13 @@ fn content_with_a_length_keeps_a_connection(on: Stand) {
     rig.end();
 }
 
-/// Writes what a path says.
+/// Writes the content that the path specifies.
 #[derive(Clone)]
 struct Writer;
 
 struct Writing {
     context: HandlerContext,
-    /// An exchange that is over.
+    /// The key of an exchange that is over.
     last: Option<ExchangeKey>,
 }
 

@@ -1,4 +1,4 @@
-//! Reloads: other handlers in place of those before, any number of times.
+//! Reloads: handlers are replaced, any number of times.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ on_two_stands! {
     the_newest_handlers_serve_after_more_reloads_than_there_are_numbers,
 }
 
-/// More than there are values of a handler's number.
+/// More than there are handler numbers.
 const RELOADS: u32 = 70_000;
 
 fn says(text: String) -> Arc<dyn Mount> {

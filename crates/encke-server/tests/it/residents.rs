@@ -1,5 +1,6 @@
 //! Residents from outside: connections that a feature keeps after their requests. The resident here is a toy: it returns the
-//! bytes of each connection, and sends what one says as `all:` to everybody on every worker. After `bye` it ends the connection.
+//! bytes of each connection, and sends bytes after `all:` to every connection on every worker. After `bye` it ends the
+//! connection.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -27,10 +28,10 @@ on_every_stand! {
 
 pub(crate) const HEAD: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n";
-/// Long enough for any test; a connection with `/brief` has no time at all.
+/// Long enough for any test; a connection with `/brief` times out at once.
 const LONG_NS: u64 = 60_000_000_000;
 
-/// What a takeover begins.
+/// The start value of a takeover.
 enum Start {
     Echo { silence_ns: u64 },
     Respond,
@@ -40,12 +41,12 @@ pub(crate) struct Echo;
 
 struct EchoHandler;
 
-/// What is said to everybody.
+/// A message to all connections.
 struct ToAll(Vec<u8>);
 
 #[derive(Default)]
 struct Echoes {
-    /// The time that each connection may be silent, by place.
+    /// The silence timeout of each connection, by slot index.
     silence_ns: HashMap<u32, u64>,
     tokens: HashMap<u32, Token>,
     workers: Arc<[ResidentMailbox]>,
@@ -238,7 +239,7 @@ fn a_resident_forgets_a_connection_that_lingers(on: Stand) {
     let mut other = opened(&rig, "/");
     lingers.send("bye");
     assert_eq!(lingers.rest(), (b"bye".to_vec(), End::Finished));
-    // The resident fails on a connection that it still knows and no longer has.
+    // A resident that still recorded the closed connection would fail here.
     other.send("all:heard");
     assert_eq!(other.read_exact(5), b"heard");
     drop(lingers);

@@ -1,4 +1,4 @@
-//! TLS: certificates, handshakes that go well and that do not, and everything else as if it were in the clear.
+//! TLS: certificates, successful and failed handshakes, and everything else as without encryption.
 
 use encke_settings::Rate;
 use std::io::{self, Read as _, Write as _};
@@ -57,7 +57,7 @@ fn answers_are_the_same_as_in_the_clear(stand: Stand) {
     let authority = Authority::new();
     let folder = Folder::new();
     folder.write("small.txt", b"small");
-    // Below, at and above the sizes of records and of what is sealed at a time.
+    // Below, at and above the sizes of records and of sealed pieces.
     for size in [16_383, 16_384, 16_385, 65_536, 200_000, 2_397_701] {
         folder.write(&format!("{size}.bin"), bytes(size));
     }
@@ -76,7 +76,7 @@ fn answers_are_the_same_as_in_the_clear(stand: Stand) {
             let (_, content) = ask(&mut stream, &get(&format!("/{size}.bin")));
             assert!(content == bytes(size), "{size} bytes");
         }
-        // Several requests in one record, their answers in order.
+        // Several requests in one record, with their responses in order.
         let many = get("/small.txt") + &get("/65536.bin") + &get("/small.txt");
         stream.write_all(many.as_bytes()).expect("sent");
         for size in [5, 65_536, 5] {
@@ -96,7 +96,7 @@ fn a_request_may_be_cut_anywhere_within_its_records(stand: Stand) {
     let mut stream = shake(&rig, &config, "localhost");
     ask(&mut stream, &get("/a.txt"));
     stream.sock.set_nodelay(true).expect("a socket");
-    // The records are made first, and then sent in two pieces.
+    // The records are created first, and then sent in two pieces.
     let length = {
         let mut records = Vec::new();
         stream.conn.writer().write_all(get("/a.txt").as_bytes()).expect("room");
@@ -131,7 +131,7 @@ fn a_handshake_may_be_cut_anywhere(stand: Stand) {
             while stream.conn.wants_write() {
                 stream.conn.write_tls(&mut records).expect("records");
             }
-            // Byte by byte; every fifth is waited for, so that pieces of one byte and of a few arrive.
+            // Byte by byte. The test waits for every fifth byte, so that pieces of one byte and of a few bytes arrive.
             for (place, byte) in records.iter().enumerate() {
                 let before = rig.received();
                 stream.sock.write_all(&[*byte]).expect("sent");
@@ -184,7 +184,7 @@ fn a_handshake_may_be_cut_off_anywhere(stand: Stand) {
         stream.read_to_end(&mut Vec::new()).expect("its end");
     }
     rig.wait_for_closes(CloseReason::Handshake, cuts.len() as u64);
-    // Without a byte it may be gone before anybody has seen it.
+    // Without a byte, the connection may end before the server notices it.
     for cut in &cuts[1..] {
         let mut stream = connect(&rig);
         let before = rig.received();
@@ -224,7 +224,7 @@ fn a_thousand_stopped_handshakes_block_no_client(stand: Stand) {
 fn records_that_are_none_end_their_connection(stand: Stand) {
     let authority = Authority::new();
     let rig = serve(stand, &authority, |_| {}, |server| server);
-    // One that is too large, one of no type, one that nobody has sealed, a handshake in the clear.
+    // A record that is too large, a record of an unknown type, an unsealed record, and a plaintext handshake record.
     let records = [
         &[23, 3, 3, 0xff, 0xff][..],
         &[99, 3, 3, 0, 1, 0],
@@ -282,7 +282,7 @@ fn slow_clients_are_ended_as_in_the_clear(stand: Stand) {
                 stream
             })
             .collect();
-        // Where this machine is so slow that a good one seems slow, too, it comes again.
+        // On a machine so slow that a good client seems slow, too, it tries again.
         let served = || {
             let mut good = shake(&rig, &config, "localhost");
             let asked = good.write_all(get("/").as_bytes());
@@ -294,8 +294,8 @@ fn slow_clients_are_ended_as_in_the_clear(stand: Stand) {
     }
 }
 
-/// A client may ask to begin anew only in TLS 1.2, where that has been a way into others' connections (CVE-2009-3555), and
-/// one to keep a server busy.
+/// Renegotiation exists only in TLS 1.2. It has allowed attacks on others' connections (CVE-2009-3555), and keeps a server
+/// busy.
 fn renegotiation_is_refused(stand: Stand) {
     let authority = Authority::new();
     let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", handlers::hello));
@@ -306,7 +306,7 @@ fn renegotiation_is_refused(stand: Stand) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("openssl is installed");
-    // A line that begins so is a command of the client's.
+    // A line that begins with `R` is a command of `openssl s_client`.
     client.stdin.as_mut().expect("piped").write_all(b"R\n").expect("it reads");
     let told = client.wait_with_output().expect("its end");
     let told = String::from_utf8_lossy(&told.stderr).into_owned();
@@ -316,7 +316,7 @@ fn renegotiation_is_refused(stand: Stand) {
     assert_eq!(ask(&mut shake(&rig, &config, "localhost"), &get("/")).1, b"Hello\n");
 }
 
-/// What a client of an authority says first.
+/// The ClientHello of a client that trusts an authority.
 fn client_hello(authority: &Authority) -> Vec<u8> {
     let name = ServerName::try_from("localhost").expect("a name");
     let mut session = ClientConnection::new(Arc::new(authority.client(&BOTH)), name).expect("a session");
@@ -328,7 +328,7 @@ fn client_hello(authority: &Authority) -> Vec<u8> {
 fn what_is_no_handshake_is_closed_with_an_alert(stand: Stand) {
     let authority = Authority::new();
     let rig = serve(stand, &authority, |_| {}, |server| server);
-    // A record of another type, one that is too large, a handshake message that is none.
+    // A record of another type, a record that is too large, and an unknown handshake message.
     for said in [&[23, 3, 3, 0, 1, 0][..], &[22, 3, 1, 0xff, 0xff, 1], &[22, 3, 1, 0, 4, 9, 0, 0, 0]] {
         let mut stream = connect(&rig);
         stream.write_all(said).expect("sent");
@@ -337,7 +337,7 @@ fn what_is_no_handshake_is_closed_with_an_alert(stand: Stand) {
         assert_eq!(told.first(), Some(&21), "an alert: {told:?}");
         assert_eq!(told.len(), 7, "one alert: {told:?}");
     }
-    // A message of 16 MiB: there is no need to wait for it, nor to talk.
+    // A message of 16 MiB: there is no need to wait for it, nor to respond.
     let mut stream = connect(&rig);
     stream.write_all(&[22, 3, 1, 0, 4, 1, 0xff, 0xff, 0xff]).expect("sent");
     stream.read_to_end(&mut Vec::new()).expect("its end");
@@ -394,7 +394,7 @@ fn so_many_handshakes_go_on_at_a_time(stand: Stand) {
     while refused() == 0 {
         let mut stream = connect(&rig);
         stream.write_all(&said).expect("sent");
-        // The response is the server's part of the handshake, or the end.
+        // The server's part of the handshake, or the end.
         let _response_or_end = stream.read(&mut [0; 16]);
         waiting.push(stream);
         assert!(waiting.len() as u64 <= most + 1, "{most} handshakes, and one too many");
@@ -408,7 +408,7 @@ fn so_many_handshakes_go_on_at_a_time(stand: Stand) {
 }
 
 fn partial_client_hellos_do_not_count_as_handshakes(stand: Stand) {
-    // With 4 workers all of them have one in all but one of 10^7 runs.
+    // With 4 workers each has at least one in all but one of 10^7 runs.
     const PARTIAL: usize = 64;
     let authority = Authority::new();
     let rig = serve(
@@ -421,7 +421,7 @@ fn partial_client_hellos_do_not_count_as_handshakes(stand: Stand) {
     let partial: Vec<TcpStream> = (0..PARTIAL)
         .map(|number| {
             let mut stream = connect(&rig);
-            // Starts that a session waits behind, too: of other records, and of another message.
+            // Also beginnings that make a session wait: of other records, and of another message.
             let others: [&[u8]; 4] = [&[23], &[22, 2], &[23, 3, 3, 0x40, 0], &[22, 3, 1, 0x40, 0, 2]];
             let part = match others.get(number) {
                 Some(other) => other,
@@ -483,7 +483,7 @@ fn a_stalled_handshake_gives_way_to_a_new_one(stand: Stand) {
 fn a_client_hello_beyond_its_limit_is_rejected(stand: Stand) {
     let authority = Authority::new();
     let rig = serve(stand, &authority, |_| {}, |server| server);
-    // A message of 32 KiB in two records, of which the first one is whole.
+    // A message of 32 KiB in two records, the first of which is complete.
     let mut said = vec![22, 3, 1, 0x40, 0, 1, 0, 0x80, 0];
     said.resize(5 + 0x4000, 0);
     let mut stream = connect(&rig);
@@ -504,7 +504,7 @@ fn an_answer_that_is_the_last_one_ends_with_a_farewell(stand: Stand) {
         let mut stream = shake(&rig, &config, "localhost");
         let request = "GET /a.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         assert_eq!(ask(&mut stream, request).1, bytes(300_000));
-        // An end without close_notify would be an error here: somebody may have cut the answer.
+        // An end without close_notify would be an error here: the response may have been truncated.
         assert_eq!(stream.read(&mut [0]).expect("a farewell"), 0);
     }
 }
@@ -535,7 +535,7 @@ fn each_name_gets_its_certificate(stand: Stand) {
         let (head, _) = ask(&mut shake(&rig, &config, name), &get("/"));
         assert!(head.starts_with("HTTP/1.1 404 "), "{name}: {head}");
     }
-    // Whoever asks for another name gets the first, and does not believe it.
+    // A client that requests another name receives the first certificate, and rejects it.
     for name in ["wild.example", "a.b.wild.example", "third.example"] {
         let error = shake(&rig, &config, name).write_all(b"x").expect_err("another's certificate");
         assert!(error.to_string().contains("not valid for name"), "{name}: {error}");
@@ -570,7 +570,7 @@ fn a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on(stand: S
     let mut old = shake(&rig, &config, "localhost");
     ask(&mut old, &get("/"));
 
-    // A pair that does not hold changes nothing.
+    // An invalid pair changes nothing.
     let other = authority.sign("other", &["localhost"]);
     std::fs::copy(&other.cert, settings.cert.as_ref().expect("named")).expect("written");
     let error = identity.reread(&mut Vec::new()).expect_err("half a pair").to_string();
@@ -589,7 +589,7 @@ fn a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on(stand: S
     ask(&mut old, &get("/"));
 }
 
-/// Twenty pairs, each put in place in the way of somebody else.
+/// Twenty certificate pairs, each installed as another tool does it.
 fn pairs_that_change_are_taken_while_clients_come_and_nobody_notices(stand: Stand) {
     let authority = Authority::new();
     let pairs: Vec<CertSettings> =
@@ -609,7 +609,7 @@ fn pairs_that_change_are_taken_while_clients_come_and_nobody_notices(stand: Stan
     let rig = Rig::of(Server::new(options).door(door).start().expect("a free port"));
 
     let over = AtomicBool::new(false);
-    // A configuration of its own for each: nothing is resumed, every handshake is a full one.
+    // A new configuration for each client: no session is resumed, and every handshake is a full one.
     let come = || {
         let mut stream = shake(&rig, &Arc::new(authority.client(&BOTH)), "localhost");
         let (head, _) = ask(&mut stream, &get("/"));
@@ -632,21 +632,21 @@ fn pairs_that_change_are_taken_while_clients_come_and_nobody_notices(stand: Stan
         let mut old = come();
         for (number, pair) in pairs.iter().enumerate().skip(1) {
             match number % 3 {
-                // A link takes the place of a link.
+                // A link replaces a link.
                 0 => {
                     link("new.pem", &pair.cert);
                     link("new.key", &pair.key);
                     renamed("new.pem", "shown.pem");
                     renamed("new.key", "shown.key");
                 }
-                // A file takes its place.
+                // A file replaces the name.
                 1 => {
                     std::fs::copy(&pair.cert, authority.path("new.pem")).expect("written");
                     std::fs::copy(&pair.key, authority.path("new.key")).expect("written");
                     renamed("new.key", "shown.key");
                     renamed("new.pem", "shown.pem");
                 }
-                // The file itself is written over.
+                // The file itself is overwritten.
                 _ => {
                     std::fs::copy(&pair.cert, &shown.cert).expect("written");
                     std::fs::copy(&pair.key, &shown.key).expect("written");
@@ -723,13 +723,13 @@ fn without_a_certificate_handshakes_are_refused(stand: Stand) {
     };
     let refused = |rig: &Rig| rig.count_of("encke_tls_handshake_failures_total", "no_certificate");
 
-    // Nothing has been fetched yet.
+    // No certificate has been fetched yet.
     let rig = serve_as(stand, identity(&none), |_| {}, |server| server);
     let error = by(&rig, &[b"http/1.1"]).expect_err("no certificate").to_string();
     assert!(error.contains("AccessDenied"), "{error}");
     rig.wait(|| refused(&rig) == 1, "a refusal");
 
-    // Beside a pair of its own: only who comes for a proof alone, and there is none, gets nothing.
+    // With a regular certificate pair: only a client that requests nothing but a proof, of which there is none, is rejected.
     let rig = serve_as(stand, identity(&both), |_| {}, |server| server);
     assert!(by(&rig, &[b"http/1.1"]).is_ok());
     assert!(by(&rig, &[proof, b"http/1.1"]).is_ok(), "it asked for more than a proof");
@@ -737,7 +737,7 @@ fn without_a_certificate_handshakes_are_refused(stand: Stand) {
     let error = by(&rig, &[proof]).expect_err("no proof").to_string();
     assert!(error.contains("AccessDenied"), "{error}");
     rig.wait(|| refused(&rig) == 1, "a refusal");
-    // A request behind such a handshake would not be read.
+    // The server would not read a request after such a handshake.
     let read = by(&rig, &[proof, b"unknown"]);
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     rig.wait_for_closes(CloseReason::Answered, 1);

@@ -1,4 +1,4 @@
-//! Tunnels from outside: a resident that connects its clients with another server (`rig/relays.rs`).
+//! Tunnels from outside: a resident that connects its clients to another server (`rig/relays.rs`).
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -39,7 +39,7 @@ on_two_stands! {
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// A server, and the listener that its tunnels lead to.
+/// A server, and the listener that its tunnels connect to.
 fn rig(on: Stand) -> (Rig, TcpListener, Tunnel) {
     let (listener, address) = listen();
     let tunnel = Tunnel::to(address);
@@ -148,14 +148,14 @@ fn a_refused_dial_resets_the_client(on: Stand) {
     let rig = on.serve(|server| server.mount("/", refusing));
     let mut client = rig.client();
     client.send(REQUEST);
-    // The head may be out before the dial has failed.
+    // The head may be sent before the dial has failed.
     assert_eq!(client.rest().1, End::Reset);
     rig.wait_for_closes(CloseReason::Upstream, 1);
     assert_eq!(rig.count_of("encke_upstream_closes_total", "refused"), 1);
     rig.end();
 }
 
-/// The tunnel asserts at each event that no more waits than is allowed.
+/// The tunnel asserts at each event that the waiting bytes are within the limit.
 fn a_client_that_reads_nothing_stops_the_other_server(on: Stand) {
     let (rig, listener, tunnel) = rig(on);
     let mut client = rig.narrow_client();
@@ -189,7 +189,7 @@ fn a_tunnel_goes_on_during_a_drain(on: Stand) {
     let (rig, listener, _) = rig(on);
     let (mut client, mut stream) = opened(&rig, &listener);
     rig.running().drain(Duration::ZERO, PATIENCE * 2);
-    // New connections are refused once it has begun.
+    // New connections are refused once the drain has begun.
     rig.wait(|| Client::try_connect(rig.address()).is_err(), "the listener is closed");
     for round in 0..20_u8 {
         client.send([round; 1_000]);
@@ -214,7 +214,7 @@ fn the_end_of_a_drain_closes_tunnels(on: Stand) {
     rig.end();
 }
 
-/// A tunnel whose client speaks TLS.
+/// A tunnel whose client uses TLS.
 #[cfg(feature = "tls")]
 fn sealed(on: Stand) -> (Rig, crate::rig::tls::Stream, TcpStream) {
     use crate::rig::tls;

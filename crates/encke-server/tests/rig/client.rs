@@ -1,4 +1,4 @@
-//! A client that takes nothing on trust: it reads one answer after the other, byte for byte as the RFCs say.
+//! A strict client: it reads one response after the other, and checks each byte by the RFCs.
 //!
 //! ```text
 //! send ─► … ─► answer() = status line, fields, body by exactly one framing;  what follows stays for the next
@@ -16,15 +16,15 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use super::{PATIENCE, Rig, wait_for};
 
-/// Room to receive of a narrow client. The kernel doubles it and never goes below 2,304 bytes (socket(7)).
+/// Receive buffer of a narrow client, in bytes. The kernel doubles it and never goes below 2,304 bytes (socket(7)).
 const NARROW_BYTES: usize = 4 * 1024;
 
-/// How a request is cut on its way to the server.
+/// The way in which a request is cut into pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
     Whole,
     EachByte,
-    /// In two, after so many bytes.
+    /// In two, after this number of bytes.
     At(usize),
 }
 
@@ -43,7 +43,7 @@ impl Cut {
     }
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// In order: every byte that was sent has arrived.
@@ -52,7 +52,7 @@ pub enum End {
     Reset,
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -61,7 +61,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The value of a field that is there at most once.
+    /// The value of a field that occurs at most once.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
         let value = values.next().map(|(_, value)| value.as_str());
@@ -74,7 +74,7 @@ impl Answer {
         std::str::from_utf8(&self.body).expect("text was asked for")
     }
 
-    /// Whether it says that the connection ends with it.
+    /// Whether the response announces the end of the connection.
     pub fn closes(&self) -> bool {
         self.field("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
@@ -82,9 +82,9 @@ impl Answer {
 
 /// A connection to the server.
 pub struct Client {
-    /// A TCP or a Unix socket: what is done with it here is the same for both.
+    /// A TCP or a Unix socket: the operations used here are the same for both.
     stream: TcpStream,
-    /// Received, and not yet part of an answer.
+    /// Received bytes that are not yet part of a response.
     arrived: Vec<u8>,
 }
 
@@ -114,11 +114,11 @@ impl Client {
         Self::of(TcpStream::from(socket)).expect("a socket takes a time limit")
     }
 
-    /// Connects with little room to receive, so that the server soon has to wait.
+    /// Connects with a small receive buffer, so that the server soon has to wait.
     pub fn connect_narrow(address: &Address) -> Self {
         let Address::Inet(inet) = address else { panic!("{address} is no Internet address") };
         let socket = tcp_socket(inet);
-        // Before connecting: the window's scale is agreed upon then.
+        // Before connecting, because the handshake fixes the window scale.
         sockopt::set_socket_recv_buffer_size(&socket, NARROW_BYTES).expect("a size within the limits");
         rustix::net::connect(&socket, inet).expect("somebody listens");
         Self::of(TcpStream::from(socket)).expect("a socket takes a time limit")
@@ -130,12 +130,12 @@ impl Client {
         Ok(Self { stream, arrived: Vec::new() })
     }
 
-    /// Its own address, as the server sees it.
+    /// The client's address, as the server sees it.
     pub fn address(&self) -> SocketAddr {
         self.stream.local_addr().expect("it is connected")
     }
 
-    /// Its socket, for what is sent and read by several threads.
+    /// The socket, for cases that send and read on several threads.
     pub fn stream(&self) -> &TcpStream {
         assert!(self.arrived.is_empty(), "received, and not read");
         &self.stream
@@ -149,7 +149,7 @@ impl Client {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// Sends as much as there is room for between here and the server, and returns how much that was.
+    /// Sends as many bytes as fit into the buffers up to the server. Returns their number.
     pub fn send_what_fits(&mut self, bytes: &[u8]) -> usize {
         self.stream.set_nonblocking(true).expect("a socket can");
         let mut sent = 0;
@@ -164,8 +164,8 @@ impl Client {
         sent
     }
 
-    /// Sends `bytes` in pieces, each only after the server has taken the one before off its socket; so it sees
-    /// them as they were cut. Once it has answered the rest goes as it may.
+    /// Sends `bytes` in pieces, each only after the server has read the previous one, so that it sees them as they were cut.
+    /// After a response the rest is sent without waiting.
     pub fn send_cut(&mut self, rig: &Rig, bytes: &[u8], cut: Cut) {
         let mut expected = rig.received();
         for piece in cut.pieces(bytes) {
@@ -178,58 +178,58 @@ impl Client {
         }
     }
 
-    /// Sends no more. If the server has ended the connection already there is nothing to end.
+    /// Ends the sending side. If the server has already ended the connection, nothing happens.
     pub fn finish(&mut self) {
         let ended = self.stream.shutdown(Shutdown::Write);
         let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotConnected;
         assert!(ended.as_ref().err().is_none_or(gone), "{ended:?}");
     }
 
-    /// Leaves by a reset.
+    /// Ends the connection by a reset.
     pub fn reset(self) {
         sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).expect("a socket can");
     }
 
-    /// Sends a GET and reads its answer.
+    /// Sends a GET and reads the response.
     pub fn get(&mut self, path: &str) -> Answer {
         self.ask(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }
 
-    /// Sends a request and reads its answer.
+    /// Sends a request and reads the response.
     pub fn ask(&mut self, request: impl AsRef<[u8]>) -> Answer {
         self.send(request);
         self.answer()
     }
 
-    /// Reads the next answer.
+    /// Reads the next response.
     pub fn answer(&mut self) -> Answer {
         self.read_answer(false)
     }
 
-    /// Reads the next answer, which is one to HEAD.
+    /// Reads the next response, to a HEAD request.
     pub fn answer_to_head(&mut self) -> Answer {
         self.read_answer(true)
     }
 
-    /// Reads the next answers.
+    /// Reads the next responses.
     pub fn answers(&mut self, count: usize) -> Vec<Answer> {
         (0..count).map(|_| self.answer()).collect()
     }
 
-    /// Everything to the end, and which it was.
+    /// Reads everything to the end. Returns the bytes and the kind of end.
     pub fn rest(&mut self) -> (Vec<u8>, End) {
         let end = self.read_to_end();
         (std::mem::take(&mut self.arrived), end)
     }
 
-    /// The end, before which nothing more may come.
+    /// Returns the kind of end, before which no byte may arrive.
     pub fn end(&mut self) -> End {
         let (rest, end) = self.rest();
         assert!(rest.is_empty(), "before the end came {:?}", String::from_utf8_lossy(&rest));
         end
     }
 
-    /// Reads once and gives what has come; empty at the end.
+    /// Reads once and returns the bytes; none at the end.
     pub fn read_some(&mut self, most: usize) -> Vec<u8> {
         if self.arrived.is_empty() {
             self.fill(most);
@@ -237,7 +237,7 @@ impl Client {
         self.take(most.min(self.arrived.len()))
     }
 
-    /// Reads exactly so many bytes.
+    /// Reads exactly this number of bytes.
     pub fn read_exact(&mut self, count: usize) -> Vec<u8> {
         while self.arrived.len() < count {
             assert_eq!(self.fill(count), None, "the end, {} bytes too early", count - self.arrived.len());
@@ -245,14 +245,14 @@ impl Client {
         self.take(count)
     }
 
-    /// Reads only a head: the status, fields, and nothing of the body.
+    /// Reads only a head: the status and fields, without the body.
     pub fn head(&mut self) -> Answer {
         let block = self.read_head();
         let (status, fields) = parse_head(&block);
         Answer { status, fields, body: Vec::new() }
     }
 
-    /// Whether something has arrived that nobody has read: bytes, or an end. Looks and does not wait.
+    /// Whether unread bytes or an end have arrived. Does not wait.
     pub fn has_news(&self) -> bool {
         if !self.arrived.is_empty() {
             return true;
@@ -263,7 +263,7 @@ impl Client {
         !looked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Waits until something arrives, at most for `time`; whether it did. For clients that are slow on purpose.
+    /// Waits until bytes or an end arrive, at most for `time`. Returns whether they did. For deliberately slow clients.
     pub fn idle(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).expect("a time above 0");
         let looked = self.stream.peek(&mut [0]);
@@ -341,7 +341,7 @@ impl Client {
         }
     }
 
-    /// The first bytes of what has arrived.
+    /// Takes the first received bytes.
     fn take(&mut self, count: usize) -> Vec<u8> {
         let rest = self.arrived.split_off(count);
         std::mem::replace(&mut self.arrived, rest)
@@ -355,7 +355,7 @@ impl Client {
         }
     }
 
-    /// Reads once; says if that was the end.
+    /// Reads once. Returns the kind of end, if it was one.
     fn fill(&mut self, most: usize) -> Option<End> {
         let mut buffer = [0; 64 * 1024];
         let most = most.min(buffer.len());
@@ -379,7 +379,7 @@ fn tcp_socket(peer: &SocketAddr) -> OwnedFd {
     rustix::net::socket(family, SocketType::STREAM, None).expect("room for a descriptor")
 }
 
-/// Takes a head apart, or fails the case.
+/// Parses a head, or fails the case.
 fn parse_head(block: &[u8]) -> (u16, Vec<(String, String)>) {
     let text = std::str::from_utf8(block).expect("a head of ASCII");
     let mut lines = text.strip_suffix("\r\n\r\n").expect("a whole head").split("\r\n");

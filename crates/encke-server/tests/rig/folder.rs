@@ -1,4 +1,4 @@
-//! A folder that is gone when the case is over.
+//! A directory that is removed at the end of the case.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ impl Folder {
         &self.0
     }
 
-    /// Writes a file with a modification time in the past. Its ETag is weak all the same, because its ctime is recent.
+    /// Writes a file with a modification time in the past. Its ETag is weak nevertheless, because its ctime is recent.
     #[must_use]
     pub fn with(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         self.write(name, content);
@@ -34,7 +34,7 @@ impl Folder {
         file.set_modified(SystemTime::now() - Duration::from_secs(1_000)).expect("our own file");
     }
 
-    /// Puts another file in a file's place, in one step.
+    /// Replaces a file atomically.
     pub fn replace(&self, name: &str, content: impl AsRef<[u8]>) {
         let next = format!("{name}.next");
         self.write(&next, content);

@@ -1,22 +1,22 @@
-//! A strict client of HTTP/2: frames as bytes, and what has come on each stream.
+//! A strict HTTP/2 client: frames as bytes, and the data received on each stream.
 
 use std::collections::BTreeMap;
 
 use super::{Client, Rig};
 
-/// What has come on a stream.
+/// The data received on a stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Got {
-    /// The first byte of its field block: for the usual statuses a number of the static table (RFC 7541, appendix A).
+    /// The first byte of the response's field block: for common statuses an index of the static table (RFC 7541, appendix A).
     pub status: Option<u8>,
-    /// The statuses of interim answers.
+    /// The statuses of interim responses.
     pub interim: Vec<u16>,
     pub body: Vec<u8>,
-    /// The field block behind the body.
+    /// The field block after the body.
     pub trailers: Vec<u8>,
     pub ended: bool,
     pub reset: Option<u32>,
-    /// By how much the server has opened the stream's window.
+    /// Sum of the server's window updates for this stream.
     pub window: u64,
 }
 
@@ -37,7 +37,7 @@ pub const OK: Got = Got {
     window: 0,
 };
 
-/// The status of an interim answer: those that come up here are none of the static table, so they come as text.
+/// The status of an interim response. Those used here are not in the static table, so they arrive as text.
 pub fn interim(block: &[u8]) -> Option<u16> {
     match block {
         [0x48, 0x82, 0x08, 0x01, ..] => Some(100),
@@ -46,12 +46,12 @@ pub fn interim(block: &[u8]) -> Option<u16> {
     }
 }
 
-/// A client of frames.
+/// A client that sends and receives frames.
 pub struct H2 {
     pub client: Client,
     pub got: BTreeMap<u32, Got>,
     pub goaway: Option<u32>,
-    /// The server has asked whether it is there.
+    /// The server has sent a PING.
     pub pinged: bool,
 }
 
@@ -62,7 +62,7 @@ impl H2 {
         Self::speak(client)
     }
 
-    /// A client that has said nothing yet.
+    /// A client that has sent nothing yet.
     pub fn speak(client: Client) -> Self {
         Self { client, got: BTreeMap::new(), goaway: None, pinged: false }
     }
@@ -71,7 +71,7 @@ impl H2 {
         self.client.send(bytes);
     }
 
-    /// A GET on the first stream.
+    /// Sends a GET on the first stream, and returns the response.
     pub fn get(&mut self, path: &str) -> Got {
         self.send(&request(1, GET, path, END_STREAM));
         self.answer(1)
@@ -90,7 +90,7 @@ impl H2 {
         Got { window: 0, ..got }
     }
 
-    /// Reads until something has come on a stream; false if the stream has ended without.
+    /// Reads until the body of a stream contains `text`. Returns false if the stream ends without it.
     pub fn body_with(&mut self, stream: u32, text: &[u8]) -> bool {
         loop {
             let got = self.got(stream);
@@ -104,8 +104,8 @@ impl H2 {
         }
     }
 
-    /// Sends a body as fast as windows allow, until the server wants no more of it. 64 KiB less one go at first, of a
-    /// stream and of all.
+    /// Sends a body as fast as windows allow, until its end or until the server resets the stream. The initial windows of the
+    /// stream and of the connection are 65,535 bytes.
     pub fn send_body(&mut self, stream: u32, body: &[u8]) {
         let mut sent = 0;
         while self.got(stream).reset.is_none() {
@@ -126,7 +126,7 @@ impl H2 {
         }
     }
 
-    /// Sends a PING and waits for its answer: everything before it was looked at.
+    /// Sends a PING and waits for its acknowledgement: by then the server has processed everything before it.
     pub fn ping(&mut self) {
         self.send(&frame(PING, 0, 0, b"are you?"));
         while self.read_one() != (PING, ACK) {}
@@ -139,7 +139,7 @@ impl H2 {
         self.goaway.expect("waited for")
     }
 
-    /// Reads a frame, and opens windows for what it brought. Returns its type and flags.
+    /// Reads a frame, and reopens the windows by the size of its data. Returns its type and flags.
     pub fn read_one(&mut self) -> (u8, u8) {
         let header = self.client.read_exact(9);
         let len = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
@@ -188,7 +188,7 @@ pub fn begin() -> Vec<u8> {
     [PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])].concat()
 }
 
-/// A request's HEADERS. The fields are literals that no table remembers (RFC 7541 §6.2.2).
+/// The HEADERS frame of a request. Its fields are literals that enter no table (RFC 7541 §6.2.2).
 pub fn request(stream: u32, method: &[u8], path: &str, flags: u8) -> Vec<u8> {
     let block = [method, &[0x86], &target(path)].concat();
     frame(HEADERS, END_HEADERS | flags, stream, &block)
@@ -220,7 +220,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub const FRAME_BYTES: usize = 16_384;
-/// Of the static table, and a literal with the name of entry 2.
+/// Indices of the static table, and a literal with the name of entry 2.
 pub const GET: &[u8] = &[0x82];
 pub const POST: &[u8] = &[0x83];
 pub const HEAD: &[u8] = b"\x02\x04HEAD";

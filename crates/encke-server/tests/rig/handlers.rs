@@ -1,4 +1,4 @@
-//! Handlers for cases: what they do when they are called, and how a case steers them from outside.
+//! Handlers for cases, and the means by which a case controls them.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -12,19 +12,19 @@ use encke_server::{
 
 use super::{Folder, Rig, wait_for};
 
-/// Says hello.
+/// Responds with a greeting.
 pub fn hello(_: &Request<'_>, _: Exchange) -> Outcome {
     Outcome::Now(Reply::text(200, "Hello\n"))
 }
 
-/// Says who asks, as far as the server knows.
+/// Responds with the client's address, as far as the server knows it.
 pub fn who(request: &Request<'_>, _: Exchange) -> Outcome {
     let origin = request.origin();
     let client = origin.client.map_or("nobody".to_owned(), |address| address.to_string());
     Outcome::Now(Reply::text(200, format!("{client} {}", if origin.secure { "secure" } else { "clear" })))
 }
 
-/// Says what was asked for.
+/// Responds with the request line's parts.
 pub fn mirror(request: &Request<'_>, _: Exchange) -> Outcome {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let said =
@@ -37,7 +37,7 @@ pub fn streamed(pull: impl Pull + 'static) -> Reply {
     Reply::new(200).body(Body::Stream(Box::new(pull)))
 }
 
-/// The files of a folder, each by its name, and whole.
+/// Serves the files of a directory, each by its name and complete.
 #[derive(Clone)]
 pub struct Files(PathBuf);
 
@@ -69,11 +69,11 @@ impl Handler for OpenFolder {
     }
 }
 
-/// Answers with the request's body.
+/// Responds with the request's body.
 #[derive(Clone, Copy)]
 pub struct Echo;
 
-/// The bodies that are on their way.
+/// The bodies that are being received.
 #[derive(Default)]
 struct Echoes(HashMap<ExchangeKey, (Exchange, Vec<u8>)>);
 
@@ -104,12 +104,12 @@ impl Handler for Echoes {
     }
 }
 
-/// Keeps exchanges for the case to answer.
+/// Keeps exchanges for the case to respond to.
 #[derive(Clone, Default)]
 pub struct Held(Arc<Mutex<VecDeque<Exchange>>>);
 
 impl Held {
-    /// The exchange that has been held longest; waits for one.
+    /// Returns the exchange that has been held longest. Waits until there is one.
     pub fn take(&self, rig: &Rig) -> Exchange {
         let mut taken = None;
         let look = || {
@@ -120,7 +120,7 @@ impl Held {
         taken.expect("waited for")
     }
 
-    /// All that are held now.
+    /// Returns all held exchanges.
     pub fn take_all(&self) -> Vec<Exchange> {
         lock(&self.0).drain(..).collect()
     }
@@ -139,11 +139,11 @@ impl Handler for Held {
     }
 }
 
-/// Reads a body only when the case says so, and answers with its length once it is whole.
+/// Reads a body only when the case requests it, and responds with its length once it is complete.
 #[derive(Clone, Default)]
 pub struct Valve(Arc<Mutex<Flow>>);
 
-/// What has gone through a [`Valve`].
+/// The data that has passed a [`Valve`].
 #[derive(Default)]
 pub struct Flow {
     exchange: Option<Exchange>,
@@ -154,25 +154,24 @@ pub struct Flow {
 }
 
 impl Valve {
-    /// What has gone through.
+    /// The data that has passed so far.
     pub fn flow(&self) -> MutexGuard<'_, Flow> {
         lock(&self.0)
     }
 
-    /// Waits until a request is there.
+    /// Waits until a request has arrived.
     pub fn wait(&self, rig: &Rig) {
         rig.wait(|| self.flow().exchange.is_some(), "a request is at the valve");
     }
 
-    /// Lets one piece through, if the request is still there: its end may come right behind the last piece. Does not
-    /// wait for it.
+    /// Admits one piece, if the request is still open: its end may directly follow the last piece. Does not wait for the piece.
     pub fn open_once(&self) {
         if let Some(exchange) = &self.flow().exchange {
             exchange.read_more();
         }
     }
 
-    /// Lets one piece through, or the end, and waits for it.
+    /// Admits one piece or the end, and waits for it.
     pub fn pass(&self, rig: &Rig) {
         let before = self.flow().pieces;
         self.open_once();
@@ -183,7 +182,7 @@ impl Valve {
         rig.wait(passed, "a piece of a body has gone through");
     }
 
-    /// Answers without reading further.
+    /// Responds without reading further.
     pub fn answer(&self, reply: Reply) {
         self.flow().exchange.take().expect("a request is there").answer(reply);
     }
@@ -221,7 +220,7 @@ impl Handler for Valve {
     }
 }
 
-/// Streams what the case feeds it.
+/// Streams the steps that the case provides.
 #[derive(Clone, Default)]
 pub struct Feed(Arc<Mutex<Script>>);
 
@@ -233,7 +232,7 @@ struct Script {
     dropped: bool,
 }
 
-/// What a fed stream does next.
+/// The next step of a fed stream.
 pub enum Step {
     Bytes(Vec<u8>),
     End,
@@ -242,29 +241,29 @@ pub enum Step {
 }
 
 impl Feed {
-    /// Puts a step down without a word to the server.
+    /// Adds a step without waking the stream.
     pub fn lay(&self, step: Step) {
         lock(&self.0).steps.push_back(step);
     }
 
-    /// Puts a step down and wakes the stream, from this thread.
+    /// Adds a step and wakes the stream, from this thread.
     pub fn push(&self, step: Step) {
         let mut script = lock(&self.0);
         script.steps.push_back(step);
         script.wake.as_ref().expect("a request is there").wake();
     }
 
-    /// Wakes the stream though nothing has changed.
+    /// Wakes the stream although nothing has changed.
     pub fn wake(&self) {
         lock(&self.0).wake.as_ref().expect("a request is there").wake();
     }
 
-    /// Waits until the stream has asked `count` times and found nothing.
+    /// Waits until the stream was pulled `count` times without data.
     pub fn wait_until_starved(&self, rig: &Rig, count: u64) {
         rig.wait(|| lock(&self.0).starved >= count, "the stream has nothing more to say");
     }
 
-    /// Whether the server has let go of the stream.
+    /// Whether the server has dropped the stream.
     pub fn dropped(&self) -> bool {
         lock(&self.0).dropped
     }
@@ -313,10 +312,10 @@ impl Drop for Fed {
     }
 }
 
-/// The longest [`pattern`].
+/// The length of the longest [`pattern`].
 pub const PATTERN_BYTES_MAX: usize = 64 << 20;
 
-/// Content whose every byte depends on where it stands. All of them begin alike.
+/// Content whose bytes depend on their position. All patterns are prefixes of one sequence.
 pub fn pattern(len: usize) -> &'static [u8] {
     static WHOLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let mut bytes = Vec::with_capacity(PATTERN_BYTES_MAX);
@@ -328,7 +327,7 @@ pub fn pattern(len: usize) -> &'static [u8] {
     &WHOLE[..len]
 }
 
-/// Streams a pattern of some length, and counts how far it was pulled.
+/// Streams a pattern, and counts the bytes that were pulled.
 pub struct Pattern {
     pub bytes: &'static [u8],
     pub pulled: Arc<Mutex<usize>>,
@@ -344,7 +343,7 @@ impl Pull for Pattern {
     }
 }
 
-/// What these locks guard is whole wherever a thread may panic.
+/// Locks a mutex whose value is consistent wherever a thread may panic.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

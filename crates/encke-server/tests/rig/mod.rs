@@ -1,11 +1,11 @@
-//! What the cases have in common: a server in this process, strict clients of it, handlers, folders.
+//! Common parts of the cases: a server in this process, strict clients, handlers, directories.
 //!
 //! ```text
 //! Stand (back end, workers) ─► Rig: a running server ─► Client ─► Answer
 //!                               └─ counts: what the server says of itself, as in /metrics
 //! ```
-//! Nothing here waits for time to pass. A case waits for an answer, for an end, or for a count ([`Rig::wait`]);
-//! what must come and does not fails the case after [`PATIENCE`].
+//! Nothing here waits for time to pass. A case waits for a response, for an end, or for a count ([`Rig::wait`]). If it does not
+//! arrive within [`PATIENCE`], the case fails.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 #![allow(missing_docs, unreachable_pub, reason = "a test: nobody uses it as a library")]
@@ -30,13 +30,13 @@ pub use client::{Answer, Client, Cut, End};
 pub use folder::Folder;
 use handlers::Files;
 
-/// How long a case waits for what must come. Only a failing case ever waits that long.
+/// Maximum wait for an expected event. Only a failing case waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The times of a server whose case is not about them.
+/// Times in the server's limits, for cases that do not test them.
 const AMPLE_MS: u64 = 60_000;
 
-/// On what a case plays.
+/// The back end and number of workers that a case runs on.
 #[derive(Clone, Copy, Debug)]
 pub struct Stand {
     pub backend: Backend,
@@ -55,20 +55,20 @@ impl Stand {
         self.serve_by(|_| {}, assemble)
     }
 
-    /// Starts a server with limits of the case's own.
+    /// Starts a server with limits that the case sets.
     pub fn serve_by(self, limit: impl FnOnce(&mut Policy), assemble: impl FnOnce(Server) -> Server) -> Rig {
         let server = Server::new(self.options(limit)).listen(any_port());
         Rig::of(assemble(server).start().expect("a free port, and the back end is there"))
     }
 
-    /// A server of nothing but the files of a folder.
+    /// Starts a server that serves only the files of a directory.
     pub fn serve_files(self, folder: &Folder) -> Rig {
         let files = files(folder);
         self.serve(|server| server.mount("/", files))
     }
 
-    /// How such a server runs: with so much time that a client here meets a limit only where its case sets one,
-    /// however busy the machine is.
+    /// The options of such a server. Times are so long that a client meets a limit only where its case sets one, however busy
+    /// the machine is.
     pub fn options(self, limit: impl FnOnce(&mut Policy)) -> Options {
         let mut options =
             Options { workers: Some(self.workers), backend: Some(self.backend), ..Options::default() };
@@ -83,23 +83,23 @@ impl Stand {
     }
 }
 
-/// Loopback, and the system chooses the port.
+/// Loopback, with a port that the system chooses.
 pub fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-/// The files of a folder, by a handler of the tests.
+/// Serves the files of a directory with a handler of the tests.
 pub fn files(folder: &Folder) -> Files {
     Files::of(folder)
 }
 
-/// So many milliseconds.
+/// A period in milliseconds.
 pub const fn ms(milliseconds: u64) -> Period {
     Period::milliseconds(milliseconds)
 }
 
 impl Rig {
-    /// Takes over a server that runs.
+    /// Takes over a running server.
     pub fn of(running: Running) -> Self {
         Self { addresses: running.addresses(), running: Some(running) }
     }
@@ -109,12 +109,12 @@ impl Rig {
         self.running.as_ref().expect("it is taken only when the rig ends")
     }
 
-    /// Where it listens first.
+    /// The first address.
     pub fn address(&self) -> &Address {
         &self.addresses[0]
     }
 
-    /// Everywhere it listens.
+    /// All addresses.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
@@ -124,43 +124,43 @@ impl Rig {
         Client::connect(self.address())
     }
 
-    /// Connects a client that has little room to receive.
+    /// Connects a client with a small receive buffer.
     pub fn narrow_client(&self) -> Client {
         Client::connect_narrow(self.address())
     }
 
-    /// What it has counted: the sum of a family's samples.
+    /// The sum of a family's samples.
     pub fn count(&self, family: &str) -> u64 {
         self.sum(family, |_| true)
     }
 
-    /// One sample of a family.
+    /// The sample of a family with this label.
     pub fn count_of(&self, family: &str, label: &str) -> u64 {
         self.sum(family, |other| other == label)
     }
 
-    /// Connections that ended for a reason.
+    /// Number of connections that ended for a reason.
     pub fn closes(&self, reason: CloseReason) -> u64 {
         self.count_of("encke_closes_total", reason.name())
     }
 
-    /// Open connections.
+    /// Number of open connections.
     pub fn connections(&self) -> u64 {
         self.count("encke_connections")
     }
 
-    /// Bytes it has received.
+    /// Bytes that the server has received.
     pub fn received(&self) -> u64 {
         self.count("encke_received_bytes_total")
     }
 
-    /// Waits until so many connections have ended for a reason.
+    /// Waits until this number of connections have ended for a reason.
     pub fn wait_for_closes(&self, reason: CloseReason, count: u64) {
         self.wait(|| self.closes(reason) >= count, &format!("{count} connections closed: {}", reason.name()));
         assert_eq!(self.closes(reason), count, "connections closed: {}", reason.name());
     }
 
-    /// Waits until the server says so.
+    /// Waits until a condition holds.
     pub fn wait(&self, happened: impl FnMut() -> bool, what: &str) {
         let told = || self.told();
         wait_for(happened, what, told);
@@ -171,7 +171,7 @@ impl Rig {
         self.halt();
     }
 
-    /// Everything it counts that is not 0, for a case that fails.
+    /// All counts of the server that are not 0, for a case that fails.
     pub fn told(&self) -> String {
         let mut text = String::new();
         for family in self.running().families() {
@@ -216,7 +216,7 @@ impl Drop for Rig {
     }
 }
 
-/// Looks again and again until something has happened; between two looks others have the processor.
+/// Checks a condition repeatedly until it holds, and yields the processor between checks.
 pub fn wait_for(mut happened: impl FnMut() -> bool, what: &str, told: impl Fn() -> String) {
     let begun = Instant::now();
     let mut looks = 0_u32;

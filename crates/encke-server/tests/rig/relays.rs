@@ -1,4 +1,4 @@
-//! Toys that use outgoing connections, and the servers that these connect to.
+//! Toys that use outgoing connections, and the servers that they connect to.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,24 +21,24 @@ use super::{PATIENCE, Rig, any_port};
 
 /// Bytes that may wait on one side before the other is paused.
 pub const WAITING_MAX: usize = 64 * 1024;
-/// Bytes of one event: those of a lease, and by TLS a record that has begun before.
+/// Maximum bytes of one event: a lease, plus with TLS a record that began earlier.
 const EVENT_MAX: usize = 80 * 1024;
 
-/// A session for a connection that is dialed, if it is to speak TLS.
+/// A session for a dialed connection, if it uses TLS.
 fn session_of(sessions: Option<&Arc<dyn Sessions>>) -> Option<Box<dyn Session>> {
     sessions.map(|sessions| sessions.begin().expect("a session"))
 }
 
-/// The response by which a tunnel begins.
+/// The response that begins a tunnel.
 pub const TUNNEL_HEAD: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: tunnel\r\nConnection: Upgrade\r\n\r\n";
 
-/// Connects each request's connection with another server: bytes pass in both directions until both sides have ended.
+/// Connects each request's connection to another server: bytes pass in both directions until both sides have ended.
 #[derive(Clone)]
 pub struct Tunnel {
     pub target: Address,
     pub sessions: Option<Arc<dyn Sessions>>,
-    /// How often the other server was paused, because its bytes did not leave.
+    /// Number of times that the other server was paused because bytes to the client did not leave.
     pub pauses: Arc<AtomicUsize>,
 }
 
@@ -52,7 +52,7 @@ struct Tunnels {
     sessions: Option<Arc<dyn Sessions>>,
     pauses: Arc<AtomicUsize>,
     pairs: HashMap<UpstreamId, Pair>,
-    /// The outgoing connection of each client's, by place.
+    /// The outgoing connection of each client, by slot index.
     upstreams: HashMap<u32, UpstreamId>,
 }
 
@@ -61,11 +61,11 @@ struct Pair {
     token: Token,
     /// Bytes of the client that have not left.
     unsent: u64,
-    /// Bytes for the client that wait for a send to end. Empty, and without room, at rest.
+    /// Bytes for the client that wait for a send to end. Without capacity while the tunnel is idle.
     waiting: Vec<u8>,
-    /// The other server has ended its side.
+    /// Whether the other server has ended its side.
     upstream_over: bool,
-    /// This side has ended, to the other server and to the client.
+    /// Whether this side has ended, towards the other server and towards the client.
     upstream_shut: bool,
     client_shut: bool,
 }
@@ -101,7 +101,7 @@ impl Tunnels {
         self.context.as_ref().expect("taken when the first connection came")
     }
 
-    /// Passes bytes of the client on.
+    /// Forwards bytes of the client.
     fn forward(&mut self, slot: &mut Slot<'_>, bytes: &[u8]) {
         let id = self.upstreams[&slot.place()];
         let pair = self.pairs.get_mut(&id).expect("a tunnel of this resident");
@@ -114,7 +114,7 @@ impl Tunnels {
         self.context().send(id, [Segment::Bytes(buffer)]);
     }
 
-    /// Does what is due: sends what waits, passes ends on, closes what has ended in both directions.
+    /// Performs all due work: sends waiting bytes, forwards ends, closes connections that have ended in both directions.
     fn go_on(&mut self, id: UpstreamId, slot: &mut Slot<'_>) {
         let context = self.context.clone().expect("taken when the first connection came");
         let Some(pair) = self.pairs.get_mut(&id) else { return };
@@ -239,8 +239,8 @@ impl Resident for Tunnels {
     }
 }
 
-/// Sends each request's body to another server, and what that sends as the content of the response. The path says how the
-/// response is framed: `/` without a length, `/length/N` with one, `/trailers` with trailers.
+/// Sends each request's body to another server, and that server's bytes as the content of the response. The path selects the
+/// framing: `/` without a length, `/length/N` with one, `/trailers` with trailers.
 #[derive(Clone)]
 pub struct Relay {
     pub target: Address,
@@ -248,14 +248,14 @@ pub struct Relay {
     pub counts: Arc<RelayCounts>,
 }
 
-/// What the relays of a mount have come to.
+/// Counts of a mount's relays.
 #[derive(Default)]
 pub struct RelayCounts {
-    /// How often the other server was paused, because its bytes did not leave.
+    /// Number of times that the other server was paused because bytes to the client did not leave.
     pub pauses: AtomicUsize,
-    /// Exchanges whose client has gone before their end.
+    /// Exchanges whose client left before their end.
     pub gone: AtomicUsize,
-    /// Bodies that have broken off.
+    /// Bodies that broke off.
     pub broken: AtomicUsize,
 }
 
@@ -266,15 +266,15 @@ struct Relays {
     by_exchange: HashMap<ExchangeKey, UpstreamId>,
 }
 
-/// An exchange that is relayed.
+/// A relayed exchange.
 struct Relayed {
-    /// Until the response has begun.
+    /// Present until the response has begun.
     exchange: Option<Exchange>,
     key: ExchangeKey,
     path: Vec<u8>,
     /// Bytes of the request that have not left.
     unsent: u64,
-    /// More of the body is asked for once fewer bytes wait.
+    /// Whether the handler reads more of the body only once fewer bytes wait.
     full: bool,
 }
 
@@ -403,7 +403,7 @@ impl Handler for Relays {
 
 // ---- servers to connect to ----
 
-/// Random numbers of a seed, for sizes: xorshift64 mixes well enough.
+/// Random sizes from a seed: xorshift64 mixes well enough.
 pub struct Sizes(u64);
 
 impl Sizes {
@@ -411,7 +411,7 @@ impl Sizes {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// From 1 to `most`; small ones are as frequent as large ones.
+    /// A size from 1 to `most`; small ones are as frequent as large ones.
     pub fn next(&mut self, most: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -422,7 +422,7 @@ impl Sizes {
     }
 }
 
-/// The byte at a place of a stream that tells where it is.
+/// The byte at a position of a stream whose bytes depend on their position.
 pub fn byte_at(place: u64, key: u8) -> u8 {
     (place ^ place >> 8 ^ place >> 16) as u8 ^ key
 }
@@ -445,9 +445,9 @@ pub fn write_rest(mut to: impl Write, part: Range<u64>, key: u8, seed: u64) -> i
     Ok(())
 }
 
-/// Writes the beginning of a stream until the server takes nothing more of it, although its worker goes on: requests to
-/// `/turn` are answered, each in a turn of its own. The server has one worker. `taken` are the bytes that it has received,
-/// those of the requests included if they count there. Returns how many bytes were written.
+/// Writes the beginning of a stream until the server takes no more of it. The server has one worker, which keeps running:
+/// requests to `/turn` get responses, each in a separate turn. `taken` returns the bytes that the server has received,
+/// including those of the requests if they count there. Returns the number of bytes written.
 pub fn write_until_stopped(
     rig: &Rig,
     mut to: impl Write,
@@ -484,7 +484,7 @@ pub fn write_until_stopped(
     panic!("the server has taken all {most} bytes")
 }
 
-/// Compares what arrives with the stream that was written.
+/// Compares received bytes with the stream that was written.
 pub struct StreamCheck {
     pub place: u64,
     key: u8,
@@ -523,7 +523,7 @@ pub fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// The next connection of a listener.
+/// Accepts the next connection of a listener.
 pub fn accept(listener: &TcpListener) -> TcpStream {
     let (stream, _) = listener.accept().expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time above 0");
@@ -531,24 +531,24 @@ pub fn accept(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// Leaves by a reset.
+/// Ends a connection by a reset.
 pub fn reset(stream: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket can");
 }
 
-/// Everything up to the end.
+/// Reads everything up to the end.
 pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).expect("an end in order");
     bytes
 }
 
-/// Sends no more.
+/// Ends the sending side.
 pub fn finish(stream: &TcpStream) {
     stream.shutdown(Shutdown::Write).expect("it is connected");
 }
 
-/// A server that sends what it receives back, changed by [`ECHO_KEY`].
+/// A server that returns received bytes, changed by [`ECHO_KEY`].
 pub fn echo(mut stream: impl Read + Write) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -561,5 +561,5 @@ pub fn echo(mut stream: impl Read + Write) {
     }
 }
 
-/// By what the bytes of an echo differ.
+/// The difference between the bytes of an echo and the original.
 pub const ECHO_KEY: u8 = 0x80;

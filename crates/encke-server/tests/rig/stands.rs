@@ -1,6 +1,6 @@
-//! The tables of cases: which stands each of them runs on.
+//! Macros for the tables of cases: they select the stands that each case runs on.
 
-/// Makes a module of tests: each of the cases on one stand.
+/// Declares a test module that runs each case on one stand.
 macro_rules! play {
     ($room:ident, $backend:ident, $workers:literal, $($case:ident)*) => {
         mod $room {
@@ -17,7 +17,7 @@ macro_rules! play {
     };
 }
 
-/// Plays each case on every back end with one worker.
+/// Runs each case on every back end with one worker.
 macro_rules! on_every_back_end {
     ($($case:ident),* $(,)?) => {
         play! { poll, Poll, 1, $($case)* }
@@ -27,7 +27,7 @@ macro_rules! on_every_back_end {
     };
 }
 
-/// Plays each case on every back end, with one worker and with four.
+/// Runs each case on every back end, with one worker and with four.
 macro_rules! on_every_stand {
     ($($case:ident),* $(,)?) => {
         play! { poll_by_one, Poll, 1, $($case)* }
@@ -41,7 +41,7 @@ macro_rules! on_every_stand {
     };
 }
 
-/// Plays each case on two stands, and on the six others with `ENCKE_MATRIX=full`. One table per file.
+/// Runs each case on two stands, and on the six others with `ENCKE_MATRIX=full`. One table per file.
 macro_rules! on_two_stands {
     ($($case:ident),* $(,)?) => {
         play! { only_epoll_edge_by_one, EpollEdge, 1, $($case)* }

@@ -1,4 +1,4 @@
-//! Clients of TLS, the authority that they trust, and servers that it has signed for.
+//! TLS clients, the authority that they trust, and servers with certificates from it.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version
 
 use super::{Folder, PATIENCE, Rig, Stand, any_port, ms};
 
-/// An authority of a case's own, and what it signs.
+/// A certificate authority of a case, with its files.
 pub struct Authority {
     pub folder: Folder,
     pub issuer: CertifiedIssuer<'static, KeyPair>,
@@ -32,7 +32,7 @@ impl Authority {
         Self { folder, issuer }
     }
 
-    /// Signs a certificate for names; its files.
+    /// Signs a certificate for names. Returns its files.
     pub fn sign(&self, file: &str, names: &[&str]) -> CertSettings {
         self.sign_by(file, names, |_| {})
     }
@@ -61,7 +61,7 @@ impl Authority {
         self.folder.path().join(file)
     }
 
-    /// How a client of this authority speaks.
+    /// The configuration of a client that trusts this authority.
     pub fn client(&self, versions: &[&'static rustls::SupportedProtocolVersion]) -> ClientConfig {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)
@@ -91,7 +91,7 @@ pub fn identity(settings: &TlsSettings) -> Arc<Identity> {
     Arc::new(Identity::read(settings, &mut Vec::new()).expect("it holds"))
 }
 
-/// A server with TLS for `localhost`.
+/// Starts a TLS server for `localhost`.
 pub fn serve(
     stand: Stand,
     authority: &Authority,
@@ -131,7 +131,7 @@ pub fn shake(rig: &Rig, config: &Arc<ClientConfig>, name: &str) -> Stream {
     StreamOwned::new(session, connect(rig))
 }
 
-/// Asks, and reads one answer with a length: head and content.
+/// Sends a request, and reads one response with a length: head and content.
 pub fn ask(stream: &mut Stream, request: &str) -> (String, Vec<u8>) {
     stream.write_all(request.as_bytes()).expect("sent");
     answer(stream)
@@ -159,7 +159,7 @@ pub fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|place| (place * 31 % 251) as u8).collect()
 }
 
-/// Says what TLS knows.
+/// Responds with the facts about the TLS session.
 pub fn known(request: &Request<'_>, _: Exchange) -> Outcome {
     let Some(known) = request.tls() else { return Outcome::Now(Reply::text(200, "nothing")) };
     let client = known.client.as_ref().map_or("-", |client| &client.name);
