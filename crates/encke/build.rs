@@ -1,12 +1,12 @@
-//! Build-time values of the program: the target and the cargo profile for `encke --version`, and the files of the chat that
-//! `encke demo` serves.
+//! Build-time values of the program: the target and the cargo profile for `encke --version`, and the chat files for `encke
+//! demo`.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// The files that are carried.
+/// The directory of the embedded files.
 const CHAT: &str = "../../examples/chat";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -20,14 +20,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The folder of the cargo profile in `OUT_DIR`, as in `target/quick/build/encke-…/out`; `debug` for the profile `dev`. Cargo's
-/// variable `PROFILE` is `release` for every profile that inherits from it.
+/// Returns the directory of the cargo profile in `OUT_DIR`, as in `target/quick/build/encke-…/out`; `debug` for the profile
+/// `dev`. Cargo's variable `PROFILE` is `release` for every profile that inherits from it.
 fn profile(out: &Path) -> Option<&str> {
     let build = out.ancestors().find(|path| path.ends_with("build"))?;
     build.parent()?.file_name()?.to_str()
 }
 
-/// An expression: name and content of every file in a folder, in the order of their names.
+/// Returns a Rust expression with name and content of every file in a directory, sorted by name.
 fn table(folder: &str) -> Result<String, Box<dyn Error>> {
     let mut paths: Vec<_> =
         fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;

@@ -1,9 +1,9 @@
-//! A target for conformance probes: serves a folder, echoes request bodies at `/echo` and WebSocket messages at
-//! `/ws-echo`, and has channels at `/push/`.
+//! A server for conformance probes: serves a directory, echoes request bodies at `/echo` and WebSocket messages at `/ws-echo`,
+//! and has channels at `/push/`.
 //!
 //! `probe_target DIR --listen ADDRESS:PORT [--backend NAME] [--workers N] [--tls-cert FILE --tls-key FILE]`
 //!
-//! It prints the address it listens on, so that port 0 may be asked for, and serves until it is killed.
+//! The program prints its address, so port 0 is allowed, and serves until it is killed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,9 +17,9 @@ use encke_server::{
 };
 use encke_site::{Site, SiteSettings};
 
-/// A body that is echoed must fit in memory, because a broken one is answered with 400 and not with its echo.
+/// Maximum size of an echoed body, which is held in memory: a malformed body must yield 400, not a partial echo.
 const ECHO_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// As much for a message of a WebSocket.
+/// Maximum size of an echoed WebSocket message.
 const WS_MESSAGE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 fn main() -> ExitCode {
@@ -70,7 +70,7 @@ fn start() -> Result<encke_server::Running, Box<dyn std::error::Error>> {
     Ok(server.start()?)
 }
 
-/// Messages of a WebSocket go back as they came.
+/// Echoes WebSocket messages.
 fn ws_echo(request: &Request<'_>, _: Exchange) -> Outcome {
     match Upgrade::accept(request, WS_MESSAGE_BYTES_MAX, EchoSocket) {
         Ok(upgrade) => Outcome::Takeover(upgrade.compressed(request).into()),
@@ -94,7 +94,7 @@ impl Mount for Echo {
     }
 }
 
-/// The bodies that are on their way.
+/// The request bodies that are being received.
 #[derive(Default)]
 struct Echoes(HashMap<ExchangeKey, (Exchange, Vec<u8>)>);
 
@@ -119,7 +119,7 @@ impl Handler for Echoes {
             Piece::End => exchange.answer(
                 Reply::new(200).with("Content-Type", "application/octet-stream").body(Body::Bytes(bytes)),
             ),
-            // The server answers, or has nobody to answer to.
+            // The engine responds, or the client is already disconnected.
             Piece::Broken => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Flags and help of every sub-command: the one table that help, completions and man pages are made from.
+//! Flags and help of every sub-command: the table from which help, completions and man pages are generated.
 //!
 //! Each `-h` fits one screen (24 lines of 100 columns; a test counts) and ends with three examples.
 
@@ -27,7 +27,7 @@ use crate::subscribe::Since;
     max_term_width = 100,
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    // As clap's own, but for its last part, which takes four lines to say as much.
+    // Clap's template, except for the last part, which would take four lines.
     help_template = "\
 {about-with-newline}
 {usage-heading} {usage}
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// Version, build, back ends compiled in, target.
+/// Version, build profile, compiled back ends, and target.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let names = Backend::NAMED.into_iter().filter(|backend| backend.compiled()).map(Backend::name);
     let names = names.collect::<Vec<_>>().join(", ");
@@ -55,7 +55,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!("{} ({build}back ends: {names}; {})", env!("CARGO_PKG_VERSION"), env!("ENCKE_TARGET"))
 });
 
-/// The part of the version that names a build of another profile than `release` and `dist`, whose code is the same.
+/// Returns the part of the version that names the build profile. Empty for `release` and `dist`, which generate the same code.
 fn named_build(profile: &str) -> String {
     if matches!(profile, "release" | "dist") { String::new() } else { format!("{profile} build; ") }
 }
@@ -189,7 +189,7 @@ pub(crate) struct Reach {
     pub(crate) insecure: bool,
 }
 
-/// Where `encke serve` listens if it is told nothing else.
+/// The default listening address of `encke serve`.
 const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
 
 /// Print what is published to channels.
@@ -229,7 +229,7 @@ pub(crate) struct Subscribe {
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
     override_usage = "encke load [OPTIONS] <URL>...\n       encke load push|compare|merge|explain|report … (each has a help of its own)",
-    // As clap's own, but for the sub-commands, which the line above names.
+    // Clap's template without the sub-commands, which the usage line above names.
     help_template = "\
 {about-with-newline}
 {usage-heading} {usage}
@@ -512,10 +512,10 @@ pub(crate) struct SavedRun {
     pub(crate) json: bool,
 }
 
-/// Rounds of a comparison: at a second a block, seven minutes; intervals become narrower with the root of them.
+/// Maximum of rounds of a comparison: with blocks of 1 s, 100 rounds take seven minutes. Intervals narrow with the square root of
+/// their number.
 const ROUNDS_MAX: i64 = 100;
-/// Requests on a connection at a time: wrk's scripts use 16, and a socket's buffers hold some thousands.
-/// How `encke load` speaks https.
+/// TLS settings of `encke load`.
 #[derive(Args, Debug)]
 pub(crate) struct Secrecy {
     /// Whom to believe by https [default: whom the system believes]
@@ -538,6 +538,7 @@ pub(crate) struct Secrecy {
     pub(crate) tls_resume: Switch,
 }
 
+/// Maximum of pipelined requests or streams per connection: wrk's scripts use 16, and a socket's buffers hold some thousands.
 const PIPELINE_MAX: i64 = 1_024;
 
 /// What is done or not.
@@ -617,7 +618,7 @@ pub(crate) struct Token {
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
     override_usage = "encke lab [OPTIONS] <EXPERIMENT>...\n       encke lab merge <FILE>… (has a help of its own)",
-    // As clap's own, but for the sub-command, which the line above names.
+    // Clap's template without the sub-command, which the usage line above names.
     help_template = "\
 {about-with-newline}
 {usage-heading} {usage}
@@ -772,7 +773,7 @@ pub(crate) struct Man {
     pub(crate) command: Option<String>,
 }
 
-/// A number of things. (What such a type says of a nought is meant for who programs.)
+/// Parses a positive number. (The standard error for zero addresses programmers.)
 fn count<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "expected a whole number, 1 or more".into())
 }

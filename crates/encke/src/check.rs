@@ -1,4 +1,4 @@
-//! `encke check`: what `encke serve` would say of a settings file, without serving.
+//! `encke check`: validates a settings file as `encke serve` does, without serving.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ pub(crate) fn run(arguments: &Check) -> Done {
     };
     let settings = Settings::read(file)?;
     if !settings.site.is_empty() {
-        // Opens the roots, which the file alone cannot show to be there.
+        // Opens the root directories: the file alone does not show that they exist.
         Site::new(&settings.site, Vec::new()).map_err(|error| Failure::CouldNotRun(error.to_string()))?;
     }
     settings.auth.try_keys().map_err(Failure::CouldNotRun)?;
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Check) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What it comes to, in a few lines.
+/// Summarizes the settings in a few lines.
 fn summary(settings: &Settings) -> String {
     let mut text = String::new();
     let listens: Vec<String> =

@@ -1,4 +1,4 @@
-//! `encke completions SHELL`.
+//! `encke completions SHELL`: prints a completion script.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
-//! `encke demo`: the chat of examples/chat, which the program carries with it, and the channels it talks over.
+//! `encke demo`: serves the chat of examples/chat and the push channels it uses.
 //!
-//! The files are put into the program when it is built (build.rs); nothing is read from the folder it is started in.
+//! The build script (build.rs) embeds the files of the chat in the program. The demo reads nothing from the current directory.
 
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
@@ -15,11 +15,11 @@ use encke_wire::method::Method;
 use crate::arguments::Demo;
 use crate::{Done, Failure, greeting, serve};
 
-/// Names and contents.
+/// Names and contents of the embedded files.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/chat.rs"));
 
 pub(crate) fn run(arguments: &Demo) -> Done {
-    // Before the first thread, as `encke serve` does.
+    // Signals must be blocked before the first thread starts, as in `encke serve`.
     let signals = Signals::block();
     let settings = settings(arguments);
     let pages = Pages::new();
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &Demo) -> Done {
         Service::start_with(&settings, move |request: &Request<'_>, _: Exchange| pages.answer(request));
     let service = service.map_err(|error| Failure::CouldNotRun(error.to_string()))?;
     let _nobody_listens = io::stderr().write_all(text(&service).as_bytes());
-    // It lives as long as the terminal that it was started in.
+    // SIGHUP ends the demo: it lives as long as the terminal that started it.
     serve::attend(service, signals, None, |_| ControlFlow::Break(()))
 }
 
@@ -39,7 +39,7 @@ fn settings(arguments: &Demo) -> Settings {
     settings.open = arguments.open;
     settings.server.admin = OrOff::Off;
     settings.log.access = LogTarget::Off;
-    // Who enters a room sees who is there.
+    // Presence is on, so that a chat user sees the other members of a room.
     settings.push.channel =
         vec![ChannelSettings { pattern: "chat/**".into(), presence: true, ..ChannelSettings::default() }];
     settings
@@ -57,7 +57,7 @@ fn text(service: &Service) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The files of the chat, ready to be sent.
+/// The files of the chat as prepared responses.
 #[derive(Clone)]
 struct Pages(Arc<[(&'static str, Arc<Prepared>)]>);
 
@@ -92,7 +92,7 @@ fn prepared(name: &str, content: &[u8]) -> Prepared {
     let mut fields = Fields::new();
     for (name, value) in [
         ("Content-Type", kind),
-        // Another version of the program has another chat at the same address.
+        // Another version of the program serves another chat at the same address.
         ("Cache-Control", "no-cache"),
         ("X-Content-Type-Options", "nosniff"),
         ("Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'"),

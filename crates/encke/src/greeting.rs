@@ -1,4 +1,4 @@
-//! What is said when a server has started: each line ready to copy, and who may do what.
+//! The text that a server prints when it starts: addresses and commands ready to copy, and access rights.
 //!
 //! ```text
 //! encke 0.1.0 serves
@@ -21,9 +21,9 @@ use encke_assembly::settings::{Act, Admin, LogTarget, OrOff, PushSettings, Setti
 use encke_io::Address;
 use encke_session::tls::LocalAuthority;
 
-/// The greeting of a server that was made from settings.
+/// Returns the start text of a server that was made from settings.
 ///
-/// `authority` is this machine's own, if it has one that others may trust.
+/// `authority` is the local authority of this machine, if there is one that clients can trust.
 pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&LocalAuthority>) -> String {
     let (backend, reason) = service.backend();
     let workers = service.workers();
@@ -57,7 +57,7 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
     }
     let token_is_ours = matches!(&settings.server.admin, OrOff::On(Admin { token: None, .. }));
     for address in service.admin_addresses() {
-        // A token that somebody has set is a secret of theirs, and this text ends up in logs.
+        // A configured token is a secret of the operator, and this text may end up in logs.
         let token = if token_is_ours { service.admin_token() } else { "********" };
         line("admin", url(&address, false, &format!("api/v1/status?token={token}")));
     }
@@ -70,7 +70,7 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
     lines.join("\n") + "\n"
 }
 
-/// What to open, or to type, to reach an address.
+/// Returns the URL to open, or the command to type, for an address.
 pub(crate) fn url(address: &Address, secure: bool, path: &str) -> String {
     match address {
         Address::Inet(inet) if inet.ip().is_unspecified() => {
@@ -81,7 +81,7 @@ pub(crate) fn url(address: &Address, secure: bool, path: &str) -> String {
     }
 }
 
-/// How one comes to trust an authority, for each of those who ask.
+/// Instructions for trusting the local authority, by client.
 fn trust(authority: &LocalAuthority, address: Option<&Address>) -> Vec<(&'static str, String)> {
     let file = authority.certificate.display();
     let url = address.map_or_else(|| "https://localhost/".into(), |address| bare_url(address, true, ""));
@@ -101,7 +101,7 @@ fn trust(authority: &LocalAuthority, address: Option<&Address>) -> Vec<(&'static
     ]
 }
 
-/// How a message is published there, and how it is read. `trusted` is an authority that programs have to be told of.
+/// Commands that publish and read a message at this address. `trusted` is a CA certificate to pass to the commands.
 fn push(address: &Address, secure: bool, trusted: Option<&Path>, settings: &PushSettings) -> [String; 2] {
     let path = format!("{}news", settings.prefix.trim_start_matches('/'));
     let by = trusted.map(|file| format!("--cacert {} ", file.display())).unwrap_or_default();
@@ -116,7 +116,7 @@ fn push(address: &Address, secure: bool, trusted: Option<&Path>, settings: &Push
     [publish, read]
 }
 
-/// Who may publish and subscribe.
+/// Describes who may publish and subscribe.
 fn rights(settings: &Settings, addresses: &[Address]) -> String {
     if settings.open {
         return "everybody who reaches it may publish and subscribe (--open)".into();
@@ -147,7 +147,7 @@ fn rights(settings: &Settings, addresses: &[Address]) -> String {
     }
 }
 
-/// What curl has to be told to ask for a path.
+/// Returns the arguments of curl for a path.
 fn of_curl(address: &Address, secure: bool, path: &str) -> String {
     match address {
         Address::Inet(_) => bare_url(address, secure, path),
@@ -157,7 +157,7 @@ fn of_curl(address: &Address, secure: bool, path: &str) -> String {
     }
 }
 
-/// The URL alone. What listens on all addresses is reached by the name of this machine.
+/// Returns the URL alone. A listener on all addresses is reached as `localhost`.
 fn bare_url(address: &Address, secure: bool, path: &str) -> String {
     let scheme = if secure { "https" } else { "http" };
     match address {

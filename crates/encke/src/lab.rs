@@ -1,10 +1,10 @@
-//! `encke lab`: runs experiments of the laboratory and tells what was seen.
+//! `encke lab`: runs experiments and reports their results.
 //!
 //! ```text
-//!  names ─► explained, if asked ─► run one after the other, each on a thread of its own ─► table │ --json │ --csv
-//!                                   │                                                       and --report FILE
-//!                                   └─ ^C, TERM, HUP: the current cell is the last; results so far are
-//!                                      reported; 130. A second ^C or TERM ends at once.
+//!  names ─► --explain: texts ─► run in turn, each on a thread of its own ─► table │ --json │ --csv
+//!                                │                                           and --report FILE
+//!                                └─ ^C, TERM, HUP: the current cell is the last; the results so far are
+//!                                   reported; 130. A second ^C or TERM ends the process immediately.
 //! ```
 
 use std::fs::File;
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Lab) -> Done {
     let machine = Machine::look();
     let date = encke_lab::rfc3339(Clock::new().now().unix_s());
     let is_table = !arguments.json && !arguments.csv;
-    // If there is a page to write, the experiments continue without a reader of standard output.
+    // With `--report`, the experiments continue without a reader of standard output.
     let print = if arguments.report.is_some() { print_result } else { print };
     if is_table {
         let seed = filled(language.words().seed, &[("seed", seed.to_string())]);
@@ -88,14 +88,14 @@ pub(crate) fn run(arguments: &Lab) -> Done {
     Ok(if stop.asked() { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
-/// The language that was asked for, or that of the environment.
+/// Returns the requested language, or that of the environment.
 fn spoken(asked: Option<Language>) -> Language {
     asked.unwrap_or_else(|| {
         Language::of_environment(|variable| std::env::var_os(variable)?.into_string().ok())
     })
 }
 
-/// What several machines have saved, side by side.
+/// Prints the saved results of several machines side by side.
 fn merge(arguments: &LabMerge) -> Done {
     let all: Vec<Saved> = arguments.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
     let language = spoken(arguments.lang);
@@ -106,7 +106,7 @@ fn merge(arguments: &LabMerge) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Bytes of a file of results: all experiments are some 200 KB.
+/// Maximum size of a results file: all experiments have about 200 KB.
 const BYTES_MAX: u64 = 64 << 20;
 
 fn read(path: &Path) -> Result<Saved, Failure> {
@@ -123,7 +123,8 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::CouldNotRun(format!("cannot write {}: {error}", path.display())))
 }
 
-/// What an experiment starts this program as: a server that takes so many connections, or as many as it can.
+/// Runs the server under test, which an experiment starts as a child process. The argument is the connection limit; without it,
+/// the maximum.
 fn serve_under_test(words: &[String]) -> Done {
     let connections = words.first().map(|word| word.parse()).transpose();
     let connections = connections.map_err(|error| Failure::Usage(format!("{UNDER_TEST}: {error}")))?;
@@ -132,7 +133,7 @@ fn serve_under_test(words: &[String]) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The experiments that were named, each once, in the order of the list.
+/// Returns the named experiments, each once, in the order of [`NAMES`].
 fn chosen(named: &[String]) -> Result<Vec<&'static str>, Failure> {
     if let Some(unknown) = named.iter().find(|name| *name != "all" && !NAMES.contains(&name.as_str())) {
         let known = NAMES.join(", ");
@@ -144,7 +145,7 @@ fn chosen(named: &[String]) -> Result<Vec<&'static str>, Failure> {
     Ok(NAMES.into_iter().filter(|name| all || named.iter().any(|one| one == name)).collect())
 }
 
-/// Runs an experiment, on a thread that ends with it: what it pins, stays behind.
+/// Runs an experiment on a thread of its own, so that CPU pinning ends with the experiment.
 fn seen(name: &'static str, pace: &Pace, stop: &Stop) -> Result<Outcome, Failure> {
     let work = || {
         let mut experiment = open(name, pace)?;
@@ -158,7 +159,7 @@ fn seen(name: &'static str, pace: &Pace, stop: &Stop) -> Result<Outcome, Failure
     }
 }
 
-/// Says on a terminal what is going on; an empty text takes it back.
+/// Shows a line of progress on a terminal. An empty text clears it.
 fn progress(text: &str) {
     let mut terminal = io::stderr();
     if terminal.is_terminal() {
@@ -166,8 +167,8 @@ fn progress(text: &str) {
     }
 }
 
-/// The first ^C, TERM or HUP asks to stop; a second ^C or TERM ends the process. A second HUP does not: when a terminal
-/// disappears, its shell and the system send one each. Call it before the first thread starts.
+/// Installs the signal handling. The first ^C, TERM or HUP requests a stop; a second ^C or TERM ends the process. A second HUP
+/// does not: when a terminal disappears, its shell and the system send one each. Must be called before the first thread starts.
 fn stop_at_interrupt() -> Result<Stop, Failure> {
     let stop = Stop::new();
     let asked = stop.clone();

@@ -1,12 +1,12 @@
-//! `encke load`: a plan from flags, a run of it, and what came of it on one screen or as JSON.
+//! `encke load`: builds a plan from flags, runs it, and reports the results on one screen or as JSON.
 //!
 //! ```text
-//!   flags ─► Plan ─► Run ── an onlooker: screen or lines ──► Report ─► summary or JSON ─► exit status
+//!   flags ─► Plan ─► Run ── progress: screen or lines ──► Report ─► summary or JSON ─► exit status
 //!                     ▲
-//!                     └── ^C, TERM, HUP, or q on the screen: begin nothing more, then report; ^C again: end at once
+//!                     └── ^C, TERM, HUP, or q on the screen: start no more requests, then report; ^C again: exit now
 //! ```
-//! Exit status: 0 fine · 1 nothing could be measured · 2 usage · 3 `--slo` was missed · 4 no verdict, because the
-//! generator was the limit · 130 after ^C, TERM or HUP.
+//! Exit status: 0 success · 1 nothing could be measured · 2 usage · 3 `--slo` was missed · 4 no verdict, because the generator
+//! was the bottleneck · 130 after ^C, TERM or HUP.
 
 mod compare;
 mod dress;
@@ -55,21 +55,21 @@ use onlooker::{Onlooker, Shown, Wish};
 pub(crate) use push::Push;
 pub(crate) use watching::Watching;
 
-/// Between two looks at a run.
+/// Time between two samples of a run.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks between two lines of progress where nobody watches a terminal.
+/// Samples per line of progress if standard error is not a terminal.
 const LOOKS_PER_LINE: usize = 10;
-/// A server with several addresses gets this long at each to answer, before the run.
+/// Connect timeout per address, when the server has several, before the run.
 const PROBE: Duration = Duration::from_secs(2);
-/// Bytes of a body, which is held whole.
+/// Maximum size of a request body, which is held in memory.
 const BODY_BYTES_MAX: u64 = 64 << 20;
-/// The status where the figures are not the server's.
+/// Exit status when the results describe the generator, not the server.
 const NO_VERDICT: u8 = 4;
-/// The status where `--slo` did not hold.
+/// Exit status when `--slo` was missed.
 const MISSED: u8 = 3;
 
 pub(crate) fn run(arguments: &Load) -> Done {
-    // Before the first thread, so that only the one below ever gets a signal.
+    // Signals are blocked before the first thread starts, so that only the signal thread receives them.
     let signals = Signals::block();
     if arguments.dress.is_some() {
         return Err(Failure::Usage("--as TOOL comes first: encke load --as ab -n 1000 URL".into()));
@@ -123,7 +123,7 @@ pub(crate) fn run(arguments: &Load) -> Done {
     let judged = !arguments.slo.is_empty();
     Ok(ExitCode::from(match (interrupts.seen(), verdict, missed.is_empty()) {
         (true, _, _) => INTERRUPTED,
-        // What holds although the generator held it up holds.
+        // A condition that holds even though the generator was the bottleneck holds.
         (_, _, true) if judged => 0,
         (_, false, _) => NO_VERDICT,
         (_, true, false) => MISSED,
@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: &Load) -> Done {
     }))
 }
 
-/// Runs a plan, and shows what goes on meanwhile.
+/// Runs a plan and shows its progress.
 fn measure(
     plan: Plan,
     urls: &[Weighted],
@@ -156,7 +156,7 @@ fn measure(
         if onlooker.look(now_ns, totals, &mut series) == Wish::End {
             interrupts.interrupt();
         }
-        // A screen looks more often than a server should be asked, which has just been asked when a run begins.
+        // A screen samples more often than a server should be queried. The server was already queried when the run began.
         if before.is_some() && series.last_ns() != before {
             look_at_server();
         }
@@ -175,8 +175,8 @@ fn measure(
     Ok(Report::new(Plan { stop, ..plan }, urls, command(), outcome, series))
 }
 
-/// Ends runs at signals: the first ^C, TERM or HUP ends the current run, which still reports; a second ^C or TERM ends
-/// the process. A second HUP does not: when a terminal disappears, its shell and the system send one each.
+/// Ends runs on signals. The first ^C, TERM or HUP ends the current run, which still reports; a second ^C or TERM ends the
+/// process. A second HUP does not: when a terminal disappears, its shell and the system send one each.
 struct Interrupts {
     seen: Arc<AtomicBool>,
     run: Arc<Mutex<Option<Halt>>>,
@@ -203,17 +203,17 @@ impl Interrupts {
         Ok(watched)
     }
 
-    /// This run is on now.
+    /// Registers the current run.
     fn end(&self, halt: Halt) {
         let mut run = lock(&self.run);
-        // A signal may have come before there was anything to end.
+        // A signal may have arrived before a run was registered.
         if self.seen() {
             halt.halt();
         }
         *run = Some(halt);
     }
 
-    /// As ^C does, for whoever has keys of their own.
+    /// Ends the run as ^C does; for a screen that handles keys itself.
     fn interrupt(&self) {
         self.seen.store(true, Ordering::Relaxed);
         if let Some(halt) = &*lock(&self.run) {
@@ -221,7 +221,8 @@ impl Interrupts {
         }
     }
 
-    /// When a run was to stop that stopped: who ends it early has said when, and what was due later is not missing.
+    /// Returns the stop condition for the report. After an interrupt it is `Stop::Told`, so that the rest of the plan does not
+    /// count as missing.
     fn stop(&self, planned: Stop) -> Stop {
         if self.seen() { Stop::Told } else { planned }
     }
@@ -233,13 +234,13 @@ impl Interrupts {
 
 // ---- the highest rate ----
 
-/// How long a closed loop shows where the search may begin, and how long each trial lasts if nothing else is said.
+/// Duration of the closed-loop run that determines the start of the search, and default duration of each trial.
 const SOUNDING: Duration = Duration::from_secs(2);
 const TRIAL: Duration = Duration::from_secs(5);
-/// One request of so many may remain unsent at a rate that holds.
+/// A rate holds if at most one of this many requests remains unsent.
 const UNSENT: u64 = 1_000;
 
-/// Searches the highest rate at which a condition holds.
+/// Searches for the highest rate at which a condition holds.
 fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -> Done {
     let trial = arguments.duration.map_or(TRIAL, Period::duration);
     let shown = if arguments.json { Shown::Silent } else { Shown::Plain };
@@ -258,7 +259,7 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
             break;
         }
         let missed: Vec<String> = slo.missed(&report).iter().map(ToString::to_string).collect();
-        // What waited for a connection has waited in its latency, too; what was never sent is in none.
+        // Latency includes the wait for a connection, but not requests that were never sent.
         let all_sent = report.unsent() <= report.outcome.totals.begun / UNSENT;
         let held = missed.is_empty() && all_sent;
         search.tell(rate, held);
@@ -270,7 +271,7 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
         let missed = missed.iter().map(|condition| format!("; {condition}")).collect::<String>();
         tell(&format!("{:>12}/s {word}: p50 {p50}, p99 {p99}{why}{missed}", words::number(rate)));
         trials.push(serde_json::json!({ "rate_per_s": rate, "held": held, "report": report.json() }));
-        // What holds although the generator held it up holds.
+        // A condition that holds even though the generator was the bottleneck holds.
         if !held && !report.verdict.limit.is_verdict() {
             tell(&report.verdict.text);
             undecided = true;
@@ -297,12 +298,12 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
     }))
 }
 
-/// A line of progress on standard error. The search continues without a reader: its result goes to standard output.
+/// Prints a line of progress to standard error. The search continues without a reader: its result goes to standard output.
 fn tell(line: &str) {
     let _unread = writeln!(io::stderr(), "{line}");
 }
 
-/// A run in which no request was answered says nothing but why.
+/// Returns an error if no request was answered: such a run has no result but its first error.
 fn nothing_measured(report: &Report) -> Result<(), Failure> {
     let outcome = &report.outcome;
     let totals = &outcome.totals;
@@ -318,7 +319,7 @@ fn nothing_measured(report: &Report) -> Result<(), Failure> {
 
 // ---- flags into a plan ----
 
-/// A URL and how often it is asked for.
+/// A URL and its weight among the requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Weighted {
     weight: u32,
@@ -334,7 +335,7 @@ impl std::str::FromStr for Weighted {
     }
 }
 
-/// How many threads: a number, and nothing that another tool means by `-t`.
+/// Parses a number of threads. Rejects a duration, which other tools take with `-t`.
 pub(crate) fn threads(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(0) | Err(_) if text.ends_with(['s', 'm', 'h']) => {
@@ -345,11 +346,11 @@ pub(crate) fn threads(text: &str) -> Result<u16, String> {
     }
 }
 
-/// Statuses that are expected, as ranges. (A type of its own: of a `Vec` the arguments' table would want one a flag.)
+/// Expected statuses, as ranges. A separate type, because clap treats a `Vec` as one value per flag.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Statuses(Vec<RangeInclusive<u16>>);
 
-/// `200`, `2xx`, `200-299`, joined by commas.
+/// Parses `200`, `2xx` or `200-299`, joined by commas.
 pub(crate) fn statuses(text: &str) -> Result<Statuses, String> {
     let wrong = || format!("`{text}`: expected statuses such as 200, 2xx or 200-399, joined by commas");
     let status = |text: &str| text.parse::<u16>().ok().filter(|status| (100..=999).contains(status));
@@ -366,7 +367,7 @@ pub(crate) fn statuses(text: &str) -> Result<Statuses, String> {
     text.split(',').map(|part| one(part.trim()).ok_or_else(wrong)).collect::<Result<_, _>>().map(Statuses)
 }
 
-/// What is not counted: a time, or a number of requests.
+/// Parses a warm-up: a duration or a number of requests.
 pub(crate) fn warm_up(text: &str) -> Result<WarmUp, String> {
     match text.parse::<u64>() {
         Ok(count) => Ok(WarmUp::Count(count)),
@@ -413,7 +414,7 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
     let backend = match traffic.backend {
         Some(OrAuto::Set(backend)) => backend,
         Some(OrAuto::Auto) | None => {
-            // Only pipelined answers may gather.
+            // Only responses to pipelined requests can arrive in batches.
             Backend::auto_client(traffic.pipeline > 1)
                 .map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?
                 .0
@@ -476,7 +477,7 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
     Ok(plan.placed())
 }
 
-/// The addresses that connections were told to come from, each of which the system must have.
+/// Returns the source addresses of connections, after a check that the system has each of them.
 fn sources(server: &Address, given: &[Sources]) -> Result<Vec<IpAddr>, Failure> {
     let sources: Vec<IpAddr> = given.iter().flat_map(|Sources(sources)| sources.iter().copied()).collect();
     let Address::Inet(server) = server else { return Ok(sources) };
@@ -490,7 +491,7 @@ fn sources(server: &Address, given: &[Sources]) -> Result<Vec<IpAddr>, Failure> 
     Ok(sources)
 }
 
-/// What speaks TLS, if the URL asks for it.
+/// Returns the TLS sessions for a URL, or `None` for `http`.
 fn tls(url: &Url, secrecy: &Secrecy, protocol: Protocol) -> Result<Option<Arc<dyn Sessions>>, Failure> {
     if !url.is_secure() {
         return Ok(None);
@@ -505,12 +506,12 @@ fn tls(url: &Url, secrecy: &Secrecy, protocol: Protocol) -> Result<Option<Arc<dy
         trust = trust.for_http2();
     }
     let sessions = ClientSessions::new(trust, name);
-    // A name that no certificate can have is wrong before the first connection.
+    // An invalid server name is reported before the first connection.
     sessions.begin().map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(Some(Arc::new(sessions)))
 }
 
-/// A ramp or steps end by themselves.
+/// Returns the duration of a rate with ramps or steps, which ends by itself.
 fn duration_of_rate(plan: &Plan) -> Option<Stop> {
     match &plan.pace {
         Pace::Open(rate, _) => rate.duration().map(Stop::After),
@@ -518,15 +519,15 @@ fn duration_of_rate(plan: &Plan) -> Option<Stop> {
     }
 }
 
-/// What is sent, from where it is listed.
+/// The requests of a run, by server, from the command line or a file.
 struct Errand {
     aims: Vec<Aim>,
-    /// A log's requests, if they are what is sent: so many, and how they came.
+    /// For a log as the source: its number of requests, and their rate.
     count: Option<u64>,
     rate: Option<Rate>,
 }
 
-/// A server, what is sent to it, and how often beside what is sent to others.
+/// A server, its requests, and its weight relative to the other servers.
 struct Aim {
     url: Url,
     mix: Mix,
@@ -558,7 +559,7 @@ impl Errand {
 }
 
 impl Aim {
-    /// Requests, of which each is for the server of its URL, by their servers. `None` if there are too many.
+    /// Groups requests by the server of their URL. Returns `None` if there are too many.
     fn of(messages: Vec<(Url, Message, u32)>) -> Option<Vec<Self>> {
         let mut servers: Vec<(Url, Vec<(Message, u32)>)> = Vec::new();
         for (url, message, weight) in messages {
@@ -575,7 +576,7 @@ impl Aim {
     }
 }
 
-/// What all requests of a run have in common.
+/// The properties that all requests of a run share.
 struct Letter<'a> {
     method: Option<&'a str>,
     fields: Vec<(String, String)>,
@@ -595,7 +596,7 @@ impl<'a> Letter<'a> {
         Ok(Self { method: traffic.method.as_deref(), fields, body, style })
     }
 
-    /// The request for a target of a server. GET and HEAD that are listed as such have no body.
+    /// Builds the request for a target of a server. Requests listed as GET or HEAD have no body.
     fn to(&self, method: Option<&str>, server: &Url, target: &str, literal: bool) -> Result<Message, String> {
         let body = self.body.as_deref().filter(|_| !matches!(method, Some("GET" | "HEAD")));
         let usual = if body.is_some() { "POST" } else { "GET" };
@@ -605,7 +606,7 @@ impl<'a> Letter<'a> {
             .map_err(|error| error.to_string())
     }
 
-    /// The requests of a file of URLs.
+    /// Reads the requests of a file of URLs.
     fn listed(&self, server: &Url, path: &Path) -> Result<Vec<Aim>, Failure> {
         let wrong = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
         let lines = list::lines(&text_of(path)?).map_err(|error| wrong(error.to_string()))?;
@@ -621,7 +622,7 @@ impl<'a> Letter<'a> {
         Aim::of(messages).ok_or_else(|| wrong(format!("more than {MESSAGES_MAX} requests")))
     }
 
-    /// The requests of an access log.
+    /// Reads the requests of an access log.
     fn logged(&self, server: &Url, path: &Path, replay: bool) -> Result<Errand, Failure> {
         let wrong = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
         let log = Log::read(&text_of(path)?).map_err(wrong)?;
@@ -640,15 +641,15 @@ impl<'a> Letter<'a> {
     }
 }
 
-/// A file of text.
+/// Reads a text file.
 fn text_of(path: &Path) -> Result<String, Failure> {
     let bytes =
         std::fs::read(path).map_err(|error| Failure::CouldNotRun(format!("{}: {error}", path.display())))?;
-    // Logs have whatever clients have sent.
+    // Logs contain arbitrary bytes from clients.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What `--expect-body` says: the text itself, `@FILE`, or a digest.
+/// Parses `--expect-body`: a text, `@FILE`, or a digest.
 fn expected_body(text: &str) -> Result<Expected, Failure> {
     match text.strip_prefix('@') {
         Some(_) => Ok(Expected::Text(body(text)?)),
@@ -656,7 +657,7 @@ fn expected_body(text: &str) -> Result<Expected, Failure> {
     }
 }
 
-/// What `--body` says: the text itself, `@FILE`, or `-` for the standard input.
+/// Parses `--body`: a text, `@FILE`, or `-` for standard input.
 fn body(text: &str) -> Result<Vec<u8>, Failure> {
     let failed = |error: io::Error| Failure::CouldNotRun(format!("the body ({text}): {error}"));
     let mut content = Vec::new();
@@ -676,7 +677,7 @@ fn body(text: &str) -> Result<Vec<u8>, Failure> {
     Ok(content)
 }
 
-/// The address that is asked: of several, the first at which somebody listens.
+/// Returns the address to connect to. If there are several, the first that accepts a connection.
 fn server(url: &Url) -> Result<SocketAddr, Failure> {
     let addresses = url.addresses().map_err(|error| Failure::CouldNotRun(format!("{url}: {error}")))?;
     match addresses[..] {
@@ -690,7 +691,7 @@ fn server(url: &Url) -> Result<SocketAddr, Failure> {
     }
 }
 
-/// The command line, to be typed again.
+/// Returns the command line, quoted for a shell.
 fn command() -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:=@%+,".contains(char);
     let words = std::env::args().skip(1).map(|word| {

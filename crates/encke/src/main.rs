@@ -1,7 +1,8 @@
-//! The program: each sub-command is a file, and all of them only put the rooms below together.
+//! The `encke` program. Each sub-command is one file, which only combines the crates below it.
 //!
-//! Exit status: 0 fine · 1 could not run · 2 wrong usage · 3 what was asked for did not hold · 4 no verdict · 130 ended by ^C. A reader that goes away
-//! (`encke schema | head`) ends it quietly.
+//! Exit status: 0 success · 1 could not run · 2 wrong usage · 3 a required condition (`--slo`) did not hold · 4 no verdict ·
+//! 130 interrupted by ^C. When the reader of the output closes it (`encke schema | head`), the program ends silently with
+//! status 0.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -32,7 +33,7 @@ mod token;
 use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
-    // Wrong flags end here, with status 2.
+    // `parse_from` and `exit` end the process with status 2 on wrong flags.
     let arguments = match load::undress(std::env::args_os()) {
         Ok(words) => Arguments::parse_from(words),
         Err(text) => Arguments::command().error(ErrorKind::UnknownArgument, text).exit(),
@@ -61,16 +62,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why a sub-command did not do what it was asked.
+/// The reason why a sub-command failed.
 #[derive(Debug)]
 enum Failure {
-    /// Something it needs is not to be had: what, and what helps.
+    /// A resource is missing or failed. The text names it and, where possible, the remedy.
     CouldNotRun(String),
-    /// The settings file.
+    /// The settings file is invalid or cannot be read.
     Settings(SettingsError),
-    /// Arguments that cannot be meant together.
+    /// The arguments contradict each other.
     Usage(String),
-    /// Nobody reads the output any more.
+    /// The reader of standard output has closed it.
     ReaderGone,
 }
 
@@ -88,7 +89,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CouldNotRun(text) | Self::Usage(text) => write!(f, "error: {text}"),
-            // It shows the lines it is about, so it words itself.
+            // A settings error quotes the lines of the file, so it formats itself.
             Self::Settings(error) => error.fmt(f),
             Self::ReaderGone => f.write_str("nobody reads the output"),
         }
@@ -103,15 +104,15 @@ impl From<SettingsError> for Failure {
 
 type Done = Result<ExitCode, Failure>;
 
-/// Status after ^C, as shells have it: 128 + SIGINT.
+/// Exit status after ^C, by the convention of shells: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Writes a text to standard output, as [`put`].
+/// Writes a text to standard output. Errors as for [`put`].
 fn print(text: &str) -> Result<(), Failure> {
     put(text.as_bytes())
 }
 
-/// Prints the result of a run. Without a reader the run still ends with its own exit status.
+/// Prints the result of a run. Without a reader, the run still ends with its own exit status.
 fn print_result(text: &str) -> Result<(), Failure> {
     match print(text) {
         Err(Failure::ReaderGone) => Ok(()),
@@ -119,8 +120,11 @@ fn print_result(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes to standard output and flushes it. [`Failure::ReaderGone`] if the reading process has ended, or the terminal
-/// has disappeared.
+/// Writes to standard output and flushes it.
+///
+///  # Errors
+/// [`Failure::ReaderGone`] if the reading process has ended or the terminal has disappeared; otherwise
+/// [`Failure::CouldNotRun`].
 fn put(bytes: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     output.write_all(bytes).and_then(|()| output.flush()).map_err(|error| {
@@ -132,7 +136,7 @@ fn put(bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// Says beside the output what somebody should know who watches.
+/// Prints a note for the user to standard error, separate from the output.
 fn note(text: &str) {
     let _nobody_listens = writeln!(io::stderr(), "note: {text}");
 }

@@ -1,4 +1,4 @@
-//! `encke man [COMMAND]`.
+//! `encke man [COMMAND]`: prints a man page.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use crate::{Done, Failure, print};
 
 pub(crate) fn run(arguments: &Man) -> Done {
     let mut program = Arguments::command();
-    // Gives the sub-commands their full names and the flags that all have.
+    // `build` gives the sub-commands their full names and the global flags.
     program.build();
     let command = match &arguments.command {
         None => program,

@@ -1,18 +1,18 @@
-//! Tells the service manager when the program serves and when it stops (sd_notify(3), `Type=notify`).
+//! Notifies the service manager when the program is ready, reloads or stops (sd_notify(3), `Type=notify`).
 //!
-//! Without `$NOTIFY_SOCKET`, which is nearly always, nothing happens. Sockets of the abstract name space (`@…`)
-//! are not spoken to: service managers of today use a path.
+//! Does nothing without `$NOTIFY_SOCKET`, the usual case. Abstract socket addresses (`@…`) are not supported: current service
+//! managers use a path.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// What the service manager wants to know.
+/// A state that is reported to the service manager.
 pub(crate) enum State {
-    /// Every listener accepts.
+    /// Every listener accepts connections.
     Ready,
     /// New settings are being read.
     Reloading,
-    /// It drains, then ends.
+    /// The server drains, then the process ends.
     Stopping,
 }
 
@@ -20,12 +20,13 @@ pub(crate) enum State {
 pub(crate) struct Manager(Option<PathBuf>);
 
 impl Manager {
-    /// The one that started this process.
+    /// The service manager that started this process, according to `$NOTIFY_SOCKET`.
     pub(crate) fn of_this_process() -> Self {
         Self(std::env::var_os("NOTIFY_SOCKET").map(PathBuf::from).filter(|path| path.is_absolute()))
     }
 
-    /// Tells it. Nobody can do anything about a manager that does not listen, so that is no error.
+    /// Reports a state. Errors are ignored: the server works without the manager, and the user cannot fix a manager that does
+    /// not read.
     pub(crate) fn tell(&self, state: &State) {
         if let Some(socket) = &self.0 {
             let _nobody_listens = send(socket, state);
@@ -40,7 +41,7 @@ fn send(socket: &Path, state: &State) -> std::io::Result<()> {
         State::Stopping => "STOPPING=1\nSTATUS=draining",
     };
     let datagram = UnixDatagram::unbound()?;
-    // A manager whose queue is full must not hold the server up.
+    // A manager with a full queue must not block the server.
     datagram.set_nonblocking(true)?;
     datagram.send_to(text.as_bytes(), socket).map(drop)
 }

@@ -1,14 +1,15 @@
-//! `encke pub`: publishes a message, or each line of standard input, over one connection.
+//! `encke pub`: publishes one message, or each line of standard input, over one connection.
 //!
 //! ```text
-//!            ┌─────────────────── next line, not before its time (--rate) ◄──────────────────┐
-//!            ▼                                                                               │
-//!  line ─► asked ── 200, 201 ──► told (id, subscribers) ─────────────────────────────────────┘
-//!            ▲ │─── 429, 503 with Retry-After ──► waits, then the same line again
-//!            └─┼─── a connection that had rested is closed ──► a new one, the same line under the same key
+//!            ┌──────────── next line, not before it is due (--rate) ◄──────────────┐
+//!            ▼                                                                     │
+//!  line ─► request ─── 200, 201 ──► print id and number of subscribers ────────────┘
+//!            ▲ │─── 429, 503 with Retry-After ──► wait, then retry the same line
+//!            └─┼─── an idle connection was closed ──► new connection, same line, same key
 //!              └─── anything else ──► error
 //! ```
-//! Lines are published in order, each confirmed before the next: what was told to be published is.
+//! Lines are published in order. Each line is sent after the previous one was confirmed, so every printed id belongs to a
+//! published message.
 
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal as _, Read};
@@ -26,13 +27,13 @@ use crate::client::refusal::{self, Attempt};
 use crate::client::{self, Answer, Belief, Channels, Connection, Request, Server, Trouble};
 use crate::{Done, Failure, note, print};
 
-/// A server that is slowed down by its subscribers confirms late; after this, it will not.
+/// Timeout of a publish. Subscribers can slow a server down and delay its confirmation, but not for this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes of a message or a line, which is held whole: 64 times what a server takes by default.
+/// Maximum size of a message or line, which is held in memory: 64 times a server's default limit.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// How often in a row a server may ask to be asked later, and for how long at once.
+/// How many times in a row a server may ask for a retry, and the longest retry time that is accepted.
 const POSTPONED_MAX: u32 = 10;
 const POSTPONED_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -64,10 +65,10 @@ pub(crate) fn run(arguments: &Publish) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many messages in what time.
+/// A publish rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Pace {
-    /// Between the beginnings of two messages.
+    /// Time between the starts of two messages.
     apart: Duration,
 }
 
@@ -84,7 +85,7 @@ impl FromStr for Pace {
             Some(_) => return Err(wrong()),
         };
         let number: f64 = number.parse().map_err(|_| wrong())?;
-        // Between one a day and one a microsecond, a clock can keep it; this also refuses what is no number.
+        // The limits are one message per day and one per microsecond. The test also rejects NaN.
         let apart_s = unit_s / number;
         if !(1e-6..=86_400.0).contains(&apart_s) {
             return Err(wrong());
@@ -93,14 +94,14 @@ impl FromStr for Pace {
     }
 }
 
-/// Where messages come from.
+/// The source of the messages.
 #[derive(PartialEq, Eq, Debug)]
 enum Source<'a> {
     Given(&'a str),
     File(PathBuf),
     /// All of standard input is one message.
     Input,
-    /// Each of its lines is one.
+    /// Each line of standard input is one message.
     Lines,
 }
 
@@ -137,7 +138,7 @@ fn whole(input: &mut impl Read, name: &str) -> Result<Vec<u8>, Failure> {
     held(data, name)
 }
 
-/// Refuses what nobody takes as one message.
+/// Rejects data that is too large for one message.
 fn held(data: Vec<u8>, name: &str) -> Result<Vec<u8>, Failure> {
     if data.len() as u64 > MESSAGE_BYTES_MAX {
         let text = format!("{name} has more than {} MiB, too much for one message", MESSAGE_BYTES_MAX >> 20);
@@ -146,7 +147,7 @@ fn held(data: Vec<u8>, name: &str) -> Result<Vec<u8>, Failure> {
     Ok(data)
 }
 
-/// The next line, without its end; `None` behind the last one.
+/// Reads the next line without its line end. Returns `None` at the end of the input.
 fn line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Failure> {
     let mut line = Vec::new();
     input
@@ -171,7 +172,7 @@ struct Publisher<'a> {
     channels: Channels,
     authorization: Option<String>,
     belief: Belief,
-    /// Kept between messages.
+    /// The connection that is reused for the next message.
     connection: Option<Connection>,
 }
 
@@ -195,7 +196,7 @@ impl<'a> Publisher<'a> {
             number += 1;
             if let Some(pace) = self.arguments.rate {
                 client::pause(Duration::from_nanos(due.saturating_sub(client::now())));
-                // What came late is not caught up: a pace is for those who read along.
+                // Lines that arrived late are not sent faster to catch up: the rate protects readers.
                 due = due.max(client::now()) + pace.apart.as_nanos() as u64;
             }
             let at_line = |failure| match failure {
@@ -207,7 +208,7 @@ impl<'a> Publisher<'a> {
         Ok(())
     }
 
-    /// Publishes one message, and tells its id.
+    /// Publishes one message and prints its id.
     fn publish(&mut self, data: &[u8], key: Option<&str>) -> Result<(), Failure> {
         let target = self.channels.target(&[]);
         let arguments = self.arguments;
@@ -230,7 +231,7 @@ impl<'a> Publisher<'a> {
                 (200..=202, _) => return self.tell(&answer),
                 (429 | 503, Some(time)) if postponed < POSTPONED_MAX && time <= POSTPONED_TIME_MAX => {
                     postponed += 1;
-                    // Ten a second are told as 1 s, the least that the field can say.
+                    // `Retry-After` has a resolution of 1 s, so a limit of ten messages per second also yields 1 s.
                     note(&format!("{server} asks to wait for {} s", time.as_secs()));
                     client::pause(time);
                 }
@@ -252,7 +253,7 @@ impl<'a> Publisher<'a> {
     }
 }
 
-/// Asks over the connection that is kept, or over a new one.
+/// Sends a request over the kept connection, or over a new one.
 fn ask(
     server: &Server,
     belief: &Belief,
@@ -261,8 +262,8 @@ fn ask(
 ) -> Result<Answer, Trouble> {
     if let Some(mut connection) = kept.take() {
         match connection.ask(request, PATIENCE) {
-            // The server closes connections that rest, and may have done so just now. If it has published all the
-            // same, the key keeps it from doing so twice.
+            // The server may have closed the idle connection just now. If it published the message nevertheless, the
+            // idempotency key prevents a second publish.
             Err(trouble) if trouble.is_lost() => {}
             answer => {
                 *kept = Some(connection).filter(|connection| answer.is_ok() && connection.reusable());
@@ -276,7 +277,7 @@ fn ask(
     Ok(answer)
 }
 
-/// An answer as a line for people: `ID, 3 subscribers`.
+/// Formats a response for people: `ID, 3 subscribers`.
 fn plain(told: &Value) -> String {
     let id = told["id"].as_str().unwrap_or("?");
     match told["subscribers"].as_u64() {
@@ -286,7 +287,7 @@ fn plain(told: &Value) -> String {
     }
 }
 
-/// What tells the lines of this run from those of any other: 64 random bits.
+/// Returns a random key of 64 bits, which distinguishes the lines of this run from those of other runs.
 fn new_key() -> Result<String, Failure> {
     let mut bits = [0; 8];
     host::random(&mut bits).map_err(|error| Failure::CouldNotRun(format!("no random numbers: {error}")))?;

@@ -1,10 +1,10 @@
-//! `encke serve`: settings from file and flags, a server made from them, and signals until it ends.
+//! `encke serve`: builds a server from the settings file and flags, and handles signals until it ends.
 //!
 //! ```text
-//!            ┌── HUP: read the settings again; bad ones are refused whole
-//!  serving ──┼── USR1: open the logs again
-//!            └── TERM, INT ──► draining ── last connection ──► ended: 0, or 130 after ^C
-//!                                 └─────── TERM, INT again ──► ended at once
+//!           ┌── HUP: reload the settings; invalid ones are rejected as a whole
+//! serving ──┼── USR1: reopen the logs
+//!           └── TERM, INT ──► draining ── last connection ──► exit: 0, or 130 after ^C
+//!                                └─────── TERM, INT again ──► exit immediately
 //! ```
 
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ use crate::notify::{Manager, State};
 use crate::{Done, Failure, INTERRUPTED, greeting};
 
 pub(crate) fn run(arguments: &Serve) -> Done {
-    // Before the first thread, so that no thread but this one ever gets a signal.
+    // Signals are blocked before the first thread starts, so that only this thread receives them.
     let signals = Signals::block();
     let mut settings = settings(arguments)?;
     let authority = secure(&mut settings, arguments)?;
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Serve) -> Done {
     })
 }
 
-/// Keeps a server running until a signal ends it. `hang_up` is what HUP asks for.
+/// Runs a server until a signal ends it. `hang_up` handles SIGHUP.
 pub(crate) fn attend(
     mut service: Service,
     signals: Signals,
@@ -69,7 +69,7 @@ pub(crate) fn attend(
     Ok(ExitCode::from(status))
 }
 
-/// Serves until a signal says to stop; the status to end with.
+/// Handles signals until one ends the server. Returns the exit status.
 fn obey(
     service: &mut Service,
     signals: &Signals,
@@ -91,7 +91,7 @@ fn obey(
                 Ok(()) => notice::report(Level::Info, "logs opened again"),
                 Err(error) => notice::report(Level::Error, &error.to_string()),
             },
-            // Kept for handing over to a new process.
+            // Reserved for the hand-over to a new process.
             Signal::User2 => {}
         }
     }
@@ -114,7 +114,7 @@ fn reload(service: &mut Service, arguments: &Serve) {
     let new = match new {
         Ok(new) => new,
         Err(failure) => {
-            // Several lines with a caret: they are shown as they are.
+            // The message has several lines and a caret, so it is written without a log prefix.
             let _nobody_listens =
                 write!(io::stderr(), "{}", failure.to_string().trim_end().to_owned() + "\n");
             return notice::report(Level::Error, "settings refused; the old ones stay");
@@ -132,7 +132,7 @@ fn reload(service: &mut Service, arguments: &Serve) {
     }
 }
 
-/// What the file says, with the flags on top.
+/// Returns the settings of the file, overridden by the flags.
 fn settings(arguments: &Serve) -> Result<Settings, Failure> {
     let mut settings = match &arguments.config {
         Some(file) => Settings::read(file)?,
@@ -165,8 +165,7 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// Has every TCP listener that has no certificate show one of this machine's own authority, if the command line asks for
-/// that.
+/// With `--tls-self-signed`, gives every TCP listener without a certificate one from this machine's local authority.
 fn secure(settings: &mut Settings, arguments: &Serve) -> Result<Option<LocalAuthority>, Failure> {
     if !arguments.tls_self_signed {
         return Ok(None);
@@ -184,13 +183,13 @@ fn secure(settings: &mut Settings, arguments: &Serve) -> Result<Option<LocalAuth
     Ok(Some(authority))
 }
 
-/// Where an authority is remembered: in the folder of state, or where a user's programs keep theirs (XDG Base Directory
+/// The directory for the local authority: the server's state directory, or the user's state directory (XDG Base Directory
 /// Specification).
 fn state_folder(
     named: Option<&Path>,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<PathBuf, Failure> {
-    // The specification has relative ones ignored.
+    // The specification requires that relative paths are ignored.
     let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     named
         .map(Path::to_owned)
@@ -203,7 +202,7 @@ fn state_folder(
         })
 }
 
-/// Has the folder and the flags of the command line rule the site that answers to any host.
+/// Applies the directory and flags of the command line to the site without host names, which it adds if there is none.
 fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), Failure> {
     if !sites.is_empty() && arguments.root.is_none() && !arguments.list && !arguments.spa {
         return Ok(());
@@ -229,7 +228,7 @@ fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), Fa
     Ok(())
 }
 
-/// A file with this process's number, for as long as it runs.
+/// A file with the id of this process. Dropping it removes the file.
 pub(crate) struct PidFile(PathBuf);
 
 impl PidFile {
@@ -242,7 +241,7 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // A successor may have written its own number already.
+        // A successor may already have written its own process id.
         let ours =
             fs::read_to_string(&self.0).is_ok_and(|text| text.trim() == std::process::id().to_string());
         if ours {

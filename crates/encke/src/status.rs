@@ -1,4 +1,4 @@
-//! `encke status`: asks a running server's admin listener how it does.
+//! `encke status`: queries the admin listener of a running server.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -12,10 +12,10 @@ use crate::arguments::Status;
 use crate::client::{self, Belief, Connection, Location, Request, Server};
 use crate::{Done, Failure, print};
 
-/// An answer of a listener on this machine takes milliseconds; one that takes longer will not come.
+/// Timeout of a request. A listener on this machine responds within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Between two looks of `--watch`.
+/// Time between two queries with `--watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(arguments: &Status) -> Done {
@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Status) -> Done {
     }
 }
 
-/// Where to ask, and with which token.
+/// The admin listener and its token.
 #[derive(Debug, PartialEq, Eq)]
 struct Admin {
     server: Server,
@@ -47,7 +47,7 @@ struct Admin {
 }
 
 impl Admin {
-    /// From the argument, else from the settings file, else the default.
+    /// Address and token: from the arguments, else from the settings file, else the default address.
     fn of(arguments: &Status) -> Result<Self, Failure> {
         let mut admin =
             Self { server: Server::Inet(ADMIN_DEFAULT.ip().to_string(), ADMIN_DEFAULT.port()), token: None };
@@ -74,7 +74,7 @@ impl Admin {
         Ok(admin)
     }
 
-    /// `8081`, `HOST:PORT`, or a URL with `?token=`.
+    /// Parses `8081`, `HOST:PORT`, or a URL with `?token=`.
     fn parse(text: &str) -> Result<Self, Failure> {
         let Location { server, query, .. } = Location::parse(text)
             .map_err(|error| Failure::Usage(format!("this is no admin listener: {error}")))?;
@@ -83,7 +83,7 @@ impl Admin {
         Ok(Self { server, token })
     }
 
-    /// The body of `/api/v1/status`.
+    /// Requests `/api/v1/status` and returns the response body.
     fn ask(&self) -> Result<String, Failure> {
         let failed = |error: &dyn std::fmt::Display| {
             Failure::CouldNotRun(format!("{}: {error}; is this its admin listener?", self.server))
@@ -106,7 +106,7 @@ impl Admin {
     }
 }
 
-/// How a listener at this address is reached from the same machine.
+/// Returns the server that reaches a listener at this address from the same machine.
 fn server_at(address: &ListenAddress) -> Server {
     match address {
         ListenAddress::Loopback(port) | ListenAddress::Everywhere(port) => {
@@ -118,7 +118,7 @@ fn server_at(address: &ListenAddress) -> Server {
     }
 }
 
-/// A status in a few lines; with the one of a look before, also what happened between them.
+/// Formats a status in a few lines. With the previous status, also the change since then.
 fn told(status: &Value, before: Option<&Value>) -> String {
     let text = |key: &str| status[key].as_str().unwrap_or("?").to_owned();
     let number = |key: &str| status[key].as_u64();
@@ -173,7 +173,7 @@ fn told(status: &Value, before: Option<&Value>) -> String {
     lines
 }
 
-/// What became of commits of durable channels, if there were any.
+/// Summarizes the commits of durable channels, if there were any.
 fn store(status: &Value) -> Option<String> {
     let families = status["families"].as_array()?;
     let commits = families.iter().find(|family| family["name"] == "encke_push_commits_total")?;
@@ -198,7 +198,7 @@ fn store(status: &Value) -> Option<String> {
     Some(format!("{stored} commits{refused}; p99 {lasted}"))
 }
 
-/// The nodes of a cluster, a line for each.
+/// Describes the nodes of a cluster, one line each.
 fn nodes(status: &Value) -> Vec<String> {
     let cluster = &status["cluster"];
     let nodes = cluster["nodes"].as_array().into_iter().flatten();
@@ -230,14 +230,14 @@ fn nodes(status: &Value) -> Vec<String> {
     lines
 }
 
-/// The value of a family's first sample.
+/// Returns the value of the first sample of a metric family.
 fn family<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
     let families = status["families"].as_array()?;
     let family = families.iter().find(|family| family["name"] == name)?;
     Some(&family["samples"].as_array()?.first()?["value"])
 }
 
-/// Nanoseconds for people.
+/// Formats nanoseconds for people.
 fn duration(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -307,7 +307,7 @@ mod tests {
         ] {
             assert!(lines.contains(part), "{part} is missing in\n{lines}");
         }
-        // A server of another version may leave anything out.
+        // A server of another version may omit any field.
         assert!(told(&json!({}), None).contains('?'));
     }
 }

@@ -1,19 +1,18 @@
-//! `encke sub`: prints what is published to channels, for as long as it is wanted, over one stream of server-sent
-//! events.
+//! `encke sub`: prints the messages of channels over one stream of server-sent events until it ends.
 //!
 //! ```text
-//!            ┌────── waits: `retry`, doubled while it fails, and up to half of that by chance ◄─────┐
-//!            ▼                                                                                      │
-//!  start ─► asked ── 200, an event stream ──► streaming ── it ends, breaks, or 60 s bring no byte ──┤
-//!            │ │                                 ├── COUNT messages ─────────────────► ended: 0     │
-//!            │ │                                 ├── TIME without a message ─────────► ended: 0, 1  │
-//!            │ │                                 └── nobody reads the output ────────► ended: 0     │
-//!            │ └── no server, 429, 5xx: an error at the first time, later ──────────────────────────┘
-//!            └──── any other answer ──► error
+//!            ┌── wait: `retry`, doubled on each failure, plus up to half of it at random ◄─┐
+//!            ▼                                                                             │
+//!  start ─► request ── 200, event stream ─► streaming ── stream ends, or 60 s of silence ──┤
+//!            │ │                               ├── COUNT messages ────────────► exit 0     │
+//!            │ │                               ├── TIME without a message ────► exit 0, 1  │
+//!            │ │                               └── output closed by reader ───► exit 0     │
+//!            │ └── no server, 429, 5xx: an error the first time, afterwards ───────────────┘
+//!            └──── any other response ──► error
 //! ```
-//! It always asks for envelopes, so that type, time and bytes of every message are known, and goes on from the last
-//! position it was told: what was published meanwhile comes, or a gap is told. Whoever joins or leaves is shown by
-//! `--json` only.
+//! The command always requests envelopes, so the type, time and bytes of every message are known. After a reconnect it resumes
+//! from the last position it received: the server sends the missed messages or reports a gap. Only `--json` shows presence
+//! events.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _};
@@ -32,21 +31,20 @@ use crate::client::refusal::{self, Attempt};
 use crate::client::{self, Answer, Belief, Channels, Connection, Moment, Request, Trouble};
 use crate::{Done, Failure, note, put};
 
-/// Within this a stream begins, or it will not.
+/// Time limit for the response to begin.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server sends something every 25 s; when two of its signs are missing, the connection is dead.
+/// The server sends a heartbeat every 25 s. If two are missing, the connection is dead.
 const DEAD_AFTER: Duration = Duration::from_secs(60);
 
-/// How long to wait before asking again, until the server says another time; and how long at most while it does
-/// not answer.
+/// Delay before a reconnect unless the server sends another `retry` time, and its maximum while the server does not respond.
 const RETRY: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// The longest time a server may ask for: a day is a mistake.
+/// The longest retry time that is accepted from a server. A longer one, such as a day, is a mistake.
 const RETRY_SAID_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Bytes of an event, which is held whole. A byte of a message may take 6 in JSON (`\u0000`): this is enough for
-/// 10 MiB of the worst.
+/// Maximum size of an event, which is held in memory. JSON may encode a byte as 6 (`\u0000`), so this holds at least 10 MiB of
+/// payload.
 const EVENT_BYTES_MAX: usize = 64 << 20;
 
 pub(crate) fn run(arguments: &Subscribe) -> Done {
@@ -56,7 +54,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Done {
     Subscription::new(arguments, channels).run()
 }
 
-/// From where on: what the server understands, less what it would only refuse.
+/// A start position (`--since`) with valid syntax. The server interprets it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Since(String);
 
@@ -83,37 +81,37 @@ impl FromStr for Since {
     }
 }
 
-/// Why a stream ended that was one.
+/// The reason why a stream ended.
 enum End {
-    /// All that was wanted has come.
+    /// All requested messages have arrived.
     Enough,
-    /// Nothing came for the time that somebody was ready to wait.
+    /// No message arrived within `--timeout`.
     TooLate,
-    /// It has to be asked for again.
+    /// The stream broke, for the given reason, and must be reopened.
     Broken(String),
 }
 
-/// Why there is no stream.
+/// The reason why a stream could not be opened.
 enum Refused {
-    /// It would be refused again.
+    /// A retry would fail again.
     Finally(Failure),
-    /// Why; and when to ask again, if the server said so.
+    /// The reason, and the retry time if the server sent one.
     ForNow(String, Option<Duration>),
 }
 
-/// What is wanted, and how far it has come.
+/// A subscription and its progress.
 struct Subscription<'a> {
     arguments: &'a Subscribe,
     channels: Channels,
     authorization: Option<String>,
     belief: Belief,
     printer: Printer,
-    /// Everything up to here has been printed.
+    /// The position of the last printed message.
     position: Option<String>,
-    /// Messages printed.
+    /// Number of messages printed.
     count: u64,
     retry: Duration,
-    /// When nobody waits for a message any more.
+    /// Deadline for the next message (`--timeout`).
     give_up: Moment,
 }
 
@@ -171,7 +169,7 @@ impl<'a> Subscription<'a> {
         }
     }
 
-    /// Asks for the stream.
+    /// Opens the stream.
     fn connect(&self) -> Result<Connection, Refused> {
         let server = &self.channels.server;
         let for_now = |trouble: Trouble| match trouble {
@@ -184,7 +182,7 @@ impl<'a> Subscription<'a> {
         let fields: Vec<(&str, &str)> = [
             ("Accept", Some("text/event-stream")),
             ("Authorization", self.authorization.as_deref()),
-            // Wins over `since`.
+            // The server prefers this field over `since`.
             ("Last-Event-ID", self.position.as_deref()),
         ]
         .into_iter()
@@ -202,7 +200,7 @@ impl<'a> Subscription<'a> {
                 let text = format!("{server}: {path} is {kind}, no stream of events; is it a push channel?");
                 Err(Refused::Finally(Failure::CouldNotRun(text)))
             }
-            // What EventSource takes for the end, too.
+            // EventSource also treats 204 as the end of the stream.
             204 => {
                 Err(Refused::Finally(Failure::CouldNotRun(format!("{server}: it has nothing to send (204)"))))
             }
@@ -229,7 +227,7 @@ impl<'a> Subscription<'a> {
         }
     }
 
-    /// Prints what comes until the stream ends.
+    /// Prints events until the stream ends.
     fn follow(&mut self, connection: &mut Connection) -> Result<End, Failure> {
         let mut parser = Parser::new(EVENT_BYTES_MAX);
         loop {
@@ -239,7 +237,7 @@ impl<'a> Subscription<'a> {
                 Err(Trouble::Silent) if client::now() >= self.give_up => return Ok(End::TooLate),
                 Err(trouble) => return Ok(End::Broken(trouble.to_string())),
             };
-            // Everything that one read has brought is written at once, and then nothing is kept back.
+            // All events of one read are written and flushed together.
             let mut out = Vec::new();
             let mut enough = false;
             while !input.is_empty() && !enough {
@@ -271,7 +269,7 @@ impl<'a> Subscription<'a> {
         }
     }
 
-    /// Takes an event; whether it is the last one that is wanted.
+    /// Handles an event. Returns whether it is the last one requested.
     fn take(&mut self, event: &str, data: &str, out: &mut Vec<u8>) -> bool {
         if event == "encke.gap" {
             note(&gap(data));
@@ -286,63 +284,64 @@ impl<'a> Subscription<'a> {
         self.arguments.count.is_some_and(|count| self.count >= count.get())
     }
 
-    /// Begins to wait for a message.
+    /// Restarts the `--timeout` for the next message.
     fn wait_on(&mut self) {
         self.give_up =
             self.arguments.timeout.map_or(Moment::MAX, |timeout| client::moment_in(timeout.duration()));
     }
 
-    /// The status of who has waited long enough: something has come, or less than was wanted.
+    /// The exit status after a timeout: success if messages arrived and no count was requested.
     fn too_late(&self) -> ExitCode {
         if self.count > 0 && self.arguments.count.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
-/// How long to wait: what the server said, twice that after each failure in a row, and up to half as much again by
-/// `chance` (0 to 1). Never less than was said: who spreads its clients over a time means it.
+/// Returns the delay before the next attempt: the server's retry time, doubled on each failure in a row, plus up to half of it
+/// according to `chance` (0 to 1). The delay is never shorter than the server's retry time, because the server may use it to
+/// spread reconnects.
 fn patience(retry: Duration, failures: u32, chance: f64) -> Duration {
     let doubled = retry.saturating_mul(1 << failures.min(16)).min(RETRY_MAX.max(retry));
     doubled.mul_f64(1.0 + chance / 2.0)
 }
 
-/// A number from 0 to 1.
+/// Returns a random number from 0 to 1.
 fn chance() -> f64 {
     let mut bits = [0; 4];
-    // Without random numbers all wait equally long, which is no reason not to wait.
+    // Without random numbers all clients wait equally long, which is acceptable.
     let _none = host::random(&mut bits);
     f64::from(u32::from_ne_bytes(bits)) / f64::from(u32::MAX)
 }
 
-/// What is missing, in words.
+/// Describes a gap for people.
 fn gap(data: &str) -> String {
     let said: Value = serde_json::from_str(data).unwrap_or_default();
     let part = |name: &str| said[name].as_str().unwrap_or("?").to_owned();
     format!("gap: messages after {} and up to {} are missing ({})", part("from"), part("to"), part("reason"))
 }
 
-/// An event as it came.
+/// An event as received.
 struct Message<'a> {
     id: &'a str,
     event: &'a str,
-    /// An envelope, if the server is ours.
+    /// An envelope, if the server is Encke.
     data: &'a str,
 }
 
-/// How messages are printed.
+/// The output format of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Style {
-    /// A payload a line; bytes that are no text as a `data:` URL.
+    /// One payload per line; binary payloads as a `data:` URL.
     Lines,
-    /// An envelope a line.
+    /// One envelope per line.
     Envelopes,
-    /// Payloads, and nothing between them.
+    /// Payloads without separators.
     Bytes,
 }
 
-/// Puts messages into the output.
+/// Formats messages for the output.
 struct Printer {
     style: Style,
-    /// It is read by a terminal, which text of others must not command.
+    /// The output is a terminal, so control characters from other users are escaped.
     terminal: bool,
 }
 
@@ -351,7 +350,7 @@ impl Printer {
         let ours = message.envelope();
         if self.style == Style::Envelopes {
             match &ours {
-                // As it came: in the order in which it is documented.
+                // Copied unchanged, to keep the documented order of the keys.
                 Some(_) if !message.data.contains('\n') => out.extend_from_slice(message.data.as_bytes()),
                 Some(envelope) => out.extend_from_slice(envelope.to_string().as_bytes()),
                 None => out.extend_from_slice(message.made_up().to_string().as_bytes()),
@@ -383,14 +382,14 @@ impl Printer {
 }
 
 impl Message<'_> {
-    /// The envelope in which it came.
+    /// Parses the envelope. Returns `None` if the data is not an envelope of Encke.
     fn envelope(&self) -> Option<Value> {
         let envelope: Value = serde_json::from_str(self.data).ok()?;
         let ours = envelope["id"].as_str() == Some(self.id) && envelope["channel"].is_string();
         (ours || envelope["op"].is_string() && self.event.starts_with("encke.")).then_some(envelope)
     }
 
-    /// An envelope of what is known of it.
+    /// Builds an envelope from the known fields of a plain event.
     fn made_up(&self) -> Value {
         let mut envelope = json!({ "id": self.id, "data": self.data });
         if !matches!(self.event, "" | "message") {
@@ -400,7 +399,7 @@ impl Message<'_> {
     }
 }
 
-/// Text with its control characters made visible, but for tabs and line ends.
+/// Escapes control characters except tabs and line ends.
 fn harmless(text: &str) -> Cow<'_, str> {
     let harmful = |char: char| char.is_control() && !matches!(char, '\t' | '\n');
     if !text.contains(harmful) {
@@ -432,7 +431,7 @@ mod tests {
             (bytes, Style::Lines, "data:image/png;base64,/w==\n"),
             (bytes, Style::Bytes, "\u{fffd}"),
             (bytes, Style::Envelopes, &format!("{bytes}\n")),
-            // Of a server that knows no envelopes, or in whose payload something like one lies.
+            // An event from a server without envelopes, or a payload that resembles one.
             ("hi", Style::Lines, "hi\n"),
             (
                 r#"{"id":"e-6","channel":"x","data":"y"}"#,

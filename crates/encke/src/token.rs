@@ -1,4 +1,4 @@
-//! `encke token`: makes a token that says who may do what on channels.
+//! `encke token`: signs an access token for channels.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &Token) -> Done {
     }
     let expires_unix_s = match ttl {
         OrOff::Off => None,
-        // What is less than a second is over when it is read.
+        // A lifetime below one second would expire before the token is read.
         OrOff::On(ttl) => Some(Clock::new().now().unix_s().saturating_add(ttl.duration().as_secs().max(1))),
     };
     let token = signer(arguments)?
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Token) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The key: of its own file, else of the settings.
+/// Returns the signing key: from `--key` if given, otherwise from the settings file.
 fn signer(arguments: &Token) -> Result<Signer, Failure> {
     let kid = arguments.kid.as_deref();
     match (&arguments.key, &arguments.config) {

@@ -1,24 +1,24 @@
-//! Which channels a command is about: names, or URLs, all of one server.
+//! The channels of a command: names or URLs, all on one server.
 
 use super::location::{Location, Server};
 
-/// Channels of one server, reached by one path.
+/// Channels of one server under one path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Channels {
     pub(crate) server: Server,
-    /// `/push/A,B,C`
+    /// The request path: `/push/A,B,C`.
     pub(crate) path: String,
     query: Option<String>,
 }
 
-/// Where channels are if nobody has put them elsewhere (settings: push.prefix).
+/// The default prefix of channels (setting `push.prefix`).
 const PREFIX: &str = "/push/";
 
 impl Channels {
-    /// Channels by name at `server`, or by URL. The path of `server` is the prefix of its channels.
+    /// Parses channels, given by name at `server` or by URL. The path of `server` is the prefix of its channels.
     ///
-    /// # Errors
-    /// What of it is neither, or that they are not all in one place.
+    ///  # Errors
+    /// An invalid name or URL, or channels that cannot share one request.
     pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>, server: &str) -> Result<Self, String> {
         let default = Location::parse(server)?;
         let prefix = match default.path.as_str() {
@@ -27,7 +27,7 @@ impl Channels {
         };
         let mut all: Option<Self> = None;
         for name in names {
-            // No channel's name has a colon, and no URL is without one.
+            // A channel name contains no colon; a URL always does.
             let one = if name.contains(':') {
                 Self::at(Location::parse(name)?, name)?
             } else {
@@ -55,7 +55,7 @@ impl Channels {
         Ok(Self { server, path, query })
     }
 
-    /// Adds another's channels: one stream has one path, so they must share the prefix.
+    /// Adds the channels of `other`. One stream has one path, so both must share the prefix.
     fn join(&mut self, other: &Self, prefix: &str) -> Result<(), String> {
         if (&self.server, &self.query) != (&other.server, &other.query) {
             return Err(format!(
@@ -79,14 +79,14 @@ impl Channels {
         }
     }
 
-    /// The request target, with `more` in the query.
+    /// Returns the request target, with `more` appended to the query.
     pub(crate) fn target(&self, more: &[&str]) -> String {
         let query: Vec<&str> = self.query.as_deref().into_iter().chain(more.iter().copied()).collect();
         if query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, query.join("&")) }
     }
 }
 
-/// What could not be part of a path is refused here; whether it is a channel's name is the server's to say.
+/// Rejects names that cannot be part of a path. The server decides whether the name is a valid channel.
 fn check(name: &str) -> Result<(), String> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-/,".contains(&byte);
     if name.is_empty() || !name.bytes().all(letter) || name.starts_with('/') {

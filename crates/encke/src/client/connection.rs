@@ -1,12 +1,12 @@
-//! One connection to a server, and what comes over it.
+//! One client connection to a server: HTTP/1.1, one request at a time.
 //!
 //! ```text
-//!            ┌──────────────────── ask again, if `reusable` ──────────────────────┐
-//!            ▼                                                                    │
-//!  connect ─► at rest ── begin ──► head (1xx are passed over) ── piece, piece … ──► Over
-//!                └─────────────── whatever breaks is a Trouble, and the connection is of no use any more
+//!            ┌────────────── next request, if `reusable` ─────────────────────┐
+//!            ▼                                                                │
+//!  connect ─► idle ── begin ──► head (1xx are skipped) ── piece, piece … ──► Over
+//!                └─────────────── any error is a Trouble, and the connection is unusable
 //! ```
-//! Every wait has an end: a moment that the caller names.
+//! Every wait has a deadline that the caller passes.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -25,36 +25,35 @@ use super::location::Server;
 use super::secure::{Belief, Secure};
 use super::{Moment, moment_in, now};
 
-/// A connection that takes longer than this will not come: a packet that was lost is sent again after 1 s and
-/// after 3 s.
+/// Connect timeout: a lost SYN is sent again after 1 s and after 3 s.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// A TLS handshake that takes longer than this will not end.
+/// Timeout of a TLS handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
-/// Bytes taken from the socket at once.
+/// Bytes per read from the socket.
 pub(super) const READ_BYTES: usize = 16 * 1024;
 
-/// Bytes of an answer that is held whole: a status has some 10 KiB, an answer to a message 100 B.
+/// Maximum size of a response body that is held in memory: a status has about 10 KiB, a publish response 100 B.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What is asked.
+/// A request.
 pub(crate) struct Request<'a> {
     pub(crate) method: Method,
     /// Path and query.
     pub(crate) target: &'a str,
-    /// Names and values; `Host` and the length of the body are added.
+    /// Names and values of header fields; `Host`, `User-Agent` and the body length are added.
     pub(crate) fields: &'a [(&'a str, &'a str)],
     pub(crate) body: &'a [u8],
 }
 
-/// The head of an answer.
+/// The head of a response.
 pub(crate) struct Head {
     head: ResponseHead,
     bytes: Vec<u8>,
 }
 
-/// An answer as a whole.
+/// A complete response.
 pub(crate) struct Answer {
     pub(crate) head: Head,
     pub(crate) body: Vec<u8>,
@@ -64,55 +63,55 @@ pub(crate) struct Answer {
 pub(crate) struct Connection {
     stream: Stream,
     authority: String,
-    /// Received; `input[used..]` is still to be looked at.
+    /// Received bytes; `input[used..]` is not yet parsed.
     input: Vec<u8>,
     used: usize,
     body: Rest,
-    /// The server keeps the connection after this answer.
+    /// The server keeps the connection open after this response.
     keeps: bool,
 }
 
-/// What is still to come of an answer's body.
+/// The remainder of a response body.
 enum Rest {
-    /// Nothing: the connection is at rest.
+    /// The body is complete; the connection is idle.
     Over,
-    /// So many bytes.
+    /// This many bytes remain.
     Length(u64),
-    /// Chunks.
+    /// The body is chunked.
     Chunks(ChunkedDecoder),
-    /// Whatever comes until the server closes.
+    /// The body ends when the server closes the connection.
     UntilClose,
 }
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// The server's name has no address.
     Unknown(io::Error),
-    /// No connection.
+    /// The connection could not be established.
     Unreachable(io::Error),
-    /// There is nobody to believe.
+    /// No CA certificates could be loaded.
     NoBelief(io::Error),
-    /// No connection by TLS.
+    /// The TLS connection failed.
     Distrusted(Distrust),
-    /// The connection ended before the answer did: by an error, or in order.
+    /// The connection ended before the response did: with an error, or by a clean close.
     Lost(Option<io::Error>),
-    /// Nothing came until the moment that was named.
+    /// Nothing arrived before the deadline.
     Silent,
-    /// The answer is no HTTP/1, or breaks its rules.
+    /// The response is not valid HTTP/1.
     Malformed(Refusal),
-    /// The answer is longer than [`ANSWER_BYTES_MAX`].
+    /// The response is longer than [`ANSWER_BYTES_MAX`].
     TooLarge,
-    /// A field cannot be sent: which.
+    /// The value of this request field contains characters that cannot be sent.
     Field(String),
 }
 
 impl Connection {
-    /// Connects to a server; `belief` is asked where it speaks TLS.
+    /// Connects to a server. `belief` has the CA certificates for TLS.
     ///
-    /// # Errors
-    /// [`Trouble::Unknown`] or [`Trouble::Unreachable`]; by TLS also [`Trouble::NoBelief`], [`Trouble::Distrusted`], or
-    /// it ends or falls silent in the handshake.
+    ///  # Errors
+    /// [`Trouble::Unknown`] or [`Trouble::Unreachable`]. With TLS also [`Trouble::NoBelief`] or [`Trouble::Distrusted`], or the
+    /// handshake ends early or times out.
     pub(crate) fn to(server: &Server, belief: &Belief) -> Result<Self, Trouble> {
         let stream = match server {
             Server::Unix(path) => Stream::Unix(UnixStream::connect(path).map_err(Trouble::Unreachable)?),
@@ -133,10 +132,10 @@ impl Connection {
         })
     }
 
-    /// Asks, and takes the whole answer, within `patience`.
+    /// Sends a request and receives the complete response within `patience`.
     ///
-    /// # Errors
-    /// There is none; the connection is of no use any more.
+    ///  # Errors
+    /// There is no complete response. The connection is then unusable.
     pub(crate) fn ask(&mut self, request: &Request<'_>, patience: Duration) -> Result<Answer, Trouble> {
         let until = super::moment_in(patience);
         let head = self.begin(request, until)?;
@@ -144,10 +143,10 @@ impl Connection {
         Ok(Answer { head, body })
     }
 
-    /// What has not come yet of an answer that [`Connection::begin`] began.
+    /// Receives the remaining body of a response that [`Connection::begin`] started.
     ///
-    /// # Errors
-    /// As [`Connection::piece`], or it is too large to be held.
+    ///  # Errors
+    /// As for [`Connection::piece`], or [`Trouble::TooLarge`].
     pub(crate) fn rest(&mut self, until: Moment) -> Result<Vec<u8>, Trouble> {
         let mut body = Vec::new();
         while let Some(piece) = self.piece(until)? {
@@ -159,19 +158,19 @@ impl Connection {
         Ok(body)
     }
 
-    /// Whether another request may follow.
+    /// Whether the connection can carry another request.
     pub(crate) fn reusable(&self) -> bool {
         self.keeps && matches!(self.body, Rest::Over)
     }
 
-    /// Asks, and takes the head of the answer; its body comes by [`Connection::piece`].
+    /// Sends a request and receives the head of the response. [`Connection::piece`] returns the body.
     ///
-    /// # Errors
-    /// There is no answer until then.
+    ///  # Errors
+    /// The request could not be sent, or no valid head arrived before `until`.
     pub(crate) fn begin(&mut self, request: &Request<'_>, until: Moment) -> Result<Head, Trouble> {
         let bytes = self.written(request)?;
         let sent = self.stream.wait_at_most(left(until)?).and_then(|()| self.stream.write_all(&bytes));
-        // A server that does not want the body says so and closes, before it has read it all: what it said counts.
+        // A server that rejects the body may respond and close before it has read the whole body. That response counts.
         match (self.head(request.method, until), sent) {
             (Err(Trouble::Lost(_)), Err(error)) if timed_out(&error) => Err(Trouble::Silent),
             (Err(Trouble::Lost(_)), Err(error)) => Err(Trouble::Lost(Some(error))),
@@ -179,10 +178,10 @@ impl Connection {
         }
     }
 
-    /// The next piece of the answer's body, maybe as small as a byte; `None` at its end.
+    /// Returns the next piece of the response body, at least one byte, or `None` at its end.
     ///
-    /// # Errors
-    /// The connection ended before the body did, nothing came until then, or it breaks its framing.
+    ///  # Errors
+    /// The connection ended before the body did, nothing arrived before `until`, or the framing is invalid.
     pub(crate) fn piece(&mut self, until: Moment) -> Result<Option<&[u8]>, Trouble> {
         loop {
             let piece = self.next_piece()?;
@@ -203,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Where in `input` the next bytes of the body are, which count as used from now on.
+    /// Returns the range of the next body bytes in `input`, and marks them as used.
     fn next_piece(&mut self) -> Result<Range<usize>, Trouble> {
         let start = self.used;
         let input = &self.input[start..];
@@ -212,7 +211,7 @@ impl Connection {
             Rest::Over => start..start,
             Rest::UntilClose => start..self.input.len(),
             Rest::Length(left) => {
-                // Within `input`, so the cast holds.
+                // `taken` is at most the length of `input`, so the cast is lossless.
                 let taken = (*left).min(input.len() as u64) as usize;
                 *left -= taken as u64;
                 over = *left == 0;
@@ -281,7 +280,7 @@ impl Connection {
         }
     }
 
-    /// Waits for more input; false: the server has closed.
+    /// Waits for more input. Returns false if the server has closed the connection.
     fn receive(&mut self, until: Moment) -> Result<bool, Trouble> {
         self.input.drain(..self.used);
         self.used = 0;
@@ -310,24 +309,24 @@ impl Head {
         self.head.status()
     }
 
-    /// The first value of a field, as text.
+    /// Returns the first value of a field if it is UTF-8.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.head.field(&self.bytes, name).and_then(|value| std::str::from_utf8(value).ok())
     }
 
-    /// Whether `Content-Type` is this one, whatever parameters it has.
+    /// Whether the media type of `Content-Type` is `name`, regardless of parameters.
     pub(crate) fn is_type(&self, name: &str) -> bool {
         let essence = self.field("Content-Type").and_then(|value| value.split(';').next());
         essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(name))
     }
 
-    /// The seconds after which it asks to be asked again.
+    /// Returns the value of `Retry-After` if it is a number of seconds.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.field("Retry-After")?.trim().parse().ok().map(Duration::from_secs)
     }
 }
 
-/// A connection to the first of a name's addresses that takes it.
+/// Connects to the first address of a name that accepts.
 fn connected(host: &str, port: u16) -> Result<TcpStream, Trouble> {
     let addresses = (host, port).to_socket_addrs().map_err(Trouble::Unknown)?;
     let mut stream = Err(Trouble::Unknown(io::ErrorKind::NotFound.into()));
@@ -338,13 +337,13 @@ fn connected(host: &str, port: u16) -> Result<TcpStream, Trouble> {
         }
     }
     let stream = stream?;
-    // Head and body leave in one write; nothing is gained by waiting for more.
+    // Head and body leave in one write, so Nagle's algorithm has no benefit.
     let _only_slower = stream.set_nodelay(true);
     Ok(stream)
 }
 
 impl Trouble {
-    /// What an error of a socket, or of the TLS upon it, means.
+    /// Converts an error of a socket or of its TLS session.
     pub(super) fn of(error: io::Error) -> Self {
         match error.downcast::<Distrust>() {
             Ok(distrust) => Self::Distrusted(distrust),
@@ -354,7 +353,8 @@ impl Trouble {
         }
     }
 
-    /// Whether the server had closed a connection that it found idle: then what was asked may be asked again.
+    /// Whether the connection ended before the response. On an idle connection the server may have closed it, and the request
+    /// can be sent again.
     pub(crate) const fn is_lost(&self) -> bool {
         matches!(self, Self::Lost(_))
     }
@@ -401,11 +401,11 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Time until a moment.
+/// Returns the time until a deadline.
 pub(super) fn left(until: Moment) -> Result<Duration, Trouble> {
     match until.saturating_sub(now()) {
         0 => Err(Trouble::Silent),
-        // Sockets count in microseconds, and 0 would mean for ever.
+        // Socket timeouts have a resolution of one microsecond, and 0 would disable the timeout.
         ns => Ok(Duration::from_nanos(ns.max(1_000))),
     }
 }
@@ -422,7 +422,7 @@ enum Stream {
 }
 
 impl Stream {
-    /// Limits the wait of each read and write that follows.
+    /// Sets the timeout of each following read and write.
     fn wait_at_most(&self, time: Duration) -> io::Result<()> {
         let tcp = |stream: &TcpStream| {
             stream.set_read_timeout(Some(time)).and_then(|()| stream.set_write_timeout(Some(time)))
@@ -467,8 +467,8 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// A server that answers each request of one connection by the next of these pieces' lists, each piece a write,
-    /// then closes; and what it was asked.
+    /// Starts a server that answers each request of one connection with the next list of pieces, one write per piece, and then
+    /// closes. The thread returns the requests.
     fn server(answers: Vec<Vec<Vec<u8>>>) -> (Server, thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");

@@ -1,39 +1,38 @@
-//! Where a server is, as people write it: `8080`, `HOST:PORT`, `http://HOST:PORT/PATH?QUERY`,
-//! `https://…`, `unix:PATH`.
+//! Server addresses as users write them: `8080`, `HOST:PORT`, `http://HOST:PORT/PATH?QUERY`, `https://…`, `unix:PATH`.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// A server, and what a URL says behind it.
+/// A server with the path and query of its URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Location {
     pub(crate) server: Server,
-    /// Begins with a slash, or is empty.
+    /// Empty, or begins with a slash.
     pub(crate) path: String,
     /// Without `?`.
     pub(crate) query: Option<String>,
 }
 
-/// A server that can be connected to.
+/// The address of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Server {
-    /// Host name or address, without the brackets of IPv6, and port.
+    /// Host name or address (IPv6 without brackets) and port.
     Inet(String, u16),
-    /// The same, by TLS.
+    /// Host and port as in [`Server::Inet`], with TLS.
     Secure(String, u16),
-    /// A socket in the file system.
+    /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// What `http://HOST/` and `https://HOST/` mean (RFC 9110 §4.2).
+/// Default ports of `http` and `https` (RFC 9110 §4.2).
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
 
 impl Location {
-    /// Reads what was typed.
+    /// Parses an address.
     ///
-    /// # Errors
-    /// It is no address; what was expected.
+    ///  # Errors
+    /// The text is not an address; the message lists the accepted forms.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             let server = Server::Unix(path.into());
@@ -44,7 +43,7 @@ impl Location {
                 "`{text}` is no address of a server; expected http://HOST:PORT/, https://HOST/, HOST:PORT or unix:PATH"
             )
         };
-        // What is no visible ASCII has no place in a URL, and must not get into the lines of a request.
+        // Other characters are invalid in a URL, and must not get into a request line.
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(wrong());
         }
@@ -67,7 +66,7 @@ impl Location {
     }
 }
 
-/// `HOST:PORT`, `:PORT`, `PORT`; where there is a default, also `HOST`.
+/// Parses `HOST:PORT`, `:PORT` or `PORT`; also `HOST` if there is a default port.
 fn host_and_port(authority: &str, port_default: Option<u16>) -> Option<(String, u16)> {
     let port = |digits: &str| {
         let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -100,7 +99,7 @@ fn host_and_port(authority: &str, port_default: Option<u16>) -> Option<(String, 
 }
 
 impl Server {
-    /// The value of `Host`. A Unix socket has no name; the one that stands for this machine opens what is open to it.
+    /// Returns the value of `Host`. A Unix socket has no host name; `localhost` has the rights of this machine.
     pub(crate) fn authority(&self) -> String {
         match self {
             Self::Inet(..) | Self::Secure(..) => self.to_string(),

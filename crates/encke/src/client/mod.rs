@@ -1,15 +1,13 @@
-//! A client of Encke's own servers, for the sub-commands that talk to one that runs: HTTP/1.1, blocking, one
-//! connection, one request at a time.
+//! The client of the sub-commands that talk to a running server: HTTP/1.1, blocking, one connection, one request at a time.
 //!
-//! It is no browser: it follows no redirects, keeps no cookies and no cache, and speaks `http` and `https`.
+//! The client follows no redirects and keeps no cookies and no cache. It supports `http` and `https`.
 //!
 //! ```text
-//!  what was typed ─► Location ─► Server ─ connect ─► Connection ─ ask ───► Answer, whole
-//!                                                        │
-//!                                                        └─ begin ─► Head, then piece after piece for as long as
-//!                                                                    the server likes
+//!  argument ─► Location ─► Server ─ connect ─► Connection ─ ask ───► Answer, complete
+//!                                                  │
+//!                                                  └─ begin ─► Head, then the body piece by piece
 //! ```
-//! What goes wrong is a [`Trouble`]; an answer that says no is put into words by [`refusal`].
+//! Errors of a connection are [`Trouble`]; [`refusal`] describes error responses.
 
 mod channels;
 mod connection;
@@ -34,34 +32,34 @@ use crate::{Failure, INTERRUPTED};
 /// A moment on the monotonic clock, in nanoseconds.
 pub(crate) type Moment = u64;
 
-/// This moment.
+/// Returns the current time.
 pub(crate) fn now() -> Moment {
     Clock::new().now().mono_ns
 }
 
-/// The moment `after` this one.
+/// Returns the moment `after` from now.
 pub(crate) fn moment_in(after: Duration) -> Moment {
     Clock::new().now().plus(after)
 }
 
-/// Lets time pass: nothing happens here that could be waited for.
+/// Blocks the thread for `time`. The sub-commands have no reactor that could wait.
 pub(crate) fn pause(time: Duration) {
     let (_kept, never) = mpsc::channel::<()>();
     let _timed_out = never.recv_timeout(time);
 }
 
-/// Has ^C end the process with the status that stands for it, whatever it waits for at that moment. Call it before
-/// the first thread starts.
+/// Makes ^C end the process with the usual status, whatever the main thread waits for. Must be called before the first thread
+/// starts.
 ///
-/// # Errors
-/// The system gives no thread to wait for signals.
+///  # Errors
+/// The thread that waits for signals cannot be started.
 pub(crate) fn end_at_interrupt() -> Result<(), Failure> {
     let signals = Signals::block();
     let obeying = thread::Builder::new().name("signals".into()).spawn(move || {
         loop {
             match signals.wait() {
                 Signal::Interrupt => host::exit_now(INTERRUPTED.into()),
-                // As shells tell it of a program that the signal has ended: 128 and its number.
+                // The status that shells report for a program killed by the signal: 128 plus its number.
                 Signal::HangUp => host::exit_now(129),
                 Signal::Terminate => host::exit_now(143),
                 Signal::User1 | Signal::User2 => {}

@@ -1,13 +1,13 @@
-//! Answers that say no, put into words: who refuses what, and what helps.
+//! Texts for error responses: the reason, and what the user can do.
 
 use super::connection::{Answer, Head, Trouble};
 use super::location::Server;
 use crate::Failure;
 
-/// Characters of a server's own words that are passed on: one line of a terminal or two.
+/// Maximum number of characters shown of a server's own text: one or two lines of a terminal.
 const WORDS_MAX: usize = 200;
 
-/// What was tried, for the texts.
+/// The attempted operation, for the texts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt {
     Publish,
@@ -23,12 +23,12 @@ impl Attempt {
     }
 }
 
-/// No answer came.
+/// Describes a failure without a response.
 pub(crate) fn trouble(server: &Server, trouble: &Trouble) -> Failure {
     Failure::CouldNotRun(format!("{server}: {trouble}"))
 }
 
-/// The answer says no.
+/// Describes an error response.
 pub(crate) fn of(server: &Server, path: &str, attempt: Attempt, has_token: bool, answer: &Answer) -> Failure {
     let Answer { head, body } = answer;
     let words = words(head, body);
@@ -59,7 +59,7 @@ pub(crate) fn of(server: &Server, path: &str, attempt: Attempt, has_token: bool,
     Failure::CouldNotRun(format!("{server}: {text}"))
 }
 
-/// The first line of an answer in plain text; pages for browsers have no words for a terminal.
+/// Returns the first line of a `text/plain` response. HTML pages are not shown on a terminal.
 fn words(head: &Head, body: &[u8]) -> String {
     if !head.is_type("text/plain") {
         return String::new();
@@ -68,7 +68,7 @@ fn words(head: &Head, body: &[u8]) -> String {
     plain(text.trim().lines().next().unwrap_or_default())
 }
 
-/// Text of others, without what would command a terminal.
+/// Removes control characters, which could control the terminal, and truncates the text.
 fn plain(text: &str) -> String {
     text.chars().filter(|char| !char.is_control()).take(WORDS_MAX).collect()
 }

@@ -1,4 +1,4 @@
-//! `https`: whom it believes, and a socket that speaks TLS.
+//! `https`: the trusted certificates, and a socket with TLS.
 
 use std::cell::OnceCell;
 use std::io::{self, Read, Write};
@@ -10,24 +10,24 @@ use encke_session::tls::{ClientSession, Trust};
 use super::Moment;
 use super::connection::{READ_BYTES, Trouble, left};
 
-/// Whom a command believes. It is read at the first need: what a system believes is 200 KiB.
+/// The CA certificates that a command trusts. They are loaded at first use: those of the system have 200 KiB.
 pub(crate) struct Belief {
     source: Source,
     trust: OnceCell<Trust>,
 }
 
-/// Where belief comes from.
+/// The source of the CA certificates.
 enum Source {
-    /// The system, or `$SSL_CERT_FILE`.
+    /// The system's certificates, or `$SSL_CERT_FILE`.
     System,
-    /// `--cacert`
+    /// The file of `--cacert`.
     File(PathBuf),
-    /// `--insecure`
+    /// None: `--insecure` skips verification.
     Credulity,
 }
 
 impl Belief {
-    /// What the flags say.
+    /// Creates the trust settings from the flags.
     pub(crate) fn new(cacert: Option<PathBuf>, insecure: bool) -> Self {
         let source = match cacert {
             _ if insecure => Source::Credulity,
@@ -37,10 +37,10 @@ impl Belief {
         Self { source, trust: OnceCell::new() }
     }
 
-    /// Read, once it is needed.
+    /// Returns the certificates, and loads them at the first call.
     ///
-    /// # Errors
-    /// There is nobody to believe, or the file cannot be read.
+    ///  # Errors
+    /// There are no certificates, or the file cannot be read.
     pub(crate) fn trust(&self) -> io::Result<&Trust> {
         if let Some(trust) = self.trust.get() {
             return Ok(trust);
@@ -54,20 +54,20 @@ impl Belief {
     }
 }
 
-/// A connection by TLS, for reads and writes of plaintext.
+/// A TLS connection for reads and writes of plaintext.
 pub(super) struct Secure {
     socket: TcpStream,
     session: ClientSession,
-    /// Opened; `plain[used..]` is still to be read.
+    /// Decrypted bytes; `plain[used..]` is not yet read.
     plain: Vec<u8>,
     used: usize,
 }
 
 impl Secure {
-    /// Shakes hands with the server of this name.
+    /// Performs the handshake with the server named `host`.
     ///
-    /// # Errors
-    /// [`Trouble::NoBelief`], [`Trouble::Distrusted`], or the connection ends before the handshake does.
+    ///  # Errors
+    /// [`Trouble::NoBelief`], [`Trouble::Distrusted`], or the connection ends or times out during the handshake.
     pub(super) fn with(
         host: &str,
         socket: TcpStream,
@@ -91,14 +91,14 @@ impl Secure {
         &self.socket
     }
 
-    /// Sends what TLS itself has to say.
+    /// Sends pending TLS records, such as handshake messages and alerts.
     fn speak(&mut self) -> io::Result<()> {
         let mut out = Vec::new();
         self.session.output(&mut out);
         self.socket.write_all(&out)
     }
 
-    /// Takes what the socket has; an end that the server has not told is an error.
+    /// Reads and decrypts records. End of file without a close_notify alert is an error.
     fn receive(&mut self) -> io::Result<()> {
         let mut records = [0; READ_BYTES];
         let read = self.socket.read(&mut records)?;
@@ -108,15 +108,15 @@ impl Secure {
         self.plain.drain(..self.used);
         self.used = 0;
         let opened = self.session.open(&mut records[..read], &mut self.plain);
-        // Also an alert, which a server that has gone already need not hear.
+        // Sends an alert, too. A server that has already closed does not need it.
         let spoken = self.speak();
         opened.map_err(io::Error::other).and(spoken)
     }
 }
 
 impl Read for Secure {
-    /// As any socket; [`io::ErrorKind::Interrupted`] where TLS had something to say to itself and no plaintext came: who
-    /// asked knows how much time is left.
+    /// Reads plaintext. Returns [`io::ErrorKind::Interrupted`] if only TLS messages arrived: the caller knows how much time is
+    /// left.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.used == self.plain.len() {
             if self.session.is_ended() {
@@ -135,7 +135,7 @@ impl Read for Secure {
 }
 
 impl Write for Secure {
-    /// Takes all of it, or fails.
+    /// Writes all bytes, or fails.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut records = Vec::new();
         self.session.seal(bytes, &mut records).map_err(io::Error::other)?;
@@ -149,12 +149,12 @@ impl Write for Secure {
 }
 
 impl Drop for Secure {
-    /// Says goodbye, so that the server knows that nobody has cut the connection.
+    /// Sends close_notify, so that the server can tell the close from a truncation.
     fn drop(&mut self) {
         if self.session.is_established() {
             let mut farewell = Vec::new();
             self.session.finish(&mut farewell);
-            // A server that has gone, or does not read, need not hear it.
+            // Non-blocking: a server that has closed or does not read need not receive it.
             let _unheard = self.socket.set_nonblocking(true).and_then(|()| self.socket.write_all(&farewell));
         }
     }

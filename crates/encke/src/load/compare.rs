@@ -1,10 +1,10 @@
-//! `encke load compare A B`: two servers measured in turns, or two runs that were saved.
+//! `encke load compare A B`: measures two servers in turns, or compares two saved runs.
 //!
 //! ```text
-//!   warm-up: A, B ─► rounds of A B B A or B A A B ─► a pair of blocks for each change of turns ─► Comparison
+//!   warm-up: A, B ─► rounds of A B B A or B A A B ─► a pair of blocks per change of turns ─► Comparison
 //! ```
-//! A block is a run of its own: connections are opened before its clock starts, and nobody sends while the other server
-//! is measured. Exit status: 0 whether a difference is shown or not · 4 the generator was the limit in most blocks.
+//! A block is a run of its own: its connections are opened before its clock starts, and the other server receives no requests
+//! meanwhile. Exit status: 0 with or without a significant difference · 4 if the generator was the bottleneck in most blocks.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -87,7 +87,7 @@ fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Done {
     told(&comparison, arguments.json, interrupts.seen())
 }
 
-/// Whether the figures are the servers': a generator that is the limit is the same for both.
+/// Decides whether the results describe the servers. A generator that is the bottleneck limits both servers alike.
 pub(super) fn judge(comparison: &mut Comparison, limits: &[Limit]) {
     let all = limits.len();
     let times = |limit: Limit| limits.iter().filter(|other| **other == limit).count();

@@ -1,28 +1,28 @@
-//! `encke load --as TOOL`: the flags of another tool, put into ours, and its layout for what comes of it.
+//! `encke load --as TOOL`: translates the flags of another tool, and selects its output format.
 //!
 //! ```text
 //!   --as ab -n 1000 -c 10 -k URL  ──►  --layout ab -n 1000 -c 10 --http10 URL
 //! ```
-//! It happens before anything else looks at the command line, because those tools' flags mean other things here.
+//! The translation happens before clap parses the command line, because those flags have other meanings here.
 
 use std::ffi::OsString;
 
-/// A flag of another tool: its letter, whether a value follows, and what it is here.
+/// A flag of another tool: its letter, whether it takes a value, and its translation.
 type Flag = (char, bool, Meaning);
 
 #[derive(Clone, Copy)]
 enum Meaning {
-    /// These words, and the value as the last one if there is one.
+    /// These words, followed by the value if there is one.
     Is(&'static [&'static str]),
-    /// A field of this name, with the value.
+    /// A header field of this name, with the value.
     Field(&'static str),
-    /// A number of seconds for this flag.
+    /// This flag, with the value in seconds.
     Seconds(&'static str),
-    /// A file for this flag, and these words.
+    /// These words, followed by the value as `@FILE`.
     File(&'static [&'static str]),
-    /// Nothing.
+    /// Ignored.
     Nothing,
-    /// Connections are kept.
+    /// Keep-alive is on.
     Keeps,
 }
 
@@ -50,10 +50,10 @@ const AB: &[Flag] = &[
 
 const HTSTRESS: &[Flag] = &[('n', true, Is(&["-n"])), ('c', true, Is(&["-c"])), ('t', true, Is(&["-t"]))];
 
-/// The command line, with `load --as TOOL` and what follows it put into our flags; any other stays as it is.
+/// Translates the command line if it begins with `load --as TOOL`; otherwise returns it unchanged.
 ///
-/// # Errors
-/// A tool or a flag that is not known here.
+///  # Errors
+/// An unknown tool or flag.
 pub(crate) fn undress(words: impl Iterator<Item = OsString>) -> Result<Vec<OsString>, String> {
     let words: Vec<OsString> = words.collect();
     let told = |place: usize| words.get(place).and_then(|word| word.to_str());
@@ -67,8 +67,8 @@ pub(crate) fn undress(words: impl Iterator<Item = OsString>) -> Result<Vec<OsStr
     let rest: Vec<String> = rest.collect::<Result<_, _>>()?;
     let mut ours = vec!["--layout".to_owned(), tool.to_owned()];
     let kept = put(&mut ours, tool, flags, &rest)?;
-    // Both speak HTTP/1.0, and close after each answer unless they are told otherwise; without a number they
-    // send one request.
+    // Both tools use HTTP/1.0 and close after each response unless a flag says otherwise. Without a count they send one
+    // request.
     ours.push("--http10".into());
     if !kept {
         ours.push("--no-keepalive".into());
@@ -87,7 +87,7 @@ pub(crate) fn undress(words: impl Iterator<Item = OsString>) -> Result<Vec<OsStr
     Ok(words[..2].iter().cloned().chain(ours.into_iter().map(OsString::from)).collect())
 }
 
-/// Puts a tool's flags into ours; whether connections are kept.
+/// Appends the translation of a tool's flags to `ours`. Returns whether connections are kept alive.
 fn put(ours: &mut Vec<String>, tool: &str, flags: &[Flag], rest: &[String]) -> Result<bool, String> {
     let mut kept = false;
     let mut words = rest.iter();
@@ -96,7 +96,7 @@ fn put(ours: &mut Vec<String>, tool: &str, flags: &[Flag], rest: &[String]) -> R
             ours.push(word.clone());
             continue;
         };
-        // `-kc5` is -k, and -c with 5.
+        // `-kc5` means `-k -c 5`.
         for (at, letter) in letters.char_indices() {
             let Some((_, valued, meaning)) = flags.iter().find(|(flag, ..)| *flag == letter) else {
                 return Err(format!("-{letter} of {tool} is not known here"));

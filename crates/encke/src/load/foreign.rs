@@ -1,17 +1,16 @@
-//! Flags of other load generators that mean nothing, or something else, here: each is refused with what does it.
+//! Flags of other load generators that have no meaning, or another one, here. Each is rejected with the equivalent flag.
 //!
-//! They are part of the table of arguments, hidden, so that `-z10s` and `-kc 5` are taken apart as they would be
-//! there.
+//! They are hidden entries of the argument table, so that clap splits `-z10s` and `-kc 5` as those tools do.
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-/// None of them was given.
+/// Parsed if no foreign flag is given.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Foreign;
 
-/// The flag, whether a value follows, what it means to whom, and what to say instead.
+/// The flag, whether it takes a value, its meaning in other tools, and the equivalent here.
 const FLAGS: &[(&str, bool, &str, &str)] = &[
     ("z", true, "the duration of hey and oha", "-d TIME"),
     ("q", true, "the rate of hey and oha", "-r RATE, for all connections together"),

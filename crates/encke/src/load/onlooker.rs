@@ -1,6 +1,6 @@
-//! Who looks on while a run is on: a screen, lines of progress, or nobody.
+//! Progress display of a run: a screen, lines, or nothing.
 //!
-//! It reads what the threads count, from outside and a few times a second; they do not know of it.
+//! The display reads the counters of the generator's threads a few times a second. The threads do not know about it.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -12,24 +12,24 @@ use super::LOOKS_PER_LINE;
 #[cfg(feature = "screen")]
 use super::screen::Screen;
 
-/// A stretch of the series.
+/// Minimum length of a stretch of the series.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How a run is to be shown.
+/// The kind of progress display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Shown {
-    /// As a screen if standard error is a terminal, else as lines.
+    /// A screen if standard error is a terminal, otherwise lines.
     Live,
-    /// As lines.
+    /// Lines.
     Plain,
-    /// Not at all.
+    /// None.
     Silent,
 }
 
-/// Somebody who looks on, or nobody.
+/// The progress display of a run.
 pub(super) enum Onlooker {
     Nobody,
-    /// On a terminal one line that is written over, elsewhere one now and then.
+    /// On a terminal one line that is overwritten, elsewhere a line per [`LOOKS_PER_LINE`] samples.
     Lines {
         terminal: bool,
         looks: usize,
@@ -38,13 +38,13 @@ pub(super) enum Onlooker {
     Screen(Box<Screen>),
 }
 
-/// What somebody who looks on wants.
+/// A request of the user at the display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "somebody has typed it"]
 pub(super) enum Wish {
-    /// To go on.
+    /// Continue.
     Nothing,
-    /// Begin nothing more, and report.
+    /// Start no more requests, and report.
     End,
 }
 
@@ -55,7 +55,7 @@ impl Onlooker {
             Shown::Silent => return Self::Nobody,
             #[cfg(feature = "screen")]
             Shown::Live if terminal && std::env::var_os("TERM").is_some_and(|name| name != "dumb") => {
-                // Where no screen can be had, lines do.
+                // Falls back to lines if the screen cannot be opened.
                 if let Ok(screen) = Screen::open(plan, text, urls) {
                     return Self::Screen(Box::new(screen));
                 }
@@ -66,7 +66,7 @@ impl Onlooker {
         Self::Lines { terminal, looks: 0 }
     }
 
-    /// Time between two looks.
+    /// Returns the time between two samples.
     pub(super) const fn pause(&self) -> Duration {
         match self {
             Self::Nobody | Self::Lines { .. } => super::LOOK,
@@ -75,7 +75,7 @@ impl Onlooker {
         }
     }
 
-    /// Takes a look, which becomes a part of the series when a second has passed.
+    /// Shows a sample, and adds it to the series if a second has passed since the last one.
     pub(super) fn look(&mut self, now_ns: u64, totals: Totals, series: &mut Series) -> Wish {
         #[cfg(feature = "screen")]
         let wish = match self {
@@ -110,13 +110,13 @@ impl Onlooker {
         let _nobody_listens = write!(error, "{begin}{line}{end}").and_then(|()| error.flush());
     }
 
-    /// The process ends at once: gives the terminal back, if it was taken.
+    /// Restores the terminal before the process ends immediately.
     pub(super) fn abandon() {
         #[cfg(feature = "screen")]
         super::screen::give_back();
     }
 
-    /// The run is over: nothing of it stays on the terminal.
+    /// Clears the progress line at the end of a run.
     pub(super) fn leave(self) {
         if matches!(self, Self::Lines { terminal: true, looks: 1.. }) {
             let _nobody_listens = write!(io::stderr(), "\r\x1b[K");

@@ -1,4 +1,4 @@
-//! `encke load push`: subscribers that stay, messages that are published to them, and who has received what.
+//! `encke load push`: holds subscribers, publishes messages to them, and measures every delivery.
 //!
 //! ```text
 //!   flags ─► Plan ─► Run ── each second: a line of progress ──► Report ─► summary or JSON ─► exit status
@@ -184,7 +184,7 @@ enum Preset {
     Mercure,
 }
 
-/// What a round is that a line begins.
+/// The kind of round that a line of standard input starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Rounds {
     /// All connect.
@@ -199,7 +199,7 @@ enum Rounds {
     Storm,
 }
 
-/// A part of the subscribers: `1%`, `0.01`, `5%/s`.
+/// A share of the subscribers: `1%`, `0.01`, `5%/s`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Share(f64);
 
@@ -290,7 +290,7 @@ pub(crate) fn run(arguments: &Push, signals: Signals) -> Done {
     let (verdict, judged) = (report.verdict.limit.is_verdict(), !arguments.slo.is_empty());
     Ok(ExitCode::from(match (interrupts.seen(), verdict, missed.is_empty()) {
         (true, _, _) => INTERRUPTED,
-        // What holds although the generator held it up holds.
+        // A condition that holds even though the generator was the bottleneck holds.
         (_, _, true) if judged => 0,
         (_, false, _) => NO_VERDICT,
         (_, true, false) => MISSED,
@@ -298,7 +298,7 @@ pub(crate) fn run(arguments: &Push, signals: Signals) -> Done {
     }))
 }
 
-/// How long each part of a comparison lasts, and how many rounds there are, if nothing else is said.
+/// Default duration of each block of a comparison, and default number of rounds.
 const BLOCK: Duration = Duration::from_secs(2);
 const ROUNDS: u16 = 10;
 
@@ -310,7 +310,7 @@ fn compared(arguments: &Push, mut plans: [Plan; 2], interrupts: &Interrupts) -> 
         plans.iter_mut().for_each(|plan| plan.stop = Stop::After(BLOCK));
     }
     let measured = |side: usize| -> Result<Report, Failure> {
-        // A run of its own: what a channel still holds of the one before is none of its messages.
+        // A run number of its own, so that messages that a channel still holds from the previous run are not counted.
         let plan = Plan { run: run_number()?, ..plans[side].clone() };
         let failed = |trouble: encke_load::run::Trouble| Failure::CouldNotRun(trouble.to_string());
         let mut run = Run::start(plan.clone()).map_err(failed)?;
@@ -351,7 +351,7 @@ fn compared(arguments: &Push, mut plans: [Plan; 2], interrupts: &Interrupts) -> 
     compare::told(&comparison, arguments.json, interrupts.seen())
 }
 
-/// A run without a subscriber says nothing but why.
+/// Returns an error if no subscriber was answered: such a run has no result but its first error.
 fn nobody_there(report: &Report) -> Result<(), Failure> {
     match report.outcome.errors.iter().next() {
         Some(error) if report.outcome.totals.answered == 0 => {
@@ -363,7 +363,7 @@ fn nobody_there(report: &Report) -> Result<(), Failure> {
 
 // ---- flags into a plan ----
 
-/// What tells the messages of a run from those of others.
+/// Returns a random run number, which distinguishes the messages of this run from those of others.
 fn run_number() -> Result<u32, Failure> {
     let mut run = [0; 4];
     host::random(&mut run).map_err(|error| Failure::CouldNotRun(format!("no random numbers: {error}")))?;
@@ -446,11 +446,11 @@ fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
     Ok(plan.placed())
 }
 
-/// How the server is spoken to.
+/// Returns the paths, header fields and formats for the server.
 fn dialect(arguments: &Push, url: &Url, preset: Preset) -> Result<Dialect, Failure> {
     let usage = |text: String| Failure::Usage(text);
     let transport = arguments.transport;
-    // Only who comes back has use of positions, and WebSockets have them in envelopes alone.
+    // Only subscribers that reconnect use positions, and a WebSocket has them only in envelopes.
     let resumable = arguments.storm || arguments.churn.0 > 0.0;
     let Some(mut dialect) = Dialect::of(preset.into(), transport.into(), resumable) else {
         let name = push::Transport::from(transport).name();
@@ -502,7 +502,7 @@ fn dialect(arguments: &Push, url: &Url, preset: Preset) -> Result<Dialect, Failu
 
 // ---- while it runs ----
 
-/// Who looks on: a screen, or lines of progress, which may be silent.
+/// The progress display: a screen, or lines, which may be silent.
 enum Onlooker {
     Lines(Box<Progress>),
     #[cfg(feature = "screen")]
@@ -516,7 +516,7 @@ impl Onlooker {
             && !arguments.plain
             && io::stderr().is_terminal()
             && std::env::var_os("TERM").is_some_and(|name| name != "dumb")
-            // Where no screen can be had, lines do.
+            // Falls back to lines if the screen cannot be opened.
             && let Ok(screen) = Screen::open(plan, plan.to_string(), arguments.url.to_string())
         {
             return Self::Screen(Box::new(screen));
@@ -544,7 +544,7 @@ impl Onlooker {
         }
     }
 
-    /// The run is over: nothing of it stays on the terminal.
+    /// Clears the progress line at the end of a run.
     fn leave(self) {
         if let Self::Lines(progress) = self {
             progress.end();
@@ -552,7 +552,8 @@ impl Onlooker {
     }
 }
 
-/// Lines of progress on standard error: on a terminal one that is written over, elsewhere one now and then.
+/// Lines of progress on standard error: on a terminal one line that is overwritten, elsewhere a line per [`LOOKS_PER_LINE`]
+/// samples.
 struct Progress {
     terminal: bool,
     silent: bool,

@@ -1,11 +1,11 @@
-//! `encke load push --paced ROUND`: a line of standard input makes a round ready, the next one runs it.
+//! `encke load push --paced ROUND`: one line of standard input prepares a round, the next one runs it.
 //!
 //! ```text
-//!   stdin   ⏎                     ⏎                     ⏎   …   the end of the input ends the run
+//!   stdin   ⏎                     ⏎                     ⏎   …   end of input ends the run
 //!   stdout      {"ready":true}        {"round":"fan",…}
 //! ```
-//! Between its line and its answer a round is on, and else nothing: so whoever reads the server's processor time before
-//! the one and after the other has that of the round alone.
+//! Between a line and its response only the round runs. The difference of the server's processor time between the two is
+//! therefore that of the round.
 
 use std::io;
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ pub(super) fn run(plan: Plan, interrupts: &Interrupts) -> Done {
     Ok(if interrupts.seen() { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
-/// What a round came to. Times are in ns; latencies are from just before the publisher's send to each receive.
+/// Returns the results of a round. Times are in ns; latencies are from just before the publisher's send to each receive.
 fn told(plan: &Plan, figures: Figures, before: &Totals, after: &Totals, cpu_s: f64) -> Value {
     let latency = after.latency.since(&before.latency);
     let seconds = figures.published_ns as f64 / 1e9;

@@ -1,4 +1,4 @@
-//! What is done with runs that were saved: joined, explained, printed again.
+//! Sub-commands for saved runs: merge, explain, report.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use encke_load::SavedRun;
 use crate::arguments::{self, Explain, Merge};
 use crate::{Done, Failure, print};
 
-/// Bytes of a saved run: four hours of seconds are some 10 MB.
+/// Maximum size of a saved run: four hours at one stretch per second have about 10 MB.
 const BYTES_MAX: u64 = 256 << 20;
 
 pub(crate) fn merge(arguments: &Merge) -> Done {
@@ -50,7 +50,7 @@ pub(super) fn read(path: &Path) -> Result<SavedRun, Failure> {
     SavedRun::read(&text).map_err(|error| said(error.to_string()))
 }
 
-/// Writes what a run came to beside what is printed.
+/// Writes a saved run or a page to a file.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| Failure::CouldNotRun(format!("{}: {error}", path.display())))
 }

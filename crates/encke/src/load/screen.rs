@@ -1,13 +1,13 @@
 //! The live screen of a run: rate, latencies, histogram, errors, connections, the generator's own CPU.
 //!
 //! ```text
-//!   tallies ── 2 looks a second ──► Screen::show ─► draw: a picture of one moment ─► Canvas: the terminal
-//!   keys: q, ^C ──────────────────► Wish::End; once more: the process ends at once
-//!   terminal disappears ──────────► the run continues without pictures and keys
+//!   tallies ── 2 samples a second ──► Screen::show ─► draw: one frame ─► Canvas: the terminal
+//!   keys: q, ^C ────────────────────► Wish::End; once more: the process exits immediately
+//!   terminal disappears ────────────► the run continues without frames and keys
 //! ```
-//! The canvas restores the terminal when it is dropped. Pictures go to standard error, so that the report on standard
-//! output can be redirected. A terminal disappears when its window or connection is closed: from then on reads return
-//! end of file, and writes EIO.
+//! The canvas restores the terminal when it is dropped. Frames go to standard error, so that the report on standard output can
+//! be redirected. A terminal disappears when its window or connection is closed: from then on reads return end of file, and
+//! writes EIO.
 
 pub(super) mod push;
 
@@ -39,13 +39,13 @@ use ratatui::{Frame, Terminal};
 use super::onlooker::Wish;
 use crate::INTERRUPTED;
 
-/// Between two pictures. Curves change once a second; counts that change five times a second nobody reads, and that took 1.2 %
-/// of a core.
+/// Time between two frames. Curves change once a second. Drawing five frames a second took 1.2 % of a core, and nobody can read
+/// counts that change so fast.
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
-/// A whole picture of a large terminal, colours and all. Standard error itself takes each cell by a call of its own, and
-/// whoever shows the terminal is woken for it: 6 % of all that a run cost.
+/// Size of the output buffer: one frame of a large terminal, with colours. Unbuffered, standard error takes one system call per
+/// cell and wakes the terminal emulator for each: 6 % of the cost of a run.
 const PICTURE_BYTES: usize = 64 << 10;
-/// Bins of the histogram in a factor of ten, and the decades that are shown: from 10 µs to 10 s.
+/// Bins of the histogram per decade, and the decades shown: from 10 µs to 10 s.
 const BINS_PER_DECADE: usize = 8;
 const FIRST_DECADE: i32 = 4;
 const DECADES: usize = 6;
@@ -58,40 +58,40 @@ pub(super) struct Screen {
     stop: Stop,
     connections: u32,
     first_ns: Option<u64>,
-    /// The moment of the last picture, and the CPU time used until then.
+    /// The time of the last frame, and the CPU time in seconds used until then.
     before: Option<(u64, f64)>,
     busy: f64,
 }
 
-/// The terminal, taken for the lifetime of this value, and the keys pressed there.
+/// The terminal, held for the lifetime of this value, and its keys.
 struct Canvas {
     terminal: Terminal<CrosstermBackend<BufWriter<Ink>>>,
     /// Set once the terminal has disappeared.
     gone: Arc<AtomicBool>,
-    /// A message for each key that ends the run.
+    /// Receives one message for each key that ends the run.
     ends: Receiver<()>,
     /// Such a key was pressed.
     ending: bool,
 }
 
-/// Writes to standard error until the terminal has disappeared, then drops all output. It never reports that as an error:
+/// Writes to standard error until the terminal has disappeared, then drops all output. It never returns that as an error:
 /// `Terminal` prints an error of its last write to standard error, which panics if that fails, too.
 struct Ink {
     gone: Arc<AtomicBool>,
 }
 
-/// What a picture shows.
+/// The content of a frame.
 struct View<'a> {
     text: &'a str,
     urls: &'a str,
-    /// Since the first look.
+    /// Since the first sample.
     elapsed_s: f64,
-    /// How much of the run is over, if it is known when it ends.
+    /// The completed share of the run, if the end is known.
     done: Option<f64>,
     connections: u32,
     totals: &'a Totals,
     stretches: &'a [Stretch],
-    /// CPU time of the generator as a share of the time that passes.
+    /// CPU time of the generator per elapsed time.
     busy: f64,
     ending: bool,
 }
@@ -99,8 +99,8 @@ struct View<'a> {
 impl Screen {
     /// Takes the terminal.
     ///
-    /// # Errors
-    /// It is not to be had.
+    ///  # Errors
+    /// The terminal is not available.
     pub(super) fn open(plan: &Plan, text: &str, urls: &[String]) -> io::Result<Self> {
         Ok(Self {
             canvas: Canvas::take()?,
@@ -114,7 +114,7 @@ impl Screen {
         })
     }
 
-    /// Shows a moment, and says what somebody wishes who has seen it.
+    /// Draws a frame, and returns the user's request.
     pub(super) fn show(&mut self, now_ns: u64, totals: &Totals, series: &Series) -> Wish {
         let first_ns = *self.first_ns.get_or_insert(now_ns);
         let cpu = host::cpu_seconds();
@@ -145,8 +145,8 @@ impl Screen {
 impl Canvas {
     /// Takes the terminal.
     ///
-    /// # Errors
-    /// There is no terminal, or no thread to read its keys.
+    ///  # Errors
+    /// There is no terminal, or the thread that reads its keys cannot be started.
     fn take() -> io::Result<Self> {
         let gone = Arc::new(AtomicBool::new(false));
         let ink = BufWriter::with_capacity(PICTURE_BYTES, Ink { gone: Arc::clone(&gone) });
@@ -154,19 +154,19 @@ impl Canvas {
         enable_raw_mode()?;
         OURS.store(true, Ordering::Relaxed);
         let (typed, ends) = channel();
-        // From here on dropping it restores the terminal.
+        // From here on, dropping the canvas restores the terminal.
         let mut canvas = Self { terminal, gone, ends, ending: false };
-        // Raw mode needs one of the two as well.
+        // `enable_raw_mode` also needs one of the two.
         let keys: Box<dyn Read + Send> =
             if io::stdin().is_terminal() { Box::new(io::stdin()) } else { Box::new(File::open("/dev/tty")?) };
-        // Detached: it ends with the terminal, or with the process.
+        // Detached: the thread ends with the terminal or with the process.
         let _reader = thread::Builder::new().name("keys".into()).spawn(move || read_keys(keys, &typed))?;
         execute!(io::stderr(), EnterAlternateScreen)?;
         canvas.terminal.hide_cursor()?;
         Ok(canvas)
     }
 
-    /// Shows a picture, and returns the keys pressed since the last one. In raw mode ^C is a key, not a signal.
+    /// Draws a frame, and returns the request of the keys pressed since the last one. In raw mode ^C is a key, not a signal.
     fn show(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Wish {
         if !self.gone.load(Ordering::Relaxed)
             && let Err(error) = self.terminal.draw(draw)
@@ -187,7 +187,7 @@ impl Canvas {
     }
 }
 
-/// Whether an error of a terminal means that it has disappeared. All errors do, except for temporary ones.
+/// Whether an error means that the terminal has disappeared. All errors except temporary ones do.
 fn has_disappeared(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
@@ -207,13 +207,13 @@ impl Write for Ink {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Standard error keeps nothing back.
+        // Standard error is unbuffered.
         Ok(())
     }
 }
 
-/// Reports the keys that end a run, until the terminal has disappeared. A thread of its own blocks in read(2): the event
-/// source of crossterm reads a terminal at end of file again and again, and never returns.
+/// Sends a message for each key that ends a run, until the terminal has disappeared. A thread of its own blocks in read(2):
+/// crossterm's event source loops forever on a terminal at end of file.
 fn read_keys(mut keys: impl Read, typed: &Sender<()>) {
     let mut bytes = [0; 64];
     loop {
@@ -230,8 +230,8 @@ fn read_keys(mut keys: impl Read, typed: &Sender<()>) {
     }
 }
 
-/// How many keys of one read end a run: q, ^C, Esc. The byte of Esc also begins the sequence of another key, such as an
-/// arrow: it is the key itself only as the last byte of a read.
+/// Counts the keys of one read that end a run: q, ^C, Esc. The byte of Esc also begins the sequence of another key, such as an
+/// arrow. It is the key itself only as the last byte of a read.
 fn ends_in(read: &[u8]) -> usize {
     let (plain, escape) = match read.iter().position(|byte| *byte == ESC) {
         Some(at) => (&read[..at], &read[at..]),
@@ -249,10 +249,10 @@ impl Drop for Canvas {
     }
 }
 
-/// Whether a canvas has the terminal.
+/// Whether a canvas holds the terminal.
 static OURS: AtomicBool = AtomicBool::new(false);
 
-/// Restores the terminal if a canvas has it. Callable from any thread that ends the process.
+/// Restores the terminal if a canvas holds it. Callable from any thread that ends the process.
 pub(super) fn give_back() {
     if OURS.swap(false, Ordering::Relaxed) {
         let _gone = execute!(io::stderr(), Show, LeaveAlternateScreen);
@@ -260,7 +260,7 @@ pub(super) fn give_back() {
     }
 }
 
-/// A picture of a moment.
+/// Draws a frame.
 fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     let [head, progress, counts, over_time, shares, foot] = Layout::vertical([
         Constraint::Length(2),
@@ -307,7 +307,7 @@ fn draw_progress(frame: &mut Frame<'_>, area: Rect, elapsed_s: f64, done: Option
     }
 }
 
-/// Counts, in three lines; what is wrong is red.
+/// Formats the counts in three lines. Errors are red.
 fn counted<'a>(view: &View<'_>) -> Vec<Line<'a>> {
     let totals = view.totals;
     let alarm = |count: u64| if count > 0 { Style::new().fg(Color::Red) } else { Style::new() };
@@ -372,10 +372,10 @@ fn draw_latency(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
     draw_curves(frame, area, "latency, each second", &curves);
 }
 
-/// A curve: its name, its colour, and seconds with the decimal logarithm of nanoseconds.
+/// A curve: its name, its colour, and points of seconds and the decimal logarithm of nanoseconds.
 type Curve<'a> = (&'a str, Color, Vec<(f64, f64)>);
 
-/// Percentiles of each second, on a logarithmic axis.
+/// Draws percentiles of each second on a logarithmic axis.
 fn draw_curves(frame: &mut Frame<'_>, area: Rect, title: &str, curves: &[Curve<'_>]) {
     let values = curves.iter().flat_map(|(_, _, points)| points.iter().map(|point| point.1));
     let (least, most) = values
@@ -425,7 +425,8 @@ fn draw_percentiles(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(what)), area);
 }
 
-/// How many took how long, since the beginning; the height is the root, so that what is rare can be seen.
+/// Draws the distribution of latencies since the beginning. The height is the square root of the count, so that rare values are
+/// visible.
 fn draw_histogram(frame: &mut Frame<'_>, area: Rect, latency: &Distribution) {
     let mut bins = [0_u64; BINS_PER_DECADE * DECADES];
     for (first, last, count) in latency.buckets() {
@@ -437,7 +438,7 @@ fn draw_histogram(frame: &mut Frame<'_>, area: Rect, latency: &Distribution) {
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let [bars, scale] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(inner);
-    // As wide as there is room for, so that the decades below stand where they belong.
+    // As wide as possible, so that the labels below are aligned with their decades.
     let each = (usize::from(inner.width) / heights.len()).max(1);
     let wide: Vec<u64> = heights.iter().flat_map(|height| std::iter::repeat_n(*height, each)).collect();
     frame.render_widget(Sparkline::default().data(wide).style(Style::new().fg(Color::Cyan)), bars);
@@ -446,12 +447,12 @@ fn draw_histogram(frame: &mut Frame<'_>, area: Rect, latency: &Distribution) {
     frame.render_widget(Paragraph::new(names.collect::<String>()), scale);
 }
 
-/// A power of ten, as a time in round numbers.
+/// Formats a power of ten of nanoseconds as a time in round numbers.
 fn decade(power: i32) -> String {
     words::time(10_u64.pow(power.clamp(0, 19) as u32)).replace(".00 ", " ").replace(".0 ", " ")
 }
 
-/// Which power of ten it is.
+/// Returns the decimal logarithm.
 fn log(ns: u64) -> f64 {
     (ns.max(1) as f64).log10()
 }
@@ -525,7 +526,7 @@ mod tests {
         ] {
             assert!(text.contains(said), "no `{said}`:\n{text}");
         }
-        // Curves, bars.
+        // The bars of the histogram, and the curves in Braille characters.
         assert!(
             text.contains('█') && text.chars().any(|char| ('\u{2801}'..='\u{28ff}').contains(&char)),
             "{text}"

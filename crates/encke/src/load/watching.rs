@@ -1,4 +1,4 @@
-//! `--watch`: looks at the server while it is asked.
+//! `--watch`: samples the server's resource usage during a run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,28 +10,28 @@ use encke_wire::method::Method;
 use crate::Failure;
 use crate::client::{self, Belief, Connection, Location, Request};
 
-/// A page of metrics takes milliseconds; one that takes longer would hold up the next look.
+/// Timeout for a page of metrics, which takes milliseconds. A longer one would delay the next sample.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Who is looked at.
+/// The source of the resource usage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Watching {
-    /// A process of this machine.
+    /// A process of this machine, by its id.
     Process(u32),
-    /// A page of metrics, as it was written.
+    /// The URL of a page of metrics, as given.
     Metrics(String),
 }
 
 impl Watching {
-    /// Begins with a look.
+    /// Starts with a first sample.
     ///
-    /// # Errors
-    /// There is nothing to be seen.
+    ///  # Errors
+    /// The process or the metrics cannot be read.
     pub(super) fn begin(&self) -> Result<Watch, Failure> {
         Ok(Watch::new(self.to_string(), self.look().map_err(Failure::CouldNotRun)?))
     }
 
-    /// Looks again. A look that fails is missed, and the next one has it all.
+    /// Takes another sample. A failed sample is skipped, and the next one covers its time.
     pub(super) fn again(&self, watch: &mut Watch) {
         if let Ok(look) = self.look() {
             watch.look(look);
@@ -52,7 +52,7 @@ impl Watching {
     }
 }
 
-/// A page of metrics; a token stands behind its URL.
+/// Requests a page of metrics. The query of its URL may contain a token.
 fn page(url: &str) -> Result<String, String> {
     let Location { server, path, query } = Location::parse(url)?;
     let token = query.as_deref().and_then(|query| query.strip_prefix("token="));
@@ -85,7 +85,7 @@ impl fmt::Display for Watching {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process(pid) => write!(f, "process {pid}"),
-            // What stands behind may be a token.
+            // The query may contain a token, so it is not shown.
             Self::Metrics(url) => f.write_str(url.split('?').next().unwrap_or(url)),
         }
     }

@@ -1,10 +1,10 @@
-//! The live screen of a run of subscribers: who is there, what is delivered, how soon the first and the last have it, what
-//! the server and the generator use.
+//! The live screen of a push run: subscribers, deliveries, latencies to the first and last receiver, CPU of server and
+//! generator.
 //!
 //! ```text
-//!   tallies ── 2 looks a second ──► Screen::show ─► a second more of the course ─► a picture of one moment
+//!   tallies ── 2 samples a second ──► Screen::show ─► one more Second in the series ─► a frame
 //! ```
-//! The first and the last are those of each of the generator's threads; the report has those of all.
+//! First and last receivers are determined per thread of the generator; the report has those of all threads.
 
 use std::io;
 
@@ -20,43 +20,43 @@ use ratatui::widgets::{Block, Paragraph};
 
 use super::{Canvas, Wish, draw_curves, draw_foot, draw_histogram, draw_progress, draw_rate, log};
 
-/// The screen of a run of subscribers.
+/// The screen of a push run.
 pub(in crate::load) struct Screen {
     canvas: Canvas,
     text: String,
     url: String,
     plan: Plan,
     first_ns: Option<u64>,
-    /// The moment of the last picture, and what the generator and the server had used by then.
+    /// The time of the last frame, the CPU time in seconds of the generator, and that of the server in nanoseconds, until then.
     before: Option<(u64, f64, Option<u64>)>,
     busy: f64,
     server: Option<Server>,
-    /// The last second that was added, and what had been counted by then.
+    /// The time of the last entry in `seconds`, and the totals at that time.
     second: Option<(u64, Totals)>,
     seconds: Vec<Second>,
 }
 
-/// A second of a run.
+/// One second of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     at_s: f64,
     received_per_s: f64,
     published_per_s: f64,
-    /// What half of the messages took to the first and to the last, and 99 of 100 receipts.
+    /// The median time to the first and to the last receiver, and p99 of all receipts.
     first_ns: Option<u64>,
     last_ns: Option<u64>,
     receipt_ns: Option<u64>,
 }
 
-/// What a watched server uses.
+/// Resource usage of a watched server.
 #[derive(Clone, Copy, Debug)]
 struct Server {
-    /// Of one core.
+    /// As a share of one core.
     busy: f64,
     resident_bytes: u64,
 }
 
-/// What a picture shows.
+/// The content of a frame.
 struct View<'a> {
     text: &'a str,
     url: &'a str,
@@ -71,14 +71,14 @@ struct View<'a> {
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Seconds that are kept: more than any terminal is wide.
+/// Seconds that are kept: more than the columns of any terminal.
 const SECONDS_MAX: usize = 1_000;
 
 impl Screen {
     /// Takes the terminal.
     ///
-    /// # Errors
-    /// It is not to be had.
+    ///  # Errors
+    /// The terminal is not available.
     pub(in crate::load) fn open(plan: &Plan, text: String, url: String) -> io::Result<Self> {
         Ok(Self {
             canvas: Canvas::take()?,
@@ -94,7 +94,7 @@ impl Screen {
         })
     }
 
-    /// Shows a moment, and says what somebody wishes who has seen it.
+    /// Draws a frame, and returns the user's request.
     pub(in crate::load) fn show(&mut self, now_ns: u64, totals: &Totals) -> Wish {
         let first_ns = *self.first_ns.get_or_insert(now_ns);
         let elapsed_s = (now_ns - first_ns) as f64 / 1e9;
@@ -135,7 +135,7 @@ impl Screen {
         });
     }
 
-    /// What a second has brought, if one has passed.
+    /// Adds an entry to `seconds` if a second has passed.
     fn add(&mut self, now_ns: u64, at_s: f64, totals: &Totals) {
         let Some((then_ns, before)) = &self.second else {
             self.second = Some((now_ns, totals.clone()));
@@ -162,7 +162,7 @@ impl Screen {
     }
 }
 
-/// A picture of a moment.
+/// Draws a frame.
 fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     let [head, progress, counts, over_time, shares, foot] = Layout::vertical([
         Constraint::Length(2),
@@ -188,7 +188,7 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     draw_foot(frame, foot, view.ending);
 }
 
-/// Counts, in five lines; what is wrong is red.
+/// Formats the counts in five lines. Errors are red.
 fn counted<'a>(view: &View<'_>) -> Vec<Line<'a>> {
     let totals = view.totals;
     let bold = Style::new().add_modifier(Modifier::BOLD);
@@ -197,7 +197,7 @@ fn counted<'a>(view: &View<'_>) -> Vec<Line<'a>> {
         Span::styled(format!("{} {what}", words::count(count)), style)
     };
     let now = view.seconds.last().copied().unwrap_or_default();
-    // Whoever was answered and neither left nor was left is there.
+    // Connected subscribers: those answered, minus those that left or were closed.
     let there = totals.answered.saturating_sub(totals.left + totals.closed);
     let late = totals.lag.quantile_ns(0.99).map_or_else(|| "–".to_owned(), words::time);
     let server = view.server.map_or_else(
@@ -241,7 +241,7 @@ fn counted<'a>(view: &View<'_>) -> Vec<Line<'a>> {
     ]
 }
 
-/// The first, the last, and each receiver, over time.
+/// Draws the latencies of the first, the last and each receiver over time.
 fn draw_times(frame: &mut Frame<'_>, area: Rect, seconds: &[Second]) {
     let of = |value: fn(&Second) -> Option<u64>| -> Vec<(f64, f64)> {
         seconds.iter().filter_map(|second| Some((second.at_s, log(value(second)?)))).collect()
