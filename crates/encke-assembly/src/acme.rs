@@ -1,17 +1,16 @@
-//! Certificates that renew themselves: ordered when they are due, and again later when that fails.
+//! Renewal of certificates by ACME: orders a certificate when it is due, and retries with back-off.
 //!
 //! ```text
-//!              ┌─────────────── kept until two thirds of its life are over ──────────────────┐
-//!              ▼                                                                             │
-//!  settings ─► due ─► a key, an order ─┬─ a chain ───► file ─► Watch ─► shown to whoever comes ┘
-//!     ▲        ▲                      └─ an error ──► told ─► again after 1, 2, 4 … minutes, at last a day
-//!     │        └──────────────────────────────────────────────┘
-//!   a reload: at once, however often it has failed; a start: not before the one that failed would have
+//!              ┌──────────── kept until two thirds of its lifetime are over ─────────────┐
+//!              ▼                                                                         │
+//!  settings ─► due ─► key, order ─┬─ chain ──► file ─► Watch ─► used by new handshakes ──┘
+//!     ▲         ▲                 └─ error ──► log ──► retry after 1, 2, 4 … minutes, at most a day
+//!     │         └───────────────────────────────────────┘
+//!   a reload orders immediately, regardless of failures; a restart keeps the retry time of the failed order
 //! ```
-//! Orders are made one after the other on a thread of their own, which nobody waits for, not even the end of the server.
-//! What it has in common with workers is [`Acme`]: proofs that names are ours, by handshake (RFC 8737) or as a page
-//! (RFC 8555 §8.3), for as long as an order takes. How an order goes is `encke_broker::acme`'s; that a file is new, the watch
-//! sees by itself.
+//! A thread of its own processes one order after the other. Nothing waits for it, not even the end of the server. [`Acme`] is
+//! shared with the workers: it has the challenge responses while an order is open, as certificates (RFC 8737) or as pages (RFC
+//! 8555 §8.3). `encke_broker::acme` implements the order itself; the certificate watch detects the new file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -30,37 +29,37 @@ use encke_io::lock;
 use encke_server::{CHALLENGES, Exchange, Outcome, Reply};
 use encke_settings::{AcmeChallenge, AcmeSettings, Level, notice, state};
 
-/// The clock is looked at so often at least: a laptop that slept, or a clock that was set, is noticed within a minute.
+/// Maximum time between two readings of the clock, so that a suspended laptop or a changed clock is noticed within a minute.
 const WAIT_S_MAX: u64 = 60;
-/// After the first failure. It doubles with each other one.
+/// Retry time after the first failure. It doubles with each further one.
 const BACK_OFF_S: u64 = 60;
-/// Authorities count failures by the hour and by the week: one a day troubles none of them.
+/// Certificate authorities limit failures per hour and per week; one per day is within all limits.
 const BACK_OFF_S_MAX: u64 = 24 * 60 * 60;
 
-/// What those who fetch certificates share with those who show proofs.
+/// The state that the ordering thread shares with the workers.
 #[derive(Debug, Default)]
 pub(crate) struct Acme {
-    /// Certificates that handshakes present during an order.
+    /// Certificates for handshakes with the challenge protocol, while an order is open.
     proofs: Arc<Proofs>,
-    /// Pages during an order, by their tokens.
+    /// Challenge pages by token, while an order is open.
     pages: Mutex<HashMap<String, String>>,
     orders: Mutex<Orders>,
-    /// Rings when there is something new in `orders`.
+    /// Signals a change of `orders`.
     bell: Condvar,
     issued: Counter,
     failed: Counter,
 }
 
-/// What the thread is told.
+/// Commands to the ordering thread.
 #[derive(Debug, Default)]
 struct Orders {
-    /// What to care for from now on, until the thread has taken it.
+    /// New certificates to maintain, until the thread takes them.
     wanted: Option<Vec<AcmeSettings>>,
     running: bool,
     over: bool,
 }
 
-/// What the thread is to do next.
+/// The thread's next step.
 enum Next {
     Care(Vec<AcmeSettings>),
     Look,
@@ -68,16 +67,16 @@ enum Next {
 }
 
 impl Acme {
-    /// Cares for these certificates, and for no others, from now on. What is due is ordered at once.
+    /// Replaces the certificates to maintain. Certificates that are due are ordered immediately.
     ///
-    /// # Errors
-    /// The system has no room for another thread.
+    ///  # Errors
+    /// The thread cannot be started.
     pub(crate) fn care(self: &Arc<Self>, mut wanted: Vec<AcmeSettings>) -> std::io::Result<()> {
         let mut orders = lock(&self.orders);
         if wanted.is_empty() && !orders.running {
             return Ok(());
         }
-        // Several listeners may show the same certificate.
+        // Several listeners may use the same certificate.
         let mut files = Vec::new();
         wanted.retain(|settings| {
             let file = settings.file();
@@ -95,18 +94,18 @@ impl Acme {
         Ok(())
     }
 
-    /// Orders nothing more. An order under way is not waited for.
+    /// Starts no further order. Does not wait for an open one.
     pub(crate) fn end(&self) {
         lock(&self.orders).over = true;
         self.bell.notify_one();
     }
 
-    /// The certificates that handshakes present during an order.
+    /// The certificates for handshakes with the challenge protocol.
     pub(crate) fn proofs(&self) -> &Arc<Proofs> {
         &self.proofs
     }
 
-    /// Answers a request for a page below [`CHALLENGES`].
+    /// Responds to a request below [`CHALLENGES`].
     pub(crate) fn answer(&self, request: &encke_server::Request<'_>, _: Exchange) -> Outcome {
         let token = request.path().strip_prefix(CHALLENGES.as_bytes()).map(String::from_utf8_lossy);
         let page = token.and_then(|token| lock(&self.pages).get(token.as_ref()).cloned());
@@ -137,7 +136,7 @@ impl Acme {
         }
     }
 
-    /// Waits for what is to be done next, at most so long.
+    /// Waits for the next command, for at most `time`.
     fn next(&self, time: Duration) -> Next {
         let quiet = |orders: &mut Orders| orders.wanted.is_none() && !orders.over;
         let waited = self.bell.wait_timeout_while(lock(&self.orders), time, quiet);
@@ -166,12 +165,12 @@ impl Source for Acme {
     }
 }
 
-/// A certificate that is cared for.
+/// A certificate to maintain.
 struct Task {
     settings: AcmeSettings,
-    /// When it is ordered next, in seconds since 1970.
+    /// Time of the next order, in seconds since 1970.
     due_s: u64,
-    /// Orders that failed since one succeeded.
+    /// Failed orders since the last success.
     failures: u32,
 }
 
@@ -184,13 +183,13 @@ impl Task {
         Self { settings, due_s, failures: 0 }
     }
 
-    /// As the server that ran before has left it: who is started again and again asks no oftener than who runs on.
+    /// Creates a task with the failures that the previous process saved, so that restarts do not cause more orders.
     fn resumed(settings: AcmeSettings, now_s: u64) -> Self {
         let mut task = Self::new(settings, now_s);
         if let Some((failures, due_s)) = Self::remembered(&task.settings.failures())
             && due_s > task.due_s
         {
-            // A clock that was wrong then puts it off by no more than a failure could.
+            // A retry time saved with a wrong clock is limited to the longest back-off.
             task.due_s = due_s.min(now_s + BACK_OFF_S_MAX * 5 / 4);
             task.failures = failures;
             let (names, due) = (task.settings.domains.join(", "), date(task.due_s));
@@ -203,14 +202,15 @@ impl Task {
         task
     }
 
-    /// Failures in a row, and when the next order was due then. What cannot be read is no reason to wait.
+    /// Reads the number of failures in a row and the saved time of the next order. Returns `None` if the file is unreadable, so
+    /// that nothing delays the order.
     fn remembered(file: &Path) -> Option<(u32, u64)> {
         let text = fs::read_to_string(file).ok()?;
         let (failures, due_s) = text.trim_end().split_once(' ')?;
         Some((failures.parse().ok()?, due_s.parse().ok()?))
     }
 
-    /// Remembers failures for the next start, or that there are none.
+    /// Saves the failures for the next start, or removes the file if there are none.
     fn remember(&self) {
         let file = self.settings.failures();
         let kept = match self.failures {
@@ -229,7 +229,7 @@ impl Task {
         let names = self.settings.domains.join(", ");
         let directory = &self.settings.directory;
         let fetched = fetch(&self.settings, acme);
-        // What was shown for it is of no use any more.
+        // The challenge responses of this order are obsolete.
         acme.proofs.clear();
         lock(&acme.pages).clear();
         match fetched {
@@ -260,29 +260,29 @@ impl Task {
     }
 }
 
-/// When a certificate is renewed, in seconds since 1970: when two thirds of its life are over, or up to a thirtieth of it
-/// earlier, so that those who began together do not all come together.
+/// Returns the renewal time of a certificate, in seconds since 1970: after two thirds of its lifetime, or up to a thirtieth of
+/// the lifetime earlier, so that certificates issued together are not renewed together.
 fn renewal_s(life: &Life, dice: u32) -> u64 {
     let whole_s = life.ends_s.saturating_sub(life.begins_s);
     let earlier_s = (whole_s / 30 * u64::from(dice)) >> 32;
     life.begins_s + whole_s * 2 / 3 - earlier_s
 }
 
-/// How long to wait after so many failures: a minute, doubled each time up to a day, a quarter more or less.
+/// Returns the back-off after a number of failures: a minute, doubled each time up to a day, plus or minus a quarter.
 fn back_off_s(failures: u32, dice: u32) -> u64 {
     let doubled_s = BACK_OFF_S << failures.saturating_sub(1).min(16);
     let middle_s = doubled_s.min(BACK_OFF_S_MAX);
     middle_s * 3 / 4 + ((middle_s / 2 * u64::from(dice)) >> 32)
 }
 
-/// A number that nobody can foresee. Where there is no randomness nobody comes at the same time either.
+/// Returns a random number. Without a source of randomness it is 0, and renewals are not spread.
 fn dice() -> u32 {
     let mut bytes = [0; 4];
     let _or_nought = host::random(&mut bytes);
     u32::from_le_bytes(bytes)
 }
 
-/// Orders a certificate and puts it, with its key, where it is read from.
+/// Orders a certificate and writes it with its key to the file.
 fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
     let told = |error: &dyn std::error::Error| error.to_string();
     let (file, account) = (settings.file(), settings.account());
@@ -313,12 +313,12 @@ fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
         error => Err(error),
     });
     let chain = chain.map_err(|error| told(&error))?;
-    // One file, so that no moment finds a key beside another's certificate.
+    // Key and certificate share one file, so that a reader never sees a mismatched pair.
     state::put_private(&file, (signing.key_pem() + &chain).as_bytes()).map_err(|error| told(&error))?;
     Life::read(&file).map_err(|error| told(&error))
 }
 
-/// Where an order under way is seen.
+/// The publisher of the challenge responses of an open order.
 struct OnStage<'a> {
     acme: &'a Acme,
     account: &'a Path,
@@ -360,7 +360,7 @@ mod tests {
         let quarter = life(1_000, 1_000 + 90 * DAY_S);
         assert_eq!(renewal_s(&quarter, 0), 1_000 + 60 * DAY_S);
         assert_eq!(renewal_s(&quarter, u32::MAX), 1_000 + 57 * DAY_S + 1);
-        // Six days, as the shortest ones have: at the end of the fourth.
+        // Six days, the shortest lifetime in use: renewed at the end of the fourth day.
         assert_eq!(renewal_s(&life(0, 6 * DAY_S), 0), 4 * DAY_S);
         assert_eq!(renewal_s(&life(5, 5), u32::MAX), 5, "one that never held is due at once");
         assert_eq!(renewal_s(&life(9, 5), u32::MAX), 9);

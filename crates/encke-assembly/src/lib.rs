@@ -1,12 +1,12 @@
-//! A complete server: the settings file, the features that it mounts on the engine, state, reload.
+//! A complete server: settings file, features mounted on the engine, status, reload.
 //!
 //! ```text
 //! encke.toml ─► Settings ─► Service::start ─► Server, Mount, Mount, … ─► Running
 //!               (sections of the features)    (encke-server)
 //! ```
-//! This is the only library that knows every feature: a feature is added here, with its section in [`Settings`] and its
-//! mount in [`Service`], and nowhere below. It owns the settings of the process, and checks what contradicts between sections;
-//! within a section its owner does. It parses no request and owns no connection.
+//! Only this library knows every feature. A feature is added here, with its section in [`Settings`] and its mount in
+//! [`Service`], and in no crate below. The library owns the settings of the process and checks for contradictions between
+//! sections; each feature checks its own section. It parses no request and owns no connection.
 //!
 //! [`Settings`]: settings::Settings
 

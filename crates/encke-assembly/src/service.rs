@@ -1,8 +1,8 @@
-//! A server made from settings, as the program runs it: sites, admin listener, logs, reload.
+//! A server made from settings: sites, admin listener, logs, reload.
 //!
 //! ```text
-//! Settings ─► Service::start ─► binds, opens, starts ─► notes (what somebody should know)
-//!             Service::reload: everything new is made first; only if all of it could be, it replaces the old
+//! Settings ─► Service::start ─► bind, open, start ─► notes (warnings for the operator)
+//!             Service::reload: prepares everything new first, and replaces the old only if all of it succeeded
 //! ```
 
 use std::io;
@@ -25,23 +25,23 @@ use encke_push::PushPlan;
 use encke_rights::Openness;
 use encke_site::{Site, SiteSettings};
 
-/// Descriptors kept back for what is opened now and then: logs, folders, jobs, libraries.
+/// Descriptors reserved for temporary use: logs, directories, jobs, libraries.
 const DESCRIPTORS_RESERVED: u64 = 64;
-/// Most files that sites keep open (settings: open_files.count).
+/// Maximum number of files that sites keep open (setting `open_files.count`).
 const FILE_CACHE_MAX: u64 = 512;
-/// Descriptors that there is room for from the start, at most: half a mebibyte of the kernel's memory. Who has more
-/// connections than that has the table doubled now and then.
+/// Maximum number of descriptors for which the table is allocated at start: half a mebibyte of kernel memory. Beyond it, the
+/// kernel doubles the table while connections are accepted.
 const DESCRIPTORS_AT_ONCE: u64 = 65_536;
-/// Bytes of the token that is made when none is set: 128 bits.
+/// Bytes of the token that is generated if none is set: 128 bits.
 const TOKEN_BYTES: usize = 16;
 
-/// A server that runs from settings.
+/// A running server, made from settings.
 pub struct Service {
     running: Running,
-    /// Fetches certificates.
+    /// Orders certificates.
     acme: Arc<Acme>,
     log: AccessLog,
-    /// Channels, if they are on.
+    /// The channels, if push is enabled.
     push: Option<Arc<PushPlan>>,
     settings: Settings,
     connections: usize,
@@ -50,10 +50,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// Binds every address, opens every root, starts the workers.
+    /// Binds every address, opens every root, and starts the workers.
     ///
-    /// # Errors
-    /// What of it could not be done, named.
+    ///  # Errors
+    /// The first step that failed, with its name.
     pub fn start(settings: &Settings) -> io::Result<Self> {
         Self::start_by(settings, |notes| {
             if settings.push.enabled {
@@ -63,11 +63,11 @@ impl Service {
         })
     }
 
-    /// As [`Service::start`], with pages of its own in place of the sites. It is not for reloading, which would
-    /// bring the sites back.
+    /// Starts a server as [`Service::start`] does, with other pages in place of the sites. Such a server must not be reloaded,
+    /// because a reload mounts the sites.
     ///
-    /// # Errors
-    /// What of it could not be done, named.
+    ///  # Errors
+    /// The first step that failed, with its name.
     pub fn start_with(settings: &Settings, pages: impl Mount + 'static) -> io::Result<Self> {
         Self::start_by(settings, |_| Ok(pages))
     }
@@ -81,11 +81,13 @@ impl Service {
         let doors = doors(settings, &acme, &mut notes)?;
         let inherited = inherited()?;
         let connections = connections(settings, doors.len() + inherited.len());
-        // While there is one thread, which has to wait for no other. Later a worker that accepts connection 256, 512 and so
-        // on would stand still for all of its connections: 5 to 20 ms each, measured with two workers.
+        // Reserved while the process has one thread. Later the kernel waits for the other threads when a worker accepts
+        // connection 256, 512 and so on, which stalls all connections of that worker for 5 to 20 ms (measured with two
+        // workers).
         let descriptors = (connections as u64).saturating_add(FILE_CACHE_MAX + DESCRIPTORS_RESERVED);
         host::reserve_descriptors(descriptors.min(DESCRIPTORS_AT_ONCE));
-        // Before the sites, which never serve it: a file that is not there yet could not be known to them.
+        // Opened before the sites, which must recognize the log file in order not to serve it. A file that does not exist yet
+        // could not be recognized.
         let log = AccessLog::start(&settings.log)?;
         if let Some(folder) = &settings.server.state_dir {
             state::prepare(folder)?;
@@ -171,32 +173,32 @@ impl Service {
         Ok(Self { running, acme, log, push, settings: settings.clone(), connections, token, notes })
     }
 
-    /// What somebody should know who has just started it, with the remedy.
+    /// Warnings for the operator about the start, with remedies.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Where it listens.
+    /// Addresses of the listeners.
     pub fn addresses(&self) -> Vec<Address> {
         self.running.addresses()
     }
 
-    /// Whether connections to an address speak TLS.
+    /// Whether the listener at an address uses TLS.
     pub fn is_secure(&self, address: &Address) -> bool {
         self.running.is_secure(address)
     }
 
-    /// Where the admin listener is; none if it is off.
+    /// Addresses of the admin listener; empty if it is off.
     pub fn admin_addresses(&self) -> Vec<Address> {
         self.running.admin_addresses()
     }
 
-    /// What opens the admin listener.
+    /// The access token of the admin listener.
     pub fn admin_token(&self) -> &str {
         &self.token
     }
 
-    /// How it waits for events, and why so.
+    /// The reactor's back end, and the reason for the choice.
     pub fn backend(&self) -> (Backend, &'static str) {
         self.running.backend()
     }
@@ -206,16 +208,16 @@ impl Service {
         self.running.workers()
     }
 
-    /// Connections it can hold.
+    /// Maximum number of connections.
     pub fn connections(&self) -> usize {
         self.connections
     }
 
-    /// Obeys other settings from now on. Listeners that stay configured are not touched; a request keeps the
-    /// settings it began with. Returns what somebody should know.
+    /// Applies new settings. Unchanged listeners stay open, and an open request keeps its settings. Returns warnings for the
+    /// operator.
     ///
-    /// # Errors
-    /// What of the new settings could not be done; the old ones stay whole.
+    ///  # Errors
+    /// The first step that failed. The old settings then stay in force completely.
     pub fn reload(&mut self, settings: &Settings) -> io::Result<Vec<String>> {
         let mut notes: Vec<String> = self
             .settings
@@ -246,12 +248,12 @@ impl Service {
                 Ok::<_, io::Error>(Arc::new(new.with_epoch_of(old)))
             })
             .transpose()?;
-        // Where `listen` stays the same nothing is touched: neither a port that the system chose, nor a socket that
-        // the service manager gave.
+        // If `listen` is unchanged, the sockets stay as they are: neither a port that the system chose nor a socket from the
+        // service manager could be bound again.
         let moved = settings.server.listen != self.settings.server.listen;
         let bound = if moved { self.running.bind_new(&doors)? } else { Bound::default() };
         self.acme.care(fetched(settings))?;
-        // All that could fail has succeeded.
+        // From here on nothing can fail.
         self.log.turn(log);
         if moved {
             self.running.listen_only(&doors, bound);
@@ -272,14 +274,14 @@ impl Service {
         Ok(notes)
     }
 
-    /// Opens the log files again, after somebody has moved them.
+    /// Reopens the log files after a rotation.
     ///
-    /// # Errors
-    /// The file cannot be opened; lines go on to the old one.
+    ///  # Errors
+    /// The file cannot be opened. Lines continue to go to the old one.
     pub fn reopen_logs(&self) -> io::Result<()> {
         self.log.reopen()?;
         if matches!(self.settings.log.access, LogTarget::File(_)) {
-            // The file is another one now, and that one, too, is never served.
+            // The new log file must not be served either, so the sites are mounted again.
             let site: Arc<dyn Mount> = Arc::new(site(&self.settings)?);
             let policy = self.settings.policy(self.connections);
             self.running.reload(policy, Some(mounts(site, &self.settings, &self.acme, self.push.as_ref())));
@@ -287,21 +289,21 @@ impl Service {
         Ok(())
     }
 
-    /// Begins to stop: as `server.drain_delay` and `server.drain_time` say.
+    /// Starts to drain, according to `server.drain_delay` and `server.drain_time`.
     pub fn drain(&self) {
         self.acme.end();
         let server = &self.settings.server;
         self.running.drain(server.drain_delay.duration(), server.drain_time.duration());
     }
 
-    /// Waits for the end that [`Service::drain`] began.
+    /// Waits for the end of the drain that [`Service::drain`] started.
     pub fn join(self) {
         self.running.join();
         self.log.finish();
     }
 }
 
-/// The listeners of the settings. Of a pair for both families one may be missing on this machine.
+/// Creates the listeners of the settings. If an address covers both families, one of them may be missing on this machine.
 fn doors(settings: &Settings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::Result<Vec<Door>> {
     let mut doors = Vec::new();
     for listen in &settings.server.listen {
@@ -326,19 +328,19 @@ fn doors(settings: &Settings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::
     Ok(doors)
 }
 
-/// The certificates that are fetched.
+/// Returns the settings of all certificates that are ordered by ACME.
 fn fetched(settings: &Settings) -> Vec<AcmeSettings> {
     settings.server.listen.iter().filter_map(|listen| listen.tls.as_ref()?.acme.clone()).collect()
 }
 
-/// Where the pages are that prove names, if certificates are fetched. It comes before every site.
+/// Returns the mount for ACME challenges, if certificates are ordered. Its prefix has priority over every site.
 fn proofs(settings: &Settings, acme: &Arc<Acme>) -> Option<(String, impl Mount + use<>)> {
     let acme = Arc::clone(acme);
     let answer = move |request: &Request<'_>, exchange: Exchange| acme.answer(request, exchange);
     (!fetched(settings).is_empty()).then(|| (CHALLENGES.to_owned(), answer))
 }
 
-/// Everything that is served beside the admin listener.
+/// Returns all mounts except that of the admin listener.
 fn mounts(
     site: Arc<dyn Mount>,
     settings: &Settings,
@@ -360,14 +362,14 @@ fn inherited() -> io::Result<Vec<Listener>> {
     Ok(Vec::new())
 }
 
-/// Connections that the descriptors allow, or fewer if the settings say so.
+/// Returns the number of connections that the descriptor limit allows, or the setting if it is lower.
 fn connections(settings: &Settings, listeners: usize) -> usize {
     let descriptors = host::raise_descriptor_limit();
     let workers = match settings.server.workers {
         OrAuto::Auto => host::processors(),
         OrAuto::Set(count) => count.get().into(),
     };
-    // Every worker has its own listeners, its poller, its bell and its watch of files.
+    // Every worker has its own listeners, poller, wake-up descriptor and file watch.
     let own = ((listeners + 3) * workers) as u64;
     let most = descriptors.saturating_sub(own + FILE_CACHE_MAX + DESCRIPTORS_RESERVED).max(1);
     let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -384,7 +386,7 @@ fn site(settings: &Settings) -> io::Result<Site> {
     Ok(site.with_source(settings.source.section("site")))
 }
 
-/// Files that are never served, wherever they lie: settings, state, logs, keys.
+/// Returns the files that are never served, wherever they are: settings, state, logs, keys.
 fn forbidden(settings: &Settings) -> Vec<FileId> {
     let log = match &settings.log.access {
         LogTarget::File(path) => Some(path),
@@ -401,16 +403,16 @@ fn forbidden(settings: &Settings) -> Vec<FileId> {
             .chain(&auth)
             .chain(&keys)
             .collect();
-    // What is not there yet has no identity; the log is opened, and so created, before the site is.
+    // Missing files have no id. The log file is opened, and so created, before the sites.
     paths.into_iter().filter_map(|path| encke_io::files::id_of(path)).collect()
 }
 
-/// To whom channels are open without a token.
+/// Determines which clients may use channels without a token.
 fn openness(settings: &Settings, doors: &[Door]) -> Openness {
     Openness::of(settings.open, settings.file.is_some(), doors.iter().map(|door| &door.address))
 }
 
-/// Channels that are open to this machine, where a proxy may make every request look as if it came from here.
+/// Warns if channels are open to this machine and a container or similar may make every request look local.
 fn note_enclosure(openness: Openness, notes: &mut Vec<String>) {
     if openness == Openness::Loopback
         && let Some(enclosure) = host::enclosure()
@@ -423,7 +425,7 @@ fn note_enclosure(openness: Openness, notes: &mut Vec<String>) {
     }
 }
 
-/// A folder of a site where channels are: nobody will see it.
+/// Warns about a site directory that the prefix of the channels hides.
 fn note_shadowed(settings: &Settings, notes: &mut Vec<String>) {
     let prefix = &settings.push.prefix;
     let here = [SiteSettings::default()];

@@ -1,8 +1,7 @@
-//! The settings file: its shape, its defaults, and the checks that make a [`Settings`] one that can be obeyed.
+//! The settings file: its structure, its defaults, and the checks that make a [`Settings`] valid.
 //!
-//! It is no policy of a running worker ([`encke_server::Policy`] is made from it), and it binds, opens and
-//! resolves nothing. Each key's comment here is its reference: the schema, the reference page and the hints in
-//! errors are made from these structs.
+//! [`encke_server::Policy`] is derived from it for running workers. This module binds, opens and resolves nothing. The comment
+//! of each key is its reference: the schema, the reference page and the hints in errors are generated from these structs.
 //!
 //! ```text
 //! encke.toml ─► document ─► Settings ◄─ flags ─► Server::prepare
@@ -133,7 +132,7 @@ impl Default for ServerSettings {
             drain_delay: Period::seconds(0),
             drain_time: Period::seconds(8),
             pid_file: None,
-            // Two: one long compression then never keeps a cold file waiting.
+            // Two threads, so that one long compression does not block the reading of an uncached file.
             offload_threads: NonZeroU16::new(2).expect("2 is not 0"),
         }
     }
@@ -150,24 +149,24 @@ pub enum ForwardedField {
     Forwarded,
 }
 
-/// The JSON Schema of a settings file.
+/// Returns the JSON Schema of a settings file.
 pub fn schema() -> serde_json::Value {
     reference::schema::<Settings>()
 }
 
-/// The reference of all settings as Markdown.
+/// Returns the reference of all settings as Markdown.
 pub fn markdown() -> String {
     reference::markdown::<Settings>()
 }
 
-/// A settings file of more than this is some other file.
+/// Maximum size of a settings file, which rejects files of another kind.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 impl Settings {
-    /// Reads a settings file. Relative paths in it start at its folder.
+    /// Reads a settings file. Relative paths in it are relative to its directory.
     ///
-    /// # Errors
-    /// It cannot be read, or something in it is wrong.
+    ///  # Errors
+    /// The file cannot be read, or its content is invalid.
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
         let unreadable = |error| SettingsError::Unreadable { path: path.to_owned(), error };
         let mut text = String::new();
@@ -184,16 +183,16 @@ impl Settings {
         Ok(Self { file: Some(absolute), source, ..settings })
     }
 
-    /// Reads settings from text; `file` is its name in problems. Relative paths stay as they are.
+    /// Parses settings from text; `file` is its name in error messages. Relative paths stay as they are.
     ///
-    /// # Errors
-    /// Everything that is wrong with it.
+    ///  # Errors
+    /// All problems of the text.
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
         let (settings, source) = document::parse(file, text, Path::new(""))?;
         Ok(Self { source, ..settings })
     }
 
-    /// The keys whose values differ in `whole`, but which a running server cannot change.
+    /// Returns the keys that differ in `whole` and take effect only at the next start.
     pub fn waiting_for_start(&self, whole: &Self) -> Vec<String> {
         let within = |section: &'static str, keys: Vec<&'static str>| {
             keys.into_iter().map(move |key| format!("{section}.{key}"))
@@ -215,7 +214,7 @@ impl Settings {
         .collect()
     }
 
-    /// Of listeners that stay: what differs in `whole`, but which a running server cannot change.
+    /// Returns the differences of listeners at unchanged addresses that take effect only at the next start.
     pub(crate) fn listeners_waiting_for_start(&self, whole: &Self) -> Vec<String> {
         let mut found = Vec::new();
         for new in &whole.server.listen {
@@ -229,7 +228,7 @@ impl Settings {
         found
     }
 
-    /// What workers obey, once it is known how many connections the process may have.
+    /// Returns the policy of the workers; `connections` is the maximum that the process can hold.
     pub fn policy(&self, connections: usize) -> Policy {
         let redirect = self.server.listen.iter().find_map(|listen| listen.redirect);
         Policy {
@@ -271,7 +270,7 @@ impl Document for Settings {
         };
         let files = secret.into_iter().chain(&mut server.state_dir).chain(&mut server.pid_file);
         for path in sockets.chain(files) {
-            // An absolute path stays what it is when joined.
+            // Joining an absolute path leaves it unchanged.
             *path = folder.join(&*path);
         }
         self.site.iter_mut().for_each(|site| site.anchor(folder));
@@ -306,7 +305,7 @@ impl Document for Settings {
                     let text = "tls.acme keeps its account and certificates in server.state_dir: name a folder there";
                     wrong(&path, text.into());
                 }
-                // They would take each other's file.
+                // Both would write the same certificate file.
                 let same = |other: &AcmeSettings| other.file() == acme_here.file() && *other != acme_here;
                 if listen[..place].iter().filter_map(acme).any(|other| same(&other)) {
                     let text = "two listeners have an acme whose first domain is the same: let the rest be the same, too";
@@ -362,17 +361,17 @@ impl Document for Settings {
     }
 }
 
-/// Why a settings file was refused.
+/// The reason why a settings file was rejected.
 #[derive(Debug)]
 pub enum SettingsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// Something in it is wrong.
+    /// The content is invalid.
     Wrong(Problems),
 }
 
@@ -389,7 +388,7 @@ impl fmt::Display for SettingsError {
 
 impl std::error::Error for SettingsError {}
 
-/// `admin`: an address, a table, or `off`.
+/// Parses `admin`: an address, a table, or `off`.
 fn admin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OrOff<Admin>, D::Error> {
     Ok(match OrOff::<listen::TextOrTable<Admin>>::deserialize(deserializer)? {
         OrOff::On(listen::TextOrTable(admin)) => OrOff::On(admin),

@@ -1,4 +1,4 @@
-//! A build without TLS orders no certificates.
+//! Stand-in for [`Acme`] in a build without TLS, which orders no certificates.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use encke_session::tls::Proofs;
 use encke_settings::AcmeSettings;
 use encke_stats::Source;
 
-/// The stand-in for ACME orders.
+/// Orders nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Acme(Arc<Proofs>);
 

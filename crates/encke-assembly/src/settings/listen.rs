@@ -1,5 +1,5 @@
-//! Where to listen: `8080`, `:8080`, `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `unix:/run/encke.sock`,
-//! or a table with such an address and what else that listener needs.
+//! Listening addresses: `8080`, `:8080`, `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `unix:/run/encke.sock`, or a table
+//! with such an address and further keys.
 
 use std::fmt;
 use std::io;
@@ -38,7 +38,7 @@ pub struct Listen {
 }
 
 impl Listen {
-    /// A listener with nothing but an address.
+    /// Creates a listener with default settings at an address.
     pub const fn at(address: ListenAddress) -> Self {
         Self { address, proxy_protocol: false, mode: None, tls: None, redirect: None }
     }
@@ -52,7 +52,7 @@ impl FromStr for Listen {
     }
 }
 
-/// An address to listen at, as it is written.
+/// A listening address as written in the settings.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ListenAddress {
     /// `8080`: 127.0.0.1 and `[::1]`.
@@ -61,17 +61,17 @@ pub enum ListenAddress {
     Everywhere(u16),
     /// `127.0.0.1:8080`.
     Inet(SocketAddr),
-    /// `localhost:8080`: whatever the name means at start.
+    /// `localhost:8080`: all addresses of the name at start.
     Name(String, u16),
     /// `unix:/run/encke.sock`.
     Unix(PathBuf),
 }
 
 impl ListenAddress {
-    /// The addresses it stands for: one, or one of each family.
+    /// Resolves the address: to one, or to one of each family.
     ///
-    /// # Errors
-    /// Its name is not known to the system's resolver.
+    ///  # Errors
+    /// The system's resolver does not know the host name.
     pub fn addresses(&self) -> io::Result<Vec<Address>> {
         let pair = |v4: Ipv4Addr, v6: Ipv6Addr, port| {
             vec![Address::Inet((IpAddr::V4(v4), port).into()), Address::Inet((IpAddr::V6(v6), port).into())]
@@ -93,8 +93,8 @@ impl ListenAddress {
         })
     }
 
-    /// It stands for both families, and a machine that lacks one of them (EADDRNOTAVAIL, EAFNOSUPPORT) may go on
-    /// with the other.
+    /// Whether the address covers both families, so that a machine that lacks one of them (EADDRNOTAVAIL, EAFNOSUPPORT) may
+    /// continue with the other.
     pub const fn is_pair(&self) -> bool {
         matches!(self, Self::Loopback(_) | Self::Everywhere(_) | Self::Name(..))
     }
@@ -125,7 +125,7 @@ impl FromStr for ListenAddress {
             None => port(text).map(Self::Loopback),
             Some(("" | "*", digits)) => port(digits).map(Self::Everywhere),
             Some((host, digits)) if is_host_name(host) => Ok(Self::Name(host.into(), port(digits)?)),
-            // The host is right, so the port is not.
+            // The host is valid, so the port is not.
             Some((host, digits)) if is_address(host) => Err(port(digits).err().unwrap_or_else(wrong)),
             Some(_) => Err(wrong()),
         }
@@ -164,8 +164,8 @@ impl FromStr for FileMode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // The leading 0 is asked for because TOML reads a bare 660 as a decimal number: who writes that means
-        // octal, and is told to quote it.
+        // The leading 0 is required, because TOML reads a bare 660 as a decimal number. The error then tells the user to quote
+        // an octal number.
         let digits = text.strip_prefix('0').filter(|digits| digits.len() == 3);
         let octal = digits.filter(|digits| digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit)));
         octal
@@ -187,7 +187,7 @@ impl Written for FileMode {
     const EXAMPLES: &'static [&'static str] = &["0660"];
 }
 
-/// Where `https` is, as in `https` and `https:8443`.
+/// The https port of a redirect, as in `https` and `https:8443`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HttpsPort(pub u16);
 
@@ -239,16 +239,16 @@ pub struct Admin {
     pub token: Option<Secret>,
 }
 
-/// Where the admin listener is unless it is named.
+/// The default address of the admin listener.
 pub const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 
 impl Admin {
-    /// The default one.
+    /// Creates the default settings.
     pub const fn new() -> Self {
         Self { address: None, metrics: Metrics::Token, token: None }
     }
 
-    /// Where it listens.
+    /// Returns the configured or the default address.
     pub fn address(&self) -> ListenAddress {
         self.address.clone().unwrap_or(ListenAddress::Inet(ADMIN_DEFAULT))
     }
@@ -281,7 +281,7 @@ pub enum Metrics {
 
 written! { ListenAddress, FileMode, HttpsPort }
 
-/// A value that may stand as text alone or as a table: [`Listen`], [`Admin`].
+/// A value written as text or as a table: [`Listen`], [`Admin`].
 pub(crate) struct TextOrTable<T>(pub(crate) T);
 
 impl<'de, T> Deserialize<'de> for TextOrTable<T>
@@ -338,7 +338,7 @@ impl<T: JsonSchema> JsonSchema for TextOrTable<T> {
     }
 }
 
-/// `listen`: one or a list.
+/// Parses `listen`: one value or a list.
 pub(crate) fn listens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Listen>, D::Error> {
     struct OneOrMany;
 
@@ -373,7 +373,7 @@ pub(crate) fn listens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<
     deserializer.deserialize_any(OneOrMany)
 }
 
-/// How [`listens`] are shown: by their addresses.
+/// Serializes the listeners as their addresses.
 pub(crate) fn serialize_listens<S: Serializer>(listens: &[Listen], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(listens.iter().map(|listen| &listen.address))
 }
@@ -389,18 +389,18 @@ impl Serialize for Admin {
     }
 }
 
-/// An address as it stands before a port.
+/// Whether `host` is an IP address in the form before a port.
 fn is_address(host: &str) -> bool {
     let v6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     host.parse::<Ipv4Addr>().is_ok() || v6.is_some_and(|host| host.parse::<Ipv6Addr>().is_ok())
 }
 
-/// Letters, digits, hyphens, underscores and dots: what a resolver can be asked for.
+/// Whether `host` consists of letters, digits, hyphens, underscores and dots, as resolvers accept them.
 fn is_host_name(host: &str) -> bool {
     !host.is_empty()
         && host.len() <= 253
         && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-        // 1.2.3.400 is a mistake and no name.
+        // 1.2.3.400 is a malformed address, not a name.
         && !host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 

@@ -1,4 +1,4 @@
-//! What a settings file may say, and what is said of one that is wrong.
+//! Valid settings files, and the errors for invalid ones.
 
 use std::num::NonZeroU32;
 

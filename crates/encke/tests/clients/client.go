@@ -1,4 +1,5 @@
-// Go's own client over TLS: client PORT CERTIFICATE. Asks by HTTP/2 and by HTTP/1.1, many at a time, posts, and listens.
+// Go's own client over TLS: client PORT CERTIFICATE. Sends concurrent requests by HTTP/2 and HTTP/1.1, publishes, and
+// subscribes.
 package main
 
 import (
@@ -38,7 +39,7 @@ func main() {
 	fmt.Println("fine")
 }
 
-// Files and posts, eight at a time.
+// Gets files and posts, eight requests at a time.
 func ask(client *http.Client, site, protocol string) {
 	var all sync.WaitGroup
 	for range 8 {
@@ -52,7 +53,7 @@ func ask(client *http.Client, site, protocol string) {
 					panic(fmt.Sprint(answer.Status, answer.Proto, len(content)))
 				}
 				post(client, site, "many")
-				// Nobody takes so much: the answer comes while the body is on its way.
+				// The body is too large for the server: the response arrives while the body is still being sent.
 				answer, err = client.Post(site+"/large.bin", "text/plain", strings.NewReader(strings.Repeat("x", 50_000)))
 				must(err)
 				answer.Body.Close()
@@ -65,7 +66,7 @@ func ask(client *http.Client, site, protocol string) {
 	all.Wait()
 }
 
-// Hears what it says itself.
+// Receives the messages that it publishes itself.
 func listen(client *http.Client, site string) {
 	answer, err := client.Get(site + "/push/go?as=sse")
 	must(err)

@@ -1,4 +1,4 @@
-//! Two nodes on one NATS: what is published to one reaches who listens to the other, and an id of one means the same to both.
+//! Two nodes on one NATS server: subscribers receive messages published on either node, and an id of one is valid on the other.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use crate::nodes::nats::server::Nats;
 use crate::running::{Folder, Running, encke, text};
 use serde_json::Value;
 
-/// A node's settings, and the node.
+/// A running node with its own directory.
 struct Node {
     _folder: Folder,
     running: Running,
@@ -52,7 +52,7 @@ impl Node {
         (head.to_owned(), body.to_owned())
     }
 
-    /// Publishes; the id.
+    /// Publishes a message and returns its id.
     fn publish(&self, channel: &str, body: &str) -> String {
         let (head, body) = self.ask("POST", &format!("/push/{channel}"), body);
         assert!(head.starts_with("HTTP/1.1 201 "), "{head}{body}");
@@ -60,7 +60,7 @@ impl Node {
         told["id"].as_str().expect("an id").to_owned()
     }
 
-    /// A stream of events.
+    /// Opens an event stream.
     fn listen(&self, channels: &str, since: &str) -> Events {
         let mut stream = TcpStream::connect(self.site()).expect("it listens");
         let request = format!(
@@ -70,7 +70,7 @@ impl Node {
         Events(BufReader::new(stream))
     }
 
-    /// What a poll is answered: ids and texts, and whether a gap was told.
+    /// Polls. Returns ids and texts, and whether a gap was reported.
     fn poll(&self, channel: &str, since: &str) -> (Vec<(String, String)>, bool) {
         let (head, body) = self.ask("GET", &format!("/push/{channel}?since={since}&wait=20"), "");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}{body}");
@@ -82,11 +82,11 @@ impl Node {
     }
 }
 
-/// Events as they come.
+/// Events of an open stream.
 struct Events(BufReader<TcpStream>);
 
 impl Events {
-    /// The next line that begins so; what follows.
+    /// Returns the rest of the next line that begins with `begin`.
     fn next(&mut self, begin: &str) -> String {
         loop {
             let mut line = String::new();
@@ -98,12 +98,12 @@ impl Events {
         }
     }
 
-    /// The next message of a stream of one channel.
+    /// Returns the next message of a stream of one channel.
     fn data(&mut self) -> String {
         self.next("data: ")
     }
 
-    /// The next message of a stream of several.
+    /// Returns the next message of a stream of several channels.
     fn told(&mut self) -> String {
         let told: Value = serde_json::from_str(&self.data()).expect("JSON");
         told["data"].as_str().expect("text").to_owned()
@@ -126,19 +126,20 @@ fn what_is_published_on_one_node_reaches_who_listens_on_another_and_ids_mean_the
         assert_eq!(events.told(), "from the other");
     }
 
-    // A poll on either, with an id of either.
+    // Polls on either node accept an id of either.
     let third = one.publish("chat", "again");
     for node in [&one, &other] {
         let expected = [(second.clone(), "from the other".to_owned()), (third.clone(), "again".to_owned())];
         assert_eq!(node.poll("chat", &first), (expected.to_vec(), false));
         assert_eq!(node.poll("chat", &second), (expected[1..].to_vec(), false));
     }
-    // A stream that was cut on one goes on at the other.
+    // A stream that breaks on one node resumes on the other.
     drop(ours);
     let mut resumed = other.listen("news/today,chat", &first);
     assert_eq!((resumed.told(), resumed.told()), ("from the other".into(), "again".into()));
 
-    // What a node no longer keeps of a channel it reads from the stream, also if it has never held it; a poll more gets the rest.
+    // A node reads messages outside its memory from the stream, even of a channel it never held. A second poll returns the
+    // rest.
     let ids: Vec<String> = (0..5).map(|number| one.publish("short/a", &number.to_string())).collect();
     let told =
         |numbers: Range<usize>| numbers.map(|number| (ids[number].clone(), number.to_string())).collect();
@@ -161,13 +162,13 @@ fn while_nats_is_away_publishers_are_told_listeners_stay_and_afterwards_nobody_h
     other.running.error_with("cannot be reached");
     let (head, body) = other.ask("POST", "/push/chat", "lost");
     assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}{body}");
-    // What is in memory is served.
+    // Messages in memory are still served.
     let (kept, gap) = other.poll("chat", "all");
     assert_eq!((kept.as_slice(), gap), ([(first.clone(), "before".to_owned())].as_slice(), false));
 
     nats.run();
     other.running.error_with("is back");
-    // It answers as soon as it follows the stream again.
+    // The node accepts messages once it consumes the stream again.
     let after = loop {
         let (head, body) = one.ask("POST", "/push/chat", "after");
         if head.starts_with("HTTP/1.1 201 ") {

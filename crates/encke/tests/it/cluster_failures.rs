@@ -1,7 +1,7 @@
-//! What nodes of a cluster do while others fail: real servers, real sockets, and messages that are counted.
+//! Nodes of a cluster during failures, with real servers and sockets, and with every message counted.
 //!
-//! Publishers are told to come back, listeners stay or go on elsewhere by their ids, and at last everybody has seen every
-//! message, once and in the same order. No test has a message that may be lost: a gap is a fault in all of them.
+//! Publishers get a retry time. Subscribers stay connected or resume on another node by their ids. In the end every subscriber
+//! has received every message once and in the same order. No message in these tests may be lost, so every gap is a failure.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ use encke_io::host::Signal;
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
 
-/// So many nodes of one cluster.
+/// Starts `count` nodes of one cluster.
 fn start(name: &str, count: usize, cluster: &str) -> Vec<Node> {
     (0..count).map(|number| Node::start(&format!("{name}-{number}"), cluster)).collect()
 }
@@ -73,7 +73,7 @@ fn of_three_nats_servers_the_leader_is_killed_and_then_the_next_one() {
         source.begin(100);
         let leader = trio.leader("encke");
         trio.0[leader].stop();
-        // Two of three go on without it.
+        // The other two of three servers continue without it.
         source.begin(100);
         trio.0[leader].run();
     }
@@ -92,7 +92,7 @@ fn what_no_majority_has_stored_may_be_said_again_under_its_key_and_is_no_refusal
     let leader = trio.leader("encke");
     let others = [(leader + 1) % 3, (leader + 2) % 3];
     others.iter().for_each(|&other| trio.0[other].freeze());
-    // The leader has taken it, and waits for others: who says the same again is told to come back, and not that it is refused.
+    // The leader has the message and waits for the others: a repeated publish gets a retry time, not a rejection.
     let say = || publish(&node.site, "news", "key", "data").expect("it answers");
     assert_eq!([say(), say()], [Answer::Later, Answer::Later]);
     let (head, body) = ask(&node.site, "DELETE", "news", "", "").expect("it answers");
@@ -103,18 +103,18 @@ fn what_no_majority_has_stored_may_be_said_again_under_its_key_and_is_no_refusal
     assert_eq!(say(), Answer::Stored(id, true));
 }
 
-/// Publishes without a key; the head of the answer, and its body.
+/// Publishes without a key. Returns head and body of the response.
 fn say(node: &Node, channel: &str, data: &str) -> (String, String) {
     ask(&node.site, "POST", channel, "", data).expect("it answers")
 }
 
-/// The same of envelopes, one a line.
+/// Publishes envelopes, one per line. Returns head and body of the response.
 fn say_lines(node: &Node, lines: &str) -> (String, String) {
     let fields = "Content-Type: application/x-ndjson\r\n";
     ask(&node.site, "POST", "", fields, lines).expect("it answers")
 }
 
-/// A figure of a node.
+/// Returns the value of a metric of a node.
 fn figure(node: &Node, name: &str) -> u64 {
     let metrics = node.running.admin.replace("/api/v1/status", "/metrics");
     let (_, rest) = metrics.split_once("://").expect("a URL");
@@ -124,7 +124,7 @@ fn figure(node: &Node, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{name}: {figures}")).parse().expect("a whole number")
 }
 
-/// Publishes something that is to wait.
+/// Publishes a message that is to be queued.
 fn wait_with(node: &Node, channel: &str, data: &str) {
     let (head, body) = say(node, channel, data);
     assert!(head.starts_with("HTTP/1.1 202 "), "{head}{body}");
@@ -158,7 +158,7 @@ fn what_is_published_while_nats_is_away_waits_and_comes_once_and_in_order() {
 
     nats.run();
     near.running.error_with("is back");
-    // Behind them, whether it waits or not.
+    // This message is queued after the others, if they are still queued.
     let (head, body) = say(&near, "news", "last");
     assert!(head.starts_with("HTTP/1.1 20"), "{head}{body}");
     let due: Vec<String> = (0..1_000).map(|number| number.to_string()).collect();
@@ -167,13 +167,13 @@ fn what_is_published_while_nats_is_away_waits_and_comes_once_and_in_order() {
             std::iter::repeat_with(|| listener.data()).take_while(|data| data != "last").collect();
         assert_eq!(seen, due);
     }
-    // Nothing waits any more: who publishes gets an id again.
+    // The queue is empty: a publish returns an id again.
     while !say(&near, "news", "after").0.starts_with("HTTP/1.1 201 ") {}
     assert_eq!(figure(&near, "encke_cluster_queue_messages"), 0);
     assert_eq!(figure(&near, "encke_cluster_queue_dropped_total"), 0);
 }
 
-/// Bytes that begin a WebSocket in a channel, and all that comes until its end.
+/// Sends a WebSocket handshake for a channel, and returns all bytes until the end of the connection.
 fn shake_hands(node: &Node, channel: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(&node.site).expect("it listens");
     let request = format!(
@@ -219,13 +219,13 @@ fn who_asks_in_an_outage_for_a_channel_that_its_node_does_not_know_is_told_to_co
         let name = format!("encke_push_turned_away_total{{reason=\"outage\",transport=\"{transport}\"}}");
         assert_eq!(figure(&node, &name), count, "{transport}");
     }
-    // What it knows is served.
+    // Known channels are served.
     let (head, body) = get("known?wait=0");
     assert!(head.starts_with("HTTP/1.1 204 "), "{head}{body}");
     let (head, body) = get("known?wait=0&since=all");
     assert!(head.starts_with("HTTP/1.1 200 ") && body == "kept", "{head}{body}");
 
-    // Whoever still waits when NATS is back begins then.
+    // A request that still waits when NATS returns is then served.
     let waits = thread::spawn({
         let site = node.site.clone();
         move || ask(&site, "GET", "unknown?wait=55", "", "").expect("it answers")
@@ -259,14 +259,14 @@ fn a_publisher_that_does_not_wait_has_no_id_and_its_messages_come_in_order() {
     };
     (0..100).for_each(|number| wait_with(&node, "soon/a", &number.to_string()));
     (0..100).for_each(|number| assert_eq!(heard(), number.to_string()));
-    // Others wait, and have one.
+    // Of two channels, only the queued message has no id yet.
     let (head, body) = say(&node, "news,soon/a", "both");
     let told: serde_json::Value = serde_json::from_str(&body).expect("JSON");
     assert!(head.starts_with("HTTP/1.1 202 "), "{head}{body}");
     assert!(told["id"].is_string() && told["queued"] == 1, "{body}");
     assert_eq!(told["ids"], json!([told["id"], null]));
     assert_eq!(heard(), "both");
-    // By lines, and on a WebSocket.
+    // Publishes by lines, and on a WebSocket.
     let lines = [("soon/a", "one"), ("news", "two"), ("soon/a", "three")]
         .map(|(channel, data)| json!({ "channel": channel, "data": data }).to_string() + "\n");
     let (head, body) = say_lines(&node, &lines.concat());
@@ -292,7 +292,7 @@ fn a_node_that_ends_during_an_outage_says_what_is_lost_with_it() {
     nats.stop();
     node.running.error_with("cannot be reached");
     (0..3).for_each(|number| wait_with(&node, "news", &number.to_string()));
-    // It waits for as long as a drain may take.
+    // The drain waits for the queue as long as its time limit allows.
     node.running.signal(Signal::Terminate);
     node.running.error_with("3 messages that waited for the cluster are lost");
     assert!(node.running.child.wait().expect("a child").success());
@@ -309,7 +309,7 @@ fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
     for (site, kind) in [(&near.site, Kind::Socket), (&far.site, Kind::Events), (&far.site, Kind::Socket)] {
         listeners.push(Listener::open(site, kind, "news", "now").expect("it listens"));
     }
-    // Where each is, it is told before anything is published.
+    // Each subscriber gets its position before the first message.
     listeners.iter_mut().for_each(|listener| drop(listener.next()));
     let first = far.tell("news", "first");
     assert!(listeners.iter_mut().all(|listener| listener.data() == "first"));
@@ -320,7 +320,7 @@ fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
     for number in 0..20 {
         near.tell("news", &number.to_string());
     }
-    // Whoever asks for a channel that nobody here has listened to waits for a while, is told to come back, and does.
+    // A request for a channel that this node never had waits for a while, gets a retry time, and succeeds at the retry.
     let fresh = Kind::ALL.map(|kind| {
         let site = far.site.clone();
         thread::spawn(move || {
@@ -336,7 +336,7 @@ fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
             }
         })
     });
-    // Nothing is said on the way for as long as two pings take, and then it is known.
+    // The link carries nothing for two ping intervals; then the node detects the outage.
     far.running.error_with("cannot be reached");
     assert_eq!(late(&far), Answer::Later, "at once");
     let (head, _) = ask(&far.site, "DELETE", "other", "", "").expect("it answers");
@@ -430,7 +430,7 @@ fn a_nats_that_is_slow_is_waited_for_and_one_that_is_too_slow_is_an_outage() {
     link.slow_down(Duration::from_secs(600));
     assert_eq!(publish("slower"), Answer::Later);
     link.mend();
-    // It was stored in the end, though nobody knew: said again, it is known by its key.
+    // The message was stored in the end, although the node did not know it. The repeated publish is recognized by its key.
     assert_eq!(events.data(), "slower");
     assert!(matches!(publish("slower"), Answer::Stored(_, true)));
     assert!(matches!(publish("after"), Answer::Stored(_, false)));
@@ -498,7 +498,7 @@ fn nats_is_spoken_to_by_tls_and_only_if_its_certificate_is_good() {
     let key = folder.write("key.pem", &key.serialize_pem());
     let nats = Nats::start("tls", &["--tls", "--tlscert", &cert, "--tlskey", &key]);
 
-    // It asks for TLS itself, whatever the scheme says.
+    // The server requires TLS whatever the scheme says.
     for scheme in ["tls", "nats"] {
         let url = format!("{scheme}://{}", address(&nats));
         let node = Node::start(&format!("tls-{scheme}"), &format!("nats = {url:?}\nca = {authority:?}"));

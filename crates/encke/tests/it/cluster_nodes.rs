@@ -1,4 +1,4 @@
-//! Nodes of a cluster know of each other, and of who listens to which.
+//! Nodes of a cluster know each other, and the number of subscriptions of each.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use crate::nodes::nats::server::Nats;
 use crate::running::{Folder, Running, encke, get, text};
 use serde_json::Value;
 
-/// Long enough for a machine that has much else to do.
+/// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Node {
@@ -18,7 +18,7 @@ struct Node {
 
 impl Node {
     fn start(name: &str, nats: &Nats) -> Self {
-        // Several tests have a node of that name, and each a NATS of its own.
+        // Several tests use this node name, each with its own NATS server.
         let port = nats.url().rsplit(':').next().expect("a port").to_owned();
         let folder = Folder::new(&format!("cluster-nodes-{name}-{port}"));
         folder.write("public/index.html", "hello");
@@ -32,7 +32,7 @@ impl Node {
         Self { running: Running::start(&["-c", &file]), _folder: folder }
     }
 
-    /// Somebody who listens for as long as this is kept.
+    /// Opens a subscription that lasts as long as the returned value.
     fn listener(&self, channel: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(&self.running.site).expect("it listens");
         let request =
@@ -47,7 +47,7 @@ impl Node {
         stream
     }
 
-    /// Asks until something is so.
+    /// Repeats a request until its response satisfies a condition.
     fn until(&self, path: &str, so: impl Fn(&Value) -> bool) -> Value {
         let (site, path) = match path.strip_prefix("admin:") {
             Some(path) => (admin(&self.running), format!("{path}?token={}", token(&self.running))),
@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// The names of the nodes that it hears, once there are so many, and how many subscriptions each has.
+    /// Waits until the node knows `count` nodes. Returns their names and numbers of subscriptions.
     fn nodes(&self, count: usize) -> Vec<(String, u64)> {
         let told = self.until("admin:/api/v1/cluster", |told| {
             told["nodes"].as_array().is_some_and(|nodes| nodes.len() == count)
@@ -101,7 +101,7 @@ fn a_node_knows_who_listens_on_the_others_until_they_end_or_die() {
     for node in [&one, &other] {
         node.until("/push/chat?info", |told| told["subscribers"] == 3 && told["messages"] == 0);
     }
-    // Of the messages of a channel to which nobody listens there, a node claims nothing.
+    // A node without subscribers of a channel reports no message count for it.
     third.until("/push/chat?info", |told| told["subscribers"] == 3 && told["messages"].is_null());
 
     one.until("admin:/api/v1/cluster", |told| {
@@ -117,7 +117,7 @@ fn a_node_knows_who_listens_on_the_others_until_they_end_or_die() {
         assert!(said.contains(line), "{line}: {said}");
     }
 
-    // One that is killed says nothing; one that is stopped does.
+    // A killed node sends no departure; a stopped node does.
     let Node { running: mut killed, .. } = other;
     killed.child.kill().expect("it runs");
     drop(there);
@@ -127,7 +127,7 @@ fn a_node_knows_who_listens_on_the_others_until_they_end_or_die() {
     assert_eq!(one.nodes(1), expected[..1]);
 }
 
-/// The next time that somebody comes or goes.
+/// Returns the next presence event.
 fn next_of(events: &mut BufReader<TcpStream>) -> (String, String) {
     let mut next = |begin: &str| loop {
         let mut line = String::new();
@@ -149,7 +149,7 @@ fn who_comes_to_a_node_and_goes_with_it_is_told_on_the_others() {
     assert_eq!(next_of(&mut events), ("join".into(), ann.clone()));
     let there = other.listener("room?name=bob");
     assert_eq!(next_of(&mut events), ("join".into(), bob.clone()));
-    // Ann comes to the other node as well, and stays when she leaves this one: nothing is told.
+    // Ann also joins on the other node, and stays a member when she leaves this one, so there is no event.
     let also = other.listener("room?name=ann");
     for node in [&one, &other] {
         node.until("/push/room?info", |told| {
@@ -159,7 +159,7 @@ fn who_comes_to_a_node_and_goes_with_it_is_told_on_the_others() {
     drop(here);
     one.until("/push/room?info", |told| told["subscribers"] == 3);
 
-    // Both go with the node, which says nothing any more.
+    // Both leave with the killed node, which announces nothing.
     let Node { running: mut killed, .. } = other;
     killed.child.kill().expect("it runs");
     drop((there, also));

@@ -1,34 +1,34 @@
-//! Clusters of real programs by seed: three nodes and three NATS servers, of which some die and come back, and clients that hop
-//! from node to node meanwhile. The worlds of `encke-hub` try thousands of orders of events in a simulated cluster; here
-//! the sockets, the processes and JetStream are real.
+//! Random failures of real clusters: three nodes and three NATS servers, some of which die and return while clients move from
+//! node to node. The worlds of `encke-hub` try thousands of event orders in a simulated cluster; here sockets, processes and
+//! JetStream are real.
 //!
-//! Whatever happens, everybody sees every message once and in order. `STORMS_SEED=n` runs one seed, `STORMS_SEEDS=n` so many.
-//! Seed and blows are printed; when which client hops is left to its seed and the machine.
+//! Every subscriber must receive every message once and in order. `STORMS_SEED=n` runs one seed, `STORMS_SEEDS=n` runs `n`
+//! seeds. Seed and failures are printed. The times at which clients move depend on the seed and on the machine.
 
 use crate::nodes::listener::Kind;
 use crate::nodes::nats::Trio;
 use crate::nodes::random::Random;
 use crate::nodes::{Crowd, Node, Source, sites};
 
-/// In CI.
+/// Number of seeds in CI.
 const SEEDS: u64 = 2;
-/// Of one seed.
+/// Failures per seed.
 const BLOWS: usize = 7;
-/// Published before a blow, and again where somebody stays away.
+/// Messages published before each failure, and again while a server is down.
 const MESSAGES: usize = 60;
 
-/// What happens to a cluster while it is published to.
+/// A failure during the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blow {
-    /// A node is killed; it comes back later.
+    /// A node is killed and returns later.
     NodeKilled,
-    /// A node ends and comes back as in an upgrade.
+    /// A node stops and restarts as in an upgrade.
     NodeUpgraded,
-    /// A NATS server is killed; it comes back later.
+    /// A NATS server is killed and returns later.
     NatsKilled,
-    /// Two NATS servers are killed: nothing can be stored until they are back.
+    /// Two NATS servers are killed: nothing can be stored until they return.
     MostNatsKilled,
-    /// A node and a NATS server are killed; the node comes back first.
+    /// A node and a NATS server are killed; the node returns first.
     BothKilled,
 }
 
@@ -54,7 +54,7 @@ fn whoever_hops_misses_nothing_while_nodes_and_nats_servers_are_killed() {
     assert!(hops > 100, "{hops} hops: clients did not hop");
 }
 
-/// One cluster's life; what happened to it, and how often clients hopped.
+/// Runs one cluster. Returns its failures, and how often clients moved.
 fn storm(seed: u64) -> (Vec<Blow>, usize) {
     let mut random = Random::new(seed);
     println!("seed {seed} begins");

@@ -1,4 +1,4 @@
-//! Channels of several streams: whoever listens to all of them gets each in its order, on whichever node.
+//! Channels of several streams: a subscriber of all of them receives each in order, on any node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::nodes::nats::{Nats, api};
 use crate::nodes::{Node, sites};
 use serde_json::{Value, json};
 
-/// Messages of each channel.
+/// Messages per channel.
 const ROUNDS: usize = 90;
 const CHANNELS: [&str; 2] = ["chat", "ticks/a"];
 
@@ -22,8 +22,8 @@ fn start(name: &str, nats: &Nats) -> Vec<Node> {
     (0..2).map(|number| Node::start(&format!("{name}-{number}"), &cluster)).collect()
 }
 
-/// Listens to both channels, on another node after every few messages, until both have ended; what came by channel, and how
-/// often it went on elsewhere.
+/// Subscribes to both channels, on another node after every few messages, until both have ended. Returns the messages by
+/// channel, and the number of moves.
 fn hops(sites: &[String], kind: Kind, ready: impl FnOnce()) -> (BTreeMap<String, Vec<String>>, usize) {
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let (mut id, mut moves, mut ready) = ("now".to_owned(), 0, Some(ready));
@@ -36,7 +36,7 @@ fn hops(sites: &[String], kind: Kind, ready: impl FnOnce()) -> (BTreeMap<String,
                 Told::Message { id: position, data } => {
                     id = position;
                     assert_eq!(id.split(',').count(), 2, "{kind:?}: {id} says where it is in both streams");
-                    // An event of several channels is an envelope.
+                    // An event of a subscription to several channels is an envelope.
                     let envelope = serde_json::from_str::<Value>(&data).unwrap_or_default();
                     let data = envelope["data"].as_str().unwrap_or(&data);
                     let (channel, number) = data.split_once(' ').expect("a channel and a number");
@@ -99,12 +99,12 @@ fn a_client_of_two_streams_hops_between_nodes_of_which_one_is_killed_and_misses_
         assert!(moves > 0);
     }
 
-    // Each stream is as the settings say, and has its own messages alone.
+    // Each stream has the configured storage, and only its own messages.
     for (stream, storage) in [("encke", "file"), ("ticks", "memory")] {
         let every = json!({ "subjects_filter": ">" });
         let told = api(&nats, &format!("STREAM.INFO.{stream}"), &every).expect("it answers");
         assert_eq!(told["config"]["storage"], storage, "{told}");
-        // Beacons are nobody's.
+        // Beacons belong to no channel.
         let subjects = told["state"]["subjects"].as_object().expect("each has some").iter();
         let channels = subjects.filter(|(subject, _)| !subject.ends_with(".$beacon"));
         let messages: u64 = channels.map(|(_, messages)| messages.as_u64().expect("a count")).sum();
@@ -116,7 +116,7 @@ fn a_client_of_two_streams_hops_between_nodes_of_which_one_is_killed_and_misses_
 fn a_position_in_one_stream_is_a_gap_in_another_and_none_in_its_own() {
     let nats = Nats::start("one-of-two", &[]);
     let nodes = start("one-of-two", &nats);
-    // A node keeps what somebody listens to.
+    // A node keeps the messages of channels with subscribers.
     let _listener = Listener::open(&nodes[1].site, Kind::Socket, "chat,ticks/a", "now").expect("it listens");
     let chat = nodes[0].tell("chat", "one");
     let tick = nodes[0].tell("ticks/a", "two");
@@ -132,13 +132,13 @@ fn a_position_in_one_stream_is_a_gap_in_another_and_none_in_its_own() {
         messages.map(|one| one["data"].as_str().expect("text").to_owned()).collect()
     };
 
-    // Of fewer channels than its id is of: what it says of others does not matter.
+    // A poll of fewer channels than its id has: the other positions are ignored.
     let both = format!("{tick},{chat}");
     let told = ask("chat", &both);
     assert_eq!((data(&told), &told["gap"]), (vec!["three".to_owned()], &Value::Null), "{told}");
     assert_eq!(told["next"], last.as_str());
 
-    // Of more: the other stream begins with what is kept, and that is told. One stream comes at a time.
+    // A poll of more channels: the other stream starts with its history, with a gap. One poll returns messages of one stream.
     let mut since = chat;
     let (mut came, mut gaps) = (Vec::new(), Vec::new());
     while came.len() < 2 {
@@ -150,6 +150,6 @@ fn a_position_in_one_stream_is_a_gap_in_another_and_none_in_its_own() {
     came.sort();
     assert_eq!(came, ["three", "two"]);
     assert_eq!(gaps, [Some("epoch".to_owned()), None]);
-    // The stream that was made first comes first.
+    // The stream that was created first is served first.
     assert_eq!(since, format!("{last},{tick}"));
 }

@@ -1,4 +1,4 @@
-//! What is stored outlives the process: one that is told to stop, one that is killed, one whose disk is full.
+//! Durable messages survive the process: after a stop, after a kill, and with a full disk.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::running::{Folder, Running, encke, text};
 use encke_io::host::Signal;
 use serde_json::Value;
 
-/// A server whose channels below `disk` are durable, those below `soon` acknowledged early.
+/// Settings of a server with durable channels below `disk`, and early acknowledgement below `soon`.
 struct Place {
     folder: Folder,
     settings: String,
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-/// An answer: status, fields, content.
+/// A response: status, header fields, body.
 struct Answer {
     status: u16,
     head: String,
@@ -54,7 +54,7 @@ impl Answer {
     }
 }
 
-/// A request; `None` if the server ended before it answered.
+/// Sends a request. Returns `None` if the server ended before its response.
 fn try_ask(site: &str, method: &str, path: &str, body: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(site).ok()?;
     let length = body.len();
@@ -75,14 +75,14 @@ fn ask(site: &str, method: &str, path: &str, body: &str) -> Answer {
     try_ask(site, method, path, body).expect("answered")
 }
 
-/// Publishes; the id.
+/// Publishes a message and returns its id.
 fn publish(site: &str, channel: &str, body: &str) -> String {
     let answer = ask(site, "POST", &format!("/push/{channel}"), body);
     assert_eq!(answer.status, 201, "{}{}", answer.head, answer.body);
     answer.id()
 }
 
-/// What is kept of a channel: ids and texts. Whoever reads on from `since` must not be told of a gap.
+/// Reads the history of a channel: ids and texts. Panics if a read after `since` reports a gap.
 fn history(site: &str, channel: &str, since: &str) -> Vec<(String, String)> {
     let mut since = since.to_owned();
     let mut all = Vec::new();
@@ -106,7 +106,7 @@ fn history(site: &str, channel: &str, since: &str) -> Vec<(String, String)> {
     }
 }
 
-/// Whether one who reads on from there is told of a gap.
+/// Whether a read after `since` reports a gap.
 fn is_told_of_a_gap(site: &str, channel: &str, since: &str) -> bool {
     ask(site, "GET", &format!("/push/{channel}?since={since}&wait=0"), "").body.contains("\"gap\"")
 }
@@ -144,7 +144,7 @@ fn what_was_acknowledged_is_there_after_a_kill_at_any_moment_and_no_id_comes_aga
                     }
                 });
             }
-            // Killed while they publish, each round a little later.
+            // The server is killed during publishing, a little later in each round.
             while count.load(Ordering::Relaxed) < 20 + 37 * round {
                 thread::yield_now();
             }
@@ -162,11 +162,11 @@ fn what_was_acknowledged_is_there_after_a_kill_at_any_moment_and_no_id_comes_aga
     let mut offsets: Vec<u64> = kept.iter().map(|(id, _)| offset(id)).collect();
     assert!(offsets.is_sorted_by(|a, b| a < b), "in order, each once");
     assert!(kept.iter().all(|(id, _)| epoch(id) == epoch(&kept[0].0)), "one stream");
-    // Whoever was at the third message before all those kills goes on there.
+    // A subscriber at the third message resumes there after all restarts.
     assert_eq!(history(&server.site, "disk/a", &kept[2].0), kept[3..]);
     offsets.push(offset(&publish(&server.site, "memory", "x")));
     assert!(offsets.is_sorted_by(|a, b| a < b), "what comes later has a higher id");
-    // What was only in memory is said to be lost.
+    // Messages that were only in memory are reported lost.
     assert!(is_told_of_a_gap(&server.site, "memory", &kept[2].0));
 }
 
@@ -204,7 +204,7 @@ fn what_is_acknowledged_early_is_a_202_and_a_kill_begins_a_new_epoch() {
     let place = Place::new("durable-early");
     let server = place.start();
     let early = loop {
-        // Before the store knows that answers are early, they are not.
+        // Until the store knows that acknowledgements are early, they are not.
         let answer = ask(&server.site, "POST", "/push/soon/a", "early");
         if answer.status == 202 {
             break answer;
@@ -224,7 +224,7 @@ fn what_is_acknowledged_early_is_a_202_and_a_kill_begins_a_new_epoch() {
     assert_eq!(kept[0].1, "stored");
     assert_ne!(epoch(&kept[0].0), epoch(&last));
     assert!(is_told_of_a_gap(&server.site, "disk/a", &stored), "ids of another epoch mean nothing");
-    // The commit that stored the other channel's message stored the one before it, too.
+    // The commit of the other channel's message also stored the earlier message.
     let early = offset(&early.id());
     assert!(history(&server.site, "soon/a", "all").iter().any(|(id, _)| offset(id) == early));
 }
@@ -269,7 +269,7 @@ fn a_key_is_known_after_a_kill() {
     assert_eq!(history(&server.site, "disk/a", "all").len(), 1);
 }
 
-/// A server whose state is on a disk of six million bytes, in a mount namespace of its own.
+/// Starts a server with its state on a disk of six million bytes, in a mount namespace of its own.
 fn start_on_a_small_disk(place: &Place) -> Running {
     let state = place.folder.path("state");
     std::fs::create_dir_all(&state).expect("made");
@@ -287,7 +287,7 @@ fn start_on_a_small_disk(place: &Place) -> Running {
 fn a_delete_works_on_a_disk_that_another_file_fills() {
     let place = Place::new("durable-filled");
     let server = start_on_a_small_disk(&place);
-    // The file has just grown, and most of it was never written.
+    // The file has just grown, so most of it has no blocks yet.
     for _ in 0..3 {
         publish(&server.site, "disk/a", &"x".repeat(200_000));
     }
@@ -324,11 +324,11 @@ fn a_full_disk_refuses_what_is_durable_and_nothing_else() {
     assert!(!stored.is_empty() && refused > 10, "{} stored, {refused} refused", stored.len());
     let kept = history(&server.site, "disk/a", "all");
     assert_eq!(kept.iter().map(|(id, _)| id).collect::<Vec<_>>(), stored.iter().collect::<Vec<_>>());
-    // When there is space again it is used.
+    // After space becomes available, it is used.
     delete_and_publish(&place, server);
 }
 
-/// Deletes a channel that fills the disk, which makes room, and starts the server again.
+/// Deletes a channel to free space, and restarts the server.
 fn delete_and_publish(place: &Place, mut server: Running) {
     let deleted = ask(&server.site, "DELETE", "/push/disk/a", "");
     assert_eq!(deleted.status, 204, "{}", deleted.body);
@@ -343,7 +343,7 @@ fn delete_and_publish(place: &Place, mut server: Running) {
     }
 }
 
-/// A server none of whose files may become larger.
+/// Starts a server with a limit on file sizes (RLIMIT_FSIZE).
 fn start_limited(place: &Place, bytes: u64) -> Running {
     let mut command = std::process::Command::new("prlimit");
     command.arg(format!("--fsize={bytes}")).arg(env!("CARGO_BIN_EXE_encke"));
@@ -356,7 +356,7 @@ fn a_store_at_the_file_size_limit_is_full_until_something_is_deleted() {
     let place = Place::new("durable-limit");
     let server = start_limited(&place, 5_000_000);
     let mut stored = 0;
-    // Large messages leave room for small ones.
+    // After large messages fail, small ones may still fit.
     for bytes in [100_000, 1_000] {
         let message = "x".repeat(bytes);
         loop {
@@ -410,7 +410,7 @@ fn a_store_file_that_is_gone_rejects_publishes_and_deletes() {
         assert!(deleted.body.contains("once the store works"), "{}", deleted.body);
         assert_eq!(history(&server.site, "disk/c", "all").len(), 1);
         publish(&server.site, "memory", "goes on");
-        // Another file in its place is not taken for it.
+        // Another file at the same path is not used as the store.
         if gone == &file {
             std::fs::write(&file, "something else").expect("written");
             assert_eq!(ask(&server.site, "POST", "/push/disk/b", "lost").status, 503);

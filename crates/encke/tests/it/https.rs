@@ -1,5 +1,5 @@
-//! Certificates of the program: its own authority's, files that change, and what it fetches by ACME from Pebble, the test
-//! server of Let's Encrypt's makers. Clients are curl.
+//! Certificates of the program: from its local authority, from files that change, and by ACME from Pebble, the test server of
+//! Let's Encrypt. The client is curl.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -12,12 +12,12 @@ use crate::running::{self, Folder, Running, encke, text};
 use encke_io::host::Signal;
 use encke_session::tls::LocalAuthority;
 
-/// A name that leads here only for Pebble.
+/// A name that only Pebble resolves to this machine.
 const NAME: &str = "www.encke.test";
 
-/// Asks for a page as somebody who trusts the authority in `ca`. `words` are said to curl besides.
+/// Requests a page, trusting the authority in `ca`. `words` are further arguments of curl.
 fn curl(ca: &str, url: &str, words: &[&str]) -> Output {
-    // Nobody waits for longer than this; only a failing test does so at all.
+    // Only a failing test waits that long.
     let patience = ["--max-time", "120", "--noproxy", "*"];
     Command::new("curl")
         .args(["-sS", "--cacert", ca])
@@ -28,7 +28,7 @@ fn curl(ca: &str, url: &str, words: &[&str]) -> Output {
         .expect("curl is installed")
 }
 
-/// The page, which must come.
+/// Returns the page; panics if the request fails.
 fn page(ca: &str, url: &str, words: &[&str]) -> String {
     let output = curl(ca, url, words);
     assert!(output.status.success(), "{url}: {}", text(&output.stderr));
@@ -62,20 +62,20 @@ fn an_authority_of_its_own_is_made_once_and_trusted_from_then_on() {
     for host in ["localhost", "127.0.0.1"] {
         assert_eq!(page(&authority, &format!("https://{host}:{port}/"), &["--ipv4"]), "hello");
     }
-    // A machine's name may also be one that no certificate can have.
+    // A host name may be one that a certificate cannot contain.
     let letters = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphabetic());
     if let Some(machine) = encke_io::host::name().filter(letters) {
         let here = format!("{machine}:{port}:127.0.0.1");
         assert_eq!(page(&authority, &format!("https://{machine}:{port}/"), &["--resolve", &here]), "hello");
     }
-    // What is said to be typed works as it is said.
+    // The printed commands work as printed.
     let publish =
         first.greeting.lines().find_map(|line| line.strip_prefix("  publish  ")).expect("it is told");
     let words: Vec<&str> = publish.split(' ').collect();
     let published = Command::new(words[0]).args(&words[1..]).args(["-sS", "-w", "%{http_code}"]).output();
     let published = published.expect("curl is installed");
     assert!(text(&published.stdout).ends_with("201"), "{publish}: {published:?}");
-    // Nobody else believes it, and it may not speak for others.
+    // Other clients do not trust the certificate, and the authority may not sign other names.
     let system =
         curl("/etc/ssl/certs/ca-certificates.crt", &format!("https://localhost:{port}/"), &["--ipv4"]);
     assert!(!system.status.success(), "{}", text(&system.stdout));
@@ -129,7 +129,7 @@ fn a_certificate_that_changes_is_taken_and_one_that_does_not_hold_is_refused_wit
     assert!(line.contains("shown.pem") && line.contains("No such file"), "{line}");
     assert_eq!(text(&ask(&two).stdout), "hello");
 
-    // A start has no old pair to stay with.
+    // A start has no earlier pair to keep.
     drop(server);
     let mut command = encke();
     let output = command.args(["serve", "-c", &file]).output().expect("it runs");
@@ -137,7 +137,7 @@ fn a_certificate_that_changes_is_taken_and_one_that_does_not_hold_is_refused_wit
     assert!(text(&output.stderr).contains("shown.pem"), "{}", text(&output.stderr));
 }
 
-/// A process that ends with its test.
+/// A process that is killed when the test ends.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -147,13 +147,13 @@ impl Drop for Ended {
     }
 }
 
-/// Pebble, and a name server that leads every name to this machine.
+/// Pebble, and a DNS server that resolves every name to this machine.
 struct Pebble {
     _pebble: Ended,
     _names: Ended,
 }
 
-/// Where Pebble is going to be, and where it looks for proofs.
+/// The ports and settings of Pebble, chosen before it starts.
 struct Plan {
     folder: Folder,
     directory: u16,
@@ -161,7 +161,7 @@ struct Plan {
     names: u16,
     http: u16,
     tls: u16,
-    /// For how long its certificates hold, in seconds.
+    /// The lifetime of its certificates, in seconds.
     lasts_s: u32,
 }
 
@@ -170,10 +170,10 @@ impl Plan {
         let folder = Folder::new(name);
         folder.write("public/index.html", "hello");
         LocalAuthority::open(Path::new(&folder.path("pebble"))).expect("a folder that can be written");
-        // Both sides must know the ports of each other before they start. All are held until all are chosen.
+        // Both sides must know each other's ports before they start. All ports are held until all are chosen.
         let free: Vec<TcpListener> =
             (0..4).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        // Names are asked for by both protocols: one port that is free for both.
+        // DNS uses UDP and TCP, so the port must be free for both.
         let names = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0").expect("a free port"))
             .take(PORTS_TRIED_MAX)
             .find_map(|stream| {
@@ -185,7 +185,7 @@ impl Plan {
         Self { directory: port(0), management: port(1), http: port(2), tls: port(3), names, folder, lasts_s }
     }
 
-    /// What vouches for Pebble's own https.
+    /// Returns the path of the CA certificate of Pebble's own https listener.
     fn authority(&self) -> String {
         self.folder.path("pebble/authority/authority.pem")
     }
@@ -221,18 +221,19 @@ impl Plan {
         let pebble = Ended(pebble);
         let ready = lines.any(|line| line.is_ok_and(|line| line.contains("ACME directory available")));
         assert!(ready, "pebble ended");
-        // It writes on, and must not meet a full pipe.
+        // Pebble keeps logging, and a full pipe would block it.
         std::thread::spawn(move || lines.for_each(drop));
         Pebble { _pebble: pebble, _names: names }
     }
 
-    /// The authority that Pebble has just made, as a file.
+    /// Saves the CA certificate that Pebble has just created, and returns its path.
     fn root(&self) -> String {
         let url = format!("https://127.0.0.1:{}/roots/0", self.management);
         self.folder.write("root.pem", &page(&self.authority(), &url, &[]))
     }
 
-    /// A settings file: a listener that sends everybody on, one for https, and a site with a redirect for proofs, too.
+    /// Writes a settings file: a listener that redirects, one for https, and a site with a redirect that also matches challenge
+    /// paths.
     fn settings(&self, domain: &str, challenge: &str) -> String {
         let Self { directory, http, tls, .. } = self;
         let authority = self.authority();
@@ -254,13 +255,13 @@ impl Plan {
         Running::start_command(encke().args(["serve", "-c", &file]))
     }
 
-    /// The page by https, as it is for who trusts `root`.
+    /// Requests the page by https with `root` as the trusted CA.
     fn ask(&self, root: &str) -> Output {
         let here = format!("{NAME}:{}:127.0.0.1", self.tls);
         curl(root, &format!("https://{NAME}:{}/", self.tls), &["--resolve", &here])
     }
 
-    /// Asks until the certificate is shown.
+    /// Repeats the request until the certificate is in use.
     fn ask_until_shown(&self, root: &str) {
         let shown =
             std::iter::repeat_with(|| self.ask(root)).take(ASKED_MAX).any(|output| output.status.success());
@@ -268,10 +269,10 @@ impl Plan {
     }
 }
 
-/// Of a hundred ports some are free for datagrams, whatever else runs.
+/// Among a hundred ports, some are free for UDP as well.
 const PORTS_TRIED_MAX: usize = 100;
 
-/// How often is asked for what must come: each time takes some 20 ms, and what is waited for two seconds.
+/// Attempts to wait for an expected response: each takes about 20 ms, and the response two seconds.
 const ASKED_MAX: usize = 10_000;
 
 fn orders(server: &Running, outcome: &str) -> u64 {
@@ -307,14 +308,14 @@ fn a_certificate_is_fetched_by_handshake_and_renewed_while_clients_come() {
             count
         });
         server.error_with("has come from");
-        // The watch tells when it is shown.
+        // The certificate watch reports when the new certificate is in use.
         server.error_with("read again");
         over.store(true, Ordering::Relaxed);
         assert!(client.join().expect("no request failed") > 0);
     });
     assert_eq!((orders(&server, "issued"), orders(&server, "failed")), (2, 0));
 
-    // What is kept is enough for the next start: it fetches nothing.
+    // The saved certificate is enough for the next start, which orders nothing.
     let kept = plan.folder.read(&format!("state/acme/at-127.0.0.1-{}-dir/{NAME}.pem", plan.directory));
     assert!(kept.contains("PRIVATE KEY") && kept.matches("BEGIN CERTIFICATE").count() >= 2, "{kept}");
     server.signal(Signal::Terminate);
@@ -350,7 +351,7 @@ fn a_directory_that_is_down_keeps_nothing_from_being_served_and_is_tried_again()
     );
     let plain = running::get(&format!("127.0.0.1:{}", plan.http), "/");
     assert!(plain.starts_with("HTTP/1.1 301 "), "{plain}");
-    // Until there is a certificate a handshake is refused, in the words of TLS.
+    // Without a certificate the handshake is rejected with a TLS alert.
     let refused = plan.ask(&plan.authority());
     assert_eq!(refused.status.code(), Some(35), "{}", text(&refused.stderr));
     assert!(text(&refused.stderr).contains("alert"), "{}", text(&refused.stderr));
@@ -358,12 +359,12 @@ fn a_directory_that_is_down_keeps_nothing_from_being_served_and_is_tried_again()
 
     let pebble = plan.start();
     let root = plan.root();
-    // A reload waits for no back-off.
+    // A reload does not wait for the back-off.
     server.signal(Signal::HangUp);
     server.error_with("has come from");
     plan.ask_until_shown(&root);
 
-    // A directory that has forgotten the account is told a new one.
+    // If the directory has lost the account, a new one is registered.
     drop(pebble);
     let _another = plan.start();
     let root = plan.root();
@@ -392,7 +393,7 @@ fn a_start_orders_no_earlier_than_the_server_before_it_would_have() {
     plan.ask_until_shown(&root);
     drop(server);
 
-    // Nothing is held against one that came in the end.
+    // A successful order resets the failure count.
     let server = plan.serve(NAME, "tls-alpn-01");
     plan.ask_until_shown(&root);
     assert_eq!((orders(&server, "issued"), orders(&server, "failed")), (0, 0));
@@ -406,7 +407,7 @@ fn a_refused_order_is_told_in_the_words_of_the_directory() {
     let line = server.error_with("no certificate for");
     assert!(line.contains("blocked.encke.test") && line.contains("rejectedIdentifier"), "{line}");
 
-    // A proof that is looked for where nobody is.
+    // The challenge is validated at a port where nothing listens.
     let mut plan = Plan::new("acme-elsewhere", 3600);
     let _elsewhere = plan.start();
     plan.http =

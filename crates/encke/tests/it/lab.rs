@@ -1,4 +1,4 @@
-//! `encke lab`: what it prints and writes, and how it ends. Which times it finds is its own affair.
+//! `encke lab`: its output, its files and its exit. The measured times are not tested.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Output, Stdio};
@@ -11,7 +11,7 @@ fn run(arguments: &[&str]) -> Output {
     run_where("C", arguments)
 }
 
-/// In a locale.
+/// Runs `encke lab` with a locale.
 fn run_where(locale: &str, arguments: &[&str]) -> Output {
     let program = &mut encke();
     let output =
@@ -69,7 +69,7 @@ fn the_page_has_a_plot_a_table_and_the_claims() {
     assert_eq!(page.matches("<li><b>").count(), 3, "{page}");
 }
 
-/// A class: two machines' results, side by side; the names are those of the files.
+/// Results of two machines side by side, named after their files.
 #[test]
 fn what_several_machines_have_saved_is_merged() {
     let folder = Folder::new("lab-merge");
@@ -86,7 +86,7 @@ fn what_several_machines_have_saved_is_merged() {
     assert!(machines[0].starts_with("ada: ") && machines[1].starts_with("bob: "), "{said}");
     let lines =
         |name: &str| said.lines().filter(|line| line.split_whitespace().any(|word| word == name)).count();
-    // Two loads, and what was seen of the claims.
+    // Two loads, and the findings for the claims.
     assert_eq!((lines("ada"), lines("bob")), (3, 3), "{said}");
     let page = std::fs::read_to_string(&page).expect("it was written");
     assert!(
@@ -118,7 +118,7 @@ fn what_is_no_result_of_the_laboratory_is_not_merged() {
     }
 }
 
-/// People read their language, by the locale or as they ask for; programs always read the same.
+/// Tables and pages use the language of the locale or the flag; JSON uses none.
 #[test]
 fn tables_and_pages_are_in_a_language_and_json_is_not() {
     let said = text(&run_where("ja_JP.UTF-8", &["trigger", "--quick", "--explain"]).stdout);
@@ -141,7 +141,7 @@ fn tables_and_pages_are_in_a_language_and_json_is_not() {
     assert!(list.contains("trigger   水平觸發與邊緣觸發\n"), "{list}");
 }
 
-/// So nothing is left behind, however the laboratory ends.
+/// No server under test outlives the lab, however that ends.
 #[test]
 fn the_server_under_test_ends_with_its_input() {
     let mut child = encke();
@@ -162,7 +162,7 @@ fn a_signal_ends_the_lab_with_its_results_and_130() {
         let arguments = ["lab", "all", "--lang", "en", "--report", &page];
         let mut child = encke().args(arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
-        // The head is printed before the first experiment begins.
+        // The head is printed before the first experiment starts.
         let head = lines.next().expect("a line").expect("text");
         assert!(head.contains("seed "), "{head}");
         // The page is written although standard output has no reader.

@@ -13,7 +13,7 @@ fn load(arguments: &[&str]) -> Output {
     encke().arg("load").args(arguments).output().expect("the program starts")
 }
 
-/// A server of a small site that logs what it serves to a file.
+/// Starts a server of a small site with an access log file.
 fn server(name: &str) -> (Folder, Running) {
     let folder = Folder::new(name);
     folder.write("public/index.html", "hello");
@@ -49,14 +49,14 @@ fn a_fixed_number_agrees_with_the_servers_log() {
         assert_eq!(json["statuses"]["2xx"], count, "{flags:?}");
         sent += count;
     }
-    // It writes all of its log before it ends.
+    // The server writes its whole log before it exits.
     server.signal(Signal::Terminate);
     assert_eq!(server.end().0, Some(0));
     let lines = folder.read("access.log").lines().count();
     assert_eq!(lines, sent, "the log has a line for each request");
 }
 
-/// The number in a tool's report that stands before `behind`, in the line with `mark`.
+/// Returns the number before `behind` in the report line that contains `mark`.
 fn figure(report: &str, mark: &str, behind: &str) -> u64 {
     let line =
         report.lines().find(|line| line.contains(mark)).unwrap_or_else(|| panic!("no {mark}: {report}"));
@@ -70,7 +70,7 @@ fn counts_and_bytes_are_those_of_ab_of_h2load_and_of_the_servers_log() {
     let (folder, server) = server("load-others");
     folder.write("public/large.txt", &"x".repeat(100_000));
     let (mut answers, mut bodies) = (0, 0);
-    // A file that has just changed has a weak ETag, and its responses are two bytes longer.
+    // A recently changed file has a weak ETag, and its responses are two bytes longer.
     for path in ["/", "/large.txt"] {
         let mut weak = true;
         while weak {
@@ -82,7 +82,7 @@ fn counts_and_bytes_are_those_of_ab_of_h2load_and_of_the_servers_log() {
     }
     for path in ["/", "/large.txt", "/none"] {
         let url = format!("http://{}{path}", server.site);
-        // Another tool, its words, and ours for the same requests.
+        // A tool to imitate, its flags, and our flags for the same requests.
         for (tool, words, ours) in [
             ("ab", &["-q"][..], &["--http10", "--no-keepalive"][..]),
             ("ab", &["-q", "-k"], &["--http10"]),
@@ -113,7 +113,7 @@ fn counts_and_bytes_are_those_of_ab_of_h2load_and_of_the_servers_log() {
     server.signal(Signal::Terminate);
     assert_eq!(server.end().0, Some(0));
     let log = folder.read("access.log");
-    // Behind the quoted request: status, and bytes of the body.
+    // After the quoted request: status and body bytes.
     let logged =
         log.lines().filter_map(|line| line.split('"').nth(2)?.split(' ').nth(2)?.parse::<u64>().ok());
     let logged: Vec<u64> = logged.collect();
@@ -126,7 +126,7 @@ fn the_back_end_is_the_one_that_costs_least_unless_it_is_named() {
     folder.write("public/index.html", "hello");
     let server = Running::start(&[&folder.path("public")]);
     let url = format!("http://{}/", server.site);
-    // Since Linux 6.12 answers gather in the ring.
+    // Since Linux 6.12 responses accumulate in the ring.
     let gathering = Backend::auto_client(true).expect("a back end").0.name();
     for (flags, used) in [
         (&[][..], "uring"),
@@ -202,11 +202,11 @@ fn by_http2_counts_and_bytes_are_those_of_h2load_and_of_the_servers_log() {
     }
 }
 
-/// nginx with HTTP/2 in the clear, which leaves each connection after 100 requests; ended with the test.
+/// nginx with cleartext HTTP/2, which closes each connection after 100 requests. Killed when dropped.
 struct Nginx(Child);
 
 impl Nginx {
-    /// It writes a line for each answer to `access.log` in the folder.
+    /// Starts nginx, which writes a line per response to `access.log` in the directory.
     fn start(folder: &Folder, port: u16) -> Self {
         let place = folder.path("");
         let settings = format!(
@@ -322,7 +322,7 @@ fn https_is_asked_as_http_is_and_its_handshakes_are_counted() {
         assert_eq!(json["latency"]["handshake"]["count"], handshakes, "{flags:?}");
         let told = json["connections"]["resumed"].as_u64();
         assert!(resumed.is_none() || told == resumed, "{flags:?}: {told:?}");
-        // Whoever dials anew resumes what it can.
+        // New connections resume sessions where possible.
         assert!(handshakes != 300 || told > Some(100), "{flags:?}: {told:?}");
         sent += requests;
     }
@@ -350,7 +350,7 @@ fn who_is_not_believed_is_asked_nothing() {
         assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
         assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
     }
-    // And a server that speaks no TLS.
+    // A server without TLS.
     let plain = Running::start(&[&folder.path("public")]);
     let output = load(&["-n", "2", "-c", "2", "--insecure", &format!("https://{}/", plain.site)]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
@@ -375,7 +375,7 @@ fn requests_come_from_a_file_by_weights_or_from_a_log_in_order() {
     let [found, gone] = ["2xx", "4xx"].map(|class| listed["statuses"][class].as_u64().expect("a count"));
     assert!((50..200).contains(&gone) && found + gone == 1_000, "{found} found, {gone} not");
 
-    // Seven requests within three seconds; the last line has none.
+    // Seven requests within three seconds; the last line contains none.
     let line = |second, request: &str| {
         format!("::1 - - [21/Nov/2026:21:26:0{second} +0000] \"{request} HTTP/1.1\" 200 1 \"-\" \"x\"\n")
     };
@@ -413,7 +413,7 @@ fn a_server_that_is_watched_tells_what_it_used() {
         assert!(server["what"].as_str().is_some_and(|what| what.starts_with(&told)), "{server}");
         assert!(!server["what"].as_str().is_some_and(|what| what.contains("token")), "{server}");
         let number = |key: &str| server[key].as_f64().unwrap_or_else(|| panic!("no {key} in {server}"));
-        // A request costs some microseconds, and not a millisecond, in a build without optimisation, too.
+        // A request takes some microseconds of CPU, less than a millisecond, even in a build without optimization.
         let (cpu_ns, each_ns) = (number("cpu_ns"), number("cpu_per_request_ns"));
         assert!((each_ns - cpu_ns / 20_000.0).abs() <= 1.0 && (1e3..1e6).contains(&each_ns), "{server}");
         assert!(number("resident_bytes_max") > 1e6 && number("cores") > 0.0, "{server}");
@@ -456,7 +456,7 @@ fn the_summary_says_what_was_done_and_what_came_of_it() {
     let url = format!("http://{}/gone", server.site);
     let output = load(&["-n", "100", "-c", "5", &url]);
     let said = text(&output.stdout);
-    // 4: others have so much to do on this machine that the run has no verdict.
+    // 4: the machine is busy with other work, so that the run has no verdict.
     assert!(matches!(output.status.code(), Some(0 | 4)), "{said}{}", text(&output.stderr));
     for part in [
         "Closed loop; 5 connections",
@@ -511,7 +511,7 @@ fn a_search_for_a_rate_ends_with_one_or_says_why_not() {
     let output = load(&["--find-max", "p99<1ns", "-d", "50ms", "-c", "4", "--json", &url]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
-    // Nothing answers within a nanosecond; a machine that is busy with other things has no verdict at all.
+    // No response arrives within a nanosecond. On a busy machine the run has no verdict.
     assert_eq!(json["find_max"]["rate_per_s"], serde_json::Value::Null);
     assert!(matches!(output.status.code(), Some(3 | 4)), "{}", text(&output.stderr));
 }
@@ -620,10 +620,10 @@ fn two_servers_are_compared_in_turns() {
     );
 }
 
-/// By script(1), whose child has a terminal: what was on it when the screen was there, and what is after `q`.
+/// Runs under script(1), which provides a terminal. Checks its contents while the screen is shown, and after `q`.
 #[test]
 fn a_screen_is_shown_on_a_terminal_and_gives_it_back() {
-    // Without settings, so that whoever is on this machine may publish.
+    // Without settings, so that local clients may publish.
     let folder = Folder::new("load-screen");
     let server = Running::start(&[&folder.path("")]);
     let url = format!("http://{}/", server.site);
@@ -644,7 +644,7 @@ fn a_screen_is_shown_on_a_terminal_and_gives_it_back() {
         let mut output = terminal.stdout.take().expect("it is piped");
         let mut said = Vec::new();
         let mut piece = [0; 4_096];
-        // Once the picture is there somebody wants to leave.
+        // Sends the key once the screen is shown.
         while !text(&said).contains(shown) {
             let count = output.read(&mut piece).expect("it says something");
             assert_ne!(count, 0, "{arguments}: {}", text(&said));

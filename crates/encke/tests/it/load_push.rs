@@ -1,4 +1,4 @@
-//! `encke load push` against `encke serve`: what is received, by which means, and what befalls subscribers.
+//! `encke load push` against `encke serve`: receipts by transport, and failures of subscribers.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ fn push(arguments: &[&str]) -> Output {
     encke().args(["load", "push"]).args(arguments).output().expect("the program starts")
 }
 
-/// The report of a run that had to hold its conditions.
+/// Returns the report of a run whose conditions must hold.
 fn report(arguments: &[&str], url: &str) -> Value {
     let output = push(&[arguments, &["--json", "--slo", "reach=100%", url]].concat());
     let said = text(&output.stderr);
@@ -42,7 +42,7 @@ fn by_every_transport_each_message_reaches_each_subscriber_once() {
                 (&json["messages"]["published"], &json["messages"]["refused"]),
                 (&30.into(), &0.into())
             );
-            // Of three channels each has a third of both.
+            // With three channels, each subscriber receives a third.
             let expected = if more[0] == "-t" { 600 } else { 1_800 };
             assert_eq!(json["receipts"]["expected"], expected, "{case}");
             assert_eq!(json["receipts"]["received"], expected, "{case}");
@@ -88,7 +88,7 @@ fn by_https_it_is_the_same_and_handshakes_are_counted() {
         let json = report(&[&flags[..], &["--payload", "3000"]].concat(), &url);
         assert_eq!(json["receipts"]["received"], 800, "{transport}");
         assert_eq!(json["errors"], serde_json::json!([]), "{transport}");
-        // Each subscriber has one, and the publisher.
+        // One handshake per subscriber, and one for the publisher.
         assert_eq!(json["subscribers"]["handshakes"], 41, "{transport}");
         assert_eq!(json["times"]["handshake"]["count"], 41, "{transport}");
     }
@@ -179,7 +179,7 @@ fn a_saved_run_can_be_printed_explained_joined_and_compared() {
     let made = push(&["-s", "20", "-n", "40", "-r", "100", "--save", &file, "--report", &page, &url]);
     let load = |arguments: &[&str]| {
         let output = encke().arg("load").args(arguments).output().expect("the program starts");
-        // 4: without a verdict it is a run all the same.
+        // 4: a run without a verdict is valid here.
         assert!(matches!(output.status.code(), Some(0 | 4)), "{arguments:?}: {}", text(&output.stderr));
         text(&output.stdout)
     };
@@ -221,7 +221,7 @@ fn another_client_of_the_same_channel_sees_the_same() {
     lines.by_ref().find(|line| line.contains("encke")).expect("it has answered");
     let other = thread::spawn(move || {
         let mut clock = Clock::new();
-        // Behind run and lane stand the number and the time of sending, all hexadecimal.
+        // After run and lane follow the number and the send time, all hexadecimal.
         let messages = lines.filter_map(|line| {
             let now_ns = clock.now().mono_ns;
             let mark = line.strip_prefix("data: #")?.to_owned();
@@ -237,7 +237,7 @@ fn another_client_of_the_same_channel_sees_the_same() {
     let mut took: Vec<u64> = seen.iter().map(|(_, ns)| *ns).collect();
     took.sort_unstable();
     let (theirs, ours) = (took[25], json["times"]["receipt"]["p50_ns"].as_u64().expect("there are some"));
-    // Both are 21 receivers of the same messages; what they differ by is who was woken first.
+    // Both have 21 receivers of the same messages; only the wake-up order differs.
     let near = theirs.abs_diff(ours) < 50_000_000;
     assert!(near, "the other client's median is {theirs} ns, the report's {ours}");
 }

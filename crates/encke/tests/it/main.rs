@@ -1,7 +1,6 @@
-//! The program seen from outside: flags, signals, sockets, its load generator and its laboratory, alone and as nodes of a
-//! cluster.
+//! Tests of the program from outside: flags, signals, sockets, load generator and lab; alone and as nodes of a cluster.
 //!
-//! One binary, so that whoever waits for a clock or a peer does so while others work.
+//! One binary, so that a test that waits for a timer or a peer overlaps with others.
 
 mod nodes;
 mod running;

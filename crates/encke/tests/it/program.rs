@@ -1,4 +1,4 @@
-//! The program as people and scripts meet it: flags, help, files, output, exit status.
+//! The command line as users and scripts see it: flags, help, files, output, exit status.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -60,7 +60,7 @@ fn the_version_is_one_line_with_back_ends_and_target() {
 
 #[test]
 fn the_version_names_the_cargo_profile_unless_it_is_release() {
-    // Cargo's folders: target/PROFILE/encke, where `dev` is `debug`.
+    // Cargo's directories: target/PROFILE/encke; the profile `dev` has `debug`.
     let folder = Path::new(env!("CARGO_BIN_EXE_encke")).parent().and_then(Path::file_name).expect("a folder");
     let named = format!("({} build; ", folder.to_string_lossy());
     let version = text(&run(&["--version"]).stdout);
@@ -183,7 +183,7 @@ fn the_schema_is_json_and_the_reference_page_is_up_to_date() {
 fn the_example_settings_say_the_defaults_and_every_line_of_them_works() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/encke.toml");
     let kept = std::fs::read_to_string(example).expect("dist/encke.toml");
-    // `#key = value` and `#[section]` are settings to be turned on, `# text` is text.
+    // `#key = value` and `#[section]` are settings to uncomment, `# text` is text.
     let folder = Folder::new("example");
     folder.write("site/index.html", "hello");
     folder.write("srv/encke/index.html", "hello");

@@ -1,4 +1,4 @@
-//! `encke pub` and `encke sub` against the real server: what goes in comes out, in order and whole, or it is said.
+//! `encke pub` and `encke sub` against a real server: messages arrive complete and in order, or an error is reported.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use crate::running::{Folder, Running, encke, get, text};
 use encke_io::host::{Signal, send_signal};
 use serde_json::Value;
 
-/// A server with a folder of its own, and nothing else set: whoever is on this machine may publish and subscribe.
+/// Starts a server with an empty directory and default settings: local clients may publish and subscribe.
 fn server(name: &str) -> (Folder, Running) {
     let folder = Folder::new(name);
     folder.write("public/index.html", "hello");
@@ -18,7 +18,7 @@ fn server(name: &str) -> (Folder, Running) {
     (folder, server)
 }
 
-/// `encke COMMAND …` that talks to this server.
+/// Returns a command that connects to this server.
 fn command(site: &str, arguments: &[&str]) -> Command {
     let mut command = encke();
     command.env("ENCKE_URL", format!("http://{site}")).args(arguments);
@@ -29,7 +29,7 @@ fn run(site: &str, arguments: &[&str]) -> Output {
     command(site, arguments).output().expect("it starts")
 }
 
-/// Runs it with this on standard input.
+/// Runs the command with `input` on standard input.
 fn run_with(site: &str, arguments: &[&str], input: &[u8]) -> Output {
     let mut command = command(site, arguments);
     let mut child = command
@@ -42,18 +42,18 @@ fn run_with(site: &str, arguments: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-/// What it printed, when it ended well.
+/// Returns the standard output of a successful command.
 fn printed(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
 }
 
-/// The id in `ID, N subscribers`.
+/// Returns the id in `ID, N subscribers`.
 fn id(line: &str) -> String {
     line.split(',').next().expect("a line").to_owned()
 }
 
-/// `encke sub` that runs, and what it says.
+/// A running `encke sub`, and its output.
 struct Reader {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -61,7 +61,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Starts it, and waits until the server counts `subscribers` on `channel`.
+    /// Starts the command, and waits until the server counts `subscribers` on `channel`.
     fn start(server: &Running, arguments: &[&str], channel: &str, subscribers: u64) -> Self {
         let mut reader = Self::spawn(&server.site, arguments);
         reader.wait_until_subscribed(server, channel, subscribers);
@@ -90,7 +90,7 @@ impl Reader {
         line
     }
 
-    /// The next line on standard error that has `part` in it.
+    /// Returns the next line on standard error that contains `part`.
     fn error_with(&mut self, part: &str) -> String {
         let mut all = String::new();
         loop {
@@ -110,7 +110,7 @@ impl Reader {
         rest
     }
 
-    /// Waits for its end: status, and what else it printed and said.
+    /// Waits until the command exits. Returns its status and the rest of its output.
     fn end(mut self) -> (Option<i32>, String, String) {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("text");
@@ -126,7 +126,7 @@ impl Drop for Reader {
     }
 }
 
-/// Counts of a channel.
+/// Returns the counts of a channel.
 fn info(server: &Running, channel: &str) -> Value {
     let answer = server.get(&format!("/push/{channel}?info"));
     let body = answer.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
@@ -154,7 +154,7 @@ fn a_silent_stream_says_that_it_is_alive_as_often_as_it_is_set() {
     let server = Running::start(&["-c", &folder.write("encke.toml", settings)]);
     let mut stream = TcpStream::connect(&server.site).expect("it listens");
     stream.write_all(b"GET /push/news?as=sse HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("sent");
-    // Without the setting the fourth sign of life comes after 40 s: this poll is answered before that.
+    // Without the setting the fourth heartbeat would come after 40 s: this poll is answered earlier.
     let mut poll = TcpStream::connect(&server.site).expect("it listens");
     poll.write_all(b"GET /push/news?wait=30 HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
     let lines = BufReader::new(stream).lines().map(|line| line.expect("text"));
@@ -221,7 +221,7 @@ fn bytes_come_out_as_they_went_in() {
     }
     let output = run(&server.site, &["sub", "bin", "--since", "last:1", "-n", "1"]);
     assert!(printed(&output).starts_with("data:application/octet-stream;base64,AAECAwQF"));
-    // Text keeps every line end when it is taken as it is.
+    // Text keeps every line end if it is read as a whole.
     for data in ["", "a", "a\n", "a\r\nb\rc\n\n", "data:text/plain;base64,aGk=", "\u{feff}\0é"] {
         printed(&run_with(&server.site, &["pub", "text"], data.as_bytes()));
         let output = run(&server.site, &["sub", "text", "--since", "last:1", "-n", "1", "--raw"]);
@@ -249,7 +249,7 @@ fn lines_keep_their_pace() {
     let told = printed(&run_with(&server.site, &["pub", "log", "-", "--rate", "20/s"], b"1\n2\n3\n4\n"));
     let (lines, took) = (told.lines().count(), before.elapsed());
     assert_eq!(lines, 4);
-    // Three pauses of 50 ms lie between four lines.
+    // Four lines have three pauses of 50 ms.
     assert!(took >= Duration::from_millis(150), "it took {took:?}");
 }
 
@@ -289,7 +289,7 @@ fn a_key_keeps_a_repeat_from_being_published() {
     assert_eq!(info(&server, "news")["messages"], 1);
 }
 
-/// The same server again, at the same address: its memory is gone, and with it what was published.
+/// Restarts the server at the same address. Its messages are lost with its memory.
 fn again(folder: &Folder, site: &str) -> Running {
     let mut command = encke();
     command.args(["serve", "-l", site, "--admin", "off", "-w", "2", &folder.path("public")]);
@@ -306,7 +306,7 @@ fn a_subscriber_comes_back_and_tells_what_is_missing() {
     drop(server);
     reader.error_with("asking again in");
     let server = again(&folder, &site);
-    // Another run of the server cannot know what this one has read: that is a gap.
+    // A restarted server does not know the client's position, which is a gap.
     let note = reader.error_with("gap: ");
     assert!(note.contains("are missing"), "{note}");
     let gap: Value = serde_json::from_str(&reader.line()).expect("JSON");
@@ -456,7 +456,7 @@ fn an_interrupt_ends_it_with_130() {
     assert_eq!(reader.end(), (Some(130), String::new(), String::new()));
     let mut command = command(&server.site, &["pub", "news", "-"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-    // Kept open to the end: without more lines to come it would end by itself.
+    // Standard input stays open, because the command would end after the last line.
     let mut input = child.stdin.take().expect("piped");
     input.write_all(b"one\n").expect("it reads");
     let mut told = String::new();
@@ -483,8 +483,8 @@ fn a_reader_that_goes_away_ends_it_quietly() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
 
-/// A server that plays a part: for each connection what it answers to each request, before it closes; `None` is no
-/// answer. It tells the requests it got, heads and bodies.
+/// Starts a server with a script: for each connection the response to each request before it closes; `None` is no response. The
+/// thread returns the received requests, heads and bodies.
 fn actor(part: Vec<Vec<Option<String>>>) -> (String, thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let site = listener.local_addr().expect("bound").to_string();
@@ -505,7 +505,7 @@ fn actor(part: Vec<Vec<Option<String>>>) -> (String, thread::JoinHandle<Vec<Stri
     (site, play)
 }
 
-/// The next request of a connection.
+/// Reads the next request of a connection.
 fn request(peer: &mut BufReader<TcpStream>) -> String {
     let mut request = String::new();
     let mut body_bytes = 0;
@@ -547,7 +547,7 @@ fn a_server_that_asks_to_wait_is_asked_again() {
     assert_eq!(printed(&output), "e-1, 2 subscribers\n");
     assert_eq!(text(&output.stderr), format!("note: {site} asks to wait for 0 s\n").repeat(2));
     assert_eq!(play.join().expect("it played its part").len(), 3);
-    // Who does not say when is not asked again.
+    // A 503 without `Retry-After` is not retried.
     let (site, _play) = actor(vec![vec![answer("503 Service Unavailable", "", "")]]);
     let output = run(&site, &["pub", "news", "hi"]);
     assert_eq!(output.status.code(), Some(1));
@@ -561,7 +561,7 @@ fn a_stream_that_ends_is_asked_for_again_from_its_last_position() {
     };
     let (site, play) = actor(vec![
         vec![stream("id: e-4\n\n")],
-        // Busy, then cut within an event: what is not whole has not come.
+        // Busy, then broken within an event: an incomplete event is not printed.
         vec![answer("503 Service Unavailable", "", "")],
         vec![stream("id: e-5\ndata: one\n\nid: e-6\ndata: tw")],
         vec![stream("id: e-6\ndata: two\n\n")],
@@ -600,7 +600,7 @@ fn the_demo_brings_its_chat_along() {
     assert!(get(site, "/nothing").starts_with("HTTP/1.1 404 "));
     printed(&run(site, &["pub", "chat/lobby", "hello"]));
     assert_eq!(printed(&run(site, &["sub", "chat/lobby", "--since", "all", "-n", "1"])), "hello\n");
-    // The terminal in which it was started is closed.
+    // The terminal that started the program is closed.
     send_signal(child.id(), Signal::HangUp).expect("it lives");
     assert_eq!(child.wait().expect("a child").code(), Some(0));
 }
@@ -610,7 +610,7 @@ fn a_unix_socket_is_spoken_to() {
     let folder = Folder::new("push-unix");
     folder.write("public/index.html", "hello");
     let address = format!("unix:{}", folder.path("encke.sock"));
-    // Who connects there may be a proxy, so it has to be opened by name.
+    // A client of that socket may be a proxy, so the rights must be configured.
     let file = folder.write("encke.toml", "[auth]\nanonymous = [\"publish\", \"subscribe\"]\n");
     let mut serve = encke();
     serve.args(["serve", "-c", &file, "-l", &address, "--admin", "off", &folder.path("public")]);

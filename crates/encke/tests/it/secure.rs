@@ -1,4 +1,4 @@
-//! `encke pub` and `encke sub` over `https`: whom they believe, and what they say when they do not.
+//! `encke pub` and `encke sub` over `https`: trusted certificates, and errors for others.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::thread;
 use crate::running::{Folder, Running, encke, text};
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-/// A server with TLS for `localhost`, whose authority is in `authority.pem` of the folder.
+/// Starts a server with TLS for `localhost`; its CA certificate is `authority.pem` in the directory.
 fn server(name: &str) -> (Folder, Running) {
     let folder = Folder::new(name);
     let mut params = CertificateParams::new(Vec::new()).expect("no names");
@@ -36,7 +36,7 @@ fn server(name: &str) -> (Folder, Running) {
     (folder, server)
 }
 
-/// The URL of the server, by this name.
+/// Returns the URL of the server under this host name.
 fn url(server: &Running, host: &str) -> String {
     let (_, port) = server.site.rsplit_once(':').expect("an address");
     format!("https://{host}:{port}")
@@ -59,7 +59,7 @@ fn messages_are_published_and_read_over_https() {
     let url = url(&server, "localhost");
     let lines = [&["--cacert", &authority][..], &["--insecure"], &[]];
     for (number, flags) in lines.into_iter().enumerate() {
-        // The last one by the environment.
+        // The last case uses the environment.
         let secured = |arguments: &[&str]| {
             let mut command = command(arguments);
             command.args(["--server", &url]).args(flags);
@@ -96,7 +96,7 @@ fn a_stream_goes_on_and_many_lines_take_one_connection() {
         .spawn()
         .expect("it starts");
     let mut input = publisher.stdin.take().expect("piped");
-    // Longer than a record, so that one message comes in several.
+    // Longer than a TLS record, so that one message spans several.
     let long = "x".repeat(40_000);
     for line in ["one", &long, "three"] {
         writeln!(input, "{line}").expect("it reads");

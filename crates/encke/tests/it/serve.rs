@@ -1,4 +1,4 @@
-//! `encke serve` from its start to its end, by its lines, its signals and its exit status.
+//! `encke serve` from start to exit: its output, signals and exit status.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -79,11 +79,11 @@ fn a_second_signal_ends_it_while_a_request_is_open() {
     assert_eq!(folder.read("pid"), format!("{}\n", server.child.id()));
     let mut open = TcpStream::connect(&server.site).expect("it listens");
     open.write_all(b"GET / HTTP/1.1\r\n").expect("sent");
-    // The head is known to be on its way when another connection was served behind it.
+    // A response on a later connection shows that the worker has received the head.
     server.get("/");
     server.signal(Signal::Interrupt);
     server.signal(Signal::Interrupt);
-    // Both signals may have become one before the first was taken: then another is needed.
+    // Both signals may have been merged before the first was handled; then another is needed.
     let mut server = server;
     while server.child.try_wait().expect("a child").is_none() {
         server.signal(Signal::Interrupt);
@@ -121,10 +121,10 @@ fn good_settings_are_taken_at_hup_and_bad_ones_refused_whole() {
     settings("other", "[server]\nworkers = 7\n");
     server.signal(Signal::HangUp);
     server.error_with("settings read again");
-    // -w is a flag, and flags win: nothing waits for the next start.
+    // -w is a flag, and flags have priority: nothing waits for a restart.
     let mut answer = server.get("/");
     while !answer.ends_with("other") {
-        // A worker obeys as soon as its letter comes: an answer may still be the one of before.
+        // A worker applies new settings once it receives its message: one more response may have the old ones.
         assert!(answer.ends_with("hello"), "{answer}");
         answer = server.get("/");
     }
@@ -340,7 +340,7 @@ fn a_socket_of_the_service_manager_is_served_and_kept_at_a_reload() {
     let file = folder.write("encke.toml", "[[site]]\nroot = \"public\"\n");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
-    // The shell moves the socket to the number that sd_listen_fds(3) names, and becomes the program.
+    // The shell duplicates the socket to the descriptor that sd_listen_fds(3) expects, and executes the program.
     let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\" 3<&0 </dev/null";
     let mut command = std::process::Command::new("sh");
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_encke"), "serve", "-c", &file]);
@@ -375,7 +375,7 @@ fn settings_and_logs_are_not_served_though_they_lie_in_the_folder() {
     fs::remove_file(folder.path("public/access.log")).expect("there");
     server.signal(Signal::User1);
     server.error_with("logs opened again");
-    // Workers obey as soon as their letters come, which is within a turn.
+    // Workers apply new settings when their messages arrive, within a turn.
     let obeyed = (0..10_000).any(|_| server.get("/access.log").starts_with("HTTP/1.1 404 "));
     assert!(obeyed, "the new log file is served");
     refused(&server, "encke.toml");

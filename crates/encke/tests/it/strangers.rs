@@ -1,4 +1,4 @@
-//! TLS and HTTP/2 as other people's clients speak them: curl, Python's, Go's, h2load.
+//! TLS and HTTP/2 with independent clients: curl, Python, Go, h2load.
 
 use std::process::{Command, Stdio};
 
@@ -6,7 +6,7 @@ use crate::running::{Folder, Running, encke, text};
 
 const LARGE_BYTES: usize = 1_000_003;
 
-/// A server with TLS, and the files of a site.
+/// A server with TLS and a site.
 struct Secure {
     folder: Folder,
     server: Running,
@@ -45,7 +45,7 @@ impl Secure {
     }
 }
 
-/// Writes `cert.pem`, of `localhost`, and `key.pem`.
+/// Writes `cert.pem`, for `localhost`, and `key.pem`.
 fn certificate(folder: &Folder) {
     let made = Command::new("openssl")
         .args([
@@ -66,7 +66,7 @@ fn certificate(folder: &Folder) {
     assert!(made.status.success(), "{}", text(&made.stderr));
 }
 
-/// What a program says on standard output, if it ends well.
+/// Returns the standard output of a successful program.
 fn said(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}{}", text(&output.stdout), text(&output.stderr));
@@ -99,7 +99,7 @@ fn curl_is_served_by_either_version_of_tls_and_of_http() {
             assert_eq!(large, format!(" HTTP/{version} 200 {LARGE_BYTES}"));
             let posted = said(curl().args(["-d", "hi", &secure.url("/push/news")]));
             assert!(posted.contains(&format!(" HTTP/{version} 201 ")), "{posted}");
-            // It waits for the 100 before it sends so much; then nobody wants it.
+            // curl waits for the 100 before it sends this much; then the body is rejected.
             let body = format!("@{}", secure.folder.path("public/large.bin"));
             let refused =
                 said(curl().args(["-H", "Expect: 100-continue", "--data-binary", &body, &secure.url("/")]));

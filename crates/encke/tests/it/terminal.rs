@@ -39,7 +39,7 @@ impl OnTerminal {
         });
     }
 
-    /// The terminal disappears.
+    /// Closes the terminal.
     fn disappear(self) -> Child {
         self.child
     }
@@ -54,7 +54,7 @@ fn server(folder: &Folder) -> Running {
     Running::start(&[&folder.path("public")])
 }
 
-/// What begins a live screen.
+/// The escape sequence that starts a live screen.
 const ALTERNATE_SCREEN: &str = "\x1b[?1049h";
 
 #[test]
@@ -70,7 +70,7 @@ fn a_load_run_outlives_its_terminal_and_saves_its_report() {
         let mut load = OnTerminal::start(encke().args(arguments));
         load.wait_for(ALTERNATE_SCREEN);
         let status = status(load.disappear());
-        // 4: the generator was the limit, on a busy machine.
+        // 4: on a busy machine the generator is the bottleneck.
         assert!(matches!(status, Some(0 | 4)), "{arguments:?}: {status:?}");
         let report: serde_json::Value = serde_json::from_str(&folder.read("saved.json")).expect("JSON");
         assert_eq!(report["schema"], 1, "{arguments:?}");

@@ -1,4 +1,4 @@
-//! `encke token` against the real server: what it signs is let in to what it names, and nothing else is.
+//! `encke token` against a real server: a signed token permits exactly the named channels.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\n\
     MCowBQYDK2VwAyEAiYW91Y4pKuXYI6Uneutst+OhJuYAWOiiq6ugBTIuenI=\n\
     -----END PUBLIC KEY-----\n";
 
-/// Settings with a secret and a public key, and the private key beside them.
+/// Writes settings with a secret and a public key, and the private key as a file.
 fn settings(name: &str) -> (Folder, String) {
     let folder = Folder::new(name);
     folder.write("public/index.html", "hello");
@@ -35,7 +35,7 @@ fn run(arguments: &[&str]) -> Output {
     encke().arg("token").args(arguments).output().expect("the program starts")
 }
 
-/// The token that it prints.
+/// Returns the printed token.
 fn token(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
@@ -44,7 +44,7 @@ fn token(arguments: &[&str]) -> String {
     printed.strip_suffix('\n').expect("a line").to_owned()
 }
 
-/// The status that publishing to a channel is answered with.
+/// Publishes to a channel, and returns the status of the response.
 fn publish(server: &Running, channel: &str, token: Option<&str>) -> String {
     let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
     let mut stream = TcpStream::connect(&server.site).expect("it listens");
@@ -66,7 +66,7 @@ fn what_is_signed_with_a_key_of_the_settings_opens_what_it_names() {
     let server = Running::start_command(command.stdout(Stdio::piped()));
     let key = folder.path("private.pem");
     for arguments in [
-        // Of the settings only the secret can sign; then the pair's private half, from its own file.
+        // Only the secret of the settings can sign; then the private key from its own file.
         &["-c", &file, "--publish", "news/*,shop"][..],
         &["-c", &file, "--kid", "shared", "--publish", "news/*", "--publish", "shop", "--ttl", "off"],
         &["--key", &key, "--publish", "news/*,shop", "--sub", "ann", "--ttl", "5m"],

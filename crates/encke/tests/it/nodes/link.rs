@@ -1,4 +1,4 @@
-//! A way to a server that can be cut: real sockets between, on which bytes wait for as long as it is.
+//! A TCP proxy that can be cut or slowed down: real sockets, on which bytes wait meanwhile.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,19 +6,19 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// What becomes of bytes.
+/// The treatment of bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// They wait, and nobody is told: neither side sees an end.
+    /// Bytes wait, and neither side sees an end of stream.
     Cut,
-    /// Each piece waits for a while.
+    /// Each piece waits this long.
     Slow(Duration),
 }
 
-/// A way to a server. Connections can be begun while it is cut, and hear nothing: to who asks that is as good as silence.
+/// A proxy to a server. While it is cut, connections are accepted but receive nothing.
 pub(crate) struct Link {
-    /// Where it begins.
+    /// The address of the proxy.
     pub(crate) address: String,
     gate: Arc<Gate>,
 }
@@ -72,7 +72,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Carries bytes one way until there are none any more.
+    /// Forwards bytes in one direction until end of stream.
     fn carry(&self, mut from: TcpStream, mut to: TcpStream) {
         let mut piece = vec![0; 64 << 10];
         while let Ok(count) = from.read(&mut piece) {
@@ -84,13 +84,13 @@ impl Gate {
         let _gone = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
     }
 
-    /// Waits for as long as what was read has to.
+    /// Waits as long as the state requires.
     fn pass(&self) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let slow = *state;
         let state = match slow {
             State::Slow(by) => {
-                // Only a change comes before its time.
+                // Only a change of state ends the wait early.
                 let waited = self.changed.wait_timeout_while(state, by, |state| *state == slow);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }

@@ -1,4 +1,4 @@
-//! One who listens to a channel: by an event stream, a WebSocket or polls, all told as the same.
+//! A subscriber by event stream, WebSocket or polls, with the same events for each.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::running::text;
 
-/// Longer than anything that is waited for: a test that would hang fails.
+/// Longer than any expected wait, so that a test fails instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// By which means somebody listens.
+/// The transport of a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Events,
@@ -24,10 +24,10 @@ impl Kind {
     pub(crate) const ALL: [Self; 3] = [Self::Events, Self::Socket, Self::Polls];
 }
 
-/// What it is told.
+/// An event of a subscriber.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Where it is, before any message.
+    /// Its position, before any message.
     At(String),
     Message {
         id: String,
@@ -44,26 +44,26 @@ pub(crate) struct Listener {
     request: String,
     since: String,
     stream: BufReader<TcpStream>,
-    /// What has come and is not told yet.
+    /// Received events that were not returned yet.
     rest: VecDeque<Told>,
 }
 
 impl Listener {
-    /// Begins to listen to what comes after an id, or `now`.
+    /// Subscribes after an id, or `now`.
     ///
-    /// # Errors
-    /// Nobody is there, or the answer is none that one can listen to.
+    ///  # Errors
+    /// The connection fails, or the response is not a subscription.
     pub(crate) fn open(site: &str, kind: Kind, channel: &str, since: &str) -> io::Result<Self> {
         let stream = BufReader::new(connect(site)?);
         let request = format!("GET /push/{channel}");
         let mut listener = Self { kind, request, since: since.to_owned(), stream, rest: VecDeque::new() };
-        // A position other than an id has no place in `Last-Event-ID`.
+        // `Last-Event-ID` accepts only ids.
         let (query, field) = match since {
             "now" => ("?since=now", String::new()),
             id => ("", format!("Last-Event-ID: {id}\r\n")),
         };
         match kind {
-            // By HTTP/1.0 the stream has no chunks.
+            // With HTTP/1.0 the stream is not chunked.
             Kind::Events => {
                 listener
                     .say(&format!("{query} HTTP/1.0"), &format!("Accept: text/event-stream\r\n{field}"))?;
@@ -81,11 +81,11 @@ impl Listener {
         Ok(listener)
     }
 
-    /// What is told next.
+    /// Returns the next event.
     pub(crate) fn next(&mut self) -> Told {
         match self.tried() {
             Ok(told) => told,
-            // It was cut off; whoever waits for nothing has found a fault.
+            // The connection was cut. A timeout means that an expected event is missing.
             Err(error) => {
                 let waited = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
                 assert!(!waited, "{:?} since {}: nothing is said for {PATIENCE:?}", self.kind, self.since);
@@ -94,7 +94,7 @@ impl Listener {
         }
     }
 
-    /// The data of the next message; there must be one, and no gap.
+    /// Returns the data of the next message. Panics on a gap or end.
     pub(crate) fn data(&mut self) -> String {
         loop {
             match self.next() {
@@ -105,10 +105,10 @@ impl Listener {
         }
     }
 
-    /// Waits for a sign of life: a heartbeat that is not in what came before.
+    /// Waits for a heartbeat that was sent after this call.
     pub(crate) fn heartbeat(&mut self) {
         assert!(matches!(self.kind, Kind::Events), "others are pinged");
-        // Nobody has read for a while: what waits here is old, and passed over.
+        // Nothing was read for a while: data that is already here is old, and skipped.
         self.stream.get_ref().set_nonblocking(true).expect("a socket");
         while self.line().is_ok() {}
         self.stream.get_ref().set_nonblocking(false).expect("a socket");
@@ -144,7 +144,7 @@ impl Listener {
         }
     }
 
-    /// Reads a head, which has this status, or another.
+    /// Reads a head, which must have the status `wanted`.
     fn head(&mut self, wanted: &str) -> io::Result<(String, usize)> {
         let first = self.line()?;
         let status = first.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -191,7 +191,7 @@ impl Listener {
         }
     }
 
-    /// Publishes on a WebSocket; the answer. What is told before that is told later.
+    /// Publishes on a WebSocket and returns the response. Events before it are returned later.
     pub(crate) fn publish(&mut self, channel: &str, data: &str) -> Value {
         let envelope = json!({ "op": "publish", "channel": channel, "data": data, "ref": 1 }).to_string();
         let length = u8::try_from(envelope.len()).ok().filter(|length| *length < 126);
@@ -207,7 +207,7 @@ impl Listener {
         }
     }
 
-    /// The next envelope; none once the other side has closed.
+    /// Returns the next envelope, or `None` once the peer has closed.
     fn envelope(&mut self) -> io::Result<Option<Value>> {
         loop {
             let mut head = [0; 2];
@@ -225,7 +225,7 @@ impl Listener {
             match head[0] & 0x0f {
                 1 => return Ok(Some(serde_json::from_slice(&payload)?)),
                 8 => return Ok(None),
-                // Answered, masked by nought.
+                // Answered with a pong that has a zero mask.
                 9 => {
                     let mut pong = vec![0x8a, 0x80 | head[1], 0, 0, 0, 0];
                     pong.extend_from_slice(&payload);
@@ -236,7 +236,7 @@ impl Listener {
         }
     }
 
-    /// Polls once; what came is in `rest`.
+    /// Polls once; `rest` receives the events.
     fn poll(&mut self, wait: &str) -> io::Result<()> {
         let target = format!("?since={}{wait} HTTP/1.1", self.since);
         self.say(&target, "Accept: application/json\r\n")?;
@@ -262,7 +262,7 @@ impl Listener {
     }
 }
 
-/// What an envelope says.
+/// Converts an envelope to an event.
 fn told(envelope: &Value) -> Told {
     let part = |name: &str| envelope[name].as_str().map(str::to_owned);
     match (part("op").as_deref(), part("id"), part("data")) {
@@ -273,7 +273,8 @@ fn told(envelope: &Value) -> Told {
     }
 }
 
-/// Asks once, on a connection of its own; head and body of the answer. A body is plain text unless a field says otherwise.
+/// Sends one request on a connection of its own, and returns head and body of the response. The body is plain text unless a
+/// field says otherwise.
 pub(crate) fn ask(
     site: &str,
     method: &str,

@@ -1,4 +1,4 @@
-//! Nodes of a cluster as programs, with what a test needs around them.
+//! Nodes of a cluster as processes, with the environment of a test.
 //!
 //! ```text
 //!  Source ── numbered messages ─► Node ─┐                       ┌─► Nats (one, or a Trio)
@@ -22,7 +22,7 @@ pub(crate) mod random;
 use listener::{Kind, Listener, Told};
 use random::Random;
 
-/// What every node is told. A ring keeps all that a test publishes: whoever is told of a gap has found a fault.
+/// Settings of every node. A history ring holds all messages of a test, so every gap is a failure.
 const SETTINGS: &str = r#"
 [server]
 drain_time = "2s"
@@ -45,9 +45,9 @@ messages = 10000
 /// The last message of a [`Source`].
 const LAST: &str = "the last";
 
-/// A node, which may be ended and started again at the same address.
+/// A node that can be stopped and restarted at the same address.
 pub(crate) struct Node {
-    // Gone with the node.
+    // Removed when the node is dropped.
     _folder: Folder,
     file: String,
     pub(crate) site: String,
@@ -55,7 +55,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts one; `cluster` is what stands in that table of its settings.
+    /// Starts a node; `cluster` is the content of its `[cluster]` table.
     pub(crate) fn start(name: &str, cluster: &str) -> Self {
         let folder = Folder::new(name);
         folder.write("public/index.html", "hello");
@@ -64,18 +64,18 @@ impl Node {
         Self { site: running.site.clone(), _folder: folder, file, running }
     }
 
-    /// Publishes until it is stored, under a key that is the message itself; its id.
+    /// Publishes until the message is stored, with the message itself as key. Returns its id.
     pub(crate) fn tell(&self, channel: &str, data: &str) -> String {
         published(std::slice::from_ref(&self.site), channel, data, data)
     }
 
-    /// Ends it as `kill -9` does, and waits until it is gone.
+    /// Kills the process as `kill -9` does, and waits for its end.
     pub(crate) fn kill(&mut self) {
         self.running.child.kill().expect("it lives");
         self.running.child.wait().expect("a child");
     }
 
-    /// Ends it as an upgrade does, and starts it again.
+    /// Stops and restarts the node as an upgrade does.
     pub(crate) fn upgrade(&mut self) {
         self.running.signal(Signal::Terminate);
         let status = self.running.child.wait().expect("a child");
@@ -83,28 +83,28 @@ impl Node {
         self.again();
     }
 
-    /// Starts it again where it was.
+    /// Restarts the node at its address.
     pub(crate) fn again(&mut self) {
         let arguments = ["serve", "-l", &self.site, "--admin", "127.0.0.1:0", "-w", "2", "-c", &self.file];
         self.running = Running::start_command(encke().args(arguments));
     }
 }
 
-/// Where nodes are.
+/// Returns the addresses of nodes.
 pub(crate) fn sites(nodes: &[Node]) -> Arc<[String]> {
     nodes.iter().map(|node| node.site.clone()).collect()
 }
 
-/// What a publish was answered.
+/// The result of a publish.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Its id, and whether it had been stored before.
+    /// The message's id, and whether it had been stored before.
     Stored(String, bool),
-    /// Come back later: 503 with `Retry-After`.
+    /// Retry later: 503 with `Retry-After`.
     Later,
 }
 
-/// Publishes under a key, so that what was answered with a 503 can be said again.
+/// Publishes with a key, so that the message can be published again after a 503.
 pub(crate) fn publish(site: &str, channel: &str, key: &str, data: &str) -> io::Result<Answer> {
     let (head, body) = listener::ask(site, "POST", channel, &format!("Idempotency-Key: {key}\r\n"), data)?;
     let told: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
@@ -123,7 +123,7 @@ pub(crate) fn publish(site: &str, channel: &str, key: &str, data: &str) -> io::R
     }
 }
 
-/// Publishes until it is stored, on whichever node; its id. Whoever is sent away or cut off says the same again.
+/// Publishes until the message is stored, on any node. Returns its id. A failed attempt is repeated on the next node.
 fn published(sites: &[String], channel: &str, key: &str, data: &str) -> String {
     let mut turns = sites.iter().cycle();
     loop {
@@ -135,7 +135,7 @@ fn published(sites: &[String], channel: &str, key: &str, data: &str) -> String {
     }
 }
 
-/// Publishes numbers on all nodes in turn, as many as it is told, from a thread of its own.
+/// Publishes numbered messages on all nodes in turn, on request, from a thread of its own.
 pub(crate) struct Source {
     orders: Sender<usize>,
     done: Receiver<()>,
@@ -166,48 +166,48 @@ impl Source {
         Self { orders, done, thread }
     }
 
-    /// Has it publish so many, and goes on when the first half is stored: the rest follows meanwhile.
+    /// Starts to publish `count` messages. Returns when the first half is stored; the rest follows in the background.
     pub(crate) fn begin(&self, count: usize) {
         self.orders.send(count).expect("it lives");
         self.wait(count / 2);
     }
 
-    /// Waits until so many more are stored.
+    /// Waits until `count` more messages are stored.
     pub(crate) fn wait(&self, count: usize) {
         for _ in 0..count {
             self.done.recv().expect("it publishes whatever happens");
         }
     }
 
-    /// Has it publish the last one.
+    /// Publishes the last message.
     pub(crate) fn end(self) {
         drop(self.orders);
         self.thread.join().expect("it publishes whatever happens");
     }
 }
 
-/// Of so many messages one makes a restless listener go elsewhere.
+/// A moving subscriber changes its node once in this many messages, on average.
 const MESSAGES_PER_HOP: u64 = 20;
 
-/// Many who listen, each at whichever node takes it, and come back by their ids.
+/// Many subscribers, each on a node that accepts it, which resume by their ids.
 pub(crate) struct Crowd(Vec<JoinHandle<Account>>);
 
-/// What one of them has seen.
+/// The result of one subscriber.
 #[derive(Debug)]
 pub(crate) struct Account {
     kind: Kind,
     seen: Vec<String>,
-    /// How often it had to come back.
+    /// How often the subscriber had to reconnect.
     pub(crate) moves: usize,
 }
 
 impl Crowd {
-    /// Each of these kinds once a node, and returns when all of them listen.
+    /// Opens one subscriber of each kind per node, and returns when all are subscribed.
     pub(crate) fn gather(sites: &Arc<[String]>, name: &'static str, kinds: &[Kind]) -> Self {
         Self::come(sites, name, kinds, || None)
     }
 
-    /// The same of those who hop: each leaves when it likes, and goes wherever it likes.
+    /// Opens subscribers as [`Crowd::gather`] does, which also change their node at random.
     pub(crate) fn hop(
         sites: &Arc<[String]>,
         name: &'static str,
@@ -239,15 +239,15 @@ impl Crowd {
         Self(threads)
     }
 
-    /// Waits until all have seen the last message, and sees to it that every one has seen what a [`Source`] publishes by these
-    /// orders, once and in order.
+    /// Waits until all subscribers have the last message. Checks that each has received the messages that a [`Source`]
+    /// publishes for these orders, once and in order.
     pub(crate) fn settle(self, orders: &[usize]) -> Vec<Account> {
         let one = |(begun, count): (usize, &usize)| (0..*count).map(move |one| format!("{begun} {one}"));
         let due: Vec<String> = orders.iter().enumerate().flat_map(one).collect();
         let accounts: Vec<Account> =
             self.0.into_iter().map(|one| one.join().expect("told why above")).collect();
         for Account { kind, seen, moves } in &accounts {
-            // The first difference says enough.
+            // The first difference is sufficient.
             let wrong = (0..due.len().max(seen.len())).find(|&at| due.get(at) != seen.get(at));
             let wrong = wrong.map(|at| (at, due.get(at), seen.get(at)));
             assert_eq!(wrong, None, "(place, due, seen) of {kind:?} after {moves} moves");
@@ -256,7 +256,7 @@ impl Crowd {
     }
 }
 
-/// The way of one who listens: round from node to node, and only if it must; or at random, and when it likes.
+/// The choice of nodes by a subscriber: round robin after failures only, or random at random times.
 struct Walk {
     sites: Arc<[String]>,
     at: usize,
@@ -281,7 +281,7 @@ impl Walk {
     }
 }
 
-/// Listens until the last message has come.
+/// Receives until the last message.
 fn listen(mut walk: Walk, channel: &str, kind: Kind, ready: impl FnOnce()) -> Account {
     let mut account = Account { kind, seen: Vec::new(), moves: 0 };
     let mut ready = Some(ready);

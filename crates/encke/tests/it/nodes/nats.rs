@@ -1,4 +1,4 @@
-//! NATS servers: one as the broker's tests have it, three that are one JetStream, and what is asked of them by hand.
+//! NATS servers: one as in the broker's tests, three as one JetStream cluster, and direct requests to them.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -13,20 +13,20 @@ pub(crate) mod server;
 
 pub(crate) use server::Nats;
 
-/// Where it listens, without a scheme.
+/// Returns the address without a scheme.
 pub(crate) fn address(nats: &Nats) -> String {
     nats.url().trim_start_matches("nats://").to_owned()
 }
 
-/// Three servers that keep a stream three times.
+/// Three servers that store a stream with three replicas.
 pub(crate) struct Trio(pub(crate) Vec<Nats>);
 
 impl Trio {
-    /// Starts them, and returns when they can keep a stream.
+    /// Starts the servers, and returns when they can store a stream.
     pub(crate) fn start(name: &str) -> Self {
         static TRIOS: AtomicU8 = AtomicU8::new(1);
-        // Each must know the others' ports before they have any. On an address of its own, which no other process and no
-        // other trio of this one has, all of them are free.
+        // Each server must know the others' ports before they start. An address of its own, used by no other process and no
+        // other trio, has all of them free.
         let [.., middle, low] = std::process::id().to_be_bytes();
         let host = format!("127.{}.{middle}.{low}", TRIOS.fetch_add(1, Ordering::Relaxed));
         let route = |number: u16| format!("nats://{host}:{}", 6222 + number);
@@ -39,7 +39,7 @@ impl Trio {
             Nats::start(&name, &arguments)
         };
         let trio = Self((0..3).map(one).collect());
-        // Whom a probe can be kept by three times, a stream can be, too.
+        // If a probe can be stored with three replicas, a stream can, too.
         let probe = json!({ "name": "probe", "subjects": ["probe"], "num_replicas": 3, "storage": "memory" });
         while api(&trio.0[0], "STREAM.CREATE.probe", &probe).map_or(true, |told| !told["error"].is_null()) {
             thread::yield_now();
@@ -48,12 +48,12 @@ impl Trio {
         trio
     }
 
-    /// Their URLs, as a list of the settings.
+    /// Returns the URLs as a TOML list.
     pub(crate) fn urls(&self) -> String {
         format!("{:?}", self.0.iter().map(Nats::url).collect::<Vec<_>>())
     }
 
-    /// Which of them leads a stream, as soon as one does.
+    /// Waits until the stream has a leader, and returns its index.
     pub(crate) fn leader(&self, stream: &str) -> usize {
         loop {
             for nats in &self.0 {
@@ -68,10 +68,10 @@ impl Trio {
     }
 }
 
-/// Asks JetStream by NATS' own protocol, which is lines of text; what it answers.
+/// Sends a JetStream API request by the NATS protocol, which consists of lines of text. Returns the response.
 ///
-/// # Errors
-/// It cannot be reached, or does not answer.
+///  # Errors
+/// The server cannot be reached, or does not respond.
 pub(crate) fn api(nats: &Nats, subject: &str, question: &Value) -> io::Result<Value> {
     let mut stream = BufReader::new(TcpStream::connect(address(nats))?);
     stream.get_ref().set_read_timeout(Some(Duration::from_secs(2)))?;

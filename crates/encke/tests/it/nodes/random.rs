@@ -1,4 +1,4 @@
-//! Choices by seed, so that what was once seen is seen again.
+//! Random choices by seed, so that a failure can be reproduced.
 
 /// xorshift64*, seeded through splitmix64.
 pub(crate) struct Random(u64);
@@ -11,7 +11,7 @@ impl Random {
         Self((mixed ^ (mixed >> 31)) | 1)
     }
 
-    /// Another one, whose choices are its own.
+    /// Returns an independent generator.
     pub(crate) fn fork(&mut self) -> Self {
         Self::new(self.next())
     }

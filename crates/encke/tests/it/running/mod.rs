@@ -1,4 +1,4 @@
-//! The program under test: started with ports that the system chooses, watched by its lines, ended with the test.
+//! The program under test: started on free ports, observed by its output, and killed when the test ends.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use encke_io::host::{Signal, send_signal};
 
-/// The program, without what the environment of the tests would tell it.
+/// Returns the program, without variables of the test environment that would affect it.
 pub(crate) fn encke() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
     for name in [
@@ -37,7 +37,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What `site` answers to a GET, head and body.
+/// Sends a GET request to `site`. Returns head and body of the response.
 pub(crate) fn get(site: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(site).expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -47,7 +47,7 @@ pub(crate) fn get(site: &str, path: &str) -> String {
     text(&answer)
 }
 
-/// A folder of a test's own, gone with it.
+/// A directory of one test, removed when dropped.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -63,7 +63,7 @@ impl Folder {
         self.0.join(name).to_str().expect("temporary paths are text").to_owned()
     }
 
-    /// Writes a file, and the folders on the way to it; its path.
+    /// Writes a file and its parent directories. Returns its path.
     pub(crate) fn write(&self, name: &str, content: &str) -> String {
         let path = self.0.join(name);
         std::fs::create_dir_all(path.parent().expect("below the folder")).expect("folders");
@@ -82,8 +82,8 @@ impl Drop for Folder {
     }
 }
 
-/// So long a server may say nothing of what is waited for: then it is told to end, which fails the test with all that it
-/// said. Nothing that comes takes a minute.
+/// Maximum wait for an expected line. Then the server is stopped, which fails the test with all of its output. No expected line
+/// takes a minute.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits for `outcome` of the process `id`, with [`PATIENCE`].
@@ -101,35 +101,35 @@ pub(crate) fn patiently<T>(id: u32, outcome: impl FnOnce() -> T) -> T {
     })
 }
 
-/// A server that runs.
+/// A running server.
 pub(crate) struct Running {
     pub(crate) child: Child,
-    /// `127.0.0.1:PORT`
+    /// The address of the first listener: `127.0.0.1:PORT`.
     pub(crate) site: String,
-    /// The URL that was printed, with its token.
+    /// The printed URL of the admin listener, with its token.
     pub(crate) admin: String,
     pub(crate) greeting: String,
-    /// Lines that came before the greeting, of threads that were faster than it.
+    /// Lines before the greeting, from other threads.
     early: VecDeque<String>,
     errors: Option<BufReader<ChildStderr>>,
     output: Option<BufReader<ChildStdout>>,
 }
 
 impl Running {
-    /// Starts `encke serve` with these arguments, on free ports, and waits until it serves.
+    /// Starts `encke serve` with these arguments on free ports, and waits until it serves.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let mut command = encke();
         command.args(["serve", "-l", "127.0.0.1:0", "--admin", "127.0.0.1:0", "-w", "2"]).args(arguments);
         Self::start_command(command.stdout(Stdio::piped()))
     }
 
-    /// The same for a command that is complete.
+    /// Starts a complete command, and waits until it serves.
     pub(crate) fn start_command(command: &mut Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
         let mut errors = BufReader::new(child.stderr.take().expect("piped"));
         let output = child.stdout.take().map(BufReader::new);
         let mut said = String::new();
-        // The last line of the greeting comes when everything listens.
+        // The last line of the greeting follows when all sockets listen.
         patiently(child.id(), || {
             while !said.contains("\n  room ") {
                 let read = errors.read_line(&mut said).expect("text");
@@ -153,7 +153,7 @@ impl Running {
         Self { child, site, admin, greeting, early, errors: Some(errors), output }
     }
 
-    /// The answer to a GET, head and body.
+    /// Sends a GET request. Returns head and body of the response.
     pub(crate) fn get(&self, path: &str) -> String {
         get(&self.site, path)
     }
@@ -162,7 +162,7 @@ impl Running {
         send_signal(self.child.id(), signal).expect("it lives");
     }
 
-    /// The next line on standard error that has `part` in it.
+    /// Returns the next line on standard error that contains `part`.
     pub(crate) fn error_with(&mut self, part: &str) -> String {
         let Self { early, errors, .. } = self;
         let errors = errors.as_mut().expect("not taken");
@@ -179,19 +179,19 @@ impl Running {
         })
     }
 
-    /// Our end of its standard error.
+    /// Takes the read end of its standard error.
     pub(crate) fn take_errors(&mut self) -> Option<BufReader<ChildStderr>> {
         self.errors.take()
     }
 
-    /// The next line on standard output.
+    /// Returns the next line on standard output.
     pub(crate) fn line(&mut self) -> String {
         let output = self.output.as_mut().expect("piped");
         patiently(self.child.id(), || next_line(output)).expect("text")
     }
 
-    /// Waits for its end. Returns the exit status and the rest of standard error. The warning about a container depends on
-    /// the machine that runs the tests and is left out.
+    /// Waits until the program exits. Returns the exit status and the rest of standard error, without the warning about a
+    /// container: it depends on the machine that runs the tests.
     pub(crate) fn end(self) -> (Option<i32>, String) {
         let (status, said) = self.end_with_all();
         let is_warning =
@@ -199,7 +199,7 @@ impl Running {
         (status, said.split_inclusive('\n').filter(|line| !is_warning(line)).collect())
     }
 
-    /// As [`Running::end`], with every line.
+    /// Waits as [`Running::end`] does, and returns every line.
     pub(crate) fn end_with_all(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         if let Some(errors) = &mut self.errors {
@@ -214,7 +214,7 @@ pub(crate) fn is_container() -> bool {
     ["/.dockerenv", "/run/.containerenv"].iter().any(|file| std::path::Path::new(file).exists())
 }
 
-/// Empty at the end.
+/// Reads a line. Empty at end of file.
 fn next_line(lines: &mut impl io::BufRead) -> io::Result<String> {
     let mut line = String::new();
     lines.read_line(&mut line).map(|_| line)
