@@ -1,7 +1,7 @@
 //! Warm requests allocate nothing: a counting allocator watches the workers.
 //!
-//! A test program of its own, because an allocator is the program's. What it counts it counts on workers only:
-//! each opens a mount of ours, which marks its thread.
+//! A test program of its own, because an allocator is global. It counts only on workers: each opens a mount of this test, which
+//! marks its thread.
 #![allow(unsafe_code)]
 #![cfg(unix)]
 
@@ -18,13 +18,13 @@ use encke_server::{Exchange, Handler, HandlerContext, Mount, Outcome, Request, W
 use rig::handlers::hello;
 use rig::{Client, Folder, Stand, site};
 
-/// The system's allocator, and how often workers have called it.
+/// The system's allocator with a counter of its calls from workers.
 struct Counting;
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    // A constant without a destructor: reading it allocates nothing, at any time of a thread's life.
+    // A constant without a destructor, so that reading it never allocates at any point of a thread's lifetime.
     static WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -58,7 +58,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Marks each worker that opens it. Its handler allocates for every request, to show that this is seen.
+/// Marks each worker that opens it. Its handler allocates for every request, to show that allocations are detected.
 struct Marker;
 
 impl Mount for Marker {
@@ -79,7 +79,7 @@ impl Handler for Wasteful {
 const WARM: usize = 200;
 const ROUNDS: u64 = 1_000;
 
-/// One test for all, because the count is the program's.
+/// One test for all cases, because the count is global.
 #[test]
 fn a_thousand_warm_requests_allocate_nothing() {
     for backend in Backend::NAMED {
@@ -103,7 +103,7 @@ fn a_thousand_warm_requests_allocate_nothing() {
             ("a file of 16 KiB", get("sixteen", ""), 1, 0),
             ("a file of 300 kB", get("large", ""), 1, 0),
             ("16 small files in a pipeline", get("small", "").repeat(16), 16, 0),
-            // Conditions are looked at off the warm path, which makes a copy of the request's path and drops it.
+            // Conditional requests leave the warm path, which copies the request's path and drops it.
             ("a file that the client has", get("small", &format!("If-None-Match: {tag}\r\n")), 1, 2),
         ] {
             let calls = calls(&mut client, &requests, answers);
@@ -112,13 +112,13 @@ fn a_thousand_warm_requests_allocate_nothing() {
                 "{backend}: {what}: {calls} calls of the allocator in {ROUNDS} rounds"
             );
         }
-        // The count counts.
+        // Verifies that the counter works.
         let wasted = calls(&mut client, &get("waste", ""), 1);
         assert!(wasted >= ROUNDS, "{backend}: a handler that allocates is not seen: {wasted}");
     }
 }
 
-/// Calls of the allocator by the worker in [`ROUNDS`] rounds, after as many as fill its caches.
+/// Returns the worker's allocator calls in [`ROUNDS`] rounds, after as many rounds that fill its caches.
 fn calls(client: &mut Client, requests: &str, answers: usize) -> u64 {
     let mut round = || {
         client.send(requests);

@@ -1,10 +1,10 @@
-//! Nothing is left behind: after a thousand connections of every bad kind the process holds what it held before.
+//! No leaks: after a thousand connections of every faulty kind the process holds what it held before.
 //!
-//! A test program of its own, and one test, because descriptors are the process's. They are counted in
-//! /proc/self/fd, so that a leak cannot hide from our own counters; those must agree.
+//! A test program of its own with one test, because descriptors belong to the process. They are counted in /proc/self/fd, so
+//! that a leak cannot hide from our own counters, which must agree.
 //!
-//! Each worker keeps a file open that somebody has asked it for. Which worker a client gets is the kernel's choice,
-//! so clients come until all of them have it: else the first of a thousand may be the one who has it opened.
+//! Each worker keeps requested files open. The kernel chooses the worker of a connection, so clients connect until every worker
+//! has the file open. Otherwise one of the thousand connections may open it.
 #![cfg(unix)]
 
 #[path = "rig/mod.rs"]
@@ -22,9 +22,9 @@ use rig::handlers::{Echo, Held, PATTERN_BYTES_MAX, Pattern, hello, pattern, stre
 use rig::{Client, Folder, Rig, Stand, ms, site, wait_for};
 
 const CONNECTIONS: usize = 1_000;
-/// Clients at a time.
+/// Concurrent clients.
 const CROWD: usize = 32;
-/// Resident memory may differ by what allocators keep: buffers of a crowd, tables that have grown.
+/// Tolerance for resident memory, which allocators retain: buffers of a crowd, tables that have grown.
 const MEMORY_BYTES_MAX: u64 = 8 << 20;
 
 #[test]
@@ -70,37 +70,37 @@ fn leaves_nothing(stand: Stand) {
     all_have_gone(&rig, &held);
     let before = settled(&rig);
 
-    // Tables and buffers grow once, and are kept.
+    // Tables and buffers grow once, and are retained.
     misbehave(&rig, &held, CONNECTIONS / 4);
     all_have_gone(&rig, &held);
     let memory = host::resident_bytes().expect("/proc is there");
 
     misbehave(&rig, &held, CONNECTIONS);
     all_have_gone(&rig, &held);
-    // One that was reset before a worker looked at it is in no counter, and closed soon.
+    // A connection that was reset before a worker accepted it is in no counter, and its socket is closed shortly after.
     let told = || format!("\n  before {before:?}\n  now {:?}{}", descriptors(), rig.told());
     wait_for(|| descriptors().len() == before.len(), "the descriptors are those of before", told);
     let grown = host::resident_bytes().expect("/proc is there").saturating_sub(memory);
     assert!(grown <= MEMORY_BYTES_MAX, "memory has grown by {grown} bytes");
 }
 
-/// The descriptors once every socket of a client is closed. A connection leaves the counters before its socket is
-/// closed: the back end closes it in the worker's next submission, and one that a peer reset before it was accepted is in
+/// Returns the descriptors once every socket of a client is closed. A connection leaves the counters before its socket is
+/// closed: the back end closes it in the worker's next submission. A connection that a peer reset before it was accepted is in
 /// no counter.
 fn settled(rig: &Rig) -> Vec<PathBuf> {
-    // Clients live in this process, too: with them gone, every connected socket is the server's.
+    // Clients are in this process, too. Without them, every connected socket is the server's.
     let none = || connected_sockets() == 0;
     wait_for(none, "no socket is connected any more", || format!("{:?}{}", descriptors(), rig.told()));
     descriptors()
 }
 
-/// Connected TCP sockets that this process holds: those in /proc/self/fd that have a peer in /proc/self/net/tcp.
+/// Counts the connected TCP sockets of this process: entries of /proc/self/fd with a peer in /proc/self/net/tcp.
 fn connected_sockets() -> usize {
     let table = std::fs::read_to_string("/proc/self/net/tcp").expect("/proc is there");
     let own = descriptors();
     let connected = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        // A listener has no peer; inode 0 is a socket that no process holds any more.
+        // A listener has no peer; inode 0 is a socket that no process holds.
         let [_, _, peer, _, _, _, _, _, _, inode, ..] = fields[..] else { return false };
         let link = PathBuf::from(format!("socket:[{inode}]"));
         peer != "00000000:0000" && own.contains(&link)
@@ -108,7 +108,8 @@ fn connected_sockets() -> usize {
     table.lines().skip(1).filter(|line| connected(line)).count()
 }
 
-/// What this process has open (/proc/self/fd): a file by its path, others by kind and number, and this look.
+/// Returns the open descriptors of this process (/proc/self/fd), including that of this call: files by path, others by kind and
+/// number.
 fn descriptors() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/proc/self/fd").expect("/proc is there");
     let mut links: Vec<PathBuf> = entries
@@ -123,7 +124,7 @@ fn all_have_gone(rig: &Rig, held: &Held) {
     for gauge in ["encke_connections", "encke_exchanges_open", "encke_sends_in_flight", "encke_offload_jobs"]
     {
         let empty = || {
-            // A request may have been held only after its client had gone.
+            // A request may be held only after its client has disconnected.
             drop(held.take_all());
             rig.count(gauge) == 0
         };
@@ -132,7 +133,7 @@ fn all_have_gone(rig: &Rig, held: &Held) {
 }
 
 fn misbehave(rig: &Rig, held: &Held, connections: usize) {
-    // xorshift64 mixes well enough; the seed stands here, so that each run is the same.
+    // xorshift64 mixes well enough. The seed is constant, so that every run is equal.
     let mut seed = 0x5EED_u64;
     let mut random = move |below: usize| {
         seed ^= seed << 13;
@@ -157,7 +158,7 @@ fn misbehave(rig: &Rig, held: &Held, connections: usize) {
         };
         client.send(&request[..request.len() - random(request.len().max(2) / 2)]);
         if random(2) == 0 {
-            // So that some leave in the midst of their answer, and some before it has begun.
+            // Some clients then disconnect during their response, and some before it begins.
             client.idle(Duration::from_millis(1));
         }
         match random(5) {
@@ -172,7 +173,7 @@ fn misbehave(rig: &Rig, held: &Held, connections: usize) {
         if crowd.len() > CROWD {
             crowd.swap_remove(random(CROWD)).reset();
         }
-        // Some of those that are held are answered, some are dropped: most have gone by then.
+        // Some held requests are answered, some are dropped. Most of their clients have disconnected by then.
         if number % 10 == 9 {
             for exchange in held.take_all() {
                 if random(2) == 0 {

@@ -23,7 +23,7 @@ on_two_stands! {
 /// The server is open to requests from this machine, unless they come through a proxy.
 const PROXIED: &str = "Via: 1.1 proxy\r\n";
 
-/// A server of a directory and of channels, and the endpoint that it asks: nothing ever responds there.
+/// Starts a server with a directory and channels, and its authorization endpoint, which never responds.
 fn serve(on: Stand, folder: &Folder) -> (Rig, TcpListener) {
     let endpoint = TcpListener::bind("127.0.0.1:0").expect("a free port");
     endpoint.set_nonblocking(true).expect("our own socket");
@@ -41,7 +41,7 @@ fn serve(on: Stand, folder: &Folder) -> (Rig, TcpListener) {
     (rig, endpoint)
 }
 
-/// The next authorization request.
+/// Accepts the next authorization request.
 fn accept(rig: &Rig, endpoint: &TcpListener) -> TcpStream {
     let mut accepted = None;
     rig.wait(

@@ -1,5 +1,5 @@
-//! Every request, cut everywhere: whole, byte by byte, and in two at each place, each piece read by itself.
-//! The answers may not differ.
+//! Every request, split everywhere: whole, byte by byte, and in two at each position, with each piece read separately. The
+//! responses must be equal.
 
 use crate::rig::handlers::{Echo, hello, mirror};
 use crate::rig::{Answer, Cut, End, Folder, Stand, site};

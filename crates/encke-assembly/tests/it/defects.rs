@@ -1,5 +1,5 @@
-//! The 26 defects that report 004 found in another small web server, each as the behaviour that is right. The
-//! numbers are the report's.
+//! The 26 defects that report 004 found in another small web server, each as a test of the correct behaviour. The numbers are
+//! the report's.
 
 use std::time::{Duration, SystemTime};
 
@@ -44,7 +44,7 @@ on_two_stands! {
     keep_alive_promises_no_wrong_time,
 }
 
-/// 1: `GET /../secret.txt` gave the secret.
+/// 1: `GET /../secret.txt` returned the secret.
 fn dots_do_not_lead_out_of_the_folder(stand: Stand) {
     let outside = Folder::new().with("secret.txt", "SECRET").with("site/index.html", "<p>here");
     let settings = SiteSettings { root: outside.path().join("site"), ..SiteSettings::default() };
@@ -71,7 +71,7 @@ fn dots_do_not_lead_out_of_the_folder(stand: Stand) {
     }
 }
 
-/// 2: a target of more than 256 bytes was answered with what the client before had asked for.
+/// 2: a target of more than 256 bytes returned the file of the previous client.
 fn a_long_target_is_not_answered_with_somebody_elses_file(stand: Stand) {
     let folder = Folder::new().with("private", "for another");
     let rig = stand.serve_site(&folder);
@@ -84,7 +84,7 @@ fn a_long_target_is_not_answered_with_somebody_elses_file(stand: Stand) {
     }
 }
 
-/// 3: a request split across packets within its fields was not answered.
+/// 3: a request split across packets within its fields got no response.
 fn a_request_may_be_split_within_its_fields(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", hello));
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a b\r\nAccept: */*\r\n\r\n";
@@ -95,7 +95,7 @@ fn a_request_may_be_split_within_its_fields(stand: Stand) {
     }
 }
 
-/// 4: of three requests in one write only one was answered.
+/// 4: only one of three requests in one write got a response.
 fn pipelined_requests_are_all_answered_in_order(stand: Stand) {
     let folder = Folder::new().with("a", "first").with("b", "second").with("c", vec![b'c'; 100_000]);
     let rig = stand.serve_site(&folder);
@@ -128,7 +128,7 @@ fn head_has_no_body(stand: Stand) {
     assert_eq!(client.end(), End::Finished);
 }
 
-/// 7: POST, PUT and ABC got the file.
+/// 7: POST, PUT and ABC returned the file.
 fn methods_that_mean_something_else_do_not_get_the_file(stand: Stand) {
     let folder = Folder::new().with("file", "0123456789");
     let rig = stand.serve_site(&folder);
@@ -140,7 +140,7 @@ fn methods_that_mean_something_else_do_not_get_the_file(stand: Stand) {
     }
 }
 
-/// 8: HTTP/9.9 was answered with 200.
+/// 8: HTTP/9.9 got a 200.
 fn another_major_version_is_refused(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", hello));
     for version in ["HTTP/9.9", "HTTP/2.0", "HTTP/3.1"] {
@@ -149,7 +149,7 @@ fn another_major_version_is_refused(stand: Stand) {
     }
 }
 
-/// 9: HTTP/1.1 without Connection was closed, and nothing said so.
+/// 9: an HTTP/1.1 connection without `Connection` was closed without notice.
 fn http_1_1_stays_open_by_itself(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", hello));
     let mut client = rig.client();
@@ -168,7 +168,7 @@ fn connection_is_compared_without_regard_to_case(stand: Stand) {
     assert!(client.ask("GET / HTTP/1.1\r\nhOST: a\r\ncONNECTION: cLOSE\r\n\r\n").closes());
 }
 
-/// 11: `Conn:` was taken for Connection and `H:` for Host.
+/// 11: `Conn:` was treated as Connection and `H:` as Host.
 fn fields_are_known_by_their_whole_name(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", hello));
     let mut client = rig.client();
@@ -189,7 +189,7 @@ fn host_is_asked_for(stand: Stand) {
     assert_eq!(rig.client().ask("GET / HTTP/1.1\r\nHost:\r\n\r\n").status, 200, "an empty one is one");
 }
 
-/// 13: a slow reader of 60 MB got 2.81 MB: EAGAIN was taken for an error.
+/// 13: a slow reader of 60 MB received 2.81 MB: EAGAIN was treated as an error.
 fn a_slow_reader_gets_everything(stand: Stand) {
     const LEN: usize = 60_000_000;
     let folder = Folder::new().with("large", pattern(LEN));
@@ -199,7 +199,7 @@ fn a_slow_reader_gets_everything(stand: Stand) {
     assert!(answer.body == pattern(LEN));
 }
 
-/// 14: a head of more than 8 KiB was closed without a word.
+/// 14: the connection of a head above 8 KiB was closed without a response.
 fn large_heads_are_served_and_larger_ones_refused(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", hello));
     for (len, status) in [(8_000, 200), (8_192, 200), (9_000, 200), (30_000, 200), (33_000, 431)] {
@@ -208,7 +208,7 @@ fn large_heads_are_served_and_larger_ones_refused(stand: Stand) {
     }
 }
 
-/// 15: after 318 requests, when a head crossed the end of a ring, the connection ended.
+/// 15: after 318 requests, when a head crossed the end of a ring, the connection was closed.
 fn a_connection_has_no_last_request(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", hello));
     let mut client = rig.client();
@@ -217,7 +217,7 @@ fn a_connection_has_no_last_request(stand: Stand) {
         let answer = client.ask(format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {fill}\r\n\r\n"));
         assert_eq!(answer.status, 200, "request {number}");
     }
-    // Pipelined, so that heads lie at every place of what one read brings.
+    // Pipelined, so that heads begin at every position of a read.
     for number in 0..40 {
         let get = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(number * 7));
         client.send(get.repeat(50));
@@ -244,7 +244,7 @@ fn escapes_are_decoded(stand: Stand) {
     assert_eq!(client.get("/a+file.txt").status, 404, "a plus is a plus in a path");
 }
 
-/// 17: `/a.b` was taken for a file because of its dot, and was a 403.
+/// 17: `/a.b` was treated as a file because of its dot, and returned 403.
 fn a_folder_with_a_dot_in_its_name_is_a_folder(stand: Stand) {
     let folder = Folder::new().with("a.b/index.html", "<p>inside");
     let rig = stand.serve_site(&folder);
@@ -254,7 +254,7 @@ fn a_folder_with_a_dot_in_its_name_is_a_folder(stand: Stand) {
     assert_eq!(client.get("/a.b/").text(), "<p>inside");
 }
 
-/// 18: the body of a POST stayed in the buffer and was taken for the next request.
+/// 18: the body of a POST stayed in the buffer and was parsed as the next request.
 fn the_body_of_a_request_is_not_the_next_request(stand: Stand) {
     let folder = Folder::new().with("file", "content").with("smuggled", "!");
     let rig = stand.serve_site(&folder);
@@ -269,14 +269,14 @@ fn the_body_of_a_request_is_not_the_next_request(stand: Stand) {
     }
 }
 
-/// 19: there were no ranges, tags, dates or codings.
+/// 19: ranges, entity tags, dates and content codings were missing.
 fn files_have_dates_tags_ranges_and_codings(stand: Stand) {
     let text = "0123456789\n".repeat(1_000);
     let folder =
         Folder::new().with("file.txt", &text).with("ready.txt", &text).with("ready.txt.gz", "packed");
     let rig = stand.serve_site(&folder);
     let mut client = rig.client();
-    // The kernel has just noted the last change of the file: its tag becomes strong when the file has settled.
+    // The file was modified too recently for a strong tag. The tag becomes strong when the file has settled.
     let mut is_strong = || client.get("/file.txt").field("ETag").is_some_and(|tag| tag.starts_with('"'));
     rig.wait(&mut is_strong, "a strong tag");
     let answer = client.get("/file.txt");
@@ -300,13 +300,13 @@ fn files_have_dates_tags_ranges_and_codings(stand: Stand) {
     assert_eq!(ask(&mut client, "/ready.txt", "Accept-Encoding: identity").text(), text);
 }
 
-/// 20: If-Modified-Since was compared for equality, and dates were local time called GMT.
+/// 20: If-Modified-Since was compared for equality, and dates had local time with the label GMT.
 fn a_file_is_unmodified_since_any_later_date(stand: Stand) {
     let folder = Folder::new().with("file", "content");
     let rig = stand.serve_site(&folder);
     let mut client = rig.client();
     let modified = client.get("/file").field("Last-Modified").expect("a date").to_owned();
-    // `with` has set the file back by 1,000 seconds: the date must say so, in GMT.
+    // `with` has set the modification time back by 1,000 seconds. The date must show that, in GMT.
     let age = SystemTime::now().duration_since(httpdate_of(&modified)).expect("it lies in the past");
     assert!(age > Duration::from_secs(990) && age < Duration::from_secs(1_100), "{modified}: {age:?}");
     let ask = |client: &mut Client, since: &str| {
@@ -319,13 +319,13 @@ fn a_file_is_unmodified_since_any_later_date(stand: Stand) {
     assert_eq!(ask(&mut client, "no date"), 200);
 }
 
-/// Reads a date as RFC 9110 §5.6.7 writes it.
+/// Parses a date in the format of RFC 9110 §5.6.7.
 fn httpdate_of(text: &str) -> SystemTime {
     let unix = encke_wire::date::parse_date(text.as_bytes()).unwrap_or_else(|| panic!("{text} is no date"));
     SystemTime::UNIX_EPOCH + Duration::from_secs(unix)
 }
 
-/// 21: an error said `Connection: close` and stayed open until its timer.
+/// 21: an error response contained `Connection: close`, but the connection stayed open until its timer expired.
 fn an_error_keeps_what_it_says_of_the_connection(stand: Stand) {
     let folder = Folder::new().with("file", "content");
     let rig = stand.serve_site(&folder);
@@ -339,7 +339,7 @@ fn an_error_keeps_what_it_says_of_the_connection(stand: Stand) {
     assert_eq!(rig.count("encke_exchanges_open"), 0);
 }
 
-/// 22: the option that names the folder did not exist, against its description.
+/// 22: the documented option for the directory did not exist.
 fn the_folder_that_is_named_is_served(stand: Stand) {
     for content in ["one", "other"] {
         let folder = Folder::new().with("file", content);
@@ -347,10 +347,10 @@ fn the_folder_that_is_named_is_served(stand: Stand) {
     }
 }
 
-/// 23: a broken connection left its timer behind, which later closed whoever had its place by then; a timer that
-/// ran before the events of its turn was used after it was freed.
+/// 23: a broken connection left its timer behind, which later closed the next connection in its slot. A timer that ran before
+/// the events of its turn was used after it was freed.
 fn connections_that_break_hurt_nobody_else(stand: Stand) {
-    // Short, so that timers end in the midst of everything; long enough for a good client on a busy machine.
+    // Short, so that timers expire at every stage; long enough for a correct client on a busy machine.
     let rig = stand.serve_by(
         |policy| {
             policy.limits.head_time = ms(400);
@@ -361,7 +361,7 @@ fn connections_that_break_hurt_nobody_else(stand: Stand) {
         |server| server.mount("/", hello).mount("/echo", Echo),
     );
     let request = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
-    // xorshift64 mixes well enough; the seed stands here, so that each run is the same.
+    // xorshift64 mixes well enough. The seed is constant, so that every run is equal.
     let mut seed = 0x5EED_u64;
     let mut random = move |below: usize| {
         seed ^= seed << 13;
@@ -396,12 +396,12 @@ fn connections_that_break_hurt_nobody_else(stand: Stand) {
     assert_eq!(rig.count("encke_exchanges_open") + rig.count("encke_sends_in_flight"), 0);
 }
 
-/// 24: one byte every 0.3 s kept a connection for ever, because each read set the timer anew.
+/// 24: one byte every 0.3 s kept a connection open indefinitely, because each read restarted the timer.
 fn a_head_that_drips_has_its_time(stand: Stand) {
     let rig = stand.serve_by(|policy| policy.limits.head_time = ms(200), |server| server.mount("/", hello));
     let mut client = rig.client();
     let mut drops = "GET / HTTP/1.1\r\nHost: ".bytes().chain(std::iter::repeat(b'a'));
-    // Five drops within each time that is allowed.
+    // Five bytes within each interval of the limit.
     while !client.idle(Duration::from_millis(40)) {
         if client.try_send([drops.next().expect("endless")]).is_err() {
             break;
@@ -409,12 +409,12 @@ fn a_head_that_drips_has_its_time(stand: Stand) {
     }
     let answer = client.answer();
     assert!(answer.status == 408 && answer.closes(), "{answer:?}");
-    // Until the client leaves the server lingers, so that its answer is not lost.
+    // The server lingers until the client disconnects, so that its response is not lost.
     drop(client);
     rig.wait_for_closes(CloseReason::HeadTime, 1);
 }
 
-/// 25: `Keep-Alive: timeout=500` meant milliseconds, where the field means seconds.
+/// 25: `Keep-Alive: timeout=500` meant milliseconds, but the field's unit is seconds.
 fn keep_alive_promises_no_wrong_time(stand: Stand) {
     let rig = stand.serve_by(|policy| policy.limits.idle_time = ms(7_000), |server| server.mount("/", hello));
     let mut client = rig.client();
@@ -428,8 +428,8 @@ fn keep_alive_promises_no_wrong_time(stand: Stand) {
     }
 }
 
-/// 26: accepting stalled after one connection of a burst, and for ever once descriptors were short (the latter
-/// is tests/descriptors.rs).
+/// 26: accepting stalled after one connection of a burst, and stopped permanently once descriptors ran out (the latter is
+/// tested in tests/descriptors.rs).
 fn a_burst_of_connections_is_accepted_to_the_last(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", hello));
     for _ in 0..3 {

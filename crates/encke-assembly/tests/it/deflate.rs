@@ -1,5 +1,5 @@
-//! Compressed WebSockets from outside (RFC 7692): what is agreed, what travels, what is refused. What travels is read and
-//! written here by flate2 alone.
+//! Compressed WebSockets from outside (RFC 7692): negotiation, payloads, rejections. The client side compresses and
+//! decompresses with flate2 alone.
 
 use encke_assembly::settings::PushSettings;
 use encke_server::{Answers, Outcome, Request, Socket as Speaks, SocketMessage, Upgrade};
@@ -22,10 +22,10 @@ on_two_stands! {
 
 const OFFER: &str = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n";
 const ANSWER: &str = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
-/// The empty block behind each message, which does not travel.
+/// The empty block at the end of each message, which is not sent.
 const TAIL: &[u8] = b"\x00\x00\xff\xff";
 
-/// Opens a socket that offers compression.
+/// Opens a WebSocket that offers compression.
 fn offering(rig: &Rig, path: &str, fields: &str) -> Socket {
     let mut client = rig.client();
     client.send(handshake(path, &format!("{OFFER}{fields}")));
@@ -51,7 +51,7 @@ fn deflated(message: &[u8]) -> Vec<u8> {
     out.strip_suffix(TAIL).expect("a flush ends so").to_vec()
 }
 
-/// A whole compressed message of a client.
+/// Encodes a complete compressed message of a client.
 fn packed(opcode: Opcode, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     websocket::put_masked(&mut frame, opcode, payload, [1, 2, 3, 4]);
@@ -87,7 +87,7 @@ fn what_is_small_or_dense_travels_as_it_is(on: Stand) {
     wait_for_subscribers(&rig, 1);
     publish(&rig, "a", "short");
     assert_eq!(socket.frame(), (0x81, b"short".to_vec()));
-    // Numbers of a linear congruential generator (Knuth's MMIX): their high bytes do not shrink.
+    // Numbers of a linear congruential generator (Knuth's MMIX): their high bytes do not compress.
     let next = |number: &u64| {
         Some(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
     };
@@ -113,7 +113,7 @@ fn a_compressed_message_is_published(on: Stand) {
     socket.0.send(&whole);
     assert_eq!(plain.text(), text);
     assert_eq!(inflated(&socket.frame().1), text.as_bytes());
-    // In pieces, a ping between them, and not compressed at all.
+    // Fragmented with a ping in between, and uncompressed.
     let payload = deflated(text.as_bytes());
     let (head, tail) = payload.split_at(payload.len() / 2);
     let mut first = packed(Opcode::Text, head);
@@ -128,7 +128,7 @@ fn a_compressed_message_is_published(on: Stand) {
     assert_eq!(plain.text(), "as it is");
 }
 
-/// Says everything twice.
+/// Sends every message back twice.
 struct Echo;
 
 impl Speaks for Echo {
@@ -180,9 +180,9 @@ fn a_bomb_ends_its_connection_alone(on: Stand) {
     assert_eq!(other.text(), "still there");
 }
 
-/// They are inflated a few at a time, while nothing else arrives and, for a handler that is silent, nothing is sent.
+/// Messages are decompressed a few at a time, even while nothing else arrives and, if the handler is silent, nothing is sent.
 fn many_large_messages_in_few_bytes_are_all_heard(on: Stand) {
-    /// Answers only what is short, with the number of bytes it has heard before.
+    /// Responds only to short messages, with the number of bytes received before.
     struct Counter(usize);
     impl Speaks for Counter {
         fn message(&mut self, message: SocketMessage<'_>, answers: &mut Answers<'_>) {
@@ -255,7 +255,7 @@ fn nobody_is_made_to_compress(on: Stand) {
         drop(socket);
         wait_for_subscribers(&rig, 0);
     }
-    // A handler that asks for it is asked, and no other.
+    // Only handlers that enable compression get it.
     let rig = on.serve(|server| {
         server.mount("/plain", |request: &Request<'_>, _| match Upgrade::accept(request, 1_000, Echo) {
             Ok(upgrade) => Outcome::Takeover(upgrade.into()),

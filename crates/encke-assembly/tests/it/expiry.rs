@@ -19,7 +19,7 @@ on_every_back_end! {
     a_websocket_that_publishes_without_a_pause_ends_when_its_token_expires,
 }
 
-/// A server whose channels keep more than a case publishes, so that no subscriber is overrun.
+/// Starts a server whose channels keep more than a case publishes, so that no subscriber is overrun.
 fn serve(on: Stand) -> (Rig, Signer) {
     let secret = Secret::Text("0123456789abcdef0123456789abcdef".into());
     let auth = AuthSettings {
@@ -37,7 +37,7 @@ fn serve(on: Stand) -> (Rig, Signer) {
     (rig, Signer::of_settings(&auth, None).expect("a key that signs"))
 }
 
-/// A token for everything: it expires with the second after the next one, or never.
+/// Signs a token for all rights that expires after the next full second, or never.
 fn token(signer: &Signer, expires: bool) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
     let all = vec!["**".to_owned()];
@@ -50,7 +50,7 @@ fn token(signer: &Signer, expires: bool) -> String {
     signer.sign(&pass).expect("a token")
 }
 
-/// Publishes without a pause until this many subscribers have ended.
+/// Publishes without a pause until `count` subscribers have ended.
 fn publish_until(rig: &Rig, token: &str, ended: &AtomicUsize, count: usize) {
     let mut publisher = rig.client();
     rig.wait(
@@ -106,7 +106,7 @@ fn a_busy_poll_is_rejected_once_its_token_expires(on: Stand) {
         let mut client = rig.client();
         let (ended, short) = (&ended, &short);
         scope.spawn(move || {
-            // No message is published to this channel: the poll waits, and is answered when the token expires.
+            // No message is published to this channel: the poll waits, and gets its response when the token expires.
             let answer = client.get(&format!("/push/quiet?wait=55&access_token={short}"));
             assert_eq!(answer.status, 204);
             assert_eq!(client.get(&format!("/push/quiet?access_token={short}")).status, 401);

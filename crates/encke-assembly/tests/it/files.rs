@@ -1,4 +1,4 @@
-//! Files on their way: large ones to slow readers, and those that change meanwhile.
+//! Files during transmission: large files to slow readers, and files that change meanwhile.
 
 use encke_server::CloseReason;
 
@@ -29,7 +29,7 @@ fn a_large_file_arrives_whole_at_several_readers_at_once(stand: Stand) {
         reader.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(reader.head().field("Content-Length"), Some(LEN.to_string().as_str()));
     }
-    // By turns, so that each has to wait for its reader again and again.
+    // Readers alternate, so that each response waits for its reader repeatedly.
     let mut small = rig.client();
     let mut read = 0;
     while read < LEN {
@@ -53,7 +53,7 @@ fn a_file_that_shrinks_on_its_way_ends_in_a_reset(stand: Stand) {
     assert_eq!(client.head().status, 200);
     folder.shrink("large", 1_000_000);
     let (rest, end) = client.rest();
-    // Nobody shall take what came for the whole.
+    // The client must be able to detect that the content is incomplete.
     assert_eq!(end, End::Reset);
     assert!(rest.len() < LEN);
     rig.wait_for_closes(CloseReason::FileShrunk, 1);
@@ -73,7 +73,7 @@ fn a_file_that_is_replaced_is_the_new_one_from_then_on(stand: Stand) {
             _ => String::new(),
         };
         folder.replace("file", &content);
-        // A turn that had begun may have met the request without the notice; the next one knows.
+        // A turn that had already begun may serve the request before the notification; the next turn has it.
         let mut after = client.get("/file");
         if after.text() != content {
             after = client.get("/file");
@@ -121,7 +121,7 @@ fn head_is_answered_like_get_without_the_content(stand: Stand) {
             assert_eq!(head.field(name), Some(value.as_str()), "{path}");
         }
     }
-    // Nothing of a content has stayed on the line.
+    // No byte of the content remains on the connection.
     assert_eq!(client.get("/").text(), "<p>hello");
 }
 

@@ -32,12 +32,12 @@ fn a_subscriber_that_resets_its_stream_is_gone(stand: Stand) {
 fn what_a_subscriber_has_not_taken_is_told(stand: Stand) {
     let rig = channels(stand);
     let mut client = H2::connect(&rig);
-    // The beginning of the stream finds no window.
+    // The event stream starts without a send window.
     client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
     client.send(&request(1, GET, "/push/news?as=sse", END_STREAM));
     let mut other = rig.client();
     let told = || {
-        // Once a second some are looked at, when there is something to do.
+        // The worker samples some subscribers once a second, but only in a turn with work.
         other.get("/");
         rig.count_of("encke_push_unsent_bytes", "most") > 0
     };

@@ -1,4 +1,4 @@
-//! From `http` to `https`: listeners that send requests on, and sites that want to be asked by TLS alone.
+//! From `http` to `https`: listeners that redirect, and sites that require TLS.
 
 use encke_assembly::Service;
 use encke_assembly::settings::Settings;
@@ -13,7 +13,7 @@ on_two_stands! {
     a_site_says_over_tls_alone_that_it_wants_tls,
 }
 
-/// A server with two listeners: one that redirects, and one that serves.
+/// Starts a server with two listeners: one that redirects, and one that serves.
 fn serve(stand: Stand, folder: &Folder, trusted: &[Network]) -> Rig {
     let options = stand.options(|policy| {
         policy.https_port = 8443;
@@ -31,7 +31,7 @@ fn a_listener_that_redirects_answers_nothing_else(stand: Stand) {
         Folder::new().with("page.html", "here").with(".well-known/acme-challenge/token", "token.print");
     let rig = serve(stand, &folder, &[]);
     let mut client = rig.client();
-    // The connection stays: a browser asks for its icon by it, too.
+    // The connection stays open: a browser also requests the icon on it.
     for _ in 0..2 {
         let answer = client.get("/page.html?a=b");
         assert_eq!(answer.status, 301);
@@ -70,7 +70,7 @@ fn a_site_says_over_tls_alone_that_it_wants_tls(stand: Stand) {
     let rig =
         stand.serve_by(|policy| policy.trusted_proxies = vec![loopback], |server| server.mount("/", site));
     let mut client = rig.client();
-    // Twice: the second answer is the one that was kept, and is the same for both.
+    // Twice: the second response is the cached one, which both schemes share.
     for path in ["/page.html", "/page.html", "/large.bin", "/large.bin", "/missing", "/", "/page.html"] {
         for (scheme, said) in [("https", Some("max-age=300; includeSubDomains")), ("http", None)] {
             client.send(
@@ -102,7 +102,7 @@ fn a_listener_redirects_as_its_settings_say() {
     let address = service.addresses().remove(0);
     let answer = Client::connect(&address).get("/page.html");
     assert_eq!(answer.field("Location"), Some("https://localhost/page.html"));
-    // The port changes at once; whether it redirects at all belongs to the listener.
+    // The port changes immediately. Whether a listener redirects is fixed at start.
     assert_eq!(service.reload(&settings(", redirect = \"https:8443\"")).expect("settings"), [""; 0]);
     let notes = service.reload(&settings("")).expect("settings");
     assert!(notes.iter().any(|note| note.starts_with("redirect at 127.0.0.1:0 has changed")), "{notes:?}");

@@ -1,6 +1,6 @@
-//! Tests of complete servers from outside, over real sockets, on stands: sites, channels, rights, services.
+//! Tests of complete servers from outside, over real sockets: sites, channels, rights, services.
 //!
-//! Stands and tables are those of the engine's tests (`encke-server/tests/it/main.rs`).
+//! Stands and tables are shared with the engine's tests (`encke-server/tests/it/main.rs`).
 
 #![cfg(unix)]
 

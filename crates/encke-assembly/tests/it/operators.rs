@@ -33,7 +33,7 @@ on_two_stands! {
     an_explanation_names_the_lines_of_a_sites_rules,
 }
 
-/// A feature whose workers have connections to disconnect, three each.
+/// A feature whose workers have three connections each to disconnect.
 struct Toy;
 
 struct ToyActions(usize);
@@ -119,7 +119,7 @@ fn results_of_all_workers_are_merged(on: Stand) {
         assert_eq!((report.affected, report.notes.len()), (3 * workers as u64, workers));
         let report = act(&rig, "toy", "disconnect", user("everybody")).expect("a result").expect("a success");
         assert_eq!((report.affected, report.notes), (3 * workers as u64, vec!["all".to_owned()]));
-        // One worker of several refuses.
+        // One of several workers refuses the action.
         let refused = Some(Err(ActionError::Refused("not root".into())));
         assert_eq!(act(&rig, "toy", "disconnect", user("root")), refused);
         rig.end();
@@ -155,7 +155,7 @@ fn an_action_that_fits_no_verb_reaches_no_feature(on: Stand) {
 fn an_action_that_panics_has_no_result(on: Stand) {
     let rig = rig(on);
     assert_eq!(act(&rig, "toy", "panic", user("ann")), None);
-    // A worker counts once the ticket is gone.
+    // A worker counts the panic after the ticket is dropped.
     let workers = on.workers as u64;
     rig.wait(|| rig.count("encke_handler_panics_total") == workers, "every worker has counted its panic");
     assert!(act(&rig, "toy", "disconnect", user("ann")).is_some_and(|result| result.is_ok()));
@@ -167,7 +167,7 @@ fn actions_follow_a_reload(on: Stand) {
     let reload = |mount: std::sync::Arc<dyn Mount>| {
         rig.running().reload(Policy::default(), Some(vec![("/".into(), mount)]));
     };
-    // An order is behind the reload in each worker's inbox.
+    // In each worker's inbox the action follows the reload.
     reload(std::sync::Arc::new(hello));
     assert_eq!(act(&rig, "toy", "once", user("ann")), Some(Err(ActionError::Unknown)));
     reload(std::sync::Arc::new(Toy));
@@ -176,7 +176,7 @@ fn actions_follow_a_reload(on: Stand) {
     rig.end();
 }
 
-/// The steps for a GET, one text each.
+/// Returns the steps for a request, one text each.
 fn explained(rig: &Rig, method: &str, target: &str, host: &str) -> Vec<String> {
     let request = Kept::sample(method, target, host, &Fields::new()).expect("a valid request");
     let (ticket, steps) = ticket();
@@ -185,7 +185,7 @@ fn explained(rig: &Rig, method: &str, target: &str, host: &str) -> Vec<String> {
     steps.iter().map(ToString::to_string).collect()
 }
 
-/// A guard that explains itself.
+/// A guard that explains its decisions.
 #[derive(Clone)]
 struct Bouncer;
 
@@ -280,7 +280,7 @@ status = 403
     rig.end();
 }
 
-/// The lines that a tail has got, each as JSON.
+/// Returns the next lines of a tail, each as JSON.
 fn lines(tail: &LogTail, count: usize) -> Vec<serde_json::Value> {
     let next = |_| tail.next_within(PATIENCE).expect("another line");
     (0..count).map(next).map(|entry| serde_json::from_slice(&entry.line).expect("JSON")).collect()
@@ -306,7 +306,7 @@ fn a_tail_gets_the_requests_that_its_filter_admits(on: Stand) {
         (tail(filter(None, "", "needle")), vec!["/b/needle"]),
         (tail(filter(None, "", "secret")), vec![]),
     ];
-    // One connection is served by one worker, so its lines have an order.
+    // One worker serves one connection, so its lines are ordered.
     let mut client = rig.client();
     for path in ["/a/1", "/bad/2", "/a/3?access_token=secret", "/b/needle"] {
         client.get(path);
@@ -338,7 +338,7 @@ fn a_slow_tail_loses_counted_entries_and_no_other_does(on: Stand) {
         assert!(lines(&other, 10).iter().all(|line| line["target"] == format!("/a/{round}")));
     }
     assert_eq!(other.dropped(), 0);
-    // What waits is bounded by count and by bytes; everything else is counted.
+    // The queue is bounded by count and by bytes; everything beyond is counted.
     let mut waiting = 0;
     let mut bytes = 0;
     while let Some(entry) = slow.try_next() {
@@ -347,7 +347,7 @@ fn a_slow_tail_loses_counted_entries_and_no_other_does(on: Stand) {
     }
     assert_eq!(waiting as u64 + slow.dropped(), REQUESTS as u64);
     assert!(slow.dropped() > 0 && waiting > 100 && bytes <= 256 * 1024, "{waiting} entries, {bytes} bytes");
-    // Once it reads again, it gets what comes.
+    // Once the tail is read again, it receives new entries.
     client.get("/b");
     assert_eq!(lines(&slow, 1)[0]["target"], "/b");
     rig.end();

@@ -1,4 +1,4 @@
-//! Channels from outside: what is published reaches everybody who listens, by whatever means they do.
+//! Channels from outside: every subscriber receives the published messages, on every transport.
 
 use std::io::Write as _;
 
@@ -68,7 +68,7 @@ pub(super) fn publish(rig: &Rig, channel: &str, body: &str) -> Answer {
     post(rig, &format!("/push/{channel}"), "", body.as_bytes())
 }
 
-/// Publishes with a token on a connection that is kept.
+/// Publishes with a token on a persistent connection.
 pub(super) fn publish_by(client: &mut Client, channel: &str, token: &str, body: &str) -> Answer {
     client.ask(format!(
         "POST /push/{channel} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n\
@@ -86,7 +86,7 @@ pub(super) fn post(rig: &Rig, path: &str, fields: &str, body: &[u8]) -> Answer {
     client.ask(request)
 }
 
-/// The value of a key in a flat JSON object, as it is written.
+/// Returns the raw value of a key in a flat JSON object.
 pub(super) fn json<'a>(text: &'a str, key: &str) -> &'a str {
     let start =
         text.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("no {key} in {text}")) + key.len() + 3;
@@ -97,15 +97,15 @@ pub(super) fn json<'a>(text: &'a str, key: &str) -> &'a str {
     }
 }
 
-/// A stream of server-sent events.
+/// An event stream.
 pub(super) struct Stream {
     pub(super) client: Client,
     decoder: ChunkedDecoder,
     parser: sse::Parser,
-    /// Body bytes that are not parsed yet.
+    /// Body bytes that are not yet parsed.
     body: Vec<u8>,
     id: String,
-    /// What came with its position.
+    /// The event that arrived with the first position.
     first: Option<Event>,
 }
 
@@ -131,7 +131,7 @@ impl Stream {
         let parser = sse::Parser::new(1 << 20);
         let decoder = ChunkedDecoder::new();
         let mut stream = Self { client, decoder, parser, body: Vec::new(), id: String::new(), first: None };
-        // Its position comes before any message, or with the gap before that.
+        // The position arrives before any message, or with a gap that precedes it.
         while stream.id.is_empty() {
             stream.first = stream.look();
         }
@@ -139,7 +139,7 @@ impl Stream {
         stream
     }
 
-    /// The next event.
+    /// Returns the next event.
     fn next(&mut self) -> Event {
         if let Some(first) = self.first.take() {
             return first;
@@ -151,7 +151,7 @@ impl Stream {
         }
     }
 
-    /// The next event, if one is among the bytes that have come; reads some if there are none.
+    /// Returns the next event if the received bytes contain one. Reads more if there are none.
     fn look(&mut self) -> Option<Event> {
         if self.body.is_empty() {
             let mut bytes = self.client.read_some(1 << 16);
@@ -210,14 +210,14 @@ impl Socket {
         self.0.send(frame);
     }
 
-    /// The next frame: its opcode and payload.
+    /// Returns the next frame: its opcode and payload.
     pub(super) fn hear(&mut self) -> (u8, Vec<u8>) {
         let (first, payload) = self.frame();
         assert_eq!(first & 0x70, 0, "reserved bits");
         (first & 0xf, payload)
     }
 
-    /// The next frame: its first byte and payload.
+    /// Returns the next frame: its first byte and payload.
     pub(super) fn frame(&mut self) -> (u8, Vec<u8>) {
         let head = self.0.read_exact(2);
         assert_eq!(head[1] & 0x80, 0, "a server does not mask");
@@ -314,12 +314,12 @@ fn a_stream_goes_on_where_it_was_cut(on: Stand) {
     }
     let mut again = Stream::open(&rig, "/push/a", &format!("Last-Event-ID: {seen}\r\n"));
     assert_eq!([again.data(), again.data()], ["two", "three"]);
-    // The position of the start counts, too; and the field beats the query.
+    // The position at the start is valid, too, and the field has priority over the query.
     let mut all = Stream::open(&rig, "/push/a?since=now", &format!("Last-Event-ID: {start}\r\n"));
     assert_eq!([all.data(), all.data(), all.data()], ["one", "two", "three"]);
     let mut last = Stream::open(&rig, "/push/a?since=last:1", "");
     assert_eq!(last.data(), "three");
-    // A poll goes on by the tag of its answer.
+    // A poll resumes by the entity tag of the previous response.
     let mut poll = rig.client();
     let ask =
         |tag: &str| format!("GET /push/a?wait=5 HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {tag}\r\n\r\n");
@@ -331,7 +331,7 @@ fn a_stream_goes_on_where_it_was_cut(on: Stand) {
 
 fn what_a_publisher_was_told_of_is_there_for_everybody(on: Stand) {
     let rig = stand(on);
-    // Whichever worker they have got.
+    // On whichever worker the kernel has put them.
     let listeners: Vec<Stream> = (0..8).map(|_| Stream::open(&rig, "/push/a", "")).collect();
     let mut askers: Vec<Client> = (0..8).map(|_| rig.client()).collect();
     for number in 0..100 {
@@ -346,7 +346,7 @@ fn what_a_publisher_was_told_of_is_there_for_everybody(on: Stand) {
 
 fn what_there_is_is_told_behind_another_answer_too(stand: Stand) {
     let rig = self::stand(stand);
-    // Each channel is new to all workers but one, and the answer before is on its way while the channel is asked for.
+    // Each channel is new to all workers but one, and the request for it arrives while the previous response is being sent.
     for number in 0..20 {
         assert_eq!(publish(&rig, &format!("a{number}"), "hi").status, 201);
         let mut client = rig.client();
@@ -393,9 +393,9 @@ fn an_id_ahead_of_all_messages_is_a_gap(on: Stand) {
     let told = publish(&rig, "a", "kept");
     let (epoch, offset) = json(told.text(), "id").split_once('-').expect("a position");
     let ahead = offset.parse::<u64>().expect("an offset") + 1;
-    // The offset of the next message, a far one, and the maximum.
+    // The offset of the next message, a distant one, and the maximum.
     for offset in [ahead, ahead + 1_000, u64::MAX] {
-        // On an open channel, and with a channel that the worker has to open.
+        // On an open channel, and together with a channel that the worker has to open.
         for (path, body) in [("/push/a", "kept"), ("/push/a", "kept"), ("/push/a,b", "kept")] {
             let query = format!("?since={epoch}-{offset}&wait=0");
             let answer = rig.client().get(&format!("{path}{query}"));
@@ -428,12 +428,12 @@ fn tags_of_a_poll_are_compared_weakly(on: Stand) {
         (format!("If-None-Match: \"{one}\"\r\n"), "two", ""),
         (format!("If-None-Match: W/\"{one}\"\r\n"), "two", ""),
         (format!("If-None-Match: W/\"{two}\"\r\n"), "three", ""),
-        // The earliest of several tags counts: messages may be repeated, but are not lost.
+        // The earliest of several tags counts: messages may be repeated, but not lost.
         (format!("If-None-Match: W/\"{two}\" , \"{one}\"\r\n"), "two", ""),
         (format!("If-None-Match: \"{two}\"\r\nIf-None-Match: W/\"{one}\"\r\n"), "two", ""),
         (format!("If-None-Match: \"{one}-gzip\"\r\n"), "two", ""),
         (format!("If-None-Match: W/\"{one};gzip\"\r\n"), "two", ""),
-        // Matches any message, so that it has no position.
+        // `*` matches any message, so it has no position.
         ("If-None-Match: *\r\n".into(), "one", ""),
         // Messages may be missing.
         ("If-None-Match: \"another\"\r\n".into(), "one", "epoch"),
@@ -531,7 +531,7 @@ fn bodies_on_their_way_take_no_more_memory_than_they_may(on: Stand) {
         with(on, PushSettings { incoming: "64KiB".parse().expect("a size"), ..PushSettings::default() });
     let (first, last) = ([b'x'; 30 << 10], [b'y'; 1 << 10]);
     let head = format!("POST /push/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", 31 << 10);
-    // Three of nine have met the same worker, and two of three fit.
+    // At least three of nine clients are on the same worker, where two of three fit.
     let mut clients: Vec<Client> = (0..9).map(|_| rig.client()).collect();
     for client in &mut clients {
         client.send(&head);
@@ -540,7 +540,7 @@ fn bodies_on_their_way_take_no_more_memory_than_they_may(on: Stand) {
     rig.wait(|| rig.count_of("encke_http_refusals_total", "push_incoming") > 0, "somebody is refused");
     let mut statuses = Vec::new();
     for client in &mut clients {
-        // Who is refused may not be listened to any more.
+        // The server may stop reading from a rejected client.
         drop(client.try_send(last));
         let answer = client.answer();
         statuses.push(answer.status);
@@ -618,7 +618,7 @@ fn a_poll_stands_between_other_requests(on: Stand) {
 fn a_poll_whose_client_ends_its_side_is_answered_at_once(on: Stand) {
     let rig = stand(on);
     let poll = |query: &str| format!("GET /push/a{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    // The end arrives while the first poll waits: directly, after polls already read, and after unread polls.
+    // The end of stream arrives while the first poll waits: directly, after polls already read, and after unread polls.
     let pipelines: [&[usize]; 5] = [&[1], &[3], &[1, 1], &[1, 1, 1], &[1, 2, 3]];
     for pieces in pipelines {
         let mut client = rig.client();
@@ -661,7 +661,7 @@ fn whoever_listens_and_goes_is_gone(on: Stand) {
     let rig = stand(on);
     let mut polls: Vec<Client> = (0..4).map(|_| rig.client()).collect();
     for poll in &mut polls {
-        // What follows lies unread while the poll waits; the end is seen all the same.
+        // Later requests stay unread while the poll waits; the end of stream is detected nevertheless.
         poll.send("GET /push/a HTTP/1.1\r\nHost: localhost\r\n\r\nGET /push/b");
     }
     let stream = Stream::open(&rig, "/push/a", "");
@@ -689,7 +689,7 @@ fn a_channel_can_be_asked_about_and_forgotten(on: Stand) {
     assert_eq!(answer.status, 204);
     let info = rig.client().get("/push/a?info");
     assert_eq!((json(info.text(), "messages"), json(info.text(), "first")), ("0", "null"));
-    // Whoever was before that is told.
+    // A subscriber with an earlier position gets a gap.
     let mut back = Stream::open(&rig, "/push/a", &format!("Last-Event-ID: {}\r\n", json(first.text(), "id")));
     assert_eq!(back.next().event, "encke.gap");
     drop(stream);
@@ -806,7 +806,7 @@ fn bytes_that_are_no_text_arrive(on: Stand) {
     }
     let answer = rig.client().get("/push/a?since=all&wait=0");
     assert_eq!((answer.field("Content-Type"), &answer.body), (Some("image/x"), &bytes));
-    // What curl says of every body says nothing.
+    // The default content type of curl carries no information.
     post(&rig, "/push/b", "Content-Type: application/x-www-form-urlencoded\r\n", b"a=b");
     let answer = rig.client().get("/push/b?since=all&wait=0");
     assert_eq!(answer.field("Content-Type"), Some("text/plain; charset=utf-8"));
@@ -838,8 +838,7 @@ fn many_subscribers_get_every_message_once(on: Stand) {
     }
 }
 
-/// Without a settings file channels are open to programs and pages of this machine, and to nothing that may speak for
-/// somebody else.
+/// Without a settings file channels are open to programs and pages of this machine, but not to clients that may act for others.
 fn the_way_in_stays_shut_to_strangers(on: Stand) {
     let rig = stand(on);
     for (fields, status) in [
@@ -856,7 +855,7 @@ fn the_way_in_stays_shut_to_strangers(on: Stand) {
         let answer = rig.client().ask(format!("POST /push/a HTTP/1.1\r\n{fields}Content-Length: 1\r\n\r\nx"));
         assert_eq!(answer.status, status, "{fields}: {answer:?}");
         let read = rig.client().ask(format!("GET /push/a?wait=0 HTTP/1.1\r\n{fields}\r\n"));
-        // Another core may hear of what was just published a moment later: to that core it is new.
+        // Another worker may receive a just published message slightly later, so that its channel is still empty.
         assert_eq!(matches!(read.status, 200 | 204), status == 201, "{fields}: {read:?}");
     }
 }
@@ -920,7 +919,7 @@ fn who_is_there_is_told(on: Stand) {
     assert_eq!((left.event.as_str(), json(&left.data, "name")), ("encke.leave", "bob"));
 }
 
-/// What arrives while an answer is being sent waits; afterwards the socket is read again.
+/// Input during a response waits; the socket is read again afterwards.
 fn a_socket_that_is_written_to_without_a_pause_is_answered_to_the_end(on: Stand) {
     let rig = stand(on);
     let mut socket = Socket::open(&rig, "/push/a", "encke.v1");
@@ -936,7 +935,7 @@ fn a_socket_that_is_written_to_without_a_pause_is_answered_to_the_end(on: Stand)
     }
 }
 
-/// A WebSocket of payloads cannot say that messages are missing, but by its end.
+/// A WebSocket without envelopes can report a gap only by closing.
 fn a_socket_of_payloads_that_missed_something_is_closed(on: Stand) {
     let mut push = PushSettings::default();
     push.channel.push(encke_assembly::settings::ChannelSettings {
@@ -1009,8 +1008,8 @@ fn the_client_library_is_served_and_kept(on: Stand) {
     assert_eq!(rig.client().get("/encke.json").status, 404);
 }
 
-/// Rights that end: by a reload, for who has a token as for who has none. (The end of a token's time is a case of the
-/// rights themselves, and its check is the heartbeat's.)
+/// A reload revokes rights, with and without a token. (Token expiry is tested in the rights themselves, and its check in the
+/// heartbeat's tests.)
 fn a_right_that_is_taken_away_ends_the_stream(on: Stand) {
     use encke_assembly::settings::{Act, Secret, StaticToken};
     let token = StaticToken {

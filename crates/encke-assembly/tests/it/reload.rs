@@ -1,4 +1,4 @@
-//! New settings for a server that runs: they apply whole or not at all, and nobody notices but by their effect.
+//! Reloads of a running server: new settings apply as a whole or not at all, without a visible interruption.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -26,8 +26,7 @@ on_two_stands! {
     a_reload_says_that_durable_channels_need_a_start,
 }
 
-/// A port that nobody listens at, and that no other case gets meanwhile: below those that the system gives to
-/// port 0, and counted.
+/// Returns a free port that no other case gets: below the range that the system assigns for port 0, and counted.
 fn free_port() -> u16 {
     static COUNT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -56,14 +55,14 @@ fn settings(stand: Stand, ports: &[u16], folder: &Folder, limits: &str) -> Setti
     Settings::parse("case", &text).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// Whether nobody listens there. Attempts while a listener is being closed may find silence: none waits long.
+/// Whether nothing listens at the port. Attempts during the close of a listener may get no reply, so the timeout is short.
 fn is_closed(port: u16) -> bool {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let attempt = TcpStream::connect_timeout(&address, Duration::from_millis(50));
     attempt.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// Waits until a new connection meets the new settings.
+/// Waits until a new connection gets the new settings.
 fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     wait_for(&mut happened, what, String::new);
 }
@@ -75,10 +74,10 @@ fn a_reload_changes_limits_and_sites(stand: Stand) {
     let mut client = Client::connect(&at(port));
     assert_eq!(client.get("/file").text(), "one");
     service.reload(&settings(stand, &[port], &other, "requests_per_connection = 2")).expect("good settings");
-    // The connection stays, what it gets is new.
+    // The connection stays open with the new content.
     wait_until("the new folder is served", || client.get("/file").text() == "other");
     wait_until("a connection has two requests", || {
-        // Each worker takes the settings when its turn comes: this one may serve the old folder yet.
+        // Each worker applies the settings at its next turn: this one may still serve the old directory.
         let mut client = Client::connect(&at(port));
         client.get("/file").text() == "other" && client.get("/file").closes()
     });
@@ -100,12 +99,12 @@ fn a_reload_adds_and_removes_listeners_and_leaves_the_others_alone(stand: Stand)
     assert_eq!(service.addresses(), [at(kept), at(added)]);
     assert_eq!(Client::connect(&at(added)).get("/file").text(), "content");
     wait_until("nobody listens there any more", || is_closed(removed));
-    // Who was connected stays, wherever he came in.
+    // Connections stay open, whatever listener accepted them.
     assert_eq!(on_kept.get("/file").text(), "content");
     assert_eq!(on_removed.get("/file").text(), "content");
     assert_eq!(Client::connect(&at(kept)).get("/file").text(), "content");
 
-    // And back again.
+    // Then the change is reverted.
     service.reload(&settings(stand, &[kept, removed], &folder, "")).expect("the port is free again");
     assert_eq!(Client::connect(&at(removed)).get("/file").text(), "content");
 }
@@ -213,7 +212,7 @@ fn nobody_under_load_notices_a_reload(stand: Stand) {
         let limits = format!("idle_time = \"{}s\"", 30 + round);
         service.reload(&settings(stand, &ports, &folder, &limits)).expect("good settings");
         if round % 2 == 0 {
-            // A listener that goes stays for a moment, for those who are on their way to it.
+            // A removed listener stays open for a moment, for connections in progress.
             wait_until("nobody listens there any more", || is_closed(other));
         }
         let wanted = answers.load(Ordering::Relaxed) + 40;

@@ -1,4 +1,4 @@
-//! A whole service: its admin listener, and how it stops.
+//! A complete service: its admin listener, and its shutdown.
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ fn readiness_ends_before_the_service_does(stand: Stand) {
     assert_eq!((status("/readyz"), status("/healthz")), (200, 200));
     service.drain();
     wait_for(|| status("/readyz") == 503, "it is no longer ready", String::new);
-    // But it serves, as long as the delay lasts: whoever has not looked yet is not let down.
+    // The server keeps serving during the delay, so that load balancers can react first.
     assert_eq!(status("/healthz"), 200);
     let answer = Client::connect(&site).get("/file");
     assert!(answer.text() == "content" && !answer.closes(), "{answer:?}");
 }
 
-/// A feature with figures.
+/// A feature with metrics.
 struct Toy;
 
-/// A source of this name.
+/// A source with this name.
 struct Figures(&'static str);
 
 impl Mount for Toy {
@@ -84,7 +84,7 @@ fn a_feature_shows_its_figures_by_a_source_of_its_own(stand: Stand) {
     service.join();
 }
 
-/// Settings of a service for a folder.
+/// Returns settings of a service for a directory.
 fn settings(stand: Stand, folder: &Folder, server: &str) -> Settings {
     let text = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\nadmin = {{ address = \"127.0.0.1:0\", token = \"t\" }}\n\

@@ -1,4 +1,4 @@
-//! Channels when too many come: rates, admission, the last connections, a drain under load; and which pages may read.
+//! Channels under overload: rates, admission, the last connections, a drain under load; and access by web pages.
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
@@ -40,10 +40,10 @@ on_two_stands! {
     a_right_that_is_taken_away_is_gone_for_the_next_request,
 }
 
-/// A name that no page and no program of this machine would call the server by: whoever does is a stranger.
+/// A host name that no local page or program would use: a client that does is treated as remote.
 const HOST: &str = "channels.example";
 
-/// Strangers may read and publish.
+/// Starts a server where anonymous clients may read and publish.
 fn public(on: Stand, push: &PushSettings) -> Rig {
     on.serve(|server| server.push(push, &anybody()).expect("settings that hold"))
 }
@@ -60,7 +60,7 @@ fn publish_as(client: &mut Client, fields: &str) -> Answer {
     client.ask(format!("POST /push/a HTTP/1.1\r\nContent-Length: 1\r\n{fields}\r\nx"))
 }
 
-/// Publishes until that is too fast: how many were taken, and the answer to the one that was not.
+/// Publishes until the rate limit applies. Returns the number of accepted messages, and the rejection.
 fn publish_too_fast(client: &mut Client, fields: &str) -> (u64, Answer) {
     for taken in 0..100_000 {
         let answer = publish_as(client, fields);
@@ -92,7 +92,7 @@ fn a_stranger_publishes_at_a_rate_and_is_told_when_it_may_again(on: Stand) {
     assert_eq!((answer.status, answer.field("Retry-After")), (429, Some("1")), "{answer:?}");
     assert!(answer.text().contains("push.anonymous_rate") && answer.text().contains("token"), "{answer:?}");
     assert!(rig.count_of("encke_http_refusals_total", "anonymous_rate") >= 1);
-    // Neither whoever has a token nor this machine, to which the server is open, has that limit.
+    // The limit applies neither to clients with a token nor to this machine, to which the server is open.
     for fields in
         [format!("{stranger}Authorization: Bearer 0123456789abcdef\r\n"), "Host: localhost\r\n".into()]
     {
@@ -100,7 +100,7 @@ fn a_stranger_publishes_at_a_rate_and_is_told_when_it_may_again(on: Stand) {
             assert_eq!(publish_as(&mut client, &fields).status, 201, "{fields}");
         }
     }
-    // And it may again.
+    // The client may publish again later.
     rig.wait(|| publish_as(&mut client, &stranger).status == 201, "a message is taken again");
 }
 
@@ -142,12 +142,12 @@ fn a_stranger_publishes_no_faster_by_lines_or_by_sockets(on: Stand) {
     let refused = refused.expect("at some time it is too fast");
     assert_eq!(json(&refused, "status"), "429");
     assert!(refused.contains("push.anonymous_rate"), "{refused}");
-    // The connection is still good for everything else.
+    // The connection is still usable for other commands.
     envelopes.say(Opcode::Text, b"{\"op\":\"ping\",\"ref\":7}");
     assert_eq!(json(&envelopes.text(), "ref"), "7");
     let mut payloads = open("");
     let code = loop {
-        // What comes behind its end is not read any more.
+        // Frames after the close frame are not read.
         let mut frame = Vec::new();
         encke_wire::websocket::put_masked(&mut frame, Opcode::Text, b"x", [1, 2, 3, 4]);
         let _ended = payloads.0.try_send(frame);
@@ -170,7 +170,7 @@ fn each_client_of_a_trusted_proxy_has_a_rate_of_its_own(on: Stand) {
     let (_, answer) = publish_too_fast(&mut client, &of("192.0.2.1"));
     assert_eq!(answer.status, 429, "{answer:?}");
     assert_eq!(publish_as(&mut client, &of("192.0.2.2")).status, 201);
-    // Who has a whole network is one all the same.
+    // A client with a whole network counts as one client.
     let mut number = 0;
     let refused = loop {
         number += 1;
@@ -184,7 +184,7 @@ fn each_client_of_a_trusted_proxy_has_a_rate_of_its_own(on: Stand) {
     assert_eq!(publish_as(&mut client, &of("2001:db8:0:1::1")).status, 201);
 }
 
-/// Asks until it is turned away; whoever was let in stays. What it was answered.
+/// Subscribes until a request is rejected; admitted clients stay. Returns the rejection.
 fn come_until_turned_away(rig: &Rig, request: &str, inside: &mut Vec<Client>) -> (Answer, Client) {
     for _ in 0..10_000 {
         let mut client = rig.client();
@@ -202,7 +202,7 @@ fn come_until_turned_away(rig: &Rig, request: &str, inside: &mut Vec<Client>) ->
     panic!("10,000 were let in")
 }
 
-/// Has a WebSocket subscribe to a channel and unsubscribe again; the answer to the first.
+/// Subscribes to a channel on a WebSocket and unsubscribes again. Returns the response to the first.
 fn visit(socket: &mut Socket, channel: &str) -> String {
     let envelope = |op: &str| format!("{{\"op\":\"{op}\",\"channels\":[\"{channel}\"],\"ref\":1}}");
     socket.say(Opcode::Text, envelope("subscribe").as_bytes());
@@ -238,7 +238,7 @@ fn an_address_opens_new_channels_at_a_rate(on: Stand) {
     assert_eq!(client.head().status, 101);
     let mut socket = Socket(client);
     assert_eq!(json(&socket.text(), "op"), "ok");
-    // A known channel costs nothing.
+    // Subscribing to an existing channel is free.
     for _ in 0..50 {
         assert_eq!(json(&visit(&mut socket, "second"), "op"), "ok");
     }
@@ -253,7 +253,7 @@ fn an_address_opens_new_channels_at_a_rate(on: Stand) {
     assert!(rig.count_of("encke_http_refusals_total", "channel_rate") >= 1);
     assert_eq!(json(&visit(&mut socket, "second"), "op"), "ok");
 
-    // The same by other means, each until it is too fast.
+    // The limit applies to other transports, too, each up to its rate.
     let ask = |number: usize, host: &str, accept: &str| {
         let mut client = rig.client();
         client.ask(format!(
@@ -264,7 +264,7 @@ fn an_address_opens_new_channels_at_a_rate(on: Stand) {
     let poll = poll.expect("at some time it is too fast");
     assert_eq!(poll.status, 429, "{poll:?}");
     assert!(poll.field("Retry-After").is_some() && poll.text().contains("push.channel_rate"), "{poll:?}");
-    // This machine has no such limit, and tokens come back in time.
+    // This machine has no such limit, and the budget refills with time.
     for number in 0..50 {
         assert_eq!(ask(1_000_000 + number, "localhost", "*/*").status, 204);
     }
@@ -278,7 +278,7 @@ fn an_address_opens_new_channels_at_a_rate(on: Stand) {
     );
 }
 
-/// Polls a room under many names, as a server of this name.
+/// Polls a channel under many names, with this host name.
 fn poll_under_names(rig: &Rig, host: &str, names: std::ops::Range<usize>) {
     for number in names {
         let path = format!("/push/room?name=n{number}&wait=0");
@@ -287,7 +287,7 @@ fn poll_under_names(rig: &Rig, host: &str, names: std::ops::Range<usize>) {
     }
 }
 
-/// All that a room keeps.
+/// Returns the history of the channel.
 fn kept_of_room(rig: &Rig) -> String {
     let mut all = String::new();
     let mut since = "all".to_owned();
@@ -303,7 +303,7 @@ fn kept_of_room(rig: &Rig) -> String {
     }
 }
 
-/// All that a room keeps, once a name has joined.
+/// Returns the history of the channel once a member has joined.
 fn wait_for_join(rig: &Rig, name: &str) -> String {
     let mut all = String::new();
     let joined = || {
@@ -339,7 +339,7 @@ fn members_of_one_address_join_at_a_rate(on: Stand) {
     poll_under_names(&rig, HOST, 0..100);
     // The server is open to this machine, which has no such limit.
     poll_under_names(&rig, "localhost", 1_000..1_010);
-    // Their workers announce them in any order.
+    // Workers announce members in any order.
     let mut all = String::new();
     for number in 1_000..1_010 {
         all = wait_for_join(&rig, &format!("n{number}"));
@@ -363,7 +363,7 @@ fn too_many_who_come_at_once_are_told_when_to_come_back(on: Stand) {
         assert!(answer.closes(), "{answer:?}");
         let retry = answer.text().trim_end().strip_prefix("retry: ").unwrap_or_else(|| panic!("{answer:?}"));
         let retry_ms: u64 = retry.parse().expect("a number of ms");
-        // 2 s more or less, and its place in the queue, of which there is one each third of a second.
+        // 2 s plus or minus the jitter, and the position in the queue, which advances every third of a second.
         assert!((1_000..60_000).contains(&retry_ms), "{retry_ms}");
         moments.insert(retry_ms);
         assert_eq!(client.end(), End::Finished);
@@ -430,21 +430,21 @@ fn the_last_connections_are_not_for_those_who_listen(on: Stand) {
     assert_eq!(inside.len(), 198, "of 200");
     assert!(answer.text().starts_with("retry: "), "{answer:?}");
     drop(client);
-    // Whoever publishes is still let in, and heard.
+    // A publisher is still admitted and served.
     assert_eq!(post(&rig, "/push/a", "", b"still here").status, 201);
     assert!(rig.count_of("encke_push_turned_away_total", "connections") >= 1, "{}", rig.told());
-    // Who goes makes room.
+    // A client that disconnects frees a slot.
     drop(inside.pop());
     rig.wait(|| rig.connections() == 197, "one has gone, and so has who published");
     drop(Stream::open(&rig, "/push/a", ""));
 }
 
-/// Messages that are sent during a drain do not make it forget to whom it has not said goodbye.
+/// Messages during a drain do not prevent the close notice to any subscriber.
 fn everybody_is_told_to_come_back_though_messages_go_on_at_the_drain(on: Stand) {
     let rig = with(on, PushSettings::default());
     let mut streams: Vec<Stream> = (0..40).map(|_| Stream::open(&rig, "/push/a", "")).collect();
     wait_for_subscribers(&rig, 40);
-    // Requests under way are let finish, and so are their messages.
+    // Open requests may finish, and their messages are still delivered.
     let mut publishers: Vec<Client> = (0..8).map(|_| rig.client()).collect();
     for publisher in &mut publishers {
         publisher.send("POST /push/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n");
@@ -470,7 +470,7 @@ fn everybody_is_told_to_come_back_though_messages_go_on_at_the_drain(on: Stand) 
 
 const SHOP: &str = "https://shop.example";
 
-/// A server that reads a cookie and names one page; only `team` may be read by anybody.
+/// Starts a server that reads a cookie and names one origin; only `team` is readable without a token.
 fn shop(on: Stand) -> Rig {
     let push = PushSettings { origins: vec![SHOP.into()], ..PushSettings::default() };
     let token = StaticToken {
@@ -523,7 +523,7 @@ fn a_named_page_may_read_every_answer_with_its_cookies(on: Stand) {
     assert_eq!(head.status, 200);
     assert_eq!(head.field("Access-Control-Allow-Origin"), Some(SHOP), "{head:?}");
     assert_eq!(head.field("Access-Control-Allow-Credentials"), Some("true"), "{head:?}");
-    // A poll that waits, and is answered by what all get, says what its own page may do.
+    // The shared response to waiting polls has the access fields for each client's own origin.
     let mut polls: Vec<Client> = (0..4).map(|_| rig.client()).collect();
     for (number, poll) in polls.iter_mut().enumerate() {
         let origin = if number % 2 == 0 { format!("Origin: {SHOP}\r\n") } else { String::new() };
@@ -560,7 +560,7 @@ fn a_page_that_is_not_named_may_read_none(on: Stand) {
             .replace("Host: localhost", &format!("Host: {HOST}\r\nCookie: session=0123456789abcdef"));
         assert_eq!(rig.client().ask(request).status, 403, "{origin}");
     }
-    // Pages of the server itself need no leave, and get none.
+    // Pages of the server's own origin need no permission, and get no access fields.
     let answer = ask_as(&rig, &format!("https://{HOST}"), "GET /push/team?wait=0", "");
     assert_eq!((answer.status, answer.field("Access-Control-Allow-Origin")), (204, None), "{answer:?}");
 }
@@ -573,13 +573,13 @@ fn a_star_is_no_name(on: Stand) {
         assert_eq!(answer.field("Access-Control-Allow-Origin"), Some("*"), "{line}: {answer:?}");
         assert_eq!(answer.field("Access-Control-Allow-Credentials"), None, "{line}: {answer:?}");
     }
-    // With cookies a star would be a door for every page on the Internet.
+    // With cookies, `*` would give every page on the Internet access.
     let auth = AuthSettings { cookie: Some("session".into()), ..AuthSettings::default() };
     let error = rig.running().reload_push(&push, &auth).expect_err("it is refused");
     assert!(error.to_string().contains("name the origins"), "{error}");
 }
 
-/// An application that is asked, and answers nobody before it is let.
+/// An authorization endpoint that responds only on request.
 struct Application {
     address: std::net::SocketAddr,
     asked: Arc<AtomicUsize>,
@@ -640,7 +640,7 @@ fn what_is_asked_at_the_same_time_is_asked_once(on: Stand) {
     }
     let asked = application.asked.load(Ordering::SeqCst);
     assert!((1..=on.workers).contains(&asked), "{asked} times by {} workers", on.workers);
-    // Who else asks, or for something else, or later, is another question.
+    // A request with other credentials or another right, or a later one, is a new authorization request.
     for request in [
         "a?wait=0 HTTP/1.1\r\nCookie: one=2",
         "b?wait=0 HTTP/1.1\r\nCookie: one=1",
@@ -673,13 +673,13 @@ fn what_those_who_listen_take_is_shown(on: Stand) {
         ));
         client
     };
-    // Each look publishes, so that there is a turn, and a sample each second.
+    // Each check publishes, so that there is a turn, and a sample each second.
     let look = |channel: &str, bytes: usize, happened: &dyn Fn() -> bool, what: &str| {
         let (path, body) = (format!("/push/{channel}"), "x".repeat(bytes));
         rig.wait(|| post(&rig, &path, "", body.as_bytes()).status == 201 && happened(), what);
     };
 
-    // These read nothing.
+    // These clients read nothing.
     let slow: Vec<Client> = (0..8).map(|_| listen("slow")).collect();
     wait_for_subscribers(&rig, 8);
     let of = |family: &str, label: &str| rig.count_of(family, label);
@@ -687,7 +687,7 @@ fn what_those_who_listen_take_is_shown(on: Stand) {
     look("slow", 4_000, &|| of("encke_push_subscriber_bytes", "kernel") > 0, "the kernel holds it");
     drop(slow);
 
-    // More than a turn can send at once.
+    // More subscribers than a turn can serve.
     let many: Vec<Client> = (0..400).map(|_| listen("many")).collect();
     wait_for_subscribers(&rig, 400);
     look("many", 10, &|| queue_age_s(&rig) > 0.0, "messages wait for their subscribers");

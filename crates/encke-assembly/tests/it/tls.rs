@@ -70,7 +70,7 @@ fn who_asks_together_with_the_end_of_the_handshake_gets_what_is_published(stand:
         for fields in ["Accept: text/event-stream\r\n", upgrade, &envelopes] {
             let name = ServerName::try_from("localhost").expect("a name");
             let mut session = ClientConnection::new(Arc::clone(&config), name).expect("a session");
-            // It waits in the session for the handshake's end, and leaves with it.
+            // The request waits in the session until the handshake ends, and is sent with it.
             let request = format!("GET /push/news HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
             session.writer().write_all(request.as_bytes()).expect("there is room");
             let mut reader = StreamOwned::new(session, connect(&rig));
@@ -119,7 +119,7 @@ fn a_certificate_is_a_user_also_when_its_session_is_resumed(stand: Stand) {
             server.mount("/known", known)
         },
     );
-    // By a loopback name this machine may do everything without a certificate.
+    // Under a loopback name this machine has all rights without a certificate.
     let publish = "POST /push/news HTTP/1.1\r\nHost: example.org\r\nContent-Length: 2\r\n\r\nhi";
     for version in BOTH {
         let builder = ClientConfig::builder_with_provider(provider())
@@ -175,7 +175,7 @@ fn a_reload_reads_certificates_again_and_refuses_what_does_not_hold() {
     let shown = |stream: &Stream| stream.conn.peer_certificates().expect("one")[0].clone();
     let mut old = connect();
     assert_eq!(ask(&mut old, &get("/")).1, b"hello");
-    // A private key is no page, wherever it lies.
+    // A private key is never served, wherever it is.
     assert!(ask(&mut old, &get("/first.key")).0.starts_with("HTTP/1.1 404 "));
 
     std::fs::copy(&second.cert, &first.cert).expect("written");

@@ -1,4 +1,4 @@
-//! The rig of the engine's tests, with sites.
+//! The rig of the engine's tests, extended by sites and channels.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 #![allow(missing_docs, unreachable_pub, reason = "a test: nobody uses it as a library")]
@@ -18,15 +18,15 @@ use encke_site::{Site, SiteSettings};
 
 pub use engine::*;
 
-/// A site of a folder.
+/// Creates a site of a directory.
 pub fn site(folder: &Folder) -> Site {
     let settings = SiteSettings { root: folder.path().to_owned(), ..SiteSettings::default() };
     Site::new(&[settings], Vec::new()).expect("a folder that can be read")
 }
 
-/// A stand with sites.
+/// An extension of [`Stand`] by sites.
 pub trait Sites {
-    /// A server of nothing but a folder.
+    /// Starts a server with only this directory.
     fn serve_site(self, folder: &Folder) -> Rig;
 }
 
@@ -38,13 +38,13 @@ impl Sites for Stand {
 }
 
 thread_local! {
-    /// The channels that this case has mounted last.
+    /// The channels that this case mounted last.
     static CHANNELS: RefCell<Option<Arc<PushPlan>>> = const { RefCell::new(None) };
 }
 
 /// A server with channels.
 pub trait Channels: Sized {
-    /// Mounts channels: name the addresses first. They are open to this machine alone, unless the settings say otherwise.
+    /// Mounts channels. The addresses must be set before. Channels are open to this machine only, unless the settings differ.
     fn push(self, push: &PushSettings, auth: &AuthSettings) -> io::Result<Self>;
 }
 
@@ -57,9 +57,9 @@ impl Channels for Server {
     }
 }
 
-/// A server whose channels change.
+/// A server with reloadable channels.
 pub trait Reloads {
-    /// Gives the channels of this case other settings; messages and rates stay.
+    /// Reloads the channels of this case with other settings; messages and rates stay.
     fn reload_push(&self, push: &PushSettings, auth: &AuthSettings) -> io::Result<()>;
 }
 
