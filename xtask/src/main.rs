@@ -1,6 +1,6 @@
-//! The project's own chores: `cargo xtask tidy`.
+//! Checks of the repository: `cargo xtask tidy`.
 //!
-//! Nothing of others is used here, so that the check of everything takes a second to build and needs no network.
+//! The crate has no dependencies, so that it builds in a second and needs no network.
 
 use std::process::ExitCode;
 

@@ -1,12 +1,12 @@
-//! Checks that the tree is as ARCHITECTURE.md says: facts that no compiler looks at, each a [`Rule`].
+//! Checks that the tree matches ARCHITECTURE.md: facts that the compiler does not verify, each a [`Rule`].
 //!
-//! It is no formatter and no linter: `cargo fmt` and clippy come first, and what they can see is left to them.
+//! `cargo fmt` and clippy run first; tidy repeats none of their checks.
 //!
 //! ```text
-//!  git ls-files ─► Tree ─► RULES ─► Findings ─ EXCEPTIONS ─ RATCHETS ─► path:line: [rule] what is wrong
-//!                   └─ source: Rust with its strings and comments told apart from its code
+//!  git ls-files ─► Tree ─► RULES ─► Findings ─ EXCEPTIONS ─ RATCHETS ─► path:line: [rule] message
+//!                   └─ source: Rust, with code separated from strings and comments
 //! ```
-//! A finding ends the run with 1. So does an exception that excuses nothing, and a ratchet whose figure has shrunk.
+//! A finding ends the run with status 1. So does an unused exception, or a ratchet with a lower figure than its limit.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,14 +25,14 @@ mod tree;
 use ratchets::{RATCHETS, Ratchet};
 use tree::Tree;
 
-/// A fact that holds for the whole tree.
+/// A fact that must hold for the whole tree.
 struct Rule {
     name: &'static str,
     says: &'static str,
     check: fn(&Tree, &mut Findings),
 }
 
-/// Every rule, in the order in which they are told.
+/// All rules, in the order of the output.
 const RULES: &[Rule] = &[
     Rule { name: "arrows", says: "crates depend on crates below them, as on the map", check: rooms::arrows },
     Rule { name: "unsafe", says: "`unsafe` stays in its rooms", check: rooms::unsafe_code },
@@ -66,12 +66,12 @@ const RULES: &[Rule] = &[
     Rule { name: "changelog", says: "CHANGELOG.md keeps its form", check: documents::changelog },
 ];
 
-/// A place where a rule need not hold.
+/// A place where a rule does not apply.
 struct Exception {
     rule: &'static str,
-    /// A file, or the subject of the rule (a dependency).
+    /// A file's path, or the subject of the rule (a dependency).
     place: &'static str,
-    /// Told by `cargo xtask rules`.
+    /// The reason, as printed by `cargo xtask rules`.
     why: &'static str,
 }
 
@@ -112,7 +112,7 @@ const EXCEPTIONS: &[Exception] = &[
     },
 ];
 
-/// What rules found.
+/// The findings of all rules.
 #[derive(Default)]
 struct Findings(Vec<Finding>);
 
@@ -121,7 +121,7 @@ struct Finding {
     rule: &'static str,
     /// A file's path, or the subject of the rule.
     place: String,
-    /// From 1; 0 if it is about the whole file.
+    /// Line number from 1, or 0 for the whole file.
     line: usize,
     text: String,
     /// The measured figure, for [`RATCHETS`].
@@ -133,7 +133,7 @@ impl Findings {
         self.0.push(Finding { rule, place: place.to_owned(), line, text: text.into(), figure: None });
     }
 
-    /// A finding with a figure that a [`Ratchet`] may allow.
+    /// Adds a finding with a figure that a [`Ratchet`] may allow.
     fn measure(&mut self, rule: &'static str, place: &str, figure: usize, text: impl Into<String>) {
         self.add(rule, place, 0, text);
         if let Some(finding) = self.0.last_mut() {
@@ -142,7 +142,7 @@ impl Findings {
     }
 }
 
-/// Checks the tree this program was built from, and tells what is wrong.
+/// Checks the tree that contains this program, and prints the findings.
 pub(crate) fn run() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
     let tree = match Tree::tracked(root) {
@@ -170,7 +170,7 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Tells the rules and their exceptions.
+/// Prints the rules and their exceptions.
 pub(crate) fn list() -> ExitCode {
     for rule in RULES {
         println!("{:12}{}", rule.name, rule.says);

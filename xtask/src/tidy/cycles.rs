@@ -20,7 +20,7 @@ use super::tree::Tree;
 /// Files of one directory that may import each other: the files of one state machine.
 const CYCLE_FILES_MAX: usize = 5;
 
-/// The files of a directory do not all depend on each other.
+/// Rule: the files of a directory do not all depend on each other.
 pub(super) fn files(tree: &Tree, findings: &mut Findings) {
     for (folder, graph) in graphs(tree) {
         let largest = largest(
@@ -36,7 +36,7 @@ pub(super) fn files(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// Directories are not part of an import cycle with their siblings.
+/// Rule: no directory is part of an import cycle with its siblings.
 pub(super) fn directories(tree: &Tree, findings: &mut Findings) {
     for (folder, graph) in graphs(tree) {
         let largest = largest(&graph, piece, |cycle| cycle.iter().any(|piece| piece.ends_with('/')));
@@ -48,7 +48,7 @@ pub(super) fn directories(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// The crates by the folder of their sources, and their graphs.
+/// Returns the source directory of each crate with its graph.
 fn graphs(tree: &Tree) -> impl Iterator<Item = (String, Graph)> {
     manifest::crates(tree).map(|(path, _)| {
         let folder = format!("{}src/", path.trim_end_matches("Cargo.toml"));
@@ -88,7 +88,7 @@ fn largest(
     cycles.filter(|cycle| counts(cycle)).max_by_key(Vec::len)
 }
 
-/// The sets of pieces that can all be reached from each other.
+/// Returns the sets of pieces that can all be reached from each other.
 fn cycles(edges: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<Vec<String>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         edges.keys().map(|&from| (from, reached_from(from, edges))).collect();
@@ -105,7 +105,7 @@ fn cycles(edges: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<Vec<String>> {
     all
 }
 
-/// The pieces that imports lead to; the first one only by a cycle.
+/// Returns the pieces that the imports of `from` lead to. It contains `from` itself only if there is a cycle.
 fn reached_from<'a>(from: &'a str, edges: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut open = vec![from];

@@ -1,12 +1,12 @@
-//! Rules about documents: their links, the code and the metrics they name, the changelog's form.
+//! Rules about documents: links, names of code and metrics, translations, the form of the changelog.
 
 use std::collections::BTreeSet;
 
 use super::Findings;
 use super::tree::Tree;
 
-/// A link leads to a file of the repository, and its `#anchor` to a heading there. Links to other hosts are not
-/// followed: the check needs no network.
+/// Rule: a link leads to a file of the repository, and its `#anchor` to a heading there. Links to other hosts are not checked,
+/// because tidy needs no network.
 pub(super) fn link(tree: &Tree, findings: &mut Findings) {
     for (path, text) in documents(tree) {
         for (number, line) in prose(text) {
@@ -28,7 +28,7 @@ fn documents(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     tree.texts().filter(|(path, _)| path.ends_with(".md"))
 }
 
-/// Numbered lines outside of fenced blocks.
+/// Returns the numbered lines outside of fenced blocks.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -38,20 +38,19 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of `[text](target)` and of `src="target"`, `srcset="target"`.
+/// Returns the targets of `[text](target)`, `src="target"`, `srcset="target"` and `href="target"`.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     [("](", ')'), ("src=\"", '"'), ("srcset=\"", '"'), ("href=\"", '"')].into_iter().flat_map(
         move |(opens, closes)| line.split(opens).skip(1).filter_map(move |rest| rest.split(closes).next()),
     )
 }
 
-/// What stands between single backticks.
+/// Returns the texts between single backticks.
 fn spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// Whether a span of code is a path of this repository, as far as its first folder tells. Patterns and what is
-/// built are not.
+/// Whether a code span is a path in this repository, judging by its first directory. Patterns and build results are not.
 fn is_path(span: &str) -> bool {
     const FOLDERS: &[&str] =
         &["bench/", "crates/", "docs/", "dist/", "examples/", "fuzz/", "tests/", "xtask/"];
@@ -78,7 +77,7 @@ fn follow(tree: &Tree, from: &str, target: &str) -> Result<(), String> {
     if found { Ok(()) } else { Err(format!("`{path}` has no heading #{anchor}")) }
 }
 
-/// A path as seen from a file's folder; `None`: it is above the root.
+/// Resolves a path relative to a file's directory. Returns `None` if it leads above the root.
 fn resolved(from: &str, file: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -94,7 +93,7 @@ fn resolved(from: &str, file: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// A heading's anchor, as GitHub makes it.
+/// Returns the anchor of a heading, as GitHub forms it.
 fn slug(heading: &str) -> String {
     let kept = |char: &char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_');
     heading
@@ -106,7 +105,7 @@ fn slug(heading: &str) -> String {
         .collect()
 }
 
-/// A document that says `Type::part` means code that is there.
+/// Rule: a `Type::part` in a document exists in the code.
 pub(super) fn name(tree: &Tree, findings: &mut Findings) {
     let known = identifiers(tree);
     for (path, text) in documents(tree) {
@@ -121,7 +120,7 @@ pub(super) fn name(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// Whether a span is a path in Rust that begins at a type of ours.
+/// Whether a code span is a Rust path that begins with a type of ours.
 fn is_name(span: &str) -> bool {
     let identifier =
         |part: &str| !part.is_empty() && part.chars().all(|char| char.is_ascii_alphanumeric() || char == '_');
@@ -138,11 +137,11 @@ fn identifiers(tree: &Tree) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Folders of pages that are there in other languages, too: in a folder below, each under its own name.
+/// Directories with translated pages: the languages are subdirectories with the same file names.
 const TRANSLATED: &[(&str, &[&str])] = &[("docs/lab", &["ja", "zh-Hant"])];
 
-/// A page and its translations link to each other, and have the same headings, points, rows of tables, figures and spans
-/// of code: who changes one of them finds out here about the others.
+/// Rule: a page and its translations link to each other, and have the same headings, list items, table rows, figures and code
+/// spans. A change of one page thus requires a change of the others.
 pub(super) fn translation(tree: &Tree, findings: &mut Findings) {
     for &(folder, languages) in TRANSLATED {
         let names = documents(tree).filter_map(|(path, text)| {
@@ -164,7 +163,7 @@ pub(super) fn translation(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// Where a translation lags behind its original, of which each should link to the other.
+/// Returns the differences between a translation and its original, which must link to each other.
 fn lags(original: &str, translation: &str, text: &str, back: &str) -> Vec<String> {
     let leads =
         |text: &str, target: &str| text.lines().take(HEAD_LINES).flat_map(links).any(|link| link == target);
@@ -178,28 +177,28 @@ fn lags(original: &str, translation: &str, text: &str, back: &str) -> Vec<String
     links.chain(parts).collect()
 }
 
-/// The links among the languages stand behind the title.
+/// The number of lines that contain the title and the links to other languages.
 const HEAD_LINES: usize = 3;
 
 type Parts = fn(&str) -> Vec<String>;
 
-/// What is the same in every language, in any order.
+/// The parts that are equal in every language, in any order.
 const PARTS: [(&str, Parts); 4] =
     [("headings and points", heads), ("rows of tables", rows), ("figures", figures), ("spans of code", code)];
 
-/// The level of each heading, and the mark of each point of a list.
+/// Returns the level of each heading, and the mark of each list item.
 fn heads(text: &str) -> Vec<String> {
     let heads = prose(text).filter(|(_, line)| line.starts_with('#') || line.starts_with("- "));
     heads.filter_map(|(_, line)| line.split_once(' ')).map(|(mark, _)| mark.to_owned()).collect()
 }
 
-/// How many columns each row has.
+/// Returns the number of columns of each row.
 fn rows(text: &str) -> Vec<String> {
     let rows = prose(text).filter(|(_, line)| line.starts_with('|'));
     rows.map(|(_, line)| format!("{} columns", line.split('|').count() - 2)).collect()
 }
 
-/// Numbers of two digits or more: smaller ones may be words, and not in every language.
+/// Returns the numbers of two digits or more. Smaller ones may be words in some languages.
 fn figures(text: &str) -> Vec<String> {
     text.split(|char: char| !(char.is_ascii_digit() || matches!(char, '.' | ',')))
         .map(|figure| figure.trim_matches(['.', ',']).to_owned())
@@ -211,7 +210,7 @@ fn code(text: &str) -> Vec<String> {
     prose(text).flat_map(|(_, line)| spans(line)).map(str::to_owned).collect()
 }
 
-/// One thing that is in one of both more often than in the other.
+/// Returns an element that occurs more often in one list than in the other.
 fn difference(some: &[String], others: &[String]) -> Option<String> {
     let count = |all: &[String], one: &str| all.iter().filter(|other| *other == one).count();
     let part = some.iter().chain(others).find(|part| count(some, part) != count(others, part))?;
@@ -220,13 +219,13 @@ fn difference(some: &[String], others: &[String]) -> Option<String> {
 
 const METRICS_PAGE: &str = "docs/operations.md";
 
-/// The page for operators names every metric, and no other.
+/// Rule: the page for operators names every metric, and no other.
 pub(super) fn metric(tree: &Tree, findings: &mut Findings) {
     let told: BTreeSet<String> = tree.text(METRICS_PAGE).map(|text| metrics(text, '`')).unwrap_or_default();
     let mut counted = BTreeSet::new();
     for (path, file) in tree.files() {
         let (Some(source), Some(text)) = (&file.rust, &file.text) else { continue };
-        // The generator, the lab and the program show figures of their own.
+        // The figures of the generator, the lab and the program are not metrics of the server.
         let counts = path.strip_prefix("crates/").and_then(|path| path.split_once("/src/"));
         if counts.is_none_or(|(name, _)| matches!(name, "encke" | "encke-lab" | "encke-load")) {
             continue;
@@ -245,7 +244,7 @@ pub(super) fn metric(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// Names of metrics that stand between two of `quote`, without their labels.
+/// Returns the names of metrics between two `quote` characters, without labels.
 fn metrics(text: &str, quote: char) -> BTreeSet<String> {
     text.lines()
         .flat_map(|line| line.split(quote).skip(1).step_by(2))
@@ -256,13 +255,13 @@ fn metrics(text: &str, quote: char) -> BTreeSet<String> {
         .collect()
 }
 
-/// Tables of names that users meet: the macro that declares one, in which file, and the page that explains it.
+/// Tables of names that users see: the declaring macro, its file, and the page that explains the names.
 const TABLES: &[(&str, &str, &str)] = &[
     ("close_reasons!", "crates/encke-server/src/close.rs", "docs/operations.md"),
     ("refusals!", "crates/encke-wire/src/http1/refusal.rs", "docs/http.md"),
 ];
 
-/// Every name of those tables stands on its page.
+/// Rule: every name of those tables is on its page.
 pub(super) fn table(tree: &Tree, findings: &mut Findings) {
     for &(table, file, page) in TABLES {
         let Some(text) = tree.text(file) else { continue };
@@ -279,8 +278,8 @@ pub(super) fn table(tree: &Tree, findings: &mut Findings) {
 const CHANGES: &str = "CHANGELOG.md";
 const SECTIONS: &[&str] = &["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
 
-/// `CHANGELOG.md` keeps the form of keepachangelog.com 1.1: versions, newest first, with a date or `Unreleased`;
-/// in them the six sections; in those, points. The version of the workspace is among them.
+/// Rule: `CHANGELOG.md` has the form of keepachangelog.com 1.1: versions, newest first, with a date or `Unreleased`, each with
+/// the six sections and their list items. It contains the version of the workspace.
 pub(super) fn changelog(tree: &Tree, findings: &mut Findings) {
     let Some(text) = tree.text(CHANGES) else {
         findings.add("changelog", CHANGES, 0, "there is none");
@@ -323,7 +322,7 @@ pub(super) fn changelog(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// The version of `[1.2.3] - DATE`.
+/// Parses the version of `[1.2.3] - DATE`.
 fn release(heading: &str) -> Option<(u32, u32, u32)> {
     let (number, date) = heading.strip_prefix('[')?.split_once("] - ")?;
     let date_holds = date == "Unreleased"

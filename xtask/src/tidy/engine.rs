@@ -1,4 +1,4 @@
-//! encke-server is the engine, and names no feature: features are mounted on it.
+//! The rule that encke-server, the engine, names no feature. Features are mounted on it.
 
 use super::Findings;
 use super::modules::named;
@@ -6,7 +6,7 @@ use super::tree::Tree;
 
 const ENGINE: &str = "crates/encke-server/src/";
 
-/// Crates of features.
+/// The crates of features.
 const FEATURE_CRATES: &[&str] = &[
     "encke_hub",
     "encke_push",
@@ -17,10 +17,10 @@ const FEATURE_CRATES: &[&str] = &[
     "encke_live",
 ];
 
-/// Modules of features, as long as these have no crates of their own.
+/// The modules of features that have no crates of their own.
 const FEATURE_MODULES: &[&str] = &["push", "site", "rights", "admin"];
 
-/// No source of the engine names a feature, tests included.
+/// Rule: no source of the engine names a feature, tests included.
 pub(super) fn names_no_feature(tree: &Tree, findings: &mut Findings) {
     let naming: Vec<String> = tree
         .sources()

@@ -1,11 +1,11 @@
-//! What the crates' Cargo.toml files say of dependencies: where each enters, and that its reason is written down.
+//! Dependencies in the crates' Cargo.toml files: the crate where each enters, and its reason in ARCHITECTURE.md.
 
 use std::collections::BTreeMap;
 
 use super::Findings;
 use super::tree::Tree;
 
-/// A line of a dependency table.
+/// An entry of a dependency table.
 pub(super) struct Dependency {
     pub(super) name: String,
     pub(super) kind: Kind,
@@ -14,19 +14,19 @@ pub(super) struct Dependency {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Part of the program.
+    /// For the program.
     Shipped,
     /// For tests and examples.
     Development,
 }
 
-/// The manifests of the crates, by path.
+/// Returns the manifests of the crates, by path.
 pub(super) fn crates(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     tree.texts().filter(|(path, _)| path.starts_with("crates/") && path.ends_with("/Cargo.toml"))
 }
 
-/// The dependencies that a manifest names. It reads what we write: a table of dependencies by its header, one key
-/// a line, arrays over several lines.
+/// Parses the dependencies of a manifest. Supports the style of this repository only: dependency tables with one key per line,
+/// and arrays over several lines.
 pub(super) fn dependencies(manifest: &str) -> impl Iterator<Item = Dependency> {
     let mut kind = None;
     let mut depth = 0_i32;
@@ -55,11 +55,11 @@ pub(super) fn dependencies(manifest: &str) -> impl Iterator<Item = Dependency> {
     })
 }
 
-/// What a table's header begins.
+/// The meaning of a table header.
 enum Header {
-    /// A table whose keys are dependencies; `None`: they are not.
+    /// A table whose keys are dependencies, or `None` for any other table.
     Table(Option<Kind>),
-    /// A dependency, whose keys are its own.
+    /// A table of one dependency.
     One(Kind, String),
 }
 
@@ -77,7 +77,7 @@ fn header(line: &str) -> Header {
     }
 }
 
-/// A dependency enters the program at one crate: whoever wants to replace it has one place to go to.
+/// Rule: a dependency enters the program at one crate, so that it can be replaced in one place.
 pub(super) fn one_entrance(tree: &Tree, findings: &mut Findings) {
     let mut entrances: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (path, text) in crates(tree) {
@@ -93,7 +93,7 @@ pub(super) fn one_entrance(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// Every dependency, of tests too, has its line in ARCHITECTURE.md.
+/// Rule: every dependency, of tests too, has a line in ARCHITECTURE.md.
 pub(super) fn reason(tree: &Tree, findings: &mut Findings) {
     let document = tree.text("ARCHITECTURE.md").unwrap_or_default();
     let fuzz = tree.text("fuzz/Cargo.toml").map(|text| ("fuzz/Cargo.toml", text));

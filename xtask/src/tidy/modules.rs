@@ -11,28 +11,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::Tree;
 
-/// A module's path from the root of its crate.
+/// The path of a module from the root of its crate.
 type ModulePath = Vec<String>;
 
 /// The files of a crate, and their imports.
 pub(super) struct Graph {
-    /// The files that ship, in the order of their paths.
+    /// The shipped files, sorted by path.
     pub(super) files: Vec<File>,
-    /// From the importing file to the imported one, by their places in `files`.
+    /// Edges from the importing to the imported file, as indices of `files`.
     pub(super) edges: BTreeSet<(usize, usize)>,
 }
 
 /// A file of a crate.
 pub(super) struct File {
-    /// Path in the repository.
+    /// The path in the repository.
     pub(super) path: String,
-    /// The directory that it belongs to, without a slash at the end. `push.rs` belongs to `push` if there is such a directory.
+    /// The directory that contains the file, without a trailing slash. `push.rs` belongs to `push` if that directory exists.
     pub(super) directory: String,
-    /// Whether the file is the module of that directory: `lib.rs`, `main.rs`, `mod.rs`, or `push.rs` beside `push/`.
+    /// Whether the file is the module of its directory: `lib.rs`, `main.rs`, `mod.rs`, or `push.rs` next to `push/`.
     pub(super) facade: bool,
 }
 
-/// A module: a file, or inline in one.
+/// A module, either a file or inline.
 #[derive(Default)]
 struct Module {
     file: usize,
@@ -40,21 +40,21 @@ struct Module {
     imports: BTreeMap<String, Vec<ModulePath>>,
 }
 
-/// A path that a file names.
+/// A path that occurs in a file.
 struct Mention {
     /// The module that contains the path.
     within: ModulePath,
     path: ModulePath,
     file: usize,
-    /// The name that a re-export gives it.
+    /// The name of a re-export.
     reexported_as: Option<String>,
 }
 
 impl Graph {
-    /// The graph of the sources below `folder`, such as `crates/encke-io/src/`.
+    /// Builds the graph of the sources below `folder`, such as `crates/encke-io/src/`.
     pub(super) fn of(tree: &Tree, folder: &str) -> Self {
         let sources = tree.sources().filter(|(path, _)| path.starts_with(folder));
-        // Files of tests have no shipped line, and no place in the graph.
+        // Test files have no shipped lines, and are not in the graph.
         let sources = sources.filter(|(_, source)| source.shipped().next().is_some());
         let codes: Vec<(&str, String)> = sources
             .map(|(path, source)| {
@@ -112,8 +112,8 @@ impl File {
     }
 }
 
-/// The paths that a file names, in a `use` or elsewhere, and the modules that it declares in other files. Each
-/// branch of a `use` is one path.
+/// Returns the paths that a file names, in a `use` or elsewhere, and the modules that it declares in other files. Each branch
+/// of a `use` is one path.
 pub(super) fn named(code: &str) -> Vec<Vec<String>> {
     let mut reader = Reader::new(0, Vec::new(), code);
     reader.read();
@@ -124,7 +124,7 @@ pub(super) fn named(code: &str) -> Vec<Vec<String>> {
     all
 }
 
-/// The module of a file, by its path below `src/`.
+/// Returns the module of a file, from its path below `src/`.
 fn module_path(path: &str) -> ModulePath {
     let mut parts: ModulePath = path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     if matches!(parts.last().map(String::as_str), Some("lib" | "main" | "mod")) {
@@ -133,7 +133,7 @@ fn module_path(path: &str) -> ModulePath {
     parts
 }
 
-/// A mentioned path from the crate's root; `None` if it leads out of the crate.
+/// Converts a path to one from the root of the crate. Returns `None` if it leads out of the crate.
 fn absolute(
     modules: &BTreeMap<ModulePath, Module>,
     mention: &Mention,
@@ -168,7 +168,7 @@ fn absolute(
     Some(module)
 }
 
-/// Imports that are followed from one to the next: two that name each other must end.
+/// Maximum number of imports followed, so that two imports of each other terminate.
 const STEPS_MAX: usize = 16;
 
 /// Adds the files that declare the item at a path from the root.
@@ -196,19 +196,19 @@ fn resolve(
     }
 }
 
-/// Reads one file's code.
+/// The parser of one file's code.
 struct Reader<'a> {
     file: usize,
     tokens: Vec<&'a str>,
     at: usize,
-    /// The module at this place, and at which depth of braces each inline one of it began.
+    /// The current module, and the brace depth at which each of its inline modules began.
     module: ModulePath,
     depths: Vec<usize>,
     depth: usize,
     inline: Vec<ModulePath>,
     /// The modules that the file declares in other files.
     declared: Vec<&'a str>,
-    /// The path of each `use`, by the name it has in this module.
+    /// The path of each `use`, by its name in this module.
     uses: Vec<(String, Mention)>,
     mentions: Vec<Mention>,
     /// Words outside of `use`.
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
     fn read(&mut self) {
         while let Some(token) = self.peek(0) {
             match token {
-                // `use<'a>` says what a type captures.
+                // `use<'a>` lists the captures of a type.
                 "use" if self.peek(1) != Some("<") => self.read_use(),
                 "mod" if self.peek(2) == Some("{") => self.begin_module(),
                 "mod" if self.peek(2) == Some(";") => {
@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `a::b::c`, or a single word.
+    /// Parses `a::b::c`, or a single word.
     fn read_path(&mut self) {
         let inner = self.at > 0 && self.tokens[self.at - 1] == "::";
         let mut path = Vec::new();
@@ -300,7 +300,7 @@ impl<'a> Reader<'a> {
         self.read_tree(&[], public);
     }
 
-    /// Reads one branch of a `use` up to `,`, `}` or `;`.
+    /// Parses one branch of a `use` up to `,`, `}` or `;`.
     fn read_tree(&mut self, front: &[String], public: bool) {
         let mut path = front.to_vec();
         let mut alias = None;
@@ -347,7 +347,7 @@ fn is_word(token: &str) -> bool {
     token.starts_with(|char: char| char.is_alphabetic() || char == '_')
 }
 
-/// Words, `::`, and single characters.
+/// Splits code into words, `::`, and single characters.
 fn tokens(code: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = code.trim_start();

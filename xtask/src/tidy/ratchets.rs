@@ -1,7 +1,7 @@
-//! Where a rule that measures does not hold yet, or not wholly: the figure of today, which may only shrink.
+//! Measured exceptions from rules: today's figures, which may only shrink.
 //!
-//! A figure above the listed one is a finding. So is one below a [`Limit::Exactly`]: lower the limit with the change that made it
-//! smaller.
+//! A figure above its limit is a finding. So is a figure below a [`Limit::Exactly`]: lower the limit in the change that reduces
+//! the figure.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::{Finding, Findings};
 /// A measured exception from a rule.
 pub(super) struct Ratchet {
     pub(super) rule: &'static str,
-    /// The measured file, or the measured sources of a crate.
+    /// The measured file, or the source directory of the measured crate.
     pub(super) place: &'static str,
     pub(super) limit: Limit,
     /// The reason, as `cargo xtask rules` prints it.
@@ -19,9 +19,9 @@ pub(super) struct Ratchet {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Limit {
-    /// The figure of today.
+    /// Exactly today's figure.
     Exactly(usize),
-    /// The figure of today, rounded up.
+    /// Today's figure, rounded up.
     UpTo(usize),
 }
 
@@ -145,7 +145,7 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     },
 ];
 
-/// Removes the findings that the list allows, and adds one for each of its lines that is no longer true.
+/// Removes the findings that the list allows, and adds one for each entry that is no longer true.
 pub(super) fn apply(ratchets: &[Ratchet], findings: &mut Findings) {
     for ratchet in ratchets {
         let Ratchet { rule, place, limit, .. } = *ratchet;

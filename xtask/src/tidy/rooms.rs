@@ -1,4 +1,4 @@
-//! The map of crates, and the facts that it draws: arrows, `unsafe`, operating systems, clocks, sleeps.
+//! The map of crates and its rules: dependencies, `unsafe`, operating systems, clocks, sleeps.
 
 use super::Findings;
 use super::manifest::{self, Kind};
@@ -8,9 +8,9 @@ use super::tree::Tree;
 /// A crate of the workspace.
 struct Room {
     name: &'static str,
-    /// The crates that it may use; all of them are further down in the table.
+    /// The crates that it may use, all of which are further down in the table.
     below: &'static [&'static str],
-    /// Where in it `unsafe` may stand; empty: nowhere.
+    /// The paths that may contain `unsafe`; empty for none.
     unsafe_in: &'static [&'static str],
 }
 
@@ -140,16 +140,16 @@ const ROOMS: &[Room] = &[
 /// Crates of the table that do not exist yet. Their dependencies are checked once they exist.
 const PLANNED: &[&str] = &["encke-gateway", "encke-live"];
 
-/// The crates that exist, for trees of tests.
+/// Returns the crates that exist, for the trees of tests.
 #[cfg(test)]
 pub(super) fn existing() -> impl Iterator<Item = &'static str> {
     ROOMS.iter().map(|room| room.name).filter(|name| !PLANNED.contains(name))
 }
 
-/// The one room that knows operating systems and their clocks.
+/// The only crate that depends on the operating system and reads clocks.
 const GROUND: &str = "crates/encke-io/";
 
-/// A crate uses only crates below it, the table has every crate, and so has ARCHITECTURE.md.
+/// Rule: a crate uses only crates below it. The table and ARCHITECTURE.md contain every crate.
 pub(super) fn arrows(tree: &Tree, findings: &mut Findings) {
     check_arrows(tree, ROOMS, PLANNED, findings);
 }
@@ -173,7 +173,7 @@ fn check_arrows(tree: &Tree, rooms: &[Room], planned: &[&str], findings: &mut Fi
             continue;
         };
         for used in manifest::dependencies(text).filter(|used| used.name.starts_with("encke")) {
-            // The tests of a crate may use its public interface.
+            // The tests of a crate may depend on the crate itself.
             let own = used.kind == Kind::Development && used.name == name;
             if !own && !room.below.contains(&used.name.as_str()) {
                 findings.add("arrows", path, used.line, format!("{} does not lie below {name}", used.name));
@@ -190,7 +190,7 @@ fn check_arrows(tree: &Tree, rooms: &[Room], planned: &[&str], findings: &mut Fi
     }
 }
 
-/// The crates that the table in ARCHITECTURE.md shows: rows that begin with the name of one.
+/// Returns the crates in the table of ARCHITECTURE.md: rows that begin with the name of one.
 fn map_rows(map: &str) -> Vec<&str> {
     map.lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
@@ -198,7 +198,7 @@ fn map_rows(map: &str) -> Vec<&str> {
         .collect()
 }
 
-/// `unsafe` stands only where its room allows it.
+/// Rule: `unsafe` occurs only where its crate allows it.
 pub(super) fn unsafe_code(tree: &Tree, findings: &mut Findings) {
     let allowed: Vec<&str> = ROOMS.iter().flat_map(|room| room.unsafe_in).copied().collect();
     let elsewhere = |path: &str| !allowed.iter().any(|place| path.starts_with(place));
@@ -210,11 +210,11 @@ pub(super) fn unsafe_code(tree: &Tree, findings: &mut Findings) {
     });
 }
 
-/// Lines above an `unsafe` in which its reason must begin: a long reason and the head of a statement.
+/// Maximum distance in lines between an `unsafe` and the start of its reason: a long reason and the head of a statement.
 const REASON_LINES: usize = 12;
 
-/// Each `unsafe` block has `SAFETY:` above it, each `unsafe fn` its `# Safety`. Clippy asks for the same, but only
-/// of what is compiled for this machine: not of the vector code of another.
+/// Rule: each `unsafe` block has `SAFETY:` above it, each `unsafe fn` its `# Safety`. Clippy checks only code that is compiled
+/// for this machine, not the vector code of other machines.
 pub(super) fn safety(tree: &Tree, findings: &mut Findings) {
     for (path, source) in tree.sources() {
         let lines: Vec<&Line> = source.lines().map(|(_, line)| line).collect();
@@ -230,8 +230,8 @@ pub(super) fn safety(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// Only the ground knows one operating system from another. `cfg(unix)` may stand elsewhere: it is a family with
-/// one standard, and what depends on it (errno, signals) has a meaning there.
+/// Rule: only encke-io distinguishes operating systems. `cfg(unix)` may occur elsewhere: it is a family with one standard, in
+/// which errno and signals have a meaning.
 pub(super) fn system(tree: &Tree, findings: &mut Findings) {
     each_line(tree, above_ground, |path, number, line| {
         if has_word(&line.code, "target_os") {
@@ -242,8 +242,8 @@ pub(super) fn system(tree: &Tree, findings: &mut Findings) {
 
 const CLOCKS: &[&str] = &["Instant::now", "SystemTime::now", "clock_gettime", ".elapsed()"];
 
-/// Only the ground reads a clock: all above is given the time, so that the simulator can give another. Tests may
-/// read it, to give up at last; so may examples that measure.
+/// Rule: only encke-io reads a clock. All other crates receive the time, so that the simulator can provide another. Tests may
+/// read it for timeouts, and examples for measurements.
 pub(super) fn clock(tree: &Tree, findings: &mut Findings) {
     each_line(tree, above_ground, |path, number, line| {
         let read = CLOCKS.iter().find(|clock| has_word(&line.code, clock));
@@ -255,7 +255,7 @@ pub(super) fn clock(tree: &Tree, findings: &mut Findings) {
 
 const SLEEPS: &[&str] = &["thread::sleep", "time::sleep", "sleep_ms", "nanosleep", "usleep"];
 
-/// Nothing sleeps, tests included: whoever waits, waits for what happens.
+/// Rule: nothing sleeps, tests included. Code waits for events.
 pub(super) fn sleep(tree: &Tree, findings: &mut Findings) {
     each_line(
         tree,

@@ -1,13 +1,13 @@
-//! Rust text, told apart: code without its strings and comments, comments, and which lines are tests.
+//! A lexer for Rust: separates code from strings and comments, and marks test lines.
 //!
-//! It is a lexer for what the rules ask, not a parser: a macro may hide what it likes.
+//! It covers the needs of the rules and is not a parser: code inside macros is treated like any other.
 //!
 //! ```text
 //! Code ──"──► Text ──"──► Code        Code ──//──► Comment ──newline──► Code
 //! Code ──/*─► Block (nested) ──*/──► Code
 //! ```
 
-/// A Rust file's lines.
+/// The lines of a Rust file.
 pub(super) struct Source {
     lines: Vec<Line>,
     test_modules: Vec<String>,
@@ -15,11 +15,11 @@ pub(super) struct Source {
 
 /// A line of Rust.
 pub(super) struct Line {
-    /// What the compiler runs: strings, characters and comments are blank.
+    /// The code, with blanks in place of strings, characters and comments.
     pub(super) code: String,
-    /// What people read; with the `//` that begins it.
+    /// The comment, including its `//`.
     pub(super) comment: String,
-    /// Compiled for tests only.
+    /// Whether the line is compiled only for tests.
     pub(super) test: bool,
 }
 
@@ -48,17 +48,17 @@ impl Source {
         Self { lines, test_modules }
     }
 
-    /// Its lines, numbered from 1.
+    /// Returns the lines with their numbers, from 1.
     pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &Line)> {
         self.lines.iter().enumerate().map(|(index, line)| (index + 1, line))
     }
 
-    /// Those that are compiled into the program.
+    /// Returns the lines that are compiled into the program.
     pub(super) fn shipped(&self) -> impl Iterator<Item = (usize, &Line)> {
         self.lines().filter(|(_, line)| !line.test)
     }
 
-    /// The modules in other files that it declares for tests.
+    /// Returns the test modules that the file declares in other files.
     pub(super) fn test_modules(&self) -> &[String] {
         &self.test_modules
     }
@@ -68,7 +68,7 @@ impl Source {
     }
 }
 
-/// Whether `line` has `word` with no letter, digit or underscore before or behind it.
+/// Whether `line` contains `word` with no letter, digit or underscore next to it.
 pub(super) fn has_word(line: &str, word: &str) -> bool {
     let part = |char: char| char.is_alphanumeric() || char == '_';
     line.match_indices(word).any(|(at, _)| {
@@ -80,7 +80,7 @@ pub(super) fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// The code and the comments of a text, each as long as the text and with its newlines, the rest blank.
+/// Returns the code and the comments of a text. Both have the length and the newlines of the text; the rest is blank.
 fn told_apart(text: &str) -> (String, String) {
     let chars: Vec<char> = text.chars().collect();
     let mut split = Split { chars: &chars, at: 0, code: String::new(), comments: String::new() };
@@ -105,7 +105,7 @@ enum Is {
 }
 
 impl Split<'_> {
-    /// Takes one token, or one character that begins none.
+    /// Consumes one token, or one character outside of a token.
     fn step(&mut self) {
         match (self.peek(0), self.peek(1)) {
             (Some('/'), Some('/')) => self.take_while(Is::Comment, |char| char != '\n'),
@@ -181,7 +181,7 @@ impl Split<'_> {
         }
     }
 
-    /// A name or a keyword; or what begins a raw string.
+    /// Consumes a name, a keyword, or the start of a raw string.
     fn word(&mut self) {
         let start = self.at;
         self.take_while(Is::Code, |char| char.is_alphanumeric() || char == '_');
@@ -201,8 +201,7 @@ impl Split<'_> {
     }
 }
 
-/// Where the items under `#[cfg(test)]` or `#[cfg(all(test, …))]` begin and end in code without strings and
-/// comments.
+/// Returns the ranges of items under `#[cfg(test)]` or `#[cfg(all(test, …))]`, in code without strings and comments.
 fn test_items(code: &str) -> Vec<(usize, usize)> {
     let mut items = Vec::new();
     let mut from = 0;
@@ -217,7 +216,7 @@ fn test_items(code: &str) -> Vec<(usize, usize)> {
     items
 }
 
-/// Where an item ends: behind the `;` or the closing brace at its own depth.
+/// Returns the end of an item: after the `;` or the closing brace at its own depth.
 fn item_end(code: &str) -> usize {
     let mut depth = 0;
     for (at, char) in code.char_indices() {

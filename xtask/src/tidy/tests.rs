@@ -1,12 +1,11 @@
-//! Each rule finds the faults planted for it in a small tree that is clean without them, and nothing else.
+//! Each rule finds the faults planted in a small, clean tree, and nothing else.
 
 use super::ratchets::{Limit, Ratchet};
 use super::rooms::existing;
 use super::tree::Tree;
 use super::{Exception, RULES, check};
 
-/// A tree in which every rule has something to look at, and finds nothing. The crates of the table and their rows on the map
-/// are added to it.
+/// A tree with material for every rule and no findings. The crates of the table and their rows on the map are added to it.
 const CLEAN: &[(&str, &str)] = &[
     ("Cargo.toml", "[workspace.package]\nversion = \"0.1.0\"\n"),
     (
@@ -47,7 +46,7 @@ const CLEAN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Rule, path, and what is put at the end of that file (a file that is not there is made).
+/// Rule, path, and text that is appended to the file, which is created if it is missing.
 const PLANTED: &[(&str, &str, &str)] = &[
     ("arrows", "crates/encke-io/Cargo.toml", "[dependencies]\nencke-server.workspace = true\n"),
     ("arrows", "crates/encke-hub/Cargo.toml", "[dev-dependencies]\nencke-broker.workspace = true\n"),
@@ -99,7 +98,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("changelog", "CHANGELOG.md", "## soon\n"),
 ];
 
-/// A file of too many lines.
+/// A file with too many lines.
 const LONG: &str = "//! Long.\n";
 const LONG_TIMES: usize = 901;
 
@@ -164,7 +163,7 @@ fn a_ratchet_allows_its_figure_and_no_larger_one() {
     }
 }
 
-/// A fault for a rule.
+/// A planted fault.
 struct Planted {
     rule: &'static str,
     path: &'static str,
@@ -177,7 +176,7 @@ impl Planted {
     }
 }
 
-/// The table, and the faults that may not stand in this file as they are.
+/// Returns the faults of the table, and those that this file may not contain literally.
 fn planted() -> Vec<Planted> {
     let mut all: Vec<Planted> = PLANTED
         .iter()

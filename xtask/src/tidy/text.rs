@@ -1,4 +1,4 @@
-//! Rules about single lines and files: nothing unfinished, nothing of somebody's machine, nothing too long.
+//! Rules about single lines and files: unfinished code, paths of one machine, sizes.
 
 use super::Findings;
 use super::source::has_word;
@@ -7,7 +7,7 @@ use super::tree::Tree;
 const UNFINISHED_CODE: &[&str] = &["todo!", "unimplemented!", "dbg!", "#[ignore"];
 const UNFINISHED_WORDS: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
 
-/// Nothing is left for later: what is missing is named in the documents, where users look.
+/// Rule: no marks of unfinished work. Gaps are listed in the documents, where users look.
 pub(super) fn unfinished(tree: &Tree, findings: &mut Findings) {
     for (path, source) in tree.sources() {
         for (number, line) in source.lines() {
@@ -25,7 +25,7 @@ pub(super) fn unfinished(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// What ships does not end at a surprise: an error is an answer, and what cannot happen says why.
+/// Rule: shipped code has no `unwrap`. Errors are handled, and an invariant has `expect` with its reason.
 pub(super) fn unwrap(tree: &Tree, findings: &mut Findings) {
     for (path, source) in tree.sources() {
         for (number, _) in source.shipped().filter(|(_, line)| has_word(&line.code, ".unwrap()")) {
@@ -34,10 +34,10 @@ pub(super) fn unwrap(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// A file opens with a `//!` that says what it is.
+/// Rule: a source file begins with a `//!` comment.
 pub(super) fn header(tree: &Tree, findings: &mut Findings) {
     for (path, source) in tree.sources() {
-        // libFuzzer's targets may open with an attribute.
+        // Targets of libFuzzer may begin with an attribute.
         let opening = source.lines().find(|(_, line)| !line.code.trim().starts_with("#!["));
         if !opening.is_some_and(|(_, line)| line.comment.starts_with("//!")) {
             findings.add("header", path, 1, "open the file with `//!`: what it is, what it is not");
@@ -45,11 +45,10 @@ pub(super) fn header(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// Folders at the root of machines that are nobody's to rely on.
+/// Root directories that differ between machines.
 const MACHINE_FOLDERS: &[&str] = &["tmp", "root", "home", "work", "farm", "Users"];
 
-/// No path of the machine on which a line was written: a test asks for a temporary folder, a document says
-/// `/srv/site`.
+/// Rule: no path of the machine on which a line was written. Tests use a temporary directory, documents `/srv/site`.
 pub(super) fn machine_path(tree: &Tree, findings: &mut Findings) {
     let folders: Vec<String> = MACHINE_FOLDERS.iter().map(|folder| format!("/{folder}/")).collect();
     for (path, text) in tree.texts() {
@@ -66,7 +65,7 @@ pub(super) fn machine_path(tree: &Tree, findings: &mut Findings) {
     }
 }
 
-/// Whether `folder` stands in `line` where a path begins, not within one.
+/// Whether `line` contains `folder` at the beginning of a path, not within one.
 fn begins_a_path(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -74,12 +73,13 @@ fn begins_a_path(line: &str, folder: &str) -> bool {
     })
 }
 
-/// Lines of a source file, tests included. A longer one is one state machine, kept whole, and listed as such.
+/// Maximum number of lines of a source file, tests included. A longer file is one state machine, kept whole and listed in
+/// `RATCHETS`.
 const LINES_MAX: usize = 900;
-/// Bytes of any file: 512 KiB. A picture of a page is some 200 KiB.
+/// Maximum size of any file: 512 KiB. A screenshot has about 200 KiB.
 const BYTES_MAX: usize = 512 * 1024;
 
-/// Files stay readable, and the repository quick to clone.
+/// Rule: files stay readable, and the repository stays quick to clone.
 pub(super) fn size(tree: &Tree, findings: &mut Findings) {
     for (path, file) in tree.files() {
         let lines = file.rust.as_ref().and(file.text.as_ref()).map_or(0, |text| text.lines().count());

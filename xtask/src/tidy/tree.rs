@@ -1,4 +1,4 @@
-//! The files that belong to the repository, read once.
+//! The tracked files of the repository, read once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,25 +7,25 @@ use std::process::Command;
 
 use super::source::Source;
 
-/// Every tracked file by its path from the root, `/` between its parts.
+/// Every tracked file by its path from the root, with `/` as the separator.
 pub(super) struct Tree {
     files: BTreeMap<String, File>,
 }
 
-/// A file.
+/// A tracked file.
 pub(super) struct File {
     pub(super) bytes: usize,
-    /// `None`: it is not UTF-8.
+    /// The content, or `None` if it is not UTF-8.
     pub(super) text: Option<String>,
-    /// What a `.rs` file holds.
+    /// The lines of a `.rs` file.
     pub(super) rust: Option<Source>,
 }
 
 impl Tree {
-    /// Reads what git tracks. What is tracked but deleted is not there.
+    /// Reads the files that git tracks, except deleted ones.
     ///
-    /// # Errors
-    /// git cannot be asked, or a file cannot be read.
+    ///  # Errors
+    /// git fails, or a file cannot be read.
     pub(super) fn tracked(root: &Path) -> io::Result<Self> {
         let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output()?;
         if !listed.status.success() {
@@ -42,7 +42,7 @@ impl Tree {
         Ok(Self::of(contents))
     }
 
-    /// A tree of these files.
+    /// Creates a tree of these files.
     pub(super) fn of(contents: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
         let mut files: BTreeMap<String, File> = contents
             .into_iter()
@@ -54,7 +54,7 @@ impl Tree {
             })
             .collect();
 
-        // `#[cfg(test)] mod tests;` makes a test of another file, and of all below it.
+        // `#[cfg(test)] mod tests;` makes another file, and all files below it, tests.
         let modules: Vec<String> = files.iter().flat_map(|(path, file)| test_modules(path, file)).collect();
         for (path, file) in &mut files {
             let declared = modules.iter().any(|module| {
@@ -68,27 +68,27 @@ impl Tree {
         Self { files }
     }
 
-    /// Every file, by path.
+    /// Returns every file, by path.
     pub(super) fn files(&self) -> impl Iterator<Item = (&str, &File)> {
         self.files.iter().map(|(path, file)| (path.as_str(), file))
     }
 
-    /// Every file of text, by path.
+    /// Returns every text file, by path.
     pub(super) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files().filter_map(|(path, file)| Some((path, file.text.as_deref()?)))
     }
 
-    /// Every Rust file, by path.
+    /// Returns every Rust file, by path.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&str, &Source)> {
         self.files().filter_map(|(path, file)| Some((path, file.rust.as_ref()?)))
     }
 
-    /// A file's text.
+    /// Returns the text of a file.
     pub(super) fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path)?.text.as_deref()
     }
 
-    /// Whether there is such a file or folder.
+    /// Whether a file or directory with this path exists.
     pub(super) fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         let folder = format!("{path}/");
@@ -97,7 +97,7 @@ impl Tree {
     }
 }
 
-/// The paths, without `.rs`, of the modules that a file declares for tests.
+/// Returns the paths, without `.rs`, of the test modules that a file declares.
 fn test_modules(path: &str, file: &File) -> Vec<String> {
     let Some(source) = &file.rust else { return Vec::new() };
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
