@@ -1,4 +1,4 @@
-# Everything that people and CI do here. `make` alone says what there is.
+# The tasks of developers and CI. `make` without a target lists them.
 
 CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -6,7 +6,8 @@ FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 10
 SOAK_TURNS ?= 10
 
-# What the crates promise to compile for, beside Linux; the program itself is Linux's until there is a back end.
+# Targets that the crates must also compile for, in addition to Linux. The program itself needs Linux until another back end
+# exists.
 ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin
 PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-console -p encke-assembly -p encke-load
 
@@ -35,8 +36,8 @@ cluster: build
 build:
 	$(CARGO) build --release --locked
 
-# Most tests wait for a peer, a clock or the kernel: on two cores six at a time take half as long as two (175 s became 80 s
-# for those of the server).
+# Most tests wait for a peer, a timer or the kernel. On two cores, six threads take half the time of two (175 s became 80 s for
+# the tests of the server).
 test: export RUST_TEST_THREADS ?= 6
 test:
 	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm chromium nginx haproxy apache2

@@ -1,8 +1,8 @@
 /**
- * Builds dist/encke.js, which is kept in the repository so that Encke builds without Node.
+ * Builds dist/encke.js, which is committed so that Encke builds without Node.
  *
- *   node build.mjs           writes it, and the modules that tests import to out/
- *   node build.mjs --check   writes out/ only, and fails if dist/encke.js is not what the source gives, or too large
+ *   node build.mjs           writes dist/encke.js, and the modules that tests import to out/
+ *   node build.mjs --check   writes out/ only, and fails if dist/encke.js differs from the result, or is too large
  */
 
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -11,7 +11,7 @@ import { gzipSync } from 'node:zlib';
 
 import { build } from 'esbuild';
 
-/** What a page loads: Encke sends it compressed. */
+/** Maximum compressed size: Encke serves the file compressed. */
 const COMPRESSED_BYTES_MAX = 12 * 1024;
 const BANNER = '// The client of Encke: built from client/src by client/build.mjs. MIT or Apache-2.0.';
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows that each fuzz target can fail: plants the fault of faults/TARGET.patch in a copy of the code and expects
-# the target to find it within 60 seconds. Usage: fuzz/planted.sh [TARGET…]
+# Shows that each fuzz target can fail: plants the fault of faults/TARGET.patch in a copy of the code and expects the target to
+# find it within 60 seconds. Usage: fuzz/planted.sh [TARGET…]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 copy=$(mktemp -d)

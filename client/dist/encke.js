@@ -309,7 +309,7 @@ var Line = class {
   parts = [];
   running = false;
   changing = false;
-  /** The channels of the present attempt. */
+  /** The channels of the current attempt. */
   asked = "";
   abort = () => {
   };
@@ -343,13 +343,13 @@ var Line = class {
     this.parts = this.parts.filter((part) => part.readers.size > 0);
     this.change();
   }
-  /** The network has changed, or the page came to the front: timers may have slept. */
+  /** Handles a network change, or a page that became visible: timers may have been suspended. */
   wake(why) {
     this.endPause();
     const stale = this.world.now() - this.heardAt > FRESH_MS;
     if (this.condition.state === "open" && (why === "online" || stale)) this.abort("woken");
   }
-  /** Takes up what readers have come and gone, once for all those of one turn. */
+  /** Applies additions and removals of readers, once per turn. */
   change() {
     if (this.changing) return;
     this.changing = true;
@@ -435,7 +435,7 @@ var Line = class {
     forget();
     return { end: cause === "silent" ? { why: "unable" } : end, cause, heard };
   }
-  /** Brings every part to now, the oldest first, and makes one of them. */
+  /** Catches up every part, the oldest first, and merges them. */
   async catchUp(attempt) {
     const parts = [...this.parts];
     for (const part of parts) {
@@ -463,7 +463,7 @@ var Line = class {
     this.world.remember(this.settings.url, this.transport);
     this.tell({ state: "open", transport: this.transport });
   }
-  /** Chooses the transport of the next attempt; whether it may follow at once. */
+  /** Chooses the transport of the next attempt. Returns whether that may follow immediately. */
   falls(end, heard) {
     if (heard) return false;
     if (end.why !== "unable") {
@@ -544,14 +544,14 @@ var Outbox = class {
   endPause = () => {
   };
   count = 0;
-  /** Publishes after everything before it has been. */
+  /** Publishes after all earlier messages. */
   publish(channel, data, options) {
     const published = this.last.then(() => this.deliver(channel, data, options));
     this.last = published.catch(() => {
     });
     return published;
   }
-  /** The network is back. */
+  /** Ends the wait before a retry: the network is back. */
   wake() {
     this.endPause();
   }
@@ -589,7 +589,7 @@ var Outbox = class {
     const url = addressOf(this.url, [channel], {});
     return this.world.fetch(url, { method: "POST", headers: fields, body: data, signal }).finally(forget);
   }
-  /** A key that nobody else will choose: 52 bits of chance, and a count. */
+  /** Returns a unique key: 52 random bits, and a count. */
   newKey() {
     return `${this.world.random().toString(36).slice(2)}-${this.count++}`;
   }
@@ -657,7 +657,7 @@ var Counter = class {
         break;
     }
   }
-  /** Asks the page that came last: it is the likeliest to be there. */
+  /** Requests a token from the newest page, which most likely still exists. */
   askToken(fresh) {
     return new Promise((resolve) => {
       const forget = this.world.later(TOKEN_MS, () => resolve(void 0));

@@ -6,8 +6,8 @@
  *   await news.publish('hello');
  *   news.close();
  *
- * All subscriptions of a page, and those of other tabs of its origin, travel on one stream. It resumes by id, so nothing
- * is lost or doubled while the server keeps the messages; if it no longer does, `onGap` says so.
+ * All subscriptions of a page, and of other tabs of its origin, share one stream. It resumes by id, so no message is lost or
+ * repeated while the server keeps the messages. After that, `onGap` reports the lost range.
  */
 
 import { Line, type Condition, type Reader, type Settings, type State, type TokenSource } from './line.js';
@@ -19,39 +19,39 @@ import type { Gap, Message } from './wire.js';
 export { PublishError };
 export type { Condition, Gap, Message, Payload, Published, PublishOptions, State, Transport };
 
-/** Text, or bytes where the payload is not UTF-8; the message it came with. */
+/** Receives the payload, as text or as bytes if it is not UTF-8, and its message. */
 export type OnMessage = (data: string | Uint8Array, message: Message) => void;
 
 export interface SubscribeOptions {
-  /** Where the channels are; by default `/push/` of the page's origin. */
+  /** The URL of the channels; by default `/push/` of the page's origin. */
   url?: string;
-  /** Where to begin: `now` (default), `all`, `last:N`, a duration such as `10m`, or the id of the last message seen. */
+  /** Where to start: `now` (default), `all`, `last:N`, a duration such as `10m`, or the id of the last message seen. */
   since?: string;
-  /** Sent as `Authorization: Bearer`. A function is asked at each connection, and again when its token is refused. */
+  /** Sent as `Authorization: Bearer`. A function is called for each connection, and again when its token is rejected. */
   token?: string | (() => string | undefined | Promise<string | undefined>);
-  /** Use this transport only; by default the best that works: `sse`, else `ws`, else `poll`. */
+  /** Use only this transport; by default the best that works: `sse`, else `ws`, else `poll`. */
   transport?: Transport;
-  /** The name to be present under, on channels that show who is there. */
+  /** The member name, on channels with presence. */
   name?: string;
   /**
-   * Whether other tabs may use the same stream: by default yes, unless the token comes from a function, because nobody
-   * but you can know whether it speaks for the same user there. A text names that user.
+   * Whether other tabs may share the stream. By default they may, unless the token comes from a function: only the page knows
+   * whether that token belongs to the same user in every tab. A text names the user.
    */
   share?: boolean | string;
   /** Messages were lost: those after `from`, up to `to`. */
   onGap?: (gap: Gap) => void;
-  /** The stream is `connecting`, `open`, `waiting` to connect again, or was `denied` for good. */
+  /** The stream is `connecting`, `open`, `waiting` to reconnect, or was permanently `denied`. */
   onState?: (state: State, condition: Condition) => void;
 }
 
 export interface Subscription {
-  /** Publishes to the first channel, or another; repeats until it has arrived, which it does once. */
+  /** Publishes to the first channel, or to another one. Retries until the server has the message, without duplicates. */
   publish(data: Payload, options?: PublishOptions): Promise<Published>;
-  /** Ends this subscription; the last one ends the stream. */
+  /** Ends this subscription; the last one closes the stream. */
   close(): void;
 }
 
-/** Calls `onMessage` for each message of these channels, in the order in which they were published. */
+/** Calls `onMessage` for each message of these channels, in the order of publication. */
 export function subscribe(
   channels: string | readonly string[],
   onMessage: OnMessage,
@@ -80,7 +80,7 @@ export function subscribe(
   };
 }
 
-/** What subscriptions with the same settings share. */
+/** The state that subscriptions with the same settings share. */
 interface Seat {
   carrier: Carrier;
   outbox: Outbox;
@@ -129,7 +129,7 @@ function carrierFor(
     if (!able) return new Line(world, settings, token, tell);
     return new Remote(electedPipe(key, () => new Counter(world, settings, hasToken)), token, tell);
   };
-  // A bundler puts this module into a script that would do anything else in a worker.
+  // A bundler puts this module into a script that does something else when it is run as a worker.
   const own = new URL(import.meta.url);
   const worker = share && typeof SharedWorker === 'function' && own.pathname.endsWith('/encke.js');
   if (!worker || own.origin !== location.origin) return elect();
@@ -139,7 +139,9 @@ function carrierFor(
   );
 }
 
-/** A carrier, and another one for those to whom the first is denied: by a policy, or for want of module workers. */
+/**
+ * A carrier, replaced by a second one if the first is unavailable: because of a policy, or without support for module workers.
+ */
 class Fallback implements Carrier {
   private carrier: Carrier;
   private readonly readers = new Set<Reader>();
@@ -169,14 +171,14 @@ class Fallback implements Carrier {
 const numbers = new WeakMap<object, number>();
 let count = 0;
 
-/** The same number for the same function. */
+/** Returns a number that identifies a function. */
 function numberOf(value: object): number {
   const number = numbers.get(value) ?? ++count;
   numbers.set(value, number);
   return number;
 }
 
-/** Runs code of the page: its errors are the page's, not the stream's. */
+/** Runs code of the page. Its errors are reported and do not affect the stream. */
 function call(run: () => void): void {
   try {
     run();
@@ -187,7 +189,7 @@ function call(run: () => void): void {
 
 const notes = new Map<string, string>();
 
-/** The browser. */
+/** The browser as a `World`. */
 const world: World = {
   fetch: (url, init) => fetch(url, init),
   socket: (url, protocol) => new WebSocket(url, protocol),
@@ -201,7 +203,7 @@ const world: World = {
     try {
       return sessionStorage.getItem(`encke:${key}`);
     } catch {
-      // A worker has none, and a page may not be allowed any.
+      // A worker has no session storage, and a page may have no access to it.
       return notes.get(key) ?? null;
     }
   },
@@ -210,14 +212,14 @@ const world: World = {
     try {
       sessionStorage.setItem(`encke:${key}`, value);
     } catch {
-      // As above.
+      // See `recall`.
     }
   },
 };
 
 declare const SharedWorkerGlobalScope: (new () => EventTarget) | undefined;
 
-// As the script of a shared worker it serves the tabs.
+// As the script of a shared worker, this module serves the tabs.
 if (typeof SharedWorkerGlobalScope === 'function' && self instanceof SharedWorkerGlobalScope) {
   serveTabs(self, world);
 }

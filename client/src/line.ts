@@ -1,18 +1,18 @@
 /**
- * A line: one stream for any number of readers, kept up whatever happens to the network.
+ * A line: one stream for any number of readers, which is reopened after every failure.
  *
- *              add, remove                              heard
+ *              add, remove                            bytes received
  *   (none) ───────────────► connecting ─────────────────────────► open
  *      ▲                     ▲   │    ▲ delay over, wake            │ over, dead, wake
- *      │ the last one left   │   │    └────────── waiting ◄─────────┤
- *      └─────────────────────┘   │ 401 twice, 4xx                   │ add, remove: connecting at once
+ *      │ last reader removed │   │    └────────── waiting ◄─────────┤
+ *      └─────────────────────┘   │ 401 twice, 4xx                   │ add, remove: connecting immediately
  *                                └────────► denied                  ▼
  *
- * Readers that begin at different places are parts. A stream has one position, so parts are caught up by polls that do
- * not wait, oldest first, and become one part before the stream opens: no reader misses a message, none gets one twice,
- * and a channel nobody has asked for yet cannot make a gap for the others.
+ * Readers with different positions form parts. A stream has one position. Before it opens, the line therefore catches all parts
+ * up with polls that do not wait, oldest first, and merges them. No reader misses a message or receives one twice, and a new
+ * channel cannot cause a gap for the others.
  *
- * It is no network code: one attempt is transports.ts. It knows nothing of tabs: that is tabs.ts.
+ * Transports (transports.ts) make single attempts; tabs.ts shares a line among tabs.
  */
 
 import { attempts, batchOf, TRANSPORTS, type Attempt, type End, type Transport, type World } from './transports.js';
@@ -20,66 +20,70 @@ import { ahead, isId, type Gap, type Message, type Word } from './wire.js';
 
 export type State = 'connecting' | 'open' | 'waiting' | 'denied' | 'closed';
 
-/** How a line is. */
+/** The state of a line. */
 export interface Condition {
   state: State;
   transport: Transport;
-  /** `waiting`: for how long. */
+  /** For `waiting`: the delay. */
   delayMs?: number;
-  /** `denied`: what the server answered. */
+  /** For `denied`: the status of the response. */
   status?: number;
 }
 
-/** Somebody who reads channels. */
+/** A reader of channels. */
 export interface Reader {
   readonly channels: readonly string[];
-  /** Where it begins; then, always, the id up to which it knows everything. The line moves it. */
+  /** The start position; later the id up to which the reader has everything. The line updates it. */
   since: string;
   take(message: Message): void;
   gap(gap: Gap): void;
 }
 
-/** Where a line leads, and as whom. Lines with the same settings are the same. */
+/** The address and identity of a line. Lines with the same settings are interchangeable. */
 export interface Settings {
   url: string;
   name?: string | undefined;
-  /** Only this one, come what may. */
+  /** Use only this transport. */
   transport?: Transport | undefined;
 }
 
-/** A token for the next attempt; `fresh`: the last one was refused. `undefined`: there is none, or no other. */
+/**
+ * Returns a token for the next attempt. `fresh` means that the last one was rejected. `undefined` means no token, or no other.
+ */
 export type TokenSource = (fresh: boolean) => Promise<string | undefined>;
 
-/** A server says where it stands as soon as it is asked; a proxy that keeps this for itself will keep messages, too. */
+/**
+ * Time limit for the first bytes. A server sends its position immediately; a proxy that buffers it will buffer messages, too.
+ */
 const FIRST_BYTE_MS = 5_000;
-/** The server is heard every 25 s at least: two of those may be late, the third is missing. */
+/** Maximum silence. The server sends something at least every 25 s: two heartbeats may be late, the third is missing. */
 const DEAD_MS = 60_000;
-/** A stream heard of within this time needs no doubt when its page comes to the front: 25 s and some for the way. */
+/** A stream with bytes in this time is kept when its page becomes visible: 25 s and some latency. */
 const FRESH_MS = 30_000;
-/** Unless the server wishes otherwise. */
+/** Default retry time, if the server sends none. */
 const RETRY_MS = 2_000;
 const RETRY_MS_MAX = 30_000;
-/** A way that has worked before is given up only after so many attempts without a byte. */
+/** A transport that has worked before is abandoned after this many attempts without a byte. */
 const STRIKES = 3;
 
-/** How long a poll that does not wait may take: a ring of history on a slow phone. */
+/** Timeout of a poll that does not wait: a full history ring on a slow phone. */
 const CATCH_UP_MS = 20_000;
 
 interface Part {
   since: string;
-  /** It was asked for, as it was then: who comes now is no part of that answer. */
+  /** Whether the current attempt requested this part. Readers that are added later must not join it. */
   asked: boolean;
   readonly readers: Set<Reader>;
 }
 
-/** Why an attempt was ended from this side. */
+/** The reason why the client ended an attempt. */
 type Cause = 'changed' | 'woken' | 'silent' | 'dead';
 
 export class Line {
   private parts: Part[] = [];
   private running = false;
   private changing = false;
-  /** The channels of the present attempt. */
+  /** The channels of the current attempt. */
   private asked = '';
   private abort: (cause: Cause) => void = () => {};
   private endPause: () => void = () => {};
@@ -128,14 +132,14 @@ export class Line {
     this.change();
   }
 
-  /** The network has changed, or the page came to the front: timers may have slept. */
+  /** Handles a network change, or a page that became visible: timers may have been suspended. */
   wake(why: 'online' | 'visible'): void {
     this.endPause();
     const stale = this.world.now() - this.heardAt > FRESH_MS;
     if (this.condition.state === 'open' && (why === 'online' || stale)) this.abort('woken');
   }
 
-  /** Takes up what readers have come and gone, once for all those of one turn. */
+  /** Applies additions and removals of readers, once per turn. */
   private change(): void {
     if (this.changing) return;
     this.changing = true;
@@ -217,13 +221,13 @@ export class Line {
       expect(FIRST_BYTE_MS, 'silent');
       return attempts[this.transport](attempt);
     };
-    // A fetch that fails rejects: there is no network, or it was given up from here.
+    // A fetch rejects if there is no network, or if it was aborted.
     const end = await run().catch((): End => ({ why: 'over' }));
     forget();
     return { end: cause === 'silent' ? { why: 'unable' } : end, cause, heard };
   }
 
-  /** Brings every part to now, the oldest first, and makes one of them. */
+  /** Catches up every part, the oldest first, and merges them. */
   private async catchUp(attempt: Attempt): Promise<End | undefined> {
     const parts = [...this.parts];
     for (const part of parts) {
@@ -238,7 +242,7 @@ export class Line {
         part.since = batch.next;
       }
     }
-    // Whoever came meanwhile waits for the next attempt; whoever left is in none of the parts.
+    // Readers added meanwhile wait for the next attempt; removed readers are in no part.
     const since = parts[0]?.since ?? '';
     const readers = new Set(parts.flatMap((part) => [...part.readers]));
     const later = this.parts.filter((part) => !parts.includes(part));
@@ -254,11 +258,11 @@ export class Line {
     this.tell({ state: 'open', transport: this.transport });
   }
 
-  /** Chooses the transport of the next attempt; whether it may follow at once. */
+  /** Chooses the transport of the next attempt. Returns whether that may follow immediately. */
   private falls(end: End, heard: boolean): boolean {
     if (heard) return false;
     if (end.why !== 'unable') {
-      // Nobody is there at all: no reason to think ill of what has worked.
+      // The server is unreachable, which is no evidence against the proven transport.
       this.transport = this.proven ?? this.top;
       return false;
     }
@@ -272,7 +276,7 @@ export class Line {
   private pause(end: End): Promise<void> {
     const wish = end.why === 'over' ? end.retryMs : undefined;
     const grown = Math.min(RETRY_MS * 2 ** this.failures++, RETRY_MS_MAX);
-    // Everybody was cut at the same moment, and shall not come back at the same one.
+    // All clients lost their connections simultaneously. The random delay spreads their reconnects.
     const delayMs = wish === undefined ? grown * (0.5 + this.world.random()) : wish * (1 + this.world.random() / 2);
     this.tell({ state: 'waiting', transport: this.transport, delayMs });
     return new Promise((resolve) => {
@@ -299,18 +303,18 @@ export class Line {
   }
 }
 
-/** Gives a word to those readers of a part to whom it is news. */
+/** Passes a unit of a stream to the readers of a part that do not have it yet. */
 function spread(word: Word, part: Part): void {
   if (word.kind === 'answer') return;
   const id = word.kind === 'message' ? word.message.id : word.kind === 'gap' ? word.gap.to : word.id;
   part.since = id;
   for (const reader of part.readers) {
     const by = isId(reader.since) ? ahead(id, reader.since) : Infinity;
-    // A stream that cannot resume begins after its gap, and says its position before it tells of it.
+    // A stream that cannot resume begins after its gap, and sends its position before the gap.
     if (by < 0 || (by === 0 && word.kind !== 'gap')) continue;
     if (word.kind === 'gap') reader.gap(word.gap);
     if (word.kind === 'message' && reader.channels.includes(word.message.channel)) reader.take(word.message);
-    // Last, so that whoever hears of it knows that everything up to here has been given.
+    // Updated last, so that a reader that observes it has already received everything up to here.
     reader.since = id;
   }
 }

@@ -1,38 +1,38 @@
 /**
- * Publishing: a POST that is repeated until it is known to have arrived, and arrives once.
+ * Publishing: a POST that is retried until it is known to have succeeded, without duplicates.
  *
- * Each message has a key that the server remembers for two minutes, so that a repeat after a lost answer is no second
- * message. One outbox sends one message after another: what was published first is published first.
+ * Each message has a key that the server remembers for two minutes, so that a retry after a lost response publishes nothing. An
+ * outbox sends one message at a time, in the order of the calls.
  */
 
 import type { TokenSource } from './line.js';
 import { addressOf, endOf, fieldsOf, type World } from './transports.js';
 import { isRecord, parsed } from './wire.js';
 
-/** What a message may have beside its data. */
+/** Optional properties of a message. */
 export interface PublishOptions {
-  /** Which of the channels; by default the first one subscribed to. */
+  /** The channel; by default the first one subscribed to. */
   channel?: string;
-  /** A name for readers to tell messages apart. Those that begin with `encke.` are the server's. */
+  /** The event name, by which readers distinguish messages. Names that begin with `encke.` are reserved for the server. */
   event?: string;
-  /** Its media type; by default text, bytes, or what the Blob says. */
+  /** The media type; by default text, bytes, or that of the Blob. */
   type?: string;
-  /** Publishing the same key again within two minutes is no second message. By default a new one each time. */
+  /** The idempotency key: the server ignores a repeated key within two minutes. By default a new one for each message. */
   key?: string;
 }
 
 /** A published message. */
 export interface Published {
-  /** Empty if the server has taken it and will only later give it its place: in a cluster that cannot be reached. */
+  /** Empty if the server has queued the message and assigns its id later: in a cluster that cannot be reached. */
   id: string;
-  /** How many were there to receive it, as far as the answering server knows. */
+  /** Number of subscribers, as far as the responding server knows. */
   subscribers: number;
 }
 
-/** The server does not take this message, or could not be reached for too long. */
+/** The server rejected the message, or could not be reached for too long. */
 export class PublishError extends Error {
   constructor(
-    /** What the server answered; 0: nothing. */
+    /** The status of the response, or 0 without a response. */
     readonly status: number,
     text: string,
   ) {
@@ -43,7 +43,7 @@ export class PublishError extends Error {
 
 export type Payload = string | Blob | ArrayBuffer | ArrayBufferView<ArrayBuffer>;
 
-/** A server remembers keys for 120 s; a repeat that may take 15 s must begin 5 s before that less 15. */
+/** A server remembers keys for 120 s. A retry may take 15 s, and another 5 s are a margin. */
 const REPEAT_MS = 100_000;
 const ANSWER_MS = 15_000;
 const RETRY_MS = 500;
@@ -60,14 +60,14 @@ export class Outbox {
     private readonly token: TokenSource,
   ) {}
 
-  /** Publishes after everything before it has been. */
+  /** Publishes after all earlier messages. */
   publish(channel: string, data: Payload, options: PublishOptions): Promise<Published> {
     const published = this.last.then(() => this.deliver(channel, data, options));
     this.last = published.catch(() => {});
     return published;
   }
 
-  /** The network is back. */
+  /** Ends the wait before a retry: the network is back. */
   wake(): void {
     this.endPause();
   }
@@ -108,7 +108,7 @@ export class Outbox {
     return this.world.fetch(url, { method: 'POST', headers: fields, body: data, signal }).finally(forget);
   }
 
-  /** A key that nobody else will choose: 52 bits of chance, and a count. */
+  /** Returns a unique key: 52 random bits, and a count. */
   private newKey(): string {
     return `${this.world.random().toString(36).slice(2)}-${this.count++}`;
   }

@@ -1,27 +1,27 @@
 /**
- * One line for all tabs of an origin.
+ * One line shared by all tabs of an origin.
  *
  *   page ─ Remote ─► pipe ─► Counter ─ Line ─► server
  *                     │
- *                     ├ a SharedWorker, where the browser has them and this script has a place of its own
- *                     └ else the tab that holds a Web Lock, heard over a BroadcastChannel; when it goes, the lock passes
- *                       to another tab, and every page asks again from where it is
+ *                     ├ a SharedWorker, if the browser supports it and this script has a URL of its own
+ *                     └ else the tab that holds a Web Lock, by a BroadcastChannel; when it closes, the lock passes to
+ *                       another tab, and every page resubscribes from its position
  *
- * A page that vanishes without a word lets go of a lock of its own: so the counter learns of it.
+ * Each page holds a lock of its own. When a page disappears without notice, its lock is released, which the counter detects.
  */
 
 import { Line, type Condition, type Reader, type Settings, type TokenSource } from './line.js';
 import type { World } from './transports.js';
 import { ahead, isId, type Gap, type Message } from './wire.js';
 
-/** What carries messages to readers: a line, or somebody who knows one. */
+/** Delivers messages to readers: a line, or a connection to one. */
 export interface Carrier {
   add(reader: Reader): void;
   remove(reader: Reader): void;
   wake(why: 'online' | 'visible'): void;
 }
 
-/** What a page asks. */
+/** A command of a page. */
 type Ask =
   | { ask: 'join'; reader: number; channels: readonly string[]; since: string }
   | { ask: 'leave'; reader: number }
@@ -29,7 +29,7 @@ type Ask =
   | { ask: 'token'; token: string | undefined }
   | { ask: 'bye' };
 
-/** What a page is told. */
+/** A notification to a page. */
 type Tell =
   | { tell: 'message'; reader: number; message: Message }
   | { tell: 'gap'; reader: number; gap: Gap }
@@ -41,13 +41,13 @@ interface Pipe {
   post(ask: Ask): void;
 }
 
-/** Makes a pipe. `again`: whoever listens at its other end has changed, and knows nothing. */
+/** Creates a pipe. `again` is called when the peer has changed and has no state of this page. */
 export type PipeMaker = (tell: (tell: Tell) => void, again: () => void) => Pipe;
 
-/** How long a page may take to answer with a token. */
+/** Time limit for a page to return a token. */
 const TOKEN_MS = 10_000;
 
-/** The line's end of the pipes. */
+/** The end of the pipes at the line. */
 export class Counter {
   private readonly pages = new Map<string, { post: (tell: Tell) => void; readers: Map<number, Reader> }>();
   private readonly line: Line;
@@ -71,7 +71,7 @@ export class Counter {
       page = { post, readers: new Map() };
       this.pages.set(from, page);
       void whenGone(from, () => this.hear(from, { ask: 'bye' }, post));
-      // A line that nobody has used is closed; who comes first is about to open it.
+      // An unused line is closed; the first page is about to open it.
       if (this.line.state.state !== 'closed') post({ tell: 'condition', condition: this.line.state });
     }
     switch (ask.ask) {
@@ -101,7 +101,7 @@ export class Counter {
     }
   }
 
-  /** Asks the page that came last: it is the likeliest to be there. */
+  /** Requests a token from the newest page, which most likely still exists. */
   private askToken(fresh: boolean): Promise<string | undefined> {
     return new Promise((resolve) => {
       const forget = this.world.later(TOKEN_MS, () => resolve(undefined));
@@ -123,7 +123,7 @@ function distant(reader: number, channels: readonly string[], begin: string, pos
       return since;
     },
     set since(id) {
-      // Told once, so that a page whose channel is silent can go on from here elsewhere.
+      // Sent once, so that a page without messages can resume elsewhere from this position.
       if (since === begin) post({ tell: 'begins', reader, since: id });
       since = id;
     },
@@ -132,7 +132,7 @@ function distant(reader: number, channels: readonly string[], begin: string, pos
   };
 }
 
-/** The page's end of a pipe. */
+/** The end of a pipe at the page. */
 export class Remote implements Carrier {
   private readonly readers = new Map<number, Reader>();
   private readonly pipe: Pipe;
@@ -195,13 +195,13 @@ export class Remote implements Carrier {
   }
 }
 
-/** What identifies this page to others. */
+/** The random identifier of this page. */
 const PAGE = [...crypto.getRandomValues(new Uint32Array(3))].map((word) => word.toString(36)).join('');
 const forever = new Promise<never>(() => {});
 const lockOf = (page: string) => `encke:page:${page}`;
 let told: Promise<void> | undefined;
 
-/** Holds the lock by which others see that this page lives; done when it is held. */
+/** Holds the lock by which others detect that this page exists. Resolves once the lock is held. */
 function alive(): Promise<void> {
   return (told ??= new Promise((resolve) => {
     if (!navigator.locks) return resolve();
@@ -213,7 +213,7 @@ async function whenGone(page: string, run: () => void): Promise<void> {
   if (navigator.locks && page !== PAGE) await navigator.locks.request(lockOf(page), run);
 }
 
-/** The first thing that a page says to the worker. */
+/** The first message of a page to the worker. */
 interface Hello {
   page: string;
   key: string;
@@ -223,7 +223,7 @@ interface Hello {
 
 const WORKER_NAME = 'encke.v1';
 
-/** A pipe to the worker that runs this script; `failed`: there cannot be one, and never was. */
+/** Creates a pipe to the worker that runs this script. `failed` is called if there cannot be one. */
 export function workerPipe(script: string, key: string, settings: Settings, hasToken: boolean, failed: () => void): PipeMaker {
   return (tell, again) => {
     const worker = new SharedWorker(script, { type: 'module', name: WORKER_NAME });
@@ -238,7 +238,7 @@ export function workerPipe(script: string, key: string, settings: Settings, hasT
   };
 }
 
-/** The worker's part. */
+/** Serves the tabs in the worker. */
 export function serveTabs(scope: EventTarget, world: World): void {
   const counters = new Map<string, Counter>();
   scope.addEventListener('connect', (event) => {
@@ -257,10 +257,10 @@ export function serveTabs(scope: EventTarget, world: World): void {
   });
 }
 
-/** What goes over the BroadcastChannel. */
+/** The messages on the BroadcastChannel. */
 type Broadcast = { from: string; ask: Ask } | { to: string; tell: Tell } | { leads: true };
 
-/** A pipe to whichever tab holds the lock: it may be this one. */
+/** Creates a pipe to the tab that holds the lock, which may be this one. */
 export function electedPipe(key: string, make: () => Counter): PipeMaker {
   return (tell, again) => {
     const air = new BroadcastChannel(`encke:${key}`);

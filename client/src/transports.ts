@@ -1,8 +1,8 @@
 /**
- * The three ways to hear of messages, best first: an event stream, a WebSocket, long polls.
+ * The three transports, best first: an event stream, a WebSocket, long polls.
  *
- * A transport is one attempt: it asks for channels from a position on, tells every word it hears, and ends with the
- * reason why. It does not reconnect, does not wait between attempts and keeps nothing: that is the line's part (line.ts).
+ * A transport makes one attempt: it requests channels from a position, passes on every unit it receives, and returns the reason
+ * of its end. It does not reconnect, does not wait between attempts and keeps no state: the line (line.ts) does.
  */
 
 import { EventStream, isId, isRecord, parsed, wordOf, wordOfEvent, type Word } from './wire.js';
@@ -10,17 +10,17 @@ import { EventStream, isId, isRecord, parsed, wordOf, wordOfEvent, type Word } f
 export const TRANSPORTS = ['sse', 'ws', 'poll'] as const;
 export type Transport = (typeof TRANSPORTS)[number];
 
-/** What surrounds the client: a browser, or a test. */
+/** The environment of the client: a browser, or a test. */
 export interface World {
   fetch(url: string, init: RequestInit): Promise<Response>;
   socket(url: string, protocol: string): WebSocket;
-  /** Milliseconds that only grow. */
+  /** Monotonic time in milliseconds. */
   now(): number;
-  /** From 0 to 1. */
+  /** A random number from 0 to 1. */
   random(): number;
-  /** Runs something later; the answer forgets about it. */
+  /** Runs a function after a delay. Returns a function that cancels it. */
   later(ms: number, run: () => void): () => void;
-  /** What is known of this browser's way to the server, kept as long as the tab. */
+  /** Reads a value that is kept as long as the tab. */
   recall(key: string): string | null;
   remember(key: string, value: string): void;
 }
@@ -28,48 +28,48 @@ export interface World {
 /** One attempt. */
 export interface Attempt {
   world: World;
-  /** Where channels are, with a slash at its end: `https://example.org/push/`. */
+  /** The URL of the channels, with a slash at its end: `https://example.org/push/`. */
   url: string;
   channels: readonly string[];
-  /** Where to begin: an id, `now`, `all`, `last:N` or a duration such as `10m`. */
+  /** The start position: an id, `now`, `all`, `last:N` or a duration such as `10m`. */
   since: string;
-  /** Under which name to be present, where the channel shows who is there. */
+  /** The member name, on channels with presence. */
   name?: string | undefined;
   token?: string | undefined;
   signal: AbortSignal;
-  /** Something came: the server is there. */
+  /** Called when bytes arrive: the server is alive. */
   heard(): void;
   say(word: Word): void;
 }
 
-/** Why an attempt is over. */
+/** The reason why an attempt ended. */
 export type End =
-  /** The server said it is over, or the network did. `retryMs`: when the server wants to see us again. */
+  /** The server or the network ended the stream. `retryMs` is the server's retry time. */
   | { why: 'over'; retryMs?: number | undefined }
-  /** This transport cannot work here. */
+  /** This transport does not work here. */
   | { why: 'unable' }
-  /** The server wants another token. */
+  /** The server requires another token. */
   | { why: 'token' }
-  /** The server will never want us here. */
+  /** The server permanently rejects the request. */
   | { why: 'denied'; status: number };
 
-/** How long the server may hold a poll. */
+/** Time for which the server may hold a poll. */
 const POLL_WAIT_S = 25;
-/** After how much silence a WebSocket is asked whether it lives: pings of the server are not shown to programs. */
+/** Silence after which a WebSocket is pinged: browsers do not show the server's pings to programs. */
 const ASK_AFTER_MS = 25_000;
-/** Closing because the server goes: RFC 6455, 7.4.1, and the registry. */
+/** Close codes of a server that shuts down or restarts (RFC 6455, 7.4.1, and the IANA registry). */
 const GOING_AWAY = [1001, 1012, 1013];
 
 export const attempts: Record<Transport, (attempt: Attempt) => Promise<End>> = { sse, ws, poll };
 
-/** The address of channels. Names need no escaping: their grammar has nothing that would. */
+/** Returns the URL of channels. Channel names contain no characters that need escaping. */
 export function addressOf(url: string, channels: readonly string[], query: Record<string, string | undefined>): string {
   const given = Object.entries(query).filter((pair): pair is [string, string] => pair[1] !== undefined);
   const search = given.map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join('&');
   return `${url}${channels.join(',')}${search && '?'}${search}`;
 }
 
-/** The fields of a request. */
+/** Returns the header fields of a request. */
 export function fieldsOf(accept: string, token: string | undefined): Record<string, string> {
   return token === undefined ? { accept } : { accept, authorization: `Bearer ${token}` };
 }
@@ -95,7 +95,7 @@ async function sse(attempt: Attempt): Promise<End> {
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
   const reader = answer.body.getReader();
   for (;;) {
-    // A stream that breaks off is over as one that ends is, but the server's wish is still known.
+    // A broken stream ends like a finished one, and the server's retry time is still valid.
     const { done, value } = await reader.read().catch(() => ({ done: true, value: undefined }));
     if (done || !value) return { why: 'over', retryMs };
     attempt.heard();
@@ -104,8 +104,8 @@ async function sse(attempt: Attempt): Promise<End> {
 }
 
 /**
- * Tells a word of a stream. Where a stream begins matters only to those who did not know: where it does not begin at the
- * id that was asked for, a gap follows, and until that is told nothing may be taken for seen. The line can break between.
+ * Passes on a unit of a stream. The initial position is passed on only if the client had none: if the stream does not begin at
+ * the requested id, a gap follows, and before the gap nothing may count as received. The connection may break between the two.
  */
 function say(attempt: Attempt, word: Word): void {
   if (word.kind !== 'position' || !isId(attempt.since)) attempt.say(word);
@@ -151,7 +151,7 @@ function ws(attempt: Attempt): Promise<End> {
       else if (word && word.kind !== 'answer') say(attempt, word);
     };
     socket.onclose = ({ code, reason }) => {
-      // What a refused handshake was answered with is hidden from programs: a poll will be told.
+      // Browsers hide the response to a rejected handshake. A poll will get it.
       if (!opened) return end({ why: 'unable' });
       if (code === 4401) return end({ why: 'token' });
       if (code === 4403) return end({ why: 'denied', status: 403 });
@@ -163,7 +163,7 @@ function ws(attempt: Attempt): Promise<End> {
 
 async function poll(attempt: Attempt): Promise<End> {
   let since = attempt.since;
-  // The first answer comes at once: it proves the way and tells the position.
+  // The first poll does not wait: it verifies the transport and returns the position.
   for (let wait = 0; ; wait = POLL_WAIT_S) {
     const batch = await batchOf(attempt, attempt.channels, since, wait);
     if ('why' in batch) return batch;
@@ -174,16 +174,16 @@ async function poll(attempt: Attempt): Promise<End> {
   }
 }
 
-/** What a poll was answered with. */
+/** The result of a poll. */
 export interface Batch {
   words: Word[];
-  /** The id to go on from. */
+  /** The id from which to continue. */
   next: string;
-  /** Whether there is more already. */
+  /** Whether more messages are available. */
   more: boolean;
 }
 
-/** Asks for what came after `since`; waits for it up to `wait` seconds. */
+/** Requests the messages after `since`; the server waits for one for up to `wait` seconds. */
 export async function batchOf(
   attempt: Attempt,
   channels: readonly string[],
@@ -212,7 +212,7 @@ export async function batchOf(
   return { words, next, more: Number(body['more']) > 0 };
 }
 
-/** What an answer that carries no messages means. */
+/** Interprets a response without messages. */
 export function endOf(answer: Response): End {
   const { status } = answer;
   void answer.body?.cancel().catch(() => {});
@@ -222,7 +222,7 @@ export function endOf(answer: Response): End {
   return { why: 'over', retryMs: retryAfterMs(answer.headers.get('retry-after')) };
 }
 
-/** `Retry-After` in seconds; its other form, a date, is not what Encke sends. */
+/** Parses `Retry-After` in seconds. Encke does not send the other form, a date. */
 function retryAfterMs(value: string | null): number | undefined {
   return value !== null && /^\d+$/.test(value) ? Number(value) * 1000 : undefined;
 }

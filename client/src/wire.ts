@@ -1,45 +1,45 @@
 /**
- * What goes over the wire: envelopes, event streams, ids. Pure functions and one parser; no I/O, no clock.
+ * The wire format: envelopes, event streams, ids. Pure functions and one parser, without I/O and clock.
  *
  * Every transport carries the same envelope:
  *   {"id","channel","event","type","time","data"}   data64 instead of data when the payload is not UTF-8
  */
 
-/** A message as readers get it. */
+/** A message. */
 export interface Message {
-  /** Where it stands in the stream; to resume after it, give it as `since`. */
+  /** The position in the stream; `since` with this id resumes after the message. */
   id: string;
   channel: string;
-  /** The name it was published under. Those that begin with `encke.` come from the server. */
+  /** The event name. Names that begin with `encke.` come from the server. */
   event?: string;
-  /** Its media type. */
+  /** The media type. */
   type?: string;
-  /** When it was published. */
+  /** The time of publication. */
   time?: Date;
   /** Text, or bytes if it is not UTF-8. */
   data: string | Uint8Array;
 }
 
-/** Messages that were published and cannot be had any more. */
+/** Published messages that are lost. */
 export interface Gap {
-  /** The last id before it. */
+  /** The last id before the gap. */
   from: string;
-  /** What comes after this id is whole again. */
+  /** The last lost id: messages after it are complete. */
   to: string;
-  /** Why, in a word of the server. */
+  /** The server's keyword for the reason. */
   reason?: string;
 }
 
-/** What a server says on a stream. */
+/** A unit of a stream. */
 export type Word =
   | { kind: 'message'; message: Message }
   | { kind: 'gap'; gap: Gap }
-  /** Everything up to here is known; it says nothing else. */
+  /** The position of the stream, without a message. */
   | { kind: 'position'; id: string }
-  /** An answer to something asked on a WebSocket. */
+  /** A response to a command on a WebSocket. */
   | { kind: 'answer'; id?: string; status?: number; text?: string };
 
-/** Reads an envelope that has been parsed from JSON; `undefined`: it is none, and is passed over. */
+/** Reads an envelope that was parsed from JSON. Returns `undefined`, which callers skip, if it is not one. */
 export function wordOf(envelope: unknown): Word | undefined {
   if (!isRecord(envelope)) return undefined;
   switch (envelope['op']) {
@@ -56,7 +56,7 @@ export function wordOf(envelope: unknown): Word | undefined {
   }
 }
 
-/** Reads what an event of an event stream says, in a stream of envelopes. */
+/** Reads an event of an event stream of envelopes. */
 export function wordOfEvent(event: StreamEvent): Word | undefined {
   if (event.data === undefined) {
     return event.id === undefined ? undefined : { kind: 'position', id: event.id };
@@ -119,7 +119,7 @@ function bytesOf(base64: string): Uint8Array | undefined {
   }
 }
 
-/** The value of a JSON text; `undefined`: it is not JSON. */
+/** Parses a JSON text. Returns `undefined` if it is invalid. */
 export function parsed(json: string): unknown {
   try {
     return JSON.parse(json);
@@ -137,10 +137,10 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
 }
 
 /**
- * By how much an id is ahead of another; an id of another epoch is ahead by any measure.
+ * Returns the distance by which an id is ahead of another. An id of another epoch is infinitely far ahead.
  *
- * Ids are `EPOCH-OFFSET`, one for each stream and comma-joined; offsets grow within an epoch. To programs they are opaque;
- * this one ships with the server.
+ * An id has the form `EPOCH-OFFSET`, comma-joined for several streams; offsets grow within an epoch. Ids are opaque to
+ * programs, but this client ships with the server.
  */
 export function ahead(id: string, of: string): number {
   const others = new Map(of.split(',').map(partsOf));
@@ -151,7 +151,7 @@ export function ahead(id: string, of: string): number {
   return Math.max(...leads);
 }
 
-/** Whether a place to begin is an id, not a wish such as `now`, `last:5` or `10m`. */
+/** Whether a start position is an id, not a keyword such as `now`, `last:5` or `10m`. */
 export function isId(since: string): boolean {
   return /-\d+$/.test(since);
 }
@@ -161,7 +161,7 @@ function partsOf(id: string): [epoch: string, offset: number] {
   return [id.slice(0, dash), Number(id.slice(dash + 1))];
 }
 
-/** An event of an event stream. `data` is missing where only a position (`id:`) was sent. */
+/** An event of an event stream. `data` is missing if only a position (`id:`) was sent. */
 export interface StreamEvent {
   id?: string;
   event?: string;
@@ -169,9 +169,9 @@ export interface StreamEvent {
 }
 
 /**
- * Reads text/event-stream (WHATWG HTML, 9.2.6) in whatever pieces it comes.
+ * Parses text/event-stream (WHATWG HTML, 9.2.6) in pieces of any size.
  *
- * Unlike EventSource it also tells of blocks without data, if they have an id: the server says its position so.
+ * Unlike EventSource the parser also reports blocks without data if they have an id, by which the server sends its position.
  */
 export class EventStream {
   private rest = '';
@@ -188,7 +188,7 @@ export class EventStream {
 
   push(piece: string): void {
     if (piece === '') return;
-    // A line ends with LF, CR or both; the LF of "both" may come a piece later than its line was read.
+    // A line ends with LF, CR or both. The LF of "both" may arrive in the piece after the one that ended the line.
     const skip = (this.afterCr && piece.startsWith('\n')) || (!this.begun && piece.startsWith('\uFEFF')) ? 1 : 0;
     this.begun = true;
     this.afterCr = piece.endsWith('\r');

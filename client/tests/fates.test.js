@@ -1,12 +1,12 @@
 /**
- * Whatever happens to a line, by seed: every reader gets what it asked for, in order, once, or is told of a gap.
+ * Random failures of a line, by seed: every reader receives its messages in order and once, or gets a gap.
  *
- * A server of a few lines stands in for Encke: one order of messages, a short ring for each channel, resumes and gaps as
- * Encke has them. Streams break between any two bytes, answers get lost, the server forgets and restarts, readers come
- * and go. SEED=n runs one case.
+ * A small server takes the place of Encke: one order of messages, a short history ring per channel, resumption and gaps as in
+ * Encke. Streams break between any two bytes, responses get lost, the server evicts messages and restarts, readers are added
+ * and removed. SEED=n runs one case.
  *
- * What it has found: a gap of another epoch passed over (seed 2), a position taken for seen before its gap was told (1),
- * a reader joining an answer that was asked for without it (1), or a merge of parts that had not been caught up (9).
+ * Faults found so far: a skipped gap of another epoch (seed 2), a position counted as received before its gap (1), a reader
+ * that joined a response without having been requested (1), a merge of parts that were not caught up (9).
  */
 
 import assert from 'node:assert/strict';
@@ -29,7 +29,7 @@ function chance(seed) {
   };
 }
 
-/** The order of all messages, and what is still kept of it. */
+/** The order of all messages, and the messages that are still kept. */
 class Server {
   epoch = 1;
   offset = 0;
@@ -73,7 +73,7 @@ class Server {
     this.offset = 0;
   }
 
-  /** What somebody gets who knows everything up to `since`. */
+  /** Returns the messages for a reader that has everything up to `since`. */
   from(channels, since) {
     const kept = this.log.filter((one) => one.kept && channels.includes(one.channel));
     if (since === 'all') return { messages: kept, position: this.id(kept.length ? kept[0].offset - 1 : this.offset) };
@@ -112,7 +112,7 @@ class Server {
     for (const message of messages) this.write(stream, eventOf(message));
   }
 
-  /** Writes in two pieces; now and then only the first of them leaves. */
+  /** Writes in two pieces. Sometimes the stream breaks after the first. */
   write(stream, text) {
     const at = Math.floor(this.random() * text.length);
     void stream.writer.write(text.slice(0, at));
@@ -124,7 +124,7 @@ class Server {
     this.faults.cut++;
     this.streams.delete(stream);
     void stream.writer.cut();
-    // What is written after it goes nowhere.
+    // Later writes are dropped.
     stream.writer.write = async () => {};
   }
 }
@@ -132,16 +132,16 @@ class Server {
 const envelopeOf = ({ id, channel, data }) => ({ id, channel, data });
 const eventOf = (message) => `id: ${message.id}\ndata: ${JSON.stringify(envelopeOf(message))}\n\n`;
 
-/** A reader that keeps everything it is told, in order. `sure`: the step in which it knew where it was. */
+/** A reader that records its messages in order. `sure` is the step in which it knew its position. */
 function witness(channels, begin) {
   const told = [];
   return { channels, since: begin, begin, told, sure: Infinity, take: (message) => told.push(message.id), gap: (gap) => told.push(gap) };
 }
 
-/** What is wrong with what a reader was told; nothing if it is well. */
+/** Returns the fault in the messages of a reader, if any. */
 function verdict(reader, server) {
   const wanted = server.log.filter((one) => reader.channels.includes(one.channel));
-  // Nobody owes a reader what was gone, or, if it wants to begin now, what was said, before it knew where it was.
+  // Messages lost before the reader knew its position are not due, nor are earlier messages if it starts now.
   const owed = (one) => (reader.begin === 'now' ? one.at > reader.sure : !(one.goneAt <= reader.sure));
   let next = 0;
   let gapped = false;
@@ -190,7 +190,7 @@ async function fate(seed, sums) {
     if (random() < 0.7) await serve();
     for (const reader of readers) if (/-\d+$/.test(reader.since)) reader.sure = Math.min(reader.sure, step);
   }
-  // From here on all is well; one message more for each channel shows whether everybody is there.
+  // No more failures from here on. One further message per channel shows whether every reader is connected.
   server.random = () => 0.5;
   server.step = Infinity;
   for (let calm = 0; calm < 40; calm++) {

@@ -1,11 +1,11 @@
-/** A line keeps its stream up: what it asks, what it tells, when it gives up. */
+/** A line keeps its stream open: requests, notifications, and permanent failures. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { envelope, event, reader, settled, Stage } from './stage.js';
 
-/** A line with one reader whose stream is open at e-5. */
+/** A line with one reader, with its stream open at e-5. */
 async function opened(options = {}) {
   const stage = new Stage();
   const { line, states } = stage.line(options.settings, options.token);
@@ -84,7 +84,7 @@ test('a reader that comes later begins where it wants, and nobody misses or repe
   line.add(second);
   await stage.pass(0);
   assert.ok(request.aborted, 'the old stream is given up');
-  // First the old part, from where it is; then the new one, from where it wants to be.
+  // First the old part, from its position; then the new one, from its start position.
   const old = stage.next();
   assert.match(old.url, /push\/a\?since=e-5&wait=0/);
   await stage.answer(old, 200, { messages: [envelope('e-6', 'x')], next: 'e-6' });
@@ -92,7 +92,7 @@ test('a reader that comes later begins where it wants, and nobody misses or repe
   assert.match(history.url, /push\/b\?since=last%3A2&wait=0/);
   const messages = [envelope('e-2', 'p', 'b'), envelope('e-7', 'q', 'b')];
   await stage.answer(history, 200, { messages, next: 'e-7' });
-  // Then both, from the older of the two places: what the second has read already does not reach it again.
+  // Then both, from the older position. The second reader does not receive its messages again.
   const both = stage.next();
   assert.match(both.url, /push\/a,b\?since=e-6&/);
   await stage.stream(both, event('e-7', 'q', 'b') + event('e-8', 'y', 'a') + event('e-9', 'r', 'b'));

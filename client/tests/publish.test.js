@@ -1,4 +1,4 @@
-/** An outbox: each message arrives, once, in order; what is refused is said. */
+/** An outbox: each message is published once and in order; rejections are reported. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,7 +1,7 @@
 /**
- * A world without network and clock: a test says when time passes and what the server answers.
+ * A world without network and clock: the test advances the time and sends the server's responses.
  *
- * No test waits: `settled` lets every promise that can go on do so.
+ * No test waits: `settled` runs all pending promises.
  */
 
 import { setMaxListeners } from 'node:events';
@@ -11,7 +11,7 @@ import { Line } from '../out/line.js';
 export class Stage {
   time = 0;
   timers = new Set();
-  /** Requests that have not been answered, oldest first. */
+  /** Open requests, oldest first. */
   requests = [];
   sockets = [];
   notes = new Map();
@@ -44,7 +44,7 @@ export class Stage {
     remember: (key, value) => this.notes.set(key, value),
   };
 
-  /** Lets time pass, timer by timer. */
+  /** Advances the time, timer by timer. */
   async pass(ms) {
     const until = this.time + ms;
     await settled();
@@ -59,14 +59,14 @@ export class Stage {
     this.time = until;
   }
 
-  /** The oldest request that nobody has answered. */
+  /** Returns the oldest open request. */
   next() {
     const request = this.requests.shift();
     if (!request) throw new Error('nothing was asked');
     return request;
   }
 
-  /** Answers a request with a stream that stays open: its writer. */
+  /** Responds to a request with a stream that stays open. Returns its writer. */
   async stream(request, text) {
     const body = new ReadableStream({ start: (controller) => (request.stream = controller) });
     request.resolve(new Response(body, { headers: { 'content-type': 'text/event-stream' } }));
@@ -84,7 +84,7 @@ export class Stage {
     await settled();
   }
 
-  /** A line, with all its conditions. */
+  /** A line that records its conditions. */
   line(settings = {}, token = async () => undefined) {
     const states = [];
     const line = new Line(this.world, { url: 'http://test/push/', ...settings }, token, (condition) => states.push(condition));
@@ -92,14 +92,14 @@ export class Stage {
   }
 }
 
-/** A reader that keeps what it reads. */
+/** A reader that records its messages. */
 export function reader(channels, since = 'now') {
   const read = [];
   const gaps = [];
   return { channels, since, read, gaps, take: (message) => read.push(`${message.id} ${message.data}`), gap: (gap) => gaps.push(gap) };
 }
 
-/** A message as an event of an event stream. */
+/** Encodes a message as an event of an event stream. */
 export function event(id, data, channel = 'a') {
   return `id: ${id}\ndata: ${JSON.stringify({ id, channel, data })}\n\n`;
 }
@@ -108,7 +108,7 @@ export function envelope(id, data, channel = 'a') {
   return { id, channel, data };
 }
 
-/** Every promise that can go on has done so: those of streams take several turns. */
+/** Runs all pending promises. Those of streams take several turns. */
 export async function settled() {
   for (let turn = 0; turn < 8; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

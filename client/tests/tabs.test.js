@@ -1,17 +1,17 @@
-/** Pages at a distance: what goes through a pipe, and what happens when its other end changes. */
+/** Pages behind a pipe: messages through the pipe, and a change of its peer. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { envelope, event, reader, Stage } from './stage.js';
 
-// Without locks a page is gone when it says so.
+// Without locks, a page ends with its own notification.
 Object.defineProperty(globalThis, 'navigator', { value: {}, configurable: true });
 const { Counter, Remote } = await import('../out/tabs.js');
 
 const SETTINGS = { url: 'http://test/push/' };
 
-/** Pages whose pipes lead to whichever counter is there, as those of tabs do. */
+/** Pages with pipes to the current counter, as in tabs. */
 function tabs(hasToken = false) {
   const stage = new Stage();
   const make = () => new Counter(stage.world, SETTINGS, hasToken);
@@ -21,13 +21,13 @@ function tabs(hasToken = false) {
     const name = `page ${all.pages.length}`;
     const maker = (tell, again) => {
       all.pages.push(again);
-      // What is posted is copied, as between tabs.
+      // Messages are copied, as between tabs.
       return { post: (ask) => all.counter.hear(name, structuredClone(ask), (told) => tell(structuredClone(told))) };
     };
     const remote = new Remote(maker, token, ({ state }) => states.push(state));
     return { remote, states, bye: () => all.counter.hear(name, { ask: 'bye' }) };
   };
-  /** Another tab leads from now on. */
+  /** Another tab becomes the leader. */
   all.change = () => {
     all.counter = make();
     for (const again of all.pages) again();

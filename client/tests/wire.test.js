@@ -1,11 +1,11 @@
-/** Event streams and envelopes, in whatever pieces they come. */
+/** Event streams and envelopes, in pieces of any size. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { ahead, EventStream, wordOf, wordOfEvent } from '../out/wire.js';
 
-/** What a stream of these pieces tells. */
+/** Returns the results for these pieces of a stream. */
 function told(pieces) {
   const all = [];
   const stream = new EventStream((event) => all.push(event), (retry) => all.push({ retry }));
@@ -13,7 +13,7 @@ function told(pieces) {
   return all;
 }
 
-/** Whole, character by character, and cut in two at every place. */
+/** Splits a text: whole, by character, and in two at every position. */
 function everyWay(text) {
   const cuts = Array.from({ length: text.length + 1 }, (_, at) => [text.slice(0, at), text.slice(at)]);
   return [[text], [...text], ...cuts];

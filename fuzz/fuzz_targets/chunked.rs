@@ -1,5 +1,5 @@
-//! Chunked bodies: whatever arrives, in whatever pieces, is decoded the same way; and what is accepted is what a
-//! slow decoder of the plain grammar makes of it.
+//! Chunked bodies: the result does not depend on the pieces in which the input arrives, and equals that of a slow decoder of
+//! the plain grammar.
 #![no_main]
 
 use encke_wire::http1::{BodyState, ChunkedDecoder, Refusal};
@@ -21,7 +21,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The body, and how many bytes of the input it took if it ended.
+/// Returns the body, and the number of consumed bytes if it ended.
 fn decode<'a>(
     mut decoder: ChunkedDecoder,
     pieces: impl Iterator<Item = &'a [u8]>,
@@ -43,7 +43,7 @@ fn decode<'a>(
     Ok((body, None))
 }
 
-/// RFC 9112 §7.1, one line after the other, for a body that is whole.
+/// Decodes a complete body line by line (RFC 9112 §7.1).
 fn reference(mut input: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
@@ -72,7 +72,7 @@ fn reference(mut input: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The bytes before the next CRLF, which hold neither CR nor LF.
+/// Returns the bytes before the next CRLF if they contain neither CR nor LF.
 fn take_line<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let end = input.windows(2).position(|pair| pair == b"\r\n")?;
     let line = &input[..end];

@@ -1,5 +1,5 @@
-//! Everything else that reads what a peer wrote: conditions, codings, media types, forwarded addresses, dates and
-//! the PROXY protocol. No input may panic, and the few things that must hold of every answer are checked.
+//! All other parsers of peer input: conditions, codings, media types, forwarded addresses, dates and the PROXY protocol. No
+//! input may panic, and the few invariants of the results are checked.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     proxy_headers_end_where_they_end(input);
-    // The lines of the input are the lines of one field; heads would not let other values pass.
+    // The lines of the input are the lines of one field. The head parser would reject other values.
     let lines: Vec<&[u8]> = input.split(|&byte| byte == b'\n').map(field::trimmed).collect();
     if !lines.iter().all(|line| field::is_field_value(line)) {
         return;
@@ -59,7 +59,7 @@ fn conditions_hold_together<'a>(input: &'a [u8], lines: impl Iterator<Item = &'a
             Conditions { if_match, if_none_match, if_modified_since: None, if_unmodified_since: None };
         evaluate(&conditions, method, &validators)
     };
-    // With a strong tag, what If-Match lets pass is what If-None-Match stops; weak tags stop only the latter.
+    // With a strong tag, If-None-Match fails whenever If-Match passes; weak tags only match the former.
     let passes = verdict(given.clone(), nothing.clone(), Method::Put) == Verdict::Proceed;
     let stops = verdict(nothing, given, Method::Put) == Verdict::PreconditionFailed;
     assert!(stops || !passes);

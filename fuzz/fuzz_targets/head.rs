@@ -1,7 +1,7 @@
-//! Heads of requests and responses: whatever arrives, in whatever pieces, is read the same way; and what is
-//! accepted, `httparse` accepts as well and finds the same in it.
+//! Heads of requests and responses: the result does not depend on the pieces in which the input arrives, and `httparse` accepts
+//! every accepted head with the same fields.
 //!
-//! The input is what a peer sends. Where it is cut follows from its own bytes, so that every finding repeats.
+//! The input is a peer's data. Its own bytes decide where it is split, so that every finding is reproducible.
 #![no_main]
 
 use encke_wire::field::Known;
@@ -50,7 +50,7 @@ fn request(input: &[u8], limits: &HeadLimits) {
     agrees_with_httparse(&whole, input, head_bytes);
 }
 
-/// The framing once more, from the fields and the rules of RFC 9112 §6 without any tolerance.
+/// Derives the framing again, from the fields and the rules of RFC 9112 §6 without any tolerance.
 fn framing_follows_from_the_fields(head: &Head, input: &[u8]) {
     let named = |name: &str| -> Vec<&[u8]> {
         let fields = head.fields(input);
@@ -79,7 +79,7 @@ fn framing_follows_from_the_fields(head: &Head, input: &[u8]) {
 }
 
 fn agrees_with_httparse(head: &Head, input: &[u8], head_bytes: usize) {
-    // httparse knows no HTTP/1.2; RFC 9110 §2.5 wants it read as 1.1.
+    // httparse rejects HTTP/1.2, which RFC 9110 §2.5 treats as 1.1.
     let empty_lines = input.iter().take_while(|byte| b"\r\n".contains(byte)).count();
     let minor =
         empty_lines + head.method_text(input).len() + head.target(input).len() + " ".len() + " HTTP/1.".len();
@@ -123,7 +123,7 @@ fn response(input: &[u8], limits: &HeadLimits) {
     }
 }
 
-/// `input` with `1` for the version's minor digit at `minor`, if that is more.
+/// Returns `input` with the version's minor digit at `minor` reduced to `1` if it is greater.
 fn with_minor_below_two(input: &[u8], minor: usize) -> Vec<u8> {
     let mut input = input.to_vec();
     assert!(input[minor].is_ascii_digit());
@@ -131,8 +131,8 @@ fn with_minor_below_two(input: &[u8], minor: usize) -> Vec<u8> {
     input
 }
 
-/// Ways to cut the input: the ends of its pieces. In two and in three at places that its bytes choose, and (for
-/// short inputs) byte by byte.
+/// Returns ways to split the input, as the ends of the pieces: in two and in three at positions derived from its bytes, and
+/// byte by byte for short inputs.
 fn cuts(input: &[u8]) -> Vec<Vec<usize>> {
     let length = input.len();
     let hash = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {

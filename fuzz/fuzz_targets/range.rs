@@ -1,5 +1,5 @@
-//! Ranges: the parts to send hold every byte that was asked for and none twice, never leave the file, and are
-//! framed with exactly the length that was announced.
+//! Ranges: the parts contain every requested byte, no byte twice, none beyond the file, and their framing has exactly the
+//! announced length.
 //!
 //! The input is the size of the file as decimal digits, a space, and the value of a Range field.
 #![no_main]
@@ -38,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
     lengths_are_as_announced(parts, size);
 });
 
-/// The ranges that a valid field asks for of the bytes there are; `None` if it is no valid field.
+/// Returns the requested ranges within the file, or `None` if the field is invalid.
 fn asked_for(value: &[u8], size: u64) -> Option<Vec<(u64, u64)>> {
     let value = std::str::from_utf8(value).ok()?;
     let (unit, set) = value.split_once('=')?;

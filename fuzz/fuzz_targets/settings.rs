@@ -1,5 +1,5 @@
-//! A settings file of any content is taken or refused with places that are in it, and never anything else; what is
-//! taken can be obeyed, and every quantity reads back as it is shown.
+//! Any settings file is accepted, or rejected with positions within the file. Accepted settings are valid, and every quantity
+//! parses back from its text.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Paths, queries and authorities: a decoded path never leaves the root, means one thing only, and is what the
-//! rules say when they are written the slow way.
+//! Paths, queries and authorities: a decoded path never leaves the root, is unambiguous, and equals the result of a slow
+//! implementation of the rules.
 #![no_main]
 
 use encke_wire::target;
@@ -36,7 +36,7 @@ fn decoded_paths_stay_below_the_root(raw: &[u8]) {
     assert_eq!(again, path);
 }
 
-/// Split at slashes, decode each segment once, resolve the dots.
+/// Splits at slashes, decodes each segment once, and resolves dot segments.
 fn reference(raw: &[u8]) -> Option<String> {
     let mut names: Vec<Vec<u8>> = Vec::new();
     let mut is_folder = true;
@@ -85,7 +85,7 @@ fn authorities_are_what_they_say(text: &[u8]) {
     assert!(
         !authority.host.iter().any(|&byte| byte <= b' ' || b"/@?#\\\"<>".contains(&byte) || byte >= 0x7f)
     );
-    // The head parser must come to the same conclusion.
+    // The head parser must accept the authority, too.
     let head = [b"GET / HTTP/1.1\r\nHost: ", text, b"\r\n\r\n"].concat();
     let mut parser = encke_wire::http1::Head::new();
     let progress = parser.feed(&head, &encke_wire::limits::HeadLimits::default());

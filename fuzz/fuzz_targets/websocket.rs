@@ -1,9 +1,7 @@
-//! Frames: whatever arrives, in whatever pieces, is heard the same way; and as a slow reader of the plain rules
-//! hears it, which has the whole stream before it. Compressed messages become the same in any pieces, and what was
-//! compressed comes back.
+//! WebSocket frames: the events do not depend on the pieces in which the stream arrives, and equal those of a slow decoder with
+//! the whole stream. Decompression does not depend on the pieces either, and reverses compression.
 //!
-//! The first byte of the input says who the peer is, whether compression was agreed and whether the limits are
-//! narrow; the rest is the stream.
+//! The first byte of the input selects the peer, compression and narrow limits; the rest is the stream.
 #![no_main]
 
 use encke_wire::websocket::{
@@ -36,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What a compressed message becomes.
+/// Decompresses a message.
 fn inflate<'a>(pieces: impl Iterator<Item = &'a [u8]>, kind: Kind) -> Result<Vec<u8>, Failure> {
     let (mut inflater, mut out) = (Inflater::new(), Vec::new());
     let mut feed = |piece, last| {
@@ -53,7 +51,7 @@ fn inflate<'a>(pieces: impl Iterator<Item = &'a [u8]>, kind: Kind) -> Result<Vec
 
 const INFLATED_BYTES_MAX: usize = 10_000;
 
-/// What a stream says, messages whole.
+/// An event of a stream, with complete messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     Message { kind: Kind, compressed: bool, bytes: Vec<u8> },
@@ -104,7 +102,7 @@ fn reference(stream: &[u8], rules: &Rules) -> Heard {
     (said, end.map(|_| ()))
 }
 
-/// RFC 6455 §5, frame after frame. `Ok(None)`: the stream ends within a frame.
+/// Decodes frame by frame (RFC 6455 §5). Returns `Ok(None)` if the stream ends within a frame.
 fn listen(mut rest: &[u8], rules: &Rules, said: &mut Vec<Said>) -> Result<Option<()>, Failure> {
     let mut open: Option<(Kind, bool, Vec<u8>)> = None;
     macro_rules! take {
