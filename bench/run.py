@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures Encke against a floor and against its peers on this machine. `bench/README.md` has the rules.
+"""Measures Encke against a floor and its peers on this machine. `bench/README.md` has the rules.
 
-This file is the command line and the plan; what is measured is in `encke_bench/`.
+This file contains the command line and the plan; `encke_bench/` contains the measurements.
 """
 
 import argparse
@@ -42,7 +42,7 @@ EXAMPLES = """
 
 @dataclass(frozen=True)
 class Measurement:
-    """One entry of the plan."""
+    """An entry of the plan."""
 
     name: str
     title: str
@@ -111,7 +111,7 @@ def main() -> int:
     options = _options()
     if options.list:
         return _list()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # SIGTERM must also stop the started processes
     try:
         return _bench(options)
     except Trouble as trouble:
@@ -145,7 +145,7 @@ def _bench(options: argparse.Namespace) -> int:
             programs = replace(programs, witness=servers.build_floor(folder / "witness", "pthread"))
         bench = Bench(root, state, cores, programs, chosen, options.rounds, options.seconds, options.quick,
                       random.Random(options.seed))
-        os.sched_setaffinity(0, {cores.generator})  # the bench itself must not take the server's core
+        os.sched_setaffinity(0, {cores.generator})  # the bench itself must not use the server's core
         expected = sum(entry.seconds(bench) for entry in plan)
         names = dict.fromkeys(server.name for server in chosen if _takes_part(server, plan))
         print(f"{len(plan)} measurements, servers: {'; '.join(names)}\n"
@@ -249,7 +249,7 @@ def _names(option: str, text: str, known) -> set[str]:
 
 
 def _require(plan: list[Measurement], chosen: list[servers.Server]) -> None:
-    """Says at once all that is missing, not one thing a run."""
+    """Reports all missing programs together, before the first run."""
     needed = {tool for entry in plan for tool in entry.tools} | {("cc", "gcc")}
     needed |= {need for server in chosen if _takes_part(server, plan) for need in server.needs}
     missing = {}
@@ -266,7 +266,7 @@ def _require(plan: list[Measurement], chosen: list[servers.Server]) -> None:
 def _encke(options: argparse.Namespace, chosen: list[servers.Server], plan: list[Measurement]) -> Path:
     target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
     binary = (options.encke or target / "release" / "encke").resolve()
-    # It is a server, and the generator of some measurements.
+    # Encke is a server, and the generator of some measurements.
     needed = any(isinstance(server, Encke) for server in chosen) or any(entry.name in PUSH + LOAD + CLUSTER for entry in plan)
     if needed and not os.access(binary, os.X_OK):
         raise Trouble(f"{_shown(binary)} is missing: cargo build --release -p encke, name another by --encke FILE, "
@@ -294,14 +294,14 @@ def _warnings(bench: Bench) -> list[str]:
 
 
 def _keep_samples(sections: list[Section]) -> None:
-    """Every round's raw samples, for whoever wants to look closer; not committed."""
+    """Writes the raw samples of every round for later analysis; they are not committed."""
     SAMPLES.parent.mkdir(exist_ok=True)
     kept = {section.name: section.samples for section in sections if section.samples}
     SAMPLES.write_text(json.dumps(kept, indent=1))
 
 
 def _write(account: report.Account, sections: list[Section]) -> None:
-    """Requests, channels, agreement, TLS and generators have a page each, so that one can be measured without the others."""
+    """Requests, channels, agreement, TLS and generators have a page each, so that each can be measured separately."""
     agreement_sections = [section for section in sections if section.name == "push-agreement"]
     push = [section for section in sections if section.name.startswith("push-") and section not in agreement_sections]
     tls_sections = [section for section in sections if section.name in TLS]

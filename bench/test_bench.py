@@ -211,7 +211,7 @@ class AnswersHeldBack(unittest.TestCase):
         self.assertGreater(self.held_back(apart), promises.STALL_ANSWERS // 2)
 
     def test_one_write_is_never_held_back_as_a_rule(self):
-        # A busy machine may delay one; Nagle would delay nearly all.
+        # A busy machine may delay one; Nagle's algorithm would delay nearly all.
         self.assertLess(self.held_back(lambda connection: connection.sendall(self.HEAD + self.BODY)), 10)
 
 
@@ -252,7 +252,7 @@ class Holding(unittest.TestCase):
 
 
 class Crowds(unittest.TestCase):
-    """A crowd is a child that answers each line with one of JSON; here `cat` is, with the answers put in."""
+    """A crowd is a child that answers each line with a line of JSON; here it is `cat` with prepared responses."""
 
     def crowd(self, *answers: str) -> push.Paced:
         child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -276,7 +276,7 @@ class Crowds(unittest.TestCase):
         paced = self.crowd(*(line for answer in answers for line in ('{"ready":true}', answer)))
         entry = push.Entry(servers.PushFloor(), run=mock.Mock(pid=1), paced=paced)
         readings = [Cpu({"1": ns}, {"1": 0}) for ns in (0, 600_000)]
-        # Each run reads the clock before and after; between them the server comes to rest.
+        # Each run reads the clock before and after; in between the server becomes idle.
         with mock.patch.object(push, "cpu", mock.Mock(side_effect=readings * 3)), \
                 mock.patch.object(push, "_rest", lambda run: None):
             sample = push._sample(push.Crowd("fan", 100, rounds=1, runs=3), entry)
@@ -316,7 +316,7 @@ class Agreements(unittest.TestCase):
                 else:
                     told = json.loads(told.stdout)
                     self.assertEqual(told["received"], 12)
-                    # Of four messages 99 % are all four: the third would be 75 %.
+                    # With four messages, 99 % means all four: three would be 75 %.
                     self.assertEqual(told["last"]["p99_ns"], told["last"]["max_ns"])
                     self.assertLess(told["last"]["p50_ns"], told["last"]["max_ns"])
 
@@ -340,8 +340,8 @@ class Agreements(unittest.TestCase):
 
 
 class Choir:
-    """A push server of event streams, on a thread; one that says each message twice, if it is told so, and one whose stream
-    /leader says what `encke load push` does, as if that were sent when `leader` says, by what the time is."""
+    """A push server of event streams, on a thread. With `twice` it repeats each message. Its stream /leader sends what `encke
+    load push` sends, with the send time that `leader` returns for the current time."""
 
     def __init__(self, twice: bool = False, leader: Callable[[int], int] = lambda now: now):
         self._twice = twice
@@ -355,7 +355,7 @@ class Choir:
         return self._listener.getsockname()[1]
 
     def __exit__(self, *_):
-        with contextlib.suppress(OSError):  # it is closed already, if everybody came
+        with contextlib.suppress(OSError):  # it is closed already if every client has connected
             self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join(10)
 
@@ -367,7 +367,7 @@ class Choir:
                 try:
                     peer = open_until_the_end.enter_context(self._listener.accept()[0])
                 except OSError:
-                    return  # nobody comes any more
+                    return  # no further client connects
                 request = peer.recv(4096)
                 if request.startswith(b"GET"):
                     peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
@@ -379,7 +379,7 @@ class Choir:
                 else:
                     self.published_ns = time.monotonic_ns()
                     publisher = peer
-            # Who listens may have left; then nothing more is asked for either.
+            # The clients may have disconnected, and then nothing more is requested.
             with contextlib.suppress(OSError):
                 while request:
                     for message in re.findall(rb"#\d{8}\.+", request):

@@ -1,18 +1,18 @@
-"""Agreement: whether `encke load push` says of a push server what a program says that shares nothing with it.
+"""Agreement: whether `encke load push` and an independent program report the same figures for a push server.
 
     for each crowd and server, in each round:
         c       three times, in random order:  floor/witness.c connects │ encke load push connects
-        the     both hold their crowd, each on a channel of its own; their messages go by turns:
+        the     both hold their crowd, each on a channel of its own; their messages alternate:
         rest        witness    ─────●─────────●─────────●────
                     load       ●─────────●─────────●─────────●
 
-Each run is a process of its own on the generator's core, and comes from an address of its own, so that none looks for ports
-among those that the run before it has left in TIME-WAIT. By turns, because a machine that others use has fast and slow
-seconds: runs one after the other were seen to differ by a third, messages half an interval apart by some hundredths. The
-witness takes its times just before send(2) and just after recv(2), and its percentiles are exact; those of `encke load` are
-known to 1/64, rounded up, which is at most 1.6 % of the 5 % that they may be apart.
+Each run is a process of its own on the generator's core. It uses a source address of its own, so that no run searches for
+ports among those that the previous run left in TIME-WAIT. The messages alternate because a shared machine has fast and slow
+seconds: runs one after the other differed by a third, messages half an interval apart by some hundredths. The witness takes
+its times just before send(2) and just after recv(2), and its percentiles are exact. Those of `encke load` have a resolution of
+1/64, rounded up, which is at most 1.6 % of the allowed 5 %.
 
-The witness has no line of Encke's code. It knows one thing of `encke load push`: where its messages say when they were sent.
+The witness contains no code of Encke. It knows only the position of the send time in the messages of `encke load push`.
 """
 
 import itertools
@@ -29,21 +29,21 @@ from .machine import Trouble, read_line
 from .report import Progress
 from .servers import HELLO, Bench, Encke, Running, Server
 
-# Subscribers, messages, and how many of them a second: far enough apart that all have one before the other program sends its
-# next. Both crowds are in one process of the server, which has 20,000 descriptors. The first 16 on a connection were seen to
-# take half as long again, as many as Linux acknowledges at once (TCP_MAX_QUICKACKS, include/net/tcp.h); where there can be so
-# many messages, there are enough that p99 is of the others.
+# Subscribers, messages, and messages per second: slow enough that all subscribers have a message before the other program sends
+# its next. Both crowds are in one process of the server, which has 20,000 descriptors. The first 16 messages on a connection
+# took 1.5 times as long, as many as Linux acknowledges immediately (TCP_MAX_QUICKACKS, include/net/tcp.h). Where possible there
+# are enough messages that they do not determine p99.
 CROWDS = ((100, 2_000, 200), (1_000, 150, 20), (9_000, 20, 2))
-CONNECTS = 3  # of each a round
+CONNECTS = 3  # per round
 PATHS = {"encke": ("/push/{}", "/push/{}"), "nchan": ("/sub/{}", "/pub/{}")}
-# Each has a channel of its own: nobody hears what the other publishes.
+# Separate channels, so that neither receives the other's messages.
 CHANNELS = {"load": "agreement", "witness": "witness"}
 ANSWER_SECONDS_MAX = 60
-# 127.0.0.2 to 127.0.0.251, one after the other: each has rested for more than a minute before its next turn.
+# 127.0.0.2 to 127.0.0.251 in turn: each is unused for more than a minute before its next use.
 SOURCES = 250
-ENDS = (0, 4)  # 4: a run without a verdict has its figures all the same
+ENDS = (0, 4)  # 4: a run without a verdict still has its figures
 READY = b"ready\n"
-# What is compared: its name, and where it stands in what the witness prints and in the JSON of `encke load push`.
+# The compared figures: name, and path in the output of the witness and in the JSON of `encke load push`.
 FIGURES = (("c", ("connect_ns",), ("subscribers", "opening_ns")),
            ("first, p50", ("first", "p50_ns"), ("times", "first", "p50_ns")),
            ("first to last, p50", ("first_to_last", "p50_ns"), ("times", "first_to_last", "p50_ns")),
@@ -54,12 +54,12 @@ FIGURES = (("c", ("connect_ns",), ("subscribers", "opening_ns")),
 CONNECTING = FIGURES[0][0]
 APART = 0.05
 
-Pairs = dict[str, list[tuple[float, float]]]  # what witness and load say of a figure, a pair each time
+Pairs = dict[str, list[tuple[float, float]]]  # pairs of a figure by witness and load
 
 
 @dataclass(frozen=True)
 class Apart:
-    """How far a ratio is from 1: at least, by its interval (0 if that holds 1), by its median, and at most."""
+    """The distance of a ratio from 1: minimum of its interval (0 if that contains 1), median, and maximum."""
 
     ratio: Ratio
 
@@ -121,7 +121,7 @@ def _servers(bench: Bench) -> list[Server]:
 def _rounds(bench: Bench, progress: Progress, server: Server, crowd: tuple[int, int, int]) -> Pairs:
     sources = itertools.cycle(f"127.0.0.{last}" for last in range(2, 2 + SOURCES))
     with bench.running(server, HELLO) as run:
-        # What is done for the first time is not measured.
+        # The first pass is not measured.
         _round(bench, run, crowd, sources, Pairs())
         pairs = {name: [] for name, *_ in FIGURES}
         for number_of_round in range(1, bench.rounds + 1):
@@ -137,13 +137,13 @@ def _round(bench: Bench, run: Running, crowd: tuple[int, int, int], sources: Ite
         bench.chance.shuffle(order)
         told = {}
         for name, generator in order:
-            # The server has yet to close what the last one held.
+            # The server must first close the previous connections.
             settle(run)
             told[name] = generator(bench, run, (subscribers, 1, rate), next(sources)).figures()
         pairs.setdefault(CONNECTING, []).append((told["witness"][CONNECTING], told["load"][CONNECTING]))
     settle(run)
-    # The witness begins after the other's first message, ends before its last, and leaves after it: both crowds are there
-    # all the time.
+    # The witness begins after the other's first message, ends before its last, and disconnects after it: both crowds are
+    # connected throughout.
     witness = _witness(bench, run, (subscribers, messages - 2, rate), next(sources), follows=True)
     try:
         witness.wait_ready()
@@ -156,19 +156,19 @@ def _round(bench: Bench, run: Running, crowd: tuple[int, int, int], sources: Ite
 
 
 class _Run:
-    """A run of one of the two: started, and asked for its figures when it has ended."""
+    """A run of one of the two programs. It reports its figures at its end."""
 
     def __init__(self, bench: Bench, name: str, argv: list[str], places: list[tuple[str, ...]]):
         self._process = bench.generator(name.replace(" ", "-"), argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._places = places
 
     def wait_ready(self) -> None:
-        """Returns when the witness has all of its connections and waits for the other's first message."""
+        """Returns when the witness has all connections and waits for the other's first message."""
         if read_line(self._process.stdout, ANSWER_SECONDS_MAX) != READY:
             raise Trouble(f"{self._process.name} is not ready{self._process.last_words()}")
 
     def figures(self) -> dict[str, float]:
-        """What it says when it has ended; its standard input ends here."""
+        """Closes standard input, and returns the figures that the program prints at its end."""
         told = json.loads(self._process.output(ANSWER_SECONDS_MAX, ENDS))
         wrong = {what: count for what, count in told.get("receipts", {}).items()
                  if what in ("lost", "repeated", "out_of_order") and count}
@@ -198,7 +198,7 @@ def _load(bench: Bench, run: Running, crowd: tuple[int, int, int], source: str) 
 
 
 def read(told: dict, places: list[tuple[str, ...]]) -> dict[str, float]:
-    """The figures by their names; each place is a way through the JSON."""
+    """Returns the figures by name; each place is a path through the JSON."""
     figures = {}
     for (name, *_), place in zip(FIGURES, places, strict=True):
         value = told

@@ -1,16 +1,16 @@
-"""Cluster: what a delivery costs a node that shares its channels by NATS, and how late it is on another node.
+"""Cluster: cost of a delivery for a node that shares its channels by NATS, and its latency on another node.
 
     for each round, in random order:
-        cluster    two nodes on one NATS, 1,000 event streams at each: a message is said to the first one
-        alone      two servers by themselves, 1,000 event streams at each: it is said to both
-        raw        one connection to the same NATS says it, another one hears it
-        unwanted   one connection fills the stream, and a third node, to which nobody listens, hears how far it is
-        read       the same, and a fourth node, to which nobody listens either, reads all of it (`filters = 1`)
+        cluster    two nodes on one NATS, 1,000 event streams each: a message is published to the first
+        alone      two separate servers, 1,000 event streams each: a message is published to both
+        raw        one connection to the same NATS publishes, another one receives
+        unwanted   one connection fills the stream; a third node, without subscribers, follows its head
+        read       also a fourth node without subscribers, which reads the whole stream (`filters = 1`)
 
-All servers are on the server's core, NATS among them. CPU time is that of both Enckes, all threads (the one that speaks with NATS
-is one of them), ÷ deliveries; what NATS itself takes is told beside. Times are from just before the first byte of a message
-is sent until the last stream of the *other* node has it, as one thread of Python reads them: the same thread for all three. Both
-servers of a pair work at the same time on one core, so that the last stream waits for both.
+All servers, including NATS, are on the server's core. CPU time is that of both Enckes, all threads (including the one for
+NATS), ÷ deliveries; the CPU time of NATS is reported separately. Times are from just before the first byte of a message is
+sent until the last stream of the *other* node has it, as one thread of Python reads them: the same thread for all three. Both
+servers of a pair share one core, so the last stream waits for both.
 """
 
 import selectors
@@ -29,18 +29,18 @@ from .report import Progress
 from .servers import HELLO, PUBLISHER_TOKEN, Bench, Encke, Place, Running, located
 
 STREAMS = 1_000
-MESSAGES = 50  # a round
+MESSAGES = 50  # per round
 BYTES = 64
 ANSWER_SECONDS_MAX = 20
 PIECE_BYTES = 64 * 1024
-UNWANTED_MESSAGES = 10_000  # a round
+UNWANTED_MESSAGES = 10_000  # per round
 CLUSTER, ALONE, RAW, UNWANTED = "a node of a cluster", "a server by itself", "NATS, raw", "a message that nobody here wants"
 READ = "a message that comes, before it is delivered"
 COST_BAR = Bar(1.10, "CPU a delivery ÷ a server by itself")
 
 
 class Node(Encke):
-    """One of those that share a NATS."""
+    """A node that shares a NATS server."""
 
     def __init__(self, nats: int, more: str = ""):
         super().__init__("epoll-edge", name=CLUSTER, settings="encke-push.toml")
@@ -82,7 +82,7 @@ class Streams:
         self._publisher.sendall(head.encode() + payload)
 
     def published(self) -> None:
-        """The answer to the publisher, which must be good."""
+        """Reads the response to the publisher, which must be a success."""
         answer = b""
         while not answer.endswith(b"}\n"):
             piece = self._publisher.recv(PIECE_BYTES)
@@ -91,7 +91,7 @@ class Streams:
                 raise Trouble(f"{self.run.server.name}: a publish was answered with {answer[:200]!r}")
 
     def wait(self, part: bytes) -> None:
-        """Until every stream has this."""
+        """Waits until every stream has received `part`."""
         missing = STREAMS
         while missing:
             events = self._ready.select(ANSWER_SECONDS_MAX)
@@ -102,7 +102,7 @@ class Streams:
                 piece = client.recv(PIECE_BYTES)
                 if not piece:
                     raise Trouble(f"{self.run.server.name} closed a stream")
-                # What comes in two pieces is found in both together.
+                # `part` may arrive in two pieces.
                 text = self._last[client] + piece
                 if part in text:
                     missing -= 1
@@ -112,7 +112,7 @@ class Streams:
 
 @dataclass
 class Raw:
-    """A publisher and a subscriber who speak NATS' own protocol."""
+    """A publisher and a subscriber that use the NATS protocol directly."""
 
     publisher: socket.socket
     subscriber: socket.socket
@@ -152,7 +152,7 @@ def cost(bench: Bench, progress: Progress) -> Section:
             for name in order:
                 progress.step(f"cluster-cost: round {turn} of {bench.rounds}, {name}")
                 rounds[name].append(turns[name]())
-    samples = {name: of[1:] for name, of in rounds.items()}  # what is done for the first time is not measured
+    samples = {name: of[1:] for name, of in rounds.items()}  # the first pass is not measured
     section.samples = samples
     ratio = paired(*([sample["cpu_us"] for sample in samples[name]] for name in (CLUSTER, ALONE)))
     for name, of in samples.items():
@@ -171,7 +171,7 @@ def _streams(bench: Bench, stack: ExitStack, server: Encke) -> Streams:
 
 
 def _round(pair: list[Streams], nats: Process, shared: bool) -> dict:
-    """Messages one after the other; nobody works when CPU time is read."""
+    """Sends messages one after the other. All processes are idle when CPU time is read."""
     first, other = pair
     pids = [streams.run.pid for streams in pair]
     for streams in pair:
@@ -201,7 +201,7 @@ def _middle(samples: list[dict], name: str) -> str:
 
 
 def _filled_round(raw: Raw, node: Running, reader: Running, nats: Process) -> dict:
-    """What a node does while the stream is filled for nobody: until the one that reads all of it is at rest."""
+    """Measures a node while the stream is filled without subscribers, until the node that reads all of it is idle."""
     settle(reader)
     settle(node)
     before, nats_before = cpu(node.pid), cpu(nats.root_pid)

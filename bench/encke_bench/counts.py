@@ -1,8 +1,8 @@
-"""What can be counted instead of timed: user instructions and system calls a request, and the calls of a
-server that has nothing to do. Counts do not care who else uses the machine.
+"""Figures that are counted, not timed: user instructions and system calls per request, and system calls of an idle server. Other
+load on the machine does not affect counts.
 
-A count a request is the difference between a long and a short run of the same server, divided by the
-difference in requests, so that start-up, connections and shut-down cancel out.
+A count per request is the difference between a long and a short run of the same server, divided by the difference in requests,
+so that start-up, connections and shut-down cancel out.
 """
 
 import re
@@ -60,7 +60,7 @@ def instructions(bench: Bench, progress: Progress) -> Section:
 
 
 def _instructions(bench: Bench, server: Server, fields: tuple) -> float:
-    """User instructions a request, by callgrind's own sum over all threads."""
+    """User instructions per request: callgrind's sum over all threads."""
     under = (located("valgrind", "valgrind"), "--tool=callgrind", "--callgrind-out-file=@STATE@/callgrind.out")
     totals = []
     for requests in INSTRUCTION_RUNS:
@@ -110,12 +110,12 @@ def _calls_bars(server: Server, resource: Resource) -> tuple[Bar, ...]:
     if resource is KIB16:
         return (FILE_CALLS_BAR,)
     if server.backend == "poll":
-        return ()  # none was set for it
+        return ()  # it has no bar
     return (URING_CALLS_BAR if server.backend == "uring" else EPOLL_CALLS_BAR,)
 
 
 def _calls(bench: Bench, server: Server, resource: Resource) -> dict[str, float]:
-    """System calls a request by name, most frequent first."""
+    """System calls per request by name, most frequent first."""
     under = (located("strace", "strace"), "-f", "-c", "-o", "@STATE@/calls")
     counted = []
     for requests in CALL_RUNS:
@@ -129,7 +129,7 @@ def _calls(bench: Bench, server: Server, resource: Resource) -> dict[str, float]
 
 
 def read_strace_summary(text: str) -> dict[str, int]:
-    """Calls by name from the table of `strace -c`: share, seconds, µs a call, calls, perhaps errors, name."""
+    """Calls by name from the table of `strace -c`: share, seconds, µs per call, calls, optional errors, name."""
     calls_by_name = {}
     for line in text.splitlines():
         fields = line.split()
@@ -174,7 +174,7 @@ def idle(bench: Bench, progress: Progress) -> Section:
 
 
 def _window() -> tuple[float, float]:
-    """Lets the servers come to rest, then watches them: (start, end) of what counts."""
+    """Waits until the servers are idle, then watches them. Returns (start, end) of the measured interval."""
     time.sleep(1)
     start = time.time()
     time.sleep(IDLE_SECONDS)
@@ -182,6 +182,6 @@ def _window() -> tuple[float, float]:
 
 
 def read_strace_times(text: str) -> list[float]:
-    """When each call began; the second half of a call that was interrupted in the log is not another call."""
+    """Start times of the calls. The second half of a call that the log interrupts is not another call."""
     return [float(moment) for moment in re.findall(r"^(?:\d+\s+)?(\d+\.\d+) \w+\(", text, re.MULTILINE)]
 

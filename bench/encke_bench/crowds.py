@@ -1,4 +1,4 @@
-"""Crowds of idle connections: what one costs in memory, and what many cost those that are active.
+"""Crowds of idle connections: memory of one, and the cost of many for the active ones.
 
     memory: fresh ─► RSS ─► 10,000 held after one GET each ─► RSS ─► 18,000 ─► RSS
     crowd:  two processes of a server, one holding 18,000; 64 others load the one, then the other, by rounds
@@ -45,7 +45,7 @@ def memory(bench: Bench, progress: Progress) -> Section:
 
 
 def _memory(bench: Bench, server: Server, section: Section, row: list[str]) -> None:
-    """Fills the row while it goes, so that a server that holds only the smaller crowd still has that figure."""
+    """Fills the row step by step, so that a server that holds only the smaller crowd still has that figure."""
     with bench.running(server, HELLO) as run:
         settle(run)
         fresh = rss_bytes(run.pid)
@@ -87,13 +87,13 @@ def crowd(bench: Bench, progress: Progress) -> Section:
 
 
 def _crowd_servers(bench: Bench) -> list[Server]:
-    """Encke, the floor and the one peer that the other bars name: this takes half a minute a server."""
+    """Encke, the floor and the peer that the other bars name: a server takes half a minute."""
     return [server for server in bench.servers_for("crowd")
             if isinstance(server, Encke) or server.name in ("floor", "nginx")]
 
 
 def _crowd(bench: Bench, server: Server, section: Section, progress: Progress) -> None:
-    # One server after the other, not all by rounds: connections must not reach the end of their idle time.
+    # One server after the other, not all by rounds: connections must not reach their idle timeout.
     progress.step(f"crowd: {server.name}, connecting")
     with bench.running(server, HELLO) as alone, bench.running(server, HELLO) as among:
         alone.verify(bench.root, 200)
@@ -120,7 +120,7 @@ def _crowd(bench: Bench, server: Server, section: Section, progress: Progress) -
 
 
 def _crowd_bars(server: Server) -> tuple[Bar, ...]:
-    """What poll's linear scan costs is to be seen, not to be met."""
+    """poll has no bar here: its cost of a linear scan is only shown."""
     return (CROWD_BAR,) if isinstance(server, Encke) and server.backend != "poll" else ()
 
 

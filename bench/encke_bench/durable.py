@@ -1,10 +1,10 @@
-"""Push: what it costs to be told that a message is stored.
+"""Push: cost of an acknowledgement for a stored message.
 
-    for each number of publishers:  each says 64 bytes, and again as soon as it has its 201
-    floor:                          write() of 64 bytes and fdatasync(), again and again, one file, one thread
+    for each number of publishers:  each publishes 64 bytes, and again as soon as it has its 201
+    floor:                          write() of 64 bytes and fdatasync() in a loop, one file, one thread
 
-Both on the same file system, one after the other in each round. The floor makes one message durable a sync; a server
-that stores together what waits together may do better, and with one publisher it cannot.
+Both use the same file system, one after the other in each round. The floor makes one message durable per sync. A server that
+stores waiting messages together may be faster; with one publisher it cannot.
 """
 
 import os
@@ -55,7 +55,7 @@ def measure(bench: Bench, progress: Progress) -> Section:
 
 
 def sync(bench: Bench, seconds: float) -> dict:
-    """Messages that one thread makes durable one by one."""
+    """One thread makes messages durable one by one."""
     lasted = []
     path = bench.new_state("sync") / "file"
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -71,7 +71,7 @@ def sync(bench: Bench, seconds: float) -> dict:
 
 
 def publish(port: int, publishers: int, seconds: float) -> dict:
-    """Publishers on kept connections, each in a channel of its own."""
+    """Publishers on persistent connections, each with a channel of its own."""
     lasted, cpu = [], time.process_time()
     with ExitStack() as stack:
         ready = stack.enter_context(selectors.DefaultSelector())
@@ -93,7 +93,7 @@ def publish(port: int, publishers: int, seconds: float) -> dict:
             for key, _ in events:
                 client = key.fileobj
                 received[client] += client.recv(ANSWER_BYTES_MAX)
-                # The answer is one line of JSON.
+                # The response is one line of JSON.
                 if not received[client].endswith(b"}\n"):
                     if not received[client].startswith(b"HTTP/1.1 201"[:len(received[client])]):
                         raise Trouble(f"{SERVER.name}: {received[client][:200]!r}")

@@ -1,9 +1,9 @@
-"""The arithmetic of a verdict: paired ratios, their intervals, bars, and the tables they end up in.
+"""The arithmetic of verdicts: paired ratios, their intervals, bars, and the tables with the results.
 
-A figure alone says little on a machine that others use too; the ratio of two servers in the same round
-says much more, because the neighbours disturb both. So a bar is put to the median of the rounds' ratios:
-it is met when the lower end of the 95 % interval of that median is at or below it. Fewer than
-`ROUNDS_FOR_VERDICT` rounds give a tendency, not a verdict, and are marked so.
+A single figure says little on a shared machine. The ratio of two servers in the same round says much more, because other load
+disturbs both. A bar is therefore applied to the median of the rounds' ratios: it is met if the lower end of the 95 % interval
+of that median is at or below it. Fewer than `ROUNDS_FOR_VERDICT` rounds give a tendency, not a verdict, and are marked as
+such.
 """
 
 import random
@@ -36,7 +36,7 @@ def paired(subject: list[float], base: list[float]) -> Ratio:
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit on a measured value; `against` names the server it is a ratio to, or is empty."""
+    """A limit on a measured value; `against` names the server of a ratio, or is empty."""
 
     limit: float
     what: str
@@ -48,7 +48,7 @@ class Bar:
         return f"{self.what} {'≥' if self.at_least else '≤'} {limit}"
 
     def met_by(self, value: Ratio | float) -> bool:
-        """Decides by the end of the interval that favours the server, as the rule above says."""
+        """Decides by the end of the interval that favours the server (see the module's rule)."""
         if isinstance(value, Ratio):
             value = value.high if self.at_least else value.low
         return value >= self.limit if self.at_least else value <= self.limit
@@ -75,7 +75,7 @@ def judge(section: str, server: str, bar: Bar, value: Ratio | float, *, rounds: 
 
 @dataclass
 class Section:
-    """One workload's outcome: a table for people, verdicts on Encke, and ratios to the floor for the plot."""
+    """The outcome of a workload: a table for people, verdicts on Encke, and ratios to the floor for the plot."""
 
     name: str
     title: str
@@ -89,18 +89,18 @@ class Section:
     samples: object = None
 
     def failed(self, server: str, reason: Exception | str, bars: tuple[Bar, ...] = ()) -> None:
-        """Notes why a server has no figure here; the bars put to it are missed, whatever else it does well."""
+        """Records why a server has no figure here. The bars of this workload are then missed."""
         text = str(reason)
         self.notes.append(text if text.startswith(server) else f"{server}: {text}")
         self.verdicts += [Verdict(self.title, str(bar), server, "failed", False) for bar in bars]
 
     def failed_row(self, row: list[str]) -> None:
-        """The row as far as it got."""
+        """Adds an incomplete row."""
         self.rows.append(row + ["failed"] + [""] * (len(self.columns) - len(row) - 1))
 
 
 def number(value: float) -> str:
-    """A figure with three to four digits that mean something."""
+    """Formats a figure with three to four significant digits."""
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}" if value >= 100 else f"{value:.3g}"

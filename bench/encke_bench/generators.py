@@ -1,9 +1,8 @@
-"""What loads a server: wrk, ab and h2load from Debian, and the child that holds idle connections.
+"""Load generators: wrk, ab and h2load from Debian, and the child that holds idle connections.
 
-Each run is a process of its own, pinned to the generator's core, in its own raised session. wrk is the
-load for answers on kept connections; ab opens a connection for each request and lets the server close it,
-which is the one order of closing that is the same for every server; h2load sends an exact number of
-requests, which instruction and system call counts need.
+Each run is a process of its own, pinned to the generator's core, in a raised session of its own. wrk loads persistent
+connections. ab opens a connection per request and lets the server close it, the one order of closing that is the same for
+every server. h2load sends an exact number of requests, as instruction and system call counts require.
 """
 
 import json
@@ -23,9 +22,9 @@ from .servers import Bench, Running, located
 LUA = Path(__file__).resolve().parent / "wrk"
 GRACE_SECONDS = 30
 HOLD_SECONDS_MAX = 60
-AB_REQUESTS_MAX = 1_000_000  # ab -t reserves 40 bytes for each: 40 MB
+AB_REQUESTS_MAX = 1_000_000  # ab -t reserves 40 bytes for each request: 40 MB
 
-# What a browser sends besides Host: ten fields, about 650 bytes.
+# The fields of a browser besides Host: ten fields, about 650 bytes.
 BROWSER_FIELDS = (
     ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "
                    "Chrome/131.0.0.0 Safari/537.36"),
@@ -43,13 +42,13 @@ BROWSER_FIELDS = (
 
 @dataclass(frozen=True)
 class Load:
-    """One run of a generator. Latencies are what it saw, in microseconds; ab is not asked for them."""
+    """One run of a generator. Latencies are its own, in microseconds; ab's are not used."""
 
     requests: int
     bytes: int
     seconds: float
     errors: int
-    busy: float  # the generator's own share of its core; near 1 it was the limit
+    busy: float  # the generator's share of its core; near 1 it was the bottleneck
     p50_us: float | None = None
     p99_us: float | None = None
 
@@ -67,13 +66,13 @@ def read_wrk(text: str, cpu_seconds: float) -> Load:
         raise Trouble(f"wrk printed no result{last_words(text)}")
     said = json.loads(line[1])
     seconds = said["us"] / 1e6
-    # Pipelining, wrk sometimes loses its own tail and says 0: that is no latency.
+    # With pipelining, wrk sometimes loses the tail and reports 0, which is no latency.
     return Load(said["requests"], said["bytes"], seconds, said["errors"], cpu_seconds / seconds,
                 said["p50_us"] or None, said["p99_us"] or None)
 
 
 def ab_closing(bench: Bench, run: Running, connections: int, seconds: int) -> Load:
-    """A new connection for each request (HTTP/1.0 without keep-alive) for a number of seconds."""
+    """Opens a connection per request (HTTP/1.0 without keep-alive) for a number of seconds."""
     text, cpu_seconds = _run(bench, [located("ab", "apache2-utils"), "-q", "-t", str(seconds),
                                      "-n", str(AB_REQUESTS_MAX), "-c", str(connections), run.url], seconds)
     return read_ab(text, cpu_seconds)
@@ -92,7 +91,7 @@ def read_ab(text: str, cpu_seconds: float) -> Load:
             raise Trouble(f"ab printed no line {name!r}{last_words(text)}")
         return float(found[1])
 
-    # This line appears only if there were some.
+    # ab prints this line only if there were any.
     refused = re.search(r"^Non-2xx responses:\s+(\d+)", text, re.MULTILINE)
     seconds = said("Time taken for tests")
     errors = int(said("Failed requests")) + (int(refused[1]) if refused else 0)
@@ -101,7 +100,7 @@ def read_ab(text: str, cpu_seconds: float) -> Load:
 
 def h2load(bench: Bench, run: Running, requests: int, connections: int,
            fields: tuple[tuple[str, str], ...] = ()) -> None:
-    """Sends exactly this many requests over HTTP/1.1; anything but as many good answers is trouble."""
+    """Sends exactly this many requests over HTTP/1.1; a different number of good responses is an error."""
     extra = [word for name, value in fields for word in ("-H", f"{name}: {value}")]
     text, _ = _run(bench, [located("h2load", "nghttp2-client"), "--h1", "-n", str(requests), "-c", str(connections),
                            *extra, run.url], 120)
@@ -128,14 +127,14 @@ def read_h2load(text: str, cpu_seconds: float) -> Load:
 
 
 def openssl_resumed(bench: Bench, run: Running, seconds: int) -> Load:
-    """A new connection each, resumed by a ticket; those that were not are errors."""
+    """Opens connections that resume a session by ticket; others count as errors."""
     text, cpu_seconds = _run(bench, [located("openssl", "openssl"), "s_time", "-reuse", "-time", str(seconds),
                                      "-connect", f"127.0.0.1:{run.port}", "-www", run.server.path(run.resource)], seconds)
     return read_s_time(text, seconds, cpu_seconds)
 
 
 def read_s_time(text: str, seconds: int, cpu_seconds: float) -> Load:
-    """It draws `r` for each session that was resumed, and `t` or `*` for others."""
+    """Parses `openssl s_time`, which prints `r` for each resumed session, and `t` or `*` for others."""
     marks = re.search(r"^starting\n([rt*]*)", text, re.MULTILINE)
     if marks is None:
         raise Trouble(f"openssl s_time printed no result{last_words(text)}")
@@ -144,7 +143,7 @@ def read_s_time(text: str, seconds: int, cpu_seconds: float) -> Load:
 
 
 def _run(bench: Bench, argv: list[str], seconds: int) -> tuple[str, float]:
-    """(what the generator printed, its CPU seconds)."""
+    """Returns (output of the generator, its CPU seconds)."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = bench.generator(Path(argv[0]).name, argv, stdout=subprocess.PIPE)
     text = process.output(seconds + GRACE_SECONDS)
@@ -153,21 +152,21 @@ def _run(bench: Bench, argv: list[str], seconds: int) -> tuple[str, float]:
 
 
 class Holder:
-    """A child with many kept connections to one server, each after one GET."""
+    """A child with many persistent connections to one server, each after one GET."""
 
     def __init__(self, process: Process, run: Running):
         self._process = process
         self._run = run
 
     def hold(self, connections: int) -> None:
-        """Returns once this many are open and answered."""
+        """Returns once this many connections are open and answered."""
         held = self._ask(f"hold {connections}")
         if held != connections:
             raise Trouble(f"{self._run.server.name} could not hold {connections:,} connections: {held:,} were answered"
                           f"{self._process.last_words()}")
 
     def alive(self) -> int:
-        """How many the server has not closed."""
+        """Number of connections that the server has not closed."""
         return self._ask("alive")
 
     def _ask(self, command: str) -> int:

@@ -1,8 +1,8 @@
 """A child process that holds connections: one GET on each, then silence.
 
-Talks in lines. `hold N` opens connections until N are open and answers with how many are; `alive` answers
-with how many of them the server has not closed. Ends with its standard input. Clients come from several
-addresses of 127/8, because one address has only some 28,000 ports for one server.
+Its protocol is lines. `hold N` opens connections until N are open and returns the number of open ones; `alive` returns the
+number that the server has not closed. The process ends with its standard input. Clients use several addresses of 127/8,
+because one address has only about 28,000 ports per server.
 """
 
 import socket
@@ -11,7 +11,7 @@ import sys
 SERVER = "127.0.0.1"
 CONNECTIONS_PER_ADDRESS = 8_000
 TIMEOUT_SECONDS = 10
-IP_BIND_ADDRESS_NO_PORT = 24  # the port is chosen at connect(), when the whole quadruple is known (ip(7))
+IP_BIND_ADDRESS_NO_PORT = 24  # connect() chooses the port, when the whole 4-tuple is known (ip(7))
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def fill(held: list[socket.socket], wanted: int, port: int, request: bytes) -> None:
-    """Stops at the first connection that fails and says on standard error why."""
+    """Stops at the first connection that fails, and prints the reason to standard error."""
     while len(held) < wanted:
         try:
             held.append(served_once(len(held), port, request))
@@ -50,7 +50,7 @@ def served_once(index: int, port: int, request: bytes) -> socket.socket:
 
 
 def read_answer(connection: socket.socket) -> None:
-    """Reads one answer with a Content-Length to its last byte."""
+    """Reads one response with a Content-Length to its last byte."""
     received = b""
     while (end := received.find(b"\r\n\r\n")) < 0:
         received += some(connection)

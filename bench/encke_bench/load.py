@@ -1,9 +1,9 @@
-"""Load generators against one server: what a request costs the generator, and what a connection that it holds.
+"""Load generators against one server: cost of a request for the generator, and of a connection that it holds.
 
     for each round:  generators in a new random order
-        for each generator:  load nginx for three seconds ─► its own CPU time, by wait4(2), and the answers it counted
+        for each generator:  load nginx for three seconds ─► its own CPU time, by wait4(2), and the responses it counted
 
-The server is nginx with one process and `return 200`, on its own core: the figures are the generators' own.
+The server is nginx with one process and `return 200`, on a core of its own: the figures describe the generators.
 """
 
 import fcntl
@@ -34,16 +34,16 @@ HELD = 10_000
 FEW = 16
 BASE = "wrk"
 SETUP_SECONDS = 0.2
-RUN_SECONDS = 3  # at least: the beginning and the end of a run take some 13 ms of CPU, which are to be less than 1 %
+RUN_SECONDS = 3  # at least: start and end of a run take some 13 ms of CPU, which must stay below 1 %
 AB_REQUESTS_MAX = 1_000_000
-# 4: "the generator was the limit". It is what is measured here, and may be.
+# 4: "the generator was the bottleneck", which is intended here.
 ENDS = (0, 4)
 ENCKE_BACKENDS = ("epoll-edge", "uring")
 
 
 @dataclass(frozen=True, eq=False)
 class Generator:
-    """A program that makes load. Without `argv` for a kind of load it takes no part in it."""
+    """A load generator. Without `argv` for a kind of load it takes no part in that."""
 
     name: str
     read: Callable[[str], int]
@@ -64,7 +64,7 @@ class Kind:
 
 @dataclass
 class Spent:
-    """One run of a generator: CPU microseconds a request, its own code's and the kernel's."""
+    """One run of a generator: CPU microseconds per request, in its own code and in the kernel."""
 
     user_us: list[float] = field(default_factory=list)
     total_us: list[float] = field(default_factory=list)
@@ -107,7 +107,7 @@ def _encke(backend: str, *extra: str) -> Callable[[Bench, Running, int], list[st
 
 
 def read_encke(text: str) -> int:
-    """Finished requests; any that failed are trouble."""
+    """Returns the number of finished requests; failed ones are an error."""
     said = json.loads(text)["requests"]
     if said["failed"] or said["wrong"]:
         raise Trouble(f"encke load: {said['failed']} failed, {said['wrong']} wrong")
@@ -207,7 +207,7 @@ def _round(bench: Bench, kind: Kind, run: Running, generator: Generator, spent: 
     spent.rate.append(requests / took)
 
 
-# ---- connections that are held ----
+# ---- held connections ----
 
 MEMORY_BAR = Bar(512, f"bytes of RSS a connection at {HELD:,}")
 OPEN_BAR = Bar(1.5, f"seconds to open {HELD:,}")
@@ -256,16 +256,16 @@ def _holders(bench: Bench, run: Running) -> dict[str, Callable[[int], list[str]]
 
 
 def _resident(bench: Bench, argv: list[str], connections: int) -> tuple[float, str]:
-    """(a generator's resident bytes, the median of looks at it while it runs; what it printed). What is there only for a
-    moment, when it starts or writes its report, is not what a connection costs; VmHWM has
-    it, and proc_pid_status(5) calls that inaccurate."""
-    # Into a file, not a pipe: nobody reads while the memory is looked at.
+    """Returns (the generator's resident bytes, the median of samples during the run; its output). Memory that it needs only for
+    a moment, at the start or for its report, is not the cost of a connection. VmHWM includes that, and proc_pid_status(5)
+    calls it inaccurate."""
+    # A file, not a pipe: nothing reads the output during the run.
     told = bench.new_state("held") / "stdout"
     with told.open("wb") as out:
         process = bench.generator(Path(argv[0]).name, argv, stdout=out)
     looks: list[int] = []
     while process.runs():
-        # It may end between the question and the answer.
+        # The process may end between the check and the sample.
         with suppress(Trouble, FileNotFoundError, ProcessLookupError):
             looks.append(rss_bytes(process.root_pid))
         time.sleep(0.02)
@@ -279,7 +279,7 @@ def _resident(bench: Bench, argv: list[str], connections: int) -> tuple[float, s
 
 SCREEN_BAR = Bar(0.01, "part of all CPU that the screen takes")
 TERMINAL = (40, 120)  # rows, columns
-SCREEN_SECONDS = 5  # at least: in a second the beginning and the end of a run weigh as much as its pictures
+SCREEN_SECONDS = 5  # at least: in one second the start and end of a run weigh as much as its frames
 SHOWN = {"lines (--plain)": ("--plain",), "the screen": ()}
 
 
@@ -292,8 +292,8 @@ def _screen_seconds(bench: Bench) -> float:
 
 
 def screen(bench: Bench, progress: Progress) -> Section:
-    """Both run on a terminal. What is spent beside the threads that load (by --save) is hardly disturbed by others; the
-    ratio of all that is spent shows whether the screen disturbs those threads."""
+    """Both run on a terminal. Other load hardly affects the time outside of the load threads (by --save). The ratio of the whole
+    time shows whether the screen disturbs the load threads."""
     rows, columns = TERMINAL
     section = Section("load-screen", "the live screen",
                       f"c = {CONNECTIONS}, a terminal of {rows} × {columns}; the screen's part: what is spent beside the "
@@ -324,14 +324,14 @@ def screen(bench: Bench, progress: Progress) -> Section:
 
 
 def _shown(bench: Bench, run: Running, how: tuple[str, ...]) -> tuple[float, float, int]:
-    """(CPU seconds of a run on a terminal; of those, the ones beside the threads that load; finished requests)"""
+    """Returns (CPU seconds of a run on a terminal; of those, the ones outside of the load threads; finished requests)."""
     saved = bench.new_state("screen") / "run.json"
     argv = ["env", "TERM=xterm-256color", str(bench.programs.encke), "load", "--save", str(saved), *how, "-d",
             f"{_screen_seconds(bench)}s", "-c", str(CONNECTIONS), run.url]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *TERMINAL, 0, 0))
-    # Somebody has to take what is drawn, or the screen would wait.
+    # The terminal must be read, or the screen would block.
     viewer = threading.Thread(target=_view, args=(ours,), daemon=True)
     viewer.start()
     try:
@@ -348,10 +348,10 @@ def _shown(bench: Bench, run: Running, how: tuple[str, ...]) -> tuple[float, flo
 
 
 def _view(terminal: int) -> None:
-    """Reads a terminal until nobody has it any more."""
+    """Reads a terminal until its last user has closed it."""
     with os.fdopen(terminal, "rb", buffering=0) as drawn:
         try:
             while drawn.read(65_536):
                 pass
-        except OSError:  # EIO: so ends a terminal
+        except OSError:  # EIO: the end of a terminal
             pass

@@ -1,10 +1,8 @@
-"""The machine under the measurement: two cores, processes in sessions of their own, and what the kernel
-counts about them.
+"""The machine: two cores, processes in sessions of their own, and counters of the kernel.
 
-Why sessions: with autogroup scheduling the kernel shares a core between *sessions*, whatever their nice
-value. A compiler running in another terminal takes half of the server's core unless the server has a
-session of its own and that session's autogroup is raised (sched(7)). Without that, figures measure the
-neighbours; so every figure says whether it was done.
+Why sessions: with autogroup scheduling the kernel shares a core between *sessions*, whatever their nice value. A compiler in
+another terminal takes half of the server's core unless the server has a session of its own with a raised autogroup (sched(7)).
+Without that, figures measure other programs; so every result says whether it was done.
 
     Process: started ──► listening ──► stopped (TERM, after five seconds KILL), always by its own id
 """
@@ -23,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-# Every server and every generator gets exactly this many: 18,064 connections and what a server opens besides.
-# The floor's table ends at 20,480, so a larger inherited limit is lowered.
+# The descriptor limit of every server and generator: 18,064 connections and some more. The floor's table ends at 20,480, so a
+# larger inherited limit is lowered.
 DESCRIPTORS = 20_000
 AUTOGROUP_NICE = -19
-START_SECONDS = 20.0  # valgrind takes three to start a server
+START_SECONDS = 20.0  # with valgrind, a server takes three to start
 STOP_SECONDS = 5.0
 STOP_STEP = 0.01
 LAST_WORDS_MAX = 200
@@ -35,20 +33,20 @@ PR_SET_PDEATHSIG = 1
 REALTIME_PRIORITY = 10
 TCP_LISTEN = "0A"
 
-# Servers and generators run whenever they want to, whatever else does (SCHED_FIFO of sched(7); root may). On a machine
-# that others use this is the only way to see who is woken how soon.
+# Servers and generators have priority over all other processes (SCHED_FIFO of sched(7), as root). On a shared machine this is
+# the only way to measure wake-up latencies.
 realtime = False
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Trouble(Exception):
-    """Something the reader can put right; the text says what it is and what to do."""
+    """An error that the reader can fix; the text says how."""
 
 
 @dataclass(frozen=True)
 class Cores:
-    """The core that serves and the core that loads it; never two threads of one core if that can be helped."""
+    """The core of the server and that of the generator; if possible not two threads of one core."""
 
     server: int
     generator: int
@@ -78,13 +76,13 @@ def _siblings(core: int) -> set[int]:
 
 @dataclass(frozen=True)
 class Cpu:
-    """What a process has used so far: nanoseconds by thread, so that a thread that ended does not count backwards."""
+    """CPU time of a process so far: nanoseconds by thread, so that an ended thread does not count backwards."""
 
     run_ns: dict[str, int]
     wait_ns: dict[str, int]
 
     def since(self, earlier: "Cpu") -> tuple[int, int]:
-        """(nanoseconds running, nanoseconds waiting for the core) between two readings."""
+        """Returns (nanoseconds running, nanoseconds waiting for the core) between two readings."""
         ran = sum(ns - earlier.run_ns.get(thread, 0) for thread, ns in self.run_ns.items())
         waited = sum(ns - earlier.wait_ns.get(thread, 0) for thread, ns in self.wait_ns.items())
         return ran, waited
@@ -98,7 +96,7 @@ def cpu(pid: int) -> Cpu:
         try:
             ran, waited, _ = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()
         except OSError:
-            continue  # the thread ended between the listing and the reading
+            continue  # the thread has ended meanwhile
         run[thread], wait[thread] = int(ran), int(waited)
     return Cpu(run, wait)
 
@@ -111,7 +109,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def stolen_seconds(core: int) -> float:
-    """What a hypervisor has given of this core to others so far (proc(5), "steal")."""
+    """Seconds of this core that the hypervisor has given to others (proc(5), "steal")."""
     for line in Path("/proc/stat").read_text().splitlines():
         fields = line.split()
         if fields[0] == f"cpu{core}":
@@ -120,7 +118,7 @@ def stolen_seconds(core: int) -> float:
 
 
 class Process:
-    """A child in its own session, on one core, with its autogroup raised; it dies with the bench."""
+    """A child in a session of its own, on one core, with a raised autogroup; it dies with the bench."""
 
     def __init__(self, name: str, argv: list[str], core: int, log: Path, *, stdin=subprocess.DEVNULL,
                  stdout=subprocess.DEVNULL, stderr: int | None = None):
@@ -152,7 +150,7 @@ class Process:
         return self._child.stdout
 
     def wait_listening(self, port: int) -> None:
-        """Returns once something listens on the port, by the kernel's own table: no connection is spent on it."""
+        """Returns once something listens on the port, according to the kernel's table, without a connection."""
         deadline = time.monotonic() + START_SECONDS
         while self._child.poll() is None and not listening(port, self.root_pid):
             if time.monotonic() > deadline:
@@ -163,7 +161,7 @@ class Process:
             raise Trouble(f"{self.name} ended with {self._child.returncode} before it listened{self.last_words()}")
 
     def output(self, seconds: float, ends: tuple[int, ...] = (0,)) -> str:
-        """Everything the child prints until it ends, which it must do in time and with one of these statuses."""
+        """Returns the output of the child until it ends, which must be in time and with one of these statuses."""
         try:
             out, _ = self._child.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -174,19 +172,19 @@ class Process:
         return (out or b"").decode(errors="replace")
 
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is running."""
         return self._child.poll() is None
 
     def only_child(self) -> int:
-        """The process that this one traces."""
+        """Returns the process that this one traces."""
         children = self._children()
         if len(children) != 1:
             raise Trouble(f"{self.name}: its tracer has {len(children)} children instead of one{self.last_words()}")
         return children[0]
 
     def stop(self, traced: bool = False) -> None:
-        """Ends the child by TERM, by KILL if that is not enough. A tracer ends by itself when its children do,
-        and only then writes what it has counted."""
+        """Ends the child by TERM, and if necessary by KILL. A tracer ends by itself after its children, and only then writes its
+        counts."""
         deadline = time.monotonic() + STOP_SECONDS
         asked: set[int] = set()
         while self._child.poll() is None:
@@ -200,7 +198,7 @@ class Process:
             time.sleep(STOP_STEP)
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe:
-                with suppress(BrokenPipeError):  # what it was to be told it will not hear any more
+                with suppress(BrokenPipeError):  # the process has ended and reads nothing
                     pipe.close()
 
     def _children(self) -> list[int]:
@@ -208,10 +206,10 @@ class Process:
         try:
             return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         except OSError:
-            return []  # it ended just now
+            return []  # the process has just ended
 
     def last_words(self) -> str:
-        """What the child complained about last, for the end of an error text."""
+        """Returns the end of the child's standard error, for an error text."""
         return last_words(self.log.read_text(errors="replace"))
 
 
@@ -222,7 +220,7 @@ def last_words(text: str) -> str:
 
 def _enter(core: int) -> None:
     """Runs in the child between fork and exec."""
-    # As under systemd: a client that leaves in the middle of a sendfile(2) must not end the floor.
+    # As under systemd: a client that disconnects during a sendfile(2) must not end the floor.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     os.sched_setaffinity(0, {core})
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
@@ -232,7 +230,7 @@ def _enter(core: int) -> None:
 
 
 def raise_autogroup(pid: int | str, nice: int = AUTOGROUP_NICE) -> bool:
-    """True if the kernel has no autogroups, or this one has the nice value now."""
+    """Returns true if the kernel has no autogroups, or this one now has the nice value."""
     try:
         if Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "0":
             return True
@@ -247,8 +245,8 @@ def raise_autogroup(pid: int | str, nice: int = AUTOGROUP_NICE) -> bool:
 
 @contextmanager
 def own_session_raised() -> Iterator[bool]:
-    """The bench is a client itself where single answers are timed: its session is raised, too, and set back
-    afterwards, for it is the user's."""
+    """Raises the session of the bench, which is a client itself where single responses are timed. The session is the user's, so
+    its value is restored."""
     try:
         before = int(Path("/proc/self/autogroup").read_text().split()[-1])  # "/autogroup-7 nice 0"
     except (OSError, ValueError, IndexError):
@@ -267,18 +265,18 @@ def _signal(pid: int, number: int) -> None:
 
 
 def read_line(pipe: IO[bytes], seconds: float) -> bytes:
-    """The next line of a child's output; none if it has ended, or says nothing for so long."""
+    """Returns the next line of a child's output, or nothing if it has ended or is silent for too long."""
     ready, _, _ = select.select([pipe], [], [], seconds)
     return pipe.readline() if ready else b""
 
 
 def listening(port: int, pid: int | str = "self") -> bool:
-    """Whether something does in that process's network namespace."""
+    """Whether a socket in that process's network namespace listens on the port."""
     local = f":{port:04X}"
     try:
         table = Path(f"/proc/{pid}/net/tcp").read_text()
     except OSError:
-        return False  # it ended just now
+        return False  # the process has just ended
     for line in table.splitlines()[1:]:
         fields = line.split()
         if fields[3] == TCP_LISTEN and fields[1].endswith(local):
@@ -286,7 +284,7 @@ def listening(port: int, pid: int | str = "self") -> bool:
     return False
 
 
-_ports = iter(range(17_100, 32_000))  # below the range from which clients get theirs
+_ports = iter(range(17_100, 32_000))  # below the range of client ports
 
 
 def free_port() -> int:
@@ -301,7 +299,7 @@ def free_port() -> int:
 
 
 def description() -> list[tuple[str, str]]:
-    """(what, value) lines that say what the figures were measured on."""
+    """Returns lines (name, value) that describe the machine."""
     model = _field("/proc/cpuinfo", "model name") or "unknown processor"
     memory = int((_field("/proc/meminfo", "MemTotal") or "0 kB").split()[0]) // (1 << 20)
     system = os.uname()

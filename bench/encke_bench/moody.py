@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""An HTTP server with moods, for verdicts about it: one thread, kept connections, 13 bytes an answer.
+"""An HTTP server with selectable faults, for tests of verdicts: one thread, persistent connections, 13 bytes per response.
 
     moody.py PORT [--spin-us N] [--delay-ms N] [--freeze-ms N] [--body N] [--backlog N]
 
-It computes for `spin-us` before each answer, or gives it `delay-ms` later without using its processor, and does
-nothing at all in the first `freeze-ms` of each second.
+It computes for `spin-us` before each response, or delays it by `delay-ms` without using its processor, and does nothing in the
+first `freeze-ms` of each second.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def main() -> None:
                 try:
                     stream.sendall(answer)
                 except ConnectionError:
-                    pass  # its end is read, and it is closed then
+                    pass  # the end of stream is read next, and closes it
 
 
 if __name__ == "__main__":

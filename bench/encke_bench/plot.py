@@ -1,7 +1,7 @@
-"""The plot: CPU time a request as a multiple of the floor's, one band a workload, one lane a server.
+"""The plot: CPU time per request as a multiple of the floor's, one band per workload, one lane per server.
 
-Written by hand as SVG, so that it needs nothing and reads well in light and dark. The scale is
-logarithmic, because equal ratios are equal distances.
+Plain SVG, without dependencies, legible in light and dark mode. The scale is logarithmic, so that equal ratios are equal
+distances.
 """
 
 import math
@@ -55,7 +55,7 @@ FORM = """
 
 
 def write_plot(path: Path, sections: list[Section], caption: str) -> bool:
-    """Draws the sections that have ratios to the floor; False if there is none."""
+    """Draws the sections that have ratios to the floor. Returns false if there are none."""
     drawn = [section for section in sections if section.points]
     if not drawn:
         return False
@@ -84,7 +84,7 @@ def _svg(sections: list[Section], caption: str) -> str:
 
 
 def _scale(sections: list[Section]):
-    """From a ratio to an x position."""
+    """Returns a function from a ratio to an x position."""
     ends = [end for section in sections for ratio in section.points.values() for end in (ratio.low, ratio.high)]
     ends += [section.floor_bar for section in sections if section.floor_bar]
     low, high = math.log(min([0.95, *ends]) * 0.97), math.log(max(ends) * 1.08)
@@ -94,7 +94,7 @@ def _scale(sections: list[Section]):
 def _axis(scale, bottom: int) -> list[str]:
     parts: list[str] = []
     placed: list[float] = []
-    for tick in sorted(TICKS, key=lambda tick: tick != 1):  # 1 is placed first, others where there is room
+    for tick in sorted(TICKS, key=lambda tick: tick != 1):  # 1 is placed first, others if there is room
         x = scale(tick)
         if not LEFT <= x <= WIDTH - RIGHT or any(abs(x - other) < TICK_DISTANCE for other in placed):
             continue

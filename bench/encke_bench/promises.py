@@ -1,9 +1,8 @@
-"""Promises that hold for every single answer: none fails under ab, none is held back by Nagle's algorithm
-or a delayed acknowledgement.
+"""Guarantees for every single response: none fails under ab, none is delayed by Nagle's algorithm or a delayed acknowledgement.
 
-A server that writes head and body apart, without TCP_NODELAY or a cork, waits with the second write until
-the client acknowledges the first, which the client delays by 40 ms. The first answers of a connection hide
-this, because a new connection acknowledges at once; so each kind is asked for many times on one connection.
+A server that writes head and body separately, without TCP_NODELAY or a cork, holds back the second write until the client
+acknowledges the first, which the client delays by 40 ms. The first responses of a connection hide this, because a new
+connection acknowledges immediately. Each kind is therefore requested many times on one connection.
 """
 
 import socket
@@ -18,7 +17,7 @@ from .servers import HELLO, IMAGE, KIB, KIB16, Bench, Encke, Running
 
 AB_KEPT = (20, 100_000, 500)  # runs, requests, connections
 AB_CLOSING = (5, 20_000, 200)
-STALL_SECONDS = 0.035  # delayed acknowledgements come after 40 ms
+STALL_SECONDS = 0.035  # delayed acknowledgements arrive after 40 ms
 STALL_ANSWERS = 60
 
 FAILED_BAR = Bar(0, "failed requests of ab")
@@ -60,7 +59,7 @@ def ab(bench: Bench, progress: Progress) -> Section:
 
 
 def _ab_runs(bench: Bench) -> tuple[int, int]:
-    """How often on kept, how often on closing connections."""
+    """Number of runs on persistent and on closing connections."""
     return (2, 1) if bench.quick else (AB_KEPT[0], AB_CLOSING[0])
 
 
@@ -70,7 +69,7 @@ def _ours(bench: Bench, section: str) -> list:
 
 @dataclass(frozen=True)
 class Ask:
-    """What a client writes, in how many pieces, and how many answers it then waits for."""
+    """The bytes that a client writes, in pieces, and the number of responses it then waits for."""
 
     name: str
     pieces: tuple[bytes, ...]
@@ -105,7 +104,7 @@ def stall(bench: Bench, progress: Progress) -> Section:
                       f"one connection for each kind of request, {STALL_ANSWERS} in turn: how many took "
                       f"{STALL_SECONDS * 1000:.0f} ms or more",
                       ["server", "held back", "slowest kind", "its median ms", "its slowest ms"])
-    # The floor answers every path with the same bytes: it cannot be asked for a HEAD or a range.
+    # The floor sends the same bytes for every path, so it has no HEAD and no range.
     for server in [server for server in bench.servers_for("stall") if server.name != "floor"]:
         progress.step(f"stall: {server.name}")
         try:
@@ -128,10 +127,10 @@ def stall(bench: Bench, progress: Progress) -> Section:
 
 
 def answer_times(run: Running, ask: Ask) -> list[float]:
-    """Seconds from the first byte written to the last byte read, for each repetition on one connection."""
+    """Returns the seconds from the first byte written to the last byte read, for each repetition on one connection."""
     times = []
     with socket.create_connection(("127.0.0.1", run.port), timeout=10) as connection:
-        # Our own second piece must not be what waits.
+        # Nagle's algorithm must not delay the client's own second piece.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(STALL_ANSWERS):
             start = time.monotonic()

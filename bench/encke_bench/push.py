@@ -1,12 +1,12 @@
-"""Push: what one message costs a receiver, what many cost, what a subscriber costs to connect and to hold.
+"""Push: cost of a message per receiver for one and many receivers, cost to connect and to hold a subscriber.
 
     all servers started, each with a crowd of its own (`encke load push --paced`)
     for each round:  servers in a new random order
-        for each server:  made ready ─► CPU time ─► one run of the crowd ─► CPU time again
+        for each server:  prepare ─► CPU time ─► one run of the crowd ─► CPU time again
 
-The floor (`floor/rawpush.c`) sends the same bytes to every descriptor of an array and keeps nothing; nchan is
-the peer. Every message is 64 bytes and numbered, so that what is lost, repeated or late is seen; a round in
-which something is lost is no figure but a failure.
+The floor (`floor/rawpush.c`) sends the same bytes to every descriptor of an array and keeps nothing; nchan is the peer. Every
+message has 64 bytes and a number, so that lost, repeated or late messages are detected. A round with a lost message has no
+figure and is a failure.
 """
 
 import json
@@ -32,10 +32,10 @@ SUSTAINED_PUBLISHERS = (4, 1)
 SUSTAINED_SECONDS_MIN = 2
 CYCLES = (10, 100, 1_000, 2_000, 10_000)
 CYCLE_BARRED = 2_000
-# A round of a small crowd is several messages: 7 ms of CPU time are too few to be told from noise.
+# A round of a small crowd has several messages: 7 ms of CPU time would be lost in noise.
 RECEIPTS_A_ROUND = 20_000
 
-# How a server is spoken to; the floor has one path, and answers as nchan does.
+# Options by server; the floor has one path, and responds as nchan does.
 WAYS = {"encke": (), "nchan": ("--preset", "nchan"),
         "rawpush": ("--preset", "nchan", "--subscribe-url", "/", "--publish-url", "/")}
 PATIENCE = "30s"
@@ -65,7 +65,7 @@ SPOKEN = {"sse": "SSE", "poll": "long poll", "ws": "WebSocket"}
 
 
 class Paced:
-    """A crowd on one server: a child that is made ready, then run, by a line each."""
+    """A crowd on one server: a child that prepares and then runs a round, by one line each."""
 
     def __init__(self, process: Process, run: Running):
         self._process = process
@@ -75,7 +75,7 @@ class Paced:
         self._step()
 
     def run(self) -> dict:
-        """One run's figures. Whatever was lost or closed makes it none."""
+        """Returns the figures of one run. Lost messages or closed connections make it a failure."""
         figures = self._step()
         wrong = {what: figures[what] for what in ("lost", "repeated", "closed", "refused") if figures.get(what)}
         if wrong:
@@ -84,7 +84,7 @@ class Paced:
         return figures
 
     def _step(self) -> dict:
-        with suppress(BrokenPipeError):  # it has ended: its silence says so below, with its last words
+        with suppress(BrokenPipeError):  # the process has ended: below, its missing output raises an error with its last words
             self._process.stdin.write(b"\n")
             self._process.stdin.flush()
         answer = read_line(self._process.stdout, ANSWER_SECONDS_MAX)
@@ -108,7 +108,7 @@ def paced(bench: Bench, run: Running, mode: str, crowd: int, transport: str, *mo
 
 @dataclass
 class Entry:
-    """One server's way through the rounds; one that fails leaves with its reason."""
+    """The state of one server during the rounds. A server that fails leaves with its reason."""
 
     server: Server
     transport: str = "sse"
@@ -126,7 +126,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Crowd:
-    """What is run, and how often within a round."""
+    """The kind of round, and its number of runs."""
 
     mode: str
     subscribers: int
@@ -136,7 +136,7 @@ class Crowd:
 
 
 def _by_rounds(bench: Bench, progress: Progress, section: str, crowd: Crowd, entries: list[Entry]) -> list[Entry]:
-    """Gives every entry a server and a crowd of its own, and runs them by rounds in random order."""
+    """Starts a server and a crowd for every entry, and runs them by rounds in random order."""
     with ExitStack() as stack:
         for entry in entries:
             progress.step(f"{section}: {entry.server.name} and {crowd.subscribers:,} start")
@@ -144,7 +144,7 @@ def _by_rounds(bench: Bench, progress: Progress, section: str, crowd: Crowd, ent
                 entry.run = stack.enter_context(bench.running(entry.server.speaking(entry.transport), HELLO))
                 entry.paced = stack.enter_context(paced(bench, entry.run, crowd.mode, crowd.subscribers,
                                                         entry.transport, *crowd.more))
-                _sample(crowd, entry)  # what is done for the first time is not measured
+                _sample(crowd, entry)  # the first pass is not measured
         for number_of_round in range(1, crowd.rounds + 1):
             taking_part = [entry for entry in entries if not entry.failure]
             bench.chance.shuffle(taking_part)
@@ -165,7 +165,7 @@ def _failing(entry: Entry) -> Iterator[None]:
 
 
 def _sample(crowd: Crowd, entry: Entry) -> dict:
-    """The figures of one round: CPU time summed over its runs, everything else their median."""
+    """Returns the figures of one round: CPU time summed over its runs, the median of everything else."""
     ran = waited = 0
     runs = []
     for _ in range(crowd.runs):
@@ -178,13 +178,13 @@ def _sample(crowd: Crowd, entry: Entry) -> dict:
         ran, waited = ran + more_run, waited + more_waited
     sample = {name: statistics.median(figures[name] for figures in runs)
               for name, value in runs[0].items() if isinstance(value, (int, float))}
-    # What costs: a message to a receiver where messages are sent, else a subscriber.
+    # The unit of cost: a message to a receiver if messages are sent, otherwise a subscriber.
     units = sum(figures["received"] for figures in runs) or crowd.subscribers * crowd.runs
     return sample | {"cpu_us": ran / 1e3 / units, "waited": waited / max(ran + waited, 1)}
 
 
 def _rest(run: Running) -> None:
-    """Returns once the server has used no CPU for a moment, so that no work of one run is counted to the next."""
+    """Returns once the server has used no CPU for a moment, so that work of one run is not counted in the next."""
     deadline = time.monotonic() + REST_SECONDS_MAX
     before = cpu(run.pid)
     while time.monotonic() < deadline:
@@ -196,7 +196,7 @@ def _rest(run: Running) -> None:
 
 
 def fan_seconds(bench: Bench) -> float:
-    # Connecting costs some 40 µs a subscriber, a message 15 µs a receiver.
+    # Connecting takes about 40 µs per subscriber, a message 15 µs per receiver.
     return sum(len(_fan_entries(bench, transports)) * (
         1 + subscribers * 40e-6 + bench.rounds * (0.1 + 15e-6 * max(subscribers, RECEIPTS_A_ROUND)))
         for subscribers, transports in FAN_CROWDS)
@@ -223,7 +223,7 @@ def fan(bench: Bench, progress: Progress) -> Section:
 
 
 def _fan_entries(bench: Bench, transports: tuple[str, ...]) -> list[Entry]:
-    """A server's event stream comes before its other transports."""
+    """A server's event stream precedes its other transports."""
     return [Entry(server, transport) for transport in transports for server in bench.servers_for("push-fan")
             if transport in server.transports]
 
@@ -302,7 +302,7 @@ def connect(bench: Bench, progress: Progress) -> Section:
     calm = _by_rounds(bench, progress, "push-connect", Crowd("connect", CONNECT_CROWD, bench.rounds),
                       _entries(bench, "push-connect"))
     storms = []
-    for entry in _entries(bench, "push-connect"):  # one after the other: each takes both cores whole
+    for entry in _entries(bench, "push-connect"):  # one after the other: each uses both cores completely
         storms += _by_rounds(bench, progress, "push-connect, storm", Crowd("storm", STORM_CROWD, bench.rounds), [entry])
     section.samples = {"connect": _samples(calm), "storm": _samples(storms)}
     for entry, storm in zip(calm, storms, strict=True):
@@ -352,7 +352,7 @@ def memory(bench: Bench, progress: Progress) -> Section:
 
 
 def _memory(bench: Bench, server: Server, transport: str) -> tuple[float, float, float, float]:
-    """(RSS of the fresh process, growth a subscriber, growth after ten messages, the kernel's for one end)"""
+    """Returns (RSS of the fresh process, growth per subscriber, growth after ten messages, kernel memory of one end)."""
     with bench.running(server.speaking(transport), HELLO) as run:
         _rest(run)
         fresh, slabs = rss_bytes(run.pid), _slab_bytes()
@@ -416,7 +416,7 @@ def _samples(entries: list[Entry]) -> dict[str, list[dict]]:
 
 
 def _ratio(entry: Entry, among: list[Entry], base: str, name: str) -> Ratio | None:
-    """A figure ÷ another server's, paired by rounds; none where that one has no figures or is this one."""
+    """Returns a figure ÷ another server's, paired by rounds, or None if that server has no figures or is this one."""
     other = next((one for one in among if one.server.name == base and not one.failure), None)
     return None if other in (None, entry) else paired(entry.all(name), other.all(name))
 
@@ -430,7 +430,7 @@ def _ms(entry: Entry, *names: str) -> list[str]:
 
 
 def _judge(section: Section, bench: Bench, crowd: str, entry: Entry, bar: Bar, value: Ratio | float | None) -> None:
-    """Puts a bar to Encke, unless what it is put against is missing."""
+    """Applies a bar to Encke, unless its base is missing."""
     if value is not None and _if_ours(entry, bar):
         title = ", ".join(filter(None, (section.title, crowd)))
         section.verdicts.append(judge(title, entry.server.name, bar, value, rounds=bench.rounds))

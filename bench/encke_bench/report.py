@@ -1,7 +1,7 @@
-"""How figures are shown: progress and tables on the terminal, `RESULTS.md` for the repository.
+"""Output of the figures: progress and tables on the terminal, `RESULTS.md` for the repository.
 
-Both show the same sections with the same words. The file opens with every bar and whether each back end
-met it, missed ones first to be seen; nothing that was measured is left out.
+Both show the same sections with the same texts. The file begins with every bar and whether each back end met it, missed ones
+first. No measurement is omitted.
 """
 
 import shutil
@@ -16,7 +16,7 @@ ENCKE_COLUMN = "encke "
 
 
 class Progress:
-    """One line that is written over on a terminal; silence elsewhere, where sections are progress enough."""
+    """One line that is overwritten on a terminal; silent elsewhere, where the sections show the progress."""
 
     def __init__(self, expected_seconds: float):
         self._start = time.monotonic()
@@ -46,7 +46,7 @@ def _minutes(seconds: float) -> str:
 
 
 def show(section: Section) -> None:
-    """Prints one section as soon as it is measured."""
+    """Prints a section as soon as it is measured."""
     print(f"\n{section.title}\n  {section.how}")
     widths = [max(len(row[i]) for row in [section.columns, *section.rows]) for i in range(len(section.columns))]
     for row in [section.columns, *section.rows]:
@@ -71,7 +71,7 @@ def summary(sections: list[Section]) -> str:
 
 @dataclass(frozen=True)
 class Account:
-    """What a reader needs to repeat the run."""
+    """The data that a reader needs to repeat the run."""
 
     command: str
     date: str
@@ -103,7 +103,7 @@ def write_results(path: Path, account: Account, sections: list[Section]) -> None
 
 
 def _bars(sections: list[Section]) -> list[str]:
-    """A row for each bar, a column for each back end."""
+    """A row per bar, a column per back end."""
     verdicts = [verdict for section in sections for verdict in section.verdicts]
     if not verdicts:
         return []

@@ -1,8 +1,8 @@
-"""Who serves, and what: one table of servers and one of resources. A new server is one more entry.
+"""The servers and the resources, in one table each. A new server is one more entry.
 
-A server knows how it is started for a resource and under which path it has that resource; everything else
-(cores, sessions, ports, stopping) is the same for all. The floor (`floor/epl.c`) is not an HTTP server: it
-counts empty lines and sends fixed bytes, so it is started anew for each resource.
+A server knows how to start for a resource, and the path of that resource. Everything else (cores, sessions, ports, stopping)
+is common to all. The floor (`floor/epl.c`) is not an HTTP server: it counts empty lines and sends fixed bytes, so it is
+restarted for each resource.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ from .machine import DESCRIPTORS, Cores, Process, Trouble, free_port
 BENCH = Path(__file__).resolve().parent.parent
 PEERS = BENCH / "peers"
 BACKENDS = ("epoll-edge", "uring", "epoll-level", "poll")
-# Of these sections none takes part that does not name them.
+# Servers take part in these sections only if they name them.
 PUSH = ("push-fan", "push-sustained", "push-connect", "push-memory", "push-cycle", "push-agreement")
-# By TLS; the same holds for these.
+# TLS sections; servers must name these, too.
 TLS = ("tls-keepalive", "tls-16k", "tls-image", "tls-full", "tls-resumed", "tls-h2", "tls-memory")
-# The generators', against nginx.
+# Sections of generators, against nginx.
 LOAD = ("load-keepalive", "load-connect", "load-pipelined", "load-held", "load-screen", "load-verdict")
-# Encke's, beside NATS.
+# Sections of Encke with NATS.
 CLUSTER = ("cluster-cost",)
 TRANSPORTS = ("sse", "poll", "ws")
-# May publish in peers/encke-push.toml, as often as it likes; others may 10 times a second.
+# The publisher without a rate limit in peers/encke-push.toml; others have 10 messages per second.
 PUBLISHER_TOKEN = "a-token-for-the-bench"
-# In the folder of states: certificate and key.
+# The directory of certificate and key, below the state directory.
 TLS_FOLDER = "tls"
 NCHAN_MODULE = "/usr/lib/nginx/modules/ngx_nchan_module.so"
 
@@ -55,7 +55,7 @@ RESOURCES = (HELLO, KIB, KIB16, IMAGE, MIB64)
 
 @dataclass(frozen=True)
 class Place:
-    """What a server is started with."""
+    """The parameters for starting a server."""
 
     port: int
     root: Path
@@ -67,7 +67,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Programs:
-    """What had to be built before the bench; the last two for push alone."""
+    """Programs that are built before the bench; the last two only for push."""
 
     floor: Path
     encke: Path
@@ -78,9 +78,9 @@ class Programs:
 class Server:
     """Base of the table's entries.
 
-    `peer` is the name that --servers or --backends selects it by, `only` the sections that it is for (none: all
-    but push and TLS), `variant` whether a quick run leaves it out, `callgrind` whether valgrind can run it,
-    `connections_max` what its settings allow here; `dialect` and `transports` are how a crowd speaks to it.
+    `peer` is the name for --servers or --backends; `only` lists its sections (empty for all except push and TLS); `variant`
+    excludes it from quick runs; `callgrind` tells whether valgrind can run it; `connections_max` is its limit here; `dialect`
+    and `transports` configure the crowd.
     """
 
     name: str
@@ -98,14 +98,14 @@ class Server:
 
     @property
     def needs(self) -> tuple[tuple[str, str], ...]:
-        """What must be installed: (program or file, Debian package)."""
+        """Required programs or files, with their Debian packages."""
         return ((self.program, self.package),) if self.package else ()
 
     def takes_part(self, section: str) -> bool:
         return section in self.only if self.only else section not in PUSH + TLS + CLUSTER
 
     def speaking(self, transport: str) -> "Server":
-        """This server, where it must be started in another way for that transport."""
+        """Returns this server, or another configuration of it that the transport needs."""
         return self
 
     def command(self, place: Place) -> list[str]:
@@ -118,15 +118,15 @@ class Server:
         raise NotImplementedError
 
     def prepare(self, place: Place) -> Path:
-        """Fills this server's template in and returns the settings file."""
+        """Fills in the template of this server and returns the settings file."""
         raise NotImplementedError
 
 
 class Floor(Server):
-    """The least a readiness loop can do: no HTTP, one receive, one fixed answer."""
+    """The minimum of a readiness loop: no HTTP, one receive, one fixed response."""
 
     name = peer = "floor"
-    # In one send up to here, by sendfile beyond: whichever is faster (research put the border near 8 KiB).
+    # One send up to this size, sendfile above it: whichever is faster (the limit was measured near 8 KiB).
     MEMORY_MAX = 6_000
 
     def command(self, place: Place) -> list[str]:
@@ -143,7 +143,7 @@ class Floor(Server):
 
 
 class PushFloor(Server):
-    """The least that a push server can do: one send() for each descriptor of an array."""
+    """The minimum of a push server: one send() for each descriptor of an array."""
 
     name = peer = "floor"
     only = PUSH
@@ -164,7 +164,7 @@ class PushFloor(Server):
 
 
 class Templated(Server):
-    """A peer from a Debian package with its settings in bench/peers/."""
+    """A peer from a Debian package, with its settings in bench/peers/."""
 
     def __init__(self, name: str, program: str, package: str, template: str, arguments: list[str], *,
                  peer: str = "", only: tuple[str, ...] = (), variant: bool = False,
@@ -217,7 +217,7 @@ class Encke(Server):
         self.peer = backend
         self.only = only
         self.variant = variant
-        self.callgrind = backend != "uring"  # valgrind knows no io_uring
+        self.callgrind = backend != "uring"  # valgrind does not support io_uring
         self._settings = settings
         self._arguments = arguments
 
@@ -231,7 +231,7 @@ class Encke(Server):
 
 
 class SecureEncke(Encke):
-    """The same behind TLS. Its listener is a table of the settings file, over which a flag would win."""
+    """Encke with TLS. Its listener is a table of the settings file, which a flag would override."""
 
     scheme = "https"
 
@@ -283,7 +283,7 @@ class Running:
         return f"{self.server.scheme}://127.0.0.1:{self.port}{self.server.path(self.resource)}"
 
     def verify(self, root: Path, warm: int) -> None:
-        """One whole answer compared with the file, then `warm` more, so that no round pays for first times."""
+        """Compares one complete response with the file, and requests `warm` more, so that no round includes first-time costs."""
         whole = self._body()
         if _digest(whole) != _digest((root / self.resource.name).read_bytes()):
             raise Trouble(f"{self.server.name}: {self.url} answered {len(whole)} bytes that are not the file's")
@@ -310,7 +310,7 @@ class Running:
 
 @dataclass
 class Bench:
-    """What all measurements share: where files lie, who takes part, how long, by which seed."""
+    """Common data of all measurements: paths, servers, durations, seed."""
 
     root: Path
     state: Path
@@ -328,7 +328,7 @@ class Bench:
         return [server for server in self.servers if server.takes_part(section)]
 
     def new_state(self, name: str) -> Path:
-        """A folder of its own for one process."""
+        """Creates a directory for one process."""
         self._started += 1
         state = self.state / f"{self._started:04d}-{name.replace(' ', '-').replace(',', '')}"
         state.mkdir()
@@ -342,8 +342,8 @@ class Bench:
     @contextmanager
     def running(self, server: Server, resource: Resource, *, closing: bool = False,
                 under: tuple[str, ...] = (), traced: bool = False) -> Iterator[Running]:
-        """A server that listens, stopped at the end. `under` is the command it runs under; `traced` says that
-        this command starts the server as its child instead of becoming it."""
+        """Runs a server until the end of the context. `under` is the command it runs under; `traced` means that this command
+        starts the server as its child instead of becoming it."""
         state = self.new_state(server.name)
         place = Place(free_port(), self.root, state, resource, closing, self.programs)
         argv = [word.replace("@STATE@", str(state)) for word in under] + server.command(place)
@@ -351,7 +351,7 @@ class Bench:
         self.autogroup_raised &= process.autogroup_raised
         try:
             process.wait_listening(place.port)
-            # Not before it listens: strace tries its own means on another child first.
+            # Only once it listens: strace tests its methods on another child first.
             pid = process.only_child() if traced else process.root_pid
             yield Running(server, process, place.port, resource, pid)
         finally:
@@ -359,18 +359,18 @@ class Bench:
 
 
 def write_resources(root: Path) -> None:
-    """The document root: bytes no one can compress, the same in every run."""
+    """Writes the document root: incompressible bytes, equal in every run."""
     for resource in RESOURCES:
         body = b"Hello, World!" if resource is HELLO else random.Random(resource.size).randbytes(resource.size)
         (root / resource.name).write_bytes(body)
-    # A file changed within the last two seconds gets a weak ETag: the servers shall see settled files.
+    # A file changed within the last two seconds gets a weak ETag, so the files must be older.
     settled = time.time() - 60
     for resource in RESOURCES:
         os.utime(root / resource.name, (settled, settled))
 
 
 def make_certificate(state: Path) -> None:
-    """A certificate on P-256, as most sites have; nobody here looks at who has signed it."""
+    """Creates a certificate on P-256, as most sites have. No client here verifies it."""
     folder = state / TLS_FOLDER
     folder.mkdir()
     outcome = subprocess.run(
@@ -383,7 +383,7 @@ def make_certificate(state: Path) -> None:
 
 
 def build_floor(target: Path, library: str) -> Path:
-    """Compiles the floor of that name, with the library that it needs besides C's own."""
+    """Compiles a floor program, with the library that it needs besides libc."""
     compiler = located("cc", "gcc")
     source = BENCH / "floor" / f"{target.name}.c"
     outcome = subprocess.run([compiler, "-O2", "-o", str(target), str(source), f"-l{library}"],
@@ -394,7 +394,7 @@ def build_floor(target: Path, library: str) -> Path:
 
 
 def located(program: str, package: str) -> str:
-    """The program's path; /usr/sbin is looked into even where PATH leaves it out. A file has its whole path."""
+    """Returns the program's path, searching /usr/sbin even if PATH does not include it. A file keeps its full path."""
     if program.startswith("/"):
         path = program if os.path.exists(program) else None
     else:
@@ -406,7 +406,7 @@ def located(program: str, package: str) -> str:
 
 def _fill(template: str, place: Place) -> Path:
     text = (PEERS / template).read_text()
-    user = "user: root" if os.geteuid() == 0 else ""  # h2o, started by root, would go on as nobody
+    user = "user: root" if os.geteuid() == 0 else ""  # h2o started by root would switch to nobody
     for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user),
                         ("@TOKEN@", PUBLISHER_TOKEN), ("@TLS@", place.state.parent / TLS_FOLDER)):
         text = text.replace(word, str(value))

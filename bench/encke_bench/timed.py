@@ -1,11 +1,11 @@
-"""Workloads that are timed: rounds of load, CPU time a request, ratios of servers within a round.
+"""Timed workloads: rounds of load, CPU time per request, ratios of servers within a round.
 
     for each round:  servers in a new random order
         for each server:  read its CPU time ─► load it for a second ─► read its CPU time again
 
-What is compared is CPU time a request, not requests a second: on a shared machine the wall clock moves by a
-third, and a generator on one core is often the limit itself. On loopback the sender's CPU also runs the
-receiver's TCP input, so the figure contains what the kernel does for both, as the floor's does.
+The comparison uses CPU time per request, not requests per second: on a shared machine wall-clock rates vary by a third, and a
+generator on one core is often the bottleneck. On loopback the sender's CPU also runs the receiver's TCP input, so the figure
+includes the kernel's work for both, as the floor's does.
 """
 
 import statistics
@@ -20,7 +20,7 @@ from .servers import HELLO, IMAGE, KIB, KIB16, MIB64, Bench, Encke, Resource, Ru
 
 SETUP_SECONDS = 0.15 # a generator's own start and end, beside its seconds of load
 WARM_REQUESTS = 200
-# Answers from here on are counted by their bytes: a run ends in the middle of some.
+# Responses of at least this size are counted by bytes, because a run ends in the middle of some.
 COUNTED_BY_BYTES = 100_000
 
 
@@ -34,7 +34,7 @@ class Workload:
     pipelined: bool = False
     closing: bool = False
     resumed: bool = False
-    streams: int = 0  # HTTP/2 with so many at a time on each connection
+    streams: int = 0  # HTTP/2 with this many concurrent streams per connection
 
     @property
     def how(self) -> str:
@@ -90,8 +90,8 @@ WORKLOADS = (
     Workload("pingpong", "ping-pong, 13 bytes, c = 1", HELLO, 1, (_bar(1.12, "floor"),)),
 )
 
-# No floor: nobody seals records with less than a TLS library. By CPU, as handshakes a second are what the CPU of one
-# handshake leaves room for, and a generator needs more of it than a server.
+# Without a floor: no program seals records with less than a TLS library. By CPU time, because it limits the handshakes per
+# second, and a generator needs more of it than a server.
 TLS_WORKLOADS = (
     Workload("tls-keepalive", "TLS: 13 bytes, kept connections, c = 64", HELLO, 64, (_bar(0.9, "nginx"),)),
     Workload("tls-16k", "TLS: 16 KiB, c = 64", KIB16, 64, (_bar(1.0, "nginx"),)),
@@ -109,8 +109,8 @@ WAITED_NOTED = 0.05
 
 @dataclass(frozen=True)
 class Sample:
-    """One round of one server. `waited` is the share of its time on the run queue in which others had the core,
-    `stolen` the share of the wall clock in which the host gave the core to other guests."""
+    """One round of one server. `waited` is the share of its time on the run queue while others used the core, `stolen` the share
+    of the wall clock in which the host gave the core to other guests."""
 
     cpu_us: float
     rate: float
@@ -124,7 +124,7 @@ class Sample:
 
 @dataclass
 class Entry:
-    """One server's way through the rounds; a server that fails leaves with its reason."""
+    """The state of one server during the rounds. A server that fails leaves with its reason."""
 
     server: Server
     run: Running | None = None
@@ -201,7 +201,7 @@ def _section(bench: Bench, workload: Workload, entries: list[Entry]) -> Section:
 
 
 def _disturbances(samples: list[Sample]) -> list[str]:
-    """Who else had the server's core, where it was enough to blur the figures."""
+    """Other users of the server's core, if they were active enough to blur the figures."""
     if not samples:
         return []
     stolen = statistics.fmean(sample.stolen for sample in samples)
@@ -215,7 +215,7 @@ def _disturbances(samples: list[Sample]) -> list[str]:
 
 
 def _verdicts(bench: Bench, workload: Workload, entry: Entry, ratios: dict) -> list[Verdict]:
-    """Failing or erring is missing the bar, whatever the time."""
+    """A failure or an error misses the bar, whatever the time."""
     name = entry.server.name
     if entry.failure or entry.errors():
         reason = "failed" if entry.failure else "errors"

@@ -1,8 +1,8 @@
-"""TLS: what a connection at rest takes, as a kept one, as a subscriber, and of HTTP/2.
+"""TLS: memory of an idle connection: HTTP/1.1, subscriber, HTTP/2.
 
-    fresh ─► RSS ─► N clients shake hands, ask once and rest ─► RSS
+    fresh ─► RSS ─► N clients perform a handshake, send one request and stay idle ─► RSS
 
-Fewer than in the clear: each client is a session of OpenSSL in one thread of Python, and takes 30 KB itself.
+Fewer clients than without TLS: each is an OpenSSL session in one thread of Python, and takes 30 KB itself.
 """
 
 import ssl
@@ -17,7 +17,7 @@ from .servers import HELLO, Bench, Encke, Running
 
 CONNECTIONS = 8_000
 TIMEOUT_SECONDS = 10
-# Preface, empty SETTINGS, their acknowledgement; a request is not needed for the engine to be there.
+# Preface, empty SETTINGS, and their acknowledgement. These create the engine; no request is needed.
 H2_START = (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\0\4\1\0\0\0\0")
 
 IDLE_BAR = Bar(4_200, "bytes of RSS an idle connection")
@@ -85,7 +85,7 @@ def _speaking_h2(client: ssl.SSLSocket, run: Running) -> None:
     if client.selected_alpn_protocol() != "h2":
         raise Trouble(f"{run.server.name} does not speak HTTP/2")
     client.sendall(H2_START)
-    # Its settings have come, and its acknowledgement of ours.
+    # The server's SETTINGS and its acknowledgement of the client's.
     received = b""
     while received.count(b"\0\0\0\4\1\0\0\0\0") == 0:
         received += _some(client)

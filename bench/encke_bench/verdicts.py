@@ -1,11 +1,11 @@
-"""Who was the limit, by `encke load` itself, in cases where that is known because it was staged here.
+"""Verdicts of `encke load` on the bottleneck, in staged cases where it is known.
 
-    a server with a mood ─┐
-    a load, and what is   ├─► its verdict: the kind, and a word that must stand in it or in its remarks
-    done to either side ──┘
+    a server with a fault ─┐
+    a load, and actions    ├─► its verdict: the kind, and a word that it or its remarks must contain
+    on either side ────────┘
 
-Every case is of real processes and sockets. What is done needs rights now and then (a network namespace, a cgroup);
-where they lack, the case is named as not staged.
+Every case uses real processes and sockets. Some need privileges (a network namespace, a cgroup); without them, the case is
+reported as not staged.
 """
 
 import hashlib
@@ -37,20 +37,20 @@ LINK = "ip link set lo mtu 1500 && tc qdisc add dev lo root tbf rate 20mbit burs
 
 @dataclass(frozen=True)
 class Case:
-    """What is staged, and what must be said of it."""
+    """A staged case, and its expected verdict."""
 
     name: str
     limits: tuple[str, ...]
     said: str
     load: tuple[str, ...]
-    moods: tuple[str, ...] | None = None  # of moody.py; None: nginx
+    moods: tuple[str, ...] | None = None  # options of moody.py; None: nginx
     watched: bool = False
     around: "Callable[[Bench, Process, Process], object] | None" = None
     world: str = "true"  # a shell command in the network namespace of both, before they start
 
 
 def _hogs(of: str, count: int = 3) -> Callable:
-    """Others that want the core of one side all the time; they are in that side's session, and so as dear."""
+    """Processes that compete for the core of one side all the time; they are in that side's session, with its priority."""
 
     @contextmanager
     def around(bench: Bench, server: Process, load: Process) -> Iterator[None]:
@@ -58,7 +58,7 @@ def _hogs(of: str, count: int = 3) -> Callable:
 
         def enter() -> None:
             os.sched_setaffinity(0, {core})
-            # The session's autogroup is what the scheduler shares the core among.
+            # The scheduler shares the core between autogroups.
             Path("/proc/self/autogroup").write_text(Path(f"/proc/{side.root_pid}/autogroup").read_text().split()[-1])
 
         hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=enter, start_new_session=True)
@@ -74,7 +74,7 @@ def _hogs(of: str, count: int = 3) -> Callable:
 
 
 def _stopped(of: str) -> Callable:
-    """One side is stopped by a signal for half a second, in the middle of the run."""
+    """Stops one side by a signal for half a second, in the middle of the run."""
 
     @contextmanager
     def around(_: Bench, server: Process, load: Process) -> Iterator[None]:
@@ -97,14 +97,14 @@ def _ended(_: Bench, server: Process, __: Process) -> Iterator[None]:
 
 @contextmanager
 def _few_descriptors(_: Bench, __: Process, load: Process) -> Iterator[None]:
-    """It has all that it wants when it starts, and then fewer."""
+    """Lowers the descriptor limit after the start."""
     time.sleep(RUN_SECONDS / 4)
     resource.prlimit(load.root_pid, resource.RLIMIT_NOFILE, (20, 20))
     yield
 
 
 def _quota(of: str) -> Callable:
-    """One side has a fifth of a processor, by a cgroup (version 1 or 2)."""
+    """Limits one side to a fifth of a processor, by a cgroup (version 1 or 2)."""
 
     @contextmanager
     def around(_: Bench, server: Process, load: Process) -> Iterator[None]:
@@ -133,7 +133,7 @@ def _quota(of: str) -> Callable:
 
 
 class NotStaged(Exception):
-    """What a case needs is not to be had."""
+    """The requirements of a case are not available."""
 
 
 HEAVY = ("--spin-us", "1000")
@@ -212,7 +212,7 @@ def measure(bench: Bench, progress: Progress) -> Section:
 
 
 def _judged(bench: Bench, case: Case) -> tuple[str, str]:
-    """(the kind of verdict, its text with its remarks and errors)."""
+    """Returns (the kind of verdict, its text with its remarks and errors)."""
     with _serving(bench, case) as (server, port):
         url = f"http://127.0.0.1:{port}/"
         options = [option.replace("@DIGEST@", _digest(case)) for option in case.load]
@@ -252,7 +252,7 @@ def _serving(bench: Bench, case: Case) -> Iterator[tuple[Process, int]]:
     port = free_port()
     state = bench.new_state("moody")
     argv = [sys.executable, str(Path(__file__).parent / "moody.py"), str(port), *case.moods]
-    # Of their own: what TCP counts is then theirs alone.
+    # A separate network namespace, so that its TCP counters belong to this case alone.
     if os.geteuid() != 0:
         raise NotStaged("a network namespace needs root")
     argv = ["unshare", "-n", "sh", "-c", f"ip link set lo up && {case.world} && exec \"$@\"", "sh", *argv]

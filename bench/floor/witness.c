@@ -1,16 +1,17 @@
-// witness: subscribers of a push server and one who publishes to them, by a program that shares nothing with Encke.
+// witness: subscribers and a publisher of a push server, in a program that is independent of Encke.
 //
 //   witness PORT SUBSCRIBE-PATH PUBLISH-PATH TOKEN SUBSCRIBERS MESSAGES RATE SOURCE [LEADER]        (TOKEN "-": none)
 //
-// All connect as event streams from the address SOURCE, 256 at a time; then MESSAGES of 64 bytes are published on one kept
-// connection, RATE a second. Of each message it takes the time just before send(2), and of each receipt the time just after
-// recv(2), of the same clock. It prints one JSON object, all times in nanoseconds and all percentiles exact: nothing is put into bins.
+// All subscribers connect as event streams from the address SOURCE, 256 at a time. Then MESSAGES of 64 bytes are published on
+// one persistent connection, RATE per second. The program takes the time just before send(2) of each message and just after
+// recv(2) of each receipt, by the same clock. It prints one JSON object: all times in nanoseconds, all percentiles exact,
+// without bins.
 //
-// LEADER is the path of a stream on which `encke load push` will publish at the same RATE. When all are connected a line
-// "ready" is printed and the first message of that stream is waited for, which says when it was sent. From there on the
-// messages of both go by turns, half an interval apart: whatever happens on the machine happens to both. Its subscribers stay
-// until standard input ends: those of the other are not to feel them go.
-// Status 1: something was lost, repeated, refused or not understood, and standard error says what.
+// LEADER is the path of a stream on which `encke load push` publishes at the same RATE. Once all are connected, the program
+// prints a line "ready" and waits for the first message of that stream, which contains its send time. From there on the
+// messages of both programs alternate, half an interval apart, so that disturbances of the machine affect both. The subscribers
+// stay until standard input ends, so that the other program does not measure their disconnects.
+// Status 1: a message was lost, repeated, rejected or malformed; standard error has the reason.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,12 +29,11 @@
 #include <unistd.h>
 
 enum { WINDOW = 256, EVENTS = 256, DIGITS = 8, MESSAGE_BYTES = 64, GRACE_S = 10 };
-// A message of `encke load push`: "#", then in hexadecimal its run, lane and number, and when it was sent, in nanoseconds
-// of CLOCK_MONOTONIC.
+// A message of `encke load push`: "#", then in hexadecimal its run, lane, number, and send time in nanoseconds of
+// CLOCK_MONOTONIC.
 enum { LEADER_SENT_AT = 1 + 8 + 4 + 8, LEADER_SENT_DIGITS = 16 };
 
-// What is remembered of a subscriber between two receives: how much of the empty line after the head it has seen, and
-// how much of "#" and a number.
+// The parser state of a subscriber between two receives: progress in the empty line after the head, and in "#" and a number.
 struct subscriber {
     int fd;
     uint8_t head, digits;
@@ -60,7 +60,7 @@ static void fail(const char *what) {
 }
 
 static void *zeroed(size_t count, size_t bytes) {
-    // Not one page of it is asked for while a time is taken.
+    // Populated now, so that no page fault occurs during a measurement.
     void *memory = mmap(NULL, (count ? count : 1) * bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) fail("no memory");
@@ -71,7 +71,7 @@ static int dialed(int flags) {
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | flags, 0);
     if (fd < 0) fail("socket");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    // The port is chosen by connect(2), which knows the peer (ip(7)).
+    // connect(2) chooses the port, when the peer is known (ip(7)).
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
     if (bind(fd, (struct sockaddr *)&source, sizeof source)) fail("bind");
     if (connect(fd, (struct sockaddr *)&server, sizeof server) && errno != EINPROGRESS) fail("connect");
@@ -90,7 +90,7 @@ static void arm(int timer, uint64_t at) {
     if (timerfd_settime(timer, TFD_TIMER_ABSTIME, &time, NULL)) fail("timerfd_settime");
 }
 
-// A message has come to somebody.
+// Counts a receipt of a message.
 static void take(struct subscriber *one, uint64_t at) {
     if (one->number != one->next) fail(one->number < one->next ? "a message came again" : "a message was lost");
     uint32_t number = one->next++;
@@ -100,7 +100,7 @@ static void take(struct subscriber *one, uint64_t at) {
     latencies[receipts++] = at - sent[number];
 }
 
-// Bytes of a stream: the end of its head, and each "#" with eight digits behind it.
+// Parses bytes of a stream: the end of its head, and each "#" with eight digits.
 static void hear(struct subscriber *one, const char *bytes, ssize_t count, uint64_t at) {
     for (ssize_t place = 0; place < count; place++) {
         char byte = bytes[place];
@@ -135,7 +135,7 @@ static void receive(struct subscriber *one) {
     hear(one, bytes, count, at);
 }
 
-// Listens to the leader's stream until its first message, and returns when that was sent.
+// Subscribes to the leader's stream, and returns the send time of its first message.
 static uint64_t leader_sent(const char *path) {
     static char text[65536];
     struct timeval patience = { .tv_sec = GRACE_S };
@@ -171,7 +171,7 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-// By nearest rank, as histograms have it: the least value that as many percent of all are at most.
+// Percentiles by nearest rank, as histograms define them: the least value that is at least as large as this share of all.
 static void print(const char *name, uint64_t *values, size_t count, const char *end) {
     qsort(values, count, sizeof *values, ascending);
     printf("\"%s\":{\"p50_ns\":%lu,\"p99_ns\":%lu,\"max_ns\":%lu}%s", name, (unsigned long)values[(count + 1) / 2 - 1],
@@ -206,7 +206,7 @@ int main(int count, char **words) {
              *token == '-' ? "" : "Authorization: Bearer ", *token == '-' ? "" : token, *token == '-' ? "" : "\r\n",
              MESSAGE_BYTES);
 
-    // ---- all connect: from the first connect(2) until the last one's head is whole ----
+    // ---- connect: from the first connect(2) until the last head is complete ----
     struct epoll_event events[EVENTS];
     uint64_t began = now();
     while (held < all) {
@@ -228,7 +228,7 @@ int main(int count, char **words) {
     }
     uint64_t connected = now() - began;
 
-    // ---- messages, on a schedule, until all have them ----
+    // ---- messages, on a schedule, until all subscribers have them ----
     // An interval and a half after the leader's first message there is time left to get ready.
     uint64_t begin = count == 10 ? leader_sent(words[9]) + (uint64_t)(1.5e9 / rate) : now() + 100000000, answers = 0;
     int publisher = dialed(0), timer = timerfd_create(CLOCK_MONOTONIC, 0);

@@ -1,5 +1,5 @@
--- Prints what one run of wrk did as a line of JSON that starts with "@ ". Defines no request() and no
--- response(), so wrk stays on its fast path.
+-- Prints the result of a run of wrk as a line of JSON that starts with "@ ". Defines no request() and no response(), so wrk
+-- stays on its fast path.
 function done(summary, latency)
   local e = summary.errors
   io.write(string.format(
