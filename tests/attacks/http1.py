@@ -7,9 +7,9 @@ import time
 from rig import (BEARER, KIB, MIB, STAND_IN, Fault, Rig, addresses, ask, attack, drip, ended, has_hung_up, ready,
                  wait_for_ends)
 
-# The bytes that two sockets may hold without the server reading any: 6 MiB of receive buffer, 4 MiB of send buffer.
+# Bytes that two sockets may hold without a read by the server: 6 MiB of receive buffer, 4 MiB of send buffer.
 BUFFERS = 16 * MIB
-# Twenty connections with all that a worker reads for one, and the buffers that both workers of `uring` keep for later.
+# Twenty connections with one full read each, and the buffers that both workers of `uring` keep.
 GROWTH_MAX = 16 * MIB
 GET = b"GET /small.txt HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

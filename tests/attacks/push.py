@@ -141,7 +141,7 @@ class TokenStream:
 
 
 class TokenPoll:
-    """The same by long polls on one connection: over when a poll is rejected."""
+    """A TokenStream by long polls on one connection: over when a poll is rejected."""
 
     def __init__(self, server, name: str, token: str):
         self.name, self.messages, self.is_over = name, 0, False
@@ -157,7 +157,7 @@ class TokenPoll:
 
 
 class TokenSocket:
-    """The same by WebSocket, which also publishes the time in every step."""
+    """A TokenStream by WebSocket, which also publishes the time in every step."""
 
     def __init__(self, server, name: str, token: str):
         self.name, self.messages = name, 0
@@ -177,7 +177,7 @@ class TokenSocket:
 
 
 class TokenH2:
-    """The same by an event stream of HTTP/2."""
+    """A TokenStream by an event stream of HTTP/2."""
 
     def __init__(self, server, name: str, token: str):
         self.name, self.client = name, H2(server)
@@ -275,7 +275,7 @@ def a_silent_authorization_endpoint_delays_no_file(rig: Rig) -> str:
                     responses[client] = client.recv(4096)
             return len(responses) >= 200
 
-        # A question may take 5 s.
+        # An authorization request may take 5 s.
         rig.until(half_are_rejected, "more than half of the requests wait after 20 s", 20)
         statuses = {response[9:12] for response in responses.values()}
         if not statuses <= {b"503", b"429"}:

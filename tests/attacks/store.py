@@ -36,7 +36,7 @@ class Disk:
         return durable(rig, self.path, file_bytes_max=None if self.mounted else DISK_BYTES, ignore_sigxfsz=not self.mounted)
 
     def fill(self) -> None:
-        """Another program takes the rest of the disk."""
+        """Lets another program take the rest of the disk."""
         if self.mounted:
             with (self.path / "another-program").open("wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:

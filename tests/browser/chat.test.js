@@ -1,11 +1,11 @@
-/** The chat, as people use it. */
+/** The chat, as users operate it. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { publish, staged } from './rig.js';
 
-/** A person with a browser of their own. */
+/** A user with a separate browser context. */
 async function person(browser, url, name, { room = 'lobby', language = 'en', poll = false, ...options } = {}) {
   const context = await browser.newContext({ locale: language, ...options });
   await context.addInitScript(([name, poll]) => {
@@ -24,14 +24,14 @@ async function person(browser, url, name, { room = 'lobby', language = 'en', pol
       await page.fill('#text', text);
       await page.press('#text', 'Enter');
     },
-    /** Waits until somebody has said this; everything that was said, without the hour. */
+    /** Waits for a message with this text. Returns all messages, without times. */
     async log(last) {
       await page.locator('.message:not(.unsent) .bubble', { hasText: last }).first().waitFor();
       return page.$$eval('.message .bubble', (all) => all.map((bubble) => bubble.firstChild.textContent));
     },
     transport: () => page.getAttribute('#status', 'data-transport'),
     people: () => page.$$eval('#people li > span:nth-child(2)', (all) => all.map((one) => one.textContent)),
-    /** Waits until exactly these are here. */
+    /** Waits until exactly these members are present. */
     sees: (names) => page.waitForFunction((names) => {
       const seen = [...document.querySelectorAll('#people li > span:nth-child(2)')].map((one) => one.textContent);
       return seen.join() === names.join();

@@ -1,4 +1,7 @@
-/** /encke.js in a real browser: whatever lies between, nothing is lost, doubled, or asked for twice. */
+/**
+ * /encke.js in a real browser: whatever is between it and the server, no message is lost or repeated, and nothing is requested
+ * twice.
+ */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-/** The page that `encke lab --report` writes: three of its experiments, which take a few seconds, have all kinds of plots. */
+/** The page of `encke lab --report`, with three experiments that take a few seconds and have all kinds of plots. */
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -33,7 +33,7 @@ test('a report of the laboratory is drawn, light and dark, and asks nobody for a
         };
       }));
       const sections = plots.map(({ section }) => section);
-      // A panel for each load that is a kind, one plot for loads that are amounts, none for what is no number.
+      // A panel per category of load, one plot for numeric loads, none for results that are no numbers.
       assert.deepEqual(sections, ['ring', 'ring', 'timers']);
       for (const plot of plots) {
         assert.ok(plot.inside && plot.painted && plot.marks >= 4 && plot.labels >= 4, JSON.stringify(plot));

@@ -1,4 +1,4 @@
-/** The pages that `encke load --report` and `encke load push --report` write. */
+/** The pages of `encke load --report` and `encke load push --report`. */
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -26,7 +26,10 @@ test('so is one of subscribers', async () => {
   });
 });
 
-/** A page whose plots have these captions and whose first table holds this; nothing is wrong with it, on either ground. */
+/**
+ * Checks a page: its plots have these captions, its first table contains this, and it has no errors, on light and dark
+ * background.
+ */
 async function drawn(stack, file, captions, told) {
   const grounds = [];
   for (const colorScheme of ['light', 'dark']) {
@@ -56,7 +59,7 @@ async function drawn(stack, file, captions, told) {
     }
     for (const plot of plots) {
       assert.ok(plot.inside && plot.painted && plot.labels >= 3, JSON.stringify(plot));
-      // All connects may have taken equally long: then they are a dot.
+      // If all connects took equally long, the plot is a dot.
       assert.ok(plot.width > (plot.caption.startsWith('Connecting') ? 4 : 100), JSON.stringify(plot));
     }
     assert.ok((await page.locator('table').first().textContent()).includes(told));

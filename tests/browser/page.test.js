@@ -1,4 +1,4 @@
-/** The page that a browser gets on a channel's address. */
+/** The page that a browser gets at the URL of a channel. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,8 +1,8 @@
 /**
- * Takes the pictures that the documents show: the chat, light, dark, on a phone, in Japanese; reports of load.
+ * Takes the screenshots of the documents: the chat, light, dark, on a phone, in Japanese; load reports.
  *
  *   npm run pictures             writes docs/chat-*.png, docs/load-report.png and docs/load-push.png
- *   npm run pictures -- load     only those whose name begins so
+ *   npm run pictures -- load     only those whose names begin with `load`
  */
 
 import { join } from 'node:path';
@@ -53,7 +53,7 @@ await staged(async (stack) => {
     const context = await (await stack.browser()).newContext({ viewport: { width: 1000, height: 1000 } });
     const page = await context.newPage();
     await page.goto(`file://${file}`);
-    // The command names a file of this machine.
+    // The command contains a path of this machine.
     await page.locator('code').first().evaluate((code) => code.remove());
     await page.screenshot({ path: join(DOCS, report.file) });
   }
@@ -84,7 +84,7 @@ await staged(async (stack) => {
       await mine.locator('.message:not(.unsent) .bubble', { hasText: text.split('\n')[0] }).waitFor();
     }
     await mine.waitForFunction((people) => document.querySelectorAll('#people li').length === people, pages.size);
-    // Notices of who came are true, and not what the picture is about; what moves has come to rest.
+    // Removes notices of joins, which would distract from the picture, and ends animations.
     await mine.evaluate(() => {
       for (const notice of document.querySelectorAll('.notice')) notice.remove();
       document.querySelector('#log').scrollTop = 1e6;

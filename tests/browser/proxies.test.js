@@ -1,7 +1,7 @@
 /**
- * The files of docs/deploy.md, as they stand there: each is started, with a browser on its other side.
+ * The files of docs/deploy.md as printed: each is started with a browser as its client.
  *
- * Only ports are changed. A proxy that this machine lacks is named and passed over; `.ci/need` installs them.
+ * Only ports are changed. A missing proxy is reported and skipped; `.ci/need` installs them.
  */
 
 import assert from 'node:assert/strict';
@@ -25,7 +25,7 @@ anonymous_rate = "off"
 anonymous = ["subscribe", "publish"]
 `;
 
-/** The block of the page that begins with this comment, between these ports. */
+/** Returns the block of the page that begins with this comment, with these ports. */
 async function block(title, front, back) {
   const text = await readFile(PAGE, 'utf8');
   const found = text.split('```').find((part) => part.split('\n')[1] === `# ${title}`);
@@ -85,7 +85,7 @@ function apache(folder, text) {
   return `${loads.join('\n')}\n${user}ServerName localhost\nPidFile ${folder}/apache.pid\nErrorLog ${folder}/apache.log\nMutex pthread\n${text}`;
 }
 
-/** A proxy with a file of docs/deploy.md before this port; `undefined`: this machine has none. */
+/** Starts a proxy with a file of docs/deploy.md for this port. Returns `undefined` if this machine lacks it. */
 async function started(stack, { title, program, files, words }, back) {
   const exists = await promisify(execFile)('test', ['-x', program]).then(() => true, () => false);
   if (!exists) return undefined;
@@ -102,7 +102,7 @@ async function started(stack, { title, program, files, words }, back) {
   return `http://127.0.0.1:${port}/`;
 }
 
-/** Waits until somebody listens: the system tells each attempt at once. */
+/** Waits until the port accepts connections: the system reports each attempt immediately. */
 async function listening(port, child, said) {
   for (;;) {
     if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}:\n${said.join('')}`);
@@ -145,7 +145,7 @@ test('docs/deploy.md, nginx: a WebSocket that does not pass is done without', as
   });
 });
 
-/** As long as an update of a machine takes; it is the case itself, not a wait for something. */
+/** The typical duration of an update. It is part of the case, not a wait for an event. */
 const OUTAGE_MS = 20_000;
 
 test('while Encke is down for 20 s behind nginx a page waits; then it resumes, and what is missing is said', async (context) => {

@@ -1,10 +1,10 @@
 /**
- * What the tests in a browser stand on: Encke, Chromium, and relays between them that fail on purpose.
+ * The environment of the browser tests: Encke, Chromium, and relays between them that fail on purpose.
  *
  *   $ENCKE      the program; by default target/release/encke of this repository
  *   $CHROMIUM   the browser; by default /usr/bin/chromium
  *
- * Nothing here waits for time to pass: what is waited for is a line, a connection, a change of the page.
+ * No test waits for time to pass: waits are for a line, a connection, or a change of the page.
  */
 
 import assert from 'node:assert/strict';
@@ -26,12 +26,12 @@ const HERE = fileURLToPath(new URL('.', import.meta.url));
 export const CHAT = join(HERE, '../../examples/chat');
 const ENCKE = process.env.ENCKE ?? join(HERE, '../../target/release/encke');
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
-/** A page that is slow to load on a machine that is busy is no failure; one that never comes is. */
+/** Long enough for a page that loads slowly on a busy machine. */
 const PATIENCE_MS = 90_000;
 
 const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--no-first-run'];
 
-/** Everybody may do everything, and rooms show who is there: the tests are alone on their ports. */
+/** All clients have all rights, and rooms show presence: the tests are alone on their ports. */
 const SETTINGS = `
 [push]
 anonymous_rate = "off"
@@ -43,17 +43,17 @@ presence = true
 anonymous = ["subscribe", "publish", "presence"]
 `;
 
-/** One program for all tests of a file that start it alike: to start it is the slowest thing here. */
+/** Tests of a file share a program with the same options, because its start is the slowest step. */
 const launched = new Map();
 after(async () => {
   for (const browser of launched.values()) await (await browser).close();
 });
 
-/** What a test began, ended in the opposite order. */
+/** The resources of a test, released in reverse order. */
 export class Stack {
   #ends = [];
 
-  /** `end` is run when the test is over. */
+  /** Registers `end` to run after the test. */
   ended(value, end) {
     this.#ends.push(end);
     return value;
@@ -64,13 +64,13 @@ export class Stack {
     this.#ends = [];
   }
 
-  /** A folder of the test's own. */
+  /** A directory of the test. */
   async folder() {
     const path = await mkdtemp(join(tmpdir(), 'encke-browser-'));
     return this.ended(path, () => rm(path, { recursive: true, force: true }));
   }
 
-  /** Encke serving the chat on a port of its own, or on the one it had before. */
+  /** Starts Encke with the chat on a free port, or on an earlier one. */
   async encke({ port = 0, settings = SETTINGS } = {}) {
     const file = join(await this.folder(), 'encke.toml');
     await writeFile(file, settings);
@@ -79,7 +79,7 @@ export class Stack {
     return this.ended(server, () => server.kill());
   }
 
-  /** Encke serving the chat by TLS, and a browser that takes its certificate for good. */
+  /** Starts Encke with the chat over TLS, and a browser that permanently accepts its certificate. */
   async secure() {
     const folder = await this.folder();
     const [key, cert, file] = ['key.pem', 'cert.pem', 'encke.toml'].map((name) => join(folder, name));
@@ -100,7 +100,7 @@ export class Stack {
     return {
       url: `https://localhost:${server.port}/`,
       browser: await this.browser([`--ignore-certificate-errors-spki-list=${trusted}`]),
-      /** The sum of a family's samples. */
+      /** Returns the sum of a metric family's samples. */
       async count(family) {
         const metrics = await (await fetch(`${admin[0]}metrics${admin[1]}`)).text();
         const samples = metrics.split('\n').filter((line) => line.startsWith(family) && ' {'.includes(line[family.length]));
@@ -109,7 +109,7 @@ export class Stack {
     };
   }
 
-  /** A browser: each context that it makes is somebody else's, with nothing in common, and gone with the test. */
+  /** Returns a browser. Each context that it creates is isolated and closed after the test. */
   async browser(more = []) {
     const key = more.join();
     if (!launched.has(key)) launched.set(key, chromium.launch({ executablePath: CHROMIUM, args: [...FLAGS, ...more] }));
@@ -122,14 +122,14 @@ export class Stack {
     return { newContext };
   }
 
-  /** A relay of bytes that can be cut. */
+  /** Starts a TCP relay that can be cut. */
   async line(port) {
     const line = new CutLine(port);
     await line.listen();
     return this.ended(line, () => line.close());
   }
 
-  /** A proxy that understands HTTP, and sees what is open. */
+  /** Starts an HTTP proxy that records open responses. */
   async proxy(port, options) {
     const proxy = new Proxy(port, options);
     await proxy.listen();
@@ -137,21 +137,23 @@ export class Stack {
   }
 }
 
-/** Runs `encke load` to its end, and returns what it printed. On a busy machine it may find that it was the limit itself
- * (status 4): that is a report, too. */
+/**
+ * Runs `encke load`, and returns its output. On a busy machine the generator may be the bottleneck (status 4), which is a
+ * report, too.
+ */
 export function load(...words) {
   const { status, stdout } = spawnSync(ENCKE, ['load', ...words], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
   if (![0, 4].includes(status)) throw new Error(`encke load ${words.join(' ')} ended with ${status}`);
   return stdout;
 }
 
-/** Runs `encke lab` to its end. */
+/** Runs `encke lab`. */
 export function lab(...words) {
   const { status } = spawnSync(ENCKE, ['lab', ...words], { stdio: ['ignore', 'ignore', 'inherit'] });
   if (status !== 0) throw new Error(`encke lab ${words.join(' ')} ended with ${status}`);
 }
 
-/** Runs a test with what it needs, and ends that whatever happens. */
+/** Runs a test with a stack, which is always released. */
 export async function staged(run) {
   const stack = new Stack();
   try {
@@ -161,7 +163,7 @@ export async function staged(run) {
   }
 }
 
-/** A program that says its port on standard error; told by its id, ended by its id. */
+/** Starts a program that prints its port to standard error. It is stopped by its process id. */
 async function program(path, words, portOf) {
   const child = spawn(path, words, { stdio: ['ignore', 'ignore', 'pipe'] });
   const said = [];
@@ -189,7 +191,7 @@ async function program(path, words, portOf) {
   };
 }
 
-/** A relay between a browser and a server that does not know what it carries. */
+/** A TCP relay between a browser and a server. */
 class CutLine {
   #server = net.createServer((near) => this.#join(near));
   #pairs = new Set();
@@ -217,7 +219,7 @@ class CutLine {
     }
   }
 
-  /** Every connection is reset, and each new one at once. */
+  /** Resets every connection, and each new one immediately. */
   cut() {
     this.#up = false;
     for (const pair of this.#pairs) for (const socket of pair) socket.resetAndDestroy();
@@ -233,13 +235,13 @@ class CutLine {
   }
 }
 
-/** A proxy as careless ones are: it may keep the beginning of each answer for itself, or know nothing of WebSockets. */
+/** A misconfigured proxy: optionally it buffers the beginning of each response, or does not support WebSockets. */
 class Proxy {
   #server = http.createServer((request, answer) => this.#forward(request, answer));
   #sockets = new Set();
-  /** Addresses of the answers that are on their way. */
+  /** URLs of open responses. */
   open = [];
-  /** Addresses that were asked for, ever. */
+  /** URLs of all requests. */
   asked = [];
 
   constructor(target, { keeps = 0, upgrades = true } = {}) {
@@ -262,7 +264,7 @@ class Proxy {
     this.url = `http://127.0.0.1:${this.#server.address().port}/`;
   }
 
-  /** The streams that are open now. */
+  /** The open event streams. */
   get streams() {
     return this.open.filter((entry) => entry.startsWith('text/event-stream'));
   }
@@ -314,7 +316,7 @@ class Proxy {
   }
 }
 
-/** A page with the client, and what it heard in `window.heard`. */
+/** Opens a page with the client, which records messages in `window.heard`. */
 export async function listener(context, url, channel, options = {}) {
   const page = await context.newPage();
   await page.goto(`${url}comet.svg`);
@@ -322,7 +324,7 @@ export async function listener(context, url, channel, options = {}) {
   return page;
 }
 
-/** Subscribes on a page: what it is told is kept in `window.heard`, `gaps`, `states`. */
+/** Subscribes on a page, which records events in `window.heard`, `gaps`, `states`. */
 export async function listen(page, channel, options = {}) {
   await page.evaluate(async ([channel, options]) => {
     const { subscribe } = await import('/encke.js');
@@ -335,19 +337,19 @@ export async function listen(page, channel, options = {}) {
   }, [channel, options]);
 }
 
-/** Waits until a page's stream is open; by which transport. */
+/** Waits until a page's stream is open. Returns its transport. */
 export async function opened(page) {
   const state = await page.waitForFunction(() => states.at(-1)?.startsWith('open') && states.at(-1));
   return (await state.jsonValue()).split(' ')[1];
 }
 
-/** Waits until a page has heard this as its last word; all it heard. */
+/** Waits until a page has received `last`. Returns all its messages. */
 export async function heard(page, last) {
   await page.waitForFunction((last) => heard.includes(last), last);
   return page.evaluate(() => heard);
 }
 
-/** Publishes from outside of any browser. */
+/** Publishes from outside of the browser. */
 export async function publish(port, channel, data) {
   const answer = await fetch(`http://127.0.0.1:${port}/push/${channel}`, { method: 'POST', body: data, headers: { 'content-type': 'text/plain' } });
   assert.ok(answer.ok, `publishing was answered with ${answer.status}`);

@@ -1,11 +1,11 @@
-/** Encke by TLS and HTTP/2, in a real browser. */
+/** Encke with TLS and HTTP/2, in a real browser. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { listen, heard, opened, staged } from './rig.js';
 
-/** A page of the server, and by which protocol it came. */
+/** Opens a page of the server. Returns it with its protocol. */
 async function visit(context, url) {
   const page = await context.newPage();
   await page.goto(url);
