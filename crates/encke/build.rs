@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={CHAT}");
     let out = std::env::var("OUT_DIR")?;
     let out = Path::new(&out);
-    println!("cargo::rustc-env=ENCKE_PROFILE={}", profile(out).ok_or("OUT_DIR names no profile")?);
+    println!("cargo::rustc-env=ENCKE_PROFILE={}", profile(out).ok_or("OUT_DIR contains no profile")?);
     fs::write(out.join("chat.rs"), table(CHAT)?)?;
     Ok(())
 }
@@ -34,7 +34,7 @@ fn table(folder: &str) -> Result<String, Box<dyn Error>> {
     paths.sort();
     let mut table = String::from("&[");
     for path in paths {
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or("a file's name is no text")?;
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or("a file name is not valid UTF-8")?;
         let place = fs::canonicalize(&path)?;
         write!(table, "({name:?}, include_bytes!({place:?}).as_slice()),")?;
     }

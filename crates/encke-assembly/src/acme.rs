@@ -154,12 +154,9 @@ impl Source for Acme {
     }
 
     fn families(&self) -> Vec<Family> {
-        let family = Family::counter(
-            "encke_acme_orders_total",
-            "Certificates that were ordered, by what became of it.",
-        )
-        .with(&[("outcome", "issued")], self.issued.value())
-        .with(&[("outcome", "failed")], self.failed.value());
+        let family = Family::counter("encke_acme_orders_total", "Certificate orders by outcome.")
+            .with(&[("outcome", "issued")], self.issued.value())
+            .with(&[("outcome", "failed")], self.failed.value());
         let running = lock(&self.orders).running;
         running.then_some(family).into_iter().collect()
     }
@@ -195,7 +192,7 @@ impl Task {
             let (names, due) = (task.settings.domains.join(", "), date(task.due_s));
             let failed = if failures == 1 { "order".into() } else { format!("{failures} orders") };
             let text = format!(
-                "tls: the last {failed} for {names} failed; the next one is made at {due}, or at once after a reload"
+                "tls: the last {failed} for {names} failed; the next order is at {due}, or immediately after a reload"
             );
             notice::report(Level::Warn, &text);
         }
@@ -221,7 +218,7 @@ impl Task {
             failures => state::put_private(&file, format!("{failures} {}\n", self.due_s).as_bytes()),
         };
         if let Err(error) = kept {
-            notice::report(Level::Warn, &format!("tls: after a restart orders begin anew: {error}"));
+            notice::report(Level::Warn, &format!("tls: cannot save the back-off of orders: {error}"));
         }
     }
 
@@ -240,7 +237,7 @@ impl Task {
                 self.remember();
                 let (ends, due) = (date(life.ends_s), date(self.due_s));
                 let text = format!(
-                    "tls: a certificate for {names} has come from {directory}; it ends at {ends} and is renewed at {due}"
+                    "tls: received a certificate for {names} from {directory}; it expires at {ends} and is renewed at {due}"
                 );
                 notice::report(Level::Info, &text);
             }
@@ -251,9 +248,8 @@ impl Task {
                 self.due_s = clock.now().unix_s() + wait_s;
                 self.remember();
                 let again = date(self.due_s);
-                let text = format!(
-                    "tls: no certificate for {names} from {directory}: {why}; tried again at {again}"
-                );
+                let text =
+                    format!("tls: no certificate for {names} from {directory}: {why}; retrying at {again}");
                 notice::report(Level::Error, &text);
             }
         }
@@ -327,7 +323,7 @@ struct OnStage<'a> {
 impl Stage for OnStage<'_> {
     fn remember(&self, account: &str) {
         if let Err(error) = state::put_private(self.account, account.as_bytes()) {
-            notice::report(Level::Warn, &format!("tls: the account is made anew each time: {error}"));
+            notice::report(Level::Warn, &format!("tls: cannot save the account: {error}"));
         }
     }
 
@@ -338,7 +334,10 @@ impl Stage for OnStage<'_> {
             }
             Proof::TlsAlpn { name, digest } => {
                 if let Err(error) = self.acme.proofs.show(name, &digest) {
-                    notice::report(Level::Error, &format!("tls: no proof can be made for {name}: {error}"));
+                    notice::report(
+                        Level::Error,
+                        &format!("tls: cannot create the challenge response for {name}: {error}"),
+                    );
                 }
             }
         }
@@ -383,10 +382,7 @@ mod tests {
         lock(&acme.orders).running = true;
         acme.issued.add(3);
         acme.failed.add(1);
-        let orders = Family::counter(
-            "encke_acme_orders_total",
-            "Certificates that were ordered, by what became of it.",
-        );
+        let orders = Family::counter("encke_acme_orders_total", "Certificate orders by outcome.");
         let orders = orders.with(&[("outcome", "issued")], 3_u64).with(&[("outcome", "failed")], 1_u64);
         assert_eq!(acme.families(), [orders]);
     }

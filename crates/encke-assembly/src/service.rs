@@ -153,8 +153,8 @@ impl Service {
                     Ok(listener) => server = server.admin(listener),
                     Err(error) if admin.address.is_none() && error.kind() == io::ErrorKind::AddrInUse => {
                         notes.push(format!(
-                            "no admin listener: {address} is taken; choose another with --admin ADDRESS, or \
-                             --admin off"
+                            "no admin listener: {address} is in use; choose another address with --admin ADDRESS, or \
+                             use --admin off"
                         ));
                     }
                     Err(error) => return Err(error),
@@ -223,15 +223,15 @@ impl Service {
             .settings
             .waiting_for_start(settings)
             .into_iter()
-            .map(|key| format!("{key} has changed, but takes effect at the next start only"))
+            .map(|key| format!("{key} has changed; it takes effect at the next start"))
             .collect();
         if self.settings.server.admin != settings.server.admin {
-            notes.push("server.admin has changed, but takes effect at the next start only".into());
+            notes.push("server.admin has changed; it takes effect at the next start".into());
         }
         let stores = self.push.as_ref().is_none_or(|push| push.keeps());
         if !stores && settings.push.channel.iter().any(|channel| channel.durable) {
             notes.push(
-                "durable channels take effect at the next start only: this server was started without \
+                "durable channels take effect at the next start, because this server was started without \
                  server.state_dir; until then their messages are only in memory"
                     .into(),
             );
@@ -259,12 +259,10 @@ impl Service {
             self.running.listen_only(&doors, bound);
         }
         for address in self.running.renew_identities(&doors) {
-            notes.push(format!(
-                "tls at {address} has come or gone, which takes effect at the next start only"
-            ));
+            notes.push(format!("tls at {address} was added or removed; this takes effect at the next start"));
         }
         for key in self.settings.listeners_waiting_for_start(settings) {
-            notes.push(format!("{key} has changed, but takes effect at the next start only"));
+            notes.push(format!("{key} has changed; it takes effect at the next start"));
         }
         let mounts = mounts(site, settings, &self.acme, push.as_ref());
         self.running.reload(settings.policy(connections), Some(mounts));
@@ -419,8 +417,8 @@ fn note_enclosure(openness: Openness, notes: &mut Vec<String>) {
     {
         notes.push(format!(
             "channels are open to requests from this machine, and this server runs in {enclosure}: a reverse proxy \
-             that adds none of the fields Via, Forwarded, X-Forwarded-* and X-Real-IP and sends `Host: localhost` \
-             opens them to all of its clients; say in [auth] of a settings file who may publish and subscribe"
+             that sends `Host: localhost` without the fields Via, Forwarded, X-Forwarded-* and X-Real-IP opens \
+             them to all of its clients; restrict access with [auth] in a settings file"
         ));
     }
 }
@@ -434,7 +432,7 @@ fn note_shadowed(settings: &Settings, notes: &mut Vec<String>) {
         let folder = site.root.join(prefix.trim_matches('/'));
         if encke_io::files::id_of(&folder).is_some() {
             notes.push(format!(
-                "{} is not served: channels are at {prefix}; set push.prefix, or push.enabled = false",
+                "{} is not served, because channels use {prefix}; set push.prefix, or push.enabled = false",
                 folder.display()
             ));
         }
@@ -447,8 +445,8 @@ fn note_backlog(settings: &Settings, notes: &mut Vec<String>) {
         && limit < backlog
     {
         notes.push(format!(
-            "the kernel caps the backlog of {backlog} at {limit}: bursts of more connections are dropped and \
-             take a second longer; sysctl -w net.core.somaxconn={backlog}"
+            "the kernel limits the backlog of {backlog} to {limit}: larger bursts of connections are dropped and \
+             take a second longer; run sysctl -w net.core.somaxconn={backlog}"
         ));
     }
 }

@@ -174,7 +174,7 @@ impl Settings {
             .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
             .map_err(unreadable)?;
         if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(unreadable(io::Error::other("it is larger than 1 MiB: no settings file")));
+            return Err(unreadable(io::Error::other("larger than 1 MiB")));
         }
         let absolute = std::path::absolute(path).map_err(unreadable)?;
         let folder = absolute.parent().unwrap_or(Path::new("/"));
@@ -289,12 +289,12 @@ impl Document for Settings {
         let mut wrong = |path: &[&str], message: String| found.push(Contradiction::at(path, message));
         let listen = &self.server.listen;
         if listen.is_empty() {
-            wrong(&["server", "listen"], "server.listen is empty: there would be no way in".into());
+            wrong(&["server", "listen"], "server.listen must not be empty".into());
         }
         for (place, one) in listen.iter().enumerate() {
             let (path, address) = (["server", "listen", &place.to_string()], &one.address);
             if listen[..place].iter().any(|earlier| earlier.address == *address) {
-                wrong(&path, format!("server.listen names {address} twice"));
+                wrong(&path, format!("server.listen contains {address} twice"));
             }
             if let Some(error) = one.tls.as_ref().and_then(TlsSettings::contradiction) {
                 wrong(&path, error);
@@ -302,25 +302,26 @@ impl Document for Settings {
             let acme = |listen: &Listen| listen.tls.as_ref().and_then(|tls| tls.acme.clone());
             if let Some(acme_here) = acme(one) {
                 if self.server.state_dir.is_none() {
-                    let text = "tls.acme keeps its account and certificates in server.state_dir: name a folder there";
+                    let text =
+                        "tls.acme stores its account and certificates in server.state_dir, which is not set";
                     wrong(&path, text.into());
                 }
                 // Both would write the same certificate file.
                 let same = |other: &AcmeSettings| other.file() == acme_here.file() && *other != acme_here;
                 if listen[..place].iter().filter_map(acme).any(|other| same(&other)) {
-                    let text = "two listeners have an acme whose first domain is the same: let the rest be the same, too";
+                    let text = "two listeners have the same first domain in acme, but differ in the rest";
                     wrong(&path, text.into());
                 }
             }
             if one.redirect.is_some() && one.tls.is_some() {
-                wrong(&path, format!("{address} speaks https: there is nothing to redirect"));
+                wrong(&path, format!("{address} uses https: it cannot redirect"));
             }
             let other = |earlier: &&Listen| earlier.redirect.is_some() && earlier.redirect != one.redirect;
             if one.redirect.is_some() && listen[..place].iter().any(|earlier| other(&earlier)) {
-                wrong(&path, "all listeners that redirect do so to one port".into());
+                wrong(&path, "all listeners must redirect to the same port".into());
             }
             if one.mode.is_some() && !matches!(address, ListenAddress::Unix(_)) {
-                wrong(&path, format!("mode is for Unix sockets, and {address} is none"));
+                wrong(&path, format!("mode requires a Unix socket, but {address} is none"));
             }
         }
         for (place, site) in self.site.iter().enumerate() {
@@ -337,22 +338,16 @@ impl Document for Settings {
             let (clustered, alone) = (self.cluster.is_on(), !self.cluster.is_on());
             let local = channel.ack == Ack::Local;
             if clustered && channel.ack == Ack::Memory {
-                let text = "in a cluster a message has no id before the stream has it: leave it out, or take ack = \"local\"";
+                let text = "in a cluster a message has no id until the stream stores it: omit ack, or set ack = \"local\"";
                 wrong("ack", text);
             }
             if local && !clustered {
-                wrong(
-                    "ack",
-                    "only nodes of a cluster have ack = \"local\": take \"memory\", or leave it out",
-                );
+                wrong("ack", "ack = \"local\" requires a cluster: set ack = \"memory\", or omit it");
             } else if local && self.cluster.queue.on().is_none() {
-                wrong(
-                    "ack",
-                    "ack = \"local\" lets messages wait for the cluster: set cluster.queue = \"16MiB\"",
-                );
+                wrong("ack", "ack = \"local\" requires a queue: set cluster.queue = \"16MiB\"");
             }
             if alone && channel.durable && self.push.enabled && self.server.state_dir.is_none() {
-                wrong("durable", "durable channels are stored in server.state_dir: name a folder there");
+                wrong("durable", "durable channels are stored in server.state_dir, which is not set");
             }
         }
         found.extend(pushes);
@@ -379,7 +374,7 @@ impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { path, error } => {
-                writeln!(f, "error: settings file {} cannot be read: {error}", path.display())
+                writeln!(f, "error: cannot read settings file {}: {error}", path.display())
             }
             Self::Wrong(problems) => problems.fmt(f),
         }

@@ -55,7 +55,7 @@ fn start() -> Result<encke_server::Running, Box<dyn std::error::Error>> {
             _ => return Err(format!("unexpected argument: {argument}").into()),
         }
     }
-    let root = root.ok_or("which folder?  probe_target DIR --listen ADDRESS:PORT")?;
+    let root = root.ok_or("usage: probe_target DIR --listen ADDRESS:PORT")?;
     let site = Site::new(&[SiteSettings { root: root.into(), ..SiteSettings::default() }], Vec::new())?;
     let identity = match tls.cert {
         Some(_) => Some(Arc::new(Identity::read(&tls, &mut Vec::new())?)),

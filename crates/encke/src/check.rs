@@ -11,7 +11,9 @@ use crate::{Done, Failure, print};
 
 pub(crate) fn run(arguments: &Check) -> Done {
     let Some(file) = &arguments.file else {
-        return Err(Failure::Usage("which file? `encke check FILE`, or set ENCKE_CONFIG".into()));
+        return Err(Failure::Usage(
+            "a settings file is required: `encke check FILE`, or set ENCKE_CONFIG".into(),
+        ));
     };
     let settings = Settings::read(file)?;
     if !settings.site.is_empty() {
@@ -24,7 +26,7 @@ pub(crate) fn run(arguments: &Check) -> Done {
     {
         token.reveal().map_err(|error| Failure::CouldNotRun(format!("server.admin.token: {error}")))?;
     }
-    print(&format!("{} is fine.\n{}", file.display(), summary(&settings)))?;
+    print(&format!("{} is valid.\n{}", file.display(), summary(&settings)))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,14 +3,14 @@
 //! ```text
 //! encke 0.1.0 serves
 //!   site     http://127.0.0.1:8080/
-//!   trust    …/authority.pem, where --tls-self-signed made one, and how that is done
-//!   folder   /srv/site
+//!   trust    …/authority.pem of --tls-self-signed, and instructions
+//!   root     /srv/site
 //!   publish  curl -d hi http://127.0.0.1:8080/push/news
 //!   read     http://127.0.0.1:8080/push/news in a browser, or: encke sub http://127.0.0.1:8080/push/news
-//!   rights   who asks from this machine may publish and subscribe, nobody else
+//!   access   only clients on this machine may publish and subscribe
 //!   admin    http://127.0.0.1:8081/api/v1/status?token=…
-//!   events   epoll-edge: …
-//!   room     2 workers, up to 1000 connections
+//!   backend  epoll-edge: …
+//!   capacity 2 workers, up to 1000 connections
 //! ```
 
 use std::fs;
@@ -43,7 +43,7 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         let root = fs::canonicalize(&site.root).unwrap_or_else(|_| site.root.clone());
         let hosts =
             if site.host.is_empty() { String::new() } else { format!(" for {}", site.host.join(", ")) };
-        line("folder", format!("{}{hosts}", root.display()));
+        line("root", format!("{}{hosts}", root.display()));
     }
     if settings.push.enabled
         && let Some(address) = service.addresses().first()
@@ -53,7 +53,7 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         let [publish, read] = push(address, secure, trusted, &settings.push);
         line("publish", publish);
         line("read", read);
-        line("rights", rights(settings, &service.addresses()));
+        line("access", rights(settings, &service.addresses()));
     }
     let token_is_ours = matches!(&settings.server.admin, OrOff::On(Admin { token: None, .. }));
     for address in service.admin_addresses() {
@@ -61,8 +61,8 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         let token = if token_is_ours { service.admin_token() } else { "********" };
         line("admin", url(&address, false, &format!("api/v1/status?token={token}")));
     }
-    line("events", format!("{backend}: {reason}"));
-    line("room", format!("{workers} {threads}, up to {} connections", service.connections()));
+    line("backend", format!("{backend}: {reason}"));
+    line("capacity", format!("{workers} {threads}, up to {} connections", service.connections()));
     match &settings.log.access {
         LogTarget::Stdout => {}
         other => line("log", other.to_string()),
@@ -85,7 +85,7 @@ pub(crate) fn url(address: &Address, secure: bool, path: &str) -> String {
 fn trust(authority: &LocalAuthority, address: Option<&Address>) -> Vec<(&'static str, String)> {
     let file = authority.certificate.display();
     let url = address.map_or_else(|| "https://localhost/".into(), |address| bare_url(address, true, ""));
-    let again = if authority.is_new { " (new: trust it once; it is remembered)" } else { "" };
+    let again = if authority.is_new { " (new: trust it once; it is reused)" } else { "" };
     vec![
         ("trust", format!("{file}{again}")),
         ("", format!("curl       curl --cacert {file} {url}")),
@@ -119,30 +119,30 @@ fn push(address: &Address, secure: bool, trusted: Option<&Path>, settings: &Push
 /// Describes who may publish and subscribe.
 fn rights(settings: &Settings, addresses: &[Address]) -> String {
     if settings.open {
-        return "everybody who reaches it may publish and subscribe (--open)".into();
+        return "all clients may publish and subscribe (--open)".into();
     }
     if settings.file.is_none() {
         let here = |address: &Address| matches!(address, Address::Inet(inet) if inet.ip().is_loopback());
         return if addresses.iter().all(here) {
-            "who asks from this machine may publish and subscribe, nobody else".into()
+            "only clients on this machine may publish and subscribe".into()
         } else {
-            "nobody may publish or subscribe: --open opens it to all who reach it, [auth] in a settings file to some"
+            "no client may publish or subscribe: --open permits all, [auth] in a settings file permits some"
                 .into()
         };
     }
     let auth = &settings.auth;
     let has_token = !(auth.keys.is_empty() && auth.tokens.is_empty() && auth.jwks.is_none());
     let needs = match (has_token, auth.ask.is_some()) {
-        (true, true) => "need a token or your application's consent",
+        (true, true) => "need a token or the permission of auth.ask",
         (true, false) => "need a token",
-        (false, true) => "need your application's consent",
-        (false, false) => "are for nobody: [auth] names no tokens, keys or anonymous rights",
+        (false, true) => "need the permission of auth.ask",
+        (false, false) => "are rejected: [auth] has no tokens, keys or anonymous rights",
     };
     let anybody = |act: Act| auth.anonymous.contains(&act);
     match (anybody(Act::Publish), anybody(Act::Subscribe)) {
-        (true, true) => "everybody may publish and subscribe".into(),
-        (false, true) => format!("everybody may subscribe; messages {needs}"),
-        (true, false) => format!("everybody may publish; subscriptions {needs}"),
+        (true, true) => "all clients may publish and subscribe".into(),
+        (false, true) => format!("all clients may subscribe; messages {needs}"),
+        (true, false) => format!("all clients may publish; subscriptions {needs}"),
         (false, false) => format!("messages and subscriptions {needs}"),
     }
 }
@@ -210,11 +210,11 @@ mod tests {
         let here = [at("127.0.0.1:80"), at("[::1]:80")];
         let told = |settings: &Settings| rights(settings, &here);
         let none = Settings::default();
-        assert!(told(&none).starts_with("who asks from this machine may"));
+        assert!(told(&none).starts_with("only clients on this machine may"));
         for elsewhere in [at("0.0.0.0:80"), Address::Unix("/s".into())] {
-            assert!(rights(&none, &[at("127.0.0.1:80"), elsewhere]).starts_with("nobody may"));
+            assert!(rights(&none, &[at("127.0.0.1:80"), elsewhere]).starts_with("no client may"));
         }
-        assert!(told(&Settings { open: true, ..none }).starts_with("everybody who reaches it"));
+        assert!(told(&Settings { open: true, ..none }).starts_with("all clients may publish"));
 
         let with = |anonymous: &[Act], ask: Option<&str>, jwks: Option<&str>| Settings {
             file: Some("encke.toml".into()),
@@ -231,20 +231,18 @@ mod tests {
         for (settings, sentence) in [
             (
                 with(&[], None, None),
-                "messages and subscriptions are for nobody: [auth] names no tokens, keys or \
-                                     anonymous rights",
+                "messages and subscriptions are rejected: [auth] has no tokens, keys or anonymous rights",
             ),
             (with(&[], None, keys), "messages and subscriptions need a token"),
             (
                 with(&[subscribe], url, None),
-                "everybody may subscribe; messages need your application's consent",
+                "all clients may subscribe; messages need the permission of auth.ask",
             ),
             (
                 with(&[publish], url, keys),
-                "everybody may publish; subscriptions need a token or your \
-                                           application's consent",
+                "all clients may publish; subscriptions need a token or the permission of auth.ask",
             ),
-            (with(&[publish, subscribe], None, None), "everybody may publish and subscribe"),
+            (with(&[publish, subscribe], None, None), "all clients may publish and subscribe"),
         ] {
             assert_eq!(told(&settings), sentence);
         }

@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Lab) -> Done {
     };
     let pace = if arguments.quick { Pace::quick(seed) } else { Pace::full(seed) };
     let program = std::env::current_exe()
-        .map_err(|error| Failure::CouldNotRun(format!("this program does not find itself: {error}")))?;
+        .map_err(|error| Failure::CouldNotRun(format!("cannot find the path of this program: {error}")))?;
     let pace = Pace { program: Some(program), ..pace };
     let machine = Machine::look();
     let date = encke_lab::rfc3339(Clock::new().now().unix_s());
@@ -137,9 +137,7 @@ fn serve_under_test(words: &[String]) -> Done {
 fn chosen(named: &[String]) -> Result<Vec<&'static str>, Failure> {
     if let Some(unknown) = named.iter().find(|name| *name != "all" && !NAMES.contains(&name.as_str())) {
         let known = NAMES.join(", ");
-        return Err(Failure::Usage(format!(
-            "there is no experiment `{unknown}`; there are {known}, and all"
-        )));
+        return Err(Failure::Usage(format!("unknown experiment `{unknown}`; expected {known}, or all")));
     }
     let all = named.iter().any(|name| name == "all");
     Ok(NAMES.into_iter().filter(|name| all || named.iter().any(|one| one == name)).collect())
@@ -155,7 +153,7 @@ fn seen(name: &'static str, pace: &Pace, stop: &Stop) -> Result<Outcome, Failure
     let outcome = thread::scope(|scope| scope.spawn(work).join());
     match outcome {
         Ok(outcome) => Ok(outcome.expect("names come from the list of experiments")),
-        Err(_) => Err(Failure::CouldNotRun(format!("{name} broke off: what it said stands above"))),
+        Err(_) => Err(Failure::CouldNotRun(format!("{name} failed; see the message above"))),
     }
 }
 
@@ -184,7 +182,7 @@ fn stop_at_interrupt() -> Result<Stop, Failure> {
     });
     match obeying {
         Ok(_detached) => Ok(stop),
-        Err(error) => Err(Failure::CouldNotRun(format!("no thread for signals: {error}"))),
+        Err(error) => Err(Failure::CouldNotRun(format!("cannot start the signal thread: {error}"))),
     }
 }
 
@@ -206,6 +204,6 @@ mod tests {
         };
         assert_eq!(chosen(&["ring", "parser", "ring"]), Ok(vec!["parser", "ring"]));
         assert_eq!(chosen(&["all"]), Ok(NAMES.to_vec()));
-        assert!(chosen(&["parsr"]).is_err_and(|said| said.contains("`parsr`; there are accept, backlog")));
+        assert!(chosen(&["parsr"]).is_err_and(|said| said.contains("`parsr`; expected accept, backlog")));
     }
 }

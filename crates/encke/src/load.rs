@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &Load) -> Done {
     // Signals are blocked before the first thread starts, so that only the signal thread receives them.
     let signals = Signals::block();
     if arguments.dress.is_some() {
-        return Err(Failure::Usage("--as TOOL comes first: encke load --as ab -n 1000 URL".into()));
+        return Err(Failure::Usage("--as TOOL must come first: encke load --as ab -n 1000 URL".into()));
     }
     match &arguments.command {
         None => {}
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &Load) -> Done {
     }
     let said = counted.or(timed).or_else(|| duration_of_rate(&plan)).is_some();
     if !said && arguments.traffic.from_log.is_none() {
-        note("10 s, as nothing else was said; -n COUNT or -d TIME says otherwise");
+        note("running for 10 s by default; change it with -n COUNT or -d TIME");
     }
     let shown = match (arguments.json, arguments.plain) {
         (true, _) => Shown::Silent,
@@ -199,7 +199,7 @@ impl Interrupts {
         thread::Builder::new()
             .name("signals".into())
             .spawn(watch)
-            .map_err(|error| Failure::CouldNotRun(format!("a thread cannot be started: {error}")))?;
+            .map_err(|error| Failure::CouldNotRun(format!("cannot start the signal thread: {error}")))?;
         Ok(watched)
     }
 
@@ -247,11 +247,12 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
     let closed = Plan { pace: Pace::Closed, stop: Stop::After(SOUNDING), ..plan.clone() };
     let sounding = measure(closed, &arguments.urls, arguments.watch.as_ref(), shown, interrupts)?;
     nothing_measured(&sounding)?;
-    tell(&format!("closed loop: {} a second; the search begins there", words::number(sounding.rate())));
+    tell(&format!("closed loop: {} per second; the search begins there", words::number(sounding.rate())));
     let mut search = Search::new(sounding.rate());
     let (mut trials, mut undecided) = (Vec::new(), false);
     while let Some(rate) = search.next().filter(|_| !interrupts.seen()) {
-        let constant = Rate::constant(rate).ok_or_else(|| Failure::CouldNotRun("no rate is left".into()))?;
+        let constant =
+            Rate::constant(rate).ok_or_else(|| Failure::CouldNotRun("the rate is out of range".into()))?;
         let pace = Pace::Open(constant, arguments.traffic.arrivals.into());
         let open = Plan { pace, stop: Stop::After(trial), drain: trial, ..plan.clone() };
         let report = measure(open, &arguments.urls, arguments.watch.as_ref(), shown, interrupts)?;
@@ -267,7 +268,7 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
         let [p50, p99] = [0.5, 0.99].map(|share| {
             report.outcome.totals.latency().quantile_ns(share).map_or_else(|| "–".into(), words::time)
         });
-        let why = if all_sent { "" } else { "; not all that was due was sent" };
+        let why = if all_sent { "" } else { "; not all due requests were sent" };
         let missed = missed.iter().map(|condition| format!("; {condition}")).collect::<String>();
         tell(&format!("{:>12}/s {word}: p50 {p50}, p99 {p99}{why}{missed}", words::number(rate)));
         trials.push(serde_json::json!({ "rate_per_s": rate, "held": held, "report": report.json() }));
@@ -285,7 +286,7 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
     } else {
         match found {
             Some(rate) => {
-                print_result(&format!("highest rate that held: {} a second\n", words::number(rate)))?;
+                print_result(&format!("highest rate that held: {} per second\n", words::number(rate)))?;
             }
             None => print_result("no rate held\n")?,
         }
@@ -339,7 +340,7 @@ impl std::str::FromStr for Weighted {
 pub(crate) fn threads(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(0) | Err(_) if text.ends_with(['s', 'm', 'h']) => {
-            Err(format!("-t is the number of threads; a time is -d {text}"))
+            Err(format!("-t is the number of threads; use -d {text} for a time"))
         }
         Ok(0) | Err(_) => Err("expected a number, 1 or more".into()),
         Ok(number) => Ok(number),
@@ -352,7 +353,7 @@ pub(crate) struct Statuses(Vec<RangeInclusive<u16>>);
 
 /// Parses `200`, `2xx` or `200-299`, joined by commas.
 pub(crate) fn statuses(text: &str) -> Result<Statuses, String> {
-    let wrong = || format!("`{text}`: expected statuses such as 200, 2xx or 200-399, joined by commas");
+    let wrong = || format!("invalid statuses `{text}`: expected 200, 2xx or 200-399, joined by commas");
     let status = |text: &str| text.parse::<u16>().ok().filter(|status| (100..=999).contains(status));
     let one = |part: &str| {
         if let Some((first, last)) = part.split_once('-') {
@@ -388,27 +389,26 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
         (true, streams) => (Protocol::Http2, streams.unwrap_or(1)),
         (false, None) => (Protocol::Http1, traffic.pipeline),
         (false, Some(streams)) => {
-            let text =
-                format!("--streams are of HTTP/2: --http2 --streams {streams}; by HTTP/1 it is --pipeline");
+            let text = format!(
+                "--streams requires HTTP/2: use --http2 --streams {streams}, or --pipeline for HTTP/1"
+            );
             return Err(usage(text));
         }
     };
     if protocol == Protocol::Http2 {
         if traffic.pipeline > 1 {
-            let text = format!("--pipeline is of HTTP/1; by HTTP/2 it is --streams {}", traffic.pipeline);
+            let text = format!("--pipeline requires HTTP/1; use --streams {} for HTTP/2", traffic.pipeline);
             return Err(usage(text));
         }
         if !errand.aims.iter().all(|aim| aim.mix.fits_http2()) {
             return Err(usage(
-                "HTTP/2 cannot carry these requests: a method, a host or a path has characters that it \
-                              has not"
-                    .into(),
+                "HTTP/2 cannot carry these requests: a method, host or path has invalid characters".into(),
             ));
         }
     }
     if traffic.pipeline > 1 && pace != Pace::Closed {
-        let text = "--pipeline has no meaning with a rate: requests begin when they are due, not when a \
-                    connection has room";
+        let text = "--pipeline cannot be combined with a rate: requests start when they are due, not when a \
+                    connection is free";
         return Err(usage(text.into()));
     }
     let backend = match traffic.backend {
@@ -429,9 +429,9 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
         let tls = tls(&url, &traffic.secrecy, protocol)?;
         targets.push(Target { name: url.origin(), server, tls, mix, weight });
     }
-    let Some(first) = targets.first().cloned() else { return Err(usage("where to?".into())) };
+    let Some(first) = targets.first().cloned() else { return Err(usage("a URL is required".into())) };
     if targets.len() > 1 && traffic.unix.is_some() {
-        return Err(usage("--unix names one server, and the URLs are of several".into()));
+        return Err(usage("--unix specifies one server, but the URLs are of several".into()));
     }
     for target in &targets {
         sources(&target.server, &traffic.source)?;
@@ -467,9 +467,9 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
     let servers = plan.targets.len().max(1) as u64;
     if u64::from(plan.threads) * servers > u64::from(plan.connections) {
         let text = match servers {
-            1 => format!("{} threads have less than a connection each", plan.threads),
+            1 => format!("fewer connections than {} threads", plan.threads),
             _ => {
-                format!("{} threads have less than a connection for each of {servers} servers", plan.threads)
+                format!("fewer connections than {} threads × {servers} servers", plan.threads)
             }
         };
         return Err(usage(text));
@@ -483,7 +483,9 @@ fn sources(server: &Address, given: &[Sources]) -> Result<Vec<IpAddr>, Failure> 
     let Address::Inet(server) = server else { return Ok(sources) };
     for source in &sources {
         if source.is_ipv4() != server.is_ipv4() {
-            return Err(Failure::Usage(format!("--source {source}: {server} cannot be reached from it")));
+            return Err(Failure::Usage(format!(
+                "--source {source}: cannot reach {server} from this address"
+            )));
         }
         socket::unconnected(server, Some(SocketAddr::new(*source, 0)))
             .map_err(|error| Failure::CouldNotRun(format!("--source {source}: {error}")))?;
@@ -537,10 +539,12 @@ struct Aim {
 impl Errand {
     fn of(urls: &[Weighted], traffic: &Traffic) -> Result<Self, Failure> {
         let letter = Letter::of(traffic)?;
-        let [Weighted { url: server, .. }, ..] = urls else { return Err(Failure::Usage("where to?".into())) };
+        let [Weighted { url: server, .. }, ..] = urls else {
+            return Err(Failure::Usage("a URL is required".into()));
+        };
         let listed = traffic.list.as_ref().or(traffic.from_log.as_ref());
         if let Some(file) = listed.filter(|_| urls.len() > 1) {
-            let text = format!("{} has the requests; name one URL, that of the server", file.display());
+            let text = format!("{} lists the requests; specify one URL, that of the server", file.display());
             return Err(Failure::Usage(text));
         }
         if let Some(path) = &traffic.list {
@@ -589,7 +593,7 @@ impl<'a> Letter<'a> {
         let body = traffic.body.as_deref().map(body).transpose()?;
         let fields = traffic.header.iter().map(|field| match field.split_once(':') {
             Some((name, value)) => Ok((name.to_owned(), value.trim().to_owned())),
-            None => Err(Failure::Usage(format!("`{field}` is no field; expected 'Name: value'"))),
+            None => Err(Failure::Usage(format!("invalid header field `{field}`: expected 'Name: value'"))),
         });
         let fields = fields.collect::<Result<_, _>>()?;
         let style = Style { http10: traffic.http10, closing: traffic.no_keepalive, literal: false };
@@ -628,7 +632,7 @@ impl<'a> Letter<'a> {
         let log = Log::read(&text_of(path)?).map_err(wrong)?;
         if log.left_out > 0 {
             let left_out = words::plural(log.left_out, "line");
-            note(&format!("{}: {left_out} left out, of which no GET or HEAD can be made", path.display()));
+            note(&format!("{}: skipped {left_out} without a GET or HEAD request", path.display()));
         }
         let messages =
             log.requests.iter().map(|(method, target)| self.to(Some(method), server, target, true));
@@ -659,7 +663,7 @@ fn expected_body(text: &str) -> Result<Expected, Failure> {
 
 /// Parses `--body`: a text, `@FILE`, or `-` for standard input.
 fn body(text: &str) -> Result<Vec<u8>, Failure> {
-    let failed = |error: io::Error| Failure::CouldNotRun(format!("the body ({text}): {error}"));
+    let failed = |error: io::Error| Failure::CouldNotRun(format!("cannot read the body ({text}): {error}"));
     let mut content = Vec::new();
     match text.strip_prefix('@') {
         Some(path) => {
@@ -685,8 +689,7 @@ fn server(url: &Url) -> Result<SocketAddr, Failure> {
         _ => {
             let listens = |address: &&SocketAddr| TcpStream::connect_timeout(address, PROBE).is_ok();
             let found = addresses.iter().find(listens).copied();
-            found
-                .ok_or_else(|| Failure::CouldNotRun(format!("{url}: nobody listens at any of its addresses")))
+            found.ok_or_else(|| Failure::CouldNotRun(format!("{url}: no address accepts connections")))
         }
     }
 }

@@ -91,7 +91,7 @@ impl fmt::Display for Failure {
             Self::CouldNotRun(text) | Self::Usage(text) => write!(f, "error: {text}"),
             // A settings error quotes the lines of the file, so it formats itself.
             Self::Settings(error) => error.fmt(f),
-            Self::ReaderGone => f.write_str("nobody reads the output"),
+            Self::ReaderGone => f.write_str("the reader of the output has closed it"),
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn run(arguments: &Man) -> Done {
             Some(found) => found.clone(),
             None => {
                 let known: Vec<_> = program.get_subcommands().map(clap::Command::get_name).collect();
-                let text = format!("there is no sub-command `{name}`; there are {}", known.join(", "));
+                let text = format!("unknown sub-command `{name}`; expected one of {}", known.join(", "));
                 return Err(Failure::Usage(text));
             }
         },
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Man) -> Done {
     clap_mangen::Man::new(command)
         .source(concat!("encke ", env!("CARGO_PKG_VERSION")))
         .render(&mut page)
-        .map_err(|error| Failure::CouldNotRun(format!("the page cannot be made: {error}")))?;
+        .map_err(|error| Failure::CouldNotRun(format!("cannot generate the page: {error}")))?;
     print(&String::from_utf8_lossy(&page))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -37,7 +37,7 @@ impl Manager {
 fn send(socket: &Path, state: &State) -> std::io::Result<()> {
     let text = match state {
         State::Ready => "READY=1\nSTATUS=serving",
-        State::Reloading => "STATUS=reading the settings again",
+        State::Reloading => "STATUS=reloading the settings",
         State::Stopping => "STOPPING=1\nSTATUS=draining",
     };
     let datagram = UnixDatagram::unbound()?;

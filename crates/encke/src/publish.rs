@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Publish) -> Done {
         Source::Input => {
             let typed = io::stdin().is_terminal();
             if typed {
-                note("the message is read from here; ^D ends it");
+                note("reading the message from the terminal; ^D ends it");
             }
             let data = whole(&mut io::stdin().lock(), "standard input")?;
             // A terminal that disappears also ends the input, perhaps in the middle of the message.
@@ -77,7 +77,7 @@ impl FromStr for Pace {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
-            || format!("`{text}` is no rate; expected messages a second or a minute, such as 50/s or 30/m");
+            || format!("invalid rate `{text}`: expected messages per second or minute, such as 50/s or 30/m");
         let (number, unit_s) = match text.split_once('/') {
             None => (text, 1.0),
             Some((number, "s")) => (number, 1.0),
@@ -112,20 +112,20 @@ impl<'a> Source<'a> {
             (None, Some(path)) => Self::File(path.clone()),
             (Some(data), _) => match data.strip_prefix('@') {
                 _ if data == "-" => Self::Lines,
-                Some("") => return Err(Failure::Usage("`@` names no file; expected @FILE".into())),
+                Some("") => return Err(Failure::Usage("`@` without a file name: expected @FILE".into())),
                 Some(path) => Self::File(path.into()),
                 None => Self::Given(data),
             },
         };
         if arguments.rate.is_some() && source != Self::Lines {
-            return Err(Failure::Usage("--rate is for lines: give `-` as DATA".into()));
+            return Err(Failure::Usage("--rate requires lines: set DATA to `-`".into()));
         }
         Ok(source)
     }
 }
 
 fn content(path: &Path) -> Result<Vec<u8>, Failure> {
-    let failed = |error| Failure::CouldNotRun(format!("{} cannot be read: {error}", path.display()));
+    let failed = |error| Failure::CouldNotRun(format!("cannot read {}: {error}", path.display()));
     whole(&mut File::open(path).map_err(failed)?, &path.display().to_string())
 }
 
@@ -134,14 +134,14 @@ fn whole(input: &mut impl Read, name: &str) -> Result<Vec<u8>, Failure> {
     input
         .take(MESSAGE_BYTES_MAX + 1)
         .read_to_end(&mut data)
-        .map_err(|error| Failure::CouldNotRun(format!("{name} cannot be read: {error}")))?;
+        .map_err(|error| Failure::CouldNotRun(format!("cannot read {name}: {error}")))?;
     held(data, name)
 }
 
 /// Rejects data that is too large for one message.
 fn held(data: Vec<u8>, name: &str) -> Result<Vec<u8>, Failure> {
     if data.len() as u64 > MESSAGE_BYTES_MAX {
-        let text = format!("{name} has more than {} MiB, too much for one message", MESSAGE_BYTES_MAX >> 20);
+        let text = format!("{name} is larger than {} MiB, the maximum of a message", MESSAGE_BYTES_MAX >> 20);
         return Err(Failure::CouldNotRun(text));
     }
     Ok(data)
@@ -153,7 +153,7 @@ fn line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Failure> {
     input
         .take(MESSAGE_BYTES_MAX + 1)
         .read_until(b'\n', &mut line)
-        .map_err(|error| Failure::CouldNotRun(format!("standard input cannot be read: {error}")))?;
+        .map_err(|error| Failure::CouldNotRun(format!("cannot read standard input: {error}")))?;
     if line.is_empty() {
         return Ok(None);
     }
@@ -232,7 +232,7 @@ impl<'a> Publisher<'a> {
                 (429 | 503, Some(time)) if postponed < POSTPONED_MAX && time <= POSTPONED_TIME_MAX => {
                     postponed += 1;
                     // `Retry-After` has a resolution of 1 s, so a limit of ten messages per second also yields 1 s.
-                    note(&format!("{server} asks to wait for {} s", time.as_secs()));
+                    note(&format!("{server} requests a wait of {} s", time.as_secs()));
                     client::pause(time);
                 }
                 _ => {
@@ -246,7 +246,7 @@ impl<'a> Publisher<'a> {
 
     fn tell(&self, answer: &Answer) -> Result<(), Failure> {
         let told: Value = serde_json::from_slice(&answer.body).map_err(|error| {
-            let text = format!("{} answers no JSON ({error}); is it Encke?", self.channels.server);
+            let text = format!("invalid response from {} ({error}); is it Encke?", self.channels.server);
             Failure::CouldNotRun(text)
         })?;
         print(&if self.arguments.json { format!("{told}\n") } else { plain(&told) })

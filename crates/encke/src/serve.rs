@@ -88,7 +88,7 @@ fn obey(
                 manager.tell(&State::Ready);
             }
             Signal::User1 => match service.reopen_logs() {
-                Ok(()) => notice::report(Level::Info, "logs opened again"),
+                Ok(()) => notice::report(Level::Info, "logs reopened"),
                 Err(error) => notice::report(Level::Error, &error.to_string()),
             },
             // Reserved for the hand-over to a new process.
@@ -117,18 +117,20 @@ fn reload(service: &mut Service, arguments: &Serve) {
             // The message has several lines and a caret, so it is written without a log prefix.
             let _nobody_listens =
                 write!(io::stderr(), "{}", failure.to_string().trim_end().to_owned() + "\n");
-            return notice::report(Level::Error, "settings refused; the old ones stay");
+            return notice::report(Level::Error, "invalid settings; keeping the old ones");
         }
     };
     match service.reload(&new) {
         Ok(notes) => {
             notice::set_level(new.log.level);
-            notice::report(Level::Info, "settings read again");
+            notice::report(Level::Info, "settings reloaded");
             for note in notes {
                 notice::report(Level::Warn, &note);
             }
         }
-        Err(error) => notice::report(Level::Error, &format!("settings refused; the old ones stay: {error}")),
+        Err(error) => {
+            notice::report(Level::Error, &format!("cannot apply the settings, keeping the old ones: {error}"))
+        }
     }
 }
 
@@ -196,8 +198,8 @@ fn state_folder(
         .or_else(|| folder("XDG_STATE_HOME").map(|state| state.join("encke")))
         .or_else(|| folder("HOME").map(|home| home.join(".local/state/encke")))
         .ok_or_else(|| {
-            let text = "--tls-self-signed remembers an authority, and there is no place for it: set \
-                        server.state_dir in a settings file, or the variable HOME";
+            let text = "--tls-self-signed needs a directory for its authority: set server.state_dir in a settings \
+                        file, or the variable HOME";
             Failure::Usage(text.into())
         })
 }
@@ -211,8 +213,8 @@ fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), Fa
         Some(place) => place,
         None => {
             if arguments.root.is_none() && std::env::current_dir().is_ok_and(|here| here == Path::new("/")) {
-                let text = "nothing to serve: name a folder, or add a [[site]] with a root to the settings \
-                            (the present folder is /, which is served only when it is named)";
+                let text = "nothing to serve: specify a directory, or add a [[site]] with a root to the settings \
+                            (the current directory is /, which must be specified explicitly)";
                 return Err(Failure::Usage(text.into()));
             }
             sites.push(SiteSettings::default());

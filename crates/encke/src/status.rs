@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Status) -> Done {
             return Ok(ExitCode::SUCCESS);
         }
         let status: Value = serde_json::from_str(&answer)
-            .map_err(|error| Failure::CouldNotRun(format!("{} answers no JSON: {error}", admin.server)))?;
+            .map_err(|error| Failure::CouldNotRun(format!("{}: invalid response: {error}", admin.server)))?;
         let clear = if arguments.watch { "\x1b[H\x1b[2J" } else { "" };
         print(&format!("{clear}{}", told(&status, before.as_ref())))?;
         if !arguments.watch {
@@ -77,7 +77,7 @@ impl Admin {
     /// Parses `8081`, `HOST:PORT`, or a URL with `?token=`.
     fn parse(text: &str) -> Result<Self, Failure> {
         let Location { server, query, .. } = Location::parse(text)
-            .map_err(|error| Failure::Usage(format!("this is no admin listener: {error}")))?;
+            .map_err(|error| Failure::Usage(format!("invalid admin listener: {error}")))?;
         let mut pairs = query.as_deref().unwrap_or_default().split('&');
         let token = pairs.find_map(|pair| pair.strip_prefix("token=")).map(ToOwned::to_owned);
         Ok(Self { server, token })
@@ -98,10 +98,10 @@ impl Admin {
         match answer.head.status() {
             200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
             401 => Err(Failure::CouldNotRun(format!(
-                "{} wants a token: give the URL that the server printed at its start, --token or $ENCKE_TOKEN",
+                "{}: a token is required: use the URL that the server printed at start, --token or $ENCKE_TOKEN",
                 self.server
             ))),
-            status => Err(failed(&format!("it answered {status}"))),
+            status => Err(failed(&format!("unexpected status {status}"))),
         }
     }
 }
@@ -133,13 +133,13 @@ fn told(status: &Value, before: Option<&Value>) -> String {
     };
     line("encke", format!("{}, {}, pid {}", text("version"), text("state"), or_unknown(number("pid"))));
     line("listening", list("listen"));
-    line("events", text("backend"));
+    line("back end", text("backend"));
     line("workers", or_unknown(number("workers")));
     let (open, limit) = (or_unknown(number("connections")), or_unknown(number("connections_limit")));
     line("connections", format!("{open} of {limit}"));
     let requests = number("requests");
     let since = before.and_then(|before| requests?.checked_sub(before["requests"].as_u64()?));
-    let rate = since.map_or_else(String::new, |since| format!(", {since} since the last look"));
+    let rate = since.map_or_else(String::new, |since| format!(", {since} since the last update"));
     line("requests", format!("{}{rate}", or_unknown(requests)));
     if let Some(latency) = family(status, "encke_http_request_seconds") {
         let part = |key: &str| latency[key].as_u64().map_or_else(|| "–".into(), duration);
@@ -151,14 +151,14 @@ fn told(status: &Value, before: Option<&Value>) -> String {
         line(
             "subscribers",
             format!(
-                "{subscribers}, {} B each here and {} B in the kernel's buffers",
+                "{subscribers}, {} B each in the process and {} B in kernel buffers",
                 part("subscriber_user_bytes"),
                 part("subscriber_kernel_bytes")
             ),
         );
         let age = push("queue_age_ns").map_or_else(|| "–".into(), duration);
         let (mean, most) = (part("unsent_bytes"), part("unsent_bytes_max"));
-        line("messages", format!("waited {age} at most; unsent {mean} B, at most {most} B"));
+        line("messages", format!("queued for at most {age}; unsent {mean} B on average, at most {most} B"));
     }
     if let Some(store) = store(status) {
         line("store", store);
@@ -193,7 +193,7 @@ fn store(status: &Value) -> Option<String> {
     let refused = if full + failed == 0 {
         String::new()
     } else {
-        format!(", {full} that found it full, {failed} that failed")
+        format!(", {full} rejected as full, {failed} failed")
     };
     Some(format!("{stored} commits{refused}; p99 {lasted}"))
 }
@@ -214,10 +214,10 @@ fn nodes(status: &Value) -> Vec<String> {
             );
             match number("behind") {
                 0 => {}
-                behind => line.push_str(&format!(", {behind} messages behind")),
+                behind => line.push_str(&format!(", {behind} messages of lag")),
             }
             match number("silent_ms") {
-                _ if node["here"] == true => line.push_str(" (this one)"),
+                _ if node["here"] == true => line.push_str(" (this node)"),
                 ..2_000 => {}
                 silent_ms => line.push_str(&format!(", silent for {} s", silent_ms / 1_000)),
             }
@@ -225,7 +225,7 @@ fn nodes(status: &Value) -> Vec<String> {
         })
         .collect();
     if cluster["up"] == false {
-        lines.insert(0, "NATS cannot be reached: what follows is as it was heard last".into());
+        lines.insert(0, "NATS cannot be reached; last known state:".into());
     }
     lines
 }
@@ -298,11 +298,11 @@ mod tests {
             "127.0.0.1:8080, [::1]:8080",
             "workers      2\n",
             "3 of 100",
-            "50, 30 since the last look",
+            "50, 30 since the last update",
             "p50 900 ns, p99 2.5 ms, max 3.0 s",
-            "store        7 commits, 2 that found it full, 0 that failed; p99 4.0 ms\n",
-            "18000, 144 B each here and 768 B in the kernel's buffers",
-            "waited 1.2 ms at most; unsent 0 B, at most 71 B",
+            "store        7 commits, 2 rejected as full, 0 failed; p99 4.0 ms\n",
+            "18000, 144 B each in the process and 768 B in kernel buffers",
+            "queued for at most 1.2 ms; unsent 0 B on average, at most 71 B",
             "6.0 MiB",
         ] {
             assert!(lines.contains(part), "{part} is missing in\n{lines}");

@@ -75,7 +75,7 @@ impl FromStr for Since {
             Ok(Self(text.to_owned()))
         } else {
             Err(format!(
-                "`{text}` is no beginning; expected now, all, last:N, an age such as 10m, or a message's id"
+                "invalid start `{text}`: expected now, all, last:N, an age such as 10m, or a message id"
             ))
         }
     }
@@ -160,7 +160,7 @@ impl<'a> Subscription<'a> {
                 }
             };
             let wait = when.unwrap_or_default().max(patience(self.retry, failures, chance()));
-            note(&format!("{why}; asking again in {:.1} s", wait.as_secs_f64()));
+            note(&format!("{why}; retrying in {:.1} s", wait.as_secs_f64()));
             let left = Duration::from_nanos(self.give_up.saturating_sub(client::now()));
             client::pause(wait.min(left));
             if left <= wait {
@@ -195,17 +195,17 @@ impl<'a> Subscription<'a> {
         match head.status() {
             200 if head.is_type("text/event-stream") => Ok(connection),
             200 => {
-                let kind = head.field("Content-Type").unwrap_or("something without a type");
+                let kind = head.field("Content-Type").unwrap_or("a response without a type");
                 let path = &self.channels.path;
-                let text = format!("{server}: {path} is {kind}, no stream of events; is it a push channel?");
+                let text = format!("{server}: {path} is {kind}, not an event stream; is it a push channel?");
                 Err(Refused::Finally(Failure::CouldNotRun(text)))
             }
             // EventSource also treats 204 as the end of the stream.
-            204 => {
-                Err(Refused::Finally(Failure::CouldNotRun(format!("{server}: it has nothing to send (204)"))))
-            }
+            204 => Err(Refused::Finally(Failure::CouldNotRun(format!(
+                "{server}: the server ended the subscription (204)"
+            )))),
             status @ (429 | 500 | 502..=504) => {
-                let text = format!("{server}: it cannot serve now ({status})");
+                let text = format!("{server}: temporarily unavailable ({status})");
                 Err(Refused::ForNow(text, head.retry_after().map(|time| time.min(RETRY_SAID_MAX))))
             }
             _ => {
@@ -221,7 +221,7 @@ impl<'a> Subscription<'a> {
         let Channels { server, path, .. } = &self.channels;
         match &self.position {
             _ if !again && !io::stderr().is_terminal() => {}
-            _ if !again => note(&format!("subscribed to {path} of {server}; ^C ends")),
+            _ if !again => note(&format!("subscribed to {path} on {server}; ^C ends")),
             Some(position) => note(&format!("subscribed again, from {position}")),
             None => note("subscribed again"),
         }
@@ -233,7 +233,7 @@ impl<'a> Subscription<'a> {
         loop {
             let mut input = match connection.piece(client::moment_in(DEAD_AFTER).min(self.give_up)) {
                 Ok(Some(piece)) => piece,
-                Ok(None) => return Ok(End::Broken("the server has ended the stream".into())),
+                Ok(None) => return Ok(End::Broken("the server ended the stream".into())),
                 Err(Trouble::Silent) if client::now() >= self.give_up => return Ok(End::TooLate),
                 Err(trouble) => return Ok(End::Broken(trouble.to_string())),
             };
@@ -243,7 +243,7 @@ impl<'a> Subscription<'a> {
             while !input.is_empty() && !enough {
                 let Ok(step) = parser.feed(input) else {
                     let text = format!(
-                        "{}: an event has more than {} MiB",
+                        "{}: an event is larger than {} MiB",
                         self.channels.server,
                         EVENT_BYTES_MAX >> 20
                     );
@@ -316,7 +316,7 @@ fn chance() -> f64 {
 fn gap(data: &str) -> String {
     let said: Value = serde_json::from_str(data).unwrap_or_default();
     let part = |name: &str| said[name].as_str().unwrap_or("?").to_owned();
-    format!("gap: messages after {} and up to {} are missing ({})", part("from"), part("to"), part("reason"))
+    format!("gap: messages after {} up to {} are lost ({})", part("from"), part("to"), part("reason"))
 }
 
 /// An event as received.
@@ -452,8 +452,8 @@ mod tests {
         assert_eq!(printed(Style::Envelopes, false, "encke.gap", gap), format!("{gap}\n"));
         assert_eq!(printed(Style::Lines, false, "encke.gap", gap), "");
         assert_eq!(printed(Style::Bytes, false, "encke.join", r#"{"name":"ann"}"#), "");
-        assert_eq!(super::gap(gap), "gap: messages after e-1 and up to e-5 are missing (evicted)");
-        assert!(super::gap("").contains("missing"));
+        assert_eq!(super::gap(gap), "gap: messages after e-1 up to e-5 are lost (evicted)");
+        assert!(super::gap("").contains("lost"));
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::{Done, Failure, print};
 pub(crate) fn run(arguments: &Token) -> Done {
     let Token { publish, subscribe, presence, manage, sub, ttl, .. } = arguments;
     if sub.is_none() && [publish, subscribe, presence, manage].iter().all(|patterns| patterns.is_empty()) {
-        let text = "a token for nobody and nothing? Say who it is for (--sub), or what it allows: --publish, \
-                    --subscribe, --presence or --manage";
+        let text = "the token would have neither a user nor a right: set --sub, --publish, --subscribe, --presence \
+                    or --manage";
         return Err(Failure::Usage(text.into()));
     }
     let expires_unix_s = match ttl {
@@ -43,8 +43,8 @@ fn signer(arguments: &Token) -> Result<Signer, Failure> {
         (None, Some(config)) => Signer::of_settings(&Settings::read(config)?.auth, kid)
             .map_err(|error| Failure::CouldNotRun(format!("{}: {error}", config.display()))),
         (None, None) => Err(Failure::Usage(
-            "signed with which key? `--key FILE` (a private key as PEM, or a secret), or `-c FILE`: a settings file \
-             with [[auth.keys]]"
+            "a key is required: `--key FILE` (a private key as PEM, or a secret), or `-c FILE`, a settings file with \
+             [[auth.keys]]"
                 .into(),
         )),
     }

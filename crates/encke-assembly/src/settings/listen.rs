@@ -104,10 +104,10 @@ impl FromStr for ListenAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no address to listen at; {}", Self::EXPECTED);
+        let wrong = || format!("invalid address `{text}`: {}", Self::EXPECTED);
         let port = |digits: &str| {
             if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-                digits.parse::<u16>().map_err(|_| format!("`{digits}` is no port: the last one is 65535"))
+                digits.parse::<u16>().map_err(|_| format!("invalid port `{digits}`: the maximum is 65535"))
             } else {
                 Err(wrong())
             }
@@ -119,7 +119,7 @@ impl FromStr for ListenAddress {
             return Ok(Self::Inet(address));
         }
         if text.parse::<IpAddr>().is_ok() {
-            return Err(format!("`{text}` has no port; {}", Self::EXPECTED));
+            return Err(format!("`{text}` has no port: {}", Self::EXPECTED));
         }
         match text.rsplit_once(':') {
             None => port(text).map(Self::Loopback),
@@ -171,7 +171,7 @@ impl FromStr for FileMode {
         octal
             .and_then(|digits| u32::from_str_radix(digits, 8).ok())
             .map(Self)
-            .ok_or_else(|| format!("`{text}` are no permission bits; {}", Self::EXPECTED))
+            .ok_or_else(|| format!("invalid permission bits `{text}`: {}", Self::EXPECTED))
     }
 }
 
@@ -204,7 +204,7 @@ impl FromStr for HttpsPort {
             None => None,
         };
         let port = port.filter(|port| *port != 0);
-        port.map(Self).ok_or_else(|| format!("`{text}` is nowhere to be sent on to; {}", Self::EXPECTED))
+        port.map(Self).ok_or_else(|| format!("invalid redirect `{text}`: {}", Self::EXPECTED))
     }
 }
 

@@ -40,15 +40,15 @@ impl Channels {
                 Some(all) => all.join(&one, &prefix)?,
             }
         }
-        all.ok_or_else(|| "which channel?".into())
+        all.ok_or_else(|| "a channel is required".into())
     }
 
     fn at(location: Location, text: &str) -> Result<Self, String> {
         let Location { server, path, query } = location;
         if path.trim_matches('/').is_empty() || matches!(server, Server::Unix(_)) {
             return Err(format!(
-                "`{text}` names no channel; expected a channel, as in `news` or http://{}{PREFIX}news (a server \
-                 alone is named by --server)",
+                "`{text}` has no channel: expected a channel such as `news` or http://{}{PREFIX}news (--server \
+                 specifies only a server)",
                 server.authority()
             ));
         }
@@ -59,7 +59,7 @@ impl Channels {
     fn join(&mut self, other: &Self, prefix: &str) -> Result<(), String> {
         if (&self.server, &self.query) != (&other.server, &other.query) {
             return Err(format!(
-                "`{}` is of {}, `{}` of {}: one stream comes from one server, so each needs its own `encke sub`",
+                "`{}` is on {}, `{}` on {}: a stream has one server, so each needs its own `encke sub`",
                 self.path, self.server, other.path, other.server
             ));
         }
@@ -73,7 +73,7 @@ impl Channels {
                 Ok(())
             }
             None => Err(format!(
-                "`{}` and `{}` do not begin with one prefix, such as {PREFIX}, so they cannot share a stream",
+                "`{}` and `{}` have no common prefix such as {PREFIX}, so they cannot share a stream",
                 self.path, other.path
             )),
         }
@@ -91,7 +91,7 @@ fn check(name: &str) -> Result<(), String> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-/,".contains(&byte);
     if name.is_empty() || !name.bytes().all(letter) || name.starts_with('/') {
         return Err(format!(
-            "`{name}` is no channel; a name has letters, digits, `.`, `_`, `~` and `-`, in segments joined by `/`"
+            "invalid channel `{name}`: expected letters, digits, `.`, `_`, `~` and `-`, in segments joined by `/`"
         ));
     }
     Ok(())
@@ -129,14 +129,14 @@ mod tests {
     #[test]
     fn what_is_no_channel_is_refused_with_a_reason() {
         for (names, said) in [
-            (&[""][..], "is no channel"),
-            (&["a b"], "is no channel"),
-            (&["/news"], "is no channel"),
-            (&["a?b"], "is no channel"),
-            (&["a\nb"], "is no channel"),
-            (&["http://h:1/"], "names no channel"),
-            (&["8080:"], "is no address"),
-            (&["unix:/s"], "names no channel"),
+            (&[""][..], "invalid channel"),
+            (&["a b"], "invalid channel"),
+            (&["/news"], "invalid channel"),
+            (&["a?b"], "invalid channel"),
+            (&["a\nb"], "invalid channel"),
+            (&["http://h:1/"], "has no channel"),
+            (&["8080:"], "invalid server address"),
+            (&["unix:/s"], "has no channel"),
             (&["http://h:1/push/a", "http://h:2/push/b"], "one server"),
             (&["http://h:1/push/a", "http://h:1/live/b"], "share a stream"),
             (&["https://h:1/push/a", "http://h:1/push/b"], "one server"),

@@ -363,39 +363,38 @@ impl Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(error) => write!(f, "its name has no address ({error}); is it spelled right?"),
+            Self::Unknown(error) => write!(f, "unknown host name ({error}); is it spelled correctly?"),
             Self::Unreachable(error) => match error.kind() {
-                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-                    f.write_str("nothing listens there; is the server running? `encke serve` starts one")
-                }
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => f.write_str(
+                    "no server listens at this address; is the server running? `encke serve` starts one",
+                ),
                 io::ErrorKind::TimedOut => {
-                    write!(f, "no connection within {} s; is the address right?", CONNECT_TIME.as_secs())
+                    write!(f, "no connection within {} s; is the address correct?", CONNECT_TIME.as_secs())
                 }
-                _ => write!(f, "no connection: {error}"),
+                _ => write!(f, "cannot connect: {error}"),
             },
             Self::NoBelief(error) => {
-                write!(f, "{error}; --cacert FILE names an authority, $SSL_CERT_FILE a list of them")
+                write!(f, "{error}; set --cacert FILE or $SSL_CERT_FILE to CA certificates")
             }
             Self::Distrusted(distrust @ Distrust::Authority) => {
-                write!(f, "{distrust}; --cacert FILE names its authority, --insecure believes anybody")
+                write!(
+                    f,
+                    "{distrust}; set --cacert FILE to its CA certificate, or skip verification with --insecure"
+                )
             }
             Self::Distrusted(distrust @ Distrust::NotTls) => {
-                write!(f, "{distrust}; is it http:// without s?")
+                write!(f, "{distrust}; does the server use http://?")
             }
             Self::Distrusted(distrust) => distrust.fmt(f),
             Self::Lost(Some(error)) => write!(f, "the connection broke: {error}"),
-            Self::Lost(None) => f.write_str("the server closed the connection before it had answered"),
-            Self::Silent => f.write_str("the server has stopped answering"),
+            Self::Lost(None) => f.write_str("the server closed the connection without a response"),
+            Self::Silent => f.write_str("timeout: no response from the server"),
             Self::Malformed(refusal) => {
-                write!(
-                    f,
-                    "what answers there breaks the rules of HTTP/1: {}; is it a web server?",
-                    refusal.reason()
-                )
+                write!(f, "invalid HTTP/1 response: {}; is it a web server?", refusal.reason())
             }
-            Self::TooLarge => write!(f, "the answer has more than {} MiB", ANSWER_BYTES_MAX >> 20),
+            Self::TooLarge => write!(f, "the response is larger than {} MiB", ANSWER_BYTES_MAX >> 20),
             Self::Field(name) => {
-                write!(f, "the value for {name} has characters that HTTP does not allow, such as a line end")
+                write!(f, "invalid characters in the value of {name}, such as a line end")
             }
         }
     }
@@ -547,7 +546,7 @@ mod tests {
             (b"HTTP/1.1 200 OK\r\nContent-Le", "closed the connection"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n1", "closed the connection"),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n", "closed the connection"),
-            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello", "breaks the rules"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello", "invalid HTTP/1 response"),
             (b"SSH-2.0-OpenSSH_9.2\r\n", "is it a web server?"),
         ] {
             let (server, _asked) = server(vec![vec![answer.to_vec()]]);

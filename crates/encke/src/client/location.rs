@@ -40,7 +40,7 @@ impl Location {
         }
         let wrong = || {
             format!(
-                "`{text}` is no address of a server; expected http://HOST:PORT/, https://HOST/, HOST:PORT or unix:PATH"
+                "invalid server address `{text}`: expected http://HOST:PORT/, https://HOST/, HOST:PORT or unix:PATH"
             )
         };
         // Other characters are invalid in a URL, and must not get into a request line.
@@ -57,7 +57,7 @@ impl Location {
             None => (behind, None),
         };
         if authority.contains('@') {
-            return Err(format!("`{text}` names a user; a token is given by --token or $ENCKE_TOKEN"));
+            return Err(format!("`{text}` contains a user name: pass a token with --token or $ENCKE_TOKEN"));
         }
         let port_default = secure.map(|_| HTTPS_PORT).or(plain.map(|_| HTTP_PORT));
         let (host, port) = host_and_port(authority, port_default).ok_or_else(wrong)?;
@@ -152,20 +152,20 @@ mod tests {
     #[test]
     fn what_is_no_server_is_refused_with_a_reason() {
         for (text, said) in [
-            ("", "is no address"),
-            ("localhost", "is no address"),
-            ("http://", "is no address"),
-            ("http:///push/x", "is no address"),
-            ("h:", "is no address"),
-            ("h:65536", "is no address"),
-            ("h:+1", "is no address"),
-            ("a b:1", "is no address"),
-            ("h:1/a\r\nX: y", "is no address"),
-            ("http://[::1", "is no address"),
-            ("http://[zz]:1/", "is no address"),
-            ("ftp://h:1/", "is no address"),
-            ("unix:", "is no address"),
-            ("https:h:1/", "is no address"),
+            ("", "invalid server address"),
+            ("localhost", "invalid server address"),
+            ("http://", "invalid server address"),
+            ("http:///push/x", "invalid server address"),
+            ("h:", "invalid server address"),
+            ("h:65536", "invalid server address"),
+            ("h:+1", "invalid server address"),
+            ("a b:1", "invalid server address"),
+            ("h:1/a\r\nX: y", "invalid server address"),
+            ("http://[::1", "invalid server address"),
+            ("http://[zz]:1/", "invalid server address"),
+            ("ftp://h:1/", "invalid server address"),
+            ("unix:", "invalid server address"),
+            ("https:h:1/", "invalid server address"),
             ("http://user@h/", "--token"),
         ] {
             let error = Location::parse(text).expect_err(text);

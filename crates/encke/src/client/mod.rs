@@ -66,5 +66,7 @@ pub(crate) fn end_at_interrupt() -> Result<(), Failure> {
             }
         }
     });
-    obeying.map(drop).map_err(|error| Failure::CouldNotRun(format!("no thread for signals: {error}")))
+    obeying
+        .map(drop)
+        .map_err(|error| Failure::CouldNotRun(format!("cannot start the signal thread: {error}")))
 }

@@ -35,23 +35,23 @@ pub(crate) fn of(server: &Server, path: &str, attempt: Attempt, has_token: bool,
     let said = if words.is_empty() { String::new() } else { format!(" ({words})") };
     let what = attempt.name();
     let text = match head.status() {
-        400 => format!("it refuses {path}{said}"),
+        400 => format!("invalid request for {path}{said}"),
         401 if has_token => {
-            format!("it does not accept the token{said}; is it its own, and has it not ended?")
+            format!("invalid token{said}: is it for this server, and has it expired?")
         }
-        401 => format!("it wants a token{said}: give --token or $ENCKE_TOKEN; `encke token` makes one"),
-        403 if has_token => format!("this token may not {what} {path}{said}"),
-        403 => format!("nobody may {what} {path} without a token{said}: give --token or $ENCKE_TOKEN"),
+        401 => format!("a token is required{said}: set --token or $ENCKE_TOKEN; `encke token` signs one"),
+        403 if has_token => format!("the token has no right to {what} {path}{said}"),
+        403 => format!("a token is required to {what} {path}{said}: set --token or $ENCKE_TOKEN"),
         404 | 405 => {
-            format!("there is no channel at {path}{said}; is push on there, and is this its prefix?")
+            format!("no channel at {path}{said}: is push enabled, and is this its prefix?")
         }
-        413 => format!("the message is larger than it takes{said}"),
+        413 => format!("the message is too large{said}"),
         422 => format!("another message was published with this --key{said}"),
-        429 => format!("it was asked too often{said}; --rate slows down"),
-        507 => format!("it has no room to store the message{said}"),
-        502..=504 => format!("it cannot serve now{said}; try again later"),
+        429 => format!("too many requests{said}: --rate slows down"),
+        507 => format!("no space to store the message{said}"),
+        502..=504 => format!("temporarily unavailable{said}; try again later"),
         status @ 300..=399 => match head.field("Location") {
-            Some(place) => format!("{path} is elsewhere: {}", plain(place)),
+            Some(place) => format!("{path} has moved to {}", plain(place)),
             None => format!("it answered {status}{said}"),
         },
         status => format!("it answered {status}{said}"),

@@ -24,17 +24,17 @@ pub(crate) fn run(arguments: &Compare, signals: Signals) -> Done {
     let names = [arguments.one.clone(), arguments.other.clone()];
     match [&arguments.one, &arguments.other].map(|name| name.contains("://")) {
         [true, true] => servers(arguments, names, signals),
-        [false, false] if !arguments.watch.is_empty() => Err(Failure::Usage(
-            "--watch looks at servers; of saved runs it is known what was watched then".into(),
-        )),
+        [false, false] if !arguments.watch.is_empty() => {
+            Err(Failure::Usage("--watch requires servers, not saved runs".into()))
+        }
         [false, false] => {
             let runs = [saved::read(Path::new(&arguments.one))?, saved::read(Path::new(&arguments.other))?];
             let compared = SavedRun::compared(names, [&runs[0], &runs[1]]);
             told(&compared.map_err(|unlike| Failure::Usage(unlike.to_string()))?, arguments.json, false)
         }
-        _ => {
-            Err(Failure::Usage("a server and a saved run are not comparable: two URLs, or two files".into()))
-        }
+        _ => Err(Failure::Usage(
+            "cannot compare a server with a saved run: expected two URLs, or two files".into(),
+        )),
     }
 }
 
@@ -47,7 +47,7 @@ fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Done {
         [] => [None, None],
         [both] => [Some(both), Some(both)],
         [a, b] => [Some(a), Some(b)],
-        _ => return Err(Failure::Usage("--watch twice: for A, and for B".into())),
+        _ => return Err(Failure::Usage("expected --watch at most twice: for A, and for B".into())),
     };
     let interrupts = Interrupts::watch(signals)?;
     let measured = |side: usize| -> Result<Report, Failure> {
@@ -95,14 +95,14 @@ pub(super) fn judge(comparison: &mut Comparison, limits: &[Limit]) {
     if generator * 2 > all {
         comparison.is_verdict = false;
         comparison.remarks.push(format!(
-            "In {generator} of {all} blocks the generator was the limit, for both alike: the ratios say less than the \
-             servers differ. More threads (-t), or a rate (-r) that is within its reach, say more."
+            "In {generator} of {all} blocks the generator was the bottleneck, for both servers alike: the ratios \
+             understate the difference. Use more threads (-t), or a rate (-r) that the generator reaches."
         ));
     }
     if starved * 4 > all {
         comparison.remarks.push(format!(
-            "In {starved} of {all} blocks others had the generator's processor: that falls on both alike, and makes the \
-             intervals wider."
+            "In {starved} of {all} blocks other processes used the generator's processor: this affects both servers \
+             alike, and widens the intervals."
         ));
     }
 }
@@ -125,5 +125,5 @@ pub(super) fn told(comparison: &Comparison, json: bool, interrupted: bool) -> Do
 pub(super) fn progress(number: usize, rounds: u16, pair: &[Block; 2]) {
     let [a, b] = [0, 1].map(|side| words::number(pair[side].rate()));
     let all = 2 * rounds;
-    let _nobody_listens = writeln!(std::io::stderr(), "{number} of {all}: A {a}, B {b} a second");
+    let _nobody_listens = writeln!(std::io::stderr(), "{number} of {all}: A {a}, B {b} per second");
 }

@@ -61,9 +61,10 @@ pub(crate) fn undress(words: impl Iterator<Item = OsString>) -> Result<Vec<OsStr
     let (tool, flags) = match told(3) {
         Some("ab") => ("ab", AB),
         Some("htstress") => ("htstress", HTSTRESS),
-        other => return Err(format!("--as {}: there are ab and htstress", other.unwrap_or(""))),
+        other => return Err(format!("--as {}: expected ab or htstress", other.unwrap_or(""))),
     };
-    let rest = words[4..].iter().map(|word| word.to_str().map(str::to_owned).ok_or("the flags are no text"));
+    let rest =
+        words[4..].iter().map(|word| word.to_str().map(str::to_owned).ok_or("the flags are not valid UTF-8"));
     let rest: Vec<String> = rest.collect::<Result<_, _>>()?;
     let mut ours = vec!["--layout".to_owned(), tool.to_owned()];
     let kept = put(&mut ours, tool, flags, &rest)?;
@@ -76,7 +77,7 @@ pub(crate) fn undress(words: impl Iterator<Item = OsString>) -> Result<Vec<OsStr
     let given = |flag: &str| ours.iter().any(|word| word == flag);
     let (timed, counted, wide) = (given("-d"), given("-n"), given("-c"));
     if timed && counted {
-        return Err(format!("{tool}: end after -n requests or after -t seconds, not both"));
+        return Err(format!("{tool}: -n and -t cannot be combined"));
     }
     if !timed && !counted {
         ours.extend(["-n".into(), "1".into()]);
@@ -99,7 +100,7 @@ fn put(ours: &mut Vec<String>, tool: &str, flags: &[Flag], rest: &[String]) -> R
         // `-kc5` means `-k -c 5`.
         for (at, letter) in letters.char_indices() {
             let Some((_, valued, meaning)) = flags.iter().find(|(flag, ..)| *flag == letter) else {
-                return Err(format!("-{letter} of {tool} is not known here"));
+                return Err(format!("-{letter} of {tool} is not supported"));
             };
             let behind = &letters[at + letter.len_utf8()..];
             let value = match (valued, behind) {
@@ -164,10 +165,10 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused() {
         for (line, said) in [
-            ("encke load --as siege -c 5 h:1", "there are ab and htstress"),
-            ("encke load --as ab -Z h:1", "-Z of ab is not known"),
+            ("encke load --as siege -c 5 h:1", "expected ab or htstress"),
+            ("encke load --as ab -Z h:1", "-Z of ab is not supported"),
             ("encke load --as ab -n", "needs a value"),
-            ("encke load --as ab -n 5 -t 5 h:1", "not both"),
+            ("encke load --as ab -n 5 -t 5 h:1", "cannot be combined"),
         ] {
             let error = undressed(line).expect_err(line);
             assert!(error.contains(said), "{line}: {error}");

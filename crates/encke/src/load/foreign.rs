@@ -19,7 +19,7 @@ const FLAGS: &[(&str, bool, &str, &str)] = &[
         "m",
         true,
         "the method of hey and oha, or the streams of h2load",
-        "-X METHOD; several requests at a time on a connection are --http2 --streams N, or --pipeline N",
+        "-X METHOD; concurrent requests on a connection are --http2 --streams N, or --pipeline N",
     ),
     ("D", true, "the duration of h2load, or the body of oha", "-d TIME, or --body @FILE"),
     ("T", true, "the content type of ab, hey and oha", "-H 'Content-Type: TYPE'"),
@@ -30,9 +30,9 @@ const FLAGS: &[(&str, bool, &str, &str)] = &[
     ("u", true, "the body of ab", "-X PUT --body @FILE"),
     ("b", true, "the body of siege and others", "--body TEXT"),
     ("s", true, "the script of wrk", "{seq}, {rand:1-100} and {uuid} in URL, fields and body"),
-    ("k", false, "keep-alive in ab", "nothing: connections are kept; --no-keepalive if they shall not be"),
-    ("L", false, "latencies in wrk2", "nothing: they are always told"),
-    ("l", false, "bodies of changing length in ab", "nothing: they may change"),
+    ("k", false, "keep-alive in ab", "the default (--no-keepalive disables it)"),
+    ("L", false, "latencies in wrk2", "the default"),
+    ("l", false, "bodies of changing length in ab", "the default"),
     ("i", false, "HEAD in ab", "-X HEAD"),
 ];
 

@@ -40,7 +40,7 @@ pub(super) enum Onlooker {
 
 /// A request of the user at the display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "somebody has typed it"]
+#[must_use = "the user has requested it"]
 pub(super) enum Wish {
     /// Continue.
     Nothing,
@@ -104,7 +104,7 @@ impl Onlooker {
             [stretch.p50_ns, stretch.p99_ns].map(|ns| ns.map_or_else(|| "–".into(), words::time));
         let at = stretch.at_s;
         let failed = words::count(stretch.failed);
-        let line = format!("{at:.0} s: {rate} a second, p50 {p50}, p99 {p99}, {failed} failed");
+        let line = format!("{at:.0} s: {rate} per second, p50 {p50}, p99 {p99}, {failed} failed");
         let (begin, end) = if *terminal { ("\r\x1b[K", "") } else { ("", "\n") };
         let mut error = io::stderr().lock();
         let _nobody_listens = write!(error, "{begin}{line}{end}").and_then(|()| error.flush());

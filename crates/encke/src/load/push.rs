@@ -29,60 +29,60 @@ use crate::arguments::Secrecy;
 use crate::load;
 use crate::{Done, Failure, INTERRUPTED, note, print_result};
 
-/// Hold subscribers to a push server, publish, and measure every receiver.
+/// Hold subscribers on a push server, publish, and measure every delivery.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  encke load push http://localhost:8080/       1,000 event streams, 10 messages a second, 10 s
+  encke load push http://localhost:8080/       1,000 event streams, 10 messages per second, 10 s
   encke load push -s 18000 --transport ws -r 2 --slo 'p99<200ms,reach=100%' http://localhost:8080/
   encke load push --cycle=5 --transport poll -s 500 http://localhost:8080/     as report 001")]
 pub(crate) struct Push {
-    /// The server; with a path the channel itself, and {channel} in it one of several
+    /// Server, or URL of a channel (several with {channel})
     #[arg(value_name = "URL")]
     url: Url,
     /// Subscribers, over all threads and channels
     #[arg(short, long, value_name = "COUNT", default_value = "1000")]
     subscribers: NonZeroU32,
-    /// How they receive: sse, poll, ws or ndjson [default: sse]
+    /// Transport: sse, poll, ws or ndjson [default: sse]
     #[arg(long, value_name = "HOW", default_value = "sse", hide_default_value = true)]
     #[arg(hide_possible_values = true)]
     transport: Transport,
-    /// Messages a second, over all channels [default: 10]
+    /// Messages per second, over all channels [default: 10]
     #[arg(short = 'r', long, value_name = "RATE")]
     publish_rate: Option<Rate>,
-    /// Connections that publish; without a rate each as soon as it is answered
+    /// Connections that publish; without a rate, each after the previous response
     #[arg(long, value_name = "COUNT", hide_short_help = true)]
     publishers: Option<NonZeroU16>,
-    /// Channels, over which subscribers and messages are spread
+    /// Channels for the subscribers and messages
     #[arg(short = 'k', long, value_name = "COUNT", default_value = "1")]
     channels: NonZeroU16,
-    /// Bytes of a message
+    /// Bytes per message
     #[arg(long, value_name = "BYTES", default_value = "64", hide_short_help = true)]
     payload: usize,
-    /// End after so many messages
+    /// Stop after this many messages
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "duration")]
     messages: Option<NonZeroU64>,
-    /// End after so long [default: 10s]
+    /// Stop after this time [default: 10s]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Period>,
-    /// All connect, one message, all have it, all leave; so often [default: 1]
+    /// Repeat: all connect, all receive one message, all leave [default: 1]
     #[arg(long, value_name = "ROUNDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     #[arg(conflicts_with_all = ["messages", "duration", "publish_rate", "publishers", "slow", "churn", "storm"])]
     cycle: Option<NonZeroU32>,
-    /// Rounds that lines of standard input begin: connect, fan, sustained, cycle or storm
+    /// Start rounds by lines of standard input: connect, fan, sustained, cycle or storm
     #[arg(long, value_name = "ROUND", hide_short_help = true, hide_possible_values = true)]
     #[arg(conflicts_with_all = ["messages", "publish_rate", "slow", "churn", "storm", "cycle", "against", "report", "save", "slo"])]
     paced: Option<Rounds>,
-    /// Another server, measured in turns with the one of URL: B against A
+    /// Another server B, measured in turns with A, that of URL
     #[arg(long, value_name = "URL", conflicts_with_all = ["cycle", "report", "save", "slo", "watch"])]
     against: Option<Url>,
-    /// Whose ways that one's are [default: as --preset]
+    /// Kind of the other server [default: as --preset]
     #[arg(long, value_name = "SERVER", requires = "against", hide_short_help = true)]
     against_preset: Option<Preset>,
-    /// With --against: rounds of A B B A or B A A B, each part a run of its own [default: 10]
+    /// With --against: rounds of A B B A or B A A B, each part a separate run [default: 10]
     #[arg(long, value_name = "COUNT", requires = "against", hide_short_help = true)]
     rounds: Option<NonZeroU16>,
-    /// So many stop reading: 1%
+    /// Share of subscribers that stop reading: 1%
     #[arg(
         long,
         value_name = "SHARE",
@@ -91,7 +91,7 @@ pub(crate) struct Push {
         hide_short_help = true
     )]
     slow: Share,
-    /// So many leave and come back: 5%/s
+    /// Share of subscribers that reconnect: 5%/s
     #[arg(
         long,
         value_name = "SHARE",
@@ -100,64 +100,64 @@ pub(crate) struct Push {
         hide_short_help = true
     )]
     churn: Share,
-    /// At half time all are cut, and come back at once
+    /// Halfway, disconnect all subscribers, which reconnect immediately
     #[arg(long, conflicts_with = "messages", hide_short_help = true)]
     storm: bool,
-    /// A process of this machine whose memory and CPU are told beside
+    /// Also report memory and CPU of this local process
     #[arg(long, value_name = "PID", hide_short_help = true)]
     watch: Option<u32>,
-    /// What must hold, else the status is 3: 'p99<10ms,errors<0.1%,reach=100%'
+    /// Conditions to meet, else status 3: 'p99<10ms,errors<0.1%,reach=100%'
     #[arg(long, value_name = "CONDITIONS")]
     slo: Vec<Slo>,
-    /// Everything, as JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// On a terminal, too, show lines in place of the live screen
+    /// Show lines instead of the live screen, even on a terminal
     #[arg(long, hide_short_help = true)]
     plain: bool,
-    /// Write the same into a file
+    /// Save the run to a file, in the format of --json
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     save: Option<PathBuf>,
-    /// Write a page with plots: one file of HTML
+    /// Write a page with plots, one HTML file
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     report: Option<PathBuf>,
-    /// Whose ways are used
+    /// Kind of server
     #[arg(long, value_name = "SERVER", default_value = "encke", hide_short_help = true)]
     preset: Preset,
-    /// Where one listens: a path, or a URL of the same server, with {channel}
+    /// Path or URL to subscribe to, with {channel}
     #[arg(long, value_name = "URL", hide_short_help = true)]
     subscribe_url: Option<String>,
-    /// Where messages are posted: the same
+    /// Path or URL to publish to, with {channel}
     #[arg(long, value_name = "URL", hide_short_help = true)]
     publish_url: Option<String>,
-    /// What {channel} is; of several each has a number behind it
+    /// Name for {channel}; several channels get a number appended
     #[arg(long, value_name = "NAME", default_value = "load", hide_short_help = true)]
     channel: String,
-    /// A field of all requests, 'Name: value'; repeatable
+    /// Header field 'Name: value' of all requests; repeatable
     #[arg(short = 'H', long, value_name = "FIELD", hide_short_help = true)]
     header: Vec<String>,
-    /// Bearer token of those who publish [env: ENCKE_TOKEN]
+    /// Access token of the publishers [env: ENCKE_TOKEN]
     #[arg(long, value_name = "TOKEN", env = "ENCKE_TOKEN", hide_env = true, hide_short_help = true)]
     token: Option<String>,
-    /// Subscribers that connect a second at the beginning; else as fast as they are answered
+    /// Connects per second at the start [default: as fast as the server responds]
     #[arg(long, value_name = "RATE", hide_short_help = true)]
     connect_rate: Option<Rate>,
     /// Threads
     #[arg(short, long, value_name = "COUNT", default_value = "1", hide_short_help = true)]
     #[arg(value_parser = load::threads)]
     threads: u16,
-    /// Who is not answered within it tries again; at the end as long is waited for what has not come
+    /// Time to wait for a response before reconnecting, and for outstanding messages at the end
     #[arg(long, value_name = "TIME", default_value = "10s", hide_short_help = true)]
     timeout: Period,
-    /// Addresses of this machine that connections come from: 127.0.0.2-9,127.0.0.20
+    /// Source addresses of connections: 127.0.0.2-9,127.0.0.20
     #[arg(long, value_name = "ADDRESSES", hide_short_help = true)]
     source: Vec<Sources>,
     #[command(flatten)]
     secrecy: Secrecy,
-    /// auto, uring, epoll-edge, epoll-level or poll [default: auto]
+    /// Back end: auto, uring, epoll-edge, epoll-level or poll [default: auto]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     backend: Option<OrAuto<Backend>>,
-    /// Where chance begins
+    /// Seed of random choices
     #[arg(long, value_name = "NUMBER", default_value = "1", hide_short_help = true)]
     seed: u64,
 }
@@ -170,13 +170,13 @@ enum Transport {
     Poll,
     /// WebSocket.
     Ws,
-    /// A line of JSON a message.
+    /// One line of JSON per message.
     Ndjson,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Preset {
-    /// This server.
+    /// Encke.
     Encke,
     /// nginx with nchan: /sub/{channel} and /pub/{channel}.
     Nchan,
@@ -189,13 +189,13 @@ enum Preset {
 enum Rounds {
     /// All connect.
     Connect,
-    /// One message, until everybody has it.
+    /// One message, until all subscribers have it.
     Fan,
-    /// Publishers publish as soon as they are answered, for `--duration`.
+    /// Publishers send each message after the previous response, for `--duration`.
     Sustained,
     /// All connect at once, then one message.
     Cycle,
-    /// All are cut, and connect again at once.
+    /// All are disconnected, and reconnect immediately.
     Storm,
 }
 
@@ -211,7 +211,7 @@ impl FromStr for Share {
         let (digits, unit) = number.strip_suffix('%').map_or((number, 1.0), |digits| (digits, 0.01));
         let share = digits.parse::<f64>().ok().map(|share| share * unit);
         let share = share.filter(|share| (0.0..=1.0).contains(share));
-        share.map(Self).ok_or_else(|| format!("`{text}` is no share; expected 1% or 0.01"))
+        share.map(Self).ok_or_else(|| format!("invalid share `{text}`: expected 1% or 0.01"))
     }
 }
 
@@ -259,7 +259,7 @@ pub(crate) fn run(arguments: &Push, signals: Signals) -> Done {
         return compared(arguments, [plan, other], &interrupts);
     }
     if arguments.messages.is_none() && arguments.duration.is_none() && arguments.cycle.is_none() {
-        note("10 s, as nothing else was said; -n COUNT or -d TIME says otherwise");
+        note("running for 10 s by default; change it with -n COUNT or -d TIME");
     }
     let failed = |trouble: encke_load::run::Trouble| Failure::CouldNotRun(trouble.to_string());
     let mut run = Run::start(plan.clone()).map_err(failed)?;
@@ -379,22 +379,24 @@ fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
         }
     };
     if arguments.payload < PAYLOAD_BYTES_MIN {
-        return Err(usage(format!("a message has at least {PAYLOAD_BYTES_MIN} bytes: its mark takes them")));
+        return Err(usage(format!(
+            "--payload must be at least {PAYLOAD_BYTES_MIN} bytes, the size of a message's mark"
+        )));
     }
     if arguments.cycle.is_some() && arguments.threads > 1 {
-        return Err(usage("--cycle goes on one thread, which has to see everybody".into()));
+        return Err(usage("--cycle requires one thread, which must have all subscribers".into()));
     }
     if arguments.paced.is_some() && arguments.threads > 1 {
-        return Err(usage("--paced goes on one thread, which has to see everybody".into()));
+        return Err(usage("--paced requires one thread, which must have all subscribers".into()));
     }
     if arguments.paced == Some(Rounds::Sustained) && arguments.transport == Transport::Poll {
-        return Err(usage("--paced sustained needs a stream: polls rest between rounds".into()));
+        return Err(usage("--paced sustained requires a stream, not polls".into()));
     }
     if arguments.slow.0 > 0.0 && arguments.transport == Transport::Poll {
-        return Err(usage("--slow needs a stream: a poll is one answer".into()));
+        return Err(usage("--slow requires a stream, not polls".into()));
     }
     if u32::from(arguments.threads) > arguments.subscribers.get() {
-        return Err(usage(format!("{} threads have less than a subscriber each", arguments.threads)));
+        return Err(usage(format!("fewer subscribers than {} threads", arguments.threads)));
     }
     let server = Address::from(load::server(url)?);
     let sources = load::sources(&server, &arguments.source)?;
@@ -454,13 +456,13 @@ fn dialect(arguments: &Push, url: &Url, preset: Preset) -> Result<Dialect, Failu
     let resumable = arguments.storm || arguments.churn.0 > 0.0;
     let Some(mut dialect) = Dialect::of(preset.into(), transport.into(), resumable) else {
         let name = push::Transport::from(transport).name();
-        return Err(usage(format!("a server of this kind has no transport {name}")));
+        return Err(usage(format!("this kind of server does not support the transport {name}")));
     };
     let path = url.target();
     if path != "/" {
         if preset != Preset::Encke {
             let text = format!(
-                "`{url}`: with --preset the URL names the server alone; --subscribe-url and --publish-url name paths"
+                "`{url}`: with --preset the URL must have no path; use --subscribe-url and --publish-url"
             );
             return Err(usage(text));
         }
@@ -477,19 +479,19 @@ fn dialect(arguments: &Push, url: &Url, preset: Preset) -> Result<Dialect, Failu
             Some(text) => {
                 let named: Url = text.parse().map_err(usage)?;
                 if !named.same_server(url) {
-                    return Err(usage(format!("{named} and {url} are two servers; a run has one")));
+                    return Err(usage(format!("{named} and {url} are different servers; a run has one")));
                 }
                 *place = named.target().to_owned();
             }
         }
     }
     if arguments.channels.get() > 1 && !dialect.subscribe.contains("{channel}") {
-        return Err(usage(format!("`{}`: where is {{channel}}? There are several", dialect.subscribe)));
+        return Err(usage(format!("`{}`: {{channel}} is required for several channels", dialect.subscribe)));
     }
     for field in &arguments.header {
         let (name, value) = field
             .split_once(':')
-            .ok_or_else(|| usage(format!("`{field}` is no field; expected 'Name: value'")))?;
+            .ok_or_else(|| usage(format!("invalid header field `{field}`: expected 'Name: value'")))?;
         let field = (name.to_owned(), value.trim().to_owned());
         dialect.subscriber_fields.push(field.clone());
         dialect.publisher_fields.push(field);
@@ -578,7 +580,7 @@ impl Progress {
         let [p50, p99] =
             [0.5, 0.99].map(|share| since.quantile_ns(share).map_or_else(|| "–".into(), words::time));
         let line = format!(
-            "{} answered, {} published, {} receipts a second, p50 {p50}, p99 {p99}",
+            "{} subscribed, {} published, {} receipts per second, p50 {p50}, p99 {p99}",
             words::count(totals.answered),
             words::count(totals.published),
             words::number((totals.received - before.received) as f64 / seconds),

@@ -278,7 +278,7 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     frame.render_widget(Paragraph::new(counted(view)), counts);
     let [rate, latency] = Layout::horizontal([Constraint::Fill(2), Constraint::Fill(3)]).areas(over_time);
     let rates = view.stretches.iter().map(|stretch| stretch.finished as f64 / stretch.seconds);
-    draw_rate(frame, rate, "answers a second", rates);
+    draw_rate(frame, rate, "responses per second", rates);
     draw_latency(frame, latency, view);
     let [percentiles, histogram] =
         Layout::horizontal([Constraint::Fill(2), Constraint::Fill(3)]).areas(shares);
@@ -289,7 +289,7 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
 
 fn draw_foot(frame: &mut Frame<'_>, foot: Rect, ending: bool) {
     let said = if ending {
-        "What is under way comes to its end. q or ^C again: end at once, without a report"
+        "Finishing open requests. q or ^C again: exit immediately, without a report"
     } else {
         "q  end the run and report"
     };
@@ -318,31 +318,28 @@ fn counted<'a>(view: &View<'_>) -> Vec<Line<'a>> {
         .map(|class| format!("{class}xx {}", words::count(totals.statuses[class])))
         .collect();
     if statuses.is_empty() {
-        statuses.push("no answer yet".into());
+        statuses.push("no response yet".into());
     }
     vec![
         Line::from(vec![
-            Span::raw("answers      "),
+            Span::raw("responses    "),
             Span::styled(
-                format!("{} a second", words::number(rate)),
+                format!("{} per second", words::number(rate)),
                 Style::new().add_modifier(Modifier::BOLD),
             ),
-            Span::raw(format!(", {} in all; {}", words::count(totals.finished), statuses.join(", "))),
+            Span::raw(format!(", {} in total; {}", words::count(totals.finished), statuses.join(", "))),
         ]),
         Line::from(vec![
             Span::raw("errors       "),
             Span::styled(format!("{} failed", words::count(totals.failed)), alarm(totals.failed)),
             Span::raw(", "),
             Span::styled(format!("{} wrong", words::count(totals.wrong)), alarm(totals.wrong)),
-            Span::raw(format!("; {} had to wait for a connection", words::count(totals.queued))),
+            Span::raw(format!("; {} queued for a connection", words::count(totals.queued))),
         ]),
         Line::from(vec![
             Span::raw("connections  "),
-            Span::raw(format!("{} of {} made, ", words::count(totals.connected), view.connections)),
-            Span::styled(
-                format!("{} could not be", words::count(totals.unconnected)),
-                alarm(totals.unconnected),
-            ),
+            Span::raw(format!("{} of {} established, ", words::count(totals.connected), view.connections)),
+            Span::styled(format!("{} failed", words::count(totals.unconnected)), alarm(totals.unconnected)),
             Span::raw(format!("; the generator uses {} of a core", words::percent(view.busy))),
         ]),
     ]
@@ -369,7 +366,7 @@ fn draw_latency(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
         ("p99", Color::Yellow, of(|stretch| stretch.p99_ns)),
         ("longest", Color::Red, of(|stretch| stretch.p50_ns.map(|_| stretch.max_ns))),
     ];
-    draw_curves(frame, area, "latency, each second", &curves);
+    draw_curves(frame, area, "latency by second", &curves);
 }
 
 /// A curve: its name, its colour, and points of seconds and the decimal logarithm of nanoseconds.
@@ -434,7 +431,7 @@ fn draw_histogram(frame: &mut Frame<'_>, area: Rect, latency: &Distribution) {
         bins[(place.max(0.0) as usize).min(bins.len() - 1)] += count;
     }
     let heights = bins.map(|count| (count as f64).sqrt().ceil() as u64);
-    let block = Block::bordered().title("how many took how long (roots)");
+    let block = Block::bordered().title("distribution of latencies (square roots)");
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let [bars, scale] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(inner);
@@ -513,12 +510,12 @@ mod tests {
             "http://h/",
             "Closed loop; 64 connections",
             "30 s",
-            "1,000 a second, 2,997 in all; 2xx 2,997",
+            "1,000 per second, 2,997 in total; 2xx 2,997",
             "3 failed, 0 wrong",
-            "64 of 64 made",
+            "64 of 64 established",
             "25.0 % of a core",
             "up to 1,400",
-            "latency, each second",
+            "latency by second",
             "p99.9",
             "service time",
             "1 ms",
@@ -540,7 +537,7 @@ mod tests {
             picture(width, height, &view(&totals, &stretches));
             let nothing = Totals::default();
             let text = picture(width, height, &View { done: None, ..view(&nothing, &[]) });
-            assert!(width < 80 || text.contains("no answer yet"), "{text}");
+            assert!(width < 80 || text.contains("no response yet"), "{text}");
         }
     }
 
@@ -573,6 +570,6 @@ mod tests {
     fn who_ends_it_is_told_what_happens_now() {
         let (totals, stretches) = (totals(), stretches());
         let text = picture(100, 30, &View { ending: true, ..view(&totals, &stretches) });
-        assert!(text.contains("comes to its end"), "{text}");
+        assert!(text.contains("Finishing open requests"), "{text}");
     }
 }

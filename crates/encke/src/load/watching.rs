@@ -40,12 +40,13 @@ impl Watching {
 
     fn look(&self) -> Result<Look, String> {
         match self {
-            Self::Process(pid) => Look::at_process(*pid, client::now())
-                .ok_or_else(|| format!("--watch {pid}: there is no such process here")),
+            Self::Process(pid) => {
+                Look::at_process(*pid, client::now()).ok_or_else(|| format!("--watch {pid}: no such process"))
+            }
             Self::Metrics(url) => page(url)
                 .and_then(|page| {
                     Look::at_metrics(&page, client::now())
-                        .ok_or_else(|| "there is no process_cpu_seconds_total in it".to_owned())
+                        .ok_or_else(|| "process_cpu_seconds_total is missing".to_owned())
                 })
                 .map_err(|error| format!("--watch {self}: {error}")),
         }
@@ -64,8 +65,8 @@ fn page(url: &str) -> Result<String, String> {
     let answer = connection.ask(&request, PATIENCE).map_err(|trouble| trouble.to_string())?;
     match answer.head.status() {
         200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
-        401 => Err("it wants a token: put ?token=… behind it".to_owned()),
-        status => Err(format!("it answered {status}")),
+        401 => Err("a token is required: append ?token=… to the URL".to_owned()),
+        status => Err(format!("unexpected status {status}")),
     }
 }
 
@@ -76,7 +77,9 @@ impl FromStr for Watching {
         match text.parse() {
             Ok(pid) => Ok(Self::Process(pid)),
             Err(_) if text.contains("://") => Ok(Self::Metrics(text.to_owned())),
-            Err(_) => Err(format!("`{text}`: expected the number of a process, or http://HOST:8081/metrics")),
+            Err(_) => {
+                Err(format!("invalid target `{text}`: expected a process id, or http://HOST:8081/metrics"))
+            }
         }
     }
 }

@@ -113,7 +113,7 @@ fn a_node_knows_who_listens_on_the_others_until_they_end_or_die() {
     assert_eq!(one.nodes(3), expected);
     let output = encke().args(["status", &one.running.admin]).output().expect("the program starts");
     let said = text(&output.stdout);
-    for line in ["1 subscriptions to 1 channels (this one)", "bob ", "cid "] {
+    for line in ["1 subscriptions to 1 channels (this node)", "bob ", "cid "] {
         assert!(said.contains(line), "{line}: {said}");
     }
 

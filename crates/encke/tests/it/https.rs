@@ -291,7 +291,7 @@ fn a_certificate_is_fetched_by_handshake_and_renewed_while_clients_come() {
     let _pebble = plan.start();
     let root = plan.root();
     let mut server = plan.serve(NAME, "tls-alpn-01");
-    let line = server.error_with("has come from");
+    let line = server.error_with("received a certificate for");
     assert!(line.contains(NAME) && line.contains("is renewed at"), "{line}");
     plan.ask_until_shown(&root);
 
@@ -307,7 +307,7 @@ fn a_certificate_is_fetched_by_handshake_and_renewed_while_clients_come() {
             }
             count
         });
-        server.error_with("has come from");
+        server.error_with("received a certificate for");
         // The certificate watch reports when the new certificate is in use.
         server.error_with("read again");
         over.store(true, Ordering::Relaxed);
@@ -331,7 +331,7 @@ fn a_certificate_is_fetched_by_a_page_that_comes_before_every_site() {
     let _pebble = plan.start();
     let root = plan.root();
     let mut server = plan.serve(NAME, "http-01");
-    server.error_with("has come from");
+    server.error_with("received a certificate for");
     plan.ask_until_shown(&root);
     let site = format!("127.0.0.1:{}", plan.http);
     let unknown = running::get(&site, "/.well-known/acme-challenge/unknown");
@@ -346,7 +346,7 @@ fn a_directory_that_is_down_keeps_nothing_from_being_served_and_is_tried_again()
     let mut server = plan.serve(NAME, "tls-alpn-01");
     let line = server.error_with("no certificate for");
     assert!(
-        line.contains("out of reach") && line.contains("refused") && line.contains("tried again"),
+        line.contains("out of reach") && line.contains("refused") && line.contains("retrying at"),
         "{line}"
     );
     let plain = running::get(&format!("127.0.0.1:{}", plan.http), "/");
@@ -361,7 +361,7 @@ fn a_directory_that_is_down_keeps_nothing_from_being_served_and_is_tried_again()
     let root = plan.root();
     // A reload does not wait for the back-off.
     server.signal(Signal::HangUp);
-    server.error_with("has come from");
+    server.error_with("received a certificate for");
     plan.ask_until_shown(&root);
 
     // If the directory has lost the account, a new one is registered.
@@ -371,7 +371,7 @@ fn a_directory_that_is_down_keeps_nothing_from_being_served_and_is_tried_again()
     fs::remove_file(plan.folder.path(&format!("state/acme/at-127.0.0.1-{}-dir/{NAME}.pem", plan.directory)))
         .expect("it was fetched");
     server.signal(Signal::HangUp);
-    server.error_with("has come from");
+    server.error_with("received a certificate for");
     plan.ask_until_shown(&root);
 }
 
@@ -385,11 +385,11 @@ fn a_start_orders_no_earlier_than_the_server_before_it_would_have() {
     let _pebble = plan.start();
     let root = plan.root();
     let mut server = plan.serve(NAME, "tls-alpn-01");
-    let line = server.error_with("the next one is made at");
-    assert!(line.contains("the last order for") && line.contains("or at once after a reload"), "{line}");
+    let line = server.error_with("the next order is at");
+    assert!(line.contains("the last order for") && line.contains("or immediately after a reload"), "{line}");
     assert_eq!((orders(&server, "issued"), orders(&server, "failed")), (0, 0));
     server.signal(Signal::HangUp);
-    server.error_with("has come from");
+    server.error_with("received a certificate for");
     plan.ask_until_shown(&root);
     drop(server);
 

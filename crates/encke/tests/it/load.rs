@@ -423,8 +423,8 @@ fn a_server_that_is_watched_tells_what_it_used() {
     assert!(text(&output.stdout).contains(&format!("(process {process})")), "{}", text(&output.stdout));
     for (watched, status, said) in [
         ("4294967295", 1, "no such process"),
-        ("nobody", 2, "expected the number of a process"),
-        (&url[..], 1, "no process_cpu_seconds_total"),
+        ("nobody", 2, "expected a process id"),
+        (&url[..], 1, "process_cpu_seconds_total is missing"),
     ] {
         let output = load(&["-n", "1", "--watch", watched, &url]);
         assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
@@ -440,7 +440,7 @@ fn a_file_that_is_no_list_is_told_with_its_line() {
     let log = folder.write("log", "nothing\n");
     for (flags, said) in [
         (["--urls", &urls], "line 2: `nowhere` is no URL"),
-        (["--urls", &other], "less than a connection for each of 2 servers"),
+        (["--urls", &other], "threads × 2 servers"),
         (["--from-log", &log], "no GET or HEAD"),
         (["--expect-body", "sha256:1"], "64 hexadecimal digits"),
     ] {
@@ -628,7 +628,7 @@ fn a_screen_is_shown_on_a_terminal_and_gives_it_back() {
     let server = Running::start(&[&folder.path("")]);
     let url = format!("http://{}/", server.site);
     for (arguments, shown) in
-        [("load -c 2 -r 50 -d 60s", "┌answers"), ("load push -s 5 -r 50 -d 60s", "┌receipts")]
+        [("load -c 2 -r 50 -d 60s", "┌responses"), ("load push -s 5 -r 50 -d 60s", "┌receipts")]
     {
         let command = format!(
             "stty rows 30 cols 100; stty -g; '{}' {arguments} {url}; echo status $?; stty -g",

@@ -248,11 +248,15 @@ fn what_cannot_be_meant_or_is_not_there_is_told() {
         (&["--payload", "10", "http://127.0.0.1:1/"][..], 2, "at least 37 bytes"),
         (&["--cycle", "-t", "2", "http://127.0.0.1:1/"], 2, "one thread"),
         (&["--paced", "fan", "-t", "2", "http://127.0.0.1:1/"], 2, "one thread"),
-        (&["--paced", "sustained", "--transport", "poll", "http://127.0.0.1:1/"], 2, "needs a stream"),
-        (&["--slow", "1%", "--transport", "poll", "http://127.0.0.1:1/"], 2, "needs a stream"),
-        (&["--preset", "mercure", "--transport", "ws", "http://127.0.0.1:1/"], 2, "no transport ws"),
-        (&["-k", "2", "http://127.0.0.1:1/push/a"], 2, "where is {channel}"),
-        (&["--churn", "200%", "http://127.0.0.1:1/"], 2, "is no share"),
+        (&["--paced", "sustained", "--transport", "poll", "http://127.0.0.1:1/"], 2, "requires a stream"),
+        (&["--slow", "1%", "--transport", "poll", "http://127.0.0.1:1/"], 2, "requires a stream"),
+        (
+            &["--preset", "mercure", "--transport", "ws", "http://127.0.0.1:1/"],
+            2,
+            "not support the transport ws",
+        ),
+        (&["-k", "2", "http://127.0.0.1:1/push/a"], 2, "{channel} is required"),
+        (&["--churn", "200%", "http://127.0.0.1:1/"], 2, "invalid share"),
         (&["-s", "2", "-n", "1", "--timeout", "200ms", "http://127.0.0.1:1/"], 1, "refused"),
     ] {
         let output = push(arguments);

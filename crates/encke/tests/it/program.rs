@@ -74,30 +74,30 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["sevre"], "'serve'"),
         (&["serve", "--backlgo", "5"], "'--backlog'"),
         (&["serve", "-l", "eighty"], "expected 8080, :8080"),
-        (&["serve", "-l", "127.0.0.1:65536"], "the last one is 65535"),
+        (&["serve", "-l", "127.0.0.1:65536"], "the maximum is 65535"),
         (&["serve", "-w", "0"], "auto or a number"),
         (&["serve", "--backend", "epol-edge"], "did you mean epoll-edge?"),
         (&["serve", "--backlog", "0"], "0 is not in 1"),
         (&["serve", "one", "two"], "unexpected argument 'two'"),
         (&["status", "--watch", "--json"], "cannot be used with"),
-        (&["status", "ftp://localhost"], "is no admin listener"),
+        (&["status", "ftp://localhost"], "invalid admin listener"),
         (&["load"], "<URL>"),
         (&["load", "-n", "5", "-d", "5s", "http://localhost/"], "cannot be used with"),
         (&["load", "-n", "0", "http://localhost/"], "expected a whole number, 1 or more"),
-        (&["load", "-t", "10s", "http://localhost/"], "a time is -d 10s"),
+        (&["load", "-t", "10s", "http://localhost/"], "use -d 10s for a time"),
         (&["load", "-z10s", "http://localhost/"], "-d TIME"),
-        (&["load", "-kc", "5", "http://localhost/"], "connections are kept"),
+        (&["load", "-kc", "5", "http://localhost/"], "--no-keepalive disables it"),
         (&["load", "-r", "fast", "http://localhost/"], "20k, 1k..50k/60s"),
-        (&["load", "-r", "5", "--pipeline", "2", "http://localhost/"], "no meaning with a rate"),
+        (&["load", "-r", "5", "--pipeline", "2", "http://localhost/"], "cannot be combined with a rate"),
         (&["load", "--slo", "p99=1ms", "http://localhost/"], "p99<10ms"),
-        (&["load", "-c", "1", "http://127.0.0.1:1/", "http://127.0.0.1:2/"], "for each of 2 servers"),
+        (&["load", "-c", "1", "http://127.0.0.1:1/", "http://127.0.0.1:2/"], "2 servers"),
         (&["load", "-H", "nothing", "http://localhost/"], "'Name: value'"),
         (&["load", "-H", "Content-Length: 5", "http://localhost/"], "follows from the body"),
         (&["completions", "tcsh"], "bash"),
-        (&["man", "sevre"], "there are serve, demo, pub"),
-        (&["check"], "which file?"),
+        (&["man", "sevre"], "expected one of serve, demo, pub"),
+        (&["check"], "a settings file is required"),
         (&["lab"], "<EXPERIMENT>"),
-        (&["lab", "parsr"], "there are accept, backlog"),
+        (&["lab", "parsr"], "expected accept, backlog"),
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
@@ -115,7 +115,7 @@ fn a_good_settings_file_is_summed_up() {
     let output = run(&["check", &file]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let said = text(&output.stdout);
-    assert!(said.starts_with(&format!("{file} is fine.\n")), "{said}");
+    assert!(said.starts_with(&format!("{file} is valid.\n")), "{said}");
     assert!(said.contains("8080, :81") && said.contains("public"), "{said}");
     let by_environment = encke().arg("check").env("ENCKE_CONFIG", &file).output().expect("it starts");
     assert_eq!(text(&by_environment.stdout), said);
@@ -146,7 +146,7 @@ fn what_a_settings_file_names_must_be_there() {
     let file = folder.write("encke.toml", "[[site]]\nroot = \"nowhere\"\n");
     let secret = folder.write("secret.toml", "[server]\nadmin = { token = { file = \"nowhere\" } }\n");
     for (file, said) in [
-        (folder.path("absent.toml"), "absent.toml cannot be read: No such file"),
+        (folder.path("absent.toml"), "absent.toml: No such file"),
         (file, "nowhere"),
         (secret, "server.admin.token: secret file"),
     ] {

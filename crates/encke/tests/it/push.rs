@@ -304,11 +304,11 @@ fn a_subscriber_comes_back_and_tells_what_is_missing() {
     printed(&run(&site, &["pub", "news", "before"]));
     assert!(reader.line().contains("\"before\""));
     drop(server);
-    reader.error_with("asking again in");
+    reader.error_with("retrying in");
     let server = again(&folder, &site);
     // A restarted server does not know the client's position, which is a gap.
     let note = reader.error_with("gap: ");
-    assert!(note.contains("are missing"), "{note}");
+    assert!(note.contains("are lost"), "{note}");
     let gap: Value = serde_json::from_str(&reader.line()).expect("JSON");
     assert_eq!(gap["op"], "gap", "{gap}");
     reader.wait_until_subscribed(&server, "news", 1);
@@ -365,12 +365,12 @@ fn nobody_at_the_port_is_told_at_once_with_status_1() {
 fn what_cannot_be_meant_is_a_usage_error() {
     for (arguments, said) in [
         (&["pub"][..], "CHANNEL|URL"),
-        (&["pub", "a b", "hi"], "is no channel"),
-        (&["pub", "news", "hi", "--server", "nonsense"], "is no address"),
-        (&["pub", "news", "hi", "--rate", "5/s"], "give `-` as DATA"),
-        (&["pub", "news", "-", "--rate", "often"], "is no rate"),
+        (&["pub", "a b", "hi"], "invalid channel"),
+        (&["pub", "news", "hi", "--server", "nonsense"], "invalid server address"),
+        (&["pub", "news", "hi", "--rate", "5/s"], "set DATA to `-`"),
+        (&["pub", "news", "-", "--rate", "often"], "invalid rate"),
         (&["pub", "news", "hi", "--file", "x"], "cannot be used with"),
-        (&["pub", "news", "@"], "names no file"),
+        (&["pub", "news", "@"], "without a file name"),
         (&["pub", "news", "--jsn"], "'--json'"),
         (&["sub"], "CHANNEL|URL"),
         (&["sub", "news", "--since", "later"], "expected now, all, last:N"),
@@ -390,12 +390,12 @@ fn what_the_server_refuses_is_told_with_a_remedy() {
     let (folder, server) = server("push-refused");
     let url = |path: &str| format!("http://{}{path}", server.site);
     for (arguments, said) in [
-        (&["pub", &url("/index.html"), "hi"][..], "there is no channel at /index.html"),
-        (&["sub", &url("/nowhere")], "there is no channel at /nowhere"),
-        (&["sub", &url("/index.html")], "no stream of events; is it a push channel?"),
-        (&["pub", "news//more", "hi"], "it refuses /push/news//more"),
-        (&["pub", "news", "hi", "--event", "encke.gap"], "it refuses"),
-        (&["pub", "news", "@/nonexistent"], "/nonexistent cannot be read"),
+        (&["pub", &url("/index.html"), "hi"][..], "no channel at /index.html"),
+        (&["sub", &url("/nowhere")], "no channel at /nowhere"),
+        (&["sub", &url("/index.html")], "not an event stream; is it a push channel?"),
+        (&["pub", "news//more", "hi"], "invalid request for /push/news//more"),
+        (&["pub", "news", "hi", "--event", "encke.gap"], "invalid request for"),
+        (&["pub", "news", "@/nonexistent"], "cannot read /nonexistent"),
     ] {
         let output = run(&server.site, arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", text(&output.stderr));
@@ -406,7 +406,7 @@ fn what_the_server_refuses_is_told_with_a_remedy() {
     std::fs::write(&large, vec![b'x'; 2 << 20]).expect("written");
     let output = run(&server.site, &["pub", "news", "--file", &large]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("larger than it takes"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("too large"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -420,11 +420,11 @@ fn tokens_open_what_they_are_for() {
     );
     let server = Running::start(&["-c", &file]);
     for (arguments, said) in [
-        (&["pub", "news", "hi"][..], "wants a token"),
-        (&["sub", "news"], "wants a token"),
-        (&["pub", "news", "hi", "--token", "fedcba9876543210"], "does not accept the token"),
-        (&["pub", "other", "hi", "--token", "0123456789abcdef"], "may not publish to /push/other"),
-        (&["sub", "other", "--token", "0123456789abcdef"], "may not subscribe to /push/other"),
+        (&["pub", "news", "hi"][..], "a token is required"),
+        (&["sub", "news"], "a token is required"),
+        (&["pub", "news", "hi", "--token", "fedcba9876543210"], "invalid token"),
+        (&["pub", "other", "hi", "--token", "0123456789abcdef"], "no right to publish to /push/other"),
+        (&["sub", "other", "--token", "0123456789abcdef"], "no right to subscribe to /push/other"),
     ] {
         let output = run(&server.site, arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
@@ -545,7 +545,7 @@ fn a_server_that_asks_to_wait_is_asked_again() {
         actor(vec![vec![later("429 Too Many Requests"), later("503 Service Unavailable"), told]]);
     let output = run(&site, &["pub", "news", "hi"]);
     assert_eq!(printed(&output), "e-1, 2 subscribers\n");
-    assert_eq!(text(&output.stderr), format!("note: {site} asks to wait for 0 s\n").repeat(2));
+    assert_eq!(text(&output.stderr), format!("note: {site} requests a wait of 0 s\n").repeat(2));
     assert_eq!(play.join().expect("it played its part").len(), 3);
     // A 503 without `Retry-After` is not retried.
     let (site, _play) = actor(vec![vec![answer("503 Service Unavailable", "", "")]]);
@@ -568,7 +568,7 @@ fn a_stream_that_ends_is_asked_for_again_from_its_last_position() {
     ]);
     let output = run(&site, &["sub", "news", "-n", "2", "--since", "last:1"]);
     assert_eq!(printed(&output), "one\ntwo\n");
-    assert_eq!(text(&output.stderr).matches("asking again in").count(), 3, "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr).matches("retrying in").count(), 3, "{}", text(&output.stderr));
     let requests = play.join().expect("it played its part");
     for (request, id) in requests.iter().zip([None, Some("e-4"), Some("e-4"), Some("e-5")]) {
         assert!(request.starts_with("GET /push/news?envelope&since=last:1 HTTP/1.1\r\n"), "{request}");

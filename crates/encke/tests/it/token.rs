@@ -92,8 +92,8 @@ fn what_cannot_be_signed_is_told_with_what_to_do() {
     let bare = folder.write("bare.toml", "[auth]\n");
     let long = "x".repeat(300);
     for (arguments, status, said) in [
-        (&["--publish", "news"][..], 2, "signed with which key?"),
-        (&["-c", &file], 2, "for nobody and nothing?"),
+        (&["--publish", "news"][..], 2, "a key is required"),
+        (&["-c", &file], 2, "neither a user nor a right"),
         (&["-c", &file, "--publish", "a//b"], 2, "`a//b` is no pattern of channels"),
         (&["-c", &file, "--publish", "news", "--sub", &long], 2, "1 to 256 bytes"),
         (&["-c", &file, "--publish", "news", "--ttl", "5"], 2, "has no unit"),

@@ -179,7 +179,7 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     draw_progress(frame, progress, view.elapsed_s, view.done);
     frame.render_widget(Paragraph::new(counted(view)), counts);
     let [rate, times] = Layout::horizontal([Constraint::Fill(2), Constraint::Fill(3)]).areas(over_time);
-    draw_rate(frame, rate, "receipts a second", view.seconds.iter().map(|second| second.received_per_s));
+    draw_rate(frame, rate, "receipts per second", view.seconds.iter().map(|second| second.received_per_s));
     draw_times(frame, times, view.seconds);
     let [percentiles, histogram] =
         Layout::horizontal([Constraint::Fill(2), Constraint::Fill(3)]).areas(shares);
@@ -201,7 +201,7 @@ fn counted<'a>(view: &View<'_>) -> Vec<Line<'a>> {
     let there = totals.answered.saturating_sub(totals.left + totals.closed);
     let late = totals.lag.quantile_ns(0.99).map_or_else(|| "–".to_owned(), words::time);
     let server = view.server.map_or_else(
-        || "nobody watches it (--watch PID)".to_owned(),
+        || "not watched (--watch PID)".to_owned(),
         |server| {
             let (busy, memory) = (words::percent(server.busy), words::bytes(server.resident_bytes));
             format!("{busy} of a core, {memory}")
@@ -211,33 +211,33 @@ fn counted<'a>(view: &View<'_>) -> Vec<Line<'a>> {
         Line::from(vec![
             Span::raw("subscribers  "),
             Span::styled(
-                format!("{} of {} there", words::count(there), words::count(view.subscribers.into())),
+                format!("{} of {} connected", words::count(there), words::count(view.subscribers.into())),
                 bold,
             ),
-            Span::raw(format!(", {} left and came back, ", words::count(totals.left))),
-            alarm(totals.closed, "ended by the server"),
+            Span::raw(format!(", {} reconnected, ", words::count(totals.left))),
+            alarm(totals.closed, "closed by the server"),
             Span::raw(", "),
             alarm(totals.unconnected, "attempts failed"),
         ]),
         Line::from(vec![
             Span::raw("messages     "),
-            Span::styled(format!("{} a second", words::number(now.published_per_s)), bold),
-            Span::raw(format!(", {} in all, ", words::count(totals.published))),
-            alarm(totals.refused, "refused"),
+            Span::styled(format!("{} per second", words::number(now.published_per_s)), bold),
+            Span::raw(format!(", {} in total, ", words::count(totals.published))),
+            alarm(totals.refused, "rejected"),
             Span::raw(format!("; sent late by {late} (p99)")),
         ]),
         Line::from(vec![
             Span::raw("receipts     "),
-            Span::styled(format!("{} a second", words::number(now.received_per_s)), bold),
-            Span::raw(format!(", {} in all; ", words::count(totals.received))),
+            Span::styled(format!("{} per second", words::number(now.received_per_s)), bold),
+            Span::raw(format!(", {} in total; ", words::count(totals.received))),
             alarm(totals.repeated, "repeated"),
             Span::raw(", "),
             alarm(totals.late, "out of order"),
             Span::raw(", "),
-            alarm(totals.gaps, "gaps told"),
+            alarm(totals.gaps, "gaps reported"),
         ]),
-        Line::from(format!("the server   {server}")),
-        Line::from(format!("this side    {} of a core", words::percent(view.busy))),
+        Line::from(format!("server       {server}")),
+        Line::from(format!("generator    {} of a core", words::percent(view.busy))),
     ]
 }
 
@@ -251,7 +251,7 @@ fn draw_times(frame: &mut Frame<'_>, area: Rect, seconds: &[Second]) {
         ("last, p50", Color::Yellow, of(|second| second.last_ns)),
         ("each, p99", Color::Red, of(|second| second.receipt_ns)),
     ];
-    draw_curves(frame, area, "from send to receive, each second", &curves);
+    draw_curves(frame, area, "from send to receive, by second", &curves);
 }
 
 fn draw_percentiles(frame: &mut Frame<'_>, area: Rect, totals: &Totals) {
@@ -324,12 +324,12 @@ mod tests {
         let text = picture(110, 32, &view(&totals, &seconds));
         for said in [
             "http://h/",
-            "1,000 of 1,000 there, 8 left and came back, 2 ended by the server",
-            "10.0 a second, 300 in all",
-            "10,000 a second, 299,990 in all",
+            "1,000 of 1,000 connected, 8 reconnected, 2 closed by the server",
+            "10.0 per second, 300 in total",
+            "10,000 per second, 299,990 in total",
             "50.0 % of a core, 12.0 MB",
             "25.0 % of a core",
-            "receipts a second",
+            "receipts per second",
             "from send to receive",
             "longest",
             "q  end the run and report",
@@ -344,7 +344,7 @@ mod tests {
         for (width, height) in [(80, 24), (40, 10), (1, 1), (300, 90)] {
             let view = View { done: None, server: None, ..view(&totals, &[]) };
             let text = picture(width, height, &view);
-            assert!(width < 80 || text.contains("nobody watches it"), "{text}");
+            assert!(width < 80 || text.contains("not watched"), "{text}");
         }
     }
 }

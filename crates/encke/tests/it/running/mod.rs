@@ -131,7 +131,7 @@ impl Running {
         let mut said = String::new();
         // The last line of the greeting follows when all sockets listen.
         patiently(child.id(), || {
-            while !said.contains("\n  room ") {
+            while !said.contains("\n  capacity ") {
                 let read = errors.read_line(&mut said).expect("text");
                 assert!(read > 0, "it ended: {said}");
             }
