@@ -150,6 +150,10 @@ fn read_v2(buf: &[u8]) -> Result<Option<Header>, ProxyFault> {
         return Err(ProxyFault::Length);
     }
     let Some(rest) = buf.get(16..bytes) else { return Ok(None) };
+    if command == V2_LOCAL {
+        // The proxy itself, such as a health check. Receivers ignore the family and the block (PROXY protocol §2.2).
+        return Ok(Some((bytes, None)));
+    }
     let (addresses, values) = match family {
         V2_TCP4 => {
             let (block, values) = rest.split_first_chunk().ok_or(ProxyFault::Length)?;
@@ -165,7 +169,7 @@ fn read_v2(buf: &[u8]) -> Result<Option<Header>, ProxyFault> {
     if !are_values(values) {
         return Err(ProxyFault::Length);
     }
-    Ok(Some((bytes, addresses.filter(|_| command == V2_PROXY))))
+    Ok(Some((bytes, addresses)))
 }
 
 /// Source and destination of version 2: both addresses, then both ports, in network byte order.
@@ -310,6 +314,8 @@ mod tests {
     fn version_2_may_speak_for_itself_or_for_what_has_no_address() {
         assert_eq!(read_growing(&v2(V2_LOCAL, 0, &[])), done(16, None));
         assert_eq!(read_growing(&v2(V2_LOCAL, V2_TCP4, &V4_BLOCK)), done(28, None));
+        assert_eq!(read_growing(&v2(V2_LOCAL, V2_TCP4, &[])), done(16, None), "the block is ignored");
+        assert_eq!(read_growing(&v2(V2_LOCAL, V2_TCP6, &[1; 7])), done(23, None), "whatever it contains");
         assert_eq!(read_growing(&v2(V2_PROXY, 0x31, &[0; 216])), done(232, None));
         assert_eq!(read_growing(&v2(V2_PROXY, 0x12, &V4_BLOCK)), done(28, None));
     }
