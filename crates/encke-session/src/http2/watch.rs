@@ -234,7 +234,8 @@ impl Purse {
         let steps = now_ns.saturating_sub(self.filled_ns) / step_ns;
         if steps > 0 {
             self.left = self.left.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX)).min(self.most);
-            self.filled_ns = now_ns;
+            // The rest of a step counts for the next one.
+            self.filled_ns = self.filled_ns.saturating_add(steps.saturating_mul(step_ns));
         }
     }
 
@@ -280,6 +281,24 @@ mod tests {
         }
         assert_eq!(look(&mut whole, &mut bytewise, &ping, 0), Err(Breach::Chores));
         assert_eq!(look(&mut whole, &mut bytewise, &ping, 1_000_000_000 / CHORES_PER_SECOND), Ok(()));
+    }
+
+    #[test]
+    fn chores_have_their_full_rate_between_two_steps() {
+        let (mut whole, mut bytewise) = (watch(), watch());
+        let ping = frame(PING, 0, &[0; 8]);
+        for _ in 0..CHORES_MAX {
+            assert_eq!(look(&mut whole, &mut bytewise, &ping, 0), Ok(()));
+        }
+        // A look every one and a half steps, with as many chores as whole steps have passed.
+        let half_ns = 500_000_000 / CHORES_PER_SECOND;
+        for number in 1..=100 {
+            let now_ns = 3 * half_ns * number;
+            for _ in 0..(3 * number / 2 - 3 * (number - 1) / 2) {
+                assert_eq!(look(&mut whole, &mut bytewise, &ping, now_ns), Ok(()), "{number}");
+            }
+        }
+        assert_eq!(look(&mut whole, &mut bytewise, &ping, 300 * half_ns), Err(Breach::Chores));
     }
 
     #[test]
