@@ -42,17 +42,17 @@ const HEAD: &str = "\
 
 <!-- Made by `encke schema --markdown`; change the doc comments of the settings instead. -->
 
-Settings come from the TOML file named by `-c FILE` or `$ENCKE_CONFIG`, and from nowhere else; flags win over it.
-Every key has a default. An unknown key or a bad value is refused, with its place and what was probably meant:
+Settings come from the TOML file named by `-c FILE` or `$ENCKE_CONFIG`, and from nowhere else. Flags override it.
+Every key has a default. An unknown key or an invalid value is an error that names the place and suggests a correction:
 try `encke check FILE`. `encke schema` prints a JSON Schema for editors.
 
 - Durations have units: `250ms`, `10s`, `1m30s`, `2h`. Sizes: `64KiB` (1024), `64kB` (1000), `4096` (bytes).
   Rates: `1KiB/s`.
-- Relative paths start at the settings file's folder.
-- A secret may stand in the file, or as `{ file = \"PATH\" }` (its first line) or `{ env = \"NAME\" }`; it is never
-  shown.
-- On SIGHUP the file is read again. A file with any mistake is refused whole, and the old settings stay. What a
-  running server cannot change (marked *start*) waits for the next start.
+- Relative paths start at the directory of the settings file.
+- A secret is given in the file, or as `{ file = \"PATH\" }` (its first line) or `{ env = \"NAME\" }`. It is never
+  printed.
+- SIGHUP reloads the file. A file with an error is rejected as a whole, and the present settings stay. Settings marked
+  *start* change at the next start.
 ";
 
 /// Writes the table at the key `path`, and then the tables in it.
