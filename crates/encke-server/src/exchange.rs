@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::link::{Link, Message};
 use crate::reply::{Fields, Reply};
-use crate::resident::Takeover;
+use crate::takeover::Takeover;
 
 /// Names an exchange among those of its worker. Stream 0 is the only one of an HTTP/1 connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -19,7 +19,8 @@ use crate::open_table::{OpenEnd, OpenTable};
 use crate::outgoing::{UpstreamEvent, UpstreamId, UpstreamIds};
 use crate::reply::{Fields, Reply};
 use crate::request::Request;
-use crate::resident::{Takeover, WorkerSetup};
+use crate::resident::WorkerSetup;
+use crate::takeover::Takeover;
 
 /// Something that is mounted on a server: opened once by every worker.
 pub trait Mount: Send + Sync {

@@ -39,8 +39,8 @@ use crate::policy::{
 use crate::record::{Asked, Decoder, Intake, Open, Record, Rest, Stream};
 use crate::reply::{Body, Fields, Pulled, Reply};
 use crate::request::{Asker, Request};
-use crate::resident::{By, Takeover};
 use crate::residents::WEBSOCKETS;
+use crate::takeover::{By, Takeover};
 use crate::transport::Transport;
 
 /// Spare heads that a worker keeps.

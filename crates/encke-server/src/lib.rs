@@ -55,6 +55,7 @@ mod server;
 mod simulation;
 mod spread;
 mod status;
+mod takeover;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod tls;
@@ -88,12 +89,11 @@ pub use policy::Policy;
 pub use record::Asked;
 pub use reply::{BLOCK_CONTENT_MAX, Body, ContentView, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};
-pub use resident::{
-    CONNECTION_BYTES, Engine, Gone, Kernel, Resident, ResidentMailbox, Slot, Takeover, WorkerSetup,
-};
+pub use resident::{CONNECTION_BYTES, Engine, Gone, Kernel, Resident, ResidentMailbox, Slot, WorkerSetup};
 pub use server::{Options, Running, Server};
 pub use spread::{Farewells, spread_retry_ms};
 pub use status::Board;
+pub use takeover::Takeover;
 pub use websocket::{
     Answers, DEFLATE_LEVEL, Inflation, Socket, SocketMessage, SocketState, Traffic, Upgrade, accept_deflate,
     read_frames,

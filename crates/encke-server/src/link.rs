@@ -12,7 +12,7 @@ use crate::exchange::ExchangeKey;
 use crate::guard::GuardVerdict;
 use crate::outgoing::{UpstreamFault, UpstreamId};
 use crate::reply::{Fields, Reply};
-use crate::resident::Takeover;
+use crate::takeover::Takeover;
 
 /// What reaches a worker from handlers and other threads.
 pub(crate) enum Message {

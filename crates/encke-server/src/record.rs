@@ -18,7 +18,7 @@ use crate::guard::HeldRequest;
 use crate::log::Entry;
 use crate::policy::DISCARD_BYTES_MAX;
 use crate::reply::{Body, Pull, Reply};
-use crate::resident::Takeover;
+use crate::takeover::Takeover;
 
 /// An exchange that outlives the call of its handler.
 pub(crate) struct Record {

@@ -48,7 +48,7 @@ pub const CONNECTION_BYTES: usize = size_of::<Conn>() + 20 + 12;
 /// Keeps connections on one worker after their requests.
 pub trait Resident: Any {
     /// A request has become a connection of this resident. It responds by [`Slot::respond`], or begins a response by
-    /// [`Slot::put_head`], now or later. `start` is what its handler put into the [`Takeover`].
+    /// [`Slot::put_head`], now or later. `start` is what its handler put into the [`Takeover`](crate::Takeover).
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>);
 
     /// Bytes have arrived, and nothing is being sent. Returns how many were used; the engine keeps the others and reads no
@@ -129,28 +129,6 @@ pub trait Resident: Any {
     /// Continues with a connection from what [`Resident::park`] returned. Returns false if that is not possible.
     fn unpark(&mut self, _slot: &mut Slot<'_>, _parked: &[u8]) -> bool {
         false
-    }
-}
-
-/// Makes a connection that of a resident.
-pub struct Takeover {
-    pub(crate) by: By,
-    pub(crate) start: Box<dyn Any + Send>,
-}
-
-/// The resident that a connection is given to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum By {
-    /// The resident of the handler's own mount.
-    Mount,
-    /// The engine's resident for WebSockets of any handler.
-    WebSockets,
-}
-
-impl Takeover {
-    /// Gives the connection to the resident that the handler's mount has opened. `start` is passed to [`Resident::enter`].
-    pub fn new(start: impl Any + Send) -> Self {
-        Self { by: By::Mount, start: Box::new(start) }
     }
 }
 

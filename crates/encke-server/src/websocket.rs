@@ -28,8 +28,9 @@ use crate::framing::{ContentLength, FramingKind};
 use crate::record::Asked;
 use crate::reply::{Fields, Reply};
 use crate::request::Request;
-use crate::resident::{By, Engine, Gone, Resident, Slot, Takeover};
+use crate::resident::{Engine, Gone, Resident, Slot};
 use crate::spread::{Farewells, spread_retry_ms};
+use crate::takeover::{By, Takeover};
 
 /// The application's end of a WebSocket that a handler accepted.
 pub trait Socket: Send {

@@ -1,0 +1,26 @@
+//! The request of a handler to give its connection to a resident.
+
+use std::any::Any;
+
+/// Makes a connection that of a resident.
+pub struct Takeover {
+    pub(crate) by: By,
+    pub(crate) start: Box<dyn Any + Send>,
+}
+
+/// The resident that a connection is given to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// The resident of the handler's own mount.
+    Mount,
+    /// The engine's resident for WebSockets of any handler.
+    WebSockets,
+}
+
+impl Takeover {
+    /// Gives the connection to the resident that the handler's mount has opened. `start` is passed to
+    /// [`Resident::enter`](crate::Resident::enter).
+    pub fn new(start: impl Any + Send) -> Self {
+        Self { by: By::Mount, start: Box::new(start) }
+    }
+}
