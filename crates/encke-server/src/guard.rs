@@ -52,15 +52,17 @@ use crate::conn::SENDING;
 use crate::core::Core;
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{HandlerContext, JobId, Outcome};
+use crate::held::{Chain, HeldRequest, Way};
 use crate::link::{Link, Message};
 use crate::log::Entry;
 use crate::operate::Offers;
 use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::plan::Plan;
 use crate::record::{Asked, Intake};
-use crate::reply::{Fields, Reply};
+use crate::reply::Reply;
 use crate::request::{Kept, Request};
 use crate::resident::WorkerSetup;
+use crate::verdict::{GuardVerdict, Passage};
 
 /// The handler of a request that no mount point serves.
 const NO_HANDLER: u16 = u16::MAX;
@@ -102,24 +104,6 @@ pub enum GuardOutcome {
     Refuse(Reply),
     /// The ticket of [`GuardCall::hold`] was kept and decides.
     Later(GuardHold),
-}
-
-/// A guard's decision.
-pub enum GuardVerdict {
-    /// See [`GuardOutcome::Pass`].
-    Pass(Passage),
-    /// See [`GuardOutcome::Refuse`].
-    Refuse(Reply),
-}
-
-/// Additions of a guard to a request that passes.
-#[derive(Clone, Debug, Default)]
-pub struct Passage {
-    /// Fields of the response, whether a handler gives it or a later guard. A response that begins a resident connection has
-    /// none of them.
-    pub fields: Fields,
-    /// The user's name: for later guards, the handler and the log.
-    pub user: Option<Arc<str>>,
 }
 
 /// A call of a guard, by which it may hold the request.
@@ -192,9 +176,6 @@ pub struct GuardPoint {
     pub guard: Arc<dyn GuardMount>,
 }
 
-/// The numbers of guards that a request has to pass, in order.
-type Chain = Rc<[u16]>;
-
 /// The guards of a worker.
 #[derive(Default)]
 pub(crate) struct Guards {
@@ -217,23 +198,6 @@ struct Post {
     watches: Vec<Token>,
 }
 
-/// A request that a guard holds.
-pub(crate) struct HeldRequest {
-    request: Kept,
-    way: Way,
-    /// A verdict that came while a send was in flight.
-    verdict: Option<Option<Box<GuardVerdict>>>,
-}
-
-/// The progress of a request along its guards.
-struct Way {
-    chain: Chain,
-    /// The next guard's place in the chain.
-    next: usize,
-    /// The passages of the guards so far, merged, unless all are empty.
-    passage: Option<Box<Passage>>,
-}
-
 /// A request, lent by its connection or kept.
 enum Subject<'a> {
     Lent(Request<'a>),
@@ -253,26 +217,6 @@ impl Subject<'_> {
         match self {
             Self::Lent(request) => request.keep(),
             Self::Kept(kept) => kept,
-        }
-    }
-}
-
-impl Way {
-    fn add(&mut self, new: Passage) {
-        if new.user.is_none() && new.fields.is_empty() {
-            return;
-        }
-        let passage = self.passage.get_or_insert_default();
-        passage.fields.extend(&new.fields);
-        if new.user.is_some() {
-            passage.user = new.user;
-        }
-    }
-
-    /// Adds the fields of all guards so far to a response.
-    fn dress(&self, reply: &mut Reply) {
-        if let Some(passage) = &self.passage {
-            reply.fields.extend(&passage.fields);
         }
     }
 }

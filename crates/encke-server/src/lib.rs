@@ -28,6 +28,7 @@ mod h2;
 mod handler;
 mod handshake_figures;
 mod heads;
+mod held;
 mod http1;
 mod https;
 mod limits;
@@ -63,6 +64,7 @@ mod transport;
 mod upstream;
 mod upstream_records;
 mod upstream_session;
+mod verdict;
 mod websocket;
 mod worker;
 
@@ -74,7 +76,7 @@ pub use encke_settings::{Network, SourceLine, SourceMap};
 pub use encke_stats::{Gathered, Ticket};
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
 pub use framing::{ContentLength, FramingKind};
-pub use guard::{Guard, GuardCall, GuardHold, GuardMount, GuardOutcome, GuardPoint, GuardVerdict, Passage};
+pub use guard::{Guard, GuardCall, GuardHold, GuardMount, GuardOutcome, GuardPoint};
 pub use handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
 pub use https::{CHALLENGES, PORT as HTTPS_PORT};
 pub use limits::LimitSettings;
@@ -94,6 +96,7 @@ pub use server::{Options, Running, Server};
 pub use spread::{Farewells, spread_retry_ms};
 pub use status::Board;
 pub use takeover::Takeover;
+pub use verdict::{GuardVerdict, Passage};
 pub use websocket::{
     Answers, DEFLATE_LEVEL, Inflation, Socket, SocketMessage, SocketState, Traffic, Upgrade, accept_deflate,
     read_frames,

@@ -9,10 +9,10 @@ use encke_io::Waker;
 use encke_io::lock;
 
 use crate::exchange::ExchangeKey;
-use crate::guard::GuardVerdict;
 use crate::outgoing::{UpstreamFault, UpstreamId};
 use crate::reply::{Fields, Reply};
 use crate::takeover::Takeover;
+use crate::verdict::GuardVerdict;
 
 /// What reaches a worker from handlers and other threads.
 pub(crate) enum Message {

@@ -14,7 +14,7 @@ use encke_wire::http1::{ChunkedDecoder, Framing};
 use crate::conns::is_stream;
 use crate::exchange::ExchangeKey;
 use crate::framing::FramingKind;
-use crate::guard::HeldRequest;
+use crate::held::HeldRequest;
 use crate::log::Entry;
 use crate::policy::DISCARD_BYTES_MAX;
 use crate::reply::{Body, Pull, Reply};

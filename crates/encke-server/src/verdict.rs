@@ -1,0 +1,23 @@
+//! The decision of a guard, and its additions to a request that passes.
+
+use std::sync::Arc;
+
+use crate::reply::{Fields, Reply};
+
+/// A guard's decision.
+pub enum GuardVerdict {
+    /// See [`GuardOutcome::Pass`](crate::GuardOutcome::Pass).
+    Pass(Passage),
+    /// See [`GuardOutcome::Refuse`](crate::GuardOutcome::Refuse).
+    Refuse(Reply),
+}
+
+/// Additions of a guard to a request that passes.
+#[derive(Clone, Debug, Default)]
+pub struct Passage {
+    /// Fields of the response, whether a handler gives it or a later guard. A response that begins a resident connection has
+    /// none of them.
+    pub fields: Fields,
+    /// The user's name: for later guards, the handler and the log.
+    pub user: Option<Arc<str>>,
+}
