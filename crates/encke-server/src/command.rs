@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::socket::Listener;
-use encke_session::tls::Identity;
 
 use crate::closing::ClosingListener;
 use crate::link::Link;
+use crate::listener::DoorKind;
 use crate::operate::Order;
 use crate::plan::Plan;
 
@@ -30,17 +30,4 @@ pub(crate) enum Command {
         /// For what is going on to end.
         time: Duration,
     },
-}
-
-/// What a listener is for.
-#[derive(Clone, Default)]
-pub(crate) struct DoorKind {
-    /// It leads to the admin handlers.
-    pub(crate) admin: bool,
-    /// Connections begin with a PROXY header.
-    pub(crate) proxy_protocol: bool,
-    /// Requests are sent on to `https`.
-    pub(crate) to_https: bool,
-    /// Connections speak TLS, behind the PROXY header if there is one.
-    pub(crate) tls: Option<Arc<Identity>>,
 }

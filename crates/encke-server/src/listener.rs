@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex};
 
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, lock};
-
-use crate::command::DoorKind;
 use encke_session::tls::Identity;
 
 /// The configuration of a listener.
@@ -40,6 +38,19 @@ impl From<SocketAddr> for Door {
             to_https: false,
         }
     }
+}
+
+/// Properties of a listener that its connections inherit.
+#[derive(Clone, Default)]
+pub(crate) struct DoorKind {
+    /// Requests reach the admin handlers, and no others.
+    pub(crate) admin: bool,
+    /// Connections begin with a PROXY header.
+    pub(crate) proxy_protocol: bool,
+    /// Requests are sent on to `https`.
+    pub(crate) to_https: bool,
+    /// Connections speak TLS, behind the PROXY header if there is one.
+    pub(crate) tls: Option<Arc<Identity>>,
 }
 
 /// The identity of a bound listener.

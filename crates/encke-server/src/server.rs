@@ -31,12 +31,12 @@ use encke_stats::{Family, Gathered, Source, Ticket};
 
 use crate::census::Census;
 use crate::closing::Closing;
-use crate::command::{Command, DoorKind};
+use crate::command::Command;
 use crate::guard::{GUARDS_MAX, GuardMount, GuardPoint};
 use crate::handler::Mount;
 use crate::handshake_figures::TlsFigures;
 use crate::link::{Link, Message};
-use crate::listener::{Bound, Door, Named, bind, named, present, share};
+use crate::listener::{Bound, Door, DoorKind, Named, bind, named, present, share};
 use crate::log::{AccessLog, LogTail, TailFilter};
 use crate::metrics::{EngineFigures, Metrics};
 use crate::operate::{ActionResult, ActionValue, FeatureVerbs, Order, RuleStep, merge_results};

@@ -14,11 +14,12 @@ use encke_io::sim::{Client, Conditions, End, FaultCounts, World};
 use encke_io::{Reactor, SimReactor};
 
 use crate::census::Census;
-use crate::command::{Command, DoorKind};
+use crate::command::Command;
 use crate::conn::Conn;
 use crate::exchange::{Exchange, ExchangeKey, WakeStream};
 use crate::handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
 use crate::link::{Link, Message};
+use crate::listener::DoorKind;
 use crate::log::Access;
 use crate::metrics::Metrics;
 use crate::plan::{MountPoint, Plan};

@@ -9,10 +9,11 @@ use encke_io::{Reactor as _, SimReactor, Token};
 
 use super::traces::Observed;
 use crate::census::Census;
-use crate::command::{Command, DoorKind};
+use crate::command::Command;
 use crate::core::Core;
 use crate::handler::Mount;
 use crate::link::{Link, Message};
+use crate::listener::DoorKind;
 use crate::log::Access;
 use crate::metrics::Metrics;
 use crate::plan::{MountPoint, Plan};
