@@ -23,18 +23,17 @@ use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::date::DateCache;
 use crate::guard::Guards;
 use crate::h2::Http2;
-use crate::handler::{Action, Handler, HandlerContext, JobId, Tray};
+use crate::handler::{Action, Handler, JobId, Tray};
 use crate::link::{Link, Message};
 use crate::listener::DoorKind;
 use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
-use crate::operate::{Offers, Operators};
+use crate::operate::Operators;
 use crate::outgoing::Upstreams;
-use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::record::Record;
 use crate::request::Request;
-use crate::resident::{WaitingEntry, WorkerSetup};
+use crate::resident::WaitingEntry;
 use crate::residents::Residents;
 use crate::tls::Handshakes;
 use crate::transport::Transport;
@@ -491,57 +490,6 @@ impl Core {
             self.wheel.arm_earlier(index, rest);
         }
         self.leave_http2();
-    }
-
-    /// Opens the handlers of a plan; those of the plan before get no further requests.
-    pub(crate) fn mount(&mut self, plan: &Plan) {
-        for mounted in self.handlers.iter_mut().flatten() {
-            mounted.retired = true;
-            self.retired = true;
-        }
-        self.operators = Operators::default();
-        let mut numbers = Vec::with_capacity(plan.mounts.len());
-        for mount in &plan.mounts {
-            let number = self.free_handler();
-            let context = HandlerContext::new(number, Rc::clone(&self.tray));
-            let mut setup = WorkerSetup {
-                residents: &mut self.residents,
-                now: self.now,
-                number: self.number,
-                workers: self.workers,
-                seat: None,
-                offers: Offers::default(),
-            };
-            let handler = mount.mount.open(context, &mut setup);
-            let WorkerSetup { seat, offers, .. } = setup;
-            self.operators.add(number, offers);
-            if !mount.admin {
-                self.operators.add_point(number, &mount.prefix, mount.mount.source());
-            }
-            let mounted = Mounted { handler, seat, retired: false, jobs: 0, watches: Vec::new() };
-            self.handlers[usize::from(number)] = Some(mounted);
-            numbers.push(number);
-        }
-        self.routes = [false, true].map(|admin| {
-            // The last mount first: the sort is stable.
-            let mounts = plan.mounts.iter().zip(&numbers).rev().filter(|(mount, _)| mount.admin == admin);
-            let mut routes: Vec<(Box<[u8]>, u16)> =
-                mounts.map(|(mount, handler)| (mount.prefix.as_bytes().into(), *handler)).collect();
-            routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-            routes
-        });
-        self.post_guards(plan, &numbers);
-    }
-
-    /// Returns an unused handler number. Its entry in `handlers` exists and is `None`.
-    fn free_handler(&mut self) -> u16 {
-        let free = self.handlers.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.handlers.push(None);
-            self.handlers.len() - 1
-        });
-        // Only open exchanges and jobs keep handlers of earlier plans.
-        assert!(free < JobId::HANDLERS_MAX, "too many handlers of earlier plans");
-        free as u16
     }
 
     /// The handler for a path: of those of the listener's side, the one with the longest prefix.

@@ -41,7 +41,6 @@
 //! **Cost.** Without guards a request tests one flag. With guards, each request has a `Record` for the length of the checks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use encke_io::{Done, Token};
@@ -55,9 +54,7 @@ use crate::handler::{HandlerContext, JobId, Outcome};
 use crate::held::{Chain, HeldRequest, Way};
 use crate::link::{Link, Message};
 use crate::log::Entry;
-use crate::operate::Offers;
 use crate::outgoing::{UpstreamEvent, UpstreamId};
-use crate::plan::Plan;
 use crate::record::{Asked, Intake};
 use crate::reply::Reply;
 use crate::request::{Kept, Request};
@@ -264,8 +261,28 @@ impl Guards {
         self.posts.get_mut(usize::from(number))?.as_mut()
     }
 
-    /// The number of the next guard.
-    fn free(&mut self) -> u16 {
+    /// Marks all guards as retired. Returns whether there are any.
+    pub(crate) fn retire(&mut self) -> bool {
+        for post in self.posts.iter_mut().flatten() {
+            post.retired = true;
+        }
+        self.posts.iter().any(Option::is_some)
+    }
+
+    /// Adds a guard under a number from [`Guards::free`].
+    pub(crate) fn put(&mut self, number: u16, guard: Box<dyn Guard>) {
+        self.posts[usize::from(number)] = Some(Post { guard, retired: false, jobs: 0, watches: Vec::new() });
+    }
+
+    /// Sets the chains of a plan: one for the server, and one for each handler that includes the server's guards.
+    pub(crate) fn set_chains(&mut self, server: Chain, chains: impl Iterator<Item = (u16, Chain)>) {
+        self.chains = chains.filter(|(_, chain)| chain.len() > server.len()).collect();
+        self.server = Some(server).filter(|chain| !chain.is_empty());
+        self.posted = self.server.is_some() || !self.chains.is_empty();
+    }
+
+    /// Returns an unused guard number. Its entry in `posts` exists and is `None`.
+    pub(crate) fn free(&mut self) -> u16 {
         let free = self.posts.iter().position(Option::is_none).unwrap_or_else(|| {
             self.posts.push(None);
             self.posts.len() - 1
@@ -277,47 +294,6 @@ impl Guards {
 }
 
 impl Core {
-    /// Opens the guards of a plan. `handlers` has the handler number of each of its mounts.
-    pub(crate) fn post_guards(&mut self, plan: &Plan, handlers: &[u16]) {
-        for post in self.guards.posts.iter_mut().flatten() {
-            post.retired = true;
-            self.retired = true;
-        }
-        let mut numbers = Vec::new();
-        for point in &plan.guards {
-            let number = self.guards.free();
-            let context = HandlerContext::new(JobId::context_of(number), Rc::clone(&self.tray));
-            let mut setup = WorkerSetup {
-                residents: &mut self.residents,
-                now: self.now,
-                number: self.number,
-                workers: self.workers,
-                seat: None,
-                offers: Offers::default(),
-            };
-            let guard = point.guard.open(context, &mut setup);
-            let WorkerSetup { offers, .. } = setup;
-            self.operators.add(JobId::context_of(number), offers);
-            let post = Post { guard, retired: false, jobs: 0, watches: Vec::new() };
-            self.guards.posts[usize::from(number)] = Some(post);
-            numbers.push((point.at.as_deref(), number));
-        }
-        let chain = |prefix: Option<&str>| -> Chain {
-            let at = |wanted: Option<&str>| {
-                let matches = move |(at, _): &&(Option<&str>, u16)| *at == wanted;
-                numbers.iter().filter(matches).map(|(_, number)| *number).collect::<Vec<u16>>()
-            };
-            let own = prefix.map(|prefix| at(Some(prefix))).unwrap_or_default();
-            [at(None), own].concat().into()
-        };
-        let server = chain(None);
-        let mounts = plan.mounts.iter().zip(handlers).filter(|(mount, _)| !mount.admin);
-        let chains = mounts.map(|(mount, handler)| (*handler, chain(Some(&mount.prefix))));
-        self.guards.chains = chains.filter(|(_, chain)| chain.len() > server.len()).collect();
-        self.guards.server = Some(server).filter(|chain| !chain.is_empty());
-        self.guards.posted = self.guards.server.is_some() || !self.guards.chains.is_empty();
-    }
-
     /// Drops the unused guards of earlier plans. Returns the descriptors that they watched.
     pub(crate) fn drop_retired_guards(&mut self) -> Vec<Token> {
         let mut watches = Vec::new();

@@ -36,6 +36,7 @@ mod link;
 mod listener;
 mod log;
 mod metrics;
+mod mounting;
 mod open;
 mod open_table;
 mod operate;
