@@ -1,17 +1,22 @@
-//! What the program tells its workers.
+//! Commands of the program to its workers.
+//!
+//! A command waits in the worker's [`CommandQueue`], and a [`Message::Command`] in its inbox marks the command's place among the
+//! other messages. [`Link`] wakes the worker and knows no command.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use encke_io::lock;
 use encke_io::socket::Listener;
 
 use crate::closing::ClosingListener;
-use crate::link::Link;
+use crate::link::{Link, Message};
 use crate::listener::DoorKind;
 use crate::operate::Order;
 use crate::plan::Plan;
 
-/// What the program tells a worker.
+/// A command of the program to a worker.
 pub(crate) enum Command {
     /// Accept here, too.
     Listen(Listener, DoorKind),
@@ -21,7 +26,7 @@ pub(crate) enum Command {
     Reload(Arc<Plan>),
     /// An operator's order.
     Operate(Order),
-    /// All workers have started: these are their letter boxes, by number.
+    /// All workers have started. Their inboxes, by number.
     Meet(Arc<[Arc<Link>]>),
     /// Stop: say so for `delay`, then take nothing new, and end within `time`.
     Drain {
@@ -30,4 +35,78 @@ pub(crate) enum Command {
         /// For what is going on to end.
         time: Duration,
     },
+}
+
+/// The commands that a worker has not executed, shared by the program and the worker.
+pub(crate) struct CommandQueue {
+    link: Arc<Link>,
+    commands: Mutex<VecDeque<Command>>,
+}
+
+impl CommandQueue {
+    pub(crate) fn new(link: Arc<Link>) -> Arc<Self> {
+        Arc::new(Self { link, commands: Mutex::default() })
+    }
+
+    /// The worker's inbox.
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// Sends a command to the worker.
+    pub(crate) fn send(&self, command: Command) {
+        let mut commands = lock(&self.commands);
+        commands.push_back(command);
+        // Marked under the lock: commands of two threads have the same order here and in the inbox.
+        self.link.send(Message::Command);
+    }
+
+    /// Takes the command of a [`Message::Command`].
+    pub(crate) fn take(&self) -> Command {
+        lock(&self.commands).pop_front().expect("each message follows its command")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::ExchangeKey;
+    use encke_io::Reactor as _;
+
+    #[test]
+    fn commands_keep_their_place_among_the_messages_of_their_thread() {
+        const COUNT: u32 = 500;
+        let world = encke_io::sim::World::new(1);
+        let commands = CommandQueue::new(Link::new(world.reactor().waker()));
+        std::thread::scope(|scope| {
+            for slot in 0..2 {
+                let commands = &commands;
+                scope.spawn(move || {
+                    for generation in 0..COUNT {
+                        let delay = Duration::new(slot.into(), generation);
+                        commands.send(Command::Drain { delay, time: Duration::ZERO });
+                        let key = ExchangeKey { slot, generation, stream: 0 };
+                        commands.link().send(Message::Wake(key));
+                    }
+                });
+            }
+        });
+        let mut messages = Vec::new();
+        assert!(!commands.link().take(usize::MAX, &mut messages));
+        let mut received = [Vec::new(), Vec::new()];
+        for message in messages {
+            let (slot, number, is_command) = match message {
+                Message::Command => match commands.take() {
+                    Command::Drain { delay, .. } => (delay.as_secs() as u32, delay.subsec_nanos(), true),
+                    _ => panic!("a command that was not sent"),
+                },
+                Message::Wake(key) => (key.slot, key.generation, false),
+                _ => panic!("a message that was not sent"),
+            };
+            received[slot as usize].push((number, is_command));
+        }
+        let sent: Vec<(u32, bool)> =
+            (0..COUNT).flat_map(|number| [(number, true), (number, false)]).collect();
+        assert_eq!(received, [sent.clone(), sent]);
+    }
 }

@@ -1,4 +1,4 @@
-//! A worker's letter box: what handlers, other workers and the program tell it, and the flags by which it wakes.
+//! A worker's inbox: messages of handlers, other workers and the program, and the flags by which the worker wakes.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -28,10 +28,11 @@ pub(crate) enum Message {
     Verdict(ExchangeKey, Option<Box<GuardVerdict>>),
     /// For the resident at a seat.
     Resident(u8, Box<dyn Any + Send>),
-    Command(crate::command::Command),
+    /// The first command in the worker's [`CommandQueue`](crate::command::CommandQueue).
+    Command,
 }
 
-/// A worker's letter box.
+/// A worker's inbox.
 pub(crate) struct Link {
     inbox: Mutex<VecDeque<Message>>,
     waker: Waker,

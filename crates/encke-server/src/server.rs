@@ -31,11 +31,11 @@ use encke_stats::{Family, Gathered, Source, Ticket};
 
 use crate::census::Census;
 use crate::closing::Closing;
-use crate::command::Command;
+use crate::command::{Command, CommandQueue};
 use crate::guard::{GUARDS_MAX, GuardMount, GuardPoint};
 use crate::handler::Mount;
 use crate::handshake_figures::TlsFigures;
-use crate::link::{Link, Message};
+use crate::link::Link;
 use crate::listener::{Bound, Door, DoorKind, Named, bind, named, present, share};
 use crate::log::{AccessLog, LogTail, TailFilter};
 use crate::metrics::{EngineFigures, Metrics};
@@ -91,7 +91,8 @@ pub struct Server {
 
 /// A running server. Dropping this value does not stop the server; [`Running::stop`] does.
 pub struct Running {
-    links: Vec<Arc<Link>>,
+    /// Command queues of the workers, by number.
+    commands: Vec<Arc<CommandQueue>>,
     threads: Vec<JoinHandle<()>>,
     board: Arc<Board>,
     pool: Pool,
@@ -283,7 +284,7 @@ impl Server {
         let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone(), guards: guards.clone() });
 
         let mut running = Running {
-            links: Vec::new(),
+            commands: Vec::new(),
             threads: Vec::new(),
             board,
             pool: pool.clone(),
@@ -317,8 +318,8 @@ impl Server {
             let started =
                 hear.recv().unwrap_or_else(|_| Err(io::Error::other("a worker ended at its start")));
             match started {
-                Ok(link) => {
-                    running.links.push(link);
+                Ok(commands) => {
+                    running.commands.push(commands);
                     running.threads.push(thread);
                 }
                 Err(error) => {
@@ -331,9 +332,10 @@ impl Server {
             running.stop();
             return Err(error);
         }
-        let links: Arc<[Arc<Link>]> = running.links.clone().into();
-        for link in &running.links {
-            link.send(Message::Command(Command::Meet(Arc::clone(&links))));
+        let links: Arc<[Arc<Link>]> =
+            running.commands.iter().map(|worker| Arc::clone(worker.link())).collect();
+        for worker in &running.commands {
+            worker.send(Command::Meet(Arc::clone(&links)));
         }
         Ok(running)
     }
@@ -383,7 +385,7 @@ impl Running {
 
     /// Number of workers.
     pub fn workers(&self) -> usize {
-        self.links.len()
+        self.commands.len()
     }
 
     /// Returns the figures of the engine and of all features, under the names of `/metrics`.
@@ -395,8 +397,8 @@ impl Running {
     /// and open exchanges have `time` to end.
     pub fn drain(&self, delay: Duration, time: Duration) {
         self.board.begin_drain();
-        for link in &self.links {
-            link.send(Message::Command(Command::Drain { delay, time }));
+        for worker in &self.commands {
+            worker.send(Command::Drain { delay, time });
         }
     }
 
@@ -449,7 +451,7 @@ impl Running {
     pub fn act(&self, feature: &str, verb: &str, value: ActionValue, ticket: Ticket<ActionResult>) {
         let (feature, verb, value) = (Arc::from(feature), Arc::from(verb), Arc::new(value));
         let parts = Gathered::new(ticket, merge_results);
-        for worker in 0..self.links.len() {
+        for worker in 0..self.commands.len() {
             let (feature, verb) = (Arc::clone(&feature), Arc::clone(&verb));
             let order = Order::Act { feature, verb, value: Arc::clone(&value), parts: parts.clone() };
             self.order(worker, order);
@@ -462,8 +464,8 @@ impl Running {
     }
 
     fn order(&self, worker: usize, order: Order) {
-        if let Some(link) = self.links.get(worker) {
-            link.send(Message::Command(Command::Operate(order)));
+        if let Some(commands) = self.commands.get(worker) {
+            commands.send(Command::Operate(order));
         }
     }
 
@@ -483,8 +485,8 @@ impl Running {
         self.board.show(points);
         lock(&self.policy).clone_from(&policy);
         let plan = Arc::new(Plan { policy, mounts: points.to_vec(), guards: lock(&self.guards).clone() });
-        for link in &self.links {
-            link.send(Message::Command(Command::Reload(Arc::clone(&plan))));
+        for worker in &self.commands {
+            worker.send(Command::Reload(Arc::clone(&plan)));
         }
     }
 
@@ -496,7 +498,7 @@ impl Running {
     pub fn bind_new(&self, doors: &[Door]) -> io::Result<Bound> {
         let known = lock(&self.board.addresses).clone();
         let mut queues = Vec::new();
-        queues.resize_with(self.links.len(), Vec::new);
+        queues.resize_with(self.commands.len(), Vec::new);
         for door in doors.iter().filter(|door| !known.contains(&door.address)) {
             let closing = self.closing.wait(&door.address);
             match bind(door, self.backlog, &mut queues) {
@@ -532,17 +534,17 @@ impl Running {
     pub fn listen_only(&self, doors: &[Door], bound: Bound) {
         let mut addresses = lock(&self.board.addresses);
         for address in addresses.extract_if(.., |known| !doors.iter().any(|door| door.address == *known)) {
-            for link in &self.links {
-                link.send(Message::Command(Command::Unlisten(self.closing.begin(&address))));
+            for worker in &self.commands {
+                worker.send(Command::Unlisten(self.closing.begin(&address)));
             }
         }
         lock(&self.board.identities).retain(|named| doors.iter().any(|door| door.address == named.asked));
-        for (link, queue) in self.links.iter().zip(bound.0) {
+        for (worker, queue) in self.commands.iter().zip(bound.0) {
             for (listener, kind) in queue {
                 if !addresses.contains(listener.address()) {
                     addresses.push(listener.address().clone());
                 }
-                link.send(Message::Command(Command::Listen(listener, kind)));
+                worker.send(Command::Listen(listener, kind));
             }
         }
     }
@@ -583,7 +585,7 @@ struct Seat {
     shared: Shared,
 }
 
-type Report = std::sync::mpsc::Sender<io::Result<Arc<Link>>>;
+type Report = std::sync::mpsc::Sender<io::Result<Arc<CommandQueue>>>;
 
 /// A worker's setup, to be run on a reactor.
 struct Taken<'a> {
@@ -609,15 +611,15 @@ impl encke_io::Run for Taken<'_> {
                 return;
             }
         };
-        let link = Link::new(reactor.waker());
-        let mut worker = Worker::new(reactor, Arc::clone(&link), &seat.plan, seat.shared);
+        let commands = CommandQueue::new(Link::new(reactor.waker()));
+        let mut worker = Worker::new(reactor, Arc::clone(&commands), &seat.plan, seat.shared);
         for (listener, kind) in seat.queue {
             if let Err(fault) = worker.listen(listener, kind) {
                 let _gone = report.send(Err(io::Error::other(fault)));
                 return;
             }
         }
-        let _gone = report.send(Ok(link));
+        let _gone = report.send(Ok(commands));
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run()));
         match ended {
             Ok(Ok(())) => {}

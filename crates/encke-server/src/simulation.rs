@@ -14,11 +14,11 @@ use encke_io::sim::{Client, Conditions, End, FaultCounts, World};
 use encke_io::{Reactor, SimReactor};
 
 use crate::census::Census;
-use crate::command::Command;
+use crate::command::{Command, CommandQueue};
 use crate::conn::Conn;
 use crate::exchange::{Exchange, ExchangeKey, WakeStream};
 use crate::handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
-use crate::link::{Link, Message};
+use crate::link::Link;
 use crate::listener::DoorKind;
 use crate::log::Access;
 use crate::metrics::Metrics;
@@ -335,9 +335,9 @@ fn start(
     census: &Arc<Census>,
     (number, workers): (usize, usize),
     metrics: Arc<Metrics>,
-) -> (Arc<Link>, Worker<SimReactor>) {
+) -> (Arc<CommandQueue>, Worker<SimReactor>) {
     let reactor = world.reactor();
-    let link = Link::new(reactor.waker());
+    let commands = CommandQueue::new(Link::new(reactor.waker()));
     let shared = Shared {
         number,
         workers,
@@ -346,10 +346,10 @@ fn start(
         http2: Arc::default(),
         log: Access::default(),
     };
-    let mut worker = Worker::new(reactor, Arc::clone(&link), plan, shared);
+    let mut worker = Worker::new(reactor, Arc::clone(&commands), plan, shared);
     let kind = DoorKind::default();
     worker.listen(world.listener(address()).expect("a descriptor"), kind).expect("room");
-    (link, worker)
+    (commands, worker)
 }
 
 fn run(seed: u64) -> Run {
@@ -358,13 +358,13 @@ fn run(seed: u64) -> Run {
     let count = 1 + (seed % 4) as usize;
     let plan = plan();
     let census = Arc::new(Census::default());
-    let (mut links, mut metrics) = (Vec::new(), Vec::new());
+    let (mut commands, mut metrics) = (Vec::new(), Vec::new());
     let mut workers: Vec<Option<Worker<SimReactor>>> = Vec::new();
     for number in 0..count {
         let counts = Arc::<Metrics>::default();
         metrics.push(Arc::clone(&counts));
-        let (link, worker) = start(&world, &plan, &census, (number, count), counts);
-        links.push(link);
+        let (queue, worker) = start(&world, &plan, &census, (number, count), counts);
+        commands.push(queue);
         workers.push(Some(worker));
     }
 
@@ -385,9 +385,9 @@ fn run(seed: u64) -> Run {
         }
         if visitors.len() == CLIENTS && !waiting && !stopping {
             stopping = true;
-            for link in &links {
+            for queue in &commands {
                 let time = Duration::from_secs(5);
-                link.send(Message::Command(Command::Drain { delay: Duration::ZERO, time }));
+                queue.send(Command::Drain { delay: Duration::ZERO, time });
             }
         }
         let number = match world.step() {
@@ -487,9 +487,9 @@ fn a_drain_without_connections_takes_no_time() {
     const WAKE: Duration = Duration::from_millis(1);
     for delay in [Duration::ZERO, Duration::from_secs(5)] {
         let world = World::new(1);
-        let (link, worker) = start(&world, &plan(), &Arc::default(), (0, 1), Arc::default());
+        let (commands, worker) = start(&world, &plan(), &Arc::default(), (0, 1), Arc::default());
         let time = Duration::from_secs(60);
-        link.send(Message::Command(Command::Drain { delay, time }));
+        commands.send(Command::Drain { delay, time });
         let took = run_out(&world, worker);
         assert!((delay..=delay + WAKE).contains(&took), "{delay:?} became {took:?}");
     }

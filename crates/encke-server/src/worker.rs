@@ -27,14 +27,14 @@ use encke_session::tls::Scratch;
 use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
-use crate::command::Command;
+use crate::command::{Command, CommandQueue};
 use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::core::{Core, Door, RETIRE_NS, Stage};
 use crate::date::DateCache;
 use crate::guard::Guards;
 use crate::h2::Http2;
 use crate::handler::{Action, Dial, JobId, Tray};
-use crate::link::{Link, Message};
+use crate::link::Message;
 use crate::listener::DoorKind;
 use crate::log::Access;
 use crate::metrics::Metrics;
@@ -60,6 +60,7 @@ const SLICES_NS: u64 = 1_000_000;
 pub(crate) struct Worker<R> {
     reactor: R,
     pub(crate) core: Core,
+    commands: Arc<CommandQueue>,
 }
 
 /// Whether a worker goes on.
@@ -81,7 +82,7 @@ pub(crate) struct Shared {
 }
 
 impl<R: Reactor> Worker<R> {
-    pub(crate) fn new(mut reactor: R, link: Arc<Link>, plan: &Plan, shared: Shared) -> Self {
+    pub(crate) fn new(mut reactor: R, commands: Arc<CommandQueue>, plan: &Plan, shared: Shared) -> Self {
         let now = reactor.now();
         let mut core = Core {
             now,
@@ -99,7 +100,7 @@ impl<R: Reactor> Worker<R> {
             guards: Guards::default(),
             retired: false,
             tray: Rc::new(Tray::new(Arc::clone(&shared.metrics))),
-            link,
+            link: Arc::clone(commands.link()),
             heads: Vec::new(),
             out: Out::default(),
             segments: Vec::new(),
@@ -138,7 +139,7 @@ impl<R: Reactor> Worker<R> {
         };
         core.http2.limit(&plan.policy);
         core.mount(plan);
-        let mut worker = Self { reactor, core };
+        let mut worker = Self { reactor, core, commands };
         worker.serve_contexts();
         worker.submit();
         worker
@@ -336,7 +337,7 @@ impl<R: Reactor> Worker<R> {
                 Message::Resident(seat, message) => {
                     self.core.call_engine(seat, |resident, engine| resident.message(engine, message));
                 }
-                Message::Command(command) => self.command(command),
+                Message::Command => self.command(self.commands.take()),
             }
             self.submit();
         }

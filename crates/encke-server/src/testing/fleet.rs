@@ -9,10 +9,10 @@ use encke_io::{Reactor as _, SimReactor, Token};
 
 use super::traces::Observed;
 use crate::census::Census;
-use crate::command::Command;
+use crate::command::{Command, CommandQueue};
 use crate::core::Core;
 use crate::handler::Mount;
-use crate::link::{Link, Message};
+use crate::link::Link;
 use crate::listener::DoorKind;
 use crate::log::Access;
 use crate::metrics::Metrics;
@@ -24,7 +24,7 @@ use crate::worker::{Shared, Turn, Worker};
 pub struct Fleet {
     /// The number of the first worker's reactor in the world.
     first: usize,
-    links: Vec<Arc<Link>>,
+    commands: Vec<Arc<CommandQueue>>,
     workers: Vec<Option<Worker<SimReactor>>>,
     counts: Counts,
 }
@@ -64,10 +64,10 @@ impl Fleet {
     ) -> Self {
         let plan = plan(policy, mounts);
         let census = Arc::new(Census::default());
-        let mut fleet = Self { first, links: Vec::new(), workers: Vec::new(), counts: Counts::default() };
+        let mut fleet = Self { first, commands: Vec::new(), workers: Vec::new(), counts: Counts::default() };
         for number in 0..count {
             let reactor = world.reactor();
-            let link = Link::new(reactor.waker());
+            let commands = CommandQueue::new(Link::new(reactor.waker()));
             let shared = Shared {
                 number,
                 workers: count,
@@ -77,13 +77,13 @@ impl Fleet {
                 log: Access::default(),
             };
             fleet.counts.0.push(Arc::clone(&shared.metrics));
-            let mut worker = Worker::new(reactor, Arc::clone(&link), &plan, shared);
+            let mut worker = Worker::new(reactor, Arc::clone(&commands), &plan, shared);
             let kind = DoorKind::default();
             worker.listen(world.listener(address).expect("a descriptor"), kind).expect("room");
-            fleet.links.push(link);
+            fleet.commands.push(commands);
             fleet.workers.push(Some(worker));
         }
-        let all: Arc<[Arc<Link>]> = fleet.links.clone().into();
+        let all: Arc<[Arc<Link>]> = fleet.commands.iter().map(|worker| Arc::clone(worker.link())).collect();
         fleet.command(|| Command::Meet(Arc::clone(&all)));
         fleet
     }
@@ -110,8 +110,8 @@ impl Fleet {
     }
 
     fn command(&self, command: impl Fn() -> Command) {
-        for link in &self.links {
-            link.send(Message::Command(command()));
+        for worker in &self.commands {
+            worker.send(command());
         }
     }
 
