@@ -5,8 +5,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use encke_wire::coding::{AcceptEncoding, Coding};
-use encke_wire::conditional::{Conditions, EntityTag, Validators, Verdict, evaluate, if_range_holds};
-use encke_wire::forwarded::{Dialect, client};
+use encke_wire::conditional::{ConditionResult, Conditions, EntityTag, Validators, evaluate, if_range_holds};
+use encke_wire::forwarded::{ForwardingField, client};
 use encke_wire::method::Method;
 use encke_wire::proxy::{ProxyHeader, read};
 use encke_wire::{accept, date, field};
@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
     let offered = ["text/html", "application/json"];
     assert!(accept::preferred(lines(), &offered).is_none_or(|index| index < offered.len()));
     conditions_hold_together(input, lines());
-    for dialect in [Dialect::Forwarded, Dialect::XForwardedFor] {
+    for dialect in [ForwardingField::Forwarded, ForwardingField::XForwardedFor] {
         let peer = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
         assert_eq!(client(peer, dialect, lines(), |_| false).address, peer, "nobody is trusted");
         client(peer, dialect, lines(), |address| address == peer);
@@ -60,8 +60,8 @@ fn conditions_hold_together<'a>(input: &'a [u8], lines: impl Iterator<Item = &'a
         evaluate(&conditions, method, &validators)
     };
     // With a strong tag, If-None-Match fails whenever If-Match passes; weak tags only match the former.
-    let passes = verdict(given.clone(), nothing.clone(), Method::Put) == Verdict::Proceed;
-    let stops = verdict(nothing, given, Method::Put) == Verdict::PreconditionFailed;
+    let passes = verdict(given.clone(), nothing.clone(), Method::Put) == ConditionResult::Proceed;
+    let stops = verdict(nothing, given, Method::Put) == ConditionResult::PreconditionFailed;
     assert!(stops || !passes);
     if let Some(tag) = EntityTag::parse(input) {
         assert_eq!(if_range_holds(input, &validators, u64::MAX), tag == etag);

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use encke_assembly::settings::{ByteSize, ListenAddress, Period, Rate, Settings};
+use encke_assembly::settings::{ByteRate, ByteSize, ListenAddress, Period, Settings};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -25,7 +25,7 @@ fuzz_target!(|text: &str| {
     }
     reads_back::<Period>(text);
     reads_back::<ByteSize>(text);
-    reads_back::<Rate>(text);
+    reads_back::<ByteRate>(text);
     reads_back::<ListenAddress>(text);
 });
 

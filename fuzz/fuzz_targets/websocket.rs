@@ -5,15 +5,16 @@
 #![no_main]
 
 use encke_wire::websocket::{
-    Decoder, Deflater, Event, Failure, Inflater, Kind, Opcode, Peer, Rules, is_close_code,
+    Decoder, Deflater, Failure, FrameEvent, FrameRules, FrameSender, Inflater, MessageKind, Opcode,
+    is_close_code,
 };
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let [choice, stream @ ..] = input else { return };
-    let peer = if choice & 1 == 0 { Peer::Client } else { Peer::Server };
+    let peer = if choice & 1 == 0 { FrameSender::Client } else { FrameSender::Server };
     let (frame_bytes_max, message_bytes_max) = if choice & 4 == 0 { (1 << 20, 1 << 20) } else { (20, 30) };
-    let rules = Rules { peer, deflate: choice & 2 != 0, frame_bytes_max, message_bytes_max };
+    let rules = FrameRules { peer, deflate: choice & 2 != 0, frame_bytes_max, message_bytes_max };
 
     let whole = hear([stream].into_iter(), &rules);
     assert_eq!(whole, reference(stream, &rules), "the plain rules say the same");
@@ -22,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(hear([one, two].into_iter(), &rules), whole, "the pieces do not matter");
     assert_eq!(hear(stream.chunks(1), &rules), whole, "nor do single bytes");
 
-    for kind in [Kind::Text, Kind::Binary] {
+    for kind in [MessageKind::Text, MessageKind::Binary] {
         let whole = inflate([stream].into_iter(), kind);
         assert_eq!(inflate([one, two].into_iter(), kind), whole, "the pieces of a payload do not matter");
         assert_eq!(inflate(stream.chunks(1), kind), whole, "nor do its bytes");
@@ -30,12 +31,12 @@ fuzz_target!(|input: &[u8]| {
     let mut payload = Vec::new();
     Deflater::new(6).put(stream, &mut payload);
     if stream.len() <= INFLATED_BYTES_MAX {
-        assert_eq!(inflate([&payload[..]].into_iter(), Kind::Binary), Ok(stream.to_vec()));
+        assert_eq!(inflate([&payload[..]].into_iter(), MessageKind::Binary), Ok(stream.to_vec()));
     }
 });
 
 /// Decompresses a message.
-fn inflate<'a>(pieces: impl Iterator<Item = &'a [u8]>, kind: Kind) -> Result<Vec<u8>, Failure> {
+fn inflate<'a>(pieces: impl Iterator<Item = &'a [u8]>, kind: MessageKind) -> Result<Vec<u8>, Failure> {
     let (mut inflater, mut out) = (Inflater::new(), Vec::new());
     let mut feed = |piece, last| {
         let end = inflater.feed(piece, kind, last, INFLATED_BYTES_MAX as u64, &mut out);
@@ -54,7 +55,7 @@ const INFLATED_BYTES_MAX: usize = 10_000;
 /// An event of a stream, with complete messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
-    Message { kind: Kind, compressed: bool, bytes: Vec<u8> },
+    Message { kind: MessageKind, compressed: bool, bytes: Vec<u8> },
     Ping(Vec<u8>),
     Pong(Vec<u8>),
     Close(Option<u16>, String),
@@ -62,7 +63,7 @@ enum Said {
 
 type Heard = (Vec<Said>, Result<(), Failure>);
 
-fn hear<'a>(pieces: impl Iterator<Item = &'a [u8]>, rules: &Rules) -> Heard {
+fn hear<'a>(pieces: impl Iterator<Item = &'a [u8]>, rules: &FrameRules) -> Heard {
     let (mut decoder, mut said, mut message) = (Decoder::new(), Vec::new(), Vec::new());
     for piece in pieces {
         let mut piece = piece.to_vec();
@@ -79,7 +80,7 @@ fn hear<'a>(pieces: impl Iterator<Item = &'a [u8]>, rules: &Rules) -> Heard {
             at += step.used;
             match step.event {
                 None => {}
-                Some(Event::Data { payload, kind, compressed, first, last }) => {
+                Some(FrameEvent::Data { payload, kind, compressed, first, last }) => {
                     assert_eq!(first, message.is_empty());
                     message.extend_from_slice(payload);
                     assert!(message.len() as u64 <= rules.message_bytes_max);
@@ -87,24 +88,24 @@ fn hear<'a>(pieces: impl Iterator<Item = &'a [u8]>, rules: &Rules) -> Heard {
                         said.push(Said::Message { kind, compressed, bytes: std::mem::take(&mut message) });
                     }
                 }
-                Some(Event::Ping(payload)) => said.push(Said::Ping(payload.to_vec())),
-                Some(Event::Pong(payload)) => said.push(Said::Pong(payload.to_vec())),
-                Some(Event::Close { code, reason }) => said.push(Said::Close(code, reason.to_owned())),
+                Some(FrameEvent::Ping(payload)) => said.push(Said::Ping(payload.to_vec())),
+                Some(FrameEvent::Pong(payload)) => said.push(Said::Pong(payload.to_vec())),
+                Some(FrameEvent::Close { code, reason }) => said.push(Said::Close(code, reason.to_owned())),
             }
         }
     }
     (said, Ok(()))
 }
 
-fn reference(stream: &[u8], rules: &Rules) -> Heard {
+fn reference(stream: &[u8], rules: &FrameRules) -> Heard {
     let mut said = Vec::new();
     let end = listen(stream, rules, &mut said);
     (said, end.map(|_| ()))
 }
 
 /// Decodes frame by frame (RFC 6455 §5). Returns `Ok(None)` if the stream ends within a frame.
-fn listen(mut rest: &[u8], rules: &Rules, said: &mut Vec<Said>) -> Result<Option<()>, Failure> {
-    let mut open: Option<(Kind, bool, Vec<u8>)> = None;
+fn listen(mut rest: &[u8], rules: &FrameRules, said: &mut Vec<Said>) -> Result<Option<()>, Failure> {
+    let mut open: Option<(MessageKind, bool, Vec<u8>)> = None;
     macro_rules! take {
         ($count:expr) => {{
             let Some((taken, after)) = rest.split_at_checked($count) else { return Ok(None) };
@@ -128,8 +129,8 @@ fn listen(mut rest: &[u8], rules: &Rules, said: &mut Vec<Said>) -> Result<Option
         }
         let second = take!(1)[0];
         match (rules.peer, second >= 0x80) {
-            (Peer::Client, false) => return Err(Failure::Unmasked),
-            (Peer::Server, true) => return Err(Failure::Masked),
+            (FrameSender::Client, false) => return Err(Failure::Unmasked),
+            (FrameSender::Server, true) => return Err(Failure::Masked),
             _ => {}
         }
         let short = u64::from(second & 0x7f);
@@ -153,7 +154,7 @@ fn listen(mut rest: &[u8], rules: &Rules, said: &mut Vec<Said>) -> Result<Option
         if !opcode.is_control() && before + length > rules.message_bytes_max {
             return Err(Failure::MessageTooLarge);
         }
-        let key = if rules.peer == Peer::Client { take!(4) } else { &[0; 4] };
+        let key = if rules.peer == FrameSender::Client { take!(4) } else { &[0; 4] };
         let available = rest.len().min(length as usize);
         let payload: Vec<u8> =
             take!(available).iter().enumerate().map(|(at, byte)| byte ^ key[at % 4]).collect();
@@ -161,10 +162,10 @@ fn listen(mut rest: &[u8], rules: &Rules, said: &mut Vec<Said>) -> Result<Option
 
         match opcode {
             Opcode::Continuation | Opcode::Text | Opcode::Binary => {
-                let kind = if opcode == Opcode::Text { Kind::Text } else { Kind::Binary };
+                let kind = if opcode == Opcode::Text { MessageKind::Text } else { MessageKind::Binary };
                 let mut message = open.take().unwrap_or((kind, compressed, Vec::new()));
                 message.2.extend_from_slice(&payload);
-                if let (Kind::Text, false, bytes) = &message
+                if let (MessageKind::Text, false, bytes) = &message
                     && let Err(error) = std::str::from_utf8(bytes)
                     && (error.error_len().is_some() || is_whole && last)
                 {

@@ -60,7 +60,7 @@ struct Orders {
 }
 
 /// The thread's next step.
-enum Next {
+enum AcmeStep {
     Care(Vec<AcmeSettings>),
     Look,
     End,
@@ -114,19 +114,19 @@ impl Acme {
 
     fn run(&self) {
         let mut clock = Clock::new();
-        let mut tasks: Vec<Task> = Vec::new();
-        let mut task_of: fn(AcmeSettings, u64) -> Task = Task::resumed;
+        let mut tasks: Vec<CertTask> = Vec::new();
+        let mut task_of: fn(AcmeSettings, u64) -> CertTask = CertTask::resumed;
         loop {
             let now_s = clock.now().unix_s();
             let due_s = tasks.iter().map(|task| task.due_s).min();
             let wait_s = due_s.map_or(WAIT_S_MAX, |due_s| due_s.saturating_sub(now_s).min(WAIT_S_MAX));
             match self.next(Duration::from_secs(wait_s)) {
-                Next::End => return,
-                Next::Care(wanted) => {
+                AcmeStep::End => return,
+                AcmeStep::Care(wanted) => {
                     tasks = wanted.into_iter().map(|one| task_of(one, now_s)).collect();
-                    task_of = Task::new;
+                    task_of = CertTask::new;
                 }
-                Next::Look => {}
+                AcmeStep::Look => {}
             }
             let now_s = clock.now().unix_s();
             let due = tasks.iter_mut().filter(|task| task.due_s <= now_s).min_by_key(|task| task.due_s);
@@ -137,14 +137,14 @@ impl Acme {
     }
 
     /// Waits for the next command, for at most `time`.
-    fn next(&self, time: Duration) -> Next {
+    fn next(&self, time: Duration) -> AcmeStep {
         let quiet = |orders: &mut Orders| orders.wanted.is_none() && !orders.over;
         let waited = self.bell.wait_timeout_while(lock(&self.orders), time, quiet);
         let mut orders = waited.unwrap_or_else(PoisonError::into_inner).0;
         if orders.over {
-            return Next::End;
+            return AcmeStep::End;
         }
-        orders.wanted.take().map_or(Next::Look, Next::Care)
+        orders.wanted.take().map_or(AcmeStep::Look, AcmeStep::Care)
     }
 }
 
@@ -163,7 +163,7 @@ impl Source for Acme {
 }
 
 /// A certificate to maintain.
-struct Task {
+struct CertTask {
     settings: AcmeSettings,
     /// Time of the next order, in seconds since 1970.
     due_s: u64,
@@ -171,7 +171,7 @@ struct Task {
     failures: u32,
 }
 
-impl Task {
+impl CertTask {
     fn new(settings: AcmeSettings, now_s: u64) -> Self {
         let whole =
             |life: &Life| settings.domains.iter().all(|name| life.names.contains(&name.to_ascii_lowercase()));
@@ -300,7 +300,7 @@ fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
         },
         csr: signing.csr(),
     };
-    let stage = OnStage { acme, account: &account };
+    let stage = OrderHost { acme, account: &account };
     let chain = acme::order(&request, &stage).or_else(|error| match error {
         AcmeError::NoAccount if known.is_some() => {
             request.account = None;
@@ -315,12 +315,12 @@ fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
 }
 
 /// The publisher of the challenge responses of an open order.
-struct OnStage<'a> {
+struct OrderHost<'a> {
     acme: &'a Acme,
     account: &'a Path,
 }
 
-impl Stage for OnStage<'_> {
+impl Stage for OrderHost<'_> {
     fn remember(&self, account: &str) {
         if let Err(error) = state::put_private(self.account, account.as_bytes()) {
             notice::report(Level::Warn, &format!("tls: cannot save the account: {error}"));

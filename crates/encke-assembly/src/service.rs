@@ -13,13 +13,14 @@ use encke_console::Console;
 use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
 use encke_server::{
-    AccessLog, Bound, CHALLENGES, Door, Exchange, Identity, Mount, Options, Request, Running, Server,
+    AccessLog, Bound, CHALLENGES, Exchange, ListenConfig, Mount, Options, Request, Running, Server,
+    TlsIdentity,
 };
 
 use crate::acme::Acme;
 use encke_settings::{Section as _, state};
 
-use crate::settings::{AcmeSettings, LogTarget, Metrics, OrAuto, OrOff, Settings, TlsSettings};
+use crate::settings::{AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, Settings, TlsSettings};
 
 use encke_push::PushPlan;
 use encke_rights::Openness;
@@ -147,7 +148,7 @@ impl Service {
                 Some(secret) => secret.reveal().map_err(io::Error::other)?.into(),
                 None => new_token()?.into(),
             };
-            metrics_open = admin.metrics == Metrics::Open;
+            metrics_open = admin.metrics == MetricsAccess::Open;
             for address in admin.address().addresses()? {
                 match Server::bind_admin(&address, settings.server.backlog) {
                     Ok(listener) => server = server.admin(listener),
@@ -302,18 +303,18 @@ impl Service {
 }
 
 /// Creates the listeners of the settings. If an address covers both families, one of them may be missing on this machine.
-fn doors(settings: &Settings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::Result<Vec<Door>> {
+fn doors(settings: &Settings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::Result<Vec<ListenConfig>> {
     let mut doors = Vec::new();
     for listen in &settings.server.listen {
         let addresses = listen.address.addresses().map_err(|error| {
             io::Error::new(error.kind(), format!("cannot listen on {}: {error}", listen.address))
         })?;
         let tls = match &listen.tls {
-            Some(settings) => Some(Arc::new(Identity::proved_by(settings, acme.proofs(), notes)?)),
+            Some(settings) => Some(Arc::new(TlsIdentity::proved_by(settings, acme.proofs(), notes)?)),
             None => None,
         };
         for address in addresses {
-            doors.push(Door {
+            doors.push(ListenConfig {
                 address,
                 proxy_protocol: listen.proxy_protocol,
                 mode: listen.mode.map(|mode| mode.0),
@@ -406,7 +407,7 @@ fn forbidden(settings: &Settings) -> Vec<FileId> {
 }
 
 /// Determines which clients may use channels without a token.
-fn openness(settings: &Settings, doors: &[Door]) -> Openness {
+fn openness(settings: &Settings, doors: &[ListenConfig]) -> Openness {
     Openness::of(settings.open, settings.file.is_some(), doors.iter().map(|door| &door.address))
 }
 

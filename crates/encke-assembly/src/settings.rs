@@ -1,6 +1,6 @@
 //! The settings file: its structure, its defaults, and the checks that make a [`Settings`] valid.
 //!
-//! [`encke_server::Policy`] is derived from it for running workers. This module binds, opens and resolves nothing. The comment
+//! [`encke_server::ConnLimits`] is derived from it for running workers. This module binds, opens and resolves nothing. The comment
 //! of each key is its reference: the schema, the reference page and the hints in errors are generated from these structs.
 //!
 //! ```text
@@ -16,27 +16,28 @@ use std::path::{Path, PathBuf};
 
 use encke_io::Backend;
 use encke_settings::{Contradiction, Document, Network, Section as _, document, quantity, reference};
-use encke_wire::forwarded::Dialect;
+use encke_wire::forwarded::ForwardingField;
 use schemars::JsonSchema;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 mod listen;
 
-pub use encke_push::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
+pub use encke_push::{ChannelSettings, OverrunPolicy, PushSettings};
 pub use encke_push::{ClusterSettings, StreamSettings, StreamStorage};
 pub use encke_rights::{Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
 pub use encke_server::LimitSettings;
 pub use encke_server::{LogFormat, LogSettings};
 pub use encke_settings::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
 pub use encke_settings::{
-    ByteSize, Level, LogTarget, OrAuto, OrOff, Period, Problem, Problems, Rate, Secret, SourceLine, SourceMap,
+    ByteRate, ByteSize, Level, LogTarget, OrAuto, OrOff, Period, Problem, Problems, Secret, SourceLine,
+    SourceMap,
 };
-pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, Metrics};
+pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, MetricsAccess};
 
-use encke_push::Ack;
+use encke_push::AckMode;
+use encke_server::ConnLimits;
 use encke_server::HTTPS_PORT;
-use encke_server::Policy;
 
 /// The settings of a server. The default applies to a server without a settings file.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -229,17 +230,17 @@ impl Settings {
     }
 
     /// Returns the policy of the workers; `connections` is the maximum that the process can hold.
-    pub fn policy(&self, connections: usize) -> Policy {
+    pub fn policy(&self, connections: usize) -> ConnLimits {
         let redirect = self.server.listen.iter().find_map(|listen| listen.redirect);
-        Policy {
+        ConnLimits {
             limits: self.limits.clone(),
-            rate_window_ns: Policy::default().rate_window_ns,
+            rate_window_ns: ConnLimits::default().rate_window_ns,
             connections,
             https_port: redirect.map_or(HTTPS_PORT, |port| port.0),
             trusted_proxies: self.server.trusted_proxies.clone(),
             dialect: match self.server.forwarded_field {
-                ForwardedField::XForwardedFor => Dialect::XForwardedFor,
-                ForwardedField::Forwarded => Dialect::Forwarded,
+                ForwardedField::XForwardedFor => ForwardingField::XForwardedFor,
+                ForwardedField::Forwarded => ForwardingField::Forwarded,
             },
         }
     }
@@ -336,8 +337,8 @@ impl Document for Settings {
                 wrong(&["push", "channel", &place.to_string(), key], message.to_owned());
             };
             let (clustered, alone) = (self.cluster.is_on(), !self.cluster.is_on());
-            let local = channel.ack == Ack::Local;
-            if clustered && channel.ack == Ack::Memory {
+            let local = channel.ack == AckMode::Local;
+            if clustered && channel.ack == AckMode::Memory {
                 let text = "in a cluster a message has no id until the stream stores it: omit ack, or set ack = \"local\"";
                 wrong("ack", text);
             }

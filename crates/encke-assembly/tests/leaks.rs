@@ -10,7 +10,7 @@
 #[path = "rig/mod.rs"]
 mod rig;
 
-use encke_settings::Rate;
+use encke_settings::ByteRate;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +46,8 @@ fn leaves_nothing(stand: Stand) {
             policy.limits.head_time = ms(100);
             policy.limits.linger_time = ms(100);
             policy.rate_window_ns = ms(100).nanoseconds();
-            policy.limits.body_rate = Rate::of(10_000);
-            policy.limits.write_rate = Rate::of(10_000);
+            policy.limits.body_rate = ByteRate::of(10_000);
+            policy.limits.write_rate = ByteRate::of(10_000);
         },
         |server| {
             server

@@ -29,8 +29,8 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy
 use async_nats::jetstream::{self, ErrorCode, message::Info as Place};
 use async_nats::{ConnectErrorKind, ConnectOptions, Event};
 use encke_hub::{
-    Change, Draft, Epoch, Errand, Message, Name, News, NodeId, Place as Placed, Recall, Recalled, Refusal,
-    Ticket,
+    AudienceChange, ClusterCommand, ClusterEvent, Draft, Epoch, Message, Name, NodeId, PublishAck as Placed,
+    PublishError, PublishTicket, Recall, Recalled,
 };
 use futures_util::StreamExt;
 use tokio::runtime;
@@ -145,7 +145,7 @@ impl fmt::Debug for Login {
 /// Receives the engine's events. Its methods are called on the engine's thread, and must not block.
 pub trait Outlet: Send + Sync {
     /// A batch of cluster events. The receiver calls [`Engine::taken`] once for each batch that it has processed.
-    fn news(&self, news: Vec<News>);
+    fn news(&self, news: Vec<ClusterEvent>);
 
     /// A note for the operator.
     fn note(&self, note: Note);
@@ -177,7 +177,7 @@ pub struct Engine {
 
 /// A command to the engine's thread.
 enum Task {
-    Errand(Errand),
+    Errand(ClusterCommand),
     /// Announces that this node leaves, then drops the sender.
     Leave(std::sync::mpsc::Sender<()>),
 }
@@ -229,7 +229,7 @@ impl Engine {
     }
 
     /// Queues a command of the sequencer.
-    pub fn run(&self, errand: Errand) {
+    pub fn run(&self, errand: ClusterCommand) {
         let _gone = self.errands.send(Task::Errand(errand));
     }
 
@@ -502,33 +502,33 @@ async fn serve(
     tokio::spawn(Follower::new(Arc::clone(&side), newest, wishes, tell.clone()).follow());
     while let Some(task) = errands.recv().await {
         match task {
-            Task::Errand(Errand::Publish { ticket, draft, number }) => {
+            Task::Errand(ClusterCommand::Publish { ticket, draft, number }) => {
                 let id = match (&draft.key, number) {
                     (Some(key), _) => Some(letter::id(&draft.channel, key)),
                     (None, Some(number)) => Some(letter::id_of_queued(side.cluster.node, number)),
                     (None, None) => None,
                 };
                 let tell = tell.clone();
-                let placed = move |fate| drop(tell.send(News::Placed { ticket, fate }));
+                let placed = move |fate| drop(tell.send(ClusterEvent::Placed { ticket, fate }));
                 side.publish(draft, id, placed).await;
             }
-            Task::Errand(Errand::Announce(announcement)) => {
+            Task::Errand(ClusterCommand::Announce(announcement)) => {
                 let (draft, id) = (announcement.draft(), letter::id_of(&announcement));
                 let tell = tell.clone();
-                let placed = move |fate| drop(tell.send(News::Announced { announcement, fate }));
+                let placed = move |fate| drop(tell.send(ClusterEvent::Announced { announcement, fate }));
                 side.publish(draft, id, placed).await;
             }
-            Task::Errand(Errand::Read { ticket, channel, to, most }) => {
+            Task::Errand(ClusterCommand::Read { ticket, channel, to, most }) => {
                 drop(wish.send(Wish::Read { ticket, channel, to, most }));
             }
-            Task::Errand(Errand::Recall { recall, channels, after, to }) => {
+            Task::Errand(ClusterCommand::Recall { recall, channels, after, to }) => {
                 tokio::spawn(Arc::clone(&side).recall(recall, channels, after, to, tell.clone()));
             }
-            Task::Errand(Errand::Forget { ticket, channel }) => {
+            Task::Errand(ClusterCommand::Forget { ticket, channel }) => {
                 tokio::spawn(Arc::clone(&side).forget(ticket, channel, tell.clone()));
             }
-            Task::Errand(Errand::Release { channel }) => drop(wish.send(Wish::Release { channel })),
-            Task::Errand(Errand::Tell(one)) => drop(change.send(Said::Change(one))),
+            Task::Errand(ClusterCommand::Release { channel }) => drop(wish.send(Wish::Release { channel })),
+            Task::Errand(ClusterCommand::Tell(one)) => drop(change.send(Said::Change(one))),
             Task::Leave(ended) => drop(change.send(Said::Leave(ended))),
         }
     }
@@ -536,13 +536,13 @@ async fn serve(
 
 /// A message for the other nodes.
 enum Said {
-    Change(Change),
+    Change(AudienceChange),
     Leave(std::sync::mpsc::Sender<()>),
 }
 
 impl Side {
     /// Passes events to the workers, after a permit is available.
-    async fn bring(&self, news: Vec<News>) {
+    async fn bring(&self, news: Vec<ClusterEvent>) {
         if let Ok(place) = self.places.acquire().await {
             place.forget();
             self.outlet.news(news);
@@ -550,7 +550,7 @@ impl Side {
     }
 
     /// Passes responses to the workers, in batches.
-    async fn answer(self: Arc<Self>, mut told: mpsc::UnboundedReceiver<News>) {
+    async fn answer(self: Arc<Self>, mut told: mpsc::UnboundedReceiver<ClusterEvent>) {
         let mut news = Vec::new();
         while told.recv_many(&mut news, BATCH).await > 0 {
             self.bring(std::mem::take(&mut news)).await;
@@ -559,14 +559,14 @@ impl Side {
 
     // ── The connection ──────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Reports when NATS becomes unreachable. [`Follower`] reports `News::Up` once it follows the stream again.
+    /// Reports when NATS becomes unreachable. [`Follower`] reports `ClusterEvent::Up` once it follows the stream again.
     async fn watch(self: Arc<Self>, mut events: mpsc::UnboundedReceiver<Event>) {
         let mut up = true;
         while let Some(event) = events.recv().await {
             match event {
                 Event::Disconnected | Event::Closed if up => {
                     up = false;
-                    self.bring(vec![News::Down]).await;
+                    self.bring(vec![ClusterEvent::Down]).await;
                     let text = "the cluster's NATS cannot be reached; publishing is refused, or waits in cluster.queue, until it is back";
                     self.outlet.note(Note::Trouble(text.into()));
                 }
@@ -594,18 +594,18 @@ impl Side {
     /// Loads a channel's history, and retries until that succeeds.
     async fn read(
         self: Arc<Self>,
-        ticket: Ticket,
+        ticket: PublishTicket,
         channel: Name,
         to: u64,
         most: usize,
-        tell: mpsc::UnboundedSender<News>,
+        tell: mpsc::UnboundedSender<ClusterEvent>,
     ) {
         let subject = letter::subject(&self.prefix, &channel);
         let Ok(_one_of_few) = self.reads.acquire().await else { return };
         loop {
             match past::read(&self.stream, &channel, &subject, to, most).await {
                 Ok(past::Past { lost_to, messages }) => {
-                    let _gone = tell.send(News::Past { ticket, channel, to, lost_to, messages });
+                    let _gone = tell.send(ClusterEvent::Past { ticket, channel, to, lost_to, messages });
                     return;
                 }
                 Err(_) => self.pause().await,
@@ -620,7 +620,7 @@ impl Side {
         channels: Vec<Name>,
         after: u64,
         to: u64,
-        tell: mpsc::UnboundedSender<News>,
+        tell: mpsc::UnboundedSender<ClusterEvent>,
     ) {
         let read = self.histories.run(&self.stream, &self.prefix, &channels, after, to);
         let run = match timeout(ANSWER_TIME, read).await {
@@ -630,7 +630,7 @@ impl Side {
                 Recalled::default()
             }
         };
-        let _gone = tell.send(News::Recalled { recall, run });
+        let _gone = tell.send(ClusterEvent::Recalled { recall, run });
     }
 
     // ── The other nodes ─────────────────────────────────────────────────────────────────────────────────────────
@@ -706,7 +706,7 @@ impl Side {
         self: &Arc<Self>,
         draft: Draft,
         id: Option<String>,
-        tell: impl FnOnce(Result<Placed, Refusal>) + Send + 'static,
+        tell: impl FnOnce(Result<Placed, PublishError>) + Send + 'static,
     ) {
         let subject = letter::subject(&self.prefix, &draft.channel);
         let id = id.unwrap_or_else(|| self.jetstream.client().new_inbox());
@@ -717,7 +717,7 @@ impl Side {
         );
         let first = first
             .await
-            .map_err(|_| Refusal::Away)
+            .map_err(|_| PublishError::Away)
             .and_then(|sent| sent.map_err(|error| self.refusal(&error, &draft)));
         let side = Arc::clone(self);
         tokio::spawn(async move {
@@ -727,7 +727,7 @@ impl Side {
                     Err(refusal) => Err(refusal),
                 }
             };
-            tell(timeout(side.cluster.patience, landed).await.unwrap_or(Err(Refusal::Unanswered)));
+            tell(timeout(side.cluster.patience, landed).await.unwrap_or(Err(PublishError::Unanswered)));
         });
     }
 
@@ -738,7 +738,7 @@ impl Side {
         subject: String,
         id: &str,
         draft: &Draft,
-    ) -> Result<Placed, Refusal> {
+    ) -> Result<Placed, PublishError> {
         let mut sent = Some(first);
         loop {
             let acknowledged = match sent.take() {
@@ -755,7 +755,7 @@ impl Side {
                 }
                 Some(Err(error)) => match error.kind() {
                     PublishErrorKind::BrokenPipe | PublishErrorKind::StreamNotFound => self.pause().await,
-                    PublishErrorKind::TimedOut => return Err(Refusal::Unanswered),
+                    PublishErrorKind::TimedOut => return Err(PublishError::Unanswered),
                     _ if is_passing(&error) => self.pause().await,
                     _ => return Err(self.refusal(&error, draft)),
                 },
@@ -768,35 +768,35 @@ impl Side {
 
     /// Compares a draft with the message published before under its id. If that message is no longer stored, they count as
     /// equal.
-    async fn same(&self, place: Placed, draft: &Draft) -> Result<Placed, Refusal> {
+    async fn same(&self, place: Placed, draft: &Draft) -> Result<Placed, PublishError> {
         let Ok(found) = self.stream.get_raw_message(place.offset).await else { return Ok(place) };
         let other = letter::read(draft.channel.clone(), Some(&found.headers), &found.payload);
         let same = (&other.data, &other.content_type, &other.event)
             == (&draft.data, &draft.content_type, &draft.event);
         // A retry by this node is not a repetition; a key that a publisher reuses is one.
         let place = Placed { repeated: draft.key.is_some(), ..place };
-        if same { Ok(place) } else { Err(Refusal::KeyMismatch) }
+        if same { Ok(place) } else { Err(PublishError::KeyMismatch) }
     }
 
     /// Maps a publish error of NATS to a rejection.
-    fn refusal(&self, error: &jetstream::context::PublishError, draft: &Draft) -> Refusal {
+    fn refusal(&self, error: &jetstream::context::PublishError, draft: &Draft) -> PublishError {
         match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => {
                 let most = self.jetstream.client().server_info().max_payload;
-                Refusal::TooLarge { bytes: draft.data.len(), most }
+                PublishError::TooLarge { bytes: draft.data.len(), most }
             }
-            PublishErrorKind::TimedOut => Refusal::Unanswered,
-            PublishErrorKind::BrokenPipe | PublishErrorKind::StreamNotFound => Refusal::Away,
+            PublishErrorKind::TimedOut => PublishError::Unanswered,
+            PublishErrorKind::BrokenPipe | PublishErrorKind::StreamNotFound => PublishError::Away,
             _ => match code(error) {
                 Some(
                     ErrorCode::STREAM_STORE_FAILED
                     | ErrorCode::INSUFFICIENT_RESOURCES
                     | ErrorCode::STORAGE_RESOURCES_EXCEEDED,
-                ) => Refusal::NoSpace,
+                ) => PublishError::NoSpace,
                 _ => {
                     let text = format!("the cluster does not take a message: {}", causes(error));
                     self.outlet.note(Note::Trouble(text));
-                    Refusal::NotTaken
+                    PublishError::NotTaken
                 }
             },
         }

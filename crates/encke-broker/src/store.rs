@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use encke_hub::limits::CEILING;
-use encke_hub::{Commit, Epoch, Name, Saved, SavedChannel, Stored};
+use encke_hub::{Commit, Epoch, Name, SavedChannel, SavedHistories, Stored};
 use redb::backends::FileBackend;
 use redb::{
     BackendError, Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable,
@@ -94,7 +94,7 @@ pub struct Store {
 #[derive(Debug)]
 pub struct Contents {
     /// State from which the sequencer continues the stream.
-    pub saved: Saved,
+    pub saved: SavedHistories,
     /// Offsets up to here may be assigned before the first commit.
     pub ceiling: u64,
     /// How the previous run ended.
@@ -166,7 +166,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::commit`]. The next run then starts as after a crash.
-    pub fn close(&mut self, commit: Option<&Commit>, saved: &Saved) -> Result<(), StoreError> {
+    pub fn close(&mut self, commit: Option<&Commit>, saved: &SavedHistories) -> Result<(), StoreError> {
         let store = |database: &Database| {
             let transaction = database.begin_write()?;
             if let Some(commit) = commit {
@@ -411,7 +411,7 @@ fn begin(database: &Database, fresh: Epoch, reserve: bool) -> Result<Contents, F
     let contents = match numbers(&reading)? {
         Some(numbers) => read(&reading, &numbers, fresh)?,
         None => Contents {
-            saved: Saved {
+            saved: SavedHistories {
                 epoch: fresh,
                 newest: 0,
                 forgotten_to: 0,
@@ -496,7 +496,7 @@ fn read(reading: &ReadTransaction, known: &Known, fresh: Epoch) -> Result<Conten
         None => Box::default(),
     };
     Ok(Contents {
-        saved: Saved {
+        saved: SavedHistories {
             epoch: if known.early && !known.planned { fresh } else { known.epoch },
             newest,
             forgotten_to: if known.planned { known.ring_forgotten_to } else { newest },

@@ -16,9 +16,9 @@ use encke_broker::Store;
 use encke_broker::nats::{About, Cluster, Engine, Login, Note, Outlet};
 use encke_broker::sim::Disk;
 use encke_hub::{
-    ChannelRules, Deletion, Delivery, Draft, Encoder, Epoch, Flags, Form, Gap, GapReason, Hub,
-    IdempotencyKey, Name, News, NodeId, Now, Once, Position, Positions, Publishing, Refusal, Request, Rules,
-    Run, Sequencer, Since, Subscribe, SubscriberId, Ticket, What,
+    ChannelRules, ClusterEvent, Deletion, Delivery, DeliveryContent, Draft, Encoder, Epoch, FeedRequest,
+    Flags, Form, Gap, GapReason, Hub, HubNow, IdempotencyKey, Name, NodeId, Once, Position, Positions,
+    PublishError, PublishTicket, Publishing, Rules, Run, Sequencer, Since, Subscribe, SubscriberId,
 };
 use server::Nats;
 
@@ -211,7 +211,7 @@ fn a_key_makes_a_publish_happen_once_in_its_channel() {
         assert!(!first.repeated);
         let again = node.send(keyed("a", "1", 1)).expect("taken");
         assert_eq!((again.position, again.repeated), (first.position, true));
-        assert_eq!(node.send(keyed("a", "2", 1)).err(), Some(Refusal::KeyMismatch));
+        assert_eq!(node.send(keyed("a", "2", 1)).err(), Some(PublishError::KeyMismatch));
         assert!(!node.send(keyed("b", "3", 1)).expect("another channel").repeated);
         assert!(!node.send(keyed("a", "4", 2)).expect("another publisher").repeated);
         assert_eq!(node.hears(listener, 3), ["1", "3", "4"]);
@@ -223,10 +223,13 @@ fn what_is_refused_is_not_published() {
     on_each("refused", |node| {
         let listener = node.listen(0, &["a"], Since::Now);
         for (wrong, refusal) in [
-            (draft("a", &"x".repeat(LARGEST + 1)), Refusal::TooLarge { bytes: LARGEST + 1, most: LARGEST }),
-            (Draft { event: Some("encke.join".into()), ..draft("a", "") }, Refusal::ReservedEvent),
-            (Draft { event: Some("a\nb".into()), ..draft("a", "") }, Refusal::BadEvent),
-            (Draft { content_type: Some("".into()), ..draft("a", "") }, Refusal::BadType),
+            (
+                draft("a", &"x".repeat(LARGEST + 1)),
+                PublishError::TooLarge { bytes: LARGEST + 1, most: LARGEST },
+            ),
+            (Draft { event: Some("encke.join".into()), ..draft("a", "") }, PublishError::ReservedEvent),
+            (Draft { event: Some("a\nb".into()), ..draft("a", "") }, PublishError::BadEvent),
+            (Draft { content_type: Some("".into()), ..draft("a", "") }, PublishError::BadType),
         ] {
             assert_eq!(node.send(wrong).err(), Some(refusal));
         }
@@ -274,14 +277,14 @@ fn what_was_acknowledged_survives_a_kill_where_that_is_promised_and_is_told_as_l
 enum Broker {
     Memory,
     Disk { store: Option<Store>, disk: Disk },
-    Nats { engine: Option<(Engine, Receiver<Vec<News>>)>, nats: Nats },
+    Nats { engine: Option<(Engine, Receiver<Vec<ClusterEvent>>)>, nats: Nats },
 }
 
 impl Broker {
     /// Starts one run of the broker, and returns its sequencer.
     fn start(&mut self, life: u64) -> Sequencer {
         let fresh = Epoch(life);
-        let now = Now { mono_ns: 1, unix_ms: 1 };
+        let now = HubNow { mono_ns: 1, unix_ms: 1 };
         match self {
             Self::Memory => Sequencer::new(fresh, rules(false), CORES),
             Self::Disk { store, disk } => {
@@ -335,10 +338,10 @@ fn cluster(nats: &Nats) -> Cluster {
 }
 
 /// Passes events to the test.
-struct Hand(Mutex<Sender<Vec<News>>>);
+struct Hand(Mutex<Sender<Vec<ClusterEvent>>>);
 
 impl Outlet for Hand {
-    fn news(&self, news: Vec<News>) {
+    fn news(&self, news: Vec<ClusterEvent>) {
         let _gone = self.0.lock().expect("no panic").send(news);
     }
 
@@ -367,7 +370,7 @@ struct Node {
     hubs: Vec<Hub>,
     listeners: HashMap<u64, Listener>,
     /// Outcomes of publishes.
-    fates: HashMap<Ticket, Result<encke_hub::Published, Refusal>>,
+    fates: HashMap<PublishTicket, Result<encke_hub::Published, PublishError>>,
     mono_ns: u64,
     lives: u64,
     keys: u64,
@@ -418,8 +421,8 @@ impl Node {
         self.open();
     }
 
-    fn now(&self) -> Now {
-        Now { mono_ns: self.mono_ns, unix_ms: 1_000 }
+    fn now(&self) -> HubNow {
+        HubNow { mono_ns: self.mono_ns, unix_ms: 1_000 }
     }
 
     /// Publishes a draft, and returns its id.
@@ -428,12 +431,12 @@ impl Node {
     }
 
     /// Publishes a draft, and returns the outcome.
-    fn send(&mut self, draft: Draft) -> Result<encke_hub::Published, Refusal> {
+    fn send(&mut self, draft: Draft) -> Result<encke_hub::Published, PublishError> {
         let publishing = self.sequencer.publish(self.now(), draft)?;
         self.placed(publishing)
     }
 
-    fn placed(&mut self, publishing: Publishing) -> Result<encke_hub::Published, Refusal> {
+    fn placed(&mut self, publishing: Publishing) -> Result<encke_hub::Published, PublishError> {
         match publishing {
             Publishing::Done(published) => Ok(published),
             Publishing::Queued { .. } => panic!("no broker here has a queue"),
@@ -508,7 +511,7 @@ impl Node {
         panic!("never {what}");
     }
 
-    fn take(&mut self, news: Vec<News>) {
+    fn take(&mut self, news: Vec<ClusterEvent>) {
         for news in news {
             self.fates.extend(self.sequencer.hear(news));
         }
@@ -519,7 +522,7 @@ impl Node {
         self.mono_ns += 1_000_000;
         let now = self.now();
         for (core, hub) in self.hubs.iter_mut().enumerate() {
-            let mut requests: Vec<Request> = Vec::new();
+            let mut requests: Vec<FeedRequest> = Vec::new();
             hub.take_requests(&mut requests);
             requests.into_iter().for_each(|request| self.sequencer.apply(now, core, request));
         }
@@ -547,7 +550,7 @@ impl Node {
             hub.slice(now, 1_000, &mut Plain, &mut out);
         }
         self.sequencer.expire(now);
-        let mut requests: Vec<(usize, Request)> = Vec::new();
+        let mut requests: Vec<(usize, FeedRequest)> = Vec::new();
         for (core, hub) in self.hubs.iter_mut().enumerate() {
             let mut asked = Vec::new();
             hub.take_requests(&mut asked);
@@ -558,12 +561,12 @@ impl Node {
         for Delivery { key, what, .. } in out {
             let Some(listener) = self.listeners.get_mut(&key) else { continue };
             match what {
-                What::Started { position, gap } => {
+                DeliveryContent::Started { position, gap } => {
                     listener.started = true;
                     listener.position = Some(position);
                     listener.gap = gap;
                 }
-                What::Bytes(bytes) => {
+                DeliveryContent::Bytes(bytes) => {
                     let text = String::from_utf8(bytes.to_vec()).expect("as it was encoded");
                     let (position, messages) = text.split_once('\n').expect("a line");
                     let (gap, position) = position.rsplit_once(' ').unwrap_or(("", position));

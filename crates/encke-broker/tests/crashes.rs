@@ -19,8 +19,8 @@ use std::sync::Arc;
 use encke_broker::sim::Disk;
 use encke_broker::{Contents, End, Store};
 use encke_hub::{
-    Ack, ChannelRules, Commit, Deletion, Draft, Epoch, Flags, IdempotencyKey, Name, Now, Publishing, Refusal,
-    Rules, Sequencer, Ticket,
+    Ack, ChannelRules, Commit, Deletion, Draft, Epoch, Flags, HubNow, IdempotencyKey, Name, PublishError,
+    PublishTicket, Publishing, Rules, Sequencer,
 };
 
 /// Xorshift64*: a seed determines the run.
@@ -51,8 +51,8 @@ fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).expect("a name")
 }
 
-fn now(step: u64) -> Now {
-    Now { mono_ns: step * 300_000_000, unix_ms: 1_000_000 + step }
+fn now(step: u64) -> HubNow {
+    HubNow { mono_ns: step * 300_000_000, unix_ms: 1_000_000 + step }
 }
 
 /// The publishers' knowledge.
@@ -87,8 +87,9 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
     let mut asked: BTreeMap<u64, (usize, String)> = BTreeMap::new();
     let mut number = 0;
     known.deletes.clear();
-    let serial =
-        |ticket: &Ticket| format!("{ticket:?}").bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte));
+    let serial = |ticket: &PublishTicket| {
+        format!("{ticket:?}").bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte))
+    };
     for step in 1..=STEPS {
         for _ in 0..random.below(4) {
             let channel = random.below(NAMES.len() as u64) as usize;
@@ -126,8 +127,8 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
         let outcome = store.commit(&commit);
         let refused = outcome
             .as_ref()
-            .map_err(|error| if error.is_full() { Refusal::NoSpace } else { Refusal::NotStored });
-        let full = refused == Err(Refusal::NoSpace);
+            .map_err(|error| if error.is_full() { PublishError::NoSpace } else { PublishError::NotStored });
+        let full = refused == Err(PublishError::NoSpace);
         tally.full += u64::from(full);
         for (ticket, answer) in sequencer.committed(now(step), refused.copied()) {
             let serial = serial(&ticket);
@@ -153,7 +154,7 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
 }
 
 /// Compares the restored contents with the publishers' knowledge.
-fn check(seed: u64, saved: &encke_hub::Saved, end: End, known: &Known, tally: &mut Tally) {
+fn check(seed: u64, saved: &encke_hub::SavedHistories, end: End, known: &Known, tally: &mut Tally) {
     assert!(
         known.offsets.iter().all(|offset| *offset <= saved.newest),
         "seed {seed}: an offset may come again"

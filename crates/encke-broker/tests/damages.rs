@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use encke_broker::{Contents, Store, StoreError};
-use encke_hub::{Commit, Epoch, Flags, Message, Name, Saved, Stored};
+use encke_hub::{Commit, Epoch, Flags, Message, Name, SavedHistories, Stored};
 
 /// Damages of each kind, for each of the two files; all together take a few seconds.
 const SEEDS: u64 = 60;
@@ -124,7 +124,7 @@ fn file(path: &Path, planned: bool) -> Vec<u8> {
         store.commit(&commit(number)).expect("the disk is well");
     }
     let bytes = fs::read(path).expect("it is there");
-    let saved = Saved { newest: 1_000, ..contents.saved };
+    let saved = SavedHistories { newest: 1_000, ..contents.saved };
     store.close(None, &saved).expect("the disk is well");
     drop(store);
     if planned { fs::read(path).expect("it is there") } else { bytes }

@@ -11,34 +11,34 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use encke_broker::nats::{About, Cluster, Engine, JoinError, Login, Note, Outlet};
 use encke_hub::{
-    Draft, Epoch, Errand, Flags, IdempotencyKey, Name, News, NodeId, Now, Position, Publishing, Queueing,
-    Refusal, Rules, Sequencer, Ticket,
+    ClusterCommand, ClusterEvent, Draft, Epoch, Flags, HubNow, IdempotencyKey, Name, NodeId, Position,
+    PublishError, PublishTicket, Publishing, Queueing, Rules, Sequencer,
 };
 use server::Nats;
 
 /// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-const NOW: Now = Now { mono_ns: 1, unix_ms: 1 };
+const NOW: HubNow = HubNow { mono_ns: 1, unix_ms: 1 };
 
 /// A node: its sequencer, and an engine that the test drives.
 struct Node {
     engine: Engine,
     sequencer: Sequencer,
-    news: Receiver<Vec<News>>,
+    news: Receiver<Vec<ClusterEvent>>,
     /// Outcomes of publishes.
-    fates: Vec<(Ticket, Fate)>,
+    fates: Vec<(PublishTicket, Fate)>,
     /// Number of messages received from the stream.
     came: usize,
 }
 
 /// The offset, and whether the publish is a repetition.
-type Fate = Result<(u64, bool), Refusal>;
+type Fate = Result<(u64, bool), PublishError>;
 
 /// Passes events to the test.
-struct Hand(Mutex<Sender<Vec<News>>>);
+struct Hand(Mutex<Sender<Vec<ClusterEvent>>>);
 
 impl Outlet for Hand {
-    fn news(&self, news: Vec<News>) {
+    fn news(&self, news: Vec<ClusterEvent>) {
         let _gone = self.0.lock().expect("no panic").send(news);
     }
 
@@ -116,7 +116,7 @@ impl Node {
             let news = self.news.recv_timeout(2 * PATIENCE).unwrap_or_else(|_| panic!("never {what}"));
             self.engine.taken();
             for news in news {
-                if let News::Messages { messages, .. } = &news {
+                if let ClusterEvent::Messages { messages, .. } = &news {
                     self.came += messages.len();
                 }
                 if let Some((ticket, result)) = self.sequencer.hear(news) {
@@ -226,7 +226,7 @@ fn a_key_makes_a_publish_happen_once_whichever_node_it_comes_to() {
     let (mut one, mut other) = (Node::listening(&nats, &["a", "b"]), Node::listening(&nats, &["a", "b"]));
     assert_eq!(one.publish(keyed("a", "x", "k")), Ok((1, false)));
     assert_eq!(other.publish(keyed("a", "x", "k")), Ok((1, true)));
-    assert_eq!(other.publish(keyed("a", "y", "k")), Err(Refusal::KeyMismatch));
+    assert_eq!(other.publish(keyed("a", "y", "k")), Err(PublishError::KeyMismatch));
     assert_eq!(other.publish(keyed("b", "y", "k")), Ok((2, false)));
 }
 
@@ -238,7 +238,7 @@ fn a_nats_that_ends_and_comes_back_loses_nothing_and_doubles_nothing() {
     nats.stop();
     one.until("down", |node| !node.sequencer.is_up());
     other.until("down", |node| !node.sequencer.is_up());
-    assert_eq!(one.publish(draft("a", "2")), Err(Refusal::Away));
+    assert_eq!(one.publish(draft("a", "2")), Err(PublishError::Away));
     nats.run();
     one.until("up", |node| node.sequencer.is_up());
     other.until("up", |node| node.sequencer.is_up());
@@ -354,7 +354,7 @@ fn a_stream_that_is_full_and_takes_no_more_says_so() {
     let mut node = Node::listening(&nats, &["a"]);
     assert_eq!(node.publish(draft("a", "1")), Ok((1, false)));
     assert_eq!(node.publish(draft("a", "2")), Ok((2, false)));
-    assert_eq!(node.publish(draft("a", "3")), Err(Refusal::NoSpace));
+    assert_eq!(node.publish(draft("a", "3")), Err(PublishError::NoSpace));
 }
 
 #[test]
@@ -389,18 +389,19 @@ fn what_a_stream_has_dropped_before_a_node_was_told_is_a_loss_whatever_else_was_
             wanted.push(ticket);
         }
     }
-    let offset =
-        |(ticket, fate): &(Ticket, Fate)| wanted.contains(ticket).then(|| fate.as_ref().expect("stored").0);
+    let offset = |(ticket, fate): &(PublishTicket, Fate)| {
+        wanted.contains(ticket).then(|| fate.as_ref().expect("stored").0)
+    };
     let wanted: std::collections::BTreeSet<u64> = one.fates.iter().filter_map(offset).collect();
     let last = *wanted.last().expect("some");
     let (mut told_to, mut lost) = (0, 0);
     while told_to < last {
         for news in other.news.recv_timeout(PATIENCE).expect("more") {
             let (offsets, to) = match news {
-                News::Messages { messages, to } => {
+                ClusterEvent::Messages { messages, to } => {
                     (messages.iter().map(|message| message.offset).collect(), to)
                 }
-                News::Lost { to } => {
+                ClusterEvent::Lost { to } => {
                     lost += wanted.range(told_to + 1..=to).count();
                     (Vec::new(), std::mem::replace(&mut told_to, to).max(to))
                 }
@@ -493,8 +494,12 @@ fn what_waits_while_nats_is_away_is_in_the_stream_once_however_often_it_is_sent(
         let mut errands = Vec::new();
         node.sequencer.take_errands(&mut errands);
         for errand in errands {
-            if let Errand::Publish { ticket, draft, number } = &errand {
-                node.engine.run(Errand::Publish { ticket: *ticket, draft: draft.clone(), number: *number });
+            if let ClusterCommand::Publish { ticket, draft, number } = &errand {
+                node.engine.run(ClusterCommand::Publish {
+                    ticket: *ticket,
+                    draft: draft.clone(),
+                    number: *number,
+                });
             }
             node.engine.run(errand);
         }

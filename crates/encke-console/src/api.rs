@@ -24,24 +24,24 @@ use encke_wire::target;
 use serde_json::{Value, json};
 
 use encke_server::{
-    Board, Body, Exchange, Handler, HandlerContext, Mount, Outcome, Reply, Request, WorkerSetup,
+    Body, Exchange, Handler, HandlerContext, Mount, Outcome, Reply, Request, ServerStatus, WorkerSetup,
 };
 
-use crate::live::{Live, Pulse};
+use crate::status_stream::{StatusStream, StatusTicker};
 
 /// The handler of the admin listener: the server that it shows, and the access rules.
 #[derive(Clone)]
 pub struct Console {
-    board: Arc<Board>,
-    pulse: Arc<Pulse>,
+    board: Arc<ServerStatus>,
+    pulse: Arc<StatusTicker>,
     token: Arc<str>,
     metrics_open: bool,
 }
 
 impl Console {
     /// Creates a handler that shows a server to clients with the token. With `metrics_open` the metrics need no token.
-    pub fn new(board: Arc<Board>, token: Arc<str>, metrics_open: bool) -> Self {
-        let pulse = Arc::<Pulse>::default();
+    pub fn new(board: Arc<ServerStatus>, token: Arc<str>, metrics_open: bool) -> Self {
+        let pulse = Arc::<StatusTicker>::default();
         let told = Arc::clone(&pulse);
         board.on_drain(move || told.quicken());
         Self { board, pulse, token, metrics_open }
@@ -125,7 +125,7 @@ impl Console {
             return Reply::error(503).with("Retry-After", "1");
         }
         let console = self.clone();
-        reply.body(Body::Stream(Box::new(Live::new(due, move || {
+        reply.body(Body::Stream(Box::new(StatusStream::new(due, move || {
             (!console.stops()).then(|| console.status())
         }))))
     }

@@ -6,6 +6,6 @@
 //! The crate depends on no feature: each feature provides its part of the status by a `Source`. All requests are read-only.
 
 mod api;
-mod live;
+mod status_stream;
 
 pub use api::Console;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use encke_hub::{
-    Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, Hub, Name, Now, Once, Request, Rules, Run, Sequencer,
-    Since, Subscribe, SubscriberId,
+    Delivery, Draft, Encoder, Epoch, Feed, FeedRequest, Flags, Form, Hub, HubNow, Name, Once, Rules, Run,
+    Sequencer, Since, Subscribe, SubscriberId,
 };
 
 const SUBSCRIBERS: usize = 18_000;
@@ -76,11 +76,11 @@ fn tell(what: &str, mut times: Vec<usize>) {
 }
 
 struct Rig {
-    now: Now,
+    now: HubNow,
     sequencer: Sequencer,
     hub: Hub,
     out: Vec<Delivery>,
-    requests: Vec<Request>,
+    requests: Vec<FeedRequest>,
     feed: Vec<Feed>,
 }
 
@@ -96,7 +96,7 @@ impl Rig {
     fn new() -> Self {
         let rules = Arc::new(Rules::default());
         Self {
-            now: Now::default(),
+            now: HubNow::default(),
             sequencer: Sequencer::new(Epoch(1), Arc::clone(&rules), 1),
             hub: Hub::new(0, Epoch(1), rules),
             out: Vec::new(),

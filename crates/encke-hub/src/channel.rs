@@ -16,7 +16,7 @@ use crate::message::Message;
 use crate::name::Name;
 use crate::ring::Ring;
 use crate::rules::{ChannelRules, Overrun};
-use crate::subscriber::{Link, Node};
+use crate::subscriber::{ChannelEntry, ChannelLink};
 
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -31,7 +31,7 @@ pub(crate) struct Channel {
     pub(crate) lost_to: u64,
     /// The offset of the latest change: the newest message or `lost_to`. A subscriber at this position is up to date.
     pub(crate) edge: u64,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<ChannelEntry>,
     /// The first node that the pass has not visited; 0 without a pass.
     cursor: u32,
     /// Whether a pass is in progress.
@@ -39,9 +39,9 @@ pub(crate) struct Channel {
     /// Whether the head has moved since the pass began.
     again: bool,
     /// The start of the current pass.
-    begun: Mark,
+    begun: RateMark,
     /// The start of the next pass, if `again`.
-    next: Mark,
+    next: RateMark,
     /// Messages and bytes received so far, counted from an arbitrary start.
     came: u64,
     came_bytes: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Channel {
 
 /// A point in time, with the counts of received messages and bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mark {
+struct RateMark {
     mono_ns: u64,
     came: u64,
     came_bytes: u64,
@@ -80,8 +80,8 @@ impl Channel {
             cursor: 0,
             dirty: false,
             again: false,
-            begun: Mark::default(),
-            next: Mark::default(),
+            begun: RateMark::default(),
+            next: RateMark::default(),
             came: 0,
             came_bytes: 0,
             pressed: false,
@@ -136,7 +136,7 @@ impl Channel {
     /// Returns the offset after which the channel counts for a subscriber with this floor.
     pub(crate) fn floor(&self, floor: u64) -> u64 {
         match floor {
-            Link::PENDING if self.open => self.opened_at,
+            ChannelLink::PENDING if self.open => self.opened_at,
             _ => floor,
         }
     }
@@ -200,7 +200,7 @@ impl Channel {
 
     /// Records a change for the subscribers. Returns whether a pass begins now, and whether subscribers wait from this moment.
     pub(crate) fn touch(&mut self, mono_ns: u64, before: (u64, u64)) -> (bool, bool) {
-        let mark = Mark { mono_ns, came: before.0, came_bytes: before.1 };
+        let mark = RateMark { mono_ns, came: before.0, came_bytes: before.1 };
         let begins = !self.dirty;
         let waits = begins || !self.again;
         if begins {
@@ -232,7 +232,7 @@ impl Channel {
     }
 
     /// Returns the next node of the pass; `None` at its end.
-    pub(crate) fn visit(&mut self) -> Option<Node> {
+    pub(crate) fn visit(&mut self) -> Option<ChannelEntry> {
         let node = self.nodes.get(self.cursor as usize).copied()?;
         self.cursor += 1;
         Some(node)
@@ -253,13 +253,13 @@ impl Channel {
     }
 
     /// Adds a node for a subscriber. Returns its index.
-    pub(crate) fn joins(&mut self, node: Node) -> u32 {
+    pub(crate) fn joins(&mut self, node: ChannelEntry) -> u32 {
         self.nodes.push(node);
         u32::try_from(self.nodes.len() - 1).expect("subscribers are numbered by 32 bits")
     }
 
     /// Removes a node. Calls `moved` for each node that gets another index.
-    pub(crate) fn leaves(&mut self, place: u32, mut moved: impl FnMut(Node, u32)) {
+    pub(crate) fn leaves(&mut self, place: u32, mut moved: impl FnMut(ChannelEntry, u32)) {
         let mut hole = place;
         if hole < self.cursor {
             self.cursor -= 1;
@@ -309,7 +309,7 @@ mod tests {
     fn channel(subscribers: u32) -> Channel {
         let mut channel = Channel::new(Name::parse(b"news").expect("a name"), ChannelRules::default());
         for subscriber in 0..subscribers {
-            channel.joins(Node { subscriber, link: 0 });
+            channel.joins(ChannelEntry { subscriber, link: 0 });
         }
         channel
     }
@@ -336,7 +336,7 @@ mod tests {
                 match random(4) {
                     0 => {
                         let subscriber = places.len() as u32;
-                        places.push(Some(channel.joins(Node { subscriber, link: 0 })));
+                        places.push(Some(channel.joins(ChannelEntry { subscriber, link: 0 })));
                         stayed.push(false);
                         visits.push(0);
                     }

@@ -5,7 +5,7 @@
 //!  sent ──────► ready queue ─┼─► slice ─► serve ──┼─ Bytes: the subscriber is busy until `sent`
 //!  feed ──────► pass ────────┘                    └─ Last, Overrun: the subscriber is removed
 //! ```
-//! **The ready queue** (`line`) holds subscribers that may have messages to receive: new subscribers, and subscribers that
+//! **The ready queue** (`ready_queue`) holds subscribers that may have messages to receive: new subscribers, and subscribers that
 //! became writable while behind. **A pass** walks all subscribers of a channel that received messages. A slice serves the ready
 //! queue first and then the channels in turn, up to a maximum number of deliveries.
 //!
@@ -16,7 +16,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::Now;
+use crate::HubNow;
 use crate::channel::{Channel, Collector};
 use crate::encoding::{Encoded, Encoder, Encodings, Form, Gap, GapReason, Run};
 use crate::limits::{ENCODED_SHARE, LINGER_NS, TELLING_MS, UNWANTED_NS};
@@ -24,17 +24,18 @@ use crate::message::Message;
 use crate::name::Name;
 use crate::position::{Beside, Epoch, Position, Positions, Since};
 use crate::rules::{Overrun, Rules};
-use crate::slab::Slab;
+use crate::slab::HubSlab;
 use crate::start;
-use crate::subscriber::{Link, Member, Node, Once, Rest, State, Subscriber, SubscriberId};
-use crate::values::{Feed, Request};
+use crate::subscriber::{
+    ChannelEntry, ChannelLink, Member, Once, Subscriber, SubscriberExtra, SubscriberId, SubscriberState,
+};
+use crate::values::{Feed, FeedRequest};
 
 mod history;
 mod part;
 
-use history::Readings;
-
-pub(crate) use part::{Part, PartRun, Tidings};
+use history::Backfills;
+pub(crate) use part::{PartDelivery, PartEvent, PartRun};
 
 /// The hub of one worker, for one stream.
 ///
@@ -45,15 +46,14 @@ pub struct Hub {
     core: usize,
     epoch: Epoch,
     rules: Arc<Rules>,
-    /// The time of the latest input.
-    now: Now,
+    now: HubNow,
     /// All messages of the open channels up to this offset were fed.
     head: u64,
     names: HashMap<Name, u32>,
-    channels: Slab<Channel>,
-    subscribers: Slab<Subscriber>,
+    channels: HubSlab<Channel>,
+    subscribers: HubSlab<Subscriber>,
     /// The ready queue: subscribers, and when each was queued. The first slice after that sets the time.
-    line: VecDeque<(u32, u64)>,
+    ready_queue: VecDeque<(u32, u64)>,
     /// Number of entries at the end of the ready queue without a time.
     untimed: usize,
     /// Channels that lost their last subscriber since the last slice.
@@ -64,7 +64,7 @@ pub struct Hub {
     waits: VecDeque<(u32, u64)>,
     /// Number of channels whose pass lags by half a ring.
     pressed: usize,
-    requests: Vec<Request>,
+    requests: Vec<FeedRequest>,
     /// Number of calls of `take_requests`, so that a channel knows whether its pending count is still in `requests`.
     batch: u64,
     /// Channels that had no subscriber, and when to check them.
@@ -75,26 +75,24 @@ pub struct Hub {
     lingering: VecDeque<(u64, Name, Arc<str>)>,
     /// Passes that ended in the last slice.
     ended: Vec<Pass>,
-    /// The backfills of subscribers.
-    readings: Readings,
+    readings: Backfills,
     /// Starting subscribers that are ahead of `head`, by id. They wait for the newest offset.
     ahead: HashMap<u32, Ahead>,
     /// Number of the last request for the newest offset.
     ahead_asked: u64,
     /// Deliveries to parts of subscribers of several streams.
-    parts: Vec<Tidings>,
+    parts: Vec<PartDelivery>,
     /// Number of subscribers that are such parts.
     parts_count: usize,
     encodings: Encodings,
     /// Channels that cache encodings.
     warm: Vec<u32>,
-    scratch: Scratch,
+    scratch: DeliveryScratch,
 }
 
 /// A subscriber whose position is ahead of all messages fed to its worker.
 #[derive(Debug)]
 struct Ahead {
-    /// The number of its request.
     number: u64,
     /// The newest offset, once the sequencer has reported it.
     newest: Option<u64>,
@@ -109,9 +107,8 @@ pub struct Pass {
     pub since_ns: u64,
 }
 
-/// Memory reused between deliveries.
 #[derive(Debug, Default)]
-struct Scratch {
+struct DeliveryScratch {
     messages: Vec<Arc<Message>>,
     bytes: Vec<u8>,
     /// The next message of each channel of a subscriber: offset, channel, index in its ring.
@@ -137,7 +134,7 @@ pub struct Subscribe {
 
 /// The reason why a subscription is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum SubscribeError {
     /// More channels than one subscriber may have.
     TooManyOnStream {
         /// The limit.
@@ -158,12 +155,12 @@ pub struct Delivery {
     /// The server's identifier of the subscriber.
     pub key: u64,
     /// The content.
-    pub what: What,
+    pub what: DeliveryContent,
 }
 
 /// The content of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum DeliveryContent {
     /// A stream starts: all its channels are open here. The subscriber is busy until [`Hub::sent`].
     Started {
         /// The subscriber's position. Resuming from it misses nothing.
@@ -204,12 +201,12 @@ impl Hub {
             core,
             epoch,
             rules,
-            now: Now::default(),
+            now: HubNow::default(),
             head: 0,
             names: HashMap::new(),
-            channels: Slab::new(),
-            subscribers: Slab::new(),
-            line: VecDeque::new(),
+            channels: HubSlab::new(),
+            subscribers: HubSlab::new(),
+            ready_queue: VecDeque::new(),
             untimed: 0,
             emptied: Vec::new(),
             dirty: VecDeque::new(),
@@ -221,14 +218,14 @@ impl Hub {
             parting: Vec::new(),
             lingering: VecDeque::new(),
             ended: Vec::new(),
-            readings: Readings::default(),
+            readings: Backfills::default(),
             ahead: HashMap::new(),
             ahead_asked: 0,
             parts: Vec::new(),
             parts_count: 0,
             encodings: Encodings::default(),
             warm: Vec::new(),
-            scratch: Scratch::default(),
+            scratch: DeliveryScratch::default(),
         }
     }
 
@@ -237,11 +234,16 @@ impl Hub {
     ///
     /// # Errors
     /// The subscriber, or this worker, would have too many channels.
-    pub fn subscribe(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
+    pub fn subscribe(&mut self, now: HubNow, subscribe: Subscribe) -> Result<SubscriberId, SubscribeError> {
         self.take(now, subscribe, false)
     }
 
-    fn take(&mut self, now: Now, subscribe: Subscribe, part: bool) -> Result<SubscriberId, Refused> {
+    fn take(
+        &mut self,
+        now: HubNow,
+        subscribe: Subscribe,
+        part: bool,
+    ) -> Result<SubscriberId, SubscribeError> {
         self.now = now;
         let Subscribe { mut channels, since, form, once, key, member } = subscribe;
         if channels.len() > 1 {
@@ -257,7 +259,7 @@ impl Hub {
             place: 0,
             form,
             once,
-            state: State::Starting,
+            state: SubscriberState::Starting,
             in_line: false,
             late: false,
             part,
@@ -267,17 +269,17 @@ impl Hub {
         let only = if single { channels.first() } else { None };
         if let Some(name) = only {
             let channel = self.wanted(name);
-            let place = self.join(channel, Node { subscriber: id, link: 0 });
+            let place = self.join(channel, ChannelEntry { subscriber: id, link: 0 });
             let subscriber = &mut self.subscribers[id];
             (subscriber.channel, subscriber.place) = (channel, place);
             let open = self.channels[channel].open;
             if open && !self.is_ahead(&since) {
                 self.begins(id, since);
-                self.stand_in_line(id);
+                self.enqueue(id);
                 return Ok(SubscriberId(id));
             }
-            let link = Link { channel, place, announced: false, floor: Link::PENDING };
-            let rest = Rest {
+            let link = ChannelLink { channel, place, announced: false, floor: ChannelLink::PENDING };
+            let rest = SubscriberExtra {
                 links: vec![link],
                 member: None,
                 since: Some(since),
@@ -286,11 +288,11 @@ impl Hub {
             };
             self.subscribers[id].rest = Some(Box::new(rest));
             if open {
-                self.stand_in_line(id);
+                self.enqueue(id);
             }
             return Ok(SubscriberId(id));
         }
-        let rest = Rest {
+        let rest = SubscriberExtra {
             links: Vec::with_capacity(channels.len()),
             member,
             since: Some(since),
@@ -305,7 +307,7 @@ impl Hub {
             if !self.awaits_newest(id) {
                 self.begins_as_asked(id);
             }
-            self.stand_in_line(id);
+            self.enqueue(id);
         }
         Ok(SubscriberId(id))
     }
@@ -324,11 +326,11 @@ impl Hub {
     /// The subscriber, or this worker, would have too many channels; then nothing has changed.
     pub fn change(
         &mut self,
-        now: Now,
+        now: HubNow,
         id: SubscriberId,
         add: &[Name],
         remove: &[Name],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), SubscribeError> {
         self.now = now;
         let SubscriberId(id) = id;
         if self.subscribers.get(id).is_none() {
@@ -350,14 +352,14 @@ impl Hub {
                 Some(&channel) if self.channels[channel].open => {
                     self.head.max(self.channels[channel].lost_to)
                 }
-                _ => Link::PENDING,
+                _ => ChannelLink::PENDING,
             };
             self.link(id, name, floor);
         }
         self.asks_anew(id);
         // The subscriber may have waited for a removed channel to open.
-        if self.subscribers[id].state == State::Starting {
-            self.stand_in_line(id);
+        if self.subscribers[id].state == SubscriberState::Starting {
+            self.enqueue(id);
         }
         Ok(())
     }
@@ -366,13 +368,13 @@ impl Hub {
     pub fn sent(&mut self, id: SubscriberId) {
         let SubscriberId(id) = id;
         let Some(subscriber) = self.subscribers.get_mut(id) else { return };
-        if subscriber.state != State::Busy {
+        if subscriber.state != SubscriberState::Busy {
             return;
         }
-        subscriber.state = State::Ready;
+        subscriber.state = SubscriberState::Ready;
         if self.readings.has(id) {
-            subscriber.state = State::Reading;
-            return self.stand_in_line(id);
+            subscriber.state = SubscriberState::Reading;
+            return self.enqueue(id);
         }
         let position = subscriber.position;
         if subscriber.rest.is_none() {
@@ -388,11 +390,11 @@ impl Hub {
             }
             self.subscribers[id].late = late;
         }
-        self.stand_in_line(id);
+        self.enqueue(id);
     }
 
     /// Applies a value from the sequencer.
-    pub fn feed(&mut self, now: Now, feed: Feed) {
+    pub fn feed(&mut self, now: HubNow, feed: Feed) {
         self.now = now;
         match feed {
             Feed::Opened { channel, lost_to, head, messages } => {
@@ -433,19 +435,19 @@ impl Hub {
             Feed::Newest { reader: SubscriberId(id), number, to } => {
                 if let Some(ahead) = self.ahead.get_mut(&id).filter(|ahead| ahead.number == number) {
                     ahead.newest = Some(to);
-                    self.stand_in_line(id);
+                    self.enqueue(id);
                 }
             }
             Feed::Recalled { reader: SubscriberId(id), number, run } => {
                 if self.readings.comes(id, number, run) {
-                    self.stand_in_line(id);
+                    self.enqueue(id);
                 }
             }
         }
     }
 
     /// Appends the requests for the sequencer, in order.
-    pub fn take_requests(&mut self, into: &mut Vec<Request>) {
+    pub fn take_requests(&mut self, into: &mut Vec<FeedRequest>) {
         into.append(&mut self.requests);
         self.batch += 1;
     }
@@ -455,7 +457,7 @@ impl Hub {
     /// Call it also when [`due_ns`](Self::due_ns) has passed.
     pub fn slice(
         &mut self,
-        now: Now,
+        now: HubNow,
         most: usize,
         encoder: &mut impl Encoder,
         out: &mut Vec<Delivery>,
@@ -469,7 +471,7 @@ impl Hub {
         let line_end = if self.dirty.is_empty() { end } else { end - most / 4 };
         let mut visits = most * VISITS;
         while self.told(out) < line_end && visits > 0 {
-            let Some((id, _)) = self.line.pop_front() else { break };
+            let Some((id, _)) = self.ready_queue.pop_front() else { break };
             visits -= 1;
             if let Some(subscriber) = self.subscribers.get_mut(id)
                 && std::mem::take(&mut subscriber.in_line)
@@ -487,7 +489,7 @@ impl Hub {
         }
         self.tidy();
         self.lets_read();
-        !self.line.is_empty() || !self.dirty.is_empty()
+        !self.ready_queue.is_empty() || !self.dirty.is_empty()
     }
 
     /// Returns the passes that ended in the last slice.
@@ -506,8 +508,12 @@ impl Hub {
     }
 
     /// Returns the lag of the fan-out, counting writable subscribers only.
-    pub fn lag(&self, now: Now) -> Lag {
-        let line = self.line.front().filter(|_| self.line.len() > self.untimed).map(|(_, since)| *since);
+    pub fn lag(&self, now: HubNow) -> Lag {
+        let line = self
+            .ready_queue
+            .front()
+            .filter(|_| self.ready_queue.len() > self.untimed)
+            .map(|(_, since)| *since);
         let pass = self.waits.front().map(|(_, since)| *since);
         let since = line.into_iter().chain(pass).min().unwrap_or(now.mono_ns);
         let behind_ns = now.mono_ns.saturating_sub(since);
@@ -560,12 +566,12 @@ impl Hub {
         let SubscriberId(id) = id;
         let Some(subscriber) = self.subscribers.get(id) else { return true };
         // A starting subscriber may still have a gap to receive.
-        subscriber.state != State::Starting && self.all_open(id) && !self.is_behind(id).0
+        subscriber.state != SubscriberState::Starting && self.all_open(id) && !self.is_behind(id).0
     }
 
     /// Returns whether a subscriber depends on something outside this worker. Either its channels are not open although the
     /// sequencer has had [`TELLING_MS`] to open them, or it backfills.
-    pub fn depends_on_others(&self, id: SubscriberId, now: Now) -> bool {
+    pub fn depends_on_others(&self, id: SubscriberId, now: HubNow) -> bool {
         if self.has_begun(id) {
             return self.readings.has(id.0);
         }
@@ -581,7 +587,7 @@ impl Hub {
         let position = self.position_of(id)?;
         let SubscriberId(id) = id;
         let subscriber = self.subscribers.get(id)?;
-        if subscriber.state != State::Ready {
+        if subscriber.state != SubscriberState::Ready {
             return None;
         }
         Some(Subscribe {
@@ -656,9 +662,9 @@ impl Hub {
             };
             let subscriber = &self.subscribers[node.subscriber];
             let due = match subscriber.state {
-                State::Busy | State::Reading => false,
-                State::Starting => true,
-                State::Ready => subscriber.position < channel.edge,
+                SubscriberState::Busy | SubscriberState::Reading => false,
+                SubscriberState::Starting => true,
+                SubscriberState::Ready => subscriber.position < channel.edge,
             };
             if due {
                 self.serve(node.subscriber, encoder, out);
@@ -670,11 +676,11 @@ impl Hub {
     /// Serves a subscriber according to its state.
     fn serve(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         match self.subscribers[id].state {
-            State::Busy => {}
-            State::Starting => self.start(id, encoder, out),
-            State::Reading => self.read(id, encoder, out),
-            State::Ready if self.is_lost(id) => self.overrun(id, encoder, out),
-            State::Ready => self.deliver(id, None, encoder, out),
+            SubscriberState::Busy => {}
+            SubscriberState::Starting => self.start(id, encoder, out),
+            SubscriberState::Reading => self.read(id, encoder, out),
+            SubscriberState::Ready if self.is_lost(id) => self.overrun(id, encoder, out),
+            SubscriberState::Ready => self.deliver(id, None, encoder, out),
         }
     }
 
@@ -712,16 +718,20 @@ impl Hub {
         let subscriber = &mut self.subscribers[id];
         let (key, offset, part) = (subscriber.key, subscriber.position, subscriber.part);
         if subscriber.once == Once::Never {
-            subscriber.state = State::Busy;
+            subscriber.state = SubscriberState::Busy;
             if part {
-                return self.parts.push(Tidings { id: SubscriberId(id), key, part: Part::Started(gap) });
+                return self.parts.push(PartDelivery {
+                    id: SubscriberId(id),
+                    key,
+                    part: PartEvent::Started(gap),
+                });
             }
-            let what = What::Started { position: self.at(offset).into(), gap: gap.map(Box::new) };
+            let what = DeliveryContent::Started { position: self.at(offset).into(), gap: gap.map(Box::new) };
             out.push(Delivery { subscriber: SubscriberId(id), key, what });
             return;
         }
         if reads {
-            subscriber.state = State::Reading;
+            subscriber.state = SubscriberState::Reading;
             return self.read(id, encoder, out);
         }
         self.answer(id, gap, encoder, out);
@@ -731,13 +741,13 @@ impl Hub {
     fn answer(&mut self, id: u32, gap: Option<Gap>, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         let subscriber = &mut self.subscribers[id];
         let (key, part) = (subscriber.key, subscriber.part);
-        subscriber.state = State::Ready;
+        subscriber.state = SubscriberState::Ready;
         let before = self.told(out);
         self.deliver(id, gap, encoder, out);
         if self.told(out) == before && part {
-            self.parts.push(Tidings { id: SubscriberId(id), key, part: Part::Waiting });
+            self.parts.push(PartDelivery { id: SubscriberId(id), key, part: PartEvent::Waiting });
         } else if self.told(out) == before {
-            out.push(Delivery { subscriber: SubscriberId(id), key, what: What::Waiting });
+            out.push(Delivery { subscriber: SubscriberId(id), key, what: DeliveryContent::Waiting });
         }
     }
 
@@ -746,16 +756,16 @@ impl Hub {
         // A subscriber that this hub served too late backfills the missed messages.
         if !self.subscribers[id].late && self.may_recall(id) {
             self.readings.begin(id, GapReason::Late);
-            self.subscribers[id].state = State::Reading;
+            self.subscribers[id].state = SubscriberState::Reading;
             return self.read(id, encoder, out);
         }
         let Loss { gap, ends } = self.lose(id);
         let Subscriber { key, once, part, .. } = self.subscribers[id];
         if ends {
             if part {
-                self.parts.push(Tidings { id: SubscriberId(id), key, part: Part::Overrun });
+                self.parts.push(PartDelivery { id: SubscriberId(id), key, part: PartEvent::Overrun });
             } else {
-                out.push(Delivery { subscriber: SubscriberId(id), key, what: What::Overrun });
+                out.push(Delivery { subscriber: SubscriberId(id), key, what: DeliveryContent::Overrun });
             }
             self.remove(id);
             return;
@@ -810,22 +820,22 @@ impl Hub {
         let oldest = once == Once::Oldest;
         let only_one = oldest || self.is_crowded();
         match (self.news(id), gap) {
-            (News::None, None) => {}
-            (News::In { channel, after }, None) if !part => {
+            (Unread::None, None) => {}
+            (Unread::In { channel, after }, None) if !part => {
                 let (to, bytes) = self.shared(channel, after, form, oldest, encoder);
                 self.subscribers[id].position = to;
                 self.hand(id, bytes, out);
             }
             (news, gap) => {
                 let more = match news {
-                    News::None => {
+                    Unread::None => {
                         self.scratch.messages.clear();
                         0
                     }
-                    News::In { channel, after } => {
+                    Unread::In { channel, after } => {
                         collect(&self.channels[channel], after, only_one, &mut self.scratch.messages)
                     }
-                    News::InSeveral => self.merge(id, only_one),
+                    Unread::InSeveral => self.merge(id, only_one),
                 };
                 self.hand_alone(id, gap, more, encoder, out);
             }
@@ -858,11 +868,11 @@ impl Hub {
         let subscriber = &mut self.subscribers[id];
         let key = subscriber.key;
         let what = if subscriber.once == Once::Never {
-            subscriber.state = State::Busy;
-            What::Bytes(bytes)
+            subscriber.state = SubscriberState::Busy;
+            DeliveryContent::Bytes(bytes)
         } else {
             self.remove(id);
-            What::Last(bytes)
+            DeliveryContent::Last(bytes)
         };
         out.push(Delivery { subscriber: SubscriberId(id), key, what });
     }
@@ -907,7 +917,7 @@ impl Hub {
 
     /// Collects messages of several channels in offset order. Returns the number of messages left.
     fn merge(&mut self, id: u32, only_one: bool) -> usize {
-        let Scratch { messages, merge, .. } = &mut self.scratch;
+        let DeliveryScratch { messages, merge, .. } = &mut self.scratch;
         merge.clear();
         let subscriber = &self.subscribers[id];
         let mut kept = 0;
@@ -938,21 +948,21 @@ impl Hub {
     }
 
     /// Returns where a subscriber's unseen messages are.
-    fn news(&self, id: u32) -> News {
+    fn news(&self, id: u32) -> Unread {
         let subscriber = &self.subscribers[id];
         let Some(rest) = &subscriber.rest else {
             let (channel, after) = (subscriber.channel, subscriber.position);
             let any = self.channels[channel].has_after(after);
-            return if any { News::In { channel, after } } else { News::None };
+            return if any { Unread::In { channel, after } } else { Unread::None };
         };
-        let mut news = News::None;
+        let mut news = Unread::None;
         for link in &rest.links {
             let channel = &self.channels[link.channel];
             let after = subscriber.position.max(channel.floor(link.floor));
             if channel.has_after(after) {
                 match news {
-                    News::None => news = News::In { channel: link.channel, after },
-                    News::In { .. } | News::InSeveral => return News::InSeveral,
+                    Unread::None => news = Unread::In { channel: link.channel, after },
+                    Unread::In { .. } | Unread::InSeveral => return Unread::InSeveral,
                 }
             }
         }
@@ -1008,7 +1018,7 @@ impl Hub {
         self.ahead_asked += 1;
         let number = self.ahead_asked;
         self.ahead.insert(id, Ahead { number, newest: None });
-        self.requests.push(Request::Newest { reader: SubscriberId(id), number });
+        self.requests.push(FeedRequest::Newest { reader: SubscriberId(id), number });
         true
     }
 
@@ -1016,7 +1026,7 @@ impl Hub {
     fn begins(&mut self, id: u32, since: Since) {
         let newest = self.ahead.remove(&id).and_then(|ahead| ahead.newest);
         let subscriber = &mut self.subscribers[id];
-        let mut single = [Link { channel: subscriber.channel, place: 0, announced: false, floor: 0 }];
+        let mut single = [ChannelLink { channel: subscriber.channel, place: 0, announced: false, floor: 0 }];
         let (links, asked_ms) = match &mut subscriber.rest {
             None => (&mut single[..], self.now.unix_ms),
             Some(rest) => {
@@ -1024,7 +1034,7 @@ impl Hub {
                 (&mut rest.links[..], rest.asked_ms)
             }
         };
-        let core = start::Core {
+        let core = start::StartState {
             epoch: self.epoch,
             head: self.head,
             now: self.now,
@@ -1060,9 +1070,9 @@ impl Hub {
         let subscriber = &mut self.subscribers[id];
         if subscriber.rest.is_none() {
             let (channel, place) = (subscriber.channel, subscriber.place);
-            let links = vec![Link { channel, place, announced: false, floor: 0 }];
+            let links = vec![ChannelLink { channel, place, announced: false, floor: 0 }];
             subscriber.rest =
-                Some(Box::new(Rest { links, member: None, since: None, asked_ms: 0, gap: None }));
+                Some(Box::new(SubscriberExtra { links, member: None, since: None, asked_ms: 0, gap: None }));
         }
     }
 
@@ -1082,10 +1092,10 @@ impl Hub {
     // ── Join and leave ──────────────────────────────────────────────────────────────────────────────────────────
 
     /// Checks the limits on channels. At the limit of the worker, channels without subscribers are released first.
-    fn make_room(&mut self, added: &[Name], there: usize) -> Result<(), Refused> {
+    fn make_room(&mut self, added: &[Name], there: usize) -> Result<(), SubscribeError> {
         let most = self.rules.channels_per_stream;
         if added.len() + there > most {
-            return Err(Refused::TooManyOnStream { most });
+            return Err(SubscribeError::TooManyOnStream { most });
         }
         let most = self.rules.channels;
         loop {
@@ -1094,7 +1104,7 @@ impl Hub {
                 return Ok(());
             }
             if unknown > most || !self.release_oldest() {
-                return Err(Refused::TooManyChannels { most });
+                return Err(SubscribeError::TooManyChannels { most });
             }
         }
     }
@@ -1133,18 +1143,18 @@ impl Hub {
         }
         let at = self.channels.insert(Channel::new(name.clone(), *self.rules.of(name)));
         self.names.insert(name.clone(), at);
-        self.requests.push(Request::Want { channel: name.clone() });
+        self.requests.push(FeedRequest::Want { channel: name.clone() });
         at
     }
 
     /// Adds a channel to a subscriber with a rest.
     fn link(&mut self, id: u32, name: &Name, floor: u64) {
         let channel = self.wanted(name);
-        let floor = if self.channels[channel].open { floor } else { Link::PENDING };
+        let floor = if self.channels[channel].open { floor } else { ChannelLink::PENDING };
         let link = self.subscribers[id].rest.as_ref().map_or(0, |rest| rest.links.len());
-        let place = self.join(channel, Node { subscriber: id, link: link as u32 });
+        let place = self.join(channel, ChannelEntry { subscriber: id, link: link as u32 });
         if let Some(rest) = &mut self.subscribers[id].rest {
-            rest.links.push(Link { channel, place, announced: false, floor });
+            rest.links.push(ChannelLink { channel, place, announced: false, floor });
             if self.channels[channel].rules.presence {
                 self.announce(id, link, true);
             }
@@ -1180,7 +1190,7 @@ impl Hub {
         }
     }
 
-    fn join(&mut self, channel: u32, node: Node) -> u32 {
+    fn join(&mut self, channel: u32, node: ChannelEntry) -> u32 {
         self.count(channel, 1, 0);
         self.channels[channel].joins(node)
     }
@@ -1200,7 +1210,7 @@ impl Hub {
         let channel = &mut self.channels[at];
         let (batch, index) = channel.counted;
         if batch == self.batch
-            && let Some(Request::Count { joined, left, .. }) = self.requests.get_mut(index)
+            && let Some(FeedRequest::Count { joined, left, .. }) = self.requests.get_mut(index)
         {
             *joined += joins;
             *left += leaves;
@@ -1208,14 +1218,14 @@ impl Hub {
         }
         channel.counted = (self.batch, self.requests.len());
         let channel = channel.name.clone();
-        self.requests.push(Request::Count { channel, joined: joins, left: leaves });
+        self.requests.push(FeedRequest::Count { channel, joined: joins, left: leaves });
     }
 
-    fn stand_in_line(&mut self, id: u32) {
+    fn enqueue(&mut self, id: u32) {
         let subscriber = &mut self.subscribers[id];
         if !subscriber.in_line {
             subscriber.in_line = true;
-            self.line.push_back((id, 0));
+            self.ready_queue.push_back((id, 0));
             self.untimed += 1;
         }
     }
@@ -1257,11 +1267,11 @@ impl Hub {
         link.announced = here;
         let (channel, member) = (self.channels[link.channel].name.clone(), member.clone());
         if here {
-            return self.requests.push(Request::Joined { channel, member });
+            return self.requests.push(FeedRequest::Joined { channel, member });
         }
         let member = member.name;
         if *once == Once::Never {
-            self.requests.push(Request::Left { channel, member });
+            self.requests.push(FeedRequest::Left { channel, member });
         } else {
             // A polling member has not left: its next poll usually arrives before the linger time ends.
             self.parting.push((channel, member));
@@ -1270,7 +1280,7 @@ impl Hub {
 
     fn announce_all(&mut self, at: u32, here: bool) {
         for index in 0..self.channels[at].nodes.len() {
-            let Node { subscriber, link } = self.channels[at].nodes[index];
+            let ChannelEntry { subscriber, link } = self.channels[at].nodes[index];
             self.announce(subscriber, link as usize, here);
         }
     }
@@ -1280,7 +1290,7 @@ impl Hub {
     /// Sets the times of events since the last slice. `sent` and `leave` do not take the time.
     fn times(&mut self) {
         let mono_ns = self.now.mono_ns;
-        for (_, since) in self.line.iter_mut().rev().take(std::mem::take(&mut self.untimed)) {
+        for (_, since) in self.ready_queue.iter_mut().rev().take(std::mem::take(&mut self.untimed)) {
             *since = mono_ns;
         }
         for (channel, member) in self.parting.drain(..) {
@@ -1306,7 +1316,7 @@ impl Hub {
                 if let Some(at) = self.names.get(&channel) {
                     self.channels[*at].lingering -= 1;
                 }
-                self.requests.push(Request::Left { channel, member });
+                self.requests.push(FeedRequest::Left { channel, member });
             }
         }
         while self.idle.front().is_some_and(|(at, _)| *at <= mono_ns) {
@@ -1334,7 +1344,7 @@ impl Hub {
     fn release(&mut self, at: u32) {
         if let Some(channel) = self.channels.remove(at) {
             self.names.remove(&channel.name);
-            self.requests.push(Request::Unwant { channel: channel.name });
+            self.requests.push(FeedRequest::Unwant { channel: channel.name });
         }
     }
 
@@ -1346,7 +1356,7 @@ impl Hub {
             }
             self.waits.pop_front();
         }
-        if self.line.is_empty() && !self.warm.is_empty() {
+        if self.ready_queue.is_empty() && !self.warm.is_empty() {
             let channels = &mut self.channels;
             self.warm.retain(|at| {
                 let Some(channel) = channels.get_mut(*at) else { return false };
@@ -1366,7 +1376,7 @@ const LOOKS: usize = 16;
 
 /// Where a subscriber's unseen messages are.
 #[derive(Clone, Copy, Debug)]
-enum News {
+enum Unread {
     None,
     /// In one channel, after this offset.
     In {
@@ -1421,7 +1431,7 @@ pub(crate) fn without_repeats(names: &[Name], most: usize) -> Vec<Name> {
     once
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooManyOnStream { most } => {
@@ -1434,7 +1444,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for SubscribeError {}
 
 #[cfg(test)]
 mod tests;

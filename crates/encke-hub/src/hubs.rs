@@ -13,18 +13,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::Now;
+use crate::HubNow;
 use crate::encoding::{Encoder, Form, Gap, GapReason, Run};
 use crate::hub::{
-    Delivery, Hub, Lag, Part, PartRun, Pass, Refused, Subscribe, Tidings, What, without_repeats,
+    Delivery, DeliveryContent, Hub, Lag, PartDelivery, PartEvent, PartRun, Pass, Subscribe, SubscribeError,
+    without_repeats,
 };
 use crate::name::Name;
 use crate::position::{Beside, Epoch, Position, Positions, Since};
 use crate::rules::Rules;
-use crate::slab::Slab;
+use crate::slab::HubSlab;
 use crate::streams::Streams;
 use crate::subscriber::{Member, Once, SubscriberId};
-use crate::values::{Feed, Request};
+use crate::values::{Feed, FeedRequest};
 
 /// The hubs of one worker for all streams. With one stream they are its [`Hub`], at no extra cost.
 ///
@@ -36,16 +37,16 @@ pub struct Hubs {
     hubs: Vec<Hub>,
     most: usize,
     publish_lag_ns: u64,
-    spans: Slab<Span>,
+    spans: HubSlab<MultiSubscriber>,
     /// Spans that may have something to receive, and when each was queued. The next slice sets the time.
-    line: VecDeque<(u32, u64)>,
+    ready_queue: VecDeque<(u32, u64)>,
     /// The stream that is served first.
     turn: usize,
 }
 
 /// A subscriber with channels in several streams.
 #[derive(Debug)]
-struct Span {
+struct MultiSubscriber {
     /// The server's identifier of the subscriber.
     key: u64,
     form: Form,
@@ -91,7 +92,7 @@ impl Strand {
 
 /// The kind of a subscriber: one of a hub, or a span.
 #[derive(Clone, Copy)]
-enum Whose {
+enum SubscriberKind {
     Hub(usize, SubscriberId),
     Span(u32),
 }
@@ -117,8 +118,8 @@ impl Hubs {
             hubs: epochs.iter().map(|epoch| Hub::new(core, *epoch, Arc::clone(&share))).collect(),
             most: rules.channels_per_stream,
             publish_lag_ns: rules.publish_lag_ns,
-            spans: Slab::new(),
-            line: VecDeque::new(),
+            spans: HubSlab::new(),
+            ready_queue: VecDeque::new(),
             turn: 0,
         }
     }
@@ -127,7 +128,7 @@ impl Hubs {
     ///
     /// # Errors
     /// The subscriber, or this worker, would have too many channels.
-    pub fn subscribe(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
+    pub fn subscribe(&mut self, now: HubNow, subscribe: Subscribe) -> Result<SubscriberId, SubscribeError> {
         let stream = match &subscribe.channels[..] {
             _ if self.hubs.len() == 1 => Some(0),
             [] => Some(0),
@@ -139,7 +140,7 @@ impl Hubs {
         match stream {
             Some(stream) => {
                 let id = self.hubs[stream].subscribe(now, subscribe)?;
-                Ok(self.named(Whose::Hub(stream, id)))
+                Ok(self.named(SubscriberKind::Hub(stream, id)))
             }
             None => self.subscribe_span(now, subscribe),
         }
@@ -148,8 +149,8 @@ impl Hubs {
     /// See [`Hub::leave`].
     pub fn leave(&mut self, id: SubscriberId) {
         match self.whose(id) {
-            Whose::Hub(stream, id) => self.hubs[stream].leave(id),
-            Whose::Span(at) => self.remove(at),
+            SubscriberKind::Hub(stream, id) => self.hubs[stream].leave(id),
+            SubscriberKind::Span(at) => self.remove(at),
         }
     }
 
@@ -160,13 +161,13 @@ impl Hubs {
     /// The subscriber, or this worker, would have too many channels; then nothing has changed.
     pub fn change(
         &mut self,
-        now: Now,
+        now: HubNow,
         id: SubscriberId,
         add: &[Name],
         remove: &[Name],
-    ) -> Result<SubscriberId, Refused> {
+    ) -> Result<SubscriberId, SubscribeError> {
         match self.whose(id) {
-            Whose::Hub(stream, inner) => {
+            SubscriberKind::Hub(stream, inner) => {
                 let same = self.hubs.len() == 1 || add.iter().all(|name| self.streams.of(name) == stream);
                 if same || !self.hubs[stream].stays(inner) {
                     self.hubs[stream].change(now, inner, add, remove)?;
@@ -176,9 +177,9 @@ impl Hubs {
                 self.check(&names, add, remove)?;
                 let at = self.becomes_span(stream, inner);
                 self.change_span(now, at, add, remove)?;
-                Ok(self.named(Whose::Span(at)))
+                Ok(self.named(SubscriberKind::Span(at)))
             }
-            Whose::Span(at) => {
+            SubscriberKind::Span(at) => {
                 let Some(span) = self.spans.get(at).filter(|span| !span.overrun) else { return Ok(id) };
                 let strands = span.strands.iter();
                 let names: Vec<Name> =
@@ -193,8 +194,8 @@ impl Hubs {
     /// See [`Hub::sent`].
     pub fn sent(&mut self, id: SubscriberId) {
         let at = match self.whose(id) {
-            Whose::Hub(stream, id) => return self.hubs[stream].sent(id),
-            Whose::Span(at) => at,
+            SubscriberKind::Hub(stream, id) => return self.hubs[stream].sent(id),
+            SubscriberKind::Span(at) => at,
         };
         let Some(span) = self.spans.get_mut(at) else { return };
         span.busy = false;
@@ -204,19 +205,19 @@ impl Hubs {
             }
         }
         if span.overrun || span.strands.iter().any(|strand| strand.owed.is_some()) {
-            self.stand_in_line(at);
+            self.enqueue(at);
         }
     }
 
     /// See [`Hub::feed`].
-    pub fn feed(&mut self, now: Now, stream: usize, feed: Feed) {
+    pub fn feed(&mut self, now: HubNow, stream: usize, feed: Feed) {
         if let Some(hub) = self.hubs.get_mut(stream) {
             hub.feed(now, feed);
         }
     }
 
     /// See [`Hub::take_requests`].
-    pub fn take_requests(&mut self, stream: usize, into: &mut Vec<Request>) {
+    pub fn take_requests(&mut self, stream: usize, into: &mut Vec<FeedRequest>) {
         if let Some(hub) = self.hubs.get_mut(stream) {
             hub.take_requests(into);
         }
@@ -225,7 +226,7 @@ impl Hubs {
     /// See [`Hub::slice`].
     pub fn slice(
         &mut self,
-        now: Now,
+        now: HubNow,
         most: usize,
         encoder: &mut impl Encoder,
         out: &mut Vec<Delivery>,
@@ -233,7 +234,9 @@ impl Hubs {
         if let [only] = &mut self.hubs[..] {
             return only.slice(now, most, encoder, out);
         }
-        for (_, since_ns) in self.line.iter_mut().rev().take_while(|(_, since_ns)| *since_ns == UNTIMED) {
+        for (_, since_ns) in
+            self.ready_queue.iter_mut().rev().take_while(|(_, since_ns)| *since_ns == UNTIMED)
+        {
             *since_ns = now.mono_ns;
         }
         let end = out.len() + most;
@@ -247,7 +250,7 @@ impl Hubs {
             let before = out.len();
             more |= self.hubs[stream].slice(now, share, encoder, out);
             for delivery in &mut out[before..] {
-                delivery.subscriber = self.named(Whose::Hub(stream, delivery.subscriber));
+                delivery.subscriber = self.named(SubscriberKind::Hub(stream, delivery.subscriber));
             }
             for tidings in self.hubs[stream].take_parts() {
                 self.hears(stream, tidings);
@@ -255,12 +258,12 @@ impl Hubs {
         }
         self.turn = (self.turn + 1) % count;
         self.serve_line(end, encoder, out);
-        more || !self.line.is_empty()
+        more || !self.ready_queue.is_empty()
     }
 
     fn serve_line(&mut self, end: usize, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         while out.len() < end {
-            let Some((at, _)) = self.line.pop_front() else { return };
+            let Some((at, _)) = self.ready_queue.pop_front() else { return };
             if let Some(span) = self.spans.get_mut(at)
                 && std::mem::take(&mut span.in_line)
             {
@@ -284,8 +287,8 @@ impl Hubs {
     }
 
     /// See [`Hub::lag`].
-    pub fn lag(&self, now: Now) -> Lag {
-        let since_ns = self.line.front().map_or(now.mono_ns, |(_, since_ns)| *since_ns);
+    pub fn lag(&self, now: HubNow) -> Lag {
+        let since_ns = self.ready_queue.front().map_or(now.mono_ns, |(_, since_ns)| *since_ns);
         let behind_ns = now.mono_ns.saturating_sub(since_ns);
         let own = Lag { behind_ns, exceeded: behind_ns > self.publish_lag_ns };
         self.hubs.iter().map(|hub| hub.lag(now)).fold(own, |most, one| Lag {
@@ -304,8 +307,8 @@ impl Hubs {
     /// See [`Hub::position_of`].
     pub fn position_of(&mut self, id: SubscriberId) -> Option<Positions> {
         let at = match self.whose(id) {
-            Whose::Hub(stream, id) => return self.hubs[stream].position_of(id),
-            Whose::Span(at) => at,
+            SubscriberKind::Hub(stream, id) => return self.hubs[stream].position_of(id),
+            SubscriberKind::Span(at) => at,
         };
         let mut positions = Vec::new();
         for strand in &self.spans.get(at).filter(|span| !span.overrun)?.strands {
@@ -323,8 +326,8 @@ impl Hubs {
     pub fn nowhere(&self, id: SubscriberId) -> Positions {
         let at_0 = |stream: usize| Position { epoch: self.hubs[stream].epoch(), offset: 0 };
         let positions = match self.whose(id) {
-            Whose::Hub(stream, _) => return at_0(stream).into(),
-            Whose::Span(at) => self
+            SubscriberKind::Hub(stream, _) => return at_0(stream).into(),
+            SubscriberKind::Span(at) => self
                 .spans
                 .get(at)
                 .map(|span| span.strands.iter().map(|strand| at_0(strand.stream)).collect::<Vec<_>>()),
@@ -335,8 +338,8 @@ impl Hubs {
     /// See [`Hub::has_begun`].
     pub fn has_begun(&self, id: SubscriberId) -> bool {
         match self.whose(id) {
-            Whose::Hub(stream, id) => self.hubs[stream].has_begun(id),
-            Whose::Span(at) => self.spans.get(at).is_some_and(|span| {
+            SubscriberKind::Hub(stream, id) => self.hubs[stream].has_begun(id),
+            SubscriberKind::Span(at) => self.spans.get(at).is_some_and(|span| {
                 let begun = |strand: &Strand| !strand.here || self.hubs[strand.stream].has_begun(strand.id);
                 span.strands.iter().all(begun)
             }),
@@ -346,8 +349,8 @@ impl Hubs {
     /// See [`Hub::waits`].
     pub fn waits(&self, id: SubscriberId) -> bool {
         match self.whose(id) {
-            Whose::Hub(stream, id) => self.hubs[stream].waits(id),
-            Whose::Span(at) => self.spans.get(at).is_none_or(|span| {
+            SubscriberKind::Hub(stream, id) => self.hubs[stream].waits(id),
+            SubscriberKind::Span(at) => self.spans.get(at).is_none_or(|span| {
                 let waits =
                     |strand: &Strand| strand.owed.is_none() && self.hubs[strand.stream].waits(strand.id);
                 !span.overrun && span.strands.iter().all(waits)
@@ -356,10 +359,10 @@ impl Hubs {
     }
 
     /// See [`Hub::depends_on_others`].
-    pub fn depends_on_others(&self, id: SubscriberId, now: Now) -> bool {
+    pub fn depends_on_others(&self, id: SubscriberId, now: HubNow) -> bool {
         match self.whose(id) {
-            Whose::Hub(stream, id) => self.hubs[stream].depends_on_others(id, now),
-            Whose::Span(at) => self.spans.get(at).is_none_or(|span| {
+            SubscriberKind::Hub(stream, id) => self.hubs[stream].depends_on_others(id, now),
+            SubscriberKind::Span(at) => self.spans.get(at).is_none_or(|span| {
                 let depends = |strand: &Strand| {
                     strand.here && self.hubs[strand.stream].depends_on_others(strand.id, now)
                 };
@@ -371,8 +374,8 @@ impl Hubs {
     /// See [`Hub::parked`]. Spans are never parked.
     pub fn parked(&mut self, id: SubscriberId) -> Option<Subscribe> {
         match self.whose(id) {
-            Whose::Hub(stream, id) => self.hubs[stream].parked(id),
-            Whose::Span(_) => None,
+            SubscriberKind::Hub(stream, id) => self.hubs[stream].parked(id),
+            SubscriberKind::Span(_) => None,
         }
     }
 
@@ -408,29 +411,33 @@ impl Hubs {
 
     // ── Ids ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    fn named(&self, whose: Whose) -> SubscriberId {
+    fn named(&self, whose: SubscriberKind) -> SubscriberId {
         let (upper, index) = match whose {
-            Whose::Hub(stream, SubscriberId(index)) => (stream as u32, index),
-            Whose::Span(at) => (SPAN, at),
+            SubscriberKind::Hub(stream, SubscriberId(index)) => (stream as u32, index),
+            SubscriberKind::Span(at) => (SPAN, at),
         };
         SubscriberId(upper << INDEX_BITS | index)
     }
 
-    fn whose(&self, id: SubscriberId) -> Whose {
+    fn whose(&self, id: SubscriberId) -> SubscriberKind {
         if self.hubs.len() == 1 {
-            return Whose::Hub(0, id);
+            return SubscriberKind::Hub(0, id);
         }
         let (upper, index) = (id.0 >> INDEX_BITS, id.0 & ((1 << INDEX_BITS) - 1));
-        if upper == SPAN { Whose::Span(index) } else { Whose::Hub(upper as usize, SubscriberId(index)) }
+        if upper == SPAN {
+            SubscriberKind::Span(index)
+        } else {
+            SubscriberKind::Hub(upper as usize, SubscriberId(index))
+        }
     }
 
     // ── Subscribe, change, leave ────────────────────────────────────────────────────────────────────────────────
 
-    fn subscribe_span(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
+    fn subscribe_span(&mut self, now: HubNow, subscribe: Subscribe) -> Result<SubscriberId, SubscribeError> {
         let Subscribe { channels, since, form, once, key, member } = subscribe;
         self.check(&[], &channels, &[])?;
         let asked = if let Since::After(positions) = &since { Some(positions.clone()) } else { None };
-        let at = self.spans.insert(Span {
+        let at = self.spans.insert(MultiSubscriber {
             key,
             form,
             once,
@@ -458,16 +465,16 @@ impl Hubs {
                 }
             }
         }
-        Ok(self.named(Whose::Span(at)))
+        Ok(self.named(SubscriberKind::Span(at)))
     }
 
     /// Checks the limits for a subscriber with these channels.
-    fn check(&mut self, channels: &[Name], add: &[Name], remove: &[Name]) -> Result<(), Refused> {
+    fn check(&mut self, channels: &[Name], add: &[Name], remove: &[Name]) -> Result<(), SubscribeError> {
         let stays: Vec<&Name> = channels.iter().filter(|name| !remove.contains(name)).collect();
         let mut added = without_repeats(add, self.most);
         added.retain(|name| !stays.contains(&name));
         if stays.len() + added.len() > self.most {
-            return Err(Refused::TooManyOnStream { most: self.most });
+            return Err(SubscribeError::TooManyOnStream { most: self.most });
         }
         (0..self.hubs.len()).try_for_each(|stream| {
             let added = self.of_stream(&added, stream);
@@ -481,7 +488,7 @@ impl Hubs {
 
     /// Turns a subscriber of one stream into a span.
     fn becomes_span(&mut self, stream: usize, id: SubscriberId) -> u32 {
-        let at = self.spans.insert(Span {
+        let at = self.spans.insert(MultiSubscriber {
             key: 0,
             form: Form(0),
             once: Once::Never,
@@ -504,7 +511,13 @@ impl Hubs {
     }
 
     /// Adds and removes channels of a span. The limits are checked already.
-    fn change_span(&mut self, now: Now, at: u32, add: &[Name], remove: &[Name]) -> Result<(), Refused> {
+    fn change_span(
+        &mut self,
+        now: HubNow,
+        at: u32,
+        add: &[Name],
+        remove: &[Name],
+    ) -> Result<(), SubscribeError> {
         for stream in 0..self.hubs.len() {
             let (add, remove) = (self.of_stream(add, stream), self.of_stream(remove, stream));
             let span = &mut self.spans[at];
@@ -545,7 +558,7 @@ impl Hubs {
                 place += 1;
             }
         }
-        self.stand_in_line(at);
+        self.enqueue(at);
         Ok(())
     }
 
@@ -556,18 +569,18 @@ impl Hubs {
         }
     }
 
-    fn stand_in_line(&mut self, at: u32) {
+    fn enqueue(&mut self, at: u32) {
         let span = &mut self.spans[at];
         if !std::mem::replace(&mut span.in_line, true) {
-            self.line.push_back((at, UNTIMED));
+            self.ready_queue.push_back((at, UNTIMED));
         }
     }
 
     // ── Serving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Applies a delivery to a part.
-    fn hears(&mut self, stream: usize, tidings: Tidings) {
-        let Tidings { id, key, part } = tidings;
+    fn hears(&mut self, stream: usize, tidings: PartDelivery) {
+        let PartDelivery { id, key, part } = tidings;
         let at = key as u32;
         let Some(span) = self.spans.get_mut(at) else { return };
         let Some(strand) = span.strands.iter_mut().find(|one| one.stream == stream && one.id == id) else {
@@ -575,23 +588,23 @@ impl Hubs {
         };
         strand.begun = true;
         match part {
-            Part::Started(gap) if !span.started => (strand.gap, strand.flying) = (gap, true),
-            Part::Started(None) => self.hubs[stream].sent(id),
-            Part::Started(Some(gap)) => {
+            PartEvent::Started(gap) if !span.started => (strand.gap, strand.flying) = (gap, true),
+            PartEvent::Started(None) => self.hubs[stream].sent(id),
+            PartEvent::Started(Some(gap)) => {
                 let hub = &mut self.hubs[stream];
                 let to = hub.stands(id).unwrap_or(0);
                 let from = gap.from.of(hub.epoch()).unwrap_or(to);
                 strand.owed = Some(PartRun { messages: Vec::new(), from, to, gap: Some(gap), more: 0 });
             }
-            Part::Run(run) => {
+            PartEvent::Run(run) => {
                 strand.here = span.once == Once::Never;
                 strand.owed = Some(run);
             }
-            Part::Waiting => {}
+            PartEvent::Waiting => {}
             // Deliveries of other strands in flight complete first.
-            Part::Overrun => (strand.here, span.overrun) = (false, true),
+            PartEvent::Overrun => (strand.here, span.overrun) = (false, true),
         }
-        self.stand_in_line(at);
+        self.enqueue(at);
     }
 
     /// Serves a span if its connection is writable and all strands have started.
@@ -602,8 +615,8 @@ impl Hubs {
             return;
         }
         if span.overrun {
-            let (subscriber, key) = (self.named(Whose::Span(at)), span.key);
-            out.push(Delivery { subscriber, key, what: What::Overrun });
+            let (subscriber, key) = (self.named(SubscriberKind::Span(at)), span.key);
+            out.push(Delivery { subscriber, key, what: DeliveryContent::Overrun });
             return self.remove(at);
         }
         match span.once {
@@ -617,14 +630,14 @@ impl Hubs {
     fn start(&mut self, at: u32, out: &mut Vec<Delivery>) {
         let positions = self.stand(at);
         let gap = self.missed(at, &positions);
-        let subscriber = self.named(Whose::Span(at));
+        let subscriber = self.named(SubscriberKind::Span(at));
         let span = &mut self.spans[at];
         (span.started, span.busy, span.asked) = (true, true, None);
         let Some(position) = Positions::new(positions) else { return };
         out.push(Delivery {
             subscriber,
             key: span.key,
-            what: What::Started { position, gap: gap.map(Box::new) },
+            what: DeliveryContent::Started { position, gap: gap.map(Box::new) },
         });
     }
 
@@ -645,14 +658,14 @@ impl Hubs {
             .as_ref()
             .and_then(|gap| Some(Gap { from: joined(&gap.from)?, to: joined(&gap.to)?, reason: gap.reason }));
         let bytes = self.encode(at, place, &positions, &run, gap.as_ref(), encoder);
-        let subscriber = self.named(Whose::Span(at));
-        out.push(Delivery { subscriber, key, what: What::Bytes(bytes) });
+        let subscriber = self.named(SubscriberKind::Span(at));
+        out.push(Delivery { subscriber, key, what: DeliveryContent::Bytes(bytes) });
     }
 
     /// Responds to a polling span once all strands have started and one has a run. The response has messages of one stream;
     /// later polls get the messages of the others.
     fn answer(&mut self, at: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
-        let subscriber = self.named(Whose::Span(at));
+        let subscriber = self.named(SubscriberKind::Span(at));
         let span = &mut self.spans[at];
         let has_messages =
             |strand: &Strand| strand.owed.as_ref().is_some_and(|owed| !owed.messages.is_empty());
@@ -661,7 +674,7 @@ impl Hubs {
         let key = span.key;
         let Some(place) = first else {
             if !std::mem::replace(&mut span.started, true) {
-                out.push(Delivery { subscriber, key, what: What::Waiting });
+                out.push(Delivery { subscriber, key, what: DeliveryContent::Waiting });
             }
             return;
         };
@@ -676,7 +689,7 @@ impl Hubs {
         run.more = all - run.messages.len();
         let bytes = self.encode(at, place, &positions, &run, gap.as_ref(), encoder);
         self.remove(at);
-        out.push(Delivery { subscriber, key, what: What::Last(bytes) });
+        out.push(Delivery { subscriber, key, what: DeliveryContent::Last(bytes) });
     }
 
     /// Returns the positions of the strands, as delivered to the connection.

@@ -20,9 +20,9 @@ use crate::name::Name;
 /// The keys of all publishers.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    channels: HashMap<Name, HashMap<Arc<IdempotencyKey>, Publish>>,
+    channels: HashMap<Name, HashMap<Arc<IdempotencyKey>, KeyedPublish>>,
     /// The keys of each publisher, oldest first; never empty. The entry of a failed publish stays until it expires.
-    publishers: HashMap<u64, VecDeque<Entry>>,
+    publishers: HashMap<u64, VecDeque<KeyEntry>>,
     /// The number of each publisher's oldest entry.
     by_age: BTreeSet<(u64, u64)>,
     /// The number of entries of each publisher. Among equals, the publisher with the oldest entry is last.
@@ -32,14 +32,14 @@ pub(crate) struct Keys {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Publish {
+struct KeyedPublish {
     number: u64,
     offset: u64,
     fingerprint: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KeyEntry {
     number: u64,
     mono_ns: u64,
     channel: Name,
@@ -85,8 +85,8 @@ impl Keys {
         let number = self.numbered;
         let (channel, publisher, key) = (channel.clone(), key.publisher, Arc::new(key.clone()));
         let known = self.channels.entry(channel.clone()).or_default();
-        known.insert(Arc::clone(&key), Publish { number, offset, fingerprint });
-        self.change(publisher, |entries| entries.push_back(Entry { number, mono_ns, channel, key }));
+        known.insert(Arc::clone(&key), KeyedPublish { number, offset, fingerprint });
+        self.change(publisher, |entries| entries.push_back(KeyEntry { number, mono_ns, channel, key }));
         self.entries += 1;
         while self.entries > KEYS_MAX
             && let Some(&(.., largest)) = self.by_size.last()
@@ -115,7 +115,7 @@ impl Keys {
 
     /// Evicts the oldest key of a publisher.
     fn evict_oldest(&mut self, publisher: u64) {
-        if let Some(Entry { number, channel, key, .. }) = self.change(publisher, VecDeque::pop_front) {
+        if let Some(KeyEntry { number, channel, key, .. }) = self.change(publisher, VecDeque::pop_front) {
             self.entries -= 1;
             self.remove(&channel, &key, Some(number));
         }
@@ -133,9 +133,9 @@ impl Keys {
     }
 
     /// Changes the entries of a publisher, and updates its ranks by age and size.
-    fn change<T>(&mut self, publisher: u64, change: impl FnOnce(&mut VecDeque<Entry>) -> T) -> T {
+    fn change<T>(&mut self, publisher: u64, change: impl FnOnce(&mut VecDeque<KeyEntry>) -> T) -> T {
         let entries = self.publishers.entry(publisher).or_default();
-        let places = |entries: &VecDeque<Entry>| {
+        let places = |entries: &VecDeque<KeyEntry>| {
             let oldest = entries.front()?.number;
             Some(((oldest, publisher), (entries.len(), Reverse(oldest), publisher)))
         };

@@ -35,7 +35,6 @@ mod keys;
 pub mod limits;
 mod message;
 mod name;
-mod pace;
 mod pattern;
 mod position;
 mod ring;
@@ -46,28 +45,30 @@ mod slab;
 mod start;
 mod streams;
 mod subscriber;
+mod token_bucket;
 mod values;
 
 pub use encoding::{Encoder, Form, Gap, GapReason, Run};
-pub use hub::{Delivery, Hub, Lag, Pass, Refused, Subscribe, What};
+pub use hub::{Delivery, DeliveryContent, Hub, Lag, Pass, Subscribe, SubscribeError};
 pub use hubs::Hubs;
 pub use message::{Draft, Flags, IdempotencyKey, Message};
 pub use name::{Name, NameError};
-pub use pace::{Pace, Paces};
 pub use pattern::{Pattern, PatternError};
 pub use position::{Beside, Epoch, Id, Position, PositionError, Positions, Since, SinceError};
 pub use rules::{Ack, ChannelRules, Overrun, Rules};
 pub use sequencer::{
-    Announcement, Backlog, Change, Commit, Deletion, Errand, Info, News, NodeId, Place, Published,
-    Publishing, Queueing, Recall, Refusal, Saved, SavedChannel, Sequencer, Stored, Ticket,
+    Announcement, AudienceChange, Backlog, ClusterCommand, ClusterEvent, Commit, Deletion, Info, NodeId,
+    PublishAck, PublishError, PublishTicket, Published, Publishing, Queueing, Recall, SavedChannel,
+    SavedHistories, Sequencer, Stored,
 };
 pub use streams::Streams;
 pub use subscriber::{Member, Once, SUBSCRIBER_BYTES, SubscriberId};
-pub use values::{Feed, Recalled, Request};
+pub use token_bucket::{TokenBucket, TokenBuckets};
+pub use values::{Feed, FeedRequest, Recalled};
 
 /// A moment, as read by the caller from its clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Now {
+pub struct HubNow {
     /// Nanoseconds on a monotonic clock.
     pub mono_ns: u64,
     /// Milliseconds since 1970-01-01T00:00:00Z, on a clock that may be set.

@@ -16,11 +16,11 @@ use crate::name::{Name, NameError, check_segment};
 /// A star is a whole segment, and `**` is only valid as the last one. Every other segment matches itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    segments: Vec<Segment>,
+    segments: Vec<PatternSegment>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Segment {
+enum PatternSegment {
     Rest,
     Any,
     Literal(Box<str>),
@@ -45,10 +45,10 @@ impl Pattern {
         for segment in &self.segments {
             let Some(name) = names.next() else { return false };
             match segment {
-                Segment::Rest => return true,
-                Segment::Any => {}
-                Segment::Literal(text) if **text == *name => {}
-                Segment::Literal(_) => return false,
+                PatternSegment::Rest => return true,
+                PatternSegment::Any => {}
+                PatternSegment::Literal(text) if **text == *name => {}
+                PatternSegment::Literal(_) => return false,
             }
         }
         names.next().is_none()
@@ -60,11 +60,11 @@ impl Pattern {
         for segment in &self.segments {
             let Some(other) = others.next() else { return false };
             match segment {
-                Segment::Rest => return true,
-                Segment::Any if *other == Segment::Rest => return false,
-                Segment::Any => {}
-                Segment::Literal(_) if segment == other => {}
-                Segment::Literal(_) => return false,
+                PatternSegment::Rest => return true,
+                PatternSegment::Any if *other == PatternSegment::Rest => return false,
+                PatternSegment::Any => {}
+                PatternSegment::Literal(_) if segment == other => {}
+                PatternSegment::Literal(_) => return false,
             }
         }
         others.next().is_none()
@@ -77,9 +77,9 @@ impl Pattern {
     /// `a/*/c` beats `a/**`.
     pub fn specificity(&self) -> u16 {
         let kinds = self.segments.iter().map(|segment| match segment {
-            Segment::Rest => 1,
-            Segment::Any => 2,
-            Segment::Literal(_) => 3,
+            PatternSegment::Rest => 1,
+            PatternSegment::Any => 2,
+            PatternSegment::Literal(_) => 3,
         });
         kinds.chain(std::iter::repeat(0)).take(NAME_SEGMENTS_MAX).fold(0, |packed, kind| packed << 2 | kind)
     }
@@ -114,15 +114,15 @@ impl FromStr for Pattern {
             if segments.len() == NAME_SEGMENTS_MAX {
                 return Err(PatternError::Name(NameError::TooManySegments { at }));
             }
-            if segments.last() == Some(&Segment::Rest) {
+            if segments.last() == Some(&PatternSegment::Rest) {
                 return Err(PatternError::RestNotLast { at: at - "**/".len() });
             }
             segments.push(match part {
-                "**" => Segment::Rest,
-                "*" => Segment::Any,
+                "**" => PatternSegment::Rest,
+                "*" => PatternSegment::Any,
                 _ => {
                     check_segment(part.as_bytes(), at).map_err(PatternError::Name)?;
-                    Segment::Literal(part.into())
+                    PatternSegment::Literal(part.into())
                 }
             });
             at += part.len() + 1;
@@ -138,9 +138,9 @@ impl fmt::Display for Pattern {
                 f.write_str("/")?;
             }
             f.write_str(match segment {
-                Segment::Rest => "**",
-                Segment::Any => "*",
-                Segment::Literal(text) => text,
+                PatternSegment::Rest => "**",
+                PatternSegment::Any => "*",
+                PatternSegment::Literal(text) => text,
             })?;
         }
         Ok(())

@@ -9,12 +9,12 @@ use std::sync::Arc;
 /// The names in a channel, and the number of subscribers with each.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    names: BTreeMap<Arc<str>, Presence>,
+    names: BTreeMap<Arc<str>, MemberCount>,
     listed: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Presence {
+struct MemberCount {
     times: u32,
     listed: bool,
 }

@@ -21,28 +21,30 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::Now;
+use crate::HubNow;
 use crate::keys::{Keys, Repeat};
 use crate::limits::{HEAD_NS, JOIN_BURST_S, JOIN_WAIT_NS, KEY_BYTES_MAX, LABEL_BYTES_MAX};
 use crate::message::{Draft, Flags, IdempotencyKey, Message};
 use crate::name::Name;
-use crate::pace::{Pace, Paces};
 use crate::position::{Epoch, Position};
 use crate::ring::Ring;
 use crate::roster::{self, Roster};
 use crate::rules::{Ack, ChannelRules, Rules};
-use crate::slab::Slab;
+use crate::slab::HubSlab;
 use crate::subscriber::Member;
-use crate::values::{Feed, Request};
+use crate::token_bucket::{TokenBucket, TokenBuckets};
+use crate::values::{Feed, FeedRequest};
 
 mod durable;
 mod shared;
 
 pub use durable::{Commit, Stored};
-pub use shared::{Announcement, Backlog, Change, Errand, News, NodeId, Place, Queueing, Recall};
+pub use shared::{
+    Announcement, AudienceChange, Backlog, ClusterCommand, ClusterEvent, NodeId, PublishAck, Queueing, Recall,
+};
 
 use durable::Durable;
-use shared::Shared;
+use shared::SharedStream;
 
 /// The order of all messages, and the histories of all channels.
 #[derive(Debug)]
@@ -56,10 +58,10 @@ pub struct Sequencer {
     /// Bytes of all histories.
     memory: u64,
     names: HashMap<Name, u32>,
-    channels: Slab<Channel>,
-    /// Number of channels that are [`Channel::idle`].
+    channels: HubSlab<SequencedChannel>,
+    /// Number of channels that are [`SequencedChannel::idle`].
     idle: usize,
-    cores: Vec<Core>,
+    cores: Vec<WorkerFeed>,
     /// Channels with a history, in order of use.
     uses: Uses,
     /// The expiry time of each channel's oldest message, in ms since 1970, with the number of its timer.
@@ -72,11 +74,11 @@ pub struct Sequencer {
     /// The state of the store, if messages are stored.
     durable: Option<Durable>,
     /// The state of the shared stream, if its order is made elsewhere.
-    shared: Option<Shared>,
+    shared: Option<SharedStream>,
 }
 
 #[derive(Debug)]
-struct Channel {
+struct SequencedChannel {
     name: Name,
     rules: ChannelRules,
     ring: Ring,
@@ -87,7 +89,7 @@ struct Channel {
     lost_to: u64,
     /// The offset up to which a tombstone of the shared stream has deleted messages, as far as known here.
     forgotten_to: u64,
-    readers: Box<[Reader]>,
+    readers: Box<[ChannelFeed]>,
     /// Subscribers on all workers.
     subscribers: u32,
     roster: Roster,
@@ -97,14 +99,14 @@ struct Channel {
     /// The number of the channel's entry in `ages`; 0 for none.
     timer: u64,
     /// The ticket of the history being read from the shared stream. The channel does not open before it is loaded.
-    reading: Option<Ticket>,
+    reading: Option<PublishTicket>,
     /// The channel has no message and no subscriber, and exists only because a worker still wants it.
     idle: bool,
 }
 
 /// The state of a channel's feed to one worker.
 #[derive(Clone, Copy, Debug, Default)]
-struct Reader {
+struct ChannelFeed {
     wanted: bool,
     opened: bool,
     /// The valid mark in the worker's heap; 0 for none.
@@ -117,7 +119,7 @@ struct Reader {
 }
 
 #[derive(Debug, Default)]
-struct Core {
+struct WorkerFeed {
     /// Channels with something to feed: offset of the next message, channel, number of the mark.
     marks: BinaryHeap<Reverse<(u64, u32, u64)>>,
     marked: u64,
@@ -133,9 +135,9 @@ struct Core {
     head_due: bool,
 }
 
-impl Core {
+impl WorkerFeed {
     /// Marks are never late: everything before the first of them was fed.
-    fn told_to(&self, newest: u64) -> u64 {
+    fn fed_to(&self, newest: u64) -> u64 {
         self.marks.peek().map_or(newest, |Reverse((offset, ..))| offset - 1)
     }
 }
@@ -157,7 +159,7 @@ pub struct Published {
 
 /// Identifies a pending result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(u64);
+pub struct PublishTicket(u64);
 
 /// The progress of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +168,7 @@ pub enum Publishing {
     Done(Published),
     /// Pending until the message is stored, or has its offset in a shared stream. [`Sequencer::committed`] or
     /// [`Sequencer::hear`] returns the result with the ticket.
-    Waits(Ticket),
+    Waits(PublishTicket),
     /// Queued for the shared stream, and acknowledged without an offset. No other result follows.
     Queued {
         /// Number of subscribers of the channel, as counted by the workers.
@@ -192,13 +194,13 @@ pub enum Deletion {
     /// The messages are deleted.
     Done,
     /// The messages are deleted once the store has removed them: [`Sequencer::committed`] returns the result with the ticket.
-    Waits(Ticket),
+    Waits(PublishTicket),
 }
 
-/// The reason why a publish is rejected. The publisher is at fault, except for [`Refusal::TooManyChannels`] and errors of the
+/// The reason why a publish is rejected. The publisher is at fault, except for [`PublishError::TooManyChannels`] and errors of the
 /// store or the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum PublishError {
     /// The payload is too large.
     TooLarge {
         /// The size of the payload in bytes.
@@ -259,7 +261,7 @@ pub struct Info {
 /// All histories, to be saved and passed to [`Sequencer::restore`]. Members are not saved, nor are the idempotency keys of
 /// channels that are not durable: these start empty after a restart.
 #[derive(Clone, Debug)]
-pub struct Saved {
+pub struct SavedHistories {
     /// The epoch of the stream, which continues.
     pub epoch: Epoch,
     /// The last assigned offset.
@@ -297,9 +299,9 @@ impl Sequencer {
             forgotten_to: 0,
             memory: 0,
             names: HashMap::new(),
-            channels: Slab::new(),
+            channels: HubSlab::new(),
             idle: 0,
-            cores: (0..cores).map(|_| Core::default()).collect(),
+            cores: (0..cores).map(|_| WorkerFeed::default()).collect(),
             uses: Uses::default(),
             ages: BinaryHeap::new(),
             timers: 0,
@@ -313,7 +315,13 @@ impl Sequencer {
 
     /// Creates a sequencer with a store, which continues a saved stream under possibly different rules. Offsets up to `ceiling`
     /// may be assigned before the next commit.
-    pub fn restore(now: Now, saved: Saved, ceiling: u64, rules: Arc<Rules>, cores: usize) -> Self {
+    pub fn restore(
+        now: HubNow,
+        saved: SavedHistories,
+        ceiling: u64,
+        rules: Arc<Rules>,
+        cores: usize,
+    ) -> Self {
         let mut sequencer = Self::new(saved.epoch, rules, cores);
         sequencer.newest = saved.newest;
         sequencer.forgotten_to = saved.forgotten_to;
@@ -358,8 +366,8 @@ impl Sequencer {
     /// for its offset.
     ///
     /// # Errors
-    /// See [`Refusal`]; then nothing has changed.
-    pub fn publish(&mut self, now: Now, draft: Draft) -> Result<Publishing, Refusal> {
+    /// See [`PublishError`]; then nothing has changed.
+    pub fn publish(&mut self, now: HubNow, draft: Draft) -> Result<Publishing, PublishError> {
         self.check(&draft)?;
         if self.shared.is_some() {
             return self.hand_over(now, draft);
@@ -375,13 +383,17 @@ impl Sequencer {
         {
             early = rules.ack == Ack::Memory && durable.may_be_early();
             if !early {
-                return if room { Ok(self.stage(draft)) } else { Err(Refusal::TooManyChannels { most }) };
+                return if room {
+                    Ok(self.stage(draft))
+                } else {
+                    Err(PublishError::TooManyChannels { most })
+                };
             }
         }
         self.keys.expire(now.mono_ns, self.key_window_ns());
         match self.keys.look(&draft) {
             Repeat::No => {}
-            Repeat::Other => return Err(Refusal::KeyMismatch),
+            Repeat::Other => return Err(PublishError::KeyMismatch),
             Repeat::Of(offset) => {
                 let subscribers = self.subscribers(&draft.channel);
                 let position = self.at(offset);
@@ -395,9 +407,9 @@ impl Sequencer {
             }
         }
         if !room {
-            return Err(Refusal::TooManyChannels { most });
+            return Err(PublishError::TooManyChannels { most });
         }
-        let offset = self.next_offset().ok_or(Refusal::Stalled)?;
+        let offset = self.next_offset().ok_or(PublishError::Stalled)?;
         let at = self.found_or_made(&draft.channel);
         self.keys.remember(now.mono_ns, &draft, offset);
         let key = draft.key.clone();
@@ -508,7 +520,7 @@ impl Sequencer {
 
     /// Drops expired messages, keys and queued publishes, and lists members whose delay has passed. Returns when the next of
     /// these is due, on the monotonic clock in ns. Call it at that time, and in each turn with a publish.
-    pub fn expire(&mut self, now: Now) -> Option<u64> {
+    pub fn expire(&mut self, now: HubNow) -> Option<u64> {
         if now.mono_ns >= self.heads_ns {
             self.heads_ns = now.mono_ns.saturating_add(HEAD_NS);
             self.cores.iter_mut().for_each(|core| core.head_due = true);
@@ -538,7 +550,7 @@ impl Sequencer {
 
     /// Applies new rules, which hold immediately for existing channels.
     pub fn reload(&mut self, rules: Arc<Rules>) {
-        let durable = |(_, channel): (u32, &Channel)| (channel.name.clone(), channel.rules.durable);
+        let durable = |(_, channel): (u32, &SequencedChannel)| (channel.name.clone(), channel.rules.durable);
         let durability: Vec<(Name, bool)> = match &self.durable {
             Some(_) => self.channels.iter().map(durable).collect(),
             None => Vec::new(),
@@ -562,7 +574,7 @@ impl Sequencer {
     }
 
     /// Returns all histories, to be saved.
-    pub fn save(&self) -> Saved {
+    pub fn save(&self) -> SavedHistories {
         let mut channels = Vec::new();
         let (mut newest, mut forgotten_to, mut durable_forgotten_to) = (self.newest, self.forgotten_to, 0);
         if let Some(durable) = &self.durable {
@@ -586,25 +598,25 @@ impl Sequencer {
             next = channel.newer;
         }
         let durability = self.rules.durability();
-        Saved { epoch: self.epoch, newest, forgotten_to, durable_forgotten_to, durability, channels }
+        SavedHistories { epoch: self.epoch, newest, forgotten_to, durable_forgotten_to, durability, channels }
     }
 
     // ── Requests of workers ─────────────────────────────────────────────────────────────────────────────────────
 
     /// Applies a request of a worker. The requests of one worker must arrive in order.
-    pub fn apply(&mut self, now: Now, core: usize, request: Request) {
+    pub fn apply(&mut self, now: HubNow, core: usize, request: FeedRequest) {
         match request {
-            Request::Want { channel } => self.want(core, &channel),
-            Request::Unwant { channel } => self.unwant(core, &channel),
-            Request::Count { channel, joined, left } => self.count(core, &channel, joined, left),
-            Request::Joined { channel, member } => self.member_joins(now, &channel, &member),
-            Request::Left { channel, member } => self.member_leaves(now, &channel, &member),
-            Request::Newest { reader, number } => {
+            FeedRequest::Want { channel } => self.want(core, &channel),
+            FeedRequest::Unwant { channel } => self.unwant(core, &channel),
+            FeedRequest::Count { channel, joined, left } => self.count(core, &channel, joined, left),
+            FeedRequest::Joined { channel, member } => self.member_joins(now, &channel, &member),
+            FeedRequest::Left { channel, member } => self.member_leaves(now, &channel, &member),
+            FeedRequest::Newest { reader, number } => {
                 // In a cluster this node may lag behind the stream, so an id ahead of it may be valid.
                 let to = if self.shared.is_some() { u64::MAX } else { self.newest };
                 self.cores[core].recalled.push_back(Feed::Newest { reader, number, to });
             }
-            Request::Recall { reader, number, channels, after, to } => {
+            FeedRequest::Recall { reader, number, channels, after, to } => {
                 self.recall(core, (reader, number), channels, after, to);
             }
         }
@@ -620,7 +632,7 @@ impl Sequencer {
         let channel = &mut self.channels[at];
         let reader = &mut channel.readers[core];
         if !reader.wanted {
-            *reader = Reader { wanted: true, ..Reader::default() };
+            *reader = ChannelFeed { wanted: true, ..ChannelFeed::default() };
             self.cores[core].wants += 1;
             if channel.reading.is_none() {
                 self.cores[core].opening.push_back(at);
@@ -659,7 +671,7 @@ impl Sequencer {
     }
 
     /// Adds a member to a channel. The first subscriber of a name is announced, at the rate of its client.
-    pub fn member_joins(&mut self, now: Now, name: &Name, member: &Member) {
+    pub fn member_joins(&mut self, now: HubNow, name: &Name, member: &Member) {
         let Some(&at) = self.names.get(name) else { return };
         let Member { name: member, client } = member;
         if self.channels[at].roster.joins(member) {
@@ -676,7 +688,7 @@ impl Sequencer {
     }
 
     /// Lists and announces a member, if it is still present and the channel has room for it.
-    fn list(&mut self, now: Now, at: u32, member: &Arc<str>) {
+    fn list(&mut self, now: HubNow, at: u32, member: &Arc<str>) {
         let channel = &mut self.channels[at];
         let ChannelRules { members, presence, .. } = channel.rules;
         if !channel.roster.list(member, members) {
@@ -684,14 +696,14 @@ impl Sequencer {
         }
         if self.shared.is_some() {
             self.touch(at, Some(member));
-            self.comes(at, member);
+            self.join(at, member);
         } else if presence {
             self.tell(now, at, "encke.join", member);
         }
     }
 
     /// Lists members whose delay has passed. Returns when the next delay ends.
-    fn list_waiting(&mut self, now: Now) -> Option<u64> {
+    fn list_waiting(&mut self, now: HubNow) -> Option<u64> {
         while let Some(Reverse((due_ns, ..))) = self.joins.waiting.peek() {
             if *due_ns > now.mono_ns {
                 return Some(*due_ns);
@@ -705,13 +717,13 @@ impl Sequencer {
     }
 
     /// Removes a member from a channel. The last subscriber of a listed name is announced as a leave.
-    pub fn member_leaves(&mut self, now: Now, name: &Name, member: &Arc<str>) {
+    pub fn member_leaves(&mut self, now: HubNow, name: &Name, member: &Arc<str>) {
         let Some(&at) = self.names.get(name) else { return };
         let channel = &mut self.channels[at];
         let (last, told) = (channel.roster.leaves(member), channel.rules.presence);
         if last && self.shared.is_some() {
             self.touch(at, Some(member));
-            self.goes(at, member);
+            self.leave(at, member);
         } else if last && told {
             self.tell(now, at, "encke.leave", member);
         }
@@ -726,13 +738,13 @@ impl Sequencer {
         due || self.owes_head(core)
     }
 
-    fn owes_head(&self, core: &Core) -> bool {
+    fn owes_head(&self, core: &WorkerFeed) -> bool {
         core.head_due && core.wants > 0 && core.fed_to < self.newest
     }
 
     /// Returns the offset up to which a worker was fed everything that it wants.
-    pub fn told_to(&self, core: usize) -> u64 {
-        self.cores[core].told_to(self.newest)
+    pub fn fed_to(&self, core: usize) -> u64 {
+        self.cores[core].fed_to(self.newest)
     }
 
     /// Appends the next values for a worker, at most `most`. Returns whether more are left.
@@ -765,7 +777,7 @@ impl Sequencer {
     /// Returns the state of a channel for a worker, unless the worker no longer wants it.
     fn open(&mut self, number: usize, at: u32) -> Option<Feed> {
         let core = &mut self.cores[number];
-        core.fed_to = core.fed_to.max(core.told_to(self.newest));
+        core.fed_to = core.fed_to.max(core.fed_to(self.newest));
         let head = core.fed_to;
         let channel = self.channels.get_mut(at)?;
         let reader = &mut channel.readers[number];
@@ -797,7 +809,7 @@ impl Sequencer {
         let next = channel.next_for(number)?;
         let lost_to = channel.lost_to;
         let reader = &mut channel.readers[number];
-        let feed = if let Next::Message(message) = next {
+        let feed = if let NextFeed::Message(message) = next {
             if message.offset > offset {
                 self.mark(number, at);
                 return None;
@@ -825,9 +837,9 @@ impl Sequencer {
         {
             let core = &mut self.cores[number];
             let offset = match next {
-                Next::Message(message) => message.offset,
+                NextFeed::Message(message) => message.offset,
                 // The loss begins at an unknown offset after the fed ones. The worker stops there until it receives the loss.
-                Next::Lost => channel.lost_to.min(core.fed_to + 1),
+                NextFeed::Lost => channel.lost_to.min(core.fed_to + 1),
             };
             core.marked += 1;
             channel.readers[number].mark = core.marked;
@@ -861,7 +873,7 @@ impl Sequencer {
     }
 
     /// Announces a join or a leave in a channel. It is not stored: members do not survive a restart.
-    fn tell(&mut self, now: Now, at: u32, event: &str, member: &str) {
+    fn tell(&mut self, now: HubNow, at: u32, event: &str, member: &str) {
         // Without a free offset the event is dropped.
         let Some(offset) = self.next_offset() else { return };
         let message = Message {
@@ -881,7 +893,7 @@ impl Sequencer {
     fn trim(&mut self, at: u32) {
         let rules = self.channels[at].rules;
         loop {
-            let Channel { ring, bytes, .. } = &self.channels[at];
+            let SequencedChannel { ring, bytes, .. } = &self.channels[at];
             let over = ring.messages() > rules.messages || *bytes - ring.event_bytes() > rules.bytes;
             if ring.messages() <= 1 || !over {
                 break;
@@ -984,7 +996,7 @@ impl Sequencer {
         self.rules.key_window_ms.saturating_mul(1_000_000)
     }
 
-    fn find(&self, name: &Name) -> Option<&Channel> {
+    fn find(&self, name: &Name) -> Option<&SequencedChannel> {
         self.names.get(name).map(|at| &self.channels[*at])
     }
 
@@ -997,7 +1009,7 @@ impl Sequencer {
             Some(durable) if rules.durable => durable.forgotten_to,
             _ => self.forgotten_to,
         };
-        let at = self.channels.insert(Channel {
+        let at = self.channels.insert(SequencedChannel {
             name: name.clone(),
             rules,
             ring: Ring::default(),
@@ -1005,7 +1017,7 @@ impl Sequencer {
             bytes: 0,
             lost_to: forgotten_to,
             forgotten_to: 0,
-            readers: vec![Reader::default(); self.cores.len()].into(),
+            readers: vec![ChannelFeed::default(); self.cores.len()].into(),
             subscribers: 0,
             roster: Roster::default(),
             newer: NONE,
@@ -1018,7 +1030,7 @@ impl Sequencer {
         at
     }
 
-    /// Updates [`Channel::idle`], after a change of the channel's messages or subscribers.
+    /// Updates [`SequencedChannel::idle`], after a change of the channel's messages or subscribers.
     fn weigh(&mut self, at: u32) {
         let channel = &mut self.channels[at];
         let empty = channel.ring.is_empty() && channel.subscribers == 0;
@@ -1047,41 +1059,41 @@ impl Sequencer {
         }
     }
 
-    fn check(&self, draft: &Draft) -> Result<(), Refusal> {
+    fn check(&self, draft: &Draft) -> Result<(), PublishError> {
         let (bytes, most) = (draft.data.len(), self.rules.message_bytes);
         if bytes > most {
-            return Err(Refusal::TooLarge { bytes, most });
+            return Err(PublishError::TooLarge { bytes, most });
         }
         if draft.key.as_ref().is_some_and(|key| key.key.len() > KEY_BYTES_MAX) {
-            return Err(Refusal::KeyTooLong);
+            return Err(PublishError::KeyTooLong);
         }
         if let Some(event) = &draft.event {
             if event.starts_with("encke.") {
-                return Err(Refusal::ReservedEvent);
+                return Err(PublishError::ReservedEvent);
             }
             if !is_label(event) {
-                return Err(Refusal::BadEvent);
+                return Err(PublishError::BadEvent);
             }
         }
         if draft.content_type.as_ref().is_some_and(|media| !is_label(media)) {
-            return Err(Refusal::BadType);
+            return Err(PublishError::BadType);
         }
         Ok(())
     }
 }
 
-impl Channel {
+impl SequencedChannel {
     /// Returns the next value for a worker.
-    fn next_for(&self, core: usize) -> Option<Next> {
+    fn next_for(&self, core: usize) -> Option<NextFeed> {
         let reader = &self.readers[core];
         if !reader.opened {
             return None;
         }
         // Messages were dropped before they were fed.
-        let Some(index) = reader.told.checked_sub(self.gone) else { return Some(Next::Lost) };
+        let Some(index) = reader.told.checked_sub(self.gone) else { return Some(NextFeed::Lost) };
         match self.ring.get(index as usize) {
-            Some(message) => Some(Next::Message(Arc::clone(message))),
-            None if self.lost_to > reader.lost_to => Some(Next::Lost),
+            Some(message) => Some(NextFeed::Message(Arc::clone(message))),
+            None if self.lost_to > reader.lost_to => Some(NextFeed::Lost),
             None => None,
         }
     }
@@ -1093,7 +1105,7 @@ impl Channel {
 }
 
 /// The next value of a channel for a worker.
-enum Next {
+enum NextFeed {
     /// A message, together with the loss before it.
     Message(Arc<Message>),
     /// A loss only.
@@ -1109,7 +1121,7 @@ fn is_label(text: &str) -> bool {
 #[derive(Debug, Default)]
 struct Joins {
     /// Created at the first join under a rate.
-    paces: Option<(NonZeroU32, Paces)>,
+    paces: Option<(NonZeroU32, TokenBuckets)>,
     /// Members to be listed later: the time, the channel and the name. At most `join_rate` times [`JOIN_WAIT_NS`] per client.
     waiting: BinaryHeap<Reverse<(u64, Name, Arc<str>)>>,
 }
@@ -1123,7 +1135,7 @@ impl Joins {
         let (Some(rate), Some(client)) = (rate, client) else { return Ok(0) };
         if self.paces.as_ref().is_none_or(|(known, _)| *known != rate) {
             let burst = u64::from(rate.get()) * JOIN_BURST_S;
-            self.paces = Some((rate, Paces::new(Pace::new(rate, burst))));
+            self.paces = Some((rate, TokenBuckets::new(TokenBucket::new(rate, burst))));
         }
         let paces = self.paces.as_mut().map(|(_, paces)| paces);
         paces.map_or(Ok(0), |paces| paces.reserve(client, now_ns, 1, JOIN_WAIT_NS))
@@ -1147,7 +1159,7 @@ impl Default for Uses {
 
 impl Uses {
     /// Adds a channel that has a history now.
-    fn begin(&mut self, channels: &mut Slab<Channel>, at: u32) {
+    fn begin(&mut self, channels: &mut HubSlab<SequencedChannel>, at: u32) {
         channels[at].newer = NONE;
         channels[at].older = self.newest;
         match self.newest {
@@ -1158,8 +1170,8 @@ impl Uses {
     }
 
     /// Removes a channel that has no history now.
-    fn end(&mut self, channels: &mut Slab<Channel>, at: u32) {
-        let Channel { newer, older, .. } = channels[at];
+    fn end(&mut self, channels: &mut HubSlab<SequencedChannel>, at: u32) {
+        let SequencedChannel { newer, older, .. } = channels[at];
         match newer {
             NONE => self.newest = older,
             newer => channels[newer].older = older,
@@ -1171,7 +1183,7 @@ impl Uses {
     }
 
     /// Moves a channel to the newest end, if it has a history.
-    fn renew(&mut self, channels: &mut Slab<Channel>, at: u32) {
+    fn renew(&mut self, channels: &mut HubSlab<SequencedChannel>, at: u32) {
         if !channels[at].ring.is_empty() && self.newest != at {
             self.end(channels, at);
             self.begin(channels, at);
@@ -1179,7 +1191,7 @@ impl Uses {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLarge { bytes, most } => {
@@ -1218,7 +1230,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for PublishError {}
 
 #[cfg(test)]
 mod tests;

@@ -4,22 +4,22 @@ use std::ops::{Index, IndexMut};
 
 /// Values at stable indices. Indices come from this crate only, so indexing a free entry is a bug and panics.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
-    places: Vec<Place<T>>,
+pub(crate) struct HubSlab<T> {
+    places: Vec<HubSlabEntry<T>>,
     /// The most recently freed entry; the free entries form a linked list.
     free: u32,
     len: usize,
 }
 
 #[derive(Debug)]
-pub(crate) enum Place<T> {
+pub(crate) enum HubSlabEntry<T> {
     Used(T),
     Free { next: u32 },
 }
 
 const END: u32 = u32::MAX;
 
-impl<T> Slab<T> {
+impl<T> HubSlab<T> {
     pub(crate) const fn new() -> Self {
         Self { places: Vec::new(), free: END, len: 0 }
     }
@@ -31,26 +31,26 @@ impl<T> Slab<T> {
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         if self.free == END {
-            self.places.push(Place::Used(value));
+            self.places.push(HubSlabEntry::Used(value));
             return u32::try_from(self.places.len() - 1).expect("a table has fewer places than 2^32");
         }
         let at = self.free;
         let place = &mut self.places[at as usize];
-        let Place::Free { next } = *place else { unreachable!("the free list holds free places") };
+        let HubSlabEntry::Free { next } = *place else { unreachable!("the free list holds free places") };
         self.free = next;
-        *place = Place::Used(value);
+        *place = HubSlabEntry::Used(value);
         at
     }
 
     pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
         let place = self.places.get_mut(at as usize)?;
-        match std::mem::replace(place, Place::Free { next: self.free }) {
-            Place::Used(value) => {
+        match std::mem::replace(place, HubSlabEntry::Free { next: self.free }) {
+            HubSlabEntry::Used(value) => {
                 self.free = at;
                 self.len -= 1;
                 Some(value)
             }
-            free @ Place::Free { .. } => {
+            free @ HubSlabEntry::Free { .. } => {
                 *place = free;
                 None
             }
@@ -59,15 +59,15 @@ impl<T> Slab<T> {
 
     pub(crate) fn get(&self, at: u32) -> Option<&T> {
         match self.places.get(at as usize)? {
-            Place::Used(value) => Some(value),
-            Place::Free { .. } => None,
+            HubSlabEntry::Used(value) => Some(value),
+            HubSlabEntry::Free { .. } => None,
         }
     }
 
     pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         match self.places.get_mut(at as usize)? {
-            Place::Used(value) => Some(value),
-            Place::Free { .. } => None,
+            HubSlabEntry::Used(value) => Some(value),
+            HubSlabEntry::Free { .. } => None,
         }
     }
 
@@ -78,13 +78,13 @@ impl<T> Slab<T> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.places.iter().enumerate().filter_map(|(at, place)| match place {
-            Place::Used(value) => Some((at as u32, value)),
-            Place::Free { .. } => None,
+            HubSlabEntry::Used(value) => Some((at as u32, value)),
+            HubSlabEntry::Free { .. } => None,
         })
     }
 }
 
-impl<T> Index<u32> for Slab<T> {
+impl<T> Index<u32> for HubSlab<T> {
     type Output = T;
 
     fn index(&self, at: u32) -> &T {
@@ -92,7 +92,7 @@ impl<T> Index<u32> for Slab<T> {
     }
 }
 
-impl<T> IndexMut<u32> for Slab<T> {
+impl<T> IndexMut<u32> for HubSlab<T> {
     fn index_mut(&mut self, at: u32) -> &mut T {
         self.get_mut(at).expect("only places in use are named")
     }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn places_are_used_again_and_values_stay_where_they_are() {
-        let mut slab = Slab::new();
+        let mut slab = HubSlab::new();
         let at: Vec<u32> = (0..4).map(|value| slab.insert(value)).collect();
         assert_eq!((slab.remove(at[1]), slab.remove(at[2])), (Some(1), Some(2)));
         assert_eq!((slab.remove(at[2]), slab.get(at[1]), slab.get(99)), (None, None, None));

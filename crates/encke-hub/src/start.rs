@@ -13,28 +13,28 @@
 
 use std::collections::BinaryHeap;
 
-use crate::Now;
+use crate::HubNow;
 use crate::channel::Channel;
 use crate::encoding::{Gap, GapReason};
 use crate::position::{Epoch, Position, Since};
 use crate::rules::Overrun;
-use crate::slab::Slab;
-use crate::subscriber::Link;
+use crate::slab::HubSlab;
+use crate::subscriber::ChannelLink;
 
 /// The state of a worker that a start depends on.
-pub(crate) struct Core<'a> {
+pub(crate) struct StartState<'a> {
     pub(crate) epoch: Epoch,
     /// All messages of the worker's channels up to this offset were fed.
     pub(crate) head: u64,
-    pub(crate) now: Now,
-    pub(crate) channels: &'a Slab<Channel>,
+    pub(crate) now: HubNow,
+    pub(crate) channels: &'a HubSlab<Channel>,
     /// Lost messages can be backfilled, so they are not a gap.
     pub(crate) recalls: bool,
     /// The newest offset of the stream, if the subscriber was ahead of `head` and the sequencer has reported it since.
     pub(crate) newest: Option<u64>,
 }
 
-impl Core<'_> {
+impl StartState<'_> {
     /// Sets the floors of all links, whose channels must be open. Returns the position and the gap. `asked_at` is the worker's
     /// head at the time of the subscribe, `asked_ms` since 1970.
     pub(crate) fn start(
@@ -42,7 +42,7 @@ impl Core<'_> {
         since: Since,
         asked_at: u64,
         asked_ms: u64,
-        links: &mut [Link],
+        links: &mut [ChannelLink],
     ) -> (u64, Option<Gap>) {
         let mut gap = None;
         let position = match since {
@@ -86,12 +86,12 @@ impl Core<'_> {
     /// Starts with messages published after the subscribe. If a channel was not open then, this includes those published during
     /// its opening; a polling client would miss them silently. Lost messages move the position forward, because it must not
     /// promise messages that no ring has.
-    fn now(&self, asked_at: u64, asked_ms: u64, links: &mut [Link]) -> u64 {
+    fn now(&self, asked_at: u64, asked_ms: u64, links: &mut [ChannelLink]) -> u64 {
         let mut first: Option<u64> = None;
         let mut lost_to = 0;
         for link in links {
             let channel = &self.channels[link.channel];
-            let begins = if link.floor == Link::PENDING {
+            let begins = if link.floor == ChannelLink::PENDING {
                 let new = channel.message(channel.index_since(asked_ms));
                 new.map_or(channel.opened_at, |new| channel.opened_at.min(new.offset - 1))
             } else {
@@ -105,7 +105,7 @@ impl Core<'_> {
     }
 
     /// Resumes after `from`. Returns the offset up to which unseen messages are lost, if any.
-    fn resume(&self, from: u64, links: &mut [Link]) -> Option<u64> {
+    fn resume(&self, from: u64, links: &mut [ChannelLink]) -> Option<u64> {
         let mut gone_to = None;
         for link in links {
             let channel = &self.channels[link.channel];
@@ -126,7 +126,7 @@ impl Core<'_> {
 
     /// Sets the floors. Returns the offset just before the first message above them, or the head if there is no such message.
     /// (The sequencer may report a loss ahead of its offset. Messages of other channels up to that offset are still to come.)
-    fn from(&self, links: &mut [Link], floor: impl Fn(&Channel) -> u64) -> u64 {
+    fn from(&self, links: &mut [ChannelLink], floor: impl Fn(&Channel) -> u64) -> u64 {
         let mut first = None;
         for link in links {
             let channel = &self.channels[link.channel];
@@ -139,14 +139,14 @@ impl Core<'_> {
     }
 
     /// Returns the offset just before the last `count` messages of all channels together.
-    fn before_last(&self, links: &[Link], count: usize) -> u64 {
+    fn before_last(&self, links: &[ChannelLink], count: usize) -> u64 {
         // The newest message of each channel that is not counted yet: offset, link, index in its ring.
         let newest = |at: usize, kept: usize| {
             let index = kept.checked_sub(1)?;
             let message = self.channels[links.get(at)?.channel].message(index)?;
             Some((message.offset, at, index))
         };
-        let kept = |link: &Link| self.channels[link.channel].kept();
+        let kept = |link: &ChannelLink| self.channels[link.channel].kept();
         let mut heads: BinaryHeap<(u64, usize, usize)> =
             links.iter().enumerate().filter_map(|(at, link)| newest(at, kept(link))).collect();
         let mut left = count;

@@ -6,7 +6,7 @@
 //!  Ready ── the rings lack the next messages ──► Reading ── a run arrives ──► Busy ── sent ──► Reading … ──► Ready
 //! ```
 //! Almost all subscribers have one channel, no name and no special state. They take the 40 bytes of [`Subscriber`] and 8 bytes
-//! of a node in the channel. All other subscribers have a [`Rest`].
+//! of a node in the channel. All other subscribers have a [`SubscriberExtra`].
 
 use std::sync::Arc;
 
@@ -36,13 +36,13 @@ pub(crate) struct Subscriber {
     /// The subscriber has received, or does not want, all messages up to this offset.
     pub(crate) position: u64,
     /// Fields that most subscribers do not need.
-    pub(crate) rest: Option<Box<Rest>>,
+    pub(crate) rest: Option<Box<SubscriberExtra>>,
     /// The only channel, and the index of the node there. Meaningless with a rest.
     pub(crate) channel: u32,
     pub(crate) place: u32,
     pub(crate) form: Form,
     pub(crate) once: Once,
-    pub(crate) state: State,
+    pub(crate) state: SubscriberState,
     /// Whether the subscriber is in the ready queue.
     pub(crate) in_line: bool,
     /// Whether a ring had passed the subscriber before it became writable: the subscriber was too slow, not the hub.
@@ -52,7 +52,7 @@ pub(crate) struct Subscriber {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SubscriberState {
     /// Nothing was delivered yet.
     Starting,
     /// The connection is writable.
@@ -74,9 +74,9 @@ pub struct Member {
 
 /// The fields of a subscriber with more than one channel, or with special state.
 #[derive(Debug)]
-pub(crate) struct Rest {
+pub(crate) struct SubscriberExtra {
     /// All its channels.
-    pub(crate) links: Vec<Link>,
+    pub(crate) links: Vec<ChannelLink>,
     /// The name for presence.
     pub(crate) member: Option<Member>,
     /// The requested start, until it is resolved to a position.
@@ -89,27 +89,27 @@ pub(crate) struct Rest {
 
 /// One channel of a subscriber with a rest.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
+pub(crate) struct ChannelLink {
     pub(crate) channel: u32,
     /// The index of the node in the channel.
     pub(crate) place: u32,
     /// Whether the member was announced in the channel.
     pub(crate) announced: bool,
     /// Messages of this channel up to here are neither delivered nor missed: their loss was reported, or the subscriber joined
-    /// later. [`Link::PENDING`]: the subscriber joined before the channel was open, and starts at the opening.
+    /// later. [`ChannelLink::PENDING`]: the subscriber joined before the channel was open, and starts at the opening.
     pub(crate) floor: u64,
 }
 
 /// Bytes that a subscriber of one channel takes in a hub: its entry, and its node in the channel.
-pub const SUBSCRIBER_BYTES: usize = size_of::<Subscriber>() + size_of::<Node>();
+pub const SUBSCRIBER_BYTES: usize = size_of::<Subscriber>() + size_of::<ChannelEntry>();
 
-impl Link {
+impl ChannelLink {
     pub(crate) const PENDING: u64 = u64::MAX;
 }
 
 /// The entry of a subscriber in a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
+pub(crate) struct ChannelEntry {
     pub(crate) subscriber: u32,
     /// The index of the subscriber's link to this channel; 0 without a rest.
     pub(crate) link: u32,
@@ -128,15 +128,15 @@ impl Subscriber {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slab::Place;
+    use crate::slab::HubSlabEntry;
 
     #[test]
     fn a_subscriber_of_one_channel_takes_48_bytes() {
         // 8 (key) + 8 (position) + 8 (rest) + 4 (channel) + 4 (place) + 6 (form, once, state, in line, late, part), rounded.
         assert_eq!(size_of::<Subscriber>(), 40);
         // A slab entry takes no more: the enums leave a niche for the free state.
-        assert_eq!(size_of::<Place<Subscriber>>(), 40);
-        assert_eq!(size_of::<Node>(), 8);
+        assert_eq!(size_of::<HubSlabEntry<Subscriber>>(), 40);
+        assert_eq!(size_of::<ChannelEntry>(), 8);
         assert_eq!(SUBSCRIBER_BYTES, 48);
     }
 }

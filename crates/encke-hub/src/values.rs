@@ -10,7 +10,7 @@ use crate::subscriber::{Member, SubscriberId};
 /// a head, all earlier messages of these channels have been fed or reported lost.
 #[derive(Clone, Debug)]
 pub enum Feed {
-    /// The response to [`Request::Want`]: the current state of a channel.
+    /// The response to [`FeedRequest::Want`]: the current state of a channel.
     Opened {
         /// The channel.
         channel: Name,
@@ -41,7 +41,7 @@ pub enum Feed {
         /// The head offset.
         to: u64,
     },
-    /// The response to a [`Request::Newest`].
+    /// The response to a [`FeedRequest::Newest`].
     Newest {
         /// The subscriber whose position is ahead.
         reader: SubscriberId,
@@ -50,7 +50,7 @@ pub enum Feed {
         /// No message has a higher offset yet. `u64::MAX` if other nodes may have such messages.
         to: u64,
     },
-    /// The response to a [`Request::Recall`], which may arrive at any time.
+    /// The response to a [`FeedRequest::Recall`], which may arrive at any time.
     Recalled {
         /// The subscriber that backfills.
         reader: SubscriberId,
@@ -77,7 +77,7 @@ pub struct Recalled {
 
 /// A request from a worker to the sequencer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum FeedRequest {
     /// A local subscriber wants the channel: open it for this worker.
     Want {
         /// The channel.
@@ -104,7 +104,7 @@ pub enum Request {
         /// The member.
         member: Member,
     },
-    /// A member leaves. Each [`Request::Joined`] is followed by one of these.
+    /// A member leaves. Each [`FeedRequest::Joined`] is followed by one of these.
     Left {
         /// The channel.
         channel: Name,

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use encke_hub::{
-    Announcement, Change, ChannelRules, Epoch, Errand, Flags, Member, Message, Name, News, NodeId, Now,
-    Place, Refusal, Rules, Sequencer,
+    Announcement, AudienceChange, ChannelRules, ClusterCommand, ClusterEvent, Epoch, Flags, HubNow, Member,
+    Message, Name, NodeId, PublishAck, PublishError, Rules, Sequencer,
 };
 
 use world::{Random, Seeds, name};
@@ -57,14 +57,14 @@ struct Node {
     sequencer: Sequencer,
     up: bool,
     next: usize,
-    errands: VecDeque<Errand>,
+    errands: VecDeque<ClusterCommand>,
     /// Events in transit to the node: from its engine, and from each other node.
-    news: VecDeque<News>,
-    heard: Vec<VecDeque<News>>,
+    news: VecDeque<ClusterEvent>,
+    heard: Vec<VecDeque<ClusterEvent>>,
     /// Number of subscribers by channel and name.
     here: BTreeMap<(usize, usize), u32>,
     /// The announced state, for nodes that join later.
-    told: BTreeMap<Name, Change>,
+    told: BTreeMap<Name, AudienceChange>,
 }
 
 impl world::World for World {
@@ -152,8 +152,8 @@ impl World {
         }
     }
 
-    fn now(&self) -> Now {
-        Now { mono_ns: self.mono_ns, unix_ms: 1 }
+    fn now(&self) -> HubNow {
+        HubNow { mono_ns: self.mono_ns, unix_ms: 1 }
     }
 
     fn comes(&mut self, at: usize) {
@@ -194,7 +194,7 @@ impl World {
         node.sequencer.take_errands(&mut errands);
         node.errands.extend(errands);
         match node.errands.pop_front() {
-            Some(Errand::Announce(announcement)) => {
+            Some(ClusterCommand::Announce(announcement)) => {
                 let stored = node.up && luck > 0 || !node.up && luck == 1;
                 let known = node.up && luck > 1;
                 let Announcement { channel, member, comes, after } = &announcement;
@@ -207,12 +207,12 @@ impl World {
                 } else if let (false, Some(after)) = (stored || again, after) {
                     self.named.remove(&(channel, member.to_string(), *after));
                 }
-                let place = Place { offset: self.stream.len() as u64, repeated: again };
-                let fate = if known { Ok(place) } else { Err(Refusal::Unanswered) };
-                node.news.push_back(News::Announced { announcement, fate });
+                let place = PublishAck { offset: self.stream.len() as u64, repeated: again };
+                let fate = if known { Ok(place) } else { Err(PublishError::Unanswered) };
+                node.news.push_back(ClusterEvent::Announced { announcement, fate });
             }
-            Some(Errand::Tell(change)) => {
-                let kept = node.told.entry(change.channel.clone()).or_insert(Change {
+            Some(ClusterCommand::Tell(change)) => {
+                let kept = node.told.entry(change.channel.clone()).or_insert(AudienceChange {
                     came: Vec::new(),
                     went: Vec::new(),
                     ..change.clone()
@@ -223,22 +223,26 @@ impl World {
                 let id = node.id;
                 for (other, node) in self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != at) {
                     let _ = other;
-                    node.heard[at].push_back(News::Told {
+                    node.heard[at].push_back(ClusterEvent::Told {
                         node: id,
                         anew: false,
                         changes: vec![change.clone()],
                     });
                 }
             }
-            Some(Errand::Read { ticket, channel, to, .. }) => {
+            Some(ClusterCommand::Read { ticket, channel, to, .. }) => {
                 let messages = (1..=to)
                     .filter(|offset| CHANNELS[self.stream[*offset as usize - 1].0] == channel.as_str());
                 let messages = messages.map(|offset| message(&self.stream, offset)).collect();
-                node.news.push_back(News::Past { ticket, channel, to, lost_to: 0, messages });
+                node.news.push_back(ClusterEvent::Past { ticket, channel, to, lost_to: 0, messages });
             }
             // The engine delivers all channels in any case.
-            Some(Errand::Release { .. }) => {}
-            Some(Errand::Publish { .. } | Errand::Recall { .. } | Errand::Forget { .. }) => {
+            Some(ClusterCommand::Release { .. }) => {}
+            Some(
+                ClusterCommand::Publish { .. }
+                | ClusterCommand::Recall { .. }
+                | ClusterCommand::Forget { .. },
+            ) => {
                 panic!("nobody publishes, forgets or is late")
             }
             None => {}
@@ -261,14 +265,14 @@ impl World {
         if node.up && node.next < self.stream.len() {
             node.next += 1;
             let message = message(&self.stream, node.next as u64);
-            node.sequencer.hear(News::Messages { messages: vec![message], to: node.next as u64 });
+            node.sequencer.hear(ClusterEvent::Messages { messages: vec![message], to: node.next as u64 });
         }
     }
 
     fn turns(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         node.up = !node.up;
-        node.sequencer.hear(if node.up { News::Up } else { News::Down });
+        node.sequencer.hear(if node.up { ClusterEvent::Up } else { ClusterEvent::Down });
     }
 
     /// Kills a node and starts another in its place.
@@ -276,7 +280,7 @@ impl World {
         let gone = self.nodes[at].id;
         self.nodes[at] = self.new_node();
         for other in (0..NODES).filter(|other| *other != at) {
-            self.nodes[other].heard[at].push_back(News::Gone { node: gone });
+            self.nodes[other].heard[at].push_back(ClusterEvent::Gone { node: gone });
         }
         for other in 0..NODES {
             self.tells_whole(other);
@@ -285,10 +289,10 @@ impl World {
 
     /// Sends the announced state of a node to all others.
     fn tells_whole(&mut self, at: usize) {
-        let (id, changes): (_, Vec<Change>) =
+        let (id, changes): (_, Vec<AudienceChange>) =
             (self.nodes[at].id, self.nodes[at].told.values().cloned().collect());
         for other in (0..NODES).filter(|other| *other != at) {
-            let anew = News::Told { node: id, anew: true, changes: changes.clone() };
+            let anew = ClusterEvent::Told { node: id, anew: true, changes: changes.clone() };
             self.nodes[other].heard[at].push_back(anew);
         }
     }

@@ -36,9 +36,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use encke_hub::{
-    ChannelRules, Delivery, Draft, Encoder, Epoch, Errand, Flags, Form, Hub, Message, Name, News, Now, Once,
-    Overrun, Place, Position, Publishing, Recalled, Refusal, Request, Rules, Run, Sequencer, Since,
-    Subscribe, SubscriberId, Ticket, What,
+    ChannelRules, ClusterCommand, ClusterEvent, Delivery, DeliveryContent, Draft, Encoder, Epoch,
+    FeedRequest, Flags, Form, Hub, HubNow, Message, Name, Once, Overrun, Position, PublishAck, PublishError,
+    PublishTicket, Publishing, Recalled, Rules, Run, Sequencer, Since, Subscribe, SubscriberId,
 };
 
 use world::{Counts, NOW, Random, Seeds, draft, turn_of_core};
@@ -148,15 +148,15 @@ struct World {
 struct Node {
     sequencer: Sequencer,
     hub: Hub,
-    requests: VecDeque<Request>,
+    requests: VecDeque<FeedRequest>,
     /// Commands for the engine, and events from it.
-    errands: VecDeque<Errand>,
-    news: VecDeque<News>,
+    errands: VecDeque<ClusterCommand>,
+    news: VecDeque<ClusterEvent>,
     /// Channels that the engine should deliver, and channels that it delivers.
     wanted: [bool; CHANNELS.len()],
     told: [bool; CHANNELS.len()],
     /// Histories to read: ticket, channel, newest offset at the request, maximum number of messages.
-    reads: VecDeque<(Ticket, usize, u64, usize)>,
+    reads: VecDeque<(PublishTicket, usize, u64, usize)>,
     /// The next offset to deliver.
     next: u64,
     up: bool,
@@ -291,7 +291,7 @@ impl World {
         let up = self.nodes[node].sequencer.is_up();
         match self.nodes[node].sequencer.publish(NOW, draft) {
             Ok(Publishing::Waits(_)) => assert!(up, "seed {}", self.seed),
-            Err(Refusal::Away) => {
+            Err(PublishError::Away) => {
                 assert!(!up, "seed {}", self.seed);
                 self.tally.count(Case::Refused);
             }
@@ -306,11 +306,11 @@ impl World {
         for errand in errands {
             let place = |channel: &Name| self.names.iter().position(|name| name == channel).expect("known");
             match errand {
-                Errand::Read { ticket, channel, to, most } => {
+                ClusterCommand::Read { ticket, channel, to, most } => {
                     self.nodes[node].wanted[place(&channel)] = true;
                     self.nodes[node].reads.push_back((ticket, place(&channel), to, most));
                 }
-                Errand::Release { channel } => {
+                ClusterCommand::Release { channel } => {
                     self.nodes[node].wanted[place(&channel)] = false;
                     self.nodes[node].reads.retain(|(_, channel_of_it, ..)| *channel_of_it != place(&channel));
                 }
@@ -320,10 +320,10 @@ impl World {
         let at = self.random.below(self.nodes[node].errands.len() as u64 + 1) as usize;
         let (up, publish) = (self.nodes[node].up, self.random.below(4));
         // Publishes may run during an outage; other commands wait for the connection.
-        let runs = up || matches!(self.nodes[node].errands.get(at), Some(Errand::Publish { .. }));
+        let runs = up || matches!(self.nodes[node].errands.get(at), Some(ClusterCommand::Publish { .. }));
         if let Some(errand) = runs.then(|| self.nodes[node].errands.remove(at)).flatten() {
             match errand {
-                Errand::Publish { ticket, draft, number: _ } => {
+                ClusterCommand::Publish { ticket, draft, number: _ } => {
                     let id = u64::from_le_bytes((*draft.data).try_into().expect("eight bytes"));
                     let channel = self.names.iter().position(|name| *name == draft.channel).expect("known");
                     let fate = if up && publish > 0 || !up && publish == 1 {
@@ -332,36 +332,38 @@ impl World {
                         if publish == 1 {
                             // The message is stored, but the response is lost.
                             self.tally.count(Case::Unanswered);
-                            Err(Refusal::Unanswered)
+                            Err(PublishError::Unanswered)
                         } else {
                             if publish == 2 {
                                 // The stream deduplicates the message by its number.
                                 self.tally.count(Case::Twice);
                             }
-                            Ok(Place { offset, repeated: false })
+                            Ok(PublishAck { offset, repeated: false })
                         }
                     } else {
-                        Err(Refusal::Unanswered)
+                        Err(PublishError::Unanswered)
                     };
-                    self.nodes[node].news.push_back(News::Placed { ticket, fate });
+                    self.nodes[node].news.push_back(ClusterEvent::Placed { ticket, fate });
                 }
-                Errand::Recall { recall, .. } if publish == 0 => {
+                ClusterCommand::Recall { recall, .. } if publish == 0 => {
                     self.tally.count(Case::NotNow);
                     let run = Recalled::default();
-                    self.nodes[node].news.push_back(News::Recalled { recall, run });
+                    self.nodes[node].news.push_back(ClusterEvent::Recalled { recall, run });
                 }
-                Errand::Recall { recall, channels, after, to } => {
+                ClusterCommand::Recall { recall, channels, after, to } => {
                     let run = self.recalled(&channels, after, to);
-                    self.nodes[node].news.push_back(News::Recalled { recall, run });
+                    self.nodes[node].news.push_back(ClusterEvent::Recalled { recall, run });
                 }
-                Errand::Forget { ticket, channel } => {
+                ClusterCommand::Forget { ticket, channel } => {
                     let place = self.buries(&channel, publish);
-                    let fate = if up { Ok(place) } else { Err(Refusal::Unanswered) };
-                    self.nodes[node].news.push_back(News::Placed { ticket, fate });
+                    let fate = if up { Ok(place) } else { Err(PublishError::Unanswered) };
+                    self.nodes[node].news.push_back(ClusterEvent::Placed { ticket, fate });
                 }
-                Errand::Read { .. } | Errand::Release { .. } => unreachable!("it was taken aside"),
+                ClusterCommand::Read { .. } | ClusterCommand::Release { .. } => {
+                    unreachable!("it was taken aside")
+                }
                 // Subscribers on other nodes do not affect the order.
-                Errand::Tell(_) | Errand::Announce(_) => {}
+                ClusterCommand::Tell(_) | ClusterCommand::Announce(_) => {}
             }
         }
         if self.random.below(3) == 0 {
@@ -398,7 +400,7 @@ impl World {
     }
 
     /// Reads the history of a channel: the newest messages up to an offset.
-    fn past(&mut self, ticket: Ticket, channel: usize, to: u64, most: usize) -> News {
+    fn past(&mut self, ticket: PublishTicket, channel: usize, to: u64, most: usize) -> ClusterEvent {
         let kept = (self.first..=to.min(self.stream.len() as u64)).filter(|offset| {
             self.stream[*offset as usize - 1].0 == channel && !self.removed.contains(offset)
         });
@@ -415,7 +417,7 @@ impl World {
         if self.stream[to.min(self.stream.len() as u64) as usize..].iter().any(|one| one.0 == channel) {
             self.tally.count(Case::WhileReading);
         }
-        News::Past { ticket, channel: self.names[channel].clone(), to, lost_to, messages }
+        ClusterEvent::Past { ticket, channel: self.names[channel].clone(), to, lost_to, messages }
     }
 
     /// Reads some messages of channels after an offset.
@@ -439,7 +441,7 @@ impl World {
     }
 
     /// Deletes a channel: publishes a tombstone, and may purge the messages before it.
-    fn buries(&mut self, name: &Name, removes: u64) -> Place {
+    fn buries(&mut self, name: &Name, removes: u64) -> PublishAck {
         let channel = self.names.iter().position(|other| other == name).expect("known");
         let newest = self.stream.iter().rposition(|(other, _)| *other == channel);
         let to = newest.map_or(0, |newest| newest as u64 + 1);
@@ -452,7 +454,7 @@ impl World {
         } else {
             self.tally.count(Case::NotRemoved);
         }
-        Place { offset, repeated: false }
+        PublishAck { offset, repeated: false }
     }
 
     fn forgets(&mut self, node: usize) {
@@ -472,7 +474,7 @@ impl World {
         Arc::new(Message::placed(offset, NOW.unix_ms, draft, false))
     }
 
-    fn hears(&mut self, node: usize, news: News) {
+    fn hears(&mut self, node: usize, news: ClusterEvent) {
         if let Some((_, Ok(published))) = self.nodes[node].sequencer.hear(news) {
             assert_eq!(published.position.epoch, EPOCH);
         }
@@ -489,7 +491,7 @@ impl World {
             self.nodes[node].next = self.first;
             self.nodes[node].lost_to = to;
             self.tally.count(Case::LostBehind);
-            self.hears(node, News::Lost { to });
+            self.hears(node, ClusterEvent::Lost { to });
         }
         let count = 1 + self.random.below(5);
         let from = self.nodes[node].next;
@@ -504,7 +506,7 @@ impl World {
         let there = come.into_iter().filter(|offset| !self.removed.contains(offset));
         let messages = there.map(|offset| self.message(offset)).collect();
         self.nodes[node].next = to + 1;
-        self.hears(node, News::Messages { messages, to });
+        self.hears(node, ClusterEvent::Messages { messages, to });
     }
 
     /// Carries requests to the sequencer, the feed to the hub, and deliveries to clients.
@@ -512,7 +514,7 @@ impl World {
         let most = 1 + self.random.below(6) as usize;
         // If no message follows a loss, the head reports it to the worker.
         self.mono_ns += 300_000_000;
-        let now = Now { mono_ns: self.mono_ns, ..NOW };
+        let now = HubNow { mono_ns: self.mono_ns, ..NOW };
         let one = &mut self.nodes[node];
         let mut requests = Vec::new();
         one.hub.take_requests(&mut requests);
@@ -571,7 +573,7 @@ impl World {
             key: client.key,
             member: None,
         };
-        let now = Now { mono_ns: self.mono_ns, ..NOW };
+        let now = HubNow { mono_ns: self.mono_ns, ..NOW };
         let id = self.nodes[node].hub.subscribe(now, subscribe).expect("it is within limits");
         client.place = Some((node, id));
     }
@@ -587,7 +589,7 @@ impl World {
     fn turns(&mut self, node: usize) {
         let up = !self.nodes[node].up;
         self.nodes[node].up = up;
-        self.hears(node, if up { News::Up } else { News::Down });
+        self.hears(node, if up { ClusterEvent::Up } else { ClusterEvent::Down });
         if up {
             let back = self.random.below(4).min(self.nodes[node].next - 1);
             if back > 0 {
@@ -635,13 +637,13 @@ impl World {
         let at = at.expect("who is told something is there");
         let first = !std::mem::replace(&mut self.clients[at].started, true);
         match delivery.what {
-            What::Started { position, gap } => {
+            DeliveryContent::Started { position, gap } => {
                 assert!(first);
                 self.clients[at].busy = true;
                 let gap = gap.and_then(|gap| gap.to.of(EPOCH));
                 self.gets(at, node, position.of(EPOCH).expect("of this life"), gap, &[]);
             }
-            What::Bytes(bytes) => {
+            DeliveryContent::Bytes(bytes) => {
                 assert!(!first);
                 self.clients[at].busy = true;
                 let words: Vec<u64> = bytes
@@ -653,11 +655,11 @@ impl World {
                     words[2..].chunks_exact(2).map(|one| (one[0], one[1])).collect();
                 self.gets(at, node, words[0], gap, &messages);
             }
-            What::Overrun => {
+            DeliveryContent::Overrun => {
                 self.tally.count(Case::Overrun);
                 self.clients[at].place = None;
             }
-            What::Last(_) | What::Waiting => panic!("nobody polls"),
+            DeliveryContent::Last(_) | DeliveryContent::Waiting => panic!("nobody polls"),
         }
     }
 

@@ -35,9 +35,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use encke_hub::{
-    ChannelRules, Commit, Deletion, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub,
-    Member, Name, Now, Once, Overrun, Position, Positions, Published, Publishing, Refusal, Refused, Request,
-    Rules, Run, Saved, SavedChannel, Sequencer, Since, Stored, Subscribe, SubscriberId, Ticket, What,
+    ChannelRules, Commit, Deletion, Delivery, DeliveryContent, Draft, Encoder, Epoch, Feed, FeedRequest,
+    Flags, Form, GapReason, Hub, HubNow, Member, Name, Once, Overrun, Position, Positions, PublishError,
+    PublishTicket, Published, Publishing, Rules, Run, SavedChannel, SavedHistories, Sequencer, Since, Stored,
+    Subscribe, SubscribeError, SubscriberId,
 };
 
 use world::{Random, Seeds};
@@ -69,7 +70,7 @@ fn every_subscriber_gets_everything_in_order_or_is_told_of_a_gap_that_is_one() {
 struct World {
     seed: u64,
     random: Random,
-    now: Now,
+    now: HubNow,
     rules: Arc<Rules>,
     names: Vec<Name>,
     sequencer: Sequencer,
@@ -84,9 +85,9 @@ struct World {
     /// The commit in flight.
     flight: Option<Arc<Commit>>,
     /// Publishes that wait for a commit: channel, and hash of the data.
-    waiting: HashMap<Ticket, (usize, u64)>,
+    waiting: HashMap<PublishTicket, (usize, u64)>,
     /// Deletes that wait for a commit.
-    deletes: HashSet<Ticket>,
+    deletes: HashSet<PublishTicket>,
     clients: Vec<Client>,
     keys: u64,
     tally: Tally,
@@ -96,7 +97,7 @@ struct Core {
     hub: Hub,
     /// Feeds in transit to the hub, each with the newest offset when it was taken.
     feed: VecDeque<(Feed, u64)>,
-    requests: VecDeque<Request>,
+    requests: VecDeque<FeedRequest>,
     /// The channels opened on this worker, with the losses fed to it.
     known: Vec<Option<u64>>,
 }
@@ -138,7 +139,7 @@ impl Disk {
     }
 
     /// The saved state after a crash.
-    fn saved(&self, epoch: Epoch) -> Saved {
+    fn saved(&self, epoch: Epoch) -> SavedHistories {
         let mut channels: Vec<SavedChannel> = Vec::new();
         for ((name, _), stored) in &self.messages {
             if channels.last().is_none_or(|last| last.name != *name) {
@@ -160,7 +161,7 @@ impl Disk {
             }
         }
         channels.sort_by_key(|channel| channel.messages.last().map(|stored| stored.message.offset));
-        Saved {
+        SavedHistories {
             epoch,
             newest: self.ceiling,
             forgotten_to: self.ceiling,
@@ -261,7 +262,7 @@ impl world::World for World {
         let rules = Arc::new(some_rules(&mut random, disk.is_some()));
         let cores = [1, 1, 2, 2, 3, 4][random.below(6) as usize];
         let epoch = Epoch(random.next());
-        let now = Now { mono_ns: 1_000_000_000_000, unix_ms: 1_700_000_000_000 };
+        let now = HubNow { mono_ns: 1_000_000_000_000, unix_ms: 1_700_000_000_000 };
         let sequencer = match &mut disk {
             Some(disk) => {
                 let saved = disk.saved(epoch);
@@ -404,7 +405,7 @@ impl World {
                 key: None,
             };
             let publishing = match self.sequencer.publish(self.now, draft) {
-                Err(Refusal::TooManyChannels { most }) => {
+                Err(PublishError::TooManyChannels { most }) => {
                     assert_eq!(most, self.rules.channels);
                     self.tally.refused_channels += 1;
                     continue;
@@ -450,12 +451,12 @@ impl World {
         match self.random.below(8) {
             0 => {
                 self.tally.failed_commits += 1;
-                self.hears_of_commit(&commit, Err(Refusal::NotStored));
+                self.hears_of_commit(&commit, Err(PublishError::NotStored));
             }
             1 => {
                 self.tally.failed_commits_that_are_there += 1;
                 self.disk.as_mut().expect("it commits").apply(&commit);
-                self.hears_of_commit(&commit, Err(Refusal::NoSpace));
+                self.hears_of_commit(&commit, Err(PublishError::NoSpace));
             }
             _ => {
                 self.tally.commits += 1;
@@ -475,7 +476,7 @@ impl World {
         }
     }
 
-    fn takes_commit(&mut self, moment: Now) -> Option<Arc<Commit>> {
+    fn takes_commit(&mut self, moment: HubNow) -> Option<Arc<Commit>> {
         let commit = self.sequencer.take_commit(moment)?;
         for Stored { message, .. } in &commit.messages {
             let new = self.given.insert(message.offset);
@@ -484,7 +485,7 @@ impl World {
         Some(commit)
     }
 
-    fn hears_of_commit(&mut self, commit: &Commit, outcome: Result<(), Refusal>) {
+    fn hears_of_commit(&mut self, commit: &Commit, outcome: Result<(), PublishError>) {
         for (ticket, result) in self.sequencer.committed(self.now, outcome) {
             assert_eq!(result.map(drop), outcome, "seed {}", self.seed);
             if self.deletes.remove(&ticket) {
@@ -504,7 +505,7 @@ impl World {
     }
 
     /// Stores everything that is due at a moment.
-    fn stores_all(&mut self, moment: Now) {
+    fn stores_all(&mut self, moment: HubNow) {
         loop {
             let taken = self.flight.take().or_else(|| self.takes_commit(moment));
             let Some(commit) = taken else { return };
@@ -644,7 +645,7 @@ impl World {
         let mut taken = Vec::new();
         core.hub.take_requests(&mut taken);
         for request in &taken {
-            if let Request::Unwant { channel } = request {
+            if let FeedRequest::Unwant { channel } = request {
                 let channel = self.names.iter().position(|name| name == channel).expect("a known name");
                 core.known[channel] = None;
             }
@@ -693,8 +694,10 @@ impl World {
             // The hub has released channels: takes its requests now, to update `known`.
             self.takes_requests(number);
         }
-        let bytes =
-            out.iter().filter(|one| matches!(one.what, What::Bytes(_) | What::Last(_))).count() as u64;
+        let bytes = out
+            .iter()
+            .filter(|one| matches!(one.what, DeliveryContent::Bytes(_) | DeliveryContent::Last(_)))
+            .count() as u64;
         self.tally.shared += bytes - made;
         for delivery in out {
             self.reads(number, delivery);
@@ -811,7 +814,7 @@ impl World {
         let number = client.core;
         match core.hub.subscribe(self.now, subscribe) {
             Ok(id) => client.id = Some(id),
-            Err(Refused::TooManyChannels { .. }) => self.tally.refused_channels += 1,
+            Err(SubscribeError::TooManyChannels { .. }) => self.tally.refused_channels += 1,
             Err(refused) => panic!("{refused}"),
         }
         self.looks_for_released(number);
@@ -884,7 +887,7 @@ impl World {
         let id = client.id.expect("it is there");
         let (add, remove) = ([self.names[added].clone()], [self.names[removed].clone()]);
         if let Err(refused) = core.hub.change(self.now, id, &add, &remove) {
-            assert!(matches!(refused, Refused::TooManyChannels { .. }), "{refused}");
+            assert!(matches!(refused, SubscribeError::TooManyChannels { .. }), "{refused}");
             self.tally.refused_channels += 1;
             let number = client.core;
             return self.looks_for_released(number);
@@ -929,7 +932,7 @@ impl World {
     /// A planned shutdown, before which all waiting publishers get their results.
     fn restarts(&mut self) {
         // Including changes that are not worth a commit of their own.
-        self.stores_all(Now { mono_ns: u64::MAX, ..self.now });
+        self.stores_all(HubNow { mono_ns: u64::MAX, ..self.now });
         self.nothing_refused_is_stored();
         assert!(self.waiting.is_empty(), "seed {}: nobody waits any more", self.seed);
         let saved = self.sequencer.save();
@@ -1032,7 +1035,7 @@ impl World {
         assert!(!client.busy, "seed {}: two things at once", self.seed);
         let first = !std::mem::replace(&mut client.started, true);
         match delivery.what {
-            What::Started { position, gap } => {
+            DeliveryContent::Started { position, gap } => {
                 assert!(first && client.once == Once::Never);
                 client.busy = true;
                 let gap = gap.map(|gap| (only(&gap.from), only(&gap.to), gap.reason));
@@ -1043,12 +1046,12 @@ impl World {
                 self.begins(at, exact.then_some(position.offset));
                 self.gets(at, &Read { messages: Vec::new(), position, gap, more: 0 });
             }
-            What::Bytes(bytes) => {
+            DeliveryContent::Bytes(bytes) => {
                 assert!(!first && client.once == Once::Never);
                 client.busy = true;
                 self.gets(at, &Read::from(&bytes));
             }
-            What::Last(bytes) => {
+            DeliveryContent::Last(bytes) => {
                 let read = Read::from(&bytes);
                 let most = if client.once == Once::Oldest { 1 } else { 64 };
                 assert!(client.once != Once::Never && read.messages.len() <= most);
@@ -1060,13 +1063,13 @@ impl World {
                 self.gets(at, &read);
                 self.clients[at].id = None;
             }
-            What::Waiting => {
+            DeliveryContent::Waiting => {
                 assert!(first && client.once != Once::Never);
                 self.learns_of_id_ahead(at, None);
                 self.begins(at, None);
                 self.tally.waits += 1;
             }
-            What::Overrun => {
+            DeliveryContent::Overrun => {
                 assert!(!first && client.once == Once::Never);
                 assert!(self.is_lost(at, u64::MAX), "seed {}: an overrun without a loss", self.seed);
                 self.clients[at].id = None;

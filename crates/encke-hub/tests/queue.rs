@@ -21,8 +21,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use encke_hub::{
-    Ack, ChannelRules, Draft, Epoch, Errand, Flags, Name, News, Now, Place, Publishing, Queueing, Refusal,
-    Rules, Sequencer,
+    Ack, ChannelRules, ClusterCommand, ClusterEvent, Draft, Epoch, Flags, HubNow, Name, PublishAck,
+    PublishError, Publishing, Queueing, Rules, Sequencer,
 };
 
 use world::{Random, Seeds};
@@ -63,7 +63,7 @@ struct World {
     up: bool,
     taken: Vec<Taken>,
     /// Commands in flight to the stream.
-    errands: Vec<Errand>,
+    errands: Vec<ClusterCommand>,
     /// The offsets of messages in the stream.
     stream: HashMap<usize, u64>,
     /// Offsets by the numbers of queued messages.
@@ -124,7 +124,7 @@ impl world::World for World {
             }
             _ if self.random.below(6) == 0 => {
                 self.up = !self.up;
-                self.sequencer.hear(if self.up { News::Up } else { News::Down });
+                self.sequencer.hear(if self.up { ClusterEvent::Up } else { ClusterEvent::Down });
             }
             _ => {}
         }
@@ -135,7 +135,7 @@ impl world::World for World {
     fn settle(&mut self) {
         let seed = self.seed;
         self.up = true;
-        self.sequencer.hear(News::Up);
+        self.sequencer.hear(ClusterEvent::Up);
         self.turn();
         while !self.errands.is_empty() || self.sequencer.backlog().messages > 0 {
             self.answer(false);
@@ -171,13 +171,13 @@ impl World {
     fn turn(&mut self) {
         let seed = self.seed;
         let before = self.sequencer.backlog().dropped;
-        let next = self.sequencer.expire(Now { mono_ns: self.now_ns, unix_ms: 1 });
+        let next = self.sequencer.expire(HubNow { mono_ns: self.now_ns, unix_ms: 1 });
         assert!(next.is_none_or(|next| next > self.now_ns), "seed {seed}: what is due now was done");
         self.tally.aged += self.sequencer.backlog().dropped - before;
         let at = self.errands.len();
         self.sequencer.take_errands(&mut self.errands);
         for errand in &self.errands[at..] {
-            let Errand::Publish { draft, number, .. } = errand else { panic!("nobody listens") };
+            let ClusterCommand::Publish { draft, number, .. } = errand else { panic!("nobody listens") };
             assert!(self.up, "seed {seed}: nothing is sent while the stream is away");
             let taken = &self.taken[id_of(draft)];
             assert_eq!(taken.queued, number.is_some(), "seed {seed}");
@@ -200,7 +200,7 @@ impl World {
             flags: Flags::default(),
             key: None,
         };
-        let now = Now { mono_ns: self.now_ns, unix_ms: 1 };
+        let now = HubNow { mono_ns: self.now_ns, unix_ms: 1 };
         let backlog = self.sequencer.backlog();
         let local = CHANNELS[channel].starts_with("local");
         let queued = match self.sequencer.publish(now, draft) {
@@ -214,8 +214,8 @@ impl World {
                 assert!(self.up && !local, "seed {seed}");
                 false
             }
-            Err(refusal @ (Refusal::Away | Refusal::Crowded)) => {
-                assert_eq!(refusal == Refusal::Crowded, self.up, "seed {seed}");
+            Err(refusal @ (PublishError::Away | PublishError::Crowded)) => {
+                assert_eq!(refusal == PublishError::Crowded, self.up, "seed {seed}");
                 assert!(backlog.bytes + ONE > LIMITS.bytes, "seed {seed}: there is room");
                 self.tally.full += 1;
                 return;
@@ -231,13 +231,15 @@ impl World {
             return;
         }
         let at = self.random.below(self.errands.len() as u64) as usize;
-        let Errand::Publish { ticket, draft, number } = self.errands.remove(at) else {
+        let ClusterCommand::Publish { ticket, draft, number } = self.errands.remove(at) else {
             panic!("nobody listens")
         };
         let (id, seed) = (id_of(&draft), self.seed);
         let chance = if fails { self.random.below(10) } else { 9 };
         let lands = matches!(chance, 0 | 3..10);
-        let mut fate = Err([Refusal::Unanswered, Refusal::Away, Refusal::NotTaken][chance.min(2) as usize]);
+        let mut fate =
+            Err([PublishError::Unanswered, PublishError::Away, PublishError::NotTaken]
+                [chance.min(2) as usize]);
         if lands && (self.up || chance == 0) {
             let offset = self.stream.len() as u64 + 1;
             let known = number.and_then(|number| self.known.get(&number).copied());
@@ -248,14 +250,14 @@ impl World {
             }
             self.tally.known += u64::from(known.is_some());
             if chance > 2 {
-                fate = Ok(Place { offset: known.unwrap_or(offset), repeated: known.is_some() });
+                fate = Ok(PublishAck { offset: known.unwrap_or(offset), repeated: known.is_some() });
             }
         } else if lands {
-            fate = Err(Refusal::Away);
+            fate = Err(PublishError::Away);
         }
         self.tally.again += u64::from(number.is_some() && fate.is_err());
         let before = self.sequencer.backlog().dropped;
-        let answered = self.sequencer.hear(News::Placed { ticket, fate });
+        let answered = self.sequencer.hear(ClusterEvent::Placed { ticket, fate });
         assert_eq!(
             answered.is_some(),
             number.is_none(),

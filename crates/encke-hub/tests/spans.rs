@@ -32,9 +32,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use encke_hub::{
-    ChannelRules, Delivery, Encoder, Epoch, Errand, Form, Gap, GapReason, Hubs, Message, Name, News, Now,
-    Once, Overrun, Positions, Recalled, Request, Rules, Run, Sequencer, Since, Streams, Subscribe,
-    SubscriberId, What,
+    ChannelRules, ClusterCommand, ClusterEvent, Delivery, DeliveryContent, Encoder, Epoch, FeedRequest, Form,
+    Gap, GapReason, HubNow, Hubs, Message, Name, Once, Overrun, Positions, Recalled, Rules, Run, Sequencer,
+    Since, Streams, Subscribe, SubscriberId,
 };
 
 use world::{Counts, NOW, Random, Seeds, draft, turn_of_core};
@@ -139,10 +139,10 @@ struct Node {
 
 struct Lane {
     sequencer: Sequencer,
-    requests: VecDeque<Request>,
+    requests: VecDeque<FeedRequest>,
     /// Commands for the engine, and events from it.
-    errands: VecDeque<Errand>,
-    news: VecDeque<News>,
+    errands: VecDeque<ClusterCommand>,
+    news: VecDeque<ClusterEvent>,
     /// The next offset to deliver.
     next: u64,
     up: bool,
@@ -302,13 +302,13 @@ impl World {
         if lane.up && !lane.errands.is_empty() {
             let at = self.random.below(lane.errands.len() as u64) as usize;
             let news = match lane.errands.remove(at) {
-                Some(Errand::Read { ticket, channel, to, most }) => {
+                Some(ClusterCommand::Read { ticket, channel, to, most }) => {
                     let (lost_to, messages) = self.past(stream, &channel, to, most);
-                    Some(News::Past { ticket, channel, to, lost_to, messages })
+                    Some(ClusterEvent::Past { ticket, channel, to, lost_to, messages })
                 }
-                Some(Errand::Recall { recall, channels, after, to }) => {
+                Some(ClusterCommand::Recall { recall, channels, after, to }) => {
                     let run = self.recalled(stream, &channels, after, to);
-                    Some(News::Recalled { recall, run })
+                    Some(ClusterEvent::Recalled { recall, run })
                 }
                 _ => None,
             };
@@ -368,14 +368,14 @@ impl World {
         }
         if lane.next < first {
             (lane.next, lane.lost_to) = (first, first - 1);
-            lane.sequencer.hear(News::Lost { to: first - 1 });
+            lane.sequencer.hear(ClusterEvent::Lost { to: first - 1 });
         }
         let from = lane.next;
         let end = (from + 1 + self.random.below(5)).min(self.streams[stream].messages.len() as u64 + 1);
         let messages = (from..end).map(|offset| self.message(stream, offset)).collect();
         let lane = &mut self.nodes[node].lanes[stream];
         lane.next = end;
-        lane.sequencer.hear(News::Messages { messages, to: end - 1 });
+        lane.sequencer.hear(ClusterEvent::Messages { messages, to: end - 1 });
     }
 
     /// Carries requests to the sequencers, feeds to the hubs, and deliveries to clients.
@@ -383,7 +383,7 @@ impl World {
         let most = 1 + self.random.below(6) as usize;
         // If no message follows a loss, the head reports it to the worker.
         self.mono_ns += 300_000_000;
-        let now = Now { mono_ns: self.mono_ns, ..NOW };
+        let now = HubNow { mono_ns: self.mono_ns, ..NOW };
         let Node { lanes, hubs } = &mut self.nodes[node];
         for (stream, lane) in lanes.iter_mut().enumerate() {
             let mut requests = Vec::new();
@@ -451,7 +451,7 @@ impl World {
             key: client.key,
             member: None,
         };
-        let now = Now { mono_ns: self.mono_ns, ..NOW };
+        let now = HubNow { mono_ns: self.mono_ns, ..NOW };
         let id = self.nodes[node].hubs.subscribe(now, subscribe).expect("it is within limits");
         client.place = Some((node, id));
     }
@@ -488,7 +488,7 @@ impl World {
         let names = |channels: &[usize]| -> Vec<Name> {
             channels.iter().map(|channel| self.names[*channel].clone()).collect()
         };
-        let now = Now { mono_ns: self.mono_ns, ..NOW };
+        let now = HubNow { mono_ns: self.mono_ns, ..NOW };
         let changed = self.nodes[node].hubs.change(now, id, &names(&add), &names(&remove));
         client.place = Some((node, changed.expect("it is within limits")));
         let before: BTreeSet<usize> = client.channels.iter().map(|channel| self.owners[*channel]).collect();
@@ -534,7 +534,7 @@ impl World {
     fn turns(&mut self, node: usize, stream: usize) {
         let lane = &mut self.nodes[node].lanes[stream];
         lane.up = !lane.up;
-        lane.sequencer.hear(if lane.up { News::Up } else { News::Down });
+        lane.sequencer.hear(if lane.up { ClusterEvent::Up } else { ClusterEvent::Down });
         if lane.up {
             lane.next -= self.random.below(4).min(lane.next - 1);
         }
@@ -582,7 +582,7 @@ impl World {
         assert!(!client.busy, "seed {}: two things at once", self.seed);
         let first = !std::mem::replace(&mut client.started, true);
         match delivery.what {
-            What::Started { position, gap } => {
+            DeliveryContent::Started { position, gap } => {
                 assert!(first && client.once == Once::Never);
                 client.busy = true;
                 if let Some(gap) = gap {
@@ -590,12 +590,12 @@ impl World {
                 }
                 self.gets(at, &position.to_string(), None);
             }
-            What::Bytes(bytes) => {
+            DeliveryContent::Bytes(bytes) => {
                 assert!(!first && client.once == Once::Never);
                 client.busy = true;
                 self.gets_run(at, node, &bytes);
             }
-            What::Last(bytes) => {
+            DeliveryContent::Last(bytes) => {
                 assert!(client.once != Once::Never);
                 client.place = None;
                 self.tally.count(Case::Polled);
@@ -605,11 +605,11 @@ impl World {
                     self.tally.count(Case::PolledPart);
                 }
             }
-            What::Waiting => {
+            DeliveryContent::Waiting => {
                 assert!(first && client.once != Once::Never);
                 self.tally.count(Case::Waits);
             }
-            What::Overrun => {
+            DeliveryContent::Overrun => {
                 assert!(client.once == Once::Never);
                 self.tally.count(Case::Overrun);
                 client.place = None;

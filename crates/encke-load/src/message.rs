@@ -9,7 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use encke_session::http2::Letter;
+use encke_session::http2::H2Request;
 use encke_wire::field;
 use encke_wire::http1::{FieldError, put_field, put_field_number};
 use encke_wire::method::Method;
@@ -128,10 +128,10 @@ impl Message {
     }
 
     /// The request for HTTP/2, over TLS (`secure`) or plaintext; `None` if HTTP/2 cannot represent it.
-    pub(crate) fn letter(&self, secure: bool, sequence: u64, random: &mut Random) -> Option<Letter> {
+    pub(crate) fn letter(&self, secure: bool, sequence: u64, random: &mut Random) -> Option<H2Request> {
         let mut bytes = Vec::new();
         self.put(sequence, random, &mut bytes);
-        Letter::of(&bytes, secure)
+        H2Request::of(&bytes, secure)
     }
 
     /// Whether HTTP/2 can represent the request. Its rules for method, host and target are stricter.

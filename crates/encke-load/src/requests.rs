@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use encke_io::wheel::Wheel;
 use encke_io::{Event, Fault, Op, OpKind, Segment, Send, Token};
-use encke_session::http2::Letter;
+use encke_session::http2::H2Request;
 
 use crate::answer::{Heads, Reader};
 use crate::check::Comparison;
@@ -1007,7 +1007,7 @@ struct Load {
     /// If all requests are identical: as many copies as a pipeline holds, and the length of one.
     train: Option<(Arc<[u8]>, usize)>,
     /// With HTTP/2: the prepared form of each constant message, once it was used.
-    letters: Vec<Option<Letter>>,
+    letters: Vec<Option<H2Request>>,
     /// Segments of completed sends, which still contain the train.
     spare: Vec<Vec<Segment>>,
     buffers: Vec<Vec<u8>>,
@@ -1080,7 +1080,7 @@ impl Load {
 
     /// The next request, which is message `number`, for HTTP/2. `None` if HTTP/2 cannot represent it; a checked plan has no
     /// such message.
-    fn letter(&mut self, plan: &Plan, number: u32) -> Option<Letter> {
+    fn letter(&mut self, plan: &Plan, number: u32) -> Option<H2Request> {
         let message = plan.mix.message(number);
         let kept = self.letters.get_mut(number as usize)?;
         if let Some(letter) = kept {

@@ -204,7 +204,7 @@ pub enum Cause {
     /// HTTP/2 cannot represent the request.
     Unfit,
     /// HTTP/2 ended the stream or the connection.
-    Http2(http2::Cause),
+    Http2(http2::StreamFailure),
     /// The server responded with this status.
     Status(u16),
     /// A subscription's response is invalid.

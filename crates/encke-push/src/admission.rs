@@ -24,17 +24,17 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use encke_hub::{Form, Name, Pace, SubscriberId};
+use encke_hub::{Form, Name, SubscriberId, TokenBucket};
 use encke_stats::{Family, LastSecond};
 use encke_wire::websocket;
 
-use super::away::{Away, Transport};
-use super::form::{self, Kind};
+use super::address_rates::{CHANNELS_TOO_FAST, TOO_FAST, TooFast};
+use super::form::{self, MessageForm};
 use super::negotiate::refusal;
-use super::pace::{CHANNELS_TOO_FAST, TOO_FAST, TooFast};
-use super::room::{Room, Subscription, hub_now};
-use super::socket::{self, Deed, Speaker};
-use crate::room::NONE;
+use super::push_worker::{PushWorker, Subscription, hub_now};
+use super::reject::{RejectReason, SubscriberTransport};
+use super::socket::{self, SocketAction, SocketPublisher};
+use crate::push_worker::NONE;
 use encke_rights::Share;
 use encke_server::{Asked, Body, Reply, Slot};
 
@@ -42,7 +42,7 @@ use encke_server::{Asked, Body, Reply, Slot};
 #[derive(Debug)]
 pub(crate) struct Admission {
     rate: Option<NonZeroU32>,
-    pace: Pace,
+    pace: TokenBucket,
     /// When the token bucket is full again, on the monotonic clock in ns.
     full_ns: AtomicU64,
     /// The last retry time in the queue, on the monotonic clock in ns.
@@ -72,7 +72,7 @@ impl Admission {
         let paced = rate.unwrap_or(QUEUE_RATE);
         Self {
             rate,
-            pace: Pace::new(paced, u64::from(paced.get()) * BURST_S),
+            pace: TokenBucket::new(paced, u64::from(paced.get()) * BURST_S),
             full_ns: AtomicU64::new(0),
             queue_ns: AtomicU64::new(0),
             tally: LastSecond::default(),
@@ -116,7 +116,7 @@ impl Admission {
             )
             .value(self.tally.whole(now_ns)),
             Family::gauge(
-                "encke_push_expected",
+                "encke_push_retrying",
                 "Subscribers that were turned away and told to come back, and have not been due yet.",
             )
             .value(self.expected(now_ns)),
@@ -130,21 +130,28 @@ impl Admission {
     }
 }
 
-impl Room {
+impl PushWorker {
     /// Admits a subscription. If it is rejected, returns the reason and the retry time in ms.
-    pub(crate) fn turn_away(&self, slot: &Slot<'_>, subscription: &Subscription) -> Option<(Away, u64)> {
-        let transport = Transport::of(subscription.kind);
+    pub(crate) fn turn_away(
+        &self,
+        slot: &Slot<'_>,
+        subscription: &Subscription,
+    ) -> Option<(RejectReason, u64)> {
+        let transport = SubscriberTransport::of(subscription.kind);
         // A later poll of a connection takes no resources that the connection does not have already.
-        let goes_on = transport == Transport::Poll && slot.requests() > 1;
+        let goes_on = transport == SubscriberTransport::Poll && slot.requests() > 1;
         // During a drain a poll is answered at once with the messages available.
-        let away = if slot.draining() && transport != Transport::Poll {
-            Away::Drain
+        let away = if slot.draining() && transport != SubscriberTransport::Poll {
+            RejectReason::Drain
         } else if !goes_on && connections_are_short(slot) {
-            Away::Connections
+            RejectReason::Connections
         } else {
             if !goes_on {
                 if !self.plan.admission.admit(slot.now().mono_ns) {
-                    return Some((Away::Admission, self.when_to_come_back(slot, transport, Away::Admission)));
+                    return Some((
+                        RejectReason::Admission,
+                        self.when_to_come_back(slot, transport, RejectReason::Admission),
+                    ));
                 }
                 self.counters.admissions.add(1);
             }
@@ -154,18 +161,20 @@ impl Room {
             }
             let now_ns = slot.now().mono_ns;
             let too_fast = self.open(subscription.client, &subscription.channels, now_ns).err()?;
-            let retry_ms = self.when_to_come_back(slot, transport, Away::Channels);
-            return Some((Away::Channels, retry_ms.saturating_add(too_fast.wait_ns() / 1_000_000)));
+            let retry_ms = self.when_to_come_back(slot, transport, RejectReason::Channels);
+            return Some((RejectReason::Channels, retry_ms.saturating_add(too_fast.wait_ns() / 1_000_000)));
         };
         Some((away, self.when_to_come_back(slot, transport, away)))
     }
 
     /// Counts a rejection, and returns the retry time in ms.
-    fn when_to_come_back(&self, slot: &Slot<'_>, transport: Transport, away: Away) -> u64 {
+    fn when_to_come_back(&self, slot: &Slot<'_>, transport: SubscriberTransport, away: RejectReason) -> u64 {
         self.counters.turned_away(away, transport);
         let queue_ns = match away {
-            Away::Connections | Away::Admission => self.plan.admission.queue(slot.now().mono_ns),
-            Away::Drain | Away::Outage | Away::Channels => 0,
+            RejectReason::Connections | RejectReason::Admission => {
+                self.plan.admission.queue(slot.now().mono_ns)
+            }
+            RejectReason::Drain | RejectReason::Outage | RejectReason::Channels => 0,
         };
         self.retry_ms(slot).saturating_add(queue_ns / 1_000_000)
     }
@@ -193,7 +202,10 @@ impl Room {
     pub(crate) fn turn_away_at_last(&mut self, slot: &mut Slot<'_>) {
         let form = Form(slot.form());
         let kind = form::kind(form);
-        let away = (Away::Outage, self.when_to_come_back(slot, Transport::of(kind), Away::Outage));
+        let away = (
+            RejectReason::Outage,
+            self.when_to_come_back(slot, SubscriberTransport::of(kind), RejectReason::Outage),
+        );
         if let Some(mut state) = self.sides.take_socket(slot.place()) {
             state.put_handshake(slot);
             slot.out().extend_from_slice(&state.take_waiting());
@@ -216,11 +228,11 @@ impl Room {
         &self,
         slot: &mut Slot<'_>,
         asked: Asked,
-        (away, retry_ms): (Away, u64),
-        kind: Kind,
+        (away, retry_ms): (RejectReason, u64),
+        kind: MessageForm,
         share: &Share,
     ) {
-        let reply = if Transport::of(kind) == Transport::Sse {
+        let reply = if SubscriberTransport::of(kind) == SubscriberTransport::Sse {
             let mut body = Vec::new();
             encke_wire::sse::put_retry(&mut body, retry_ms);
             body.push(b'\n');
@@ -239,19 +251,25 @@ impl Room {
     }
 
     /// Applies the limits by client address to a command of a WebSocket. A command beyond a limit is rejected: it becomes
-    /// [`Deed::Nothing`], or [`Deed::Close`] without envelopes.
-    pub(crate) fn paced(&self, slot: &Slot<'_>, speaker: &Speaker, deed: Deed, out: &mut Vec<u8>) -> Deed {
+    /// [`SocketAction::Nothing`], or [`SocketAction::Close`] without envelopes.
+    pub(crate) fn paced(
+        &self,
+        slot: &Slot<'_>,
+        speaker: &SocketPublisher,
+        deed: SocketAction,
+        out: &mut Vec<u8>,
+    ) -> SocketAction {
         let now_ns = slot.now().mono_ns;
         let reference = match &deed {
-            Deed::Publish(reference, _) => reference,
-            Deed::Change { add, reference, .. } if !speaker.identity.is_unlimited() => {
+            SocketAction::Publish(reference, _) => reference,
+            SocketAction::Change { add, reference, .. } if !speaker.identity.is_unlimited() => {
                 // A client without a token may have no request details. Its publisher is then its address.
                 let request = self.sides.request(slot.place());
                 let client = request.map_or(speaker.publisher, |request| request.client);
                 let Err(too_fast) = self.open(client, add, now_ns) else { return deed };
                 slot.count_refusal(CHANNELS_TOO_FAST);
                 socket::put_error(out, *reference, 429, &too_fast.to_string());
-                return Deed::Nothing;
+                return SocketAction::Nothing;
             }
             _ => return deed,
         };
@@ -261,16 +279,16 @@ impl Room {
         slot.count_refusal(TOO_FAST);
         if speaker.channel.is_none() {
             socket::put_error(out, *reference, 429, &too_fast.to_string());
-            return Deed::Nothing;
+            return SocketAction::Nothing;
         }
         // Without envelopes, only a Close can report the rejection. Its reason has room for 123 bytes.
         websocket::put_close(out, CLOSE_TOO_FAST, "push.anonymous_rate: publish slower, or with a token");
-        Deed::Close
+        SocketAction::Close
     }
 }
 
 /// Rejects a WebSocket whose 101 is written.
-pub(crate) fn close_turned_away(slot: &mut Slot<'_>, (away, retry_ms): (Away, u64)) {
+pub(crate) fn close_turned_away(slot: &mut Slot<'_>, (away, retry_ms): (RejectReason, u64)) {
     slot.log(101, 0);
     websocket::put_close(slot.out(), away.close_code(), &retry_ms.to_string());
     slot.end_after(away.close_reason());

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use encke_broker::{Contents, Store, StoreError};
-use encke_hub::{Commit, Epoch, Refusal, Saved};
+use encke_hub::{Commit, Epoch, PublishError, SavedHistories};
 use encke_io::clock::Clock;
 use encke_io::files::{self, FileId};
 use encke_io::host;
@@ -25,7 +25,7 @@ pub struct Archive {
     /// The path of the file, if the store is in one, and the identity of that file at the start.
     file: Option<(PathBuf, Option<FileId>)>,
     store: Mutex<Store>,
-    figures: Figures,
+    figures: ArchiveFigures,
     contents: Mutex<Option<Contents>>,
     /// The outcome of the last commit: one of [`STORED`], [`FULL`], [`FAILED`] and [`GONE`]. A change is logged.
     outcome: AtomicU8,
@@ -86,7 +86,7 @@ impl Archive {
         Self {
             file: file.map(id),
             store: Mutex::new(store),
-            figures: Figures::default(),
+            figures: ArchiveFigures::default(),
             contents: Mutex::new(Some(contents)),
             outcome: AtomicU8::new(STORED),
         }
@@ -103,14 +103,14 @@ impl Archive {
     }
 
     /// Stores a commit. Blocks until the disk has it.
-    pub(crate) fn commit(&self, commit: &Commit) -> Result<(), Refusal> {
+    pub(crate) fn commit(&self, commit: &Commit) -> Result<(), PublishError> {
         let mut store = lock(&self.store);
         let mut clock = Clock::new();
         let began_ns = clock.now().mono_ns;
         // A file deleted during the commit loses it as well, so the path is checked before and after.
         let done = self.check().and_then(|()| store.commit(commit).map_err(CommitError::Store));
         let done = done.and_then(|()| self.check());
-        let Figures { stored, full, failed, lasted } = &self.figures;
+        let ArchiveFigures { stored, full, failed, lasted } = &self.figures;
         lasted.record(clock.now().mono_ns.saturating_sub(began_ns));
         match &done {
             Ok(()) => stored.increment(),
@@ -123,7 +123,7 @@ impl Archive {
 
     /// Returns the metrics. Does not wait for a commit.
     pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
-        let Figures { stored, full, failed, lasted } = &self.figures;
+        let ArchiveFigures { stored, full, failed, lasted } = &self.figures;
         let commits = Family::counter(
             "encke_push_commits_total",
             "Commits of durable channels, by what became of them.",
@@ -142,7 +142,7 @@ impl Archive {
     }
 
     /// Stores the remaining messages at a planned end.
-    pub(crate) fn close(&self, commit: Option<&Commit>, saved: &Saved) {
+    pub(crate) fn close(&self, commit: Option<&Commit>, saved: &SavedHistories) {
         let mut store = lock(&self.store);
         let done = self.check().and_then(|()| store.close(commit, saved).map_err(CommitError::Store));
         drop(store);
@@ -158,7 +158,7 @@ impl Archive {
     }
 
     /// Logs when the store begins to fail, when the cause changes, and when it works again.
-    fn tell(&self, done: Result<(), CommitError>) -> Result<(), Refusal> {
+    fn tell(&self, done: Result<(), CommitError>) -> Result<(), PublishError> {
         let outcome = done.as_ref().map_or_else(CommitError::outcome, |()| STORED);
         let changed = self.outcome.swap(outcome, Ordering::Relaxed) != outcome;
         match done {
@@ -173,7 +173,7 @@ impl Archive {
                     let text = format!("durable channels refuse messages until they can be stored: {error}");
                     notice::report(Level::Error, &text);
                 }
-                Err(if outcome == FULL { Refusal::NoSpace } else { Refusal::NotStored })
+                Err(if outcome == FULL { PublishError::NoSpace } else { PublishError::NotStored })
             }
         }
     }
@@ -190,7 +190,7 @@ impl Drop for Archive {
 
 /// Outcomes of commits. Commits are serialized by the store's lock.
 #[derive(Default)]
-struct Figures {
+struct ArchiveFigures {
     stored: Counter,
     full: Counter,
     failed: Counter,

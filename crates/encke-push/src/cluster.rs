@@ -10,7 +10,7 @@
 use std::io;
 use std::sync::Arc;
 
-use encke_hub::{Epoch, Errand, Rules};
+use encke_hub::{ClusterCommand, Epoch, Rules};
 #[cfg(feature = "nats")]
 use encke_stats::Family;
 use encke_stats::Source;
@@ -20,9 +20,9 @@ use crate::settings::cluster::ClusterSettings;
 use encke_server::ResidentMailbox;
 
 #[cfg(feature = "nats")]
-pub(crate) use with::Cluster;
+pub(crate) use with::ClusterLink;
 #[cfg(not(feature = "nats"))]
-pub(crate) use without::Cluster;
+pub(crate) use without::ClusterLink;
 
 /// The key of the cluster in the status.
 const NAME: &str = "cluster";
@@ -46,36 +46,36 @@ mod with {
     use std::time::Duration;
 
     use encke_broker::nats::{self, About, Engine, Login, Node, Note, Outlet};
-    use encke_hub::{Backlog, News, NodeId, Place, Queueing};
+    use encke_hub::{Backlog, ClusterEvent, NodeId, PublishAck, Queueing};
     use encke_io::clock::Clock;
     use encke_io::host;
     use encke_stats::Counter;
     use serde_json::json;
 
     use super::{
-        Arc, ClusterSettings, Epoch, Errand, Family, NAME, ResidentMailbox, Rules, Source, Value, io,
+        Arc, ClusterCommand, ClusterSettings, Epoch, Family, NAME, ResidentMailbox, Rules, Source, Value, io,
     };
-    use crate::room::Letter;
+    use crate::push_worker::PushMessage;
     use crate::settings::cluster::{StreamSettings, StreamStorage};
     use encke_settings::notice;
     use encke_settings::{Level, Secret};
 
     /// A node's part in a cluster.
-    pub struct Cluster {
+    pub struct ClusterLink {
         /// By stream. The first stream's nodes count as the nodes of the cluster.
-        lanes: Vec<Lane>,
+        lanes: Vec<ClusterLane>,
         /// The queue limits of each stream.
         queueing: Queueing,
     }
 
     /// A node's part in one stream.
-    struct Lane {
+    struct ClusterLane {
         engine: Engine,
         stream: String,
-        figures: Arc<Figures>,
+        figures: Arc<ClusterFigures>,
     }
 
-    impl Cluster {
+    impl ClusterLink {
         /// Joins the cluster. Blocks until NATS responds.
         ///
         /// # Errors
@@ -121,7 +121,7 @@ mod with {
                 };
                 let engine = Engine::join(cluster)
                     .map_err(|error| io::Error::other(format!("the cluster cannot be joined: {error}")))?;
-                Ok(Lane { engine, stream: stream.name, figures: Arc::default() })
+                Ok(ClusterLane { engine, stream: stream.name, figures: Arc::default() })
             };
             let first = StreamSettings { name: settings.stream.clone(), ..StreamSettings::default() };
             let streams = std::iter::once(first).chain(settings.streams.iter().cloned());
@@ -149,7 +149,7 @@ mod with {
         /// Publishes a stream's backlog as metrics. Logs the first dropped message, and no other until the queue is empty.
         pub(crate) fn show(&self, stream: usize, backlog: Backlog) {
             let Backlog { messages, bytes, dropped } = backlog;
-            let Some(Lane { figures, .. }) = self.lanes.get(stream) else { return };
+            let Some(ClusterLane { figures, .. }) = self.lanes.get(stream) else { return };
             figures.waiting.store(messages as u64, Ordering::Relaxed);
             figures.waiting_bytes.store(bytes, Ordering::Relaxed);
             let before = figures.dropped.swap(dropped, Ordering::Relaxed);
@@ -165,14 +165,14 @@ mod with {
 
         /// Sends events to the first worker from now on.
         pub(crate) fn begin(&self, first: &ResidentMailbox) {
-            for (stream, Lane { engine, figures, .. }) in self.lanes.iter().enumerate() {
+            for (stream, ClusterLane { engine, figures, .. }) in self.lanes.iter().enumerate() {
                 figures.up.store(true, Ordering::Relaxed);
                 let (first, figures) = (first.clone(), Arc::clone(figures));
-                engine.begin(Arc::new(Post { stream, first, figures }));
+                engine.begin(Arc::new(EventForwarder { stream, first, figures }));
             }
         }
 
-        pub(crate) fn run(&self, stream: usize, errand: Errand) {
+        pub(crate) fn run(&self, stream: usize, errand: ClusterCommand) {
             if let Some(lane) = self.lanes.get(stream) {
                 lane.engine.run(errand);
             }
@@ -201,11 +201,11 @@ mod with {
 
         /// Returns whether all streams can be reached.
         pub(crate) fn is_up(&self) -> bool {
-            self.lanes.iter().all(Lane::is_up)
+            self.lanes.iter().all(ClusterLane::is_up)
         }
     }
 
-    impl Source for Cluster {
+    impl Source for ClusterLink {
         fn name(&self) -> &'static str {
             NAME
         }
@@ -228,7 +228,7 @@ mod with {
                     "silent_ms": silent.as_millis() as u64,
                 })
             };
-            let stream = |lane: &Lane| json!({ "name": lane.stream, "up": lane.is_up() });
+            let stream = |lane: &ClusterLane| json!({ "name": lane.stream, "up": lane.is_up() });
             Some(json!({
                 "schema": 1,
                 "stream": self.lanes.first().map(|lane| &lane.stream),
@@ -239,10 +239,10 @@ mod with {
         }
 
         fn families(&self) -> Vec<Family> {
-            let sum = |counter: fn(&Figures) -> &Counter| {
+            let sum = |counter: fn(&ClusterFigures) -> &Counter| {
                 self.lanes.iter().map(|lane| counter(&lane.figures).value()).sum::<u64>()
             };
-            let waits = |number: fn(&Figures) -> &AtomicU64| {
+            let waits = |number: fn(&ClusterFigures) -> &AtomicU64| {
                 self.lanes.iter().map(|lane| number(&lane.figures).load(Ordering::Relaxed)).sum::<u64>()
             };
             vec![
@@ -278,7 +278,7 @@ mod with {
         }
     }
 
-    impl Lane {
+    impl ClusterLane {
         fn is_up(&self) -> bool {
             self.figures.up.load(Ordering::Relaxed)
         }
@@ -286,7 +286,7 @@ mod with {
 
     /// The figures of a stream. Those of its events are counted on the engine's thread alone.
     #[derive(Default)]
-    struct Figures {
+    struct ClusterFigures {
         up: AtomicBool,
         messages: Counter,
         stored: Counter,
@@ -300,34 +300,34 @@ mod with {
     }
 
     /// Delivers a stream's events to the first worker.
-    struct Post {
+    struct EventForwarder {
         stream: usize,
         first: ResidentMailbox,
-        figures: Arc<Figures>,
+        figures: Arc<ClusterFigures>,
     }
 
-    impl Outlet for Post {
-        fn news(&self, news: Vec<News>) {
+    impl Outlet for EventForwarder {
+        fn news(&self, news: Vec<ClusterEvent>) {
             let figures = &self.figures;
             for one in &news {
                 match one {
-                    News::Up => figures.up.store(true, Ordering::Relaxed),
-                    News::Down => figures.up.store(false, Ordering::Relaxed),
-                    News::Messages { messages, .. } => figures.messages.add(messages.len() as u64),
-                    News::Placed { fate: Ok(Place { repeated: false, .. }), .. } => {
+                    ClusterEvent::Up => figures.up.store(true, Ordering::Relaxed),
+                    ClusterEvent::Down => figures.up.store(false, Ordering::Relaxed),
+                    ClusterEvent::Messages { messages, .. } => figures.messages.add(messages.len() as u64),
+                    ClusterEvent::Placed { fate: Ok(PublishAck { repeated: false, .. }), .. } => {
                         figures.stored.increment();
                     }
-                    News::Placed { fate: Ok(_), .. } => figures.repeated.increment(),
-                    News::Placed { fate: Err(_), .. } => figures.refused.increment(),
-                    News::Lost { .. }
-                    | News::Past { .. }
-                    | News::Recalled { .. }
-                    | News::Told { .. }
-                    | News::Gone { .. }
-                    | News::Announced { .. } => {}
+                    ClusterEvent::Placed { fate: Ok(_), .. } => figures.repeated.increment(),
+                    ClusterEvent::Placed { fate: Err(_), .. } => figures.refused.increment(),
+                    ClusterEvent::Lost { .. }
+                    | ClusterEvent::Past { .. }
+                    | ClusterEvent::Recalled { .. }
+                    | ClusterEvent::Told { .. }
+                    | ClusterEvent::Gone { .. }
+                    | ClusterEvent::Announced { .. } => {}
                 }
             }
-            self.first.send(Letter::News { stream: self.stream, news });
+            self.first.send(PushMessage::News { stream: self.stream, news });
         }
 
         fn note(&self, note: Note) {
@@ -349,12 +349,12 @@ mod without {
 
     use encke_hub::{Backlog, Queueing};
 
-    use super::{Arc, ClusterSettings, Epoch, Errand, ResidentMailbox, Rules, Source, io};
+    use super::{Arc, ClusterCommand, ClusterSettings, Epoch, ResidentMailbox, Rules, Source, io};
 
     /// A node's part in a cluster. This build has none.
-    pub struct Cluster(Infallible);
+    pub struct ClusterLink(Infallible);
 
-    impl Cluster {
+    impl ClusterLink {
         /// Fails: this build lacks NATS.
         ///
         /// # Errors
@@ -375,7 +375,7 @@ mod without {
             match self.0 {}
         }
 
-        pub(crate) fn run(&self, _: usize, _: Errand) {
+        pub(crate) fn run(&self, _: usize, _: ClusterCommand) {
             match self.0 {}
         }
 
@@ -400,7 +400,7 @@ mod without {
         }
     }
 
-    impl Source for Cluster {
+    impl Source for ClusterLink {
         fn name(&self) -> &'static str {
             match self.0 {}
         }

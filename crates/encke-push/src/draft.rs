@@ -2,7 +2,7 @@
 
 use encke_hub::{Draft, Flags, IdempotencyKey, Name};
 
-use crate::envelope::Said;
+use crate::envelope::ClientCommand;
 
 /// Limit of an event's name, in bytes.
 pub(crate) const EVENT_BYTES_MAX: usize = 128;
@@ -13,7 +13,7 @@ pub(crate) const KEY_BYTES_MAX: usize = 255;
 ///
 /// # Errors
 /// A message for the client: a field is missing or invalid.
-pub(crate) fn draft(mut said: Said, publisher: u64) -> Result<Draft, String> {
+pub(crate) fn draft(mut said: ClientCommand, publisher: u64) -> Result<Draft, String> {
     let channel = said.channel.take().ok_or("there is no channel")?;
     let channel = Name::parse(channel.as_bytes()).map_err(|error| format!("channel {channel:?}: {error}"))?;
     let data = said.payload()?.into_boxed_slice();

@@ -100,10 +100,10 @@ fn put_time(out: &mut Vec<u8>, unix_ms: u64) {
 /// A command from a client: a line of NDJSON to publish, or a frame of `encke.v1`.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Said {
+pub(crate) struct ClientCommand {
     /// The operation; the default is to publish.
     #[serde(default)]
-    pub(crate) op: Op,
+    pub(crate) op: ClientOp,
     /// A number of the client's choice, repeated in the response.
     #[serde(rename = "ref")]
     pub(crate) reference: Option<u64>,
@@ -124,7 +124,7 @@ pub(crate) struct Said {
 /// The operation of a command.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Op {
+pub(crate) enum ClientOp {
     #[default]
     Publish,
     Subscribe,
@@ -133,7 +133,7 @@ pub(crate) enum Op {
     Ping,
 }
 
-impl Said {
+impl ClientCommand {
     /// Parses a command.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use encke_io::lock;
 use encke_stats::{Counter, Distribution, Family, Gauge, Histogram, LastSecond, Source};
 use serde_json::{Value, json};
 
-use super::away::{Away, Transport};
+use super::reject::{RejectReason, SubscriberTransport};
 
 /// The figures of one worker.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(crate) struct PushCounters {
     pub(crate) subscribers: Gauge,
     /// Admitted subscribers.
     pub(crate) admissions: Counter,
-    turned_away: [[Counter; Transport::ALL.len()]; Away::ALL.len()],
+    turned_away: [[Counter; SubscriberTransport::ALL.len()]; RejectReason::ALL.len()],
     pub(crate) published: Counter,
     pub(crate) deliveries: Counter,
     /// By class of channels: the time from a message's acceptance to the last send of its fan-out on this worker.
@@ -31,12 +31,12 @@ pub(crate) struct PushCounters {
     /// Maximum age in µs of the oldest message that waited for a subscriber able to receive it.
     pub(crate) queue_age_us: LastSecond,
     /// The last sample of subscribers, from the last second with a turn.
-    pub(crate) sample: Sample,
+    pub(crate) sample: SubscriberSample,
 }
 
 /// A sample of subscribers.
 #[derive(Default)]
-pub(crate) struct Sample {
+pub(crate) struct SubscriberSample {
     /// All subscribers at the time of the sample, and their memory in this process, in bytes.
     pub(crate) subscribers: Gauge,
     pub(crate) user: Gauge,
@@ -51,7 +51,7 @@ pub(crate) struct Sample {
 
 impl PushCounters {
     /// Counts a rejected subscriber.
-    pub(crate) fn turned_away(&self, away: Away, transport: Transport) {
+    pub(crate) fn turned_away(&self, away: RejectReason, transport: SubscriberTransport) {
         self.turned_away[away as usize][transport as usize].add(1);
     }
 
@@ -111,11 +111,12 @@ impl Source for PushFigures {
         let sum = |of: &dyn Fn(&PushCounters) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
         let level = |of: &dyn Fn(&PushCounters) -> i64| workers.iter().map(|worker| of(worker)).sum::<i64>();
         let mut turned_away = Family::counter(
-            "encke_push_turned_away_total",
+            "encke_push_rejected_total",
             "Subscribers that were told to come back later, by why and by how they listen.",
         );
-        for (away, transport) in
-            Away::ALL.into_iter().flat_map(|away| Transport::ALL.map(|transport| (away, transport)))
+        for (away, transport) in RejectReason::ALL
+            .into_iter()
+            .flat_map(|away| SubscriberTransport::ALL.map(|transport| (away, transport)))
         {
             let count = sum(&|worker| worker.turned_away[away as usize][transport as usize].value());
             let labels = [("reason", away.name()), ("transport", transport.name())];

@@ -22,7 +22,7 @@ use encke_server::{DEFLATE_LEVEL, Fields, FramingKind};
 /// The encoding that a subscriber receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum MessageForm {
     /// Server-sent events of one channel, with plain payloads.
     Sse,
     /// Server-sent events of several channels, with envelopes that name the channel.
@@ -39,8 +39,15 @@ pub(crate) enum Kind {
     Json,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Sse, Kind::SseEnvelope, Kind::Ndjson, Kind::Envelope, Kind::Payload, Kind::Raw, Kind::Json];
+const KINDS: [MessageForm; 7] = [
+    MessageForm::Sse,
+    MessageForm::SseEnvelope,
+    MessageForm::Ndjson,
+    MessageForm::Envelope,
+    MessageForm::Payload,
+    MessageForm::Raw,
+    MessageForm::Json,
+];
 const KIND_BITS: u8 = 0b111;
 /// The framing of the response is [`FramingKind::Chunked`].
 const CHUNKED: u8 = 1 << 3;
@@ -55,7 +62,7 @@ pub(crate) const RESUMED: u8 = 1 << 4;
 pub(crate) const DEFLATED: u8 = 1 << 7;
 
 /// Returns the form of a kind with some of the bits above.
-pub(crate) fn form(kind: Kind, bits: u8) -> Form {
+pub(crate) fn form(kind: MessageForm, bits: u8) -> Form {
     Form(kind as u8 | bits)
 }
 
@@ -85,18 +92,18 @@ pub(crate) fn of_hub(form: Form) -> Form {
 }
 
 /// Returns the kind of a form.
-pub(crate) fn kind(form: Form) -> Kind {
+pub(crate) fn kind(form: Form) -> MessageForm {
     KINDS[usize::from(form.0 & KIND_BITS).min(KINDS.len() - 1)]
 }
 
 /// Returns whether a kind is a poll, which receives one response.
-pub(crate) const fn is_poll(kind: Kind) -> bool {
-    matches!(kind, Kind::Raw | Kind::Json)
+pub(crate) const fn is_poll(kind: MessageForm) -> bool {
+    matches!(kind, MessageForm::Raw | MessageForm::Json)
 }
 
 /// Returns whether a kind is a WebSocket.
-pub(crate) const fn is_socket(kind: Kind) -> bool {
-    matches!(kind, Kind::Envelope | Kind::Payload)
+pub(crate) const fn is_socket(kind: MessageForm) -> bool {
+    matches!(kind, MessageForm::Envelope | MessageForm::Payload)
 }
 
 /// Returns whether a form has a bit.
@@ -105,23 +112,23 @@ pub(crate) fn has(form: Form, bit: u8) -> bool {
 }
 
 /// Encodes runs of messages; one per worker.
-pub(crate) struct Press {
+pub(crate) struct RunEncoder {
     body: Vec<u8>,
     deflater: Deflater,
 }
 
-impl Press {
+impl RunEncoder {
     pub(crate) fn new() -> Self {
         Self { body: Vec::new(), deflater: Deflater::new(DEFLATE_LEVEL) }
     }
 }
 
-impl Encoder for Press {
+impl Encoder for RunEncoder {
     fn encode(&mut self, form: Form, run: &Run<'_>, out: &mut Vec<u8>) {
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         match kind(form) {
-            Kind::Sse => {
+            MessageForm::Sse => {
                 if let Some(gap) = run.gap {
                     put_sse_gap(&mut body, gap, None);
                 }
@@ -131,7 +138,7 @@ impl Encoder for Press {
                 }
                 frame(form, &body, out);
             }
-            Kind::SseEnvelope => {
+            MessageForm::SseEnvelope => {
                 if let Some(gap) = run.gap {
                     put_sse_gap(&mut body, gap, None);
                 }
@@ -148,7 +155,7 @@ impl Encoder for Press {
                 }
                 frame(form, &body, out);
             }
-            Kind::Ndjson => {
+            MessageForm::Ndjson => {
                 if let Some(gap) = run.gap {
                     envelope::put_gap(&mut body, gap);
                     body.push(b'\n');
@@ -159,7 +166,7 @@ impl Encoder for Press {
                 }
                 frame(form, &body, out);
             }
-            Kind::Envelope => {
+            MessageForm::Envelope => {
                 if let Some(gap) = run.gap {
                     envelope::put_gap(&mut body, gap);
                     websocket::put_frame(out, Opcode::Text, &body);
@@ -170,7 +177,7 @@ impl Encoder for Press {
                     self.put_message(form, Opcode::Text, &body, out);
                 }
             }
-            Kind::Payload => {
+            MessageForm::Payload => {
                 if run.gap.is_some() {
                     websocket::put_close(out, CLOSE_GAP, "messages are missing");
                 }
@@ -179,11 +186,11 @@ impl Encoder for Press {
                     self.put_message(form, opcode, &message.data, out);
                 }
             }
-            Kind::Raw => match run.messages.iter().next() {
+            MessageForm::Raw => match run.messages.iter().next() {
                 Some(message) => put_raw(run, message, out),
                 None => put_nothing(form, &run.end().to_string(), run.gap, out),
             },
-            Kind::Json => {
+            MessageForm::Json => {
                 envelope::put_batch(&mut body, run);
                 put_json(&run.end().to_string(), &body, out);
             }
@@ -192,7 +199,7 @@ impl Encoder for Press {
     }
 }
 
-impl Press {
+impl RunEncoder {
     /// Appends a message of a WebSocket.
     fn put_message(&mut self, form: Form, opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
         if has(form, DEFLATED) {
@@ -216,7 +223,7 @@ pub(crate) struct PollResponse<'a> {
 }
 
 impl<'a> PollResponse<'a> {
-    /// Parses the output of [`Press`].
+    /// Parses the output of [`RunEncoder`].
     pub(crate) fn of(encoded: &'a [u8]) -> Option<Self> {
         let (status, rest) = encoded.split_first_chunk()?;
         let (len, rest) = rest.split_first_chunk()?;
@@ -269,7 +276,7 @@ fn put_json(position: &str, json: &[u8], out: &mut Vec<u8>) {
 
 /// Appends the response to a poll without messages: 204 or an empty list, and the position from which to continue.
 pub(crate) fn put_nothing(form: Form, position: &str, gap: Option<&Gap>, out: &mut Vec<u8>) {
-    if kind(form) == Kind::Json {
+    if kind(form) == MessageForm::Json {
         let json = format!("{{\"messages\":[],\"next\":\"{position}\"}}");
         return put_json(position, json.as_bytes(), out);
     }
@@ -286,7 +293,7 @@ pub(crate) fn stream_fields(form: Form, share: &Share) -> Fields {
     let mut lines = Vec::new();
     put_content_type(
         &mut lines,
-        if kind(form) == Kind::Ndjson { "application/x-ndjson" } else { "text/event-stream" },
+        if kind(form) == MessageForm::Ndjson { "application/x-ndjson" } else { "text/event-stream" },
     );
     lines.extend_from_slice(CACHING);
     // Without this field nginx in front with default settings would hold back 4 KiB of the stream.
@@ -306,7 +313,7 @@ pub(crate) fn put_stream_start(
     out: &mut Vec<u8>,
 ) {
     let mut start = Vec::with_capacity(96);
-    if kind(form) == Kind::Ndjson {
+    if kind(form) == MessageForm::Ndjson {
         start.push(b'\n');
         if let Some(gap) = gap {
             envelope::put_gap(&mut start, gap);
@@ -348,11 +355,11 @@ pub(crate) fn frame(form: Form, body: &[u8], out: &mut Vec<u8>) {
 pub(crate) fn heartbeat(form: Form) -> Vec<u8> {
     let mut out = Vec::new();
     match kind(form) {
-        Kind::Sse | Kind::SseEnvelope => frame(form, b":\n\n", &mut out),
-        Kind::Ndjson => frame(form, b"\n", &mut out),
-        Kind::Envelope | Kind::Payload => websocket::put_frame(&mut out, Opcode::Ping, b""),
+        MessageForm::Sse | MessageForm::SseEnvelope => frame(form, b":\n\n", &mut out),
+        MessageForm::Ndjson => frame(form, b"\n", &mut out),
+        MessageForm::Envelope | MessageForm::Payload => websocket::put_frame(&mut out, Opcode::Ping, b""),
         // A poll has no heartbeat: its wait ends with a response.
-        Kind::Raw | Kind::Json => {}
+        MessageForm::Raw | MessageForm::Json => {}
     }
     out
 }
@@ -360,7 +367,7 @@ pub(crate) fn heartbeat(form: Form) -> Vec<u8> {
 /// Returns the encoded report of a gap.
 pub(crate) fn gap(form: Form, gap: &Gap) -> Vec<u8> {
     let (mut body, mut out) = (Vec::new(), Vec::new());
-    if kind(form) == Kind::Ndjson {
+    if kind(form) == MessageForm::Ndjson {
         envelope::put_gap(&mut body, gap);
         body.push(b'\n');
     } else {
@@ -373,12 +380,16 @@ pub(crate) fn gap(form: Form, gap: &Gap) -> Vec<u8> {
 /// Returns the last bytes of a subscriber whose token or certificate has expired.
 pub(crate) fn expired(form: Form, retry_ms: u64) -> Vec<u8> {
     match kind(form) {
-        Kind::Envelope | Kind::Payload => {
+        MessageForm::Envelope | MessageForm::Payload => {
             let mut out = Vec::new();
             websocket::put_close(&mut out, CLOSE_UNAUTHORIZED, "the token has expired");
             out
         }
-        Kind::Sse | Kind::SseEnvelope | Kind::Ndjson | Kind::Raw | Kind::Json => farewell(form, retry_ms),
+        MessageForm::Sse
+        | MessageForm::SseEnvelope
+        | MessageForm::Ndjson
+        | MessageForm::Raw
+        | MessageForm::Json => farewell(form, retry_ms),
     }
 }
 
@@ -386,17 +397,17 @@ pub(crate) fn expired(form: Form, retry_ms: u64) -> Vec<u8> {
 pub(crate) fn farewell(form: Form, retry_ms: u64) -> Vec<u8> {
     let mut out = Vec::new();
     match kind(form) {
-        Kind::Sse | Kind::SseEnvelope => {
+        MessageForm::Sse | MessageForm::SseEnvelope => {
             let mut body = Vec::new();
             sse::put_retry(&mut body, retry_ms);
             body.push(b'\n');
             frame(form, &body, &mut out);
         }
-        Kind::Envelope | Kind::Payload => {
+        MessageForm::Envelope | MessageForm::Payload => {
             // 1012: the service restarts. The reason is the retry time in milliseconds.
             websocket::put_close(&mut out, 1012, &retry_ms.to_string());
         }
-        Kind::Ndjson | Kind::Raw | Kind::Json => {}
+        MessageForm::Ndjson | MessageForm::Raw | MessageForm::Json => {}
     }
     if !is_socket(kind(form)) {
         framing(form).put_end(&Fields::new(), &mut out);
@@ -454,7 +465,7 @@ mod tests {
             assert!(PollResponse::of(&encoded[..end]).is_none(), "{end} bytes");
         }
         let mut nothing = Vec::new();
-        put_nothing(form(Kind::Raw, 0), "1-2", None, &mut nothing);
+        put_nothing(form(MessageForm::Raw, 0), "1-2", None, &mut nothing);
         let PollResponse { status, content_at, .. } = PollResponse::of(&nothing).expect("whole");
         assert_eq!((status, content_at), (204, nothing.len()));
     }
@@ -462,7 +473,9 @@ mod tests {
     #[test]
     fn subscribers_that_need_the_same_bytes_have_the_same_form_in_the_hub() {
         let all = [FramingKind::Chunked, FramingKind::Close, FramingKind::Http2];
-        for (kind, encodings) in [(Kind::Raw, 1), (Kind::Json, 1), (Kind::Sse, 2), (Kind::Ndjson, 2)] {
+        for (kind, encodings) in
+            [(MessageForm::Raw, 1), (MessageForm::Json, 1), (MessageForm::Sse, 2), (MessageForm::Ndjson, 2)]
+        {
             let mut forms: Vec<u8> = Vec::new();
             for kind_of_framing in all {
                 for bits in [0, EXPIRES, RESUMED] {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use encke_hub::{Draft, Flags, IdempotencyKey, Name};
 use encke_io::Done;
-use encke_rights::{Act, Decision, Denial, Digest, Identity, Question, Share, TokenCache, Verdict};
+use encke_rights::{Act, AskVerdict, Decision, Denial, Digest, Principal, Question, Share, TokenCache};
 use encke_server::{
     Body, Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, Mount, Outcome, Piece, Reply,
     Request, Takeover, WorkerSetup, accept_deflate,
@@ -15,14 +15,14 @@ use encke_stats::Source;
 use encke_wire::method::Method;
 use encke_wire::websocket;
 
+use crate::address_rates::{self, TooFast};
 use crate::client::{CLIENT_PATH, client};
 use crate::draft::{EVENT_BYTES_MAX, KEY_BYTES_MAX, draft, is_type, media};
-use crate::envelope::Said;
-use crate::form::Kind;
-use crate::negotiate::{self, Query, Wish, bad, refusal};
-use crate::pace::{self, TooFast};
+use crate::envelope::ClientCommand;
+use crate::form::MessageForm;
+use crate::negotiate::{self, ReadMode, ReadQuery, bad, refusal};
 use crate::plan::PushPlan;
-use crate::room::{Ask, Asks, Publish, Room, Subscription};
+use crate::push_worker::{PublishRequest, PushRequest, PushRequests, PushWorker, Subscription};
 use crate::socket;
 use crate::subscriber::Start;
 
@@ -46,9 +46,10 @@ impl PushPlan {
 impl Mount for Push {
     fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let plan = Arc::clone(&self.0);
-        let room = worker
-            .resident(|worker| Room::new(worker.now(), Arc::clone(&plan), worker.number(), worker.workers()));
-        room.obey(Arc::clone(&plan));
+        let room = worker.resident(|worker| {
+            PushWorker::new(worker.now(), Arc::clone(&plan), worker.number(), worker.workers())
+        });
+        room.reload(Arc::clone(&plan));
         room.fanouts = room.counters.fanouts(&plan.classes);
         Box::new(Pusher {
             plan,
@@ -69,8 +70,8 @@ impl Mount for Push {
 
 struct Pusher {
     plan: Arc<PushPlan>,
-    /// Requests to the worker's [`Room`].
-    asks: Asks,
+    /// Requests to the worker's [`PushWorker`].
+    asks: PushRequests,
     context: HandlerContext,
     /// Incomplete bodies: at most one per connection or HTTP/2 stream. Each takes at most `push.message_bytes`, or 16 times
     /// that if it contains envelopes.
@@ -103,7 +104,7 @@ enum Intent {
         trace: bool,
     },
     /// As envelopes, one per line.
-    Envelopes { identity: Identity, publisher: u64 },
+    Envelopes { identity: Principal, publisher: u64 },
 }
 
 /// An authorization request in progress, and the requests that wait for its verdict. A request with the same question joins
@@ -126,14 +127,14 @@ struct Asking {
 type Granted = Vec<(Act, Name)>;
 
 /// The reason why a request does not proceed.
-enum Stop {
+enum RequestStop {
     /// This response.
     Reply(Reply),
     /// The application must decide first.
     Ask(Box<Question>, Act, Name),
 }
 
-impl From<Reply> for Stop {
+impl From<Reply> for RequestStop {
     fn from(reply: Reply) -> Self {
         Self::Reply(reply)
     }
@@ -149,8 +150,8 @@ impl Handler for Pusher {
         let mut exchange = Some(exchange);
         match self.answer(request, &mut exchange, &[]) {
             Ok(outcome) => outcome,
-            Err(Stop::Reply(reply)) => Outcome::Now(share.onto(reply)),
-            Err(Stop::Ask(question, act, channel)) => {
+            Err(RequestStop::Reply(reply)) => Outcome::Now(share.onto(reply)),
+            Err(RequestStop::Ask(question, act, channel)) => {
                 let exchange = exchange.expect("an exchange is kept by an outcome alone");
                 let asking = Asking { request: request.keep(), exchange, act, channel, granted: Vec::new() };
                 self.inquire(*question, asking);
@@ -188,9 +189,9 @@ impl Handler for Pusher {
         let Some(inquiry) = self.jobs.remove(&job).and_then(|digest| self.inquiries.remove(&digest)) else {
             return;
         };
-        let verdict = done.and_then(|done| done.downcast::<Verdict>().ok());
+        let verdict = done.and_then(|done| done.downcast::<AskVerdict>().ok());
         match verdict.as_deref() {
-            Some(Verdict::Unanswered(error)) => {
+            Some(AskVerdict::Unanswered(error)) => {
                 encke_settings::notice::report(encke_settings::Level::Warn, error);
             }
             Some(verdict) => self.tokens.learn(&inquiry.question, verdict, self.context.now().unix_s()),
@@ -198,9 +199,9 @@ impl Handler for Pusher {
         }
         for asking in inquiry.waiting {
             match verdict.as_deref() {
-                Some(Verdict::Allowed { .. }) => self.go_on(asking),
-                Some(Verdict::Denied { denial, .. }) => asking.exchange.answer(denied(denial.clone())),
-                Some(Verdict::Unanswered(_)) => asking.exchange.answer(unasked()),
+                Some(AskVerdict::Allowed { .. }) => self.go_on(asking),
+                Some(AskVerdict::Denied { denial, .. }) => asking.exchange.answer(denied(denial.clone())),
+                Some(AskVerdict::Unanswered(_)) => asking.exchange.answer(unasked()),
                 None => asking.exchange.answer(ask_full()),
             }
         }
@@ -208,8 +209,8 @@ impl Handler for Pusher {
 }
 
 impl Pusher {
-    /// Queues a request for the worker's [`Room`], which executes it in this turn.
-    fn ask(&self, ask: Ask) {
+    /// Queues a request for the worker's [`PushWorker`], which executes it in this turn.
+    fn ask(&self, ask: PushRequest) {
         self.asks.borrow_mut().push(ask);
     }
 
@@ -219,9 +220,9 @@ impl Pusher {
         request: &Request<'_>,
         exchange: &mut Option<Exchange>,
         granted: &[(Act, Name)],
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Outcome, RequestStop> {
         let path = request.path().strip_prefix(self.plan.prefix.as_bytes()).unwrap_or_default();
-        let query = Query::read(request.query())?;
+        let query = ReadQuery::read(request.query())?;
         let identity = self.plan.rights.identify(request, &mut self.tokens).map_err(denied)?;
         match request.method() {
             Method::Post | Method::Put => self.accept(request, exchange, path, &query, identity, granted),
@@ -230,7 +231,7 @@ impl Pusher {
                 let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
                 self.permit(request, &identity, Act::Manage, &channels, granted)?;
                 let exchange = exchange.take().expect("it was not kept yet");
-                self.ask(Ask::Forget { exchange, channels });
+                self.ask(PushRequest::Forget { exchange, channels });
                 Ok(Outcome::Later)
             }
             _ => Err(refusal(405, "a channel is read by GET and published to by POST".into())
@@ -246,11 +247,11 @@ impl Pusher {
     fn permit(
         &mut self,
         request: &Request<'_>,
-        identity: &Identity,
+        identity: &Principal,
         act: Act,
         channels: &[Name],
         granted: &[(Act, Name)],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RequestStop> {
         for channel in channels {
             if granted.iter().any(|(other, name)| *other == act && name == channel) {
                 continue;
@@ -258,7 +259,7 @@ impl Pusher {
             match self.plan.rights.decide(identity, act, channel, request, &mut self.tokens) {
                 Decision::Allowed => {}
                 Decision::Denied(denial) => return Err(denied(denial).into()),
-                Decision::Ask(question) => return Err(Stop::Ask(question, act, channel.clone())),
+                Decision::Ask(question) => return Err(RequestStop::Ask(question, act, channel.clone())),
             }
         }
         Ok(())
@@ -290,8 +291,8 @@ impl Pusher {
             Ok(Outcome::Takeover(takeover)) => exchange.take_over(takeover),
             // The exchange was taken.
             Ok(Outcome::Later) => {}
-            Err(Stop::Reply(reply)) => exchange.answer(reply),
-            Err(Stop::Ask(question, act, channel)) => {
+            Err(RequestStop::Reply(reply)) => exchange.answer(reply),
+            Err(RequestStop::Ask(question, act, channel)) => {
                 self.inquire(*question, Asking { request, exchange, act, channel, granted });
             }
         }
@@ -303,10 +304,10 @@ impl Pusher {
         request: &Request<'_>,
         exchange: &mut Option<Exchange>,
         path: &[u8],
-        query: &Query,
-        identity: Identity,
+        query: &ReadQuery,
+        identity: Principal,
         granted: &[(Act, Name)],
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Outcome, RequestStop> {
         let content_type = content_type(request)?;
         let publisher = identity.publisher(request);
         let batch = content_type.as_deref().is_some_and(|given| media(given) == "application/x-ndjson");
@@ -336,11 +337,11 @@ impl Pusher {
     }
 
     /// Checks the rate of a publisher. Only clients without a token have a limit.
-    fn pace(&self, identity: &Identity, publisher: u64, messages: usize) -> Result<(), Reply> {
+    fn pace(&self, identity: &Principal, publisher: u64, messages: usize) -> Result<(), Reply> {
         let rates = self.plan.anonymous_rates.as_ref().filter(|_| identity.publishes_as_anybody());
         let Some(rates) = rates else { return Ok(()) };
         rates.admit(publisher, messages as u64, self.context.now().mono_ns).map_err(|too_fast| {
-            self.context.refused(pace::TOO_FAST);
+            self.context.refused(address_rates::TOO_FAST);
             hold_up(too_fast)
         })
     }
@@ -362,14 +363,24 @@ impl Pusher {
                 let mut drafts: Vec<Draft> =
                     others.iter().map(|channel| draft(channel, bytes.clone())).collect();
                 drafts.push(draft(last, bytes));
-                return self.ask(Ask::Publish(Publish { exchange, drafts, trace, lines: false }));
+                return self.ask(PushRequest::Publish(PublishRequest {
+                    exchange,
+                    drafts,
+                    trace,
+                    lines: false,
+                }));
             }
             Intent::Envelopes { identity, publisher } => drafts(&bytes, &identity, publisher)
                 .and_then(|drafts| self.pace(&identity, publisher, drafts.len()).map(|()| drafts)),
         };
         match drafts {
             Ok(drafts) => {
-                self.ask(Ask::Publish(Publish { exchange, drafts, trace: false, lines: true }));
+                self.ask(PushRequest::Publish(PublishRequest {
+                    exchange,
+                    drafts,
+                    trace: false,
+                    lines: true,
+                }));
             }
             Err(reply) => exchange.answer(reply),
         }
@@ -381,10 +392,10 @@ impl Pusher {
         request: &Request<'_>,
         exchange: &mut Option<Exchange>,
         path: &[u8],
-        query: &Query,
-        identity: &Identity,
+        query: &ReadQuery,
+        identity: &Principal,
         granted: &[(Act, Name)],
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Outcome, RequestStop> {
         if path.is_empty() {
             return Err(refusal(404, format!("which channel? GET {}CHANNEL", self.plan.prefix)).into());
         }
@@ -398,18 +409,18 @@ impl Pusher {
         };
         let share = self.plan.rights.share(request);
         match wish {
-            Wish::Info => {
+            ReadMode::Info => {
                 let [channel] = &channels[..] else {
                     return Err(bad("?info is of one channel".into()).into());
                 };
                 let exchange = exchange.take().expect("it was not kept yet");
                 let members = identity.may(Act::Presence, channel);
-                self.ask(Ask::Info { exchange, channel: channel.clone(), members });
+                self.ask(PushRequest::Info { exchange, channel: channel.clone(), members });
                 Ok(Outcome::Later)
             }
-            Wish::Page => Ok(Outcome::Now(page()?)),
-            Wish::Messages(kind) => {
-                let poll = matches!(kind, Kind::Raw | Kind::Json);
+            ReadMode::Page => Ok(Outcome::Now(page()?)),
+            ReadMode::Messages(kind) => {
+                let poll = matches!(kind, MessageForm::Raw | MessageForm::Json);
                 let subscription = Subscription {
                     since: negotiate::since(request, query, poll),
                     channels,
@@ -424,17 +435,18 @@ impl Pusher {
                 };
                 Ok(Outcome::Takeover(Takeover::new(Start::Messages(subscription))))
             }
-            Wish::Socket => {
-                let handshake = websocket::Handshake::check(request.method(), request.version(), |name| {
-                    request.all(name)
-                })
-                .map_err(|error| {
-                    refusal(error.status(), error.to_string())
-                        .with("Sec-WebSocket-Version", websocket::VERSION)
-                        .with("Upgrade", "websocket")
-                })?;
+            ReadMode::Socket => {
+                let handshake =
+                    websocket::WebSocketHandshake::check(request.method(), request.version(), |name| {
+                        request.all(name)
+                    })
+                    .map_err(|error| {
+                        refusal(error.status(), error.to_string())
+                            .with("Sec-WebSocket-Version", websocket::VERSION)
+                            .with("Upgrade", "websocket")
+                    })?;
                 let envelopes = handshake.protocols().any(|protocol| protocol == b"encke.v1");
-                let kind = if envelopes { Kind::Envelope } else { Kind::Payload };
+                let kind = if envelopes { MessageForm::Envelope } else { MessageForm::Payload };
                 let mut fields = Fields::new();
                 let mut lines = Vec::new();
                 handshake.put_fields(&mut lines, envelopes.then_some("encke.v1"));
@@ -452,7 +464,7 @@ impl Pusher {
                     client: encke_rights::client_number(request.origin().client),
                     limited: !identity.is_unlimited(),
                 };
-                let speaker = socket::Speaker {
+                let speaker = socket::SocketPublisher {
                     identity: identity.clone(),
                     publisher: identity.publisher(request),
                     channel: if envelopes { None } else { subscription.channels.first().cloned() },
@@ -525,7 +537,7 @@ fn unasked() -> Reply {
 ///
 /// # Errors
 /// The response to the first invalid or forbidden envelope.
-fn drafts(bytes: &[u8], identity: &Identity, publisher: u64) -> Result<Vec<Draft>, Reply> {
+fn drafts(bytes: &[u8], identity: &Principal, publisher: u64) -> Result<Vec<Draft>, Reply> {
     let mut drafts = Vec::new();
     for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         if line.trim_ascii().is_empty() {
@@ -535,7 +547,7 @@ fn drafts(bytes: &[u8], identity: &Identity, publisher: u64) -> Result<Vec<Draft
         if drafts.len() == BATCH_MAX {
             return Err(refusal(413, format!("line {place}: at most {BATCH_MAX} envelopes a request")));
         }
-        let draft = Said::read(line)
+        let draft = ClientCommand::read(line)
             .and_then(|said| draft(said, publisher))
             .map_err(|error| bad(format!("line {place}: {error}; nothing was published")))?;
         if !identity.may(Act::Publish, &draft.channel) {

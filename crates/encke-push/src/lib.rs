@@ -19,9 +19,9 @@ use std::sync::Arc;
 use encke_rights::{AuthSettings, Openness};
 use encke_server::Server;
 
+mod address_rates;
 mod admission;
 mod archive;
-mod away;
 mod client;
 mod cluster;
 mod draft;
@@ -30,11 +30,11 @@ mod figures;
 mod form;
 mod handler;
 mod negotiate;
-mod pace;
 mod parked;
 mod plan;
+mod push_worker;
+mod reject;
 mod resident;
-mod room;
 mod sampling;
 mod settings;
 mod side;
@@ -46,7 +46,7 @@ mod subscriber;
 
 pub use plan::PushPlan;
 pub use settings::cluster::{ClusterSettings, StreamSettings, StreamStorage};
-pub use settings::{Ack, ChannelSettings, Policy, PushSettings};
+pub use settings::{AckMode, ChannelSettings, OverrunPolicy, PushSettings};
 pub use source::sources_without_push;
 
 /// Mounts channels on a server. Add the listeners first: unless the settings grant rights, channels are open to this machine

@@ -14,7 +14,7 @@ use encke_wire::field::Known;
 use encke_wire::method::Method;
 use encke_wire::target::{decode_escapes, query_pairs};
 
-use super::form::Kind;
+use super::form::MessageForm;
 use encke_server::{Reply, Request};
 
 /// Default wait of a poll, in seconds.
@@ -24,9 +24,9 @@ pub(crate) const WAIT_S_MAX: u64 = 55;
 
 /// The read mode that a GET or HEAD selects.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum ReadMode {
     /// Messages of this kind, by stream or poll.
-    Messages(Kind),
+    Messages(MessageForm),
     /// A WebSocket, with or without `encke.v1`.
     Socket,
     /// The built-in page.
@@ -37,7 +37,7 @@ pub(crate) enum Wish {
 
 /// The parsed query of a request.
 #[derive(Default, Debug)]
-pub(crate) struct Query {
+pub(crate) struct ReadQuery {
     pub(crate) since: Option<Since>,
     pub(crate) wait_s: Option<u64>,
     pub(crate) shape: Option<Shape>,
@@ -60,7 +60,7 @@ pub(crate) enum Shape {
 /// Limit of a member's self-chosen name, in bytes.
 const MEMBER_NAME_BYTES_MAX: usize = 64;
 
-impl Query {
+impl ReadQuery {
     /// Parses a query. Unknown keys are ignored, as on any page.
     ///
     /// # Errors
@@ -133,20 +133,20 @@ pub(crate) fn channels(path: &[u8], most: usize) -> Result<Vec<Name>, Reply> {
 }
 
 /// Returns the read mode that a GET or HEAD selects.
-pub(crate) fn wish(request: &Request<'_>, query: &Query, channels: usize) -> Wish {
+pub(crate) fn wish(request: &Request<'_>, query: &ReadQuery, channels: usize) -> ReadMode {
     let upgrade = request.all(Known::Upgrade).any(|value| value.eq_ignore_ascii_case(b"websocket"));
     if query.info {
-        return Wish::Info;
+        return ReadMode::Info;
     }
     if upgrade || query.shape == Some(Shape::Ws) {
-        return Wish::Socket;
+        return ReadMode::Socket;
     }
-    let sse = if channels > 1 || query.envelope { Kind::SseEnvelope } else { Kind::Sse };
+    let sse = if channels > 1 || query.envelope { MessageForm::SseEnvelope } else { MessageForm::Sse };
     match query.shape {
-        Some(Shape::Sse) => return Wish::Messages(sse),
-        Some(Shape::Ndjson) => return Wish::Messages(Kind::Ndjson),
-        Some(Shape::Json) => return Wish::Messages(Kind::Json),
-        Some(Shape::Poll) => return Wish::Messages(Kind::Raw),
+        Some(Shape::Sse) => return ReadMode::Messages(sse),
+        Some(Shape::Ndjson) => return ReadMode::Messages(MessageForm::Ndjson),
+        Some(Shape::Json) => return ReadMode::Messages(MessageForm::Json),
+        Some(Shape::Poll) => return ReadMode::Messages(MessageForm::Raw),
         Some(Shape::Ws) | None => {}
     }
     // A client that accepts anything, or no type of ours, receives the plain message.
@@ -162,11 +162,11 @@ pub(crate) fn wish(request: &Request<'_>, query: &Query, channels: usize) -> Wis
     };
     let offered: Vec<&str> = OFFERED.iter().copied().filter(|offer| named(offer)).collect();
     match accept::preferred(lines.clone(), &offered).and_then(|place| offered.get(place)) {
-        Some(&"text/event-stream") => Wish::Messages(sse),
-        Some(&"application/x-ndjson") => Wish::Messages(Kind::Ndjson),
-        Some(&"application/json") => Wish::Messages(Kind::Json),
-        Some(&"text/html") if request.method() == Method::Get && channels == 1 => Wish::Page,
-        _ => Wish::Messages(Kind::Raw),
+        Some(&"text/event-stream") => ReadMode::Messages(sse),
+        Some(&"application/x-ndjson") => ReadMode::Messages(MessageForm::Ndjson),
+        Some(&"application/json") => ReadMode::Messages(MessageForm::Json),
+        Some(&"text/html") if request.method() == Method::Get && channels == 1 => ReadMode::Page,
+        _ => ReadMode::Messages(MessageForm::Raw),
     }
 }
 
@@ -174,7 +174,7 @@ pub(crate) fn wish(request: &Request<'_>, query: &Query, channels: usize) -> Wis
 const FOREIGN: Position = Position { epoch: Epoch(0), offset: 0 };
 
 /// Returns the start position of a subscriber: `Last-Event-ID`, then `If-None-Match` of a poll, then `?since=`, else now.
-pub(crate) fn since(request: &Request<'_>, query: &Query, poll: bool) -> Since {
+pub(crate) fn since(request: &Request<'_>, query: &ReadQuery, poll: bool) -> Since {
     let text = |known| request.known(known).and_then(|value| std::str::from_utf8(value.trim_ascii()).ok());
     if let Some(id) = text(Known::LastEventId).filter(|id| !id.is_empty()) {
         // A foreign id counts as one of another epoch, because its sender has missed messages.

@@ -4,8 +4,8 @@
 
 use encke_hub::{Epoch, Form, Member, Name, Once, Position, Since, Subscribe, SubscriberId};
 
-use super::form::{self, Kind};
-use super::room::{Room, hub_now};
+use super::form::{self, MessageForm};
+use super::push_worker::{PushWorker, hub_now};
 use encke_server::Slot;
 
 /// Bytes of a subscriber's record before the names.
@@ -18,7 +18,7 @@ const HEAD_BYTES: usize = 20;
 /// The current version of the record.
 const VERSION: u8 = 1;
 
-impl Room {
+impl PushWorker {
     /// Returns the record of a subscribed connection, which stays subscribed. `None` for a WebSocket, for a subscriber with a
     /// row in the side table, or if deliveries are in progress.
     pub(crate) fn park_subscriber(&mut self, slot: &mut Slot<'_>) -> Option<Vec<u8>> {
@@ -68,8 +68,8 @@ impl Room {
         let form = Form(*form);
         let kind = form::kind(form);
         let once = match kind {
-            Kind::Raw => Once::Oldest,
-            Kind::Json => Once::All,
+            MessageForm::Raw => Once::Oldest,
+            MessageForm::Json => Once::All,
             _ => Once::Never,
         };
         let position =

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use encke_hub::{Epoch, Rules, Streams};
 
+use super::address_rates::{AddressRates, LimitedAction};
 use super::admission::Admission;
 use super::archive::{self, Archive};
-use super::cluster::Cluster;
+use super::cluster::ClusterLink;
 use super::figures::PushFigures;
-use super::pace::{AddressRates, Limit};
 use crate::settings::PushSettings;
 use crate::settings::cluster::ClusterSettings;
 use encke_rights::{Act, AuthSettings, Openness, Rights};
@@ -30,7 +30,7 @@ pub struct PushPlan {
     /// The store of durable channels, if there is one.
     pub(crate) archive: Option<Arc<Archive>>,
     /// The streams shared with other nodes, if there are any.
-    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub(crate) cluster: Option<Arc<ClusterLink>>,
     /// Limit of the memory of incomplete bodies, in bytes per worker.
     pub(crate) incoming_bytes: usize,
     /// Silence after which a stream receives a heartbeat.
@@ -81,11 +81,11 @@ impl PushPlan {
                 .anonymous_rate
                 .on()
                 .filter(|_| anonymous)
-                .map(|rate| Arc::new(AddressRates::new(Limit::Messages, rate))),
+                .map(|rate| Arc::new(AddressRates::new(LimitedAction::Messages, rate))),
             channel_rates: push
                 .channel_rate
                 .on()
-                .map(|rate| Arc::new(AddressRates::new(Limit::Channels, rate))),
+                .map(|rate| Arc::new(AddressRates::new(LimitedAction::Channels, rate))),
             figures: Arc::default(),
         })
     }
@@ -96,7 +96,7 @@ impl PushPlan {
     /// The settings contradict themselves, or the cluster cannot be joined.
     pub fn joined(self, cluster: &ClusterSettings) -> io::Result<Self> {
         let streams = cluster.streams().map_err(|(_, wrong)| io::Error::other(wrong))?;
-        let cluster = Cluster::join(cluster, &self.rules)?;
+        let cluster = ClusterLink::join(cluster, &self.rules)?;
         Ok(self.shared_by(cluster, streams))
     }
 
@@ -149,7 +149,7 @@ impl PushPlan {
     }
 
     /// Uses the streams of a cluster.
-    pub fn shared_by(self, cluster: Cluster, streams: Streams) -> Self {
+    pub fn shared_by(self, cluster: ClusterLink, streams: Streams) -> Self {
         let (rules, streams) = (recalling(self.rules), Arc::new(streams));
         Self { streams, epochs: cluster.epochs(), cluster: Some(Arc::new(cluster)), rules, ..self }
     }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use encke_io::{Done, Now};
 
-use super::room::{Letter, Room};
+use super::push_worker::{PushMessage, PushWorker};
 use encke_server::{Asked, Engine, Farewells, Gone, JobId, Kernel, Resident, ResidentMailbox, Slot};
 
-impl Resident for Room {
+impl Resident for PushWorker {
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
         self.start(slot, asked, start);
     }
@@ -39,7 +39,7 @@ impl Resident for Room {
     }
 
     fn message(&mut self, engine: &mut Engine<'_>, message: Box<dyn Any + Send>) {
-        let Ok(letter) = message.downcast::<Letter>() else {
+        let Ok(letter) = message.downcast::<PushMessage>() else {
             debug_assert!(false, "rooms send letters only");
             return;
         };
@@ -52,7 +52,7 @@ impl Resident for Room {
         self.committed(engine.now(), done);
     }
 
-    fn meet(&mut self, mailboxes: Arc<[ResidentMailbox]>) {
+    fn start(&mut self, mailboxes: Arc<[ResidentMailbox]>) {
         self.know(mailboxes);
     }
 
@@ -65,7 +65,7 @@ impl Resident for Room {
             self.renew_rights(engine);
         }
         self.take_asks(engine.now());
-        for (token, answer) in self.trade(engine.now()) {
+        for (token, answer) in self.exchange_feeds(engine.now()) {
             self.heard(engine, token, &answer);
         }
         self.note_queue_age(engine.now());

@@ -6,7 +6,7 @@
 use encke_hub::SUBSCRIBER_BYTES;
 use encke_io::Now;
 
-use super::room::{Room, hub_now};
+use super::push_worker::{PushWorker, hub_now};
 use encke_server::{CONNECTION_BYTES, Engine, Kernel};
 
 /// Subscribers sampled per second, by two system calls each: about 10 µs in all.
@@ -14,7 +14,7 @@ const SAMPLES: i64 = 16;
 /// Limit of slots examined to find them.
 const LOOKS: usize = 256;
 
-impl Room {
+impl PushWorker {
     /// Samples some subscribers, and updates the memory figures of all.
     pub(crate) fn sample(&mut self, engine: &mut Engine<'_>, kernel: &dyn Kernel) {
         let (mut count, mut unsent, mut most, mut held) = (0, 0, 0, 0);

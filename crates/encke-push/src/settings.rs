@@ -102,7 +102,7 @@ impl Section for PushSettings {
             found.push(Contradiction::at(&["channel", &place.to_string(), "pattern"], message));
         }
         for (place, channel) in self.channel.iter().enumerate() {
-            if !channel.durable && channel.ack == Ack::Memory {
+            if !channel.durable && channel.ack == AckMode::Memory {
                 let message = "ack is for durable channels: add durable = true, or leave it out";
                 found.push(Contradiction::at(&["channel", &place.to_string(), "ack"], message));
             }
@@ -135,7 +135,7 @@ pub struct ChannelSettings {
     /// Time for which messages are kept.
     pub age: Period,
     /// Treatment of a subscriber that is so slow that its next messages are no longer kept.
-    pub policy: Policy,
+    pub policy: OverrunPolicy,
     /// Whether Encke announces and lists members. Joins and leaves evict no message: the channel keeps the newest of them
     /// separately, twice as many as `members`.
     pub presence: bool,
@@ -146,7 +146,7 @@ pub struct ChannelSettings {
     /// history stay the same: `messages`, `bytes`, `age`, and `push.memory` of all channels.
     pub durable: bool,
     /// Time of the acknowledgement and delivery of a message: of a durable channel, or in a cluster of any channel.
-    pub ack: Ack,
+    pub ack: AckMode,
 }
 
 impl Default for ChannelSettings {
@@ -157,11 +157,11 @@ impl Default for ChannelSettings {
             messages: rules.messages as u32,
             bytes: ByteSize::of(rules.bytes),
             age: Period::seconds(rules.age_ms / 1_000),
-            policy: Policy::Disconnect,
+            policy: OverrunPolicy::Disconnect,
             presence: rules.presence,
             members: rules.members as u32,
             durable: rules.durable,
-            ack: Ack::Stored,
+            ack: AckMode::Stored,
         }
     }
 }
@@ -169,7 +169,7 @@ impl Default for ChannelSettings {
 /// `ack`
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Ack {
+pub enum AckMode {
     /// Once the message is stored: 201 means that it survives a kill and a power failure.
     #[default]
     Stored,
@@ -183,7 +183,7 @@ pub enum Ack {
 /// `policy`
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Policy {
+pub enum OverrunPolicy {
     /// The subscriber is disconnected, reconnects, and receives the gap.
     #[default]
     Disconnect,
@@ -244,18 +244,18 @@ impl PushSettings {
                     bytes: channel.bytes.bytes(),
                     age_ms: channel.age.nanoseconds() / 1_000_000,
                     policy: match channel.policy {
-                        Policy::Disconnect => Overrun::Disconnect,
-                        Policy::Skip => Overrun::Skip,
-                        Policy::Latest => Overrun::Latest,
+                        OverrunPolicy::Disconnect => Overrun::Disconnect,
+                        OverrunPolicy::Skip => Overrun::Skip,
+                        OverrunPolicy::Latest => Overrun::Latest,
                     },
                     presence: channel.presence,
                     members: channel.members as usize,
                     durable: channel.durable,
                     class: u16::try_from(place + 1).unwrap_or(0),
                     ack: match channel.ack {
-                        Ack::Stored => encke_hub::Ack::Stored,
-                        Ack::Memory => encke_hub::Ack::Memory,
-                        Ack::Local => encke_hub::Ack::Local,
+                        AckMode::Stored => encke_hub::Ack::Stored,
+                        AckMode::Memory => encke_hub::Ack::Memory,
+                        AckMode::Local => encke_hub::Ack::Local,
                     },
                 },
             );

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use encke_hub::{Gap, Name, Positions};
 
 use super::plan::PushPlan;
-use super::room::renew;
-use super::socket::Speaker;
-use encke_rights::{Identity, Share};
+use super::push_worker::renew;
+use super::socket::SocketPublisher;
+use encke_rights::{Principal, Share};
 use encke_server::SocketState;
 
 /// A delivery that follows the send in flight.
@@ -31,7 +31,7 @@ pub(crate) enum Stashed {
 /// The properties of a request that its subscriber still needs.
 pub(crate) struct RequestDetails {
     /// The identity of a token or certificate, and the subscribed channels.
-    pub(crate) right: Option<(Identity, Vec<Name>)>,
+    pub(crate) right: Option<(Principal, Vec<Name>)>,
     /// The deadline of a poll whose connection is still sending an earlier response, on the monotonic clock in ns.
     pub(crate) until_ns: Option<NonZeroU64>,
     /// The pages of other origins that may read the response, until its head is written.
@@ -62,7 +62,7 @@ impl RequestDetails {
 /// The parts of a subscriber's state besides its slot. Boxed, because few rows have more than one.
 #[derive(Default)]
 struct SubscriberRow {
-    socket: Option<Box<SocketState<Speaker>>>,
+    socket: Option<Box<SocketState<SocketPublisher>>>,
     request: Option<Box<RequestDetails>>,
     stashed: Option<Box<Stashed>>,
 }
@@ -105,18 +105,18 @@ impl SideTable {
     }
 
     /// Returns the state of a WebSocket.
-    pub(crate) fn socket(&mut self, index: u32) -> Option<&mut SocketState<Speaker>> {
+    pub(crate) fn socket(&mut self, index: u32) -> Option<&mut SocketState<SocketPublisher>> {
         self.rows.get_mut(&index)?.socket.as_deref_mut()
     }
 
     /// Stores the state of a WebSocket.
-    pub(crate) fn put_socket(&mut self, index: u32, socket: Box<SocketState<Speaker>>) {
+    pub(crate) fn put_socket(&mut self, index: u32, socket: Box<SocketState<SocketPublisher>>) {
         let old = self.rows.entry(index).or_default().socket.replace(socket);
         self.sockets += usize::from(old.is_none());
     }
 
     /// Removes the state of a WebSocket and returns it.
-    pub(crate) fn take_socket(&mut self, index: u32) -> Option<Box<SocketState<Speaker>>> {
+    pub(crate) fn take_socket(&mut self, index: u32) -> Option<Box<SocketState<SocketPublisher>>> {
         let socket = self.take(index, |row| row.socket.take())?;
         self.sockets -= 1;
         Some(socket)
@@ -199,7 +199,7 @@ impl SideTable {
     /// Returns the memory of the table and its boxes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         table_bytes::<SubscriberRow>(self.rows.capacity())
-            + self.sockets * size_of::<SocketState<Speaker>>()
+            + self.sockets * size_of::<SocketState<SocketPublisher>>()
             + self.requests * size_of::<RequestDetails>()
             + self.stashed * size_of::<Stashed>()
     }
@@ -224,7 +224,7 @@ mod tests {
         RequestDetails { right: None, until_ns: NonZeroU64::new(1), share: Share::Anybody, client: 0 }
     }
 
-    fn socket() -> Box<SocketState<Speaker>> {
+    fn socket() -> Box<SocketState<SocketPublisher>> {
         let rights = Rights::new(&AuthSettings::default(), &[], Openness::Loopback).expect("the defaults");
         let origin = Origin { peer: Peer::Local, client: None, secure: false, tls: None, local: true };
         let now = Now { mono_ns: 0, unix_ns: 0 };
@@ -234,7 +234,7 @@ mod tests {
             };
             identity
         });
-        Box::new(SocketState::new(Speaker { identity, publisher: 0, channel: None }))
+        Box::new(SocketState::new(SocketPublisher { identity, publisher: 0, channel: None }))
     }
 
     fn counts(sides: &SideTable) -> [usize; 4] {

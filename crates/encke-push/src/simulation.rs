@@ -38,17 +38,17 @@ use encke_broker::{Contents, End as Ending, Store};
 use encke_hub::{Epoch, Position};
 use encke_io::sim::{Client, Conditions, End, World};
 use encke_wire::http1::ChunkedDecoder;
-use encke_wire::sse::{Event, Parser};
+use encke_wire::sse::{Parser, SseEvent};
 
 use super::archive::Archive;
 use super::handler::Push;
 use super::plan::PushPlan;
-use crate::settings::Ack;
+use crate::settings::AckMode;
 use crate::settings::{ChannelSettings, PushSettings};
 use encke_rights::{Act, AuthSettings, Openness, Shut};
 use encke_server::testing::traces::{Observed, Suite};
 use encke_server::testing::{Counts, Fleet, Stepped};
-use encke_server::{Mount, Policy};
+use encke_server::{ConnLimits, Mount};
 use encke_settings::{OrOff, Period};
 
 /// The seeds of CI. `ENCKE_SIM_SEEDS=A-B` runs others.
@@ -605,7 +605,7 @@ impl Subscriber {
             let step = self.parser.feed(&body).expect("events of a sensible size");
             let used = step.used;
             match step.event {
-                Some(Event::Position { id }) => {
+                Some(SseEvent::Position { id }) => {
                     // A resume begins at the position where the connection before ended.
                     self.told.push(if self.told.is_empty() {
                         Told::Start(offset(id))
@@ -614,12 +614,12 @@ impl Subscriber {
                     });
                     self.position = Some(id.to_owned());
                 }
-                Some(Event::Message { id, event: "encke.gap", data }) => {
+                Some(SseEvent::Message { id, event: "encke.gap", data }) => {
                     let (from, to) = (position(field(data, "from")), position(field(data, "to")));
                     self.told.push(Told::Gap { from, to, at: offset(id), at_ns });
                     self.position = Some(id.to_owned());
                 }
-                Some(Event::Message { id, data, .. }) => {
+                Some(SseEvent::Message { id, data, .. }) => {
                     let (channel, text) = match &self.channels[..] {
                         [only] => ((*only).to_owned(), data.to_owned()),
                         _ => (field(data, "channel").to_owned(), field(data, "data").to_owned()),
@@ -632,7 +632,7 @@ impl Subscriber {
                     self.told.push(Told::Event(offset(id)));
                     self.position = Some(id.to_owned());
                 }
-                Some(Event::Retry { .. }) | None => {}
+                Some(SseEvent::Retry { .. }) | None => {}
             }
             self.body = body[used..].to_vec();
             if used == 0 {
@@ -896,10 +896,10 @@ fn push_plan(kept: u32) -> PushPlan {
     };
     let settings = PushSettings {
         channel: vec![
-            channel("**", false, Ack::Stored),
-            channel("a", true, Ack::Stored),
-            channel("b", true, Ack::Stored),
-            channel("c", true, Ack::Memory),
+            channel("**", false, AckMode::Stored),
+            channel("a", true, AckMode::Stored),
+            channel("b", true, AckMode::Stored),
+            channel("c", true, AckMode::Memory),
         ],
         // All publishers have the same address.
         anonymous_rate: OrOff::Off,
@@ -909,8 +909,8 @@ fn push_plan(kept: u32) -> PushPlan {
     PushPlan::new(&settings, &auth, Openness::Shut(Shut::Settings)).expect("settings that hold")
 }
 
-fn policy() -> Policy {
-    Policy { connections: 1_000, ..Policy::default() }
+fn policy() -> ConnLimits {
+    ConnLimits { connections: 1_000, ..ConnLimits::default() }
 }
 
 fn mounts(push: &Arc<PushPlan>) -> Vec<(String, Arc<dyn Mount>)> {

@@ -9,13 +9,13 @@ use encke_hub::Name;
 use encke_wire::websocket::{self, Opcode};
 
 use super::draft::draft;
-use super::envelope::{Op, Said};
-use encke_rights::{Act, Identity};
+use super::envelope::{ClientCommand, ClientOp};
+use encke_rights::{Act, Principal};
 use encke_server::SocketMessage;
 
 /// A WebSocket subscriber, which may also publish.
-pub(crate) struct Speaker {
-    pub(crate) identity: Identity,
+pub(crate) struct SocketPublisher {
+    pub(crate) identity: Principal,
     pub(crate) publisher: u64,
     /// The channel for payloads; `None`: the client speaks `encke.v1`, and envelopes name their channels.
     pub(crate) channel: Option<Name>,
@@ -27,7 +27,7 @@ pub(crate) fn bytes_max(rules: &encke_hub::Rules) -> u64 {
 }
 
 /// The command in a WebSocket message.
-pub(crate) enum Deed {
+pub(crate) enum SocketAction {
     /// Publish the message, and acknowledge it under this `ref`.
     Publish(Option<u64>, encke_hub::Draft),
     /// Change the subscribed channels.
@@ -38,62 +38,62 @@ pub(crate) enum Deed {
     Close,
 }
 
-impl Speaker {
+impl SocketPublisher {
     /// Parses and authorizes a WebSocket message. Appends the response to a rejected one to `out`.
-    pub(crate) fn hear(&self, message: SocketMessage<'_>, out: &mut Vec<u8>) -> Deed {
+    pub(crate) fn hear(&self, message: SocketMessage<'_>, out: &mut Vec<u8>) -> SocketAction {
         if let Some(channel) = &self.channel {
             return self.hear_payload(channel, message, out);
         }
         let SocketMessage::Text(text) = message else {
             put_error(out, None, 400, "encke.v1 speaks in text frames");
-            return Deed::Nothing;
+            return SocketAction::Nothing;
         };
-        let said = match Said::read(text.as_bytes()) {
+        let said = match ClientCommand::read(text.as_bytes()) {
             Ok(said) => said,
             Err(error) => {
                 put_error(out, reference_of(text), 400, &error);
-                return Deed::Nothing;
+                return SocketAction::Nothing;
             }
         };
         let reference = said.reference;
         let refused = match said.op {
-            Op::Ping => {
+            ClientOp::Ping => {
                 put_ok(out, reference, "");
-                return Deed::Nothing;
+                return SocketAction::Nothing;
             }
-            Op::Publish => match draft(said, self.publisher) {
+            ClientOp::Publish => match draft(said, self.publisher) {
                 Ok(draft) if self.identity.may(Act::Publish, &draft.channel) => {
-                    return Deed::Publish(reference, draft);
+                    return SocketAction::Publish(reference, draft);
                 }
                 Ok(draft) => (403, format!("you may not publish to {}", draft.channel)),
                 Err(error) => (400, error),
             },
-            Op::Subscribe | Op::Unsubscribe => match names(&said.channels) {
+            ClientOp::Subscribe | ClientOp::Unsubscribe => match names(&said.channels) {
                 Err(error) => (400, error),
-                Ok(remove) if said.op == Op::Unsubscribe => {
-                    return Deed::Change { add: Vec::new(), remove, reference };
+                Ok(remove) if said.op == ClientOp::Unsubscribe => {
+                    return SocketAction::Change { add: Vec::new(), remove, reference };
                 }
                 Ok(add) => match add.iter().find(|name| !self.identity.may(Act::Subscribe, name)) {
-                    None => return Deed::Change { add, remove: Vec::new(), reference },
+                    None => return SocketAction::Change { add, remove: Vec::new(), reference },
                     Some(name) => (403, format!("you may not subscribe to {name}")),
                 },
             },
         };
         put_error(out, reference, refused.0, &refused.1);
-        Deed::Nothing
+        SocketAction::Nothing
     }
 
-    fn hear_payload(&self, channel: &Name, message: SocketMessage<'_>, out: &mut Vec<u8>) -> Deed {
+    fn hear_payload(&self, channel: &Name, message: SocketMessage<'_>, out: &mut Vec<u8>) -> SocketAction {
         if !self.identity.may(Act::Publish, channel) {
             // Without envelopes, only a Close can report the rejection.
             websocket::put_close(out, 4403, "you may not publish here");
-            return Deed::Close;
+            return SocketAction::Close;
         }
         let (data, content_type) = match message {
             SocketMessage::Text(text) => (text.as_bytes(), None),
             SocketMessage::Binary(bytes) => (bytes, Some("application/octet-stream".into())),
         };
-        Deed::Publish(
+        SocketAction::Publish(
             None,
             encke_hub::Draft {
                 channel: channel.clone(),
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_socket_at_rest_is_40_bytes() {
-        // 32: a `Speaker` (identity 8, publisher 8, channel 16); 8: no traffic.
-        assert_eq!(size_of::<SocketState<Speaker>>(), 40);
+        // 32: a `SocketPublisher` (identity 8, publisher 8, channel 16); 8: no traffic.
+        assert_eq!(size_of::<SocketState<SocketPublisher>>(), 40);
     }
 }

@@ -32,7 +32,7 @@ impl PushPlan {
     /// Returns the sources of push and of its cluster.
     pub(crate) fn sources(self: &Arc<Self>) -> Vec<Arc<dyn Source>> {
         let cluster: Arc<dyn Source> = match &self.cluster {
-            Some(cluster) => Arc::<super::cluster::Cluster>::clone(cluster),
+            Some(cluster) => Arc::<super::cluster::ClusterLink>::clone(cluster),
             None => Arc::new(NoCluster),
         };
         vec![Arc::<Self>::clone(self), cluster]

@@ -10,7 +10,7 @@
 //! drain:     each at its own moment within the drain's time ─► farewell (the retry time) ─► closed
 //! expiry:    its token or certificate expires ─► last bytes ─► closed; a poll: responded, and the next one rejected
 //! ```
-//! A subscriber at rest has one deadline, the earliest of heartbeat, expiry and drain ([`Room::due_ns`]). Traffic postpones the
+//! A subscriber at rest has one deadline, the earliest of heartbeat, expiry and drain ([`PushWorker::due_ns`]). Traffic postpones the
 //! heartbeat only: an expiry is also checked after each send and before each message from a WebSocket. A send in flight always
 //! completes before the next one begins: deliveries are whole frames.
 
@@ -18,18 +18,18 @@ use std::any::Any;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use encke_hub::{Delivery, Form, Member, Name, Once, Positions, SubscriberId, What};
+use encke_hub::{Delivery, DeliveryContent, Form, Member, Name, Once, Positions, SubscriberId};
 use encke_io::{Token, Tuning};
-use encke_wire::websocket::{self, Opcode, Rules};
+use encke_wire::websocket::{self, FrameRules, Opcode};
 
 use super::admission::close_turned_away;
-use super::form::{self, EXPIRES, Kind, PollResponse, RESUMED};
+use super::form::{self, EXPIRES, MessageForm, PollResponse, RESUMED};
 use super::plan::PushPlan;
-use super::room::{Room, Spoken, Subscription, hub_now};
+use super::push_worker::{PushWorker, SocketPublish, Subscription, hub_now};
 use super::side::{RequestDetails, Stashed};
-use super::socket::{self, Deed, Speaker};
-use crate::room::NONE;
-use encke_rights::Identity;
+use super::socket::{self, SocketAction, SocketPublisher};
+use crate::push_worker::NONE;
+use encke_rights::Principal;
 use encke_server::{
     Asked, CloseReason, ContentLength, Engine, Fields, Gone, Reply, Slot, SocketMessage, SocketState,
     read_frames, spread_retry_ms,
@@ -43,10 +43,10 @@ const REVOKED: &str = "the right to read this channel was removed while the requ
 const SERVING_NS: u64 = 100_000_000;
 
 /// Returns the status for a subscription that the hub rejects.
-fn refused_status(refused: &encke_hub::Refused) -> u16 {
+fn refused_status(refused: &encke_hub::SubscribeError) -> u16 {
     match refused {
-        encke_hub::Refused::TooManyOnStream { .. } => 400,
-        encke_hub::Refused::TooManyChannels { .. } => 503,
+        encke_hub::SubscribeError::TooManyOnStream { .. } => 400,
+        encke_hub::SubscribeError::TooManyChannels { .. } => 503,
     }
 }
 
@@ -60,13 +60,13 @@ pub(crate) enum Start {
         fields: Fields,
         /// Whether messages may be compressed.
         deflate: bool,
-        speaker: Speaker,
+        speaker: SocketPublisher,
         subscription: Subscription,
     },
 }
 
 /// The parameters of a new subscriber.
-struct Place {
+struct SubscribeMode {
     /// The bits of its form besides the kind.
     bits: u8,
     asked: Asked,
@@ -75,7 +75,7 @@ struct Place {
 }
 
 /// Returns the kind of a connection's form.
-pub(crate) fn kind_of(slot: &Slot<'_>) -> Kind {
+pub(crate) fn kind_of(slot: &Slot<'_>) -> MessageForm {
     form::kind(Form(slot.form()))
 }
 
@@ -84,7 +84,7 @@ fn is_socket(slot: &Slot<'_>) -> bool {
     form::is_socket(kind_of(slot))
 }
 
-impl Room {
+impl PushWorker {
     /// Begins a takeover: a request becomes a subscribed connection.
     pub(crate) fn start(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
         match start.downcast::<Start>().map(|start| *start) {
@@ -122,7 +122,7 @@ impl Room {
         } else {
             self.plan.heartbeat_ns
         };
-        self.join(slot, Place { bits, asked, wait_ns }, subscription);
+        self.join(slot, SubscribeMode { bits, asked, wait_ns }, subscription);
         if slot.is_open() {
             let wait_ns = self.right_left_ns(slot).map_or(wait_ns, |left_ns| wait_ns.min(left_ns));
             slot.set_deadline(wait_ns);
@@ -135,7 +135,7 @@ impl Room {
         slot: &mut Slot<'_>,
         asked: Asked,
         (fields, deflate): (Fields, bool),
-        mut speaker: Speaker,
+        mut speaker: SocketPublisher,
         mut subscription: Subscription,
     ) {
         let serial = subscription.rights_serial;
@@ -156,7 +156,7 @@ impl Room {
         state.keep_handshake(asked.framing, fields);
         self.sides.put_socket(slot.place(), state);
         let bits = if deflate { form::DEFLATED } else { 0 };
-        self.join(slot, Place { bits, asked, wait_ns: 0 }, subscription);
+        self.join(slot, SubscribeMode { bits, asked, wait_ns: 0 }, subscription);
         if slot.is_open() {
             self.await_due(slot);
         }
@@ -178,7 +178,7 @@ impl Room {
 
     /// The next moment at which a subscriber at rest needs attention, on the monotonic clock: its turn in a drain, else
     /// its heartbeat, or before that the end of its right.
-    /// `left_ns` is [`Room::right_left_ns`].
+    /// `left_ns` is [`PushWorker::right_left_ns`].
     fn due_ns(&self, slot: &Slot<'_>, left_ns: Option<u64>) -> u64 {
         let now_ns = slot.now().mono_ns;
         let due_ns = match self.farewells {
@@ -198,8 +198,8 @@ impl Room {
     }
 
     /// Registers a connection as a subscriber of the hub.
-    fn join(&mut self, slot: &mut Slot<'_>, place: Place, subscription: Subscription) {
-        let Place { bits, asked, wait_ns } = place;
+    fn join(&mut self, slot: &mut Slot<'_>, place: SubscribeMode, subscription: Subscription) {
+        let SubscribeMode { bits, asked, wait_ns } = place;
         let Subscription { channels, since, kind, member, identity, share, client, limited, .. } =
             subscription;
         let member = member.map(|name| Member { name, client: limited.then_some(client) });
@@ -214,8 +214,8 @@ impl Room {
             None
         };
         let once = match kind {
-            Kind::Raw => Once::Oldest,
-            Kind::Json => Once::All,
+            MessageForm::Raw => Once::Oldest,
+            MessageForm::Json => Once::All,
             _ => Once::Never,
         };
         let form = form::form(kind, bits);
@@ -276,13 +276,13 @@ impl Room {
             return;
         }
         match what {
-            What::Bytes(bytes) => {
+            DeliveryContent::Bytes(bytes) => {
                 if slot.is_sending() {
                     return self.stash(slot, bytes);
                 }
                 send_stream(slot, bytes);
             }
-            What::Last(bytes) => {
+            DeliveryContent::Last(bytes) => {
                 // The hub has already removed the subscriber.
                 slot.set_word(NONE);
                 if slot.is_sending() {
@@ -290,17 +290,17 @@ impl Room {
                 }
                 self.answer_poll(slot, Some(bytes));
             }
-            What::Waiting => {
+            DeliveryContent::Waiting => {
                 if !slot.is_sending() && slot.deadline_ns() <= slot.now().mono_ns {
                     self.answer_poll(slot, None);
                 }
             }
             // Output of TLS may still be in flight: the start follows it.
-            What::Started { position, gap } if slot.is_sending() && slot.form() & RESUMED == 0 => {
+            DeliveryContent::Started { position, gap } if slot.is_sending() && slot.form() & RESUMED == 0 => {
                 self.sides.stash(slot.place(), Stashed::Start(position, gap));
             }
-            What::Started { position, gap } => self.started(slot, &position, gap.as_deref()),
-            What::Overrun => overrun(slot),
+            DeliveryContent::Started { position, gap } => self.started(slot, &position, gap.as_deref()),
+            DeliveryContent::Overrun => overrun(slot),
         }
     }
 
@@ -323,7 +323,7 @@ impl Room {
             let out = slot.out();
             out.extend_from_slice(&state.take_waiting());
             match (form::kind(form), gap) {
-                (Kind::Envelope, gap) => {
+                (MessageForm::Envelope, gap) => {
                     // The gap comes first: a client that is cut after the position alone would never learn of it.
                     if let Some(gap) = gap {
                         let mut json = Vec::new();
@@ -554,7 +554,7 @@ impl Room {
     pub(crate) fn renew_rights(&mut self, engine: &mut Engine<'_>) {
         let plan = Arc::clone(&self.plan);
         // Most WebSockets share one identity, and share the renewed one as well.
-        let mut renewed: Option<(Identity, Identity)> = None;
+        let mut renewed: Option<(Principal, Principal)> = None;
         for place in 0..engine.places() {
             let Some(mut slot) = engine.slot_at(place).filter(|slot| slot.word() != NONE) else { continue };
             let holds = match self.sides.request_mut(slot.place()) {
@@ -579,7 +579,8 @@ impl Room {
         let Some(mut state) = self.sides.take_socket(slot.place()) else { return bytes.len() };
         let deflate = form::has(Form(slot.form()), form::DEFLATED);
         let message_bytes_max = socket::bytes_max(&self.plan.rules);
-        let rules = Rules { deflate, ..Rules::new(websocket::Peer::Client, message_bytes_max) };
+        let rules =
+            FrameRules { deflate, ..FrameRules::new(websocket::FrameSender::Client, message_bytes_max) };
         let SocketState { speaker, traffic } = &mut *state;
         let traffic = traffic.get_or_insert_default();
         let mut inflation = std::mem::take(&mut self.inflation);
@@ -608,7 +609,7 @@ impl Room {
     fn hear_message(
         &mut self,
         slot: &mut Slot<'_>,
-        speaker: &Speaker,
+        speaker: &SocketPublisher,
         message: SocketMessage<'_>,
         out: &mut Vec<u8>,
     ) -> u32 {
@@ -625,17 +626,19 @@ impl Room {
     }
 
     /// Executes a command of a WebSocket. Returns the number of responses that follow later.
-    fn act(&mut self, slot: &mut Slot<'_>, deed: Deed, tell: bool, out: &mut Vec<u8>) -> u32 {
+    fn act(&mut self, slot: &mut Slot<'_>, deed: SocketAction, tell: bool, out: &mut Vec<u8>) -> u32 {
         match deed {
-            Deed::Nothing => {}
-            Deed::Close => slot.end_after(CloseReason::Refused),
-            Deed::Publish(reference, draft) => {
+            SocketAction::Nothing => {}
+            SocketAction::Close => slot.end_after(CloseReason::Refused),
+            SocketAction::Publish(reference, draft) => {
                 let (core, token) = (self.core, slot.token());
-                self.speak(slot.now(), Spoken { core, token, reference, draft, tell });
+                self.speak(slot.now(), SocketPublish { core, token, reference, draft, tell });
                 self.pending = true;
                 return 1;
             }
-            Deed::Change { add, remove, reference } => self.change(slot, add, &remove, reference, out),
+            SocketAction::Change { add, remove, reference } => {
+                self.change(slot, add, &remove, reference, out)
+            }
         }
         0
     }
@@ -748,7 +751,11 @@ fn hold_if_many(slot: &mut Slot<'_>, unanswered: u32) {
 }
 
 /// Renews the identity of a WebSocket. `renewed` caches the last renewal, as old and new identity.
-fn renew_speaker(speaker: &mut Speaker, plan: &PushPlan, renewed: &mut Option<(Identity, Identity)>) {
+fn renew_speaker(
+    speaker: &mut SocketPublisher,
+    plan: &PushPlan,
+    renewed: &mut Option<(Principal, Principal)>,
+) {
     let known = renewed.as_ref().filter(|(old, _)| old.is(&speaker.identity));
     let new = match known {
         Some((_, new)) => Some(new.clone()),

@@ -55,7 +55,7 @@ pub struct Question {
 
 /// The application's response to a [`Question`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum AskVerdict {
     /// The act is allowed.
     Allowed {
         /// Seconds for which the verdict may be cached; 0: valid for this request only.
@@ -65,7 +65,7 @@ pub enum Verdict {
     Denied {
         /// The denial to respond with.
         denial: Denial,
-        /// As in [`Verdict::Allowed`].
+        /// As in [`AskVerdict::Allowed`].
         kept_s: u64,
     },
     /// The application gave no verdict: respond with 503 and log this reason.
@@ -74,17 +74,17 @@ pub enum Verdict {
 
 impl Question {
     /// Sends the query and blocks for the response: up to 5 seconds, or longer while the host name is resolved.
-    pub fn ask(&self) -> Verdict {
+    pub fn ask(&self) -> AskVerdict {
         self.ask_within(PATIENCE)
     }
 
-    fn ask_within(&self, patience: Duration) -> Verdict {
+    fn ask_within(&self, patience: Duration) -> AskVerdict {
         self.exchange(patience).unwrap_or_else(|error| {
-            Verdict::Unanswered(format!("auth.ask: {} does not answer: {error}", self.url))
+            AskVerdict::Unanswered(format!("auth.ask: {} does not answer: {error}", self.url))
         })
     }
 
-    fn exchange(&self, patience: Duration) -> io::Result<Verdict> {
+    fn exchange(&self, patience: Duration) -> io::Result<AskVerdict> {
         let mut clock = Clock::new();
         let deadline_ns = clock.now().plus(patience);
         let mut left = || match deadline_ns.saturating_sub(clock.now().mono_ns) {
@@ -152,20 +152,20 @@ impl Question {
         request
     }
 
-    fn verdict(&self, head: &ResponseHead, bytes: &[u8]) -> Verdict {
+    fn verdict(&self, head: &ResponseHead, bytes: &[u8]) -> AskVerdict {
         let kept_s = kept_s(head.all(bytes, Known::CacheControl));
         let (act, channel) = (self.act.name(), &self.channel);
         match head.status() {
-            200..300 => Verdict::Allowed { kept_s },
+            200..300 => AskVerdict::Allowed { kept_s },
             401 => {
                 let text = format!("the application wants to know who you are before you {act} {channel}");
-                Verdict::Denied { denial: Denial::Unauthorized(text), kept_s }
+                AskVerdict::Denied { denial: Denial::Unauthorized(text), kept_s }
             }
             403 => {
                 let text = format!("the application does not let you {act} {channel}");
-                Verdict::Denied { denial: Denial::Forbidden(text), kept_s }
+                AskVerdict::Denied { denial: Denial::Forbidden(text), kept_s }
             }
-            status => Verdict::Unanswered(format!(
+            status => AskVerdict::Unanswered(format!(
                 "auth.ask: {} answers {status}, which is neither yes (2xx) nor no (401, 403)",
                 self.url
             )),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     /// Asks an application that sends these pieces; returns its verdict and the request that it received.
-    fn asked(pieces: &[&[u8]]) -> (Verdict, String) {
+    fn asked(pieces: &[&[u8]]) -> (AskVerdict, String) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}/may?x=1", listener.local_addr().expect("bound"));
         let pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.to_vec()).collect();
@@ -245,14 +245,14 @@ mod tests {
         (verdict, application.join().expect("no panic"))
     }
 
-    fn verdict(answer: &str) -> Verdict {
+    fn verdict(answer: &str) -> AskVerdict {
         asked(&[answer.as_bytes()]).0
     }
 
     #[test]
     fn the_application_sees_what_is_asked_and_who_asks() {
         let (verdict, request) = asked(&[b"HTTP/1.1 204 No Content\r\n\r\n"]);
-        assert_eq!(verdict, Verdict::Allowed { kept_s: 0 });
+        assert_eq!(verdict, AskVerdict::Allowed { kept_s: 0 });
         assert!(request.starts_with("GET /may?x=1 HTTP/1.1\r\nHost: 127.0.0.1:"), "{request}");
         for line in [
             "Connection: close",
@@ -271,9 +271,9 @@ mod tests {
         for (status, allowed) in [(200, true), (204, true), (299, true), (401, false), (403, false)] {
             let verdict = verdict(&format!("HTTP/1.1 {status} X\r\nCache-Control: max-age=60\r\n\r\n"));
             match verdict {
-                Verdict::Allowed { kept_s: 60 } => assert!(allowed, "{status}"),
-                Verdict::Denied { denial: Denial::Unauthorized(_), kept_s: 60 } => assert_eq!(status, 401),
-                Verdict::Denied { denial: Denial::Forbidden(_), kept_s: 60 } => assert_eq!(status, 403),
+                AskVerdict::Allowed { kept_s: 60 } => assert!(allowed, "{status}"),
+                AskVerdict::Denied { denial: Denial::Unauthorized(_), kept_s: 60 } => assert_eq!(status, 401),
+                AskVerdict::Denied { denial: Denial::Forbidden(_), kept_s: 60 } => assert_eq!(status, 403),
                 other => panic!("{status}: {other:?}"),
             }
         }
@@ -285,7 +285,7 @@ mod tests {
             "HTTP/1.1 200 X\r\n",
             "",
         ] {
-            assert!(matches!(verdict(answer), Verdict::Unanswered(_)), "{answer}");
+            assert!(matches!(verdict(answer), AskVerdict::Unanswered(_)), "{answer}");
         }
     }
 
@@ -295,7 +295,7 @@ mod tests {
             b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nCache-Control: max-age=5\r\n\r\nyes";
         for split in 0..answer.len() {
             let (one, other) = answer.split_at(split);
-            assert_eq!(asked(&[one, other]).0, Verdict::Allowed { kept_s: 5 }, "split at {split}");
+            assert_eq!(asked(&[one, other]).0, AskVerdict::Allowed { kept_s: 5 }, "split at {split}");
         }
     }
 
@@ -303,7 +303,7 @@ mod tests {
     fn an_endless_head_is_no_answer() {
         let line = format!("X: {}\r\n", "x".repeat(1000));
         let answer = format!("HTTP/1.1 200 OK\r\n{}\r\n", line.repeat(20));
-        assert!(matches!(verdict(&answer), Verdict::Unanswered(_)));
+        assert!(matches!(verdict(&answer), AskVerdict::Unanswered(_)));
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let question = question(&format!("http://{}", listener.local_addr().expect("bound")));
         // Accepted by the kernel; no program responds.
-        let Verdict::Unanswered(why) = question.ask_within(Duration::from_millis(20)) else {
+        let AskVerdict::Unanswered(why) = question.ask_within(Duration::from_millis(20)) else {
             panic!("silence")
         };
         assert!(why.contains("does not answer"), "{why}");
@@ -320,9 +320,9 @@ mod tests {
             let (mut stream, _) = listener.accept().expect("the second one");
             while stream.write_all(b"H").is_ok() {}
         });
-        assert!(matches!(question.ask_within(Duration::from_millis(20)), Verdict::Unanswered(_)), "drops");
+        assert!(matches!(question.ask_within(Duration::from_millis(20)), AskVerdict::Unanswered(_)), "drops");
         dripping.join().expect("no panic");
-        assert!(matches!(question.ask(), Verdict::Unanswered(_)), "nobody listens");
+        assert!(matches!(question.ask(), AskVerdict::Unanswered(_)), "nobody listens");
     }
 
     #[test]

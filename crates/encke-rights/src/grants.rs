@@ -31,10 +31,10 @@ pub struct Grants {
     /// Acts on every channel: the setting `anonymous`, or all acts in open mode.
     everywhere: Acts,
     /// Indexed by [`Act`]: patterns of the channels on which the act is allowed.
-    named: Option<Arc<Named>>,
+    named: Option<Arc<PatternsByAct>>,
 }
 
-type Named = [Box<[Pattern]>; Act::ALL.len()];
+type PatternsByAct = [Box<[Pattern]>; Act::ALL.len()];
 
 impl Grants {
     /// Grants these acts on every channel, and no others.
@@ -47,7 +47,7 @@ impl Grants {
     /// # Errors
     /// A text is not a valid pattern.
     pub(super) fn named<'a>(patterns: impl Fn(Act) -> &'a [String]) -> Result<Self, String> {
-        let mut named = Named::default();
+        let mut named = PatternsByAct::default();
         for (act, list) in Act::ALL.into_iter().zip(&mut named) {
             *list = patterns(act).iter().map(|text| pattern(text)).collect::<Result<_, _>>()?;
         }

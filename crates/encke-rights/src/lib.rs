@@ -18,7 +18,7 @@
 //! [`Rights`] are built from the settings, replaced as a whole at a reload, and shared by all workers without a lock. Each
 //! worker caches verified tokens in its own [`TokenCache`]. Rejected tokens are not cached.
 //!
-//! A token is a secret, held only while its request is processed. The cache stores its digest, and an [`Identity`] stores no
+//! A token is a secret, held only while its request is processed. The cache stores its digest, and an [`Principal`] stores no
 //! token text. The access log masks tokens in targets (`log/line.rs`), and no error repeats them.
 
 mod act;
@@ -36,12 +36,12 @@ mod table;
 mod token;
 
 pub use act::Act;
-pub use ask::{Question, Verdict};
+pub use ask::{AskVerdict, Question};
 pub use denial::Denial;
 pub use grants::pattern;
 pub use keys::Digest;
 pub use open::{Openness, Shut};
-pub use rights::{Decision, Identity, Rights, TokenCache, client_number};
+pub use rights::{Decision, Principal, Rights, TokenCache, client_number};
 pub use settings::{AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
 pub use share::Share;
-pub use signer::{Pass, Signer};
+pub use signer::{Signer, TokenContents};

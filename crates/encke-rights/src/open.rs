@@ -17,7 +17,7 @@ use encke_wire::field::Known;
 use encke_wire::http1::Version;
 use encke_wire::target::{self, Authority};
 
-use super::origins::Page;
+use super::origins::RequestPage;
 use encke_server::Request;
 
 /// The clients to which the server is open.
@@ -94,7 +94,7 @@ impl Openness {
     }
 
     /// Checks whether open mode admits a request; `page` is the page that sent it.
-    pub(super) fn admits(self, request: &Request<'_>, page: Page<'_>) -> Result<(), Shut> {
+    pub(super) fn admits(self, request: &Request<'_>, page: RequestPage<'_>) -> Result<(), Shut> {
         let host = target::parse_authority(request.authority());
         match self {
             Self::Shut(shut) => Err(shut),
@@ -105,7 +105,7 @@ impl Openness {
                     Err(Shut::Proxy)
                 } else if !host.is_ok_and(|host| host.is_loopback()) {
                     Err(Shut::Host)
-                } else if !matches!(page, Page::None) && !page.is_loopback() {
+                } else if !matches!(page, RequestPage::None) && !page.is_loopback() {
                     Err(Shut::Origin)
                 } else {
                     Ok(())
@@ -114,7 +114,7 @@ impl Openness {
             Self::Everybody => {
                 if !host.is_ok_and(is_unforgeable) {
                     Err(Shut::Host)
-                } else if matches!(page, Page::Foreign(_)) {
+                } else if matches!(page, RequestPage::Foreign(_)) {
                     Err(Shut::Origin)
                 } else {
                     Ok(())

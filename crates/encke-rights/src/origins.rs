@@ -21,7 +21,7 @@ pub(crate) struct Origins {
 
 /// The page that sent a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Page<'a> {
+pub(crate) enum RequestPage<'a> {
     /// The request names no page.
     None,
     /// A page of this server.
@@ -69,20 +69,20 @@ impl Origins {
     }
 
     /// Returns the page that sent a request.
-    pub(super) fn page<'a>(&self, request: &Request<'a>) -> Page<'a> {
+    pub(super) fn page<'a>(&self, request: &Request<'a>) -> RequestPage<'a> {
         let mut fields = request.all(Known::Origin);
-        let Some(origin) = fields.next() else { return Page::None };
+        let Some(origin) = fields.next() else { return RequestPage::None };
         if fields.next().is_some() {
-            return Page::Foreign(b"null");
+            return RequestPage::Foreign(b"null");
         }
         if self.any && origin != b"null" || self.named(origin).is_some() {
-            return Page::Listed(origin);
+            return RequestPage::Listed(origin);
         }
-        if is_same(origin, request) { Page::Same } else { Page::Foreign(origin) }
+        if is_same(origin, request) { RequestPage::Same } else { RequestPage::Foreign(origin) }
     }
 }
 
-impl Page<'_> {
+impl RequestPage<'_> {
     /// Returns whether the page was loaded from this machine, on any port.
     pub(super) fn is_loopback(self) -> bool {
         match self {
@@ -154,7 +154,7 @@ mod tests {
             ("", "http://", false),
         ] {
             let asked = Asked::get("/push/a").field("Host", host).field("Origin", origin);
-            let page = asked.look(|request| origins.page(request) == Page::Same);
+            let page = asked.look(|request| origins.page(request) == RequestPage::Same);
             assert_eq!(page, same, "{origin} at {host}");
         }
     }
@@ -166,7 +166,7 @@ mod tests {
             asked
                 .clone()
                 .field("Origin", origin)
-                .look(|request| Origins::default().page(request) == Page::Same)
+                .look(|request| Origins::default().page(request) == RequestPage::Same)
         };
         assert!(page("https://h") && !page("http://h"));
     }
@@ -187,7 +187,7 @@ mod tests {
         ] {
             let asked = Asked::get("/").field("Host", "h").field("Origin", origin);
             assert_eq!(
-                asked.look(|request| matches!(origins.page(request), Page::Listed(_))),
+                asked.look(|request| matches!(origins.page(request), RequestPage::Listed(_))),
                 listed,
                 "{origin}"
             );
@@ -199,7 +199,7 @@ mod tests {
         let origins = Origins::new(&["*".into()]).expect("a star");
         let listed = |origin| {
             let asked = Asked::get("/").field("Host", "h").field("Origin", origin);
-            asked.look(|request| matches!(origins.page(request), Page::Listed(_)))
+            asked.look(|request| matches!(origins.page(request), RequestPage::Listed(_)))
         };
         assert!(listed("https://any.example") && !listed("null"));
     }
@@ -209,7 +209,7 @@ mod tests {
         let origins = Origins::new(&["http://a".into(), "http://b".into()]).expect("origins");
         let asked =
             Asked::get("/").field("Host", "a").field("Origin", "http://a").field("Origin", "http://b");
-        assert!(asked.look(|request| matches!(origins.page(request), Page::Foreign(_))));
+        assert!(asked.look(|request| matches!(origins.page(request), RequestPage::Foreign(_))));
     }
 
     #[test]

@@ -13,12 +13,12 @@ use encke_wire::field::Known;
 use encke_wire::target;
 
 use crate::act::Act;
-use crate::ask::{Question, Verdict};
+use crate::ask::{AskVerdict, Question};
 use crate::denial::Denial;
 use crate::grants::{Acts, Grants};
 use crate::keys::{self, Digest, KEYS_MAX, Key};
 use crate::open::{Openness, Shut};
-use crate::origins::{Origins, Page};
+use crate::origins::{Origins, RequestPage};
 use crate::settings::{AskUrl, AuthSettings, StaticToken};
 use crate::share::Share;
 use crate::table::Table;
@@ -55,11 +55,11 @@ struct Fixed {
 
 /// The identity of a client, anonymous or authenticated. Cloning increments a reference count.
 #[derive(Clone, Debug)]
-pub struct Identity(Arc<Somebody>);
+pub struct Principal(Arc<PrincipalData>);
 
-/// The content of an [`Identity`].
+/// The content of an [`Principal`].
 #[derive(Debug)]
-pub struct Somebody {
+pub struct PrincipalData {
     /// The user's name: a token's `sub`, a static token's `name`, or a certificate's subject.
     pub name: Option<Arc<str>>,
     /// The acts that the client may do.
@@ -89,21 +89,21 @@ enum Credential {
 /// Each table is allocated at its first entry: 160 KiB for tokens, 288 KiB for verdicts. A token adds about 300 bytes. A token
 /// with as many channels as fit takes 20 KiB, so a malicious signer could fill 80 MiB.
 #[derive(Default)]
-pub struct TokenCache(Option<Box<Memory>>);
+pub struct TokenCache(Option<Box<TokenCacheState>>);
 
 /// The cached results under one set of rights.
-struct Memory {
+struct TokenCacheState {
     /// The serial of those rights.
     serial: u64,
-    open: Identity,
+    open: Principal,
     /// Anonymous identities, indexed by the reason why open mode does not apply.
-    nobody: [Identity; Shut::ALL.len()],
-    tokens: Table<Identity>,
-    answers: Table<Answer>,
+    nobody: [Principal; Shut::ALL.len()],
+    tokens: Table<Principal>,
+    answers: Table<CachedVerdict>,
 }
 
 /// A cached verdict of the application.
-struct Answer {
+struct CachedVerdict {
     until_unix_s: u64,
     denial: Option<Denial>,
 }
@@ -177,10 +177,10 @@ impl Rights {
     ///
     /// # Errors
     /// The request comes from a page of another site, or its token or certificate is invalid.
-    pub fn identify(&self, request: &Request<'_>, cache: &mut TokenCache) -> Result<Identity, Denial> {
+    pub fn identify(&self, request: &Request<'_>, cache: &mut TokenCache) -> Result<Principal, Denial> {
         let page = self.origins.page(request);
         let open = self.openness.admits(request, page);
-        if let (Page::Foreign(_), Err(_)) = (page, open) {
+        if let (RequestPage::Foreign(_), Err(_)) = (page, open) {
             return Err(Denial::Forbidden(
                 "the request comes from a page of another site; its origin is not in push.origins".into(),
             ));
@@ -217,9 +217,9 @@ impl Rights {
     ///
     /// # Errors
     /// The certificate was valid during the handshake and has expired since.
-    fn certified(&self, request: &Request<'_>) -> Result<Option<Identity>, Denial> {
+    fn certified(&self, request: &Request<'_>) -> Result<Option<Principal>, Denial> {
         let Some(client) = request.tls().and_then(|tls| tls.client.as_ref()) else { return Ok(None) };
-        let identity = Identity(Arc::new(Somebody {
+        let identity = Principal(Arc::new(PrincipalData {
             grants: self.grants_of(&client.name),
             name: Some(Arc::clone(&client.name)),
             expires_unix_s: Some(client.expires_unix_s),
@@ -243,7 +243,7 @@ impl Rights {
     /// Decides whether a client may do an act, as far as this server and its cached verdicts know.
     pub fn decide(
         &self,
-        identity: &Identity,
+        identity: &Principal,
         act: Act,
         channel: &Name,
         request: &Request<'_>,
@@ -283,7 +283,7 @@ impl Rights {
     }
 
     /// Returns the identity under these rights, after a reload: `None` if its credential is no longer valid.
-    pub fn renew(&self, identity: &Identity) -> Option<Identity> {
+    pub fn renew(&self, identity: &Principal) -> Option<Principal> {
         let (grants, credential) = match identity.credential {
             Credential::Open if !matches!(self.openness, Openness::Shut(_)) => {
                 (Grants::everywhere(Acts::ALL), Credential::Open)
@@ -303,7 +303,7 @@ impl Rights {
             }
         };
         let (name, expires_unix_s) = (identity.name.clone(), identity.expires_unix_s);
-        Some(Identity(Arc::new(Somebody { name, grants, expires_unix_s, credential })))
+        Some(Principal(Arc::new(PrincipalData { name, grants, expires_unix_s, credential })))
     }
 
     /// Returns whether these rights may allow a client without credentials to read channels: the server is open, `anonymous`
@@ -317,10 +317,10 @@ impl Rights {
     /// Returns whether a page of another origin may read the response to its request (CORS).
     pub fn share(&self, request: &Request<'_>) -> Share {
         match self.origins.page(request) {
-            Page::None | Page::Same => Share::Nobody,
-            Page::Listed(origin) => self.origins.named(origin).map_or(Share::Anybody, Share::Page),
-            page @ Page::Foreign(_) if self.openness.admits(request, page).is_ok() => Share::Anybody,
-            Page::Foreign(_) => Share::Nobody,
+            RequestPage::None | RequestPage::Same => Share::Nobody,
+            RequestPage::Listed(origin) => self.origins.named(origin).map_or(Share::Anybody, Share::Page),
+            page @ RequestPage::Foreign(_) if self.openness.admits(request, page).is_ok() => Share::Anybody,
+            RequestPage::Foreign(_) => Share::Nobody,
         }
     }
 
@@ -345,7 +345,7 @@ impl Rights {
         }
     }
 
-    fn verify(&self, token: &str, digest: Digest, now_s: u64) -> Result<Identity, token::Fault> {
+    fn verify(&self, token: &str, digest: Digest, now_s: u64) -> Result<Principal, token::TokenError> {
         // Every token is compared in full, so that the time reveals none of them.
         let mut fixed = None;
         for one in &self.tokens {
@@ -354,7 +354,7 @@ impl Rights {
             }
         }
         let somebody = if let Some(fixed) = fixed {
-            Somebody {
+            PrincipalData {
                 name: fixed.name.clone(),
                 grants: fixed.grants.with_everywhere(self.anonymous),
                 expires_unix_s: None,
@@ -362,20 +362,20 @@ impl Rights {
             }
         } else {
             let statement = token::verify(token, &self.keys, now_s)?;
-            Somebody {
+            PrincipalData {
                 name: statement.subject.map(Into::into),
                 grants: statement.grants.with_everywhere(self.anonymous),
                 expires_unix_s: statement.expires_unix_s,
                 credential: Credential::Signed(statement.key.print),
             }
         };
-        Ok(Identity(Arc::new(somebody)))
+        Ok(Principal(Arc::new(somebody)))
     }
 }
 
-impl Identity {
+impl Principal {
     fn new(grants: Grants, credential: Credential) -> Self {
-        Self(Arc::new(Somebody { name: None, grants, expires_unix_s: None, credential }))
+        Self(Arc::new(PrincipalData { name: None, grants, expires_unix_s: None, credential }))
     }
 
     /// Returns whether an act is allowed without a query to the application.
@@ -453,40 +453,41 @@ pub fn client_number(address: Option<IpAddr>) -> u64 {
     }
 }
 
-impl Deref for Identity {
-    type Target = Somebody;
+impl Deref for Principal {
+    type Target = PrincipalData;
 
-    fn deref(&self) -> &Somebody {
+    fn deref(&self) -> &PrincipalData {
         &self.0
     }
 }
 
 impl TokenCache {
     /// Caches a verdict of the application for as long as the verdict allows.
-    pub fn learn(&mut self, question: &Question, verdict: &Verdict, now_unix_s: u64) {
+    pub fn learn(&mut self, question: &Question, verdict: &AskVerdict, now_unix_s: u64) {
         let (kept_s, denial) = match verdict {
-            Verdict::Allowed { kept_s } => (*kept_s, None),
-            Verdict::Denied { denial, kept_s } => (*kept_s, Some(denial.clone())),
-            Verdict::Unanswered(_) => return,
+            AskVerdict::Allowed { kept_s } => (*kept_s, None),
+            AskVerdict::Denied { denial, kept_s } => (*kept_s, Some(denial.clone())),
+            AskVerdict::Unanswered(_) => return,
         };
         // A reload during the query may have changed the rights and the application.
         if let Some(memory) = self.0.as_mut().filter(|memory| kept_s > 0 && memory.serial == question.serial)
         {
-            let answer = Answer { until_unix_s: now_unix_s.saturating_add(kept_s), denial };
+            let answer = CachedVerdict { until_unix_s: now_unix_s.saturating_add(kept_s), denial };
             memory.answers.keep(question.digest(), answer);
         }
     }
 
     /// Returns the results cached under these rights. Those of earlier rights are dropped.
-    fn memory(&mut self, rights: &Rights) -> &mut Memory {
+    fn memory(&mut self, rights: &Rights) -> &mut TokenCacheState {
         if self.0.as_ref().is_none_or(|memory| memory.serial != rights.serial) {
             self.0 = None;
         }
         self.0.get_or_insert_with(|| {
-            let nobody = |shut| Identity::new(Grants::everywhere(rights.anonymous), Credential::Nobody(shut));
-            Box::new(Memory {
+            let nobody =
+                |shut| Principal::new(Grants::everywhere(rights.anonymous), Credential::Nobody(shut));
+            Box::new(TokenCacheState {
                 serial: rights.serial,
-                open: Identity::new(Grants::everywhere(Acts::ALL), Credential::Open),
+                open: Principal::new(Grants::everywhere(Acts::ALL), Credential::Open),
                 nobody: Shut::ALL.map(nobody),
                 tokens: Table::new(),
                 answers: Table::new(),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::grants;
 use super::keys::Signing;
-use super::token::{self, Channels, Claims, NumericDate, TOKEN_BYTES_MAX};
+use super::token::{self, ChannelClaims, Claims, NumericDate, TOKEN_BYTES_MAX};
 use crate::act::Act;
 use crate::settings::AuthSettings;
 
@@ -16,7 +16,7 @@ pub struct Signer {
 
 /// The content of a token to sign.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Pass {
+pub struct TokenContents {
     /// The user's name, as lists of members show it.
     pub subject: Option<String>,
     /// Expiry in seconds since 1970; `None`: never.
@@ -62,11 +62,11 @@ impl Signer {
     ///
     /// # Errors
     /// A pattern or the subject is invalid, or the token is longer than a server accepts (8 KiB).
-    pub fn sign(&self, pass: &Pass) -> Result<String, String> {
+    pub fn sign(&self, pass: &TokenContents) -> Result<String, String> {
         if let Some(error) = pass.subject.as_deref().and_then(token::wrong_subject) {
             return Err(error);
         }
-        let channels = Channels {
+        let channels = ChannelClaims {
             publish: pass.publish.clone(),
             subscribe: pass.subscribe.clone(),
             presence: pass.presence.clone(),

@@ -41,7 +41,7 @@ pub(super) struct Statement<'k> {
 
 /// The reason for rejecting a token.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum TokenError {
     /// Neither a static token, nor three base64url parts with a JSON object as the first.
     Form,
     /// The head requires an extension (`crit`). None is supported.
@@ -64,7 +64,7 @@ pub(super) enum Fault {
     Claims(String),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Form => f.write_str("it is neither one of this server's tokens nor a JWT"),
@@ -80,7 +80,7 @@ impl fmt::Display for Fault {
 
 /// The head of a token. Other members are ignored (RFC 7515 §4).
 #[derive(Deserialize)]
-struct Head {
+struct TokenHead {
     alg: String,
     #[serde(default)]
     kid: Option<String>,
@@ -98,13 +98,13 @@ pub(super) struct Claims {
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub(super) nbf: Option<NumericDate>,
     #[serde(default, deserialize_with = "object")]
-    pub(super) encke: Channels,
+    pub(super) encke: ChannelClaims,
 }
 
 /// Patterns of channels, by act.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Channels {
+pub(super) struct ChannelClaims {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) publish: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -115,7 +115,7 @@ pub(super) struct Channels {
     pub(super) manage: Vec<String>,
 }
 
-impl Channels {
+impl ChannelClaims {
     pub(super) fn patterns(&self, act: Act) -> &[String] {
         match act {
             Act::Publish => &self.publish,
@@ -130,18 +130,18 @@ impl Channels {
 ///
 /// # Errors
 /// The reason for rejecting the token.
-pub(super) fn verify<'k>(token: &str, keys: &'k [Key], now_s: u64) -> Result<Statement<'k>, Fault> {
-    let (signed, signature) = token.rsplit_once('.').ok_or(Fault::Form)?;
-    let (head, claims) = signed.split_once('.').ok_or(Fault::Form)?;
+pub(super) fn verify<'k>(token: &str, keys: &'k [Key], now_s: u64) -> Result<Statement<'k>, TokenError> {
+    let (signed, signature) = token.rsplit_once('.').ok_or(TokenError::Form)?;
+    let (head, claims) = signed.split_once('.').ok_or(TokenError::Form)?;
     // A fourth part would put a dot into one of these, which base64url does not contain.
-    let [head, claims, signature] =
-        [head, claims, signature].map(|part| Base64UrlUnpadded::decode_vec(part).map_err(|_| Fault::Form));
+    let [head, claims, signature] = [head, claims, signature]
+        .map(|part| Base64UrlUnpadded::decode_vec(part).map_err(|_| TokenError::Form));
     let (head, claims, signature) = (head?, claims?, signature?);
-    let Object(head) = serde_json::from_slice::<Object<Head>>(&head).map_err(|_| Fault::Form)?;
+    let Object(head) = serde_json::from_slice::<Object<TokenHead>>(&head).map_err(|_| TokenError::Form)?;
     if head.crit.is_some() {
-        return Err(Fault::Critical);
+        return Err(TokenError::Critical);
     }
-    let algorithm = Algorithm::of(&head.alg).ok_or(Fault::Algorithm)?;
+    let algorithm = Algorithm::of(&head.alg).ok_or(TokenError::Algorithm)?;
     let may_have_signed = |key: &&Key| {
         let named = head.kid.as_deref().zip(key.kid.as_deref());
         key.algorithm() == algorithm && named.is_none_or(|(wanted, kid)| wanted == kid)
@@ -150,27 +150,27 @@ pub(super) fn verify<'k>(token: &str, keys: &'k [Key], now_s: u64) -> Result<Sta
         .iter()
         .filter(may_have_signed)
         .find(|key| key.verifies(signed.as_bytes(), &signature))
-        .ok_or(Fault::Signature)?;
+        .ok_or(TokenError::Signature)?;
     let Object(claims) = serde_json::from_slice::<Object<Claims>>(&claims)
-        .map_err(|error| Fault::Claims(error.to_string()))?;
+        .map_err(|error| TokenError::Claims(error.to_string()))?;
     claims.state(key, now_s)
 }
 
 impl Claims {
-    fn state(self, key: &Key, now_s: u64) -> Result<Statement<'_>, Fault> {
+    fn state(self, key: &Key, now_s: u64) -> Result<Statement<'_>, TokenError> {
         let expires_unix_s = self.exp.map(|NumericDate(at_s)| at_s);
         if let Some(ago_s) = expires_unix_s.and_then(|at_s| now_s.checked_sub(at_s)) {
-            return Err(Fault::Expired { ago_s });
+            return Err(TokenError::Expired { ago_s });
         }
         if let Some(in_s) = self.nbf.and_then(|NumericDate(at_s)| at_s.checked_sub(now_s))
             && in_s > EARLY_S_MAX
         {
-            return Err(Fault::Early { in_s });
+            return Err(TokenError::Early { in_s });
         }
         if let Some(error) = self.sub.as_deref().and_then(wrong_subject) {
-            return Err(Fault::Claims(error));
+            return Err(TokenError::Claims(error));
         }
-        let grants = Grants::named(|act| self.encke.patterns(act)).map_err(Fault::Claims)?;
+        let grants = Grants::named(|act| self.encke.patterns(act)).map_err(TokenError::Claims)?;
         Ok(Statement { subject: self.sub, expires_unix_s, grants, key })
     }
 }
@@ -284,14 +284,14 @@ mod tests {
     }
 
     /// Verifies claims in a correctly signed token.
-    fn verified(claims: &str) -> Result<Option<u64>, Fault> {
+    fn verified(claims: &str) -> Result<Option<u64>, TokenError> {
         let [hs256, ..] = signings();
         let keys = [verifying(&hs256, None)];
         verify(&token(r#"{"alg":"HS256"}"#, claims, &hs256), &keys, NOW_S)
             .map(|statement| statement.expires_unix_s)
     }
 
-    fn fault(result: Result<Statement<'_>, Fault>) -> Fault {
+    fn fault(result: Result<Statement<'_>, TokenError>) -> TokenError {
         result.err().expect("it was taken")
     }
 
@@ -301,7 +301,7 @@ mod tests {
             sub: Some("ann".into()),
             exp: Some(NumericDate(NOW_S + 60)),
             nbf: Some(NumericDate(NOW_S)),
-            encke: Channels { publish: vec!["news/*".into()], ..Channels::default() },
+            encke: ChannelClaims { publish: vec!["news/*".into()], ..ChannelClaims::default() },
         };
         for signing in signings() {
             let keys = [verifying(&signing, Some("a"))];
@@ -311,7 +311,10 @@ mod tests {
                 assert_eq!(statement.subject.as_deref(), Some("ann"));
                 assert_eq!(statement.expires_unix_s, Some(NOW_S + 60));
             }
-            assert_eq!(fault(verify(&sign(&claims, &signing, Some("b")), &keys, NOW_S)), Fault::Signature);
+            assert_eq!(
+                fault(verify(&sign(&claims, &signing, Some("b")), &keys, NOW_S)),
+                TokenError::Signature
+            );
             let unnamed = [verifying(&signing, None)];
             assert!(verify(&sign(&claims, &signing, Some("b")), &unnamed, NOW_S).is_ok());
         }
@@ -329,7 +332,7 @@ mod tests {
             verify(token, &keys, 1_300_819_379).map(|told| told.expires_unix_s),
             Ok(Some(1_300_819_380))
         );
-        assert_eq!(fault(verify(token, &keys, 1_300_819_380)), Fault::Expired { ago_s: 0 });
+        assert_eq!(fault(verify(token, &keys, 1_300_819_380)), TokenError::Expired { ago_s: 0 });
     }
 
     #[test]
@@ -342,19 +345,19 @@ mod tests {
             let head = format!(r#"{{"alg":"{name}"}}"#);
             assert_eq!(
                 fault(verify(&token(&head, claims, &es256), &keys, NOW_S)),
-                Fault::Algorithm,
+                TokenError::Algorithm,
                 "{name}"
             );
             let unsigned =
                 format!("{}.", token(&head, claims, &es256).rsplit_once('.').expect("three parts").0);
-            assert_eq!(fault(verify(&unsigned, &keys, NOW_S)), Fault::Algorithm, "{name}");
+            assert_eq!(fault(verify(&unsigned, &keys, NOW_S)), TokenError::Algorithm, "{name}");
         }
         // A signature of one algorithm under the name of another.
         for (name, signing) in [("ES256", &eddsa), ("EdDSA", &es256), ("ES256", &hs256), ("HS256", &es256)] {
             let head = format!(r#"{{"alg":"{name}"}}"#);
             assert_eq!(
                 fault(verify(&token(&head, claims, signing), &keys, NOW_S)),
-                Fault::Signature,
+                TokenError::Signature,
                 "{name}"
             );
         }
@@ -363,7 +366,7 @@ mod tests {
             let head = format!(r#"{{"alg":"HS256",{member}}}"#);
             assert_eq!(
                 fault(verify(&token(&head, claims, &hs256), &keys, NOW_S)),
-                Fault::Signature,
+                TokenError::Signature,
                 "{member}"
             );
         }
@@ -378,7 +381,10 @@ mod tests {
             for secret in public_forms(pair) {
                 let forger = Signing::Hs256(KeyInit::new_from_slice(&secret).expect("any length"));
                 for head in [r#"{"alg":"HS256"}"#, r#"{"alg":"HS256","kid":"a"}"#, r#"{"alg":"ES256"}"#] {
-                    assert_eq!(fault(verify(&token(head, "{}", &forger), &keys, NOW_S)), Fault::Signature);
+                    assert_eq!(
+                        fault(verify(&token(head, "{}", &forger), &keys, NOW_S)),
+                        TokenError::Signature
+                    );
                 }
             }
         }
@@ -412,7 +418,11 @@ mod tests {
         let keys = [verifying(&hs256, None)];
         for crit in [r#"["b64"]"#, r#"["exp"]"#, "[]"] {
             let head = format!(r#"{{"alg":"HS256","crit":{crit},"b64":false}}"#);
-            assert_eq!(fault(verify(&token(&head, "{}", &hs256), &keys, NOW_S)), Fault::Critical, "{crit}");
+            assert_eq!(
+                fault(verify(&token(&head, "{}", &hs256), &keys, NOW_S)),
+                TokenError::Critical,
+                "{crit}"
+            );
         }
     }
 
@@ -423,12 +433,15 @@ mod tests {
             ("{}".into(), Ok(None)),
             (format!(r#"{{"exp":{late}}}"#), Ok(Some(late))),
             (format!(r#"{{"exp":{late}.5}}"#), Ok(Some(late))),
-            (format!(r#"{{"exp":{NOW_S}}}"#), Err(Fault::Expired { ago_s: 0 })),
-            (r#"{"exp":0}"#.into(), Err(Fault::Expired { ago_s: NOW_S })),
-            (r#"{"exp":-5}"#.into(), Err(Fault::Expired { ago_s: NOW_S })),
+            (format!(r#"{{"exp":{NOW_S}}}"#), Err(TokenError::Expired { ago_s: 0 })),
+            (r#"{"exp":0}"#.into(), Err(TokenError::Expired { ago_s: NOW_S })),
+            (r#"{"exp":-5}"#.into(), Err(TokenError::Expired { ago_s: NOW_S })),
             (r#"{"exp":1e300}"#.into(), Ok(Some(u64::MAX))),
             (format!(r#"{{"nbf":{}}}"#, NOW_S + EARLY_S_MAX), Ok(None)),
-            (format!(r#"{{"nbf":{}}}"#, late + EARLY_S_MAX), Err(Fault::Early { in_s: EARLY_S_MAX + 1 })),
+            (
+                format!(r#"{{"nbf":{}}}"#, late + EARLY_S_MAX),
+                Err(TokenError::Early { in_s: EARLY_S_MAX + 1 }),
+            ),
         ] {
             assert_eq!(verified(&claims), expected, "{claims}");
         }
@@ -463,7 +476,11 @@ mod tests {
             r#"{"encke":{"publish":null}}"#,
             r#"{"encke":{},"encke":{}}"#,
         ] {
-            assert!(matches!(verified(claims), Err(Fault::Claims(_))), "{claims}: {:?}", verified(claims));
+            assert!(
+                matches!(verified(claims), Err(TokenError::Claims(_))),
+                "{claims}: {:?}",
+                verified(claims)
+            );
         }
         assert_eq!(verified(r#"{"iss":"x","aud":["y"],"encke":{"later":["**"],"publish":[]}}"#), Ok(None));
     }
@@ -499,12 +516,12 @@ mod tests {
             good.replace('.', ","),
             SECRET.into(),
         ] {
-            assert_eq!(fault(verify(&other, &keys, NOW_S)), Fault::Form, "{other}");
+            assert_eq!(fault(verify(&other, &keys, NOW_S)), TokenError::Form, "{other}");
         }
         // The head as a list of its values.
-        assert_eq!(fault(verify(&token(r#"["HS256"]"#, "{}", &hs256), &keys, NOW_S)), Fault::Form);
+        assert_eq!(fault(verify(&token(r#"["HS256"]"#, "{}", &hs256), &keys, NOW_S)), TokenError::Form);
         // Duplicate `alg`: neither counts.
         let twice = token(r#"{"alg":"HS256","alg":"none"}"#, "{}", &hs256);
-        assert_eq!(fault(verify(&twice, &keys, NOW_S)), Fault::Form);
+        assert_eq!(fault(verify(&twice, &keys, NOW_S)), TokenError::Form);
     }
 }

@@ -2,7 +2,7 @@
 
 /// Declares [`CloseReason`] and its properties in one table.
 macro_rules! close_reasons {
-    ($($variant:ident $guilty:ident $name:literal $sentence:literal,)+) => {
+    ($($variant:ident $origin:ident $name:literal $sentence:literal,)+) => {
         /// The reason for the end of a connection.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
@@ -20,8 +20,8 @@ macro_rules! close_reasons {
             }
 
             /// Returns the origin of the end.
-            pub const fn guilty(self) -> Guilty {
-                match self { $(Self::$variant => Guilty::$guilty,)+ }
+            pub const fn origin(self) -> CloseOrigin {
+                match self { $(Self::$variant => CloseOrigin::$origin,)+ }
             }
         }
     };
@@ -29,7 +29,7 @@ macro_rules! close_reasons {
 
 /// The origin of a connection's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Guilty {
+pub enum CloseOrigin {
     /// A regular end.
     Nobody,
     /// The client, or the network in between.
@@ -42,31 +42,31 @@ pub enum Guilty {
 
 close_reasons! {
     PeerDone Nobody "peer_done" "The client closed between requests.",
-    Answered Nobody "answered" "The answer was the last one, by the wish of either side.",
+    Answered Nobody "answered" "The response was the last one, at the request of either side.",
     IdleTime Nobody "idle_time" "No request came within the idle time.",
     PeerReset Peer "peer_reset" "The client reset the connection.",
     PeerAborted Peer "peer_aborted" "The client closed in the middle of a request.",
     Refused Peer "refused" "The request was malformed or beyond a limit.",
     HeadTime Peer "head_time" "The request's head did not arrive in time.",
     BodyRate Peer "body_rate" "The request's body arrived too slowly.",
-    WriteRate Peer "write_rate" "The client took the answer too slowly.",
-    LingerTime Peer "linger_time" "The client went on sending after the final answer.",
-    HandshakeTime Peer "handshake_time" "The TLS handshake was not over in time.",
+    WriteRate Peer "write_rate" "The client received the response too slowly.",
+    LingerTime Peer "linger_time" "The client kept sending after the final response.",
+    HandshakeTime Peer "handshake_time" "The TLS handshake did not finish in time.",
     Handshake Peer "handshake" "The TLS handshake failed.",
-    Tls Peer "tls" "What arrived on an established TLS connection was no TLS, or an alert.",
-    Flood Peer "flood" "The client had too much done for nothing: resets, pings, settings and the like of HTTP/2.",
+    Tls Peer "tls" "An established TLS connection received an alert or data that is not TLS.",
+    Flood Peer "flood" "The client sent too many HTTP/2 frames that cost work without a request: resets, pings, settings.",
     ProxyHeader Peer "proxy_header" "The PROXY header was missing or malformed.",
-    AddressLimit Us "address_limit" "Its address has as many connections as it may have.",
-    HandshakeLimit Us "handshake_limit" "As many TLS handshakes were open as may be.",
-    Shed Us "shed" "It was idle while descriptors were short.",
-    Drain Us "drain" "The server stops.",
-    TurnedAway Us "turned_away" "It wanted to listen when it could not: it was told when to come back.",
-    Overrun Us "overrun" "It was too slow: what it had not taken yet was no longer kept.",
-    TokenExpired Us "token_expired" "Its right to listen has ended.",
-    HandlerPanic Us "handler_panic" "A handler failed while it was answering.",
+    AddressLimit Us "address_limit" "The client address had reached its limit of connections.",
+    HandshakeLimit Us "handshake_limit" "The limit of open TLS handshakes was reached.",
+    Shed Us "shed" "The connection was idle while descriptors were short.",
+    Drain Us "drain" "The server was draining.",
+    Rejected Us "rejected" "A new subscriber was rejected with a retry time.",
+    Overrun Us "overrun" "The subscriber was too slow: its next messages were no longer kept.",
+    TokenExpired Us "token_expired" "The right to subscribe ended.",
+    HandlerPanic Us "handler_panic" "A handler panicked.",
     StreamFailed Us "stream_failed" "A body could not be continued.",
     BodyLength Us "body_length" "A response was longer or shorter than the length in its head.",
-    Upstream Us "upstream" "The server that it was connected to has failed.",
+    Upstream Us "upstream" "The upstream connection failed.",
     FileShrunk Us "file_shrunk" "A file became shorter while it was sent.",
     System System "system" "The operating system failed an operation.",
 }

@@ -18,7 +18,7 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The addresses, with one entry per listener.
 #[derive(Default)]
-pub(crate) struct Closing {
+pub(crate) struct ClosingAddresses {
     addresses: Mutex<Vec<Address>>,
     closed: Condvar,
 }
@@ -26,10 +26,10 @@ pub(crate) struct Closing {
 /// A listener that is being closed, until the value is dropped.
 pub(crate) struct ClosingListener {
     address: Address,
-    closing: Arc<Closing>,
+    closing: Arc<ClosingAddresses>,
 }
 
-impl Closing {
+impl ClosingAddresses {
     /// Records a listener that a worker is to close.
     pub(crate) fn begin(self: &Arc<Self>, address: &Address) -> ClosingListener {
         self.lock().push(address.clone());
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_listener_that_is_being_closed_is_waited_for() {
-        let closing = Arc::<Closing>::default();
+        let closing = Arc::<ClosingAddresses>::default();
         let two = [closing.begin(&at("127.0.0.1:80")), closing.begin(&at("127.0.0.1:80"))];
         let other = closing.begin(&at("127.0.0.1:81"));
         assert_eq!(closing.wait(&at("127.0.0.2:80")), None, "another address");
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn an_address_in_use_names_this_server_only_if_it_uses_it() {
-        let closing = Closing::default();
+        let closing = ClosingAddresses::default();
         let error = || io::Error::new(io::ErrorKind::AddrInUse, "another program listens there");
         let explain = |open: &[Address]| closing.explain(error(), &at("0.0.0.0:80"), None, open).to_string();
         assert_eq!(explain(&[at("127.0.0.1:81")]), "another program listens there");

@@ -1,7 +1,7 @@
 //! Commands of the program to its workers.
 //!
-//! A command waits in the worker's [`CommandQueue`], and a [`Message::Command`] in its inbox marks the command's place among the
-//! other messages. [`Link`] wakes the worker and knows no command.
+//! A command waits in the worker's [`CommandQueue`], and a [`WorkerMessage::WorkerCommand`] in its inbox marks the command's place among the
+//! other messages. [`Inbox`] wakes the worker and knows no command.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,23 +11,23 @@ use encke_io::lock;
 use encke_io::socket::Listener;
 
 use crate::closing::ClosingListener;
-use crate::link::{Link, Message};
-use crate::listener::DoorKind;
-use crate::operate::Order;
-use crate::plan::Plan;
+use crate::inbox::{Inbox, WorkerMessage};
+use crate::listener::ListenerKind;
+use crate::operate::OperatorCommand;
+use crate::plan::WorkerPlan;
 
 /// A command of the program to a worker.
-pub(crate) enum Command {
+pub(crate) enum WorkerCommand {
     /// Accept here, too.
-    Listen(Listener, DoorKind),
+    Listen(Listener, ListenerKind),
     /// Accept there no longer; connections stay. The value is dropped when the listener is closed.
     Unlisten(ClosingListener),
     /// New settings.
-    Reload(Arc<Plan>),
+    Reload(Arc<WorkerPlan>),
     /// An operator's order.
-    Operate(Order),
+    Operate(OperatorCommand),
     /// All workers have started. Their inboxes, by number.
-    Meet(Arc<[Arc<Link>]>),
+    Meet(Arc<[Arc<Inbox>]>),
     /// Stop: say so for `delay`, then take nothing new, and end within `time`.
     Drain {
         /// During which `/readyz` already answers 503.
@@ -39,30 +39,30 @@ pub(crate) enum Command {
 
 /// The commands that a worker has not executed, shared by the program and the worker.
 pub(crate) struct CommandQueue {
-    link: Arc<Link>,
-    commands: Mutex<VecDeque<Command>>,
+    link: Arc<Inbox>,
+    commands: Mutex<VecDeque<WorkerCommand>>,
 }
 
 impl CommandQueue {
-    pub(crate) fn new(link: Arc<Link>) -> Arc<Self> {
+    pub(crate) fn new(link: Arc<Inbox>) -> Arc<Self> {
         Arc::new(Self { link, commands: Mutex::default() })
     }
 
     /// The worker's inbox.
-    pub(crate) fn link(&self) -> &Arc<Link> {
+    pub(crate) fn link(&self) -> &Arc<Inbox> {
         &self.link
     }
 
     /// Sends a command to the worker.
-    pub(crate) fn send(&self, command: Command) {
+    pub(crate) fn send(&self, command: WorkerCommand) {
         let mut commands = lock(&self.commands);
         commands.push_back(command);
         // Marked under the lock: commands of two threads have the same order here and in the inbox.
-        self.link.send(Message::Command);
+        self.link.send(WorkerMessage::Command);
     }
 
-    /// Takes the command of a [`Message::Command`].
-    pub(crate) fn take(&self) -> Command {
+    /// Takes the command of a [`WorkerMessage::WorkerCommand`].
+    pub(crate) fn take(&self) -> WorkerCommand {
         lock(&self.commands).pop_front().expect("each message follows its command")
     }
 }
@@ -77,16 +77,16 @@ mod tests {
     fn commands_keep_their_place_among_the_messages_of_their_thread() {
         const COUNT: u32 = 500;
         let world = encke_io::sim::World::new(1);
-        let commands = CommandQueue::new(Link::new(world.reactor().waker()));
+        let commands = CommandQueue::new(Inbox::new(world.reactor().waker()));
         std::thread::scope(|scope| {
             for slot in 0..2 {
                 let commands = &commands;
                 scope.spawn(move || {
                     for generation in 0..COUNT {
                         let delay = Duration::new(slot.into(), generation);
-                        commands.send(Command::Drain { delay, time: Duration::ZERO });
+                        commands.send(WorkerCommand::Drain { delay, time: Duration::ZERO });
                         let key = ExchangeKey { slot, generation, stream: 0 };
-                        commands.link().send(Message::Wake(key));
+                        commands.link().send(WorkerMessage::Wake(key));
                     }
                 });
             }
@@ -96,11 +96,13 @@ mod tests {
         let mut received = [Vec::new(), Vec::new()];
         for message in messages {
             let (slot, number, is_command) = match message {
-                Message::Command => match commands.take() {
-                    Command::Drain { delay, .. } => (delay.as_secs() as u32, delay.subsec_nanos(), true),
+                WorkerMessage::Command => match commands.take() {
+                    WorkerCommand::Drain { delay, .. } => {
+                        (delay.as_secs() as u32, delay.subsec_nanos(), true)
+                    }
                     _ => panic!("a command that was not sent"),
                 },
-                Message::Wake(key) => (key.slot, key.generation, false),
+                WorkerMessage::Wake(key) => (key.slot, key.generation, false),
                 _ => panic!("a message that was not sent"),
             };
             received[slot as usize].push((number, is_command));

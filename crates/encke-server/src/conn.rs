@@ -30,12 +30,12 @@ use encke_wire::http1::Head;
 use crate::close::CloseReason;
 pub(crate) use crate::duty::{Duty, NONE};
 use crate::peer::PackedPeer;
-use crate::transport::Transport;
+use crate::transport::MaybeTls;
 
 /// The phase of a connection; see the diagram above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Phase {
+pub(crate) enum ConnPhase {
     /// No connection.
     Vacant,
     /// A PROXY header must arrive first.
@@ -91,9 +91,9 @@ pub(crate) struct Conn {
     pub(crate) deadline_ns: u64,
     /// Bytes that wait to be processed, and the head that they belong to.
     pub(crate) input: Option<Box<Input>>,
-    pub(crate) transport: Transport,
+    pub(crate) transport: MaybeTls,
     pub(crate) peer: PackedPeer,
-    pub(crate) phase: Phase,
+    pub(crate) phase: ConnPhase,
     pub(crate) flags: u16,
     /// The reason for closing, once [`LAST`] is set.
     pub(crate) reason: CloseReason,
@@ -145,9 +145,9 @@ impl Conn {
         Self {
             deadline_ns: u64::MAX,
             input: None,
-            transport: Transport::Plain,
+            transport: MaybeTls::Plain,
             peer: PackedPeer::NONE,
-            phase: Phase::Vacant,
+            phase: ConnPhase::Vacant,
             flags: 0,
             reason: CloseReason::PeerDone,
             duty: Duty::Rest,
@@ -158,7 +158,7 @@ impl Conn {
         }
     }
 
-    pub(crate) fn new(generation: u32, peer: Peer, phase: Phase) -> Self {
+    pub(crate) fn new(generation: u32, peer: Peer, phase: ConnPhase) -> Self {
         Self { generation, phase, peer: PackedPeer::new(peer), ..Self::vacant() }
     }
 
@@ -169,7 +169,7 @@ impl Conn {
     /// Whether the connection waits for the next request and has no other work.
     #[inline]
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.phase == Phase::Idle
+        self.phase == ConnPhase::Idle
             && self.flags & (SENDING | PAUSED | LAST | PEER_ENDED) == 0
             && self.input.is_none()
             && self.flight == NONE
@@ -177,7 +177,7 @@ impl Conn {
 
     /// Whether the connection has had a request and is idle, so that it may be closed to make room for another.
     pub(crate) fn is_idle(&self) -> bool {
-        self.phase == Phase::Idle && !self.has(SENDING) && self.requests > 0
+        self.phase == ConnPhase::Idle && !self.has(SENDING) && self.requests > 0
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
     fn a_slot_is_as_large_as_its_fields_and_no_larger_than_planned() {
         // Each of 10,000 idle connections costs this, plus 16 bytes in the reactor and 12 in the wheel.
         let sum = 2 * 8 // deadline, input
-            + size_of::<Transport>()
+            + size_of::<MaybeTls>()
             + size_of::<PackedPeer>() // 16 + 2 + 1
             + 4 // phase, flags, reason
             + size_of::<Duty>() // 1 + 4 + 1

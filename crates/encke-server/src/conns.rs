@@ -182,13 +182,13 @@ mod tests {
     use encke_io::Peer;
 
     use super::*;
-    use crate::conn::Phase;
+    use crate::conn::ConnPhase;
 
     #[test]
     fn sockets_and_streams_have_places_of_their_own() {
         let mut conns = Conns::default();
         for (place, generation) in [(0, 1), (stream_place(0), 2), (stream_place(1), 3)] {
-            conns.put(place, Conn::new(generation, Peer::Local, Phase::Idle));
+            conns.put(place, Conn::new(generation, Peer::Local, ConnPhase::Idle));
         }
         let generations: Vec<u32> = conns.places().map(|place| conns[place as usize].generation).collect();
         assert_eq!(generations, [1, 2, 3]);

@@ -18,25 +18,25 @@ use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
 use crate::closing::ClosingListener;
-use crate::conn::{ADMIN, COUNTED, Conn, Duty, Input, NONE, Phase, SECURE, TO_HTTPS};
+use crate::conn::{ADMIN, COUNTED, Conn, ConnPhase, Duty, Input, NONE, SECURE, TO_HTTPS};
 use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::date::DateCache;
 use crate::guard::Guards;
 use crate::h2::Http2;
-use crate::handler::{Action, Handler, JobId, Tray};
-use crate::link::{Link, Message};
-use crate::listener::DoorKind;
-use crate::log::{Access, Entry};
-use crate::metrics::Metrics;
+use crate::handler::{Action, Handler, HandlerRequests, JobId};
+use crate::inbox::{Inbox, WorkerMessage};
+use crate::listener::ListenerKind;
+use crate::log::{Access, LogEntry};
+use crate::metrics::WorkerMetrics;
 use crate::operate::Operators;
 use crate::outgoing::Upstreams;
-use crate::policy::Policy;
+use crate::policy::ConnLimits;
 use crate::record::Record;
 use crate::request::Request;
 use crate::resident::WaitingEntry;
 use crate::residents::Residents;
 use crate::tls::Handshakes;
-use crate::transport::Transport;
+use crate::transport::MaybeTls;
 
 /// How long a retired listener accepts what was under way: a handshake takes a round trip.
 pub(crate) const RETIRE_NS: u64 = 200_000_000;
@@ -48,10 +48,10 @@ const SHED_PERCENT: usize = 97;
 const SHED_LOOK: usize = 64;
 
 /// A listener.
-pub(crate) struct Door {
+pub(crate) struct OpenListener {
     pub(crate) token: Token,
     pub(crate) address: Address,
-    pub(crate) kind: DoorKind,
+    pub(crate) kind: ListenerKind,
     /// Drops that the kernel had counted at the last look.
     pub(crate) drops: u32,
     /// It is retired, and closes at this moment.
@@ -62,7 +62,7 @@ pub(crate) struct Door {
 
 /// How far the worker has come on its way to its end; drawn in `worker`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum WorkerStage {
     Serving,
     Announced { until_ns: u64, time_ns: u64 },
     Retired { until_ns: u64, end_ns: u64 },
@@ -84,7 +84,7 @@ pub(crate) struct Mounted {
 pub(crate) struct Core {
     pub(crate) now: Now,
     pub(crate) date: DateCache,
-    pub(crate) policy: Rc<Policy>,
+    pub(crate) policy: Rc<ConnLimits>,
     /// How long a connection may rest between two requests: the policy's idle time, or a moment at a drain.
     pub(crate) rest_ns: u64,
     /// Limits of a request\'s head, of the present policy.
@@ -94,28 +94,28 @@ pub(crate) struct Core {
     pub(crate) records: Slab<Record>,
     /// Counts exchanges, so that a late answer never meets another request.
     pub(crate) generation: u32,
-    pub(crate) flights: Slab<Flight>,
+    pub(crate) flights: Slab<LogFlight>,
     pub(crate) handlers: Vec<Option<Mounted>>,
     /// Prefixes and handlers of each side (site, admin), the longest prefix first; of equal ones the last mounted first.
     pub(crate) routes: [Vec<(Box<[u8]>, u16)>; 2],
     pub(crate) guards: Guards,
     /// There are handlers or guards of an earlier plan.
     pub(crate) retired: bool,
-    pub(crate) tray: Rc<Tray>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) tray: Rc<HandlerRequests>,
+    pub(crate) link: Arc<Inbox>,
     /// Spare heads. Boxed, so that one goes to a connection and comes back as a pointer, not as 1 KiB.
     #[expect(clippy::vec_box, reason = "moved between here and connections: a pointer, not 1 KiB")]
     pub(crate) heads: Vec<Box<Head>>,
     pub(crate) out: Out,
     pub(crate) segments: Vec<Segment>,
     /// Log entries of the answers in the output: entry, content bytes, start.
-    pub(crate) out_entries: Vec<(Box<Entry>, u64, u64)>,
+    pub(crate) out_entries: Vec<(Box<LogEntry>, u64, u64)>,
     pub(crate) spare_segments: Vec<Vec<Segment>>,
     pub(crate) buffers: Buffers,
     pub(crate) ops: Vec<(Token, Op)>,
     /// An empty list, to be exchanged for the actions of features.
     pub(crate) actions: Vec<Action>,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) log: Access,
     pub(crate) residents: Residents,
     pub(crate) operators: Operators,
@@ -129,7 +129,7 @@ pub(crate) struct Core {
     /// Requests of this turn that were answered within their call.
     pub(crate) turn_answers: u64,
     pub(crate) census: Arc<Census>,
-    pub(crate) doors: Vec<Door>,
+    pub(crate) doors: Vec<OpenListener>,
     /// A listener is retired, and not closed yet.
     pub(crate) retiring: bool,
     /// Listeners that the reactor is closing.
@@ -141,9 +141,9 @@ pub(crate) struct Core {
     pub(crate) partial: usize,
     /// Connections accepted in this turn.
     pub(crate) turn_accepts: u32,
-    pub(crate) stage: Stage,
+    pub(crate) stage: WorkerStage,
     pub(crate) due: Vec<u32>,
-    pub(crate) messages: Vec<Message>,
+    pub(crate) messages: Vec<WorkerMessage>,
     pub(crate) inbox_left: bool,
     pub(crate) checked_second: u64,
     /// Which worker it is, of how many.
@@ -152,8 +152,8 @@ pub(crate) struct Core {
 }
 
 /// Log entries of answers whose send is in flight.
-pub(crate) struct Flight {
-    entries: Vec<(Box<Entry>, u64, u64)>,
+pub(crate) struct LogFlight {
+    entries: Vec<(Box<LogEntry>, u64, u64)>,
 }
 
 impl Core {
@@ -169,11 +169,11 @@ impl Core {
     #[inline]
     pub(crate) fn until(&self) -> Option<u64> {
         let stage = match self.stage {
-            Stage::Serving => None,
+            WorkerStage::Serving => None,
             // The next turn sees whether a connection waits in a listen queue.
-            Stage::Retired { .. } if !self.accept_paused && self.open_everywhere() == 0 => Some(0),
-            Stage::Announced { until_ns, .. } | Stage::Retired { until_ns, .. } => Some(until_ns),
-            Stage::Draining { end_ns } => Some(end_ns),
+            WorkerStage::Retired { .. } if !self.accept_paused && self.open_everywhere() == 0 => Some(0),
+            WorkerStage::Announced { until_ns, .. } | WorkerStage::Retired { until_ns, .. } => Some(until_ns),
+            WorkerStage::Draining { end_ns } => Some(end_ns),
         };
         let doors =
             if self.retiring { self.doors.iter().filter_map(|door| door.until_ns).min() } else { None };
@@ -186,7 +186,7 @@ impl Core {
 
     /// Whether answers close their connections.
     pub(crate) fn draining(&self) -> bool {
-        matches!(self.stage, Stage::Retired { .. } | Stage::Draining { .. })
+        matches!(self.stage, WorkerStage::Retired { .. } | WorkerStage::Draining { .. })
     }
 
     /// Whether the process has no connection, and this turn found none in this worker's listen queues.
@@ -202,7 +202,7 @@ impl Core {
     /// The connection that a token names, if it is still that one.
     pub(crate) fn conn(&mut self, token: Token) -> Option<&mut Conn> {
         let conn = self.conns.get_mut(token.index as usize)?;
-        (conn.generation == token.generation && conn.phase != Phase::Vacant).then_some(conn)
+        (conn.generation == token.generation && conn.phase != ConnPhase::Vacant).then_some(conn)
     }
 
     // A call here saves and restores all registers, twice a request.
@@ -257,7 +257,7 @@ impl Core {
         self.metrics.accepted.add(1);
         self.turn_accepts += 1;
         let (admin, proxy_protocol) = (kind.admin, kind.proxy_protocol);
-        let phase = if proxy_protocol { Phase::Proxy } else { Phase::Idle };
+        let phase = if proxy_protocol { ConnPhase::Proxy } else { ConnPhase::Idle };
         let mut conn = Conn::new(token.generation, peer, phase);
         conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.limits.head_time.nanoseconds());
         if admin {
@@ -273,10 +273,10 @@ impl Core {
                 self.ops.push((token, Op::Close));
                 return;
             };
-            conn.transport = Transport::Tls(tls);
+            conn.transport = MaybeTls::Tls(tls);
             conn.flags |= SECURE;
             if !proxy_protocol {
-                conn.phase = Phase::Handshake;
+                conn.phase = ConnPhase::Handshake;
                 conn.deadline_ns = ends_ns;
             }
         }
@@ -386,10 +386,10 @@ impl Core {
     /// Closes a connection: its open exchange ends, and nothing more is sent.
     pub(crate) fn close(&mut self, token: Token, reason: CloseReason, abort: bool) {
         let Some(conn) = self.conn(token) else { return };
-        if conn.phase == Phase::Closing {
+        if conn.phase == ConnPhase::Closing {
             return;
         }
-        if conn.phase == Phase::Upstream {
+        if conn.phase == ConnPhase::Upstream {
             return self.drain_upstream(token);
         }
         if let Some(engine) = conn.duty.as_engine() {
@@ -399,7 +399,7 @@ impl Core {
             self.leave_resident(token);
         }
         let Some(conn) = self.conn(token) else { return };
-        conn.phase = Phase::Closing;
+        conn.phase = ConnPhase::Closing;
         conn.deadline_ns = u64::MAX;
         let exchange = std::mem::replace(&mut conn.duty, Duty::Rest).as_exchange();
         let flight = std::mem::replace(&mut conn.flight, NONE);
@@ -453,10 +453,10 @@ impl Core {
             self.closing.retain(|(closing, _)| *closing != token);
         }
         let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
-        if conn.generation != token.generation || conn.phase == Phase::Vacant {
+        if conn.generation != token.generation || conn.phase == ConnPhase::Vacant {
             return;
         }
-        if conn.phase == Phase::Upstream {
+        if conn.phase == ConnPhase::Upstream {
             return self.upstream_closed(token);
         }
         if conn.has(COUNTED)
@@ -479,12 +479,12 @@ impl Core {
     pub(crate) fn release_idle(&mut self) {
         self.rest_ns = RETIRE_NS;
         let rest = self.now.mono_ns.saturating_add(RETIRE_NS);
-        let connected = |(_, conn): &(u32, &mut Conn)| conn.phase != Phase::Vacant;
+        let connected = |(_, conn): &(u32, &mut Conn)| conn.phase != ConnPhase::Vacant;
         for (index, conn) in self.conns.iter_mut().filter(connected) {
-            if matches!(conn.phase, Phase::Resident | Phase::Upstream) {
+            if matches!(conn.phase, ConnPhase::Resident | ConnPhase::Upstream) {
                 continue;
             }
-            if conn.phase == Phase::Idle && !conn.has(crate::conn::SENDING) {
+            if conn.phase == ConnPhase::Idle && !conn.has(crate::conn::SENDING) {
                 conn.deadline_ns = rest;
             }
             self.wheel.arm_earlier(index, rest);
@@ -529,12 +529,12 @@ impl Core {
     // ---- the access log ----
 
     #[inline]
-    pub(crate) fn begin_entry(&mut self, request: &Request<'_>) -> Option<Box<Entry>> {
+    pub(crate) fn begin_entry(&mut self, request: &Request<'_>) -> Option<Box<LogEntry>> {
         if self.log.is_on() { self.log.begin(request) } else { None }
     }
 
     /// A request that could not be understood is logged by its peer alone.
-    pub(crate) fn begin_refused_entry(&mut self, token: Token) -> Option<Box<Entry>> {
+    pub(crate) fn begin_refused_entry(&mut self, token: Token) -> Option<Box<LogEntry>> {
         let peer = self.conns[token.index as usize].peer.unpack();
         self.log.begin_refused(peer, self.now)
     }
@@ -542,7 +542,7 @@ impl Core {
     /// The answer to an entry is in the output.
     pub(crate) fn end_entry(
         &mut self,
-        entry: Option<Box<Entry>>,
+        entry: Option<Box<LogEntry>>,
         status: u16,
         content: u64,
         started_ns: u64,
@@ -558,7 +558,7 @@ impl Core {
         if self.out_entries.is_empty() {
             return NONE;
         }
-        self.flights.insert(Flight { entries: std::mem::take(&mut self.out_entries) })
+        self.flights.insert(LogFlight { entries: std::mem::take(&mut self.out_entries) })
     }
 
     /// A send has ended: whole (`sent: None`) or after so many bytes.
@@ -572,7 +572,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn finish_entry(&mut self, entry: Box<Entry>, sent: u64, started_ns: u64) {
+    pub(crate) fn finish_entry(&mut self, entry: Box<LogEntry>, sent: u64, started_ns: u64) {
         let lasted = self.now.mono_ns.saturating_sub(started_ns);
         self.log.finish(entry, sent, lasted);
     }

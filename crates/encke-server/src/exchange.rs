@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::link::{Link, Message};
+use crate::inbox::{Inbox, WorkerMessage};
 use crate::reply::{Fields, Reply};
 use crate::takeover::Takeover;
 
@@ -33,7 +33,7 @@ impl ExchangeKey {
 
 /// The right to answer one request.
 pub struct Exchange {
-    link: Arc<Link>,
+    link: Arc<Inbox>,
     key: ExchangeKey,
     open: bool,
     /// What every answer has besides its own fields.
@@ -41,7 +41,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(link: Arc<Link>, key: ExchangeKey) -> Self {
+    pub(crate) fn new(link: Arc<Inbox>, key: ExchangeKey) -> Self {
         Self { link, key, open: true, fields: Fields::new() }
     }
 
@@ -59,7 +59,7 @@ impl Exchange {
     pub fn answer(mut self, mut reply: Reply) {
         self.open = false;
         reply.fields.extend(&self.fields);
-        self.link.send(Message::Answer(self.key, Box::new(reply)));
+        self.link.send(WorkerMessage::Answer(self.key, Box::new(reply)));
     }
 
     /// The exchange's name and reply, for a worker that is given both.
@@ -72,19 +72,19 @@ impl Exchange {
     /// Gives the request's connection to a resident. If the client has gone meanwhile, nothing happens.
     pub fn take_over(mut self, takeover: Takeover) {
         self.open = false;
-        self.link.send(Message::Takeover(self.key, takeover));
+        self.link.send(WorkerMessage::Takeover(self.key, takeover));
     }
 
     /// Sends an interim answer (RFC 9110 §15.2), such as 103 with early hints. HTTP/1.0 clients get none.
     pub fn interim(&self, status: u16, fields: Fields) {
         debug_assert!((102..200).contains(&status));
-        self.link.send(Message::Interim(self.key, status, fields));
+        self.link.send(WorkerMessage::Interim(self.key, status, fields));
     }
 
     /// Asks for the next piece of the request's body, which comes by [`crate::Handler::body`]. The first one
     /// sends `100 Continue` if the client waits for it; without it the client is not read from.
     pub fn read_more(&self) {
-        self.link.send(Message::ReadMore(self.key));
+        self.link.send(WorkerMessage::ReadMore(self.key));
     }
 
     /// A handle that wakes this exchange's stream ([`crate::reply::Pulled::Pending`]) after it was answered.
@@ -96,7 +96,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if self.open && !self.link.dropped_in_call(self.key) {
-            self.link.send(Message::Dropped(self.key));
+            self.link.send(WorkerMessage::Dropped(self.key));
         }
     }
 }
@@ -104,13 +104,13 @@ impl Drop for Exchange {
 /// Tells a worker that a stream has more.
 #[derive(Clone)]
 pub struct WakeStream {
-    link: Arc<Link>,
+    link: Arc<Inbox>,
     key: ExchangeKey,
 }
 
 impl WakeStream {
     /// Has the stream pulled again. Harmless after its end.
     pub fn wake(&self) {
-        self.link.send(Message::Wake(self.key));
+        self.link.send(WorkerMessage::Wake(self.key));
     }
 }

@@ -51,9 +51,9 @@ use crate::conn::SENDING;
 use crate::core::Core;
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{HandlerContext, JobId, Outcome};
-use crate::held::{Chain, HeldRequest, Way};
-use crate::link::{Link, Message};
-use crate::log::Entry;
+use crate::held::{Chain, GuardProgress, HeldRequest};
+use crate::inbox::{Inbox, WorkerMessage};
+use crate::log::LogEntry;
 use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::record::{Asked, Intake};
 use crate::reply::Reply;
@@ -105,7 +105,7 @@ pub enum GuardOutcome {
 
 /// A call of a guard, by which it may hold the request.
 pub struct GuardCall<'a> {
-    link: &'a Arc<Link>,
+    link: &'a Arc<Inbox>,
     key: ExchangeKey,
 }
 
@@ -117,7 +117,7 @@ impl GuardCall<'_> {
     pub fn hold(self) -> (GuardHold, Ticket<GuardVerdict>) {
         let (link, key) = (Arc::clone(self.link), self.key);
         let ticket = Ticket::new(move |verdict: Option<GuardVerdict>| {
-            link.send(Message::Verdict(key, verdict.map(Box::new)));
+            link.send(WorkerMessage::Verdict(key, verdict.map(Box::new)));
         });
         (GuardHold(key), ticket)
     }
@@ -177,7 +177,7 @@ pub struct GuardPoint {
 #[derive(Default)]
 pub(crate) struct Guards {
     /// By number.
-    posts: Vec<Option<Post>>,
+    posts: Vec<Option<GuardEntry>>,
     /// Chains of mount points that have guards of their own, by handler.
     chains: Vec<(u16, Chain)>,
     /// The chain of all others, if the server has guards.
@@ -187,7 +187,7 @@ pub(crate) struct Guards {
 }
 
 /// A guard.
-struct Post {
+struct GuardEntry {
     guard: Box<dyn Guard>,
     /// Replaced at a reload: it gets no new requests.
     retired: bool,
@@ -257,7 +257,7 @@ impl Guards {
         }
     }
 
-    fn post(&mut self, number: u16) -> Option<&mut Post> {
+    fn post(&mut self, number: u16) -> Option<&mut GuardEntry> {
         self.posts.get_mut(usize::from(number))?.as_mut()
     }
 
@@ -271,7 +271,8 @@ impl Guards {
 
     /// Adds a guard under a number from [`Guards::free`].
     pub(crate) fn put(&mut self, number: u16, guard: Box<dyn Guard>) {
-        self.posts[usize::from(number)] = Some(Post { guard, retired: false, jobs: 0, watches: Vec::new() });
+        self.posts[usize::from(number)] =
+            Some(GuardEntry { guard, retired: false, jobs: 0, watches: Vec::new() });
     }
 
     /// Sets the chains of a plan: one for the server, and one for each handler that includes the server's guards.
@@ -326,12 +327,12 @@ impl Core {
     ) {
         self.generation = self.generation.wrapping_add(1);
         let place = self.open_record(token, asked, intake, handler.unwrap_or(NO_HANDLER), None);
-        let way = Way { chain, next: 0, passage: None };
+        let way = GuardProgress { chain, next: 0, passage: None };
         self.pass_guards(token, place, Subject::Lent(request), way);
     }
 
     /// Asks the guards that a request has still to pass, then its handler.
-    fn pass_guards(&mut self, token: Token, place: u32, subject: Subject<'_>, mut way: Way) {
+    fn pass_guards(&mut self, token: Token, place: u32, subject: Subject<'_>, mut way: GuardProgress) {
         while let Some(guard) = way.chain.get(way.next).copied() {
             way.next += 1;
             let request = subject.view(way.passage.as_deref());
@@ -381,7 +382,7 @@ impl Core {
     }
 
     /// A request has passed all guards: calls its handler.
-    fn admit(&mut self, token: Token, place: u32, subject: &Subject<'_>, way: &Way) {
+    fn admit(&mut self, token: Token, place: u32, subject: &Subject<'_>, way: &GuardProgress) {
         let handler = self.records.get(place).map_or(NO_HANDLER, |record| record.handler);
         let Some(key) = self.name_anew(place) else { return };
         if handler == NO_HANDLER {
@@ -422,7 +423,7 @@ impl Core {
         token: Token,
         place: u32,
         subject: &Subject<'_>,
-        way: &Way,
+        way: &GuardProgress,
         mut reply: Reply,
     ) {
         self.begin_guarded_entry(place, &subject.view(way.passage.as_deref()));
@@ -473,7 +474,7 @@ impl Core {
     }
 
     /// Reports to its guard that the client of a held request has disconnected. Returns the log entry.
-    pub(crate) fn abandon_held(&mut self, key: ExchangeKey, held: &HeldRequest) -> Option<Box<Entry>> {
+    pub(crate) fn abandon_held(&mut self, key: ExchangeKey, held: &HeldRequest) -> Option<Box<LogEntry>> {
         let HeldRequest { request, way, .. } = held;
         let asked = way.next.checked_sub(1).and_then(|at| way.chain.get(at)).copied();
         if let Some(post) = asked.and_then(|number| self.guards.post(number))

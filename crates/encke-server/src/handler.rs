@@ -14,7 +14,7 @@ use encke_stats::Source;
 
 use crate::buffers::BUFFER_BYTES;
 use crate::exchange::{Exchange, ExchangeKey};
-use crate::metrics::Metrics;
+use crate::metrics::WorkerMetrics;
 use crate::open_table::{OpenEnd, OpenTable};
 use crate::outgoing::{UpstreamEvent, UpstreamId, UpstreamIds};
 use crate::reply::{Fields, Reply};
@@ -100,12 +100,12 @@ pub struct JobId(pub(crate) u64);
 pub struct HandlerContext {
     /// Which handler of the worker this is: the high bits of its jobs' keys.
     handler: u16,
-    tray: Rc<Tray>,
+    tray: Rc<HandlerRequests>,
 }
 
 /// What the handlers of a worker have asked for.
 #[derive(Default)]
-pub(crate) struct Tray {
+pub(crate) struct HandlerRequests {
     now: Cell<Now>,
     next_job: Cell<u64>,
     jobs: RefCell<Vec<Job>>,
@@ -121,12 +121,12 @@ pub(crate) struct Tray {
     replies: RefCell<VecDeque<(ExchangeKey, Reply)>>,
     /// Empty buffers for [`HandlerContext::take_buffer`].
     spare: RefCell<Vec<Vec<u8>>>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<WorkerMetrics>,
 }
 
 /// What a feature has asked for in a callback. The worker executes it when the callback has returned.
 pub(crate) enum Action {
-    Dial(Dial),
+    Dial(UpstreamDial),
     Send(UpstreamId, Segment),
     Shutdown(UpstreamId),
     /// Whether to receive.
@@ -134,13 +134,13 @@ pub(crate) enum Action {
     /// In so many nanoseconds.
     Deadline(UpstreamId, u64),
     Close(UpstreamId),
-    /// Respond to an exchange: the reply is the first in [`Tray`].
+    /// Respond to an exchange: the reply is the first in [`HandlerRequests`].
     Respond,
     ReadMore(ExchangeKey),
 }
 
 /// An outgoing connection to be opened.
-pub(crate) struct Dial {
+pub(crate) struct UpstreamDial {
     pub(crate) id: UpstreamId,
     /// The number of the handler, or of the resident among handlers.
     pub(crate) owner: u16,
@@ -158,7 +158,7 @@ const FIRST_GUARD: u16 = 0xF000;
 const FIRST_RESIDENT: u16 = 0xFE00;
 
 impl HandlerContext {
-    pub(crate) fn new(handler: u16, tray: Rc<Tray>) -> Self {
+    pub(crate) fn new(handler: u16, tray: Rc<HandlerRequests>) -> Self {
         Self { handler, tray }
     }
 
@@ -196,7 +196,7 @@ impl HandlerContext {
     /// [`HandlerContext::send`] carry plaintext, and [`HandlerContext::shutdown`] sends a close_notify.
     pub fn dial(&self, address: Address, session: Option<Box<dyn Session>>) -> UpstreamId {
         let id = self.tray.upstreams.borrow_mut().take();
-        self.act(Action::Dial(Dial { id, owner: self.handler, address, session }));
+        self.act(Action::Dial(UpstreamDial { id, owner: self.handler, address, session }));
         id
     }
 
@@ -294,8 +294,8 @@ impl HandlerContext {
     }
 }
 
-impl Tray {
-    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+impl HandlerRequests {
+    pub(crate) fn new(metrics: Arc<WorkerMetrics>) -> Self {
         Self { metrics, ..Self::default() }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use encke_io::lock;
 use encke_stats::{Counter, Family, Source};
 
-use encke_session::tls::Identity;
+use encke_session::tls::TlsIdentity;
 
 /// The TLS figures of one worker. A lock is cheap compared with a handshake.
 #[derive(Default)]
@@ -38,7 +38,7 @@ pub(crate) struct TlsFigures<F> {
     pub(crate) identities: F,
 }
 
-impl<F: Fn() -> Vec<Arc<Identity>> + Send + Sync> TlsFigures<F> {
+impl<F: Fn() -> Vec<Arc<TlsIdentity>> + Send + Sync> TlsFigures<F> {
     /// The expiry time of each certificate, if there are any.
     fn expiry(&self) -> Option<Family> {
         let ends: BTreeMap<_, _> = (self.identities)().iter().flat_map(|identity| identity.ends()).collect();
@@ -54,7 +54,7 @@ impl<F: Fn() -> Vec<Arc<Identity>> + Send + Sync> TlsFigures<F> {
     }
 }
 
-impl<F: Fn() -> Vec<Arc<Identity>> + Send + Sync> Source for TlsFigures<F> {
+impl<F: Fn() -> Vec<Arc<TlsIdentity>> + Send + Sync> Source for TlsFigures<F> {
     fn name(&self) -> &'static str {
         "tls"
     }

@@ -9,13 +9,13 @@ use crate::verdict::{GuardVerdict, Passage};
 /// A request that a guard holds.
 pub(crate) struct HeldRequest {
     pub(crate) request: Kept,
-    pub(crate) way: Way,
+    pub(crate) way: GuardProgress,
     /// A verdict that came while a send was in flight.
     pub(crate) verdict: Option<Option<Box<GuardVerdict>>>,
 }
 
 /// The progress of a request along its guards.
-pub(crate) struct Way {
+pub(crate) struct GuardProgress {
     pub(crate) chain: Chain,
     /// The next guard's place in the chain.
     pub(crate) next: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Way {
 /// The numbers of guards that a request has to pass, in order.
 pub(crate) type Chain = Rc<[u16]>;
 
-impl Way {
+impl GuardProgress {
     /// Adds the passage of a guard.
     pub(crate) fn add(&mut self, new: Passage) {
         if new.user.is_none() && new.fields.is_empty() {

@@ -15,13 +15,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use encke_io::{Fault, Op, Peer, Segment, Token};
-use encke_wire::http1::{BodyState, Form, Framing, Head, Progress, Refusal, Version};
+use encke_wire::http1::{BodyState, Framing, Head, Progress, Refusal, TargetForm, Version};
 use encke_wire::method::Method;
 use encke_wire::proxy::{self, ProxyHeader};
 
 use crate::close::CloseReason;
 use crate::conn::{
-    ADMIN, Conn, Duty, ENDING, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, RateWindow, SECURE,
+    ADMIN, Conn, ConnPhase, Duty, ENDING, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, RateWindow, SECURE,
     SENDING, TO_HTTPS,
 };
 use crate::conns::is_stream;
@@ -31,17 +31,17 @@ use crate::framing::{ContentLength, FramingKind};
 use crate::h2::Preface;
 use crate::handler::{Outcome, Piece};
 use crate::https;
-use crate::log::Entry;
+use crate::log::LogEntry;
 use crate::peer::PackedPeer;
 use crate::policy::{
     BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
 };
-use crate::record::{Asked, Decoder, Intake, Open, Record, Rest, Stream};
+use crate::record::{Asked, BodyDecoder, Intake, PulledRest, Record, ResponseRest, WrittenRest};
 use crate::reply::{Body, Fields, Pulled, Reply};
 use crate::request::{Asker, Request};
 use crate::residents::WEBSOCKETS;
 use crate::takeover::{By, Takeover};
-use crate::transport::Transport;
+use crate::transport::MaybeTls;
 
 /// Spare heads that a worker keeps.
 const HEADS_MAX: usize = 16;
@@ -59,8 +59,8 @@ impl Core {
     #[inline]
     pub(crate) fn received(&mut self, token: Token, lease: &mut [u8]) {
         match self.conn(token).map(|conn| &conn.transport) {
-            Some(Transport::Plain) => self.plaintext(token, lease),
-            Some(Transport::Tls(_)) => self.records(token, lease),
+            Some(MaybeTls::Plain) => self.plaintext(token, lease),
+            Some(MaybeTls::Tls(_)) => self.records(token, lease),
             None => {}
         }
     }
@@ -69,10 +69,10 @@ impl Core {
     pub(crate) fn plaintext(&mut self, token: Token, bytes: &mut [u8]) {
         let Some(conn) = self.conn(token) else { return };
         match conn.phase {
-            Phase::Vacant | Phase::Closing => return,
-            Phase::Http2 => return self.http2_received(token, bytes),
-            Phase::Upstream => return self.upstream_received(token, bytes),
-            Phase::Lingering => {
+            ConnPhase::Vacant | ConnPhase::Closing => return,
+            ConnPhase::Http2 => return self.http2_received(token, bytes),
+            ConnPhase::Upstream => return self.upstream_received(token, bytes),
+            ConnPhase::Lingering => {
                 if conn.duty.drop_bytes(bytes.len()) > LINGER_BYTES_MAX {
                     // A flood that continues while lingering keeps its reason.
                     let flood = conn.reason == CloseReason::Flood;
@@ -81,7 +81,7 @@ impl Core {
                 }
                 return;
             }
-            Phase::Resident if conn.input.is_none() => {
+            ConnPhase::Resident if conn.input.is_none() => {
                 let (sending, seat) = (conn.has(SENDING), conn.duty.seat());
                 let receives = !sending || seat.is_some_and(|seat| self.residents.is_duplex(seat));
                 let used = if receives { self.resident_received(token, bytes) } else { 0 };
@@ -92,7 +92,12 @@ impl Core {
                 self.settle(token);
                 return;
             }
-            Phase::Handshake | Phase::Proxy | Phase::Idle | Phase::Head | Phase::Open | Phase::Resident => {}
+            ConnPhase::Handshake
+            | ConnPhase::Proxy
+            | ConnPhase::Idle
+            | ConnPhase::Head
+            | ConnPhase::Open
+            | ConnPhase::Resident => {}
         }
         match conn.input.take() {
             None if !conn.has(SENDING) => {
@@ -121,7 +126,7 @@ impl Core {
         let Some(conn) = self.conn(token) else { return };
         let Some(mut input) = conn.input.take() else { return };
         let (used, parsing) = match conn.phase {
-            Phase::Resident => (self.resident_received(token, &mut input.bytes), false),
+            ConnPhase::Resident => (self.resident_received(token, &mut input.bytes), false),
             _ => self.consume(token, &input.bytes, &mut input.head, input.parsing),
         };
         if used == input.bytes.len() && !parsing {
@@ -131,7 +136,9 @@ impl Core {
         input.bytes.drain(..used);
         input.parsing = parsing;
         match self.conn(token) {
-            Some(conn) if !matches!(conn.phase, Phase::Closing | Phase::Lingering | Phase::Vacant) => {
+            Some(conn)
+                if !matches!(conn.phase, ConnPhase::Closing | ConnPhase::Lingering | ConnPhase::Vacant) =>
+            {
                 conn.input = Some(input);
             }
             _ => self.recycle_input(input),
@@ -140,8 +147,9 @@ impl Core {
 
     /// Keeps the bytes of a lease that `consume` did not use.
     fn keep_rest(&mut self, token: Token, rest: &[u8], head: Box<Head>, parsing: bool) {
-        let is_live =
-            |conn: &mut Conn| !matches!(conn.phase, Phase::Closing | Phase::Lingering | Phase::Vacant);
+        let is_live = |conn: &mut Conn| {
+            !matches!(conn.phase, ConnPhase::Closing | ConnPhase::Lingering | ConnPhase::Vacant)
+        };
         if rest.is_empty() && !parsing || !self.conn(token).is_some_and(is_live) {
             self.heads.push(head);
             return;
@@ -174,7 +182,7 @@ impl Core {
             let Some(conn) = self.conns.get_mut(token.index as usize) else { break };
             let rest = &bytes[at..];
             match conn.phase {
-                Phase::Idle | Phase::Head => {
+                ConnPhase::Idle | ConnPhase::Head => {
                     if conn.has(LAST) {
                         // Input after the last request is ignored. Closing with it unread would reset the response, so linger.
                         if !rest.is_empty() {
@@ -196,13 +204,13 @@ impl Core {
                         return (bytes.len(), false);
                     }
                     if preface == Preface::Partial {
-                        conn.phase = Phase::Head;
+                        conn.phase = ConnPhase::Head;
                         break;
                     }
                     match head.feed(rest, &self.head_limits) {
                         Progress::Partial => {
-                            if conn.phase == Phase::Idle {
-                                conn.phase = Phase::Head;
+                            if conn.phase == ConnPhase::Idle {
+                                conn.phase = ConnPhase::Head;
                                 if conn.requests > 0 {
                                     self.set_deadline(token, self.policy.limits.head_time.nanoseconds());
                                 }
@@ -229,19 +237,19 @@ impl Core {
                         }
                     }
                 }
-                Phase::Open => {
+                ConnPhase::Open => {
                     let used = self.intake(token, rest);
                     at += used;
-                    let open = self.conns[token.index as usize].phase == Phase::Open;
+                    let open = self.conns[token.index as usize].phase == ConnPhase::Open;
                     if open && (used == 0 || at == bytes.len()) {
                         break;
                     }
                 }
-                Phase::Proxy => match proxy::read(rest) {
+                ConnPhase::Proxy => match proxy::read(rest) {
                     ProxyHeader::NeedMore => break,
                     ProxyHeader::Done { bytes: header, source, .. } => {
                         at += header;
-                        conn.phase = Phase::Idle;
+                        conn.phase = ConnPhase::Idle;
                         if let Some(source) = source {
                             conn.peer = PackedPeer::new(Peer::Inet(source));
                         }
@@ -256,13 +264,13 @@ impl Core {
                     }
                 },
                 // Bytes after a request that was taken over belong to the resident.
-                Phase::Resident => break,
-                Phase::Vacant
-                | Phase::Handshake
-                | Phase::Http2
-                | Phase::Upstream
-                | Phase::Lingering
-                | Phase::Closing => {
+                ConnPhase::Resident => break,
+                ConnPhase::Vacant
+                | ConnPhase::Handshake
+                | ConnPhase::Http2
+                | ConnPhase::Upstream
+                | ConnPhase::Lingering
+                | ConnPhase::Closing => {
                     return (bytes.len(), false);
                 }
             }
@@ -289,7 +297,7 @@ impl Core {
             keep: head.keep_alive() && within && !draining,
             awaits_continue: head.expects_continue(),
         };
-        conn.phase = Phase::Open;
+        conn.phase = ConnPhase::Open;
         let (peer, secure, sent_on) = (conn.peer, conn.has(SECURE), conn.has(TO_HTTPS));
         let policy = Rc::clone(&self.policy);
         let known = if secure { self.tls_known(token) } else { None };
@@ -368,7 +376,7 @@ impl Core {
             Method::Connect => Some(Reply::error(501).and_close()),
             // TRACE would echo cookies and tokens to any script that can make a browser send it.
             Method::Trace => Some(Reply::error(405).with("Allow", METHODS)),
-            Method::Options if request.form() == Form::Asterisk => {
+            Method::Options if request.form() == TargetForm::Asterisk => {
                 Some(Reply::new(204).with("Allow", METHODS))
             }
             _ if to_https && https::is_missing(request) => {
@@ -422,7 +430,7 @@ impl Core {
         asked: Asked,
         intake: Intake,
         handler: u16,
-        entry: Option<Box<Entry>>,
+        entry: Option<Box<LogEntry>>,
     ) -> u32 {
         let place = self.records.insert(Record {
             token,
@@ -475,8 +483,8 @@ impl Core {
             self.begin_rate_window(token, place);
         }
         match self.records.get(place).and_then(|record| record.stream.as_ref()) {
-            Some(Rest::Pull(_)) => self.pull(token, place),
-            Some(Rest::Open(_)) => self.begin_open(token, place),
+            Some(ResponseRest::Pull(_)) => self.pull(token, place),
+            Some(ResponseRest::Open(_)) => self.begin_open(token, place),
             None => self.close_open(place),
         }
         self.end_exchange_if_over(token, place);
@@ -490,7 +498,7 @@ impl Core {
         asked: Asked,
         body_done: bool,
         reply: Reply,
-    ) -> (Option<Rest>, u64) {
+    ) -> (Option<ResponseRest>, u64) {
         self.metrics.responses(reply.status);
         let conn = &mut self.conns[token.index as usize];
         let Reply { status, fields, body, prepared, close } = reply;
@@ -529,7 +537,7 @@ impl Core {
         status: u16,
         fields: &Fields,
         body: Body,
-    ) -> (Option<Rest>, u64) {
+    ) -> (Option<ResponseRest>, u64) {
         let len = body.len();
         let content = match len {
             _ if status == 204 || status == 304 => ContentLength::Absent,
@@ -539,13 +547,13 @@ impl Core {
         self.put_head(token, (asked.framing, last), status, fields, content);
         let mute = content == ContentLength::Absent || asked.head_only;
         if let Body::Open(left) = body {
-            return (Some(Rest::Open(Open { left, mute })), 0);
+            return (Some(ResponseRest::Open(WrittenRest { left, mute })), 0);
         }
         if mute {
             return (None, 0);
         }
         if let Body::Stream(pull) = body {
-            return (Some(Rest::Pull(Stream { pull, pending: false })), 0);
+            return (Some(ResponseRest::Pull(PulledRest { pull, pending: false })), 0);
         }
         self.put_body(body);
         (None, len.unwrap_or(0))
@@ -555,7 +563,7 @@ impl Core {
     fn refuse(&mut self, token: Token, refusal: Refusal) {
         self.metrics.refused(refusal.reason());
         let conn = &mut self.conns[token.index as usize];
-        conn.phase = Phase::Open;
+        conn.phase = ConnPhase::Open;
         conn.reason = CloseReason::Refused;
         conn.flags |= LINGER;
         let status = refusal.status();
@@ -572,7 +580,7 @@ impl Core {
     pub(crate) fn next_request(&mut self, token: Token) {
         let idle = self.now.mono_ns.saturating_add(self.rest_ns);
         let conn = &mut self.conns[token.index as usize];
-        conn.phase = Phase::Idle;
+        conn.phase = ConnPhase::Idle;
         conn.deadline_ns = idle;
     }
 
@@ -605,12 +613,12 @@ impl Core {
         }
         // A body with a length was checked against the limit with its head.
         let (data, used, done, announced) = match &mut decoder {
-            Decoder::Length(left) => {
+            BodyDecoder::Length(left) => {
                 let take = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                 *left -= take as u64;
                 (&bytes[..take], take, *left == 0, 0)
             }
-            Decoder::Chunked(chunked) => match chunked.feed(bytes) {
+            BodyDecoder::Chunked(chunked) => match chunked.feed(bytes) {
                 Ok(chunk) => {
                     let done = chunk.state == BodyState::Done;
                     (chunk.data, chunk.consumed, done, chunked.announced())
@@ -705,7 +713,7 @@ impl Core {
     /// Pulls from the stream of a response until the output is full or the stream has no data.
     fn pull(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get_mut(place) else { return };
-        let Some(Rest::Pull(stream)) = &mut record.stream else { return };
+        let Some(ResponseRest::Pull(stream)) = &mut record.stream else { return };
         stream.pending = false;
         let framing = record.asked.framing;
         // The head of an HTTP/2 stream is an empty segment.
@@ -856,7 +864,7 @@ impl Core {
     pub(crate) fn wake_stream(&mut self, key: ExchangeKey) {
         let Some(record) = self.records.get(key.slot) else { return };
         let token = record.token;
-        let pending = matches!(&record.stream, Some(Rest::Pull(stream)) if stream.pending);
+        let pending = matches!(&record.stream, Some(ResponseRest::Pull(stream)) if stream.pending);
         if record.generation == key.generation && pending && !self.conns[token.index as usize].has(SENDING) {
             self.pull(token, key.slot);
             self.settle(token);
@@ -875,7 +883,7 @@ impl Core {
         self.metrics.sent_bytes.add(bytes);
         let idle = self.now.mono_ns.saturating_add(self.rest_ns);
         let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
-        if conn.generation != token.generation || conn.phase == Phase::Vacant {
+        if conn.generation != token.generation || conn.phase == ConnPhase::Vacant {
             return;
         }
         if !conn.transport.is_plain()
@@ -896,22 +904,22 @@ impl Core {
     #[inline(never)]
     fn went_out(&mut self, token: Token, idle: u64) {
         let conn = &mut self.conns[token.index as usize];
-        if conn.phase == Phase::Resident {
+        if conn.phase == ConnPhase::Resident {
             return self.resident_sent(token);
         }
-        if conn.phase == Phase::Http2 {
+        if conn.phase == ConnPhase::Http2 {
             return self.http2_settle(token);
         }
-        if conn.phase == Phase::Upstream {
+        if conn.phase == ConnPhase::Upstream {
             return self.upstream_sent(token);
         }
         let (exchange, phase) = (conn.duty.as_exchange(), conn.phase);
         conn.deadline_ns = match (phase, &conn.transport) {
-            (Phase::Open, _) => u64::MAX,
-            (Phase::Handshake, Transport::Tls(tls)) => tls.handshake_ends_ns,
+            (ConnPhase::Open, _) => u64::MAX,
+            (ConnPhase::Handshake, MaybeTls::Tls(tls)) => tls.handshake_ends_ns,
             _ => idle,
         };
-        if phase == Phase::Head {
+        if phase == ConnPhase::Head {
             // This head began after a request whose response is now sent.
             self.set_deadline(token, self.policy.limits.head_time.nanoseconds());
         }
@@ -926,7 +934,7 @@ impl Core {
                 self.take_over_record(token, place, *takeover);
             } else if record.held.is_some() {
                 self.resume_held(token, place);
-            } else if let Some(Rest::Open(_)) = record.stream {
+            } else if let Some(ResponseRest::Open(_)) = record.stream {
                 self.open_sent(token, place);
             } else if record.stream.is_some() {
                 self.pull(token, place);
@@ -959,7 +967,7 @@ impl Core {
     pub(crate) fn go_on(&mut self, token: Token) {
         let Some(conn) = self.conn(token) else { return };
         // After the last request only the rest of its body is read.
-        let looks = !conn.has(LAST) || conn.phase == Phase::Open;
+        let looks = !conn.has(LAST) || conn.phase == ConnPhase::Open;
         if conn.input.is_some() && !conn.has(SENDING) && looks {
             self.resume_input(token);
         }
@@ -971,17 +979,18 @@ impl Core {
     pub(crate) fn settle(&mut self, token: Token) {
         self.flush(token);
         let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
-        if conn.generation != token.generation || matches!(conn.phase, Phase::Vacant | Phase::Closing) {
+        if conn.generation != token.generation || matches!(conn.phase, ConnPhase::Vacant | ConnPhase::Closing)
+        {
             return;
         }
-        if conn.phase == Phase::Http2 {
+        if conn.phase == ConnPhase::Http2 {
             return self.http2_settle(token);
         }
         if conn.has(SENDING) {
             if conn.input.is_some() && !conn.has(PAUSED | PEER_ENDED) {
                 conn.flags |= PAUSED;
                 self.ops.push((token, Op::Pause));
-            } else if conn.phase == Phase::Resident {
+            } else if conn.phase == ConnPhase::Resident {
                 self.settle_duplex(token);
             }
             return;
@@ -990,7 +999,7 @@ impl Core {
             self.end(token);
             return;
         }
-        if conn.phase == Phase::Resident {
+        if conn.phase == ConnPhase::Resident {
             return self.settle_resident(token);
         }
         let (waits, parsing) = match &conn.input {
@@ -999,20 +1008,26 @@ impl Core {
         };
         if conn.has(PEER_ENDED) {
             match conn.phase {
-                Phase::Idle if !waits => self.close(token, CloseReason::PeerDone, false),
-                Phase::Head | Phase::Proxy => self.close(token, CloseReason::PeerAborted, false),
-                Phase::Handshake => self.close(token, CloseReason::Handshake, false),
-                Phase::Open => self.end_of_body(token),
+                ConnPhase::Idle if !waits => self.close(token, CloseReason::PeerDone, false),
+                ConnPhase::Head | ConnPhase::Proxy => self.close(token, CloseReason::PeerAborted, false),
+                ConnPhase::Handshake => self.close(token, CloseReason::Handshake, false),
+                ConnPhase::Open => self.end_of_body(token),
                 _ => {}
             }
             return;
         }
         let hungry = match conn.phase {
-            Phase::Idle | Phase::Head | Phase::Proxy => !waits || parsing || conn.phase == Phase::Proxy,
+            ConnPhase::Idle | ConnPhase::Head | ConnPhase::Proxy => {
+                !waits || parsing || conn.phase == ConnPhase::Proxy
+            }
             // Also without a body to read, so that the server notices when the peer disconnects before the response.
-            Phase::Open => !waits,
-            Phase::Lingering | Phase::Handshake => true,
-            Phase::Resident | Phase::Http2 | Phase::Upstream | Phase::Vacant | Phase::Closing => return,
+            ConnPhase::Open => !waits,
+            ConnPhase::Lingering | ConnPhase::Handshake => true,
+            ConnPhase::Resident
+            | ConnPhase::Http2
+            | ConnPhase::Upstream
+            | ConnPhase::Vacant
+            | ConnPhase::Closing => return,
         };
         self.set_receiving(token, hungry);
     }
@@ -1081,7 +1096,7 @@ impl Core {
         debug_assert!(self.out_entries.is_empty());
         let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
         if conn.generation == token.generation
-            && !matches!(conn.phase, Phase::Vacant | Phase::Closing)
+            && !matches!(conn.phase, ConnPhase::Vacant | ConnPhase::Closing)
             && !conn.has(SENDING)
             && let Some(control) = conn.transport.more(&mut self.scratch)
         {
@@ -1105,7 +1120,7 @@ impl Core {
             self.leave_resident(token);
         }
         let conn = &mut self.conns[token.index as usize];
-        conn.phase = Phase::Lingering;
+        conn.phase = ConnPhase::Lingering;
         conn.duty = Duty::linger();
         let paused = conn.has(PAUSED);
         conn.flags &= !PAUSED;
@@ -1126,16 +1141,16 @@ impl Core {
         let phase = conn.phase;
         // The unread bytes are read first; then the reactor reports the end again.
         conn.flags |= if behind_data { ENDING } else { PEER_ENDED };
-        if phase == Phase::Resident {
+        if phase == ConnPhase::Resident {
             self.resident_ended(token);
         }
         if behind_data {
             return;
         }
-        if phase == Phase::Upstream {
+        if phase == ConnPhase::Upstream {
             return self.upstream_ended(token);
         }
-        if phase == Phase::Lingering {
+        if phase == ConnPhase::Lingering {
             let reason = self.conns[token.index as usize].reason;
             self.close(token, reason, false);
         } else {
@@ -1148,11 +1163,11 @@ impl Core {
         self.recycle_segments(segments);
         self.metrics.sent_bytes.add(sent);
         let Some(conn) = self.conn(token) else { return };
-        if conn.phase == Phase::Upstream {
+        if conn.phase == ConnPhase::Upstream {
             return self.upstream_broken(token, fault, sent);
         }
         let reason = match fault {
-            _ if conn.phase == Phase::Lingering => conn.reason,
+            _ if conn.phase == ConnPhase::Lingering => conn.reason,
             Fault::Reset | Fault::Unreachable => CloseReason::PeerReset,
             Fault::FileShrunk => CloseReason::FileShrunk,
             _ => CloseReason::System,
@@ -1166,7 +1181,7 @@ impl Core {
     /// Handles a deadline that has passed. `unsent` is the number of bytes that the peer has not received.
     pub(crate) fn overdue(&mut self, token: Token, unsent: u64) {
         let Some(conn) = self.conn(token) else { return };
-        if conn.phase == Phase::Upstream {
+        if conn.phase == ConnPhase::Upstream {
             return self.upstream_overdue(token);
         }
         if conn.has(SENDING) {
@@ -1181,7 +1196,7 @@ impl Core {
             return;
         }
         match conn.phase {
-            Phase::Idle => {
+            ConnPhase::Idle => {
                 let fresh = conn.requests == 0;
                 let reason = if self.draining() {
                     CloseReason::Drain
@@ -1192,17 +1207,17 @@ impl Core {
                 };
                 self.close(token, reason, false);
             }
-            Phase::Http2 => self.http2_overdue(token),
-            Phase::Proxy => self.close(token, CloseReason::ProxyHeader, false),
-            Phase::Handshake => self.close(token, CloseReason::HandshakeTime, false),
-            Phase::Head => {
+            ConnPhase::Http2 => self.http2_overdue(token),
+            ConnPhase::Proxy => self.close(token, CloseReason::ProxyHeader, false),
+            ConnPhase::Handshake => self.close(token, CloseReason::HandshakeTime, false),
+            ConnPhase::Head => {
                 let input = conn.input.take();
                 if let Some(input) = input {
                     self.recycle_input(input);
                 }
                 self.time_out(token, CloseReason::HeadTime);
             }
-            Phase::Open => {
+            ConnPhase::Open => {
                 let Some(place) = conn.duty.as_exchange() else { return };
                 let Some(record) = self.records.get(place) else { return };
                 let taken = record.body_seen - record.rate_seen;
@@ -1213,22 +1228,22 @@ impl Core {
                     self.settle(token);
                 }
             }
-            Phase::Lingering => {
+            ConnPhase::Lingering => {
                 let reason = match conn.reason {
                     CloseReason::Answered => CloseReason::LingerTime,
                     other => other,
                 };
                 self.close(token, reason, true);
             }
-            Phase::Resident => self.resident_overdue(token),
-            Phase::Upstream | Phase::Vacant | Phase::Closing => {}
+            ConnPhase::Resident => self.resident_overdue(token),
+            ConnPhase::Upstream | ConnPhase::Vacant | ConnPhase::Closing => {}
         }
     }
 
     /// Responds with 408 to a request that did not arrive in time.
     fn time_out(&mut self, token: Token, reason: CloseReason) {
         let conn = &mut self.conns[token.index as usize];
-        conn.phase = Phase::Open;
+        conn.phase = ConnPhase::Open;
         conn.reason = reason;
         conn.flags |= LINGER;
         let (_, content) = self.put_reply(token, Asked::unread(token), true, Reply::error(408));

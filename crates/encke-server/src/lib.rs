@@ -31,8 +31,8 @@ mod heads;
 mod held;
 mod http1;
 mod https;
+mod inbox;
 mod limits;
-mod link;
 mod listener;
 mod log;
 mod metrics;
@@ -70,9 +70,9 @@ mod websocket;
 mod worker;
 
 pub use census::household;
-pub use close::{CloseReason, Guilty};
+pub use close::{CloseOrigin, CloseReason};
 pub use conns::earlier;
-pub use encke_session::tls::{Certified, Identity, TlsKnown};
+pub use encke_session::tls::{Certified, TlsIdentity, TlsKnown};
 pub use encke_settings::{Network, SourceLine, SourceMap};
 pub use encke_stats::{Gathered, Ticket};
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
@@ -81,21 +81,21 @@ pub use guard::{Guard, GuardCall, GuardHold, GuardMount, GuardOutcome, GuardPoin
 pub use handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
 pub use https::{CHALLENGES, PORT as HTTPS_PORT};
 pub use limits::LimitSettings;
-pub use listener::{Bound, Door};
+pub use listener::{Bound, ListenConfig};
 pub use log::{AccessLog, LogFormat, LogSettings, LogTail, TailEntry, TailFilter};
 pub use operate::{
     ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FeatureVerbs, FieldShape,
     FieldValue, RuleStep, Verb, VerbField,
 };
 pub use outgoing::{UpstreamEvent, UpstreamFault, UpstreamId};
-pub use policy::Policy;
+pub use policy::ConnLimits;
 pub use record::Asked;
 pub use reply::{BLOCK_CONTENT_MAX, Body, ContentView, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};
 pub use resident::{CONNECTION_BYTES, Engine, Gone, Kernel, Resident, ResidentMailbox, Slot, WorkerSetup};
 pub use server::{Options, Running, Server};
 pub use spread::{Farewells, spread_retry_ms};
-pub use status::Board;
+pub use status::ServerStatus;
 pub use takeover::Takeover;
 pub use verdict::{GuardVerdict, Passage};
 pub use websocket::{

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use encke_settings::{ByteSize, Contradiction, OrAuto, OrOff, Period, Rate, Section, quantity};
+use encke_settings::{ByteRate, ByteSize, Contradiction, OrAuto, OrOff, Period, Section, quantity};
 use encke_wire::limits::{FIELDS_MAX, HEAD_BYTES_MAX, HeadLimits};
 use schemars::JsonSchema;
 use serde::de::Deserializer;
@@ -35,10 +35,10 @@ pub struct LimitSettings {
     pub body_bytes: OrOff<ByteSize>,
     /// Minimum rate at which a body must arrive while a handler reads it, measured over ten seconds. A slower body is a 408,
     /// and the connection closes.
-    pub body_rate: Rate,
+    pub body_rate: ByteRate,
     /// Minimum rate at which a client must receive a response, measured over ten seconds. The connection of a slower client
     /// closes.
-    pub write_rate: Rate,
+    pub write_rate: ByteRate,
     /// Time between two requests of a connection. Then the connection closes.
     pub idle_time: Period,
     /// Time for which Encke keeps reading from a connection after a final error, so that the client receives the response
@@ -79,8 +79,8 @@ impl Default for LimitSettings {
             // 1 GiB: bodies are streamed, so the limit protects the disks of handlers, not the memory of this server.
             body_bytes: OrOff::On(ByteSize::of(1 << 30)),
             // 240 bytes per second is slower than any modem: a slower client delays on purpose.
-            body_rate: Rate::of(240),
-            write_rate: Rate::of(240),
+            body_rate: ByteRate::of(240),
+            write_rate: ByteRate::of(240),
             idle_time: Period::seconds(60),
             linger_time: Period::seconds(2),
             // RFC 9113 §6.5.2 recommends at least 100. A page with 20 EventSources in each of five tabs fits.

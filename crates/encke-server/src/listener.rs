@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, lock};
-use encke_session::tls::Identity;
+use encke_session::tls::TlsIdentity;
 
 /// The configuration of a listener.
 #[derive(Clone)]
-pub struct Door {
+pub struct ListenConfig {
     /// The address.
     pub address: Address,
     /// Whether connections begin with a PROXY header (haproxy's protocol, versions 1 and 2).
@@ -22,12 +22,12 @@ pub struct Door {
     /// Whether the server starts without this listener if the machine does not have the address.
     pub optional: bool,
     /// The identity for TLS connections. `None`: connections are plaintext.
-    pub tls: Option<Arc<Identity>>,
+    pub tls: Option<Arc<TlsIdentity>>,
     /// Whether plain HTTP requests are redirected to `https`, at [`Policy::https_port`](crate::Policy::https_port).
     pub to_https: bool,
 }
 
-impl From<SocketAddr> for Door {
+impl From<SocketAddr> for ListenConfig {
     fn from(address: SocketAddr) -> Self {
         Self {
             address: Address::Inet(address),
@@ -42,7 +42,7 @@ impl From<SocketAddr> for Door {
 
 /// Properties of a listener that its connections inherit.
 #[derive(Clone, Default)]
-pub(crate) struct DoorKind {
+pub(crate) struct ListenerKind {
     /// Requests reach the admin handlers, and no others.
     pub(crate) admin: bool,
     /// Connections begin with a PROXY header.
@@ -50,19 +50,19 @@ pub(crate) struct DoorKind {
     /// Requests are sent on to `https`.
     pub(crate) to_https: bool,
     /// Connections speak TLS, behind the PROXY header if there is one.
-    pub(crate) tls: Option<Arc<Identity>>,
+    pub(crate) tls: Option<Arc<TlsIdentity>>,
 }
 
 /// The identity of a bound listener.
-pub(crate) struct Named {
+pub(crate) struct ListenerIdentity {
     /// The address in the settings, and the bound address with the port that the system chose.
     pub(crate) asked: Address,
     pub(crate) bound: Address,
-    pub(crate) identity: Arc<Identity>,
+    pub(crate) identity: Arc<TlsIdentity>,
 }
 
-impl Named {
-    pub(crate) fn of(door: &Door, bound: &Address) -> Option<Self> {
+impl ListenerIdentity {
+    pub(crate) fn of(door: &ListenConfig, bound: &Address) -> Option<Self> {
         let identity = Arc::clone(door.tls.as_ref()?);
         Some(Self { asked: door.address.clone(), bound: bound.clone(), identity })
     }
@@ -70,23 +70,23 @@ impl Named {
 
 /// Returns a function that lists the current identities of all listeners.
 pub(crate) fn present(
-    identities: &Arc<Mutex<Vec<Named>>>,
-) -> impl Fn() -> Vec<Arc<Identity>> + Send + Sync + use<> {
+    identities: &Arc<Mutex<Vec<ListenerIdentity>>>,
+) -> impl Fn() -> Vec<Arc<TlsIdentity>> + Send + Sync + use<> {
     let identities = Arc::clone(identities);
     move || lock(&identities).iter().map(|named| Arc::clone(&named.identity)).collect()
 }
 
 /// Listeners that were bound for a reload, by worker.
 #[derive(Default)]
-pub struct Bound(pub(crate) Vec<Vec<(Listener, DoorKind)>>);
+pub struct Bound(pub(crate) Vec<Vec<(Listener, ListenerKind)>>);
 
 /// Binds a listener for every worker. Returns `None` if the listener is optional and this machine does not have the address.
 pub(crate) fn bind(
-    door: &Door,
+    door: &ListenConfig,
     backlog: u32,
-    queues: &mut [Vec<(Listener, DoorKind)>],
+    queues: &mut [Vec<(Listener, ListenerKind)>],
 ) -> io::Result<Option<Address>> {
-    let kind = DoorKind {
+    let kind = ListenerKind {
         admin: false,
         proxy_protocol: door.proxy_protocol,
         to_https: door.to_https,
@@ -125,8 +125,8 @@ pub(crate) fn named(error: &io::Error, address: &Address) -> io::Error {
 /// Gives every worker a handle of one listener.
 pub(crate) fn share(
     listener: Listener,
-    kind: DoorKind,
-    queues: &mut [Vec<(Listener, DoorKind)>],
+    kind: ListenerKind,
+    queues: &mut [Vec<(Listener, ListenerKind)>],
 ) -> io::Result<()> {
     let (last, others) = queues.split_last_mut().expect("there is at least one worker");
     for queue in others {

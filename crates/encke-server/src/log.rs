@@ -27,7 +27,7 @@ mod resting;
 mod settings;
 mod tail;
 
-pub(crate) use line::Entry;
+pub(crate) use line::LogEntry;
 pub use tail::{LogTail, TailEntry, TailFilter};
 
 use crate::request::Request;
@@ -52,26 +52,26 @@ const ENTRIES_KEPT: usize = 256;
 pub struct AccessLog(Arc<Control>);
 
 struct Control {
-    shared: Arc<Shared>,
-    queue: SyncSender<Message>,
-    state: Mutex<State>,
+    shared: Arc<LogShared>,
+    queue: SyncSender<LogMessage>,
+    state: Mutex<LogState>,
 }
 
-struct State {
+struct LogState {
     target: LogTarget,
     /// The receiving end of the queue, while there is no writer thread.
-    messages: Option<Receiver<Message>>,
+    messages: Option<Receiver<LogMessage>>,
     writer: Option<JoinHandle<()>>,
 }
 
 /// State that workers and writer share.
 #[derive(Default)]
-struct Shared {
+struct LogShared {
     /// [`OFF`], [`COMBINED`] or [`JSON`], perhaps with the bit [`TAILED`].
     mode: AtomicU8,
     tails: tail::Tails,
     dropped: AtomicU64,
-    /// The next output, if the queue had no room for [`Message::Switch`].
+    /// The next output, if the queue had no room for [`LogMessage::Switch`].
     next: Mutex<Option<Output>>,
 }
 
@@ -81,7 +81,7 @@ const JSON: u8 = 2;
 /// A bit of the mode: at least one tail exists.
 const TAILED: u8 = 4;
 
-enum Message {
+enum LogMessage {
     /// Complete lines, their number, and the channel that returns the empty batch.
     Lines(Vec<u8>, u64, SyncSender<Vec<u8>>),
     /// The output for the lines after this message.
@@ -91,7 +91,7 @@ enum Message {
 }
 
 /// A prepared change of the log's target and format.
-pub struct Turn {
+pub struct LogSwitch {
     target: LogTarget,
     format: LogFormat,
     /// `None` if the target stays the same or is [`LogTarget::Off`].
@@ -115,7 +115,7 @@ impl AccessLog {
     /// Returns a log that is off until a reload turns it on. Tails work meanwhile.
     pub(crate) fn silent() -> Self {
         let (queue, messages) = sync_channel(BATCHES_MAX);
-        let state = State { target: LogTarget::Off, messages: Some(messages), writer: None };
+        let state = LogState { target: LogTarget::Off, messages: Some(messages), writer: None };
         let control = Control { shared: Arc::default(), queue, state: Mutex::new(state) };
         Self(Arc::new(control))
     }
@@ -133,7 +133,7 @@ impl AccessLog {
     pub(crate) fn access(&self) -> Access {
         let control = &self.0;
         let (home, empty) = sync_channel(BATCHES_KEPT);
-        Access(Some(Box::new(Open {
+        Access(Some(Box::new(LogBatch {
             writer: line::Writer::new(),
             batch: Vec::new(),
             lines: 0,
@@ -151,8 +151,8 @@ impl AccessLog {
     ///
     /// # Errors
     /// As for [`AccessLog::start`]; the log then continues unchanged.
-    pub fn prepare(&self, settings: &LogSettings) -> io::Result<Turn> {
-        let mut turn = Turn { target: settings.access.clone(), format: settings.format, output: None };
+    pub fn prepare(&self, settings: &LogSettings) -> io::Result<LogSwitch> {
+        let mut turn = LogSwitch { target: settings.access.clone(), format: settings.format, output: None };
         let control = &self.0;
         let mut state = lock(&control.state);
         if settings.access != state.target {
@@ -169,7 +169,7 @@ impl AccessLog {
     }
 
     /// Applies a prepared change.
-    pub fn turn(&self, turn: Turn) {
+    pub fn turn(&self, turn: LogSwitch) {
         let control = &self.0;
         let mode = match (&turn.target, turn.format) {
             (LogTarget::Off, _) => OFF,
@@ -212,7 +212,7 @@ impl AccessLog {
         let queue = control.queue.clone();
         let (ended, wait) = sync_channel::<()>(0);
         let waiter = thread::Builder::new().name("access-log-end".into()).spawn(move || {
-            if queue.send(Message::End).is_ok() {
+            if queue.send(LogMessage::End).is_ok() {
                 // A writer that panicked has written all it could.
                 let _ended = writer.join();
             }
@@ -226,7 +226,7 @@ impl AccessLog {
 }
 
 impl Control {
-    fn start_writer(&self, state: &mut State) -> io::Result<()> {
+    fn start_writer(&self, state: &mut LogState) -> io::Result<()> {
         if let Some(messages) = state.messages.take() {
             let shared = Arc::clone(&self.shared);
             let writer = thread::Builder::new().name("access-log".into()).stack_size(128 * 1024);
@@ -238,7 +238,8 @@ impl Control {
     /// Sends the writer a new output, in the queue's order if there is room. Never waits: the reader of the log may have
     /// stopped for good.
     fn switch(&self, output: Output) {
-        if let Err(TrySendError::Full(Message::Switch(output))) = self.queue.try_send(Message::Switch(output))
+        if let Err(TrySendError::Full(LogMessage::Switch(output))) =
+            self.queue.try_send(LogMessage::Switch(output))
         {
             *lock(&self.shared.next) = Some(output);
         }
@@ -250,9 +251,9 @@ const BATCHES_KEPT: usize = 2;
 
 /// A worker's end of the log. The default one logs nothing.
 #[derive(Default)]
-pub(crate) struct Access(Option<Box<Open>>);
+pub(crate) struct Access(Option<Box<LogBatch>>);
 
-struct Open {
+struct LogBatch {
     writer: line::Writer,
     /// Complete lines that are not handed over yet.
     batch: Vec<u8>,
@@ -261,14 +262,14 @@ struct Open {
         clippy::vec_box,
         reason = "entries wait in tables of the worker's, where each should be a word"
     )]
-    entries: Vec<Box<Entry>>,
+    entries: Vec<Box<LogEntry>>,
     /// The texts that pending lines of subscribers share.
     texts: resting::Texts,
     tails: tail::TailList,
-    queue: SyncSender<Message>,
+    queue: SyncSender<LogMessage>,
     home: SyncSender<Vec<u8>>,
     empty: Receiver<Vec<u8>>,
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
 }
 
 impl Access {
@@ -280,7 +281,7 @@ impl Access {
 
     /// Begins the line of a request. Returns `None` if nothing is logged.
     #[inline(never)]
-    pub(crate) fn begin(&mut self, request: &Request<'_>) -> Option<Box<Entry>> {
+    pub(crate) fn begin(&mut self, request: &Request<'_>) -> Option<Box<LogEntry>> {
         let (format, tailed, open) = self.open()?;
         open.begin(format, tailed, request.path(), |writer, format, entry| {
             writer.begin(format, request, entry);
@@ -288,7 +289,7 @@ impl Access {
     }
 
     /// Begins the line of a request that could not be parsed.
-    pub(crate) fn begin_refused(&mut self, peer: Peer, now: Now) -> Option<Box<Entry>> {
+    pub(crate) fn begin_refused(&mut self, peer: Peer, now: Now) -> Option<Box<LogEntry>> {
         let (format, tailed, open) = self.open()?;
         open.begin(format, tailed, b"", |writer, format, entry| {
             writer.begin_refused(format, peer, now, entry);
@@ -296,12 +297,12 @@ impl Access {
     }
 
     /// Sets the status of the response.
-    pub(crate) fn set_status(&self, entry: &mut Entry, status: u16) {
+    pub(crate) fn set_status(&self, entry: &mut LogEntry, status: u16) {
         entry.set_status(status);
     }
 
     /// Completes a line when its response is sent or has failed.
-    pub(crate) fn finish(&mut self, entry: Box<Entry>, sent_bytes: u64, duration_ns: u64) {
+    pub(crate) fn finish(&mut self, entry: Box<LogEntry>, sent_bytes: u64, duration_ns: u64) {
         let Some(open) = &mut self.0 else { return };
         if let Some((status, path, line)) = entry.tail() {
             let put = |out: &mut Vec<u8>| line.finish(sent_bytes, duration_ns, out);
@@ -319,7 +320,7 @@ impl Access {
     }
 
     /// Returns the line in at most 64 bytes, for a connection that stays subscribed. Lines share equal texts.
-    pub(crate) fn at_rest(&mut self, entry: Box<Entry>) -> Box<Entry> {
+    pub(crate) fn at_rest(&mut self, entry: Box<LogEntry>) -> Box<LogEntry> {
         let Some(open) = &mut self.0 else { return entry };
         let Some(resting) = entry.at_rest(&mut open.texts) else { return entry };
         open.recycle(entry);
@@ -337,7 +338,7 @@ impl Access {
     }
 
     #[inline]
-    fn open(&mut self) -> Option<(Option<LogFormat>, bool, &mut Open)> {
+    fn open(&mut self) -> Option<(Option<LogFormat>, bool, &mut LogBatch)> {
         let open = self.0.as_deref_mut()?;
         let mode = open.shared.mode.load(Ordering::Relaxed);
         let format = match mode & !TAILED {
@@ -349,24 +350,24 @@ impl Access {
     }
 }
 
-impl Open {
+impl LogBatch {
     /// Begins the lines of a request. `format` is the log's format, if the log is on.
     fn begin(
         &mut self,
         format: Option<LogFormat>,
         tailed: bool,
         path: &[u8],
-        put: impl Fn(&mut line::Writer, LogFormat, &mut Entry),
-    ) -> Option<Box<Entry>> {
+        put: impl Fn(&mut line::Writer, LogFormat, &mut LogEntry),
+    ) -> Option<Box<LogEntry>> {
         if tailed {
-            let mut json = Entry::default();
+            let mut json = LogEntry::default();
             put(&mut self.writer, LogFormat::Json, &mut json);
             let own = format.filter(|format| *format == LogFormat::Combined).map(|format| {
-                let mut own = Entry::default();
+                let mut own = LogEntry::default();
                 put(&mut self.writer, format, &mut own);
                 own
             });
-            return Some(Box::new(Entry::tailed(own, json, format.is_some(), path)));
+            return Some(Box::new(LogEntry::tailed(own, json, format.is_some(), path)));
         }
         let mut entry = self.entries.pop().unwrap_or_default();
         put(&mut self.writer, format?, &mut entry);
@@ -374,7 +375,7 @@ impl Open {
     }
 
     /// Keeps an entry for a later request.
-    fn recycle(&mut self, entry: Box<Entry>) {
+    fn recycle(&mut self, entry: Box<LogEntry>) {
         if let Some(entry) = entry.recycle(&mut self.texts)
             && self.entries.len() < ENTRIES_KEPT
         {
@@ -386,9 +387,9 @@ impl Open {
         let next = self.empty.try_recv().unwrap_or_default();
         let full = std::mem::replace(&mut self.batch, next);
         let lines = std::mem::take(&mut self.lines);
-        match self.queue.try_send(Message::Lines(full, lines, self.home.clone())) {
+        match self.queue.try_send(LogMessage::Lines(full, lines, self.home.clone())) {
             Ok(()) => {}
-            Err(TrySendError::Full(Message::Lines(full, lines, _))) => {
+            Err(TrySendError::Full(LogMessage::Lines(full, lines, _))) => {
                 self.batch = full;
                 self.lines = lines;
             }
@@ -405,7 +406,7 @@ impl Drop for Access {
 }
 
 /// Runs the writer thread.
-fn write_all(messages: &Receiver<Message>, shared: &Shared) {
+fn write_all(messages: &Receiver<LogMessage>, shared: &LogShared) {
     let mut output: Option<Output> = None;
     loop {
         // All queued messages are written before a flush.
@@ -423,7 +424,7 @@ fn write_all(messages: &Receiver<Message>, shared: &Shared) {
             }
         };
         match message {
-            Message::Lines(mut batch, lines, home) => {
+            LogMessage::Lines(mut batch, lines, home) => {
                 if let Some(output) = &mut output {
                     output.write(&batch, lines, shared);
                 }
@@ -432,8 +433,8 @@ fn write_all(messages: &Receiver<Message>, shared: &Shared) {
                 // Two batches wait there already, or the worker has exited: this one is not needed.
                 let _unneeded = home.try_send(batch);
             }
-            Message::Switch(next) => output = Some(next),
-            Message::End => {
+            LogMessage::Switch(next) => output = Some(next),
+            LogMessage::End => {
                 if let Some(output) = &mut output {
                     let _nothing_left_to_do = output.to.flush();
                 }
@@ -474,7 +475,7 @@ impl Output {
         Ok(Self::new(Some(path.to_owned()), Box::new(file)))
     }
 
-    fn write(&mut self, batch: &[u8], lines: u64, shared: &Shared) {
+    fn write(&mut self, batch: &[u8], lines: u64, shared: &LogShared) {
         let written = if self.torn { self.to.write_all(b"\n") } else { Ok(()) };
         let written = written.and_then(|()| {
             self.torn = true;
@@ -795,7 +796,7 @@ mod tests {
         Referer: https://example.org/live/scores\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n";
 
     /// The compact pending line of a subscriber.
-    fn rest(access: &mut Access, address: u32, now: Now, target: &str) -> Box<Entry> {
+    fn rest(access: &mut Access, address: u32, now: Now, target: &str) -> Box<LogEntry> {
         let text = format!("GET {target} HTTP/1.1\r\n{BROWSER}\r\n");
         let mut head = Head::new();
         head.feed(text.as_bytes(), &HeadLimits::default());
@@ -816,7 +817,7 @@ mod tests {
             log.0.shared.mode.store(mode, Ordering::Relaxed);
             let mut access = log.access();
             let later = |number: u32| Now { unix_ns: NOW.unix_ns + u64::from(number) * 7_000_000, ..NOW };
-            let pending: Vec<Box<Entry>> = (0..COUNT)
+            let pending: Vec<Box<LogEntry>> = (0..COUNT)
                 .map(|number| {
                     let target = format!("/push/news?access_token={number}");
                     rest(&mut access, number, later(number), &target)

@@ -1,4 +1,4 @@
-//! The figures of the engine: each worker counts in its own [`Metrics`] without a lock, and [`EngineFigures`] adds them up.
+//! The figures of the engine: each worker counts in its own [`WorkerMetrics`] without a lock, and [`EngineFigures`] adds them up.
 //!
 //! A feature counts separately, and adds its figures through its own source ([`Mount::sources`](crate::Mount::sources)).
 
@@ -15,7 +15,7 @@ use encke_io::lock;
 
 /// The counters of one worker.
 #[derive(Default)]
-pub(crate) struct Metrics {
+pub(crate) struct WorkerMetrics {
     pub(crate) accepted: Counter,
     pub(crate) open: Gauge,
     /// Connections with a partially received head.
@@ -52,7 +52,7 @@ pub(crate) struct Metrics {
     pub(crate) h2_resets_sent: Counter,
 }
 
-impl Metrics {
+impl WorkerMetrics {
     pub(crate) fn responses(&self, status: u16) {
         if let Some(class) = self.responses.get(usize::from(status / 100).wrapping_sub(1)) {
             class.add(1);
@@ -81,7 +81,7 @@ impl Metrics {
 
 /// The engine's source.
 pub(crate) struct EngineFigures {
-    pub(crate) workers: Vec<Arc<Metrics>>,
+    pub(crate) workers: Vec<Arc<WorkerMetrics>>,
     pub(crate) log: AccessLog,
 }
 
@@ -96,9 +96,9 @@ impl Source for EngineFigures {
 }
 
 /// Adds up the workers' counts, and names them as the operator sees them.
-fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family> {
-    let sum = |of: &dyn Fn(&Metrics) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
-    let level = |of: &dyn Fn(&Metrics) -> i64| workers.iter().map(|worker| of(worker)).sum::<i64>();
+fn families(workers: &[Arc<WorkerMetrics>], log_dropped: u64) -> Vec<Family> {
+    let sum = |of: &dyn Fn(&WorkerMetrics) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
+    let level = |of: &dyn Fn(&WorkerMetrics) -> i64| workers.iter().map(|worker| of(worker)).sum::<i64>();
     let open = level(&|worker| worker.open.value());
     let active =
         level(&|worker| worker.partial.value() + worker.exchanges.value() + worker.sends.value()).min(open);
@@ -113,13 +113,13 @@ fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family> {
         Family::counter("encke_closes_total", "Connections ended, by reason and by whose doing.");
     for reason in CloseReason::ALL {
         let count = sum(&|worker| worker.closes[*reason as usize].value());
-        let guilty = match reason.guilty() {
-            crate::close::Guilty::Nobody => "nobody",
-            crate::close::Guilty::Peer => "peer",
-            crate::close::Guilty::Us => "us",
-            crate::close::Guilty::System => "system",
+        let origin = match reason.origin() {
+            crate::close::CloseOrigin::Nobody => "nobody",
+            crate::close::CloseOrigin::Peer => "peer",
+            crate::close::CloseOrigin::Us => "us",
+            crate::close::CloseOrigin::System => "system",
         };
-        closes = closes.with(&[("reason", reason.name()), ("guilty", guilty)], count);
+        closes = closes.with(&[("reason", reason.name()), ("origin", origin)], count);
     }
     let mut upstream_ends = Family::counter(
         "encke_upstream_closes_total",

@@ -8,12 +8,12 @@ use crate::core::{Core, Mounted};
 use crate::handler::{HandlerContext, JobId};
 use crate::held::Chain;
 use crate::operate::{Offers, Operators};
-use crate::plan::Plan;
+use crate::plan::WorkerPlan;
 use crate::resident::WorkerSetup;
 
 impl Core {
     /// Opens the handlers and guards of a plan. Those of the previous plan get no new requests.
-    pub(crate) fn mount(&mut self, plan: &Plan) {
+    pub(crate) fn mount(&mut self, plan: &WorkerPlan) {
         for mounted in self.handlers.iter_mut().flatten() {
             mounted.retired = true;
             self.retired = true;
@@ -57,7 +57,7 @@ impl Core {
     }
 
     /// Opens the guards of a plan. `handlers` has the handler number of each of its mounts.
-    fn post_guards(&mut self, plan: &Plan, handlers: &[u16]) {
+    fn post_guards(&mut self, plan: &WorkerPlan, handlers: &[u16]) {
         self.retired |= self.guards.retire();
         let mut numbers = Vec::new();
         for point in &plan.guards {

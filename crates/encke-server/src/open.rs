@@ -33,7 +33,7 @@ use crate::exchange::ExchangeKey;
 use crate::framing::FramingKind;
 use crate::handler::Handler;
 use crate::open_table::OpenEnd;
-use crate::record::{Intake, Rest};
+use crate::record::{Intake, ResponseRest};
 
 impl Core {
     /// Serves the open responses that handlers have written to, finished or reset.
@@ -43,7 +43,7 @@ impl Core {
             let Some((place, generation)) = touched else { return };
             let record = self.records.get(place).filter(|record| record.generation == generation);
             let token = match record {
-                Some(record) if matches!(record.stream, Some(Rest::Open(_))) => record.token,
+                Some(record) if matches!(record.stream, Some(ResponseRest::Open(_))) => record.token,
                 // The response has not begun, or waits for a send to end.
                 Some(record) if !record.answered => continue,
                 _ => {
@@ -69,7 +69,7 @@ impl Core {
     /// Begins to fill an open response, after its head.
     pub(crate) fn begin_open(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get(place) else { return };
-        let Some(Rest::Open(open)) = &record.stream else { return };
+        let Some(ResponseRest::Open(open)) = &record.stream else { return };
         let mute = open.mute;
         self.tray.open().begin((place, record.generation), mute);
         self.fill_open(token, place);
@@ -79,7 +79,7 @@ impl Core {
     fn fill_open(&mut self, token: Token, place: u32) {
         let due = self.tray.open().take(place);
         let Some(record) = self.records.get_mut(place) else { return };
-        let Some(Rest::Open(open)) = &mut record.stream else { return };
+        let Some(ResponseRest::Open(open)) = &mut record.stream else { return };
         let framing = record.asked.framing;
         let (mute, chunked) = (open.mute, framing == FramingKind::Chunked && open.left.is_none());
         let len = due.bytes.len() as u64;
@@ -130,7 +130,7 @@ impl Core {
         self.tray.open().sent(place);
         self.fill_open(token, place);
         if let Some(record) = self.records.get(place)
-            && matches!(record.stream, Some(Rest::Open(_)))
+            && matches!(record.stream, Some(ResponseRest::Open(_)))
         {
             let (handler, key) = (record.handler, record.key(place));
             if let Intake::Wanted(_) | Intake::Discard(_) = record.intake {

@@ -9,13 +9,13 @@ pub(crate) const WAITING_MAX: usize = 64 * 1024;
 /// exchange.
 #[derive(Default)]
 pub(crate) struct OpenTable {
-    entries: Vec<Entry>,
+    entries: Vec<OpenEntry>,
     /// Indices of entries with changes to process.
     touched: Vec<u32>,
 }
 
 #[derive(Default)]
-struct Entry {
+struct OpenEntry {
     /// Whether an exchange uses this entry; `generation` is the exchange's.
     used: bool,
     generation: u32,
@@ -77,17 +77,17 @@ impl OpenTable {
     }
 
     /// Returns the entry of an exchange and marks it as touched. Returns `None` if a later exchange has the index.
-    fn touch(&mut self, slot: u32, generation: u32) -> Option<&mut Entry> {
+    fn touch(&mut self, slot: u32, generation: u32) -> Option<&mut OpenEntry> {
         let place = slot as usize;
         if self.entries.len() <= place {
-            self.entries.resize_with(place + 1, Entry::default);
+            self.entries.resize_with(place + 1, OpenEntry::default);
         }
         let entry = &mut self.entries[place];
         // Generations increase with each exchange, and an index is reused only after its exchange is over.
         let is_later = (generation.wrapping_sub(entry.generation) as i32) > 0;
         if !entry.used || is_later {
             let touched = entry.touched;
-            *entry = Entry { used: true, generation, touched, ..Entry::default() };
+            *entry = OpenEntry { used: true, generation, touched, ..OpenEntry::default() };
         } else if entry.generation != generation {
             return None;
         }
@@ -115,7 +115,7 @@ impl OpenTable {
 
     /// Whether the handler has reset the response.
     pub(crate) fn is_reset(&self, slot: u32) -> bool {
-        matches!(self.entries.get(slot as usize), Some(Entry { end: Some(OpenEnd::Reset), .. }))
+        matches!(self.entries.get(slot as usize), Some(OpenEntry { end: Some(OpenEnd::Reset), .. }))
     }
 
     /// Takes the next part of a response. Its bytes are in flight until [`OpenTable::sent`].
@@ -147,7 +147,7 @@ impl OpenTable {
     pub(crate) fn close(&mut self, slot: u32) -> Vec<u8> {
         let Some(entry) = self.entries.get_mut(slot as usize) else { return Vec::new() };
         let touched = entry.touched;
-        std::mem::replace(entry, Entry { touched, ..Entry::default() }).buffer
+        std::mem::replace(entry, OpenEntry { touched, ..OpenEntry::default() }).buffer
     }
 }
 

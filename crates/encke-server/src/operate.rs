@@ -244,7 +244,7 @@ impl Operators {
 }
 
 /// A request from an operator to a worker.
-pub(crate) enum Order {
+pub(crate) enum OperatorCommand {
     Verbs(Ticket<Vec<FeatureVerbs>>),
     Act { feature: Arc<str>, verb: Arc<str>, value: Arc<ActionValue>, parts: Gathered<ActionResult> },
     Explain(Box<Kept>, Ticket<Vec<RuleStep>>),

@@ -5,18 +5,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use encke_stats::Gathered;
 
 use crate::core::Core;
-use crate::operate::{ActionError, ActionResult, ActionValue, Order, RuleStep};
+use crate::operate::{ActionError, ActionResult, ActionValue, OperatorCommand, RuleStep};
 use crate::request::Request;
 
 impl Core {
     /// Executes an operator's request. If a feature panics, the ticket of this part is dropped.
-    pub(crate) fn operate(&mut self, order: Order) {
+    pub(crate) fn operate(&mut self, order: OperatorCommand) {
         let obeyed = catch_unwind(AssertUnwindSafe(|| match order {
-            Order::Verbs(ticket) => {
+            OperatorCommand::Verbs(ticket) => {
                 ticket.give(self.operators.actions.iter().map(|(verbs, _)| verbs.clone()).collect());
             }
-            Order::Act { feature, verb, value, parts } => self.operate_verb(&feature, &verb, &value, &parts),
-            Order::Explain(request, ticket) => ticket.give(self.explain(&request.view())),
+            OperatorCommand::Act { feature, verb, value, parts } => {
+                self.operate_verb(&feature, &verb, &value, &parts)
+            }
+            OperatorCommand::Explain(request, ticket) => ticket.give(self.explain(&request.view())),
         }));
         if obeyed.is_err() {
             self.metrics.handler_panics.add(1);

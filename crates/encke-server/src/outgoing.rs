@@ -195,7 +195,7 @@ impl UpstreamIds {
 
 /// The state of an outgoing connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum UpstreamState {
     /// No connection.
     Vacant,
     /// Dialed, without a socket so far. A failed dial keeps this state until its failure is reported.
@@ -212,7 +212,7 @@ pub(crate) struct Upstream {
     pub(crate) generation: u32,
     /// The number of the owner: a handler, a guard or a resident.
     pub(crate) owner: u16,
-    pub(crate) state: State,
+    pub(crate) state: UpstreamState,
     /// Whether to shut down this side once all waiting bytes are sent.
     pub(crate) ending: bool,
     /// Bytes of the send in flight.
@@ -228,7 +228,7 @@ impl Upstream {
         token: Token::NONE,
         generation: 0,
         owner: 0,
-        state: State::Vacant,
+        state: UpstreamState::Vacant,
         ending: false,
         in_flight: 0,
         waiting: Vec::new(),
@@ -255,7 +255,7 @@ impl Upstreams {
     /// Returns the connection of an id, unless the id has ended.
     pub(crate) fn get_mut(&mut self, id: UpstreamId) -> Option<&mut Upstream> {
         let upstream = self.table.get_mut(id.slot as usize)?;
-        (upstream.state != State::Vacant && upstream.generation == id.generation).then_some(upstream)
+        (upstream.state != UpstreamState::Vacant && upstream.generation == id.generation).then_some(upstream)
     }
 
     pub(crate) fn id(&self, place: u32) -> UpstreamId {

@@ -10,7 +10,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use encke_io::{Peer, Token};
 
-use crate::conn::{ADMIN, COUNTED, Conn, Duty, LAST, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS};
+use crate::conn::{
+    ADMIN, COUNTED, Conn, ConnPhase, Duty, LAST, PAUSED, PEER_ENDED, SECURE, SENDING, TO_HTTPS,
+};
 use crate::core::Core;
 use crate::peer::PackedPeer;
 use crate::resident::Resident;
@@ -66,7 +68,7 @@ impl Conn {
             let port = u16::from_be_bytes(field(2..4).try_into().expect("two bytes"));
             Peer::Inet(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(octets)), port))
         };
-        let mut conn = Self::new(generation, peer, Phase::Idle);
+        let mut conn = Self::new(generation, peer, ConnPhase::Idle);
         debug_assert_eq!(size_of::<PackedPeer>(), 19);
         conn.flags = u16::from(flags) & LASTING;
         conn.requests = u32::from_le_bytes(field(24..28).try_into().expect("four bytes"));
@@ -99,7 +101,7 @@ impl Core {
     fn park_resident(&mut self, token: Token) -> Option<ParkedResident> {
         let now_ns = self.now.mono_ns;
         let conn = self.conn(token)?;
-        if conn.phase != Phase::Resident
+        if conn.phase != ConnPhase::Resident
             || conn.has(SENDING | PAUSED | LAST | PEER_ENDED)
             || conn.input.is_some()
         {
@@ -113,7 +115,7 @@ impl Core {
 
     fn unpark_resident(&mut self, token: Token, parked: &ParkedResident) -> bool {
         let Some(mut conn) = Conn::unpark(&parked.record, token.generation) else { return false };
-        conn.phase = Phase::Resident;
+        conn.phase = ConnPhase::Resident;
         conn.duty = Duty::resident(parked.seat);
         self.conns[token.index as usize] = conn;
         let own = self.call_for(token, |resident, slot| resident.unpark(slot, &parked.own));
@@ -134,7 +136,7 @@ mod tests {
             Peer::Inet("192.0.2.7:4711".parse().expect("an address")),
             Peer::Inet("[2001:db8::7]:80".parse().expect("an address")),
         ] {
-            let mut conn = Conn::new(3, peer, Phase::Idle);
+            let mut conn = Conn::new(3, peer, ConnPhase::Idle);
             conn.flags = ADMIN | COUNTED;
             conn.requests = 70_000;
             let record = conn.park().expect("it is at rest");
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn one_that_is_busy_has_no_record_and_a_strange_version_is_refused() {
-        let mut conn = Conn::new(0, Peer::Local, Phase::Idle);
+        let mut conn = Conn::new(0, Peer::Local, ConnPhase::Idle);
         let mut record = conn.park().expect("it is at rest");
         conn.flags |= SENDING;
         assert!(conn.park().is_none());

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::guard::GuardPoint;
 use crate::handler::Mount;
-use crate::policy::Policy;
+use crate::policy::ConnLimits;
 
 /// Policy, handlers and guards.
-pub(crate) struct Plan {
-    pub policy: Policy,
+pub(crate) struct WorkerPlan {
+    pub policy: ConnLimits,
     pub mounts: Vec<MountPoint>,
     pub(crate) guards: Vec<GuardPoint>,
 }

@@ -1,14 +1,14 @@
 //! The policy of a worker: the settings section of limits, and values that the assembly adds.
 
 use encke_settings::Network;
-use encke_wire::forwarded::Dialect;
+use encke_wire::forwarded::ForwardingField;
 
 use crate::https;
 use crate::limits::LimitSettings;
 
 /// Limits of connections and requests, and rules for identifying clients.
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct ConnLimits {
     /// The `[limits]` section of the settings file.
     pub limits: LimitSettings,
     /// The window over which `body_rate` and `write_rate` are measured, in ns.
@@ -20,10 +20,10 @@ pub struct Policy {
     /// Networks of proxies that are trusted to report the client's address.
     pub trusted_proxies: Vec<Network>,
     /// The field in which those proxies report it.
-    pub dialect: Dialect,
+    pub dialect: ForwardingField,
 }
 
-impl Policy {
+impl ConnLimits {
     /// Returns the bytes that `rate`, in bytes per second, requires in one window.
     pub(crate) fn window_bytes(&self, rate: u64) -> u64 {
         let bytes = u128::from(rate) * u128::from(self.rate_window_ns) / 1_000_000_000;
@@ -31,7 +31,7 @@ impl Policy {
     }
 }
 
-impl Default for Policy {
+impl Default for ConnLimits {
     fn default() -> Self {
         Self {
             limits: LimitSettings::default(),
@@ -41,7 +41,7 @@ impl Default for Policy {
             connections: 1_000,
             https_port: https::PORT,
             trusted_proxies: Vec::new(),
-            dialect: Dialect::XForwardedFor,
+            dialect: ForwardingField::XForwardedFor,
         }
     }
 }
@@ -73,7 +73,7 @@ mod tests {
             (1, 240, 0),
             (u64::MAX, u64::MAX, u64::MAX),
         ] {
-            let policy = Policy { rate_window_ns: window_ns, ..Policy::default() };
+            let policy = ConnLimits { rate_window_ns: window_ns, ..ConnLimits::default() };
             assert_eq!(policy.window_bytes(rate), bytes, "{rate} bytes a second over {window_ns} ns");
         }
     }

@@ -15,7 +15,7 @@ use crate::conns::is_stream;
 use crate::exchange::ExchangeKey;
 use crate::framing::FramingKind;
 use crate::held::HeldRequest;
-use crate::log::Entry;
+use crate::log::LogEntry;
 use crate::policy::DISCARD_BYTES_MAX;
 use crate::reply::{Body, Pull, Reply};
 use crate::takeover::Takeover;
@@ -45,8 +45,8 @@ pub(crate) struct Record {
     pub(crate) takeover: Option<Box<Takeover>>,
     /// The request, while it waits for a guard.
     pub(crate) held: Option<Box<HeldRequest>>,
-    pub(crate) stream: Option<Rest>,
-    pub(crate) entry: Option<Box<Entry>>,
+    pub(crate) stream: Option<ResponseRest>,
+    pub(crate) entry: Option<Box<LogEntry>>,
     /// Bytes of the answer's content so far.
     pub(crate) sent_bytes: u64,
     pub(crate) started_ns: u64,
@@ -64,8 +64,8 @@ impl Record {
         // From here on it counts what is dropped.
         self.body_seen = 0;
         let short = match decoder {
-            Decoder::Length(left) => left <= DISCARD_BYTES_MAX,
-            Decoder::Chunked(_) => true,
+            BodyDecoder::Length(left) => left <= DISCARD_BYTES_MAX,
+            BodyDecoder::Chunked(_) => true,
         };
         // A stream has no next request, so that nothing of it needs to be read to go on.
         !short || self.asked.awaits_continue || self.asked.framing == FramingKind::Http2
@@ -74,14 +74,14 @@ impl Record {
     /// Whether its handler still reads the body.
     pub(crate) fn is_read(&self) -> bool {
         let reads = matches!(self.intake, Intake::Unread(_) | Intake::Wanted(_));
-        reads && (!self.answered || matches!(self.stream, Some(Rest::Open(_))))
+        reads && (!self.answered || matches!(self.stream, Some(ResponseRest::Open(_))))
     }
 
     /// Whether its handler has not responded, or still writes the response.
     pub(crate) fn is_unfinished(&self) -> bool {
         match &self.reply {
             Some(reply) => matches!(reply.body, Body::Open(_)),
-            None if self.answered => matches!(self.stream, Some(Rest::Open(_))),
+            None if self.answered => matches!(self.stream, Some(ResponseRest::Open(_))),
             None => self.takeover.is_none(),
         }
     }
@@ -119,16 +119,16 @@ pub(crate) enum Intake {
     /// There is none, or it is whole.
     Done,
     /// The handler has not asked for more.
-    Unread(Decoder),
+    Unread(BodyDecoder),
     /// The handler has asked.
-    Wanted(Decoder),
+    Wanted(BodyDecoder),
     /// Nobody wants it.
-    Discard(Decoder),
+    Discard(BodyDecoder),
 }
 
 /// How the body's end is found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Decoder {
+pub(crate) enum BodyDecoder {
     Length(u64),
     Chunked(ChunkedDecoder),
 }
@@ -137,8 +137,8 @@ impl Intake {
     pub(crate) fn new(framing: Framing) -> Self {
         match framing {
             Framing::None | Framing::Length(0) => Self::Done,
-            Framing::Length(length) => Self::Unread(Decoder::Length(length)),
-            Framing::Chunked => Self::Unread(Decoder::Chunked(ChunkedDecoder::new())),
+            Framing::Length(length) => Self::Unread(BodyDecoder::Length(length)),
+            Framing::Chunked => Self::Unread(BodyDecoder::Chunked(ChunkedDecoder::new())),
         }
     }
 
@@ -148,13 +148,13 @@ impl Intake {
 }
 
 /// What is left of a response whose head is out.
-pub(crate) enum Rest {
-    Pull(Stream),
-    Open(Open),
+pub(crate) enum ResponseRest {
+    Pull(PulledRest),
+    Open(WrittenRest),
 }
 
 /// The rest of a response that its handler writes.
-pub(crate) struct Open {
+pub(crate) struct WrittenRest {
     /// Of its length, if it has one.
     pub(crate) left: Option<u64>,
     /// It has no content: a response to HEAD, 204, 304.
@@ -162,7 +162,7 @@ pub(crate) struct Open {
 }
 
 /// The rest of an answer that is pulled.
-pub(crate) struct Stream {
+pub(crate) struct PulledRest {
     pub(crate) pull: Box<dyn Pull>,
     /// It had nothing when last asked.
     pub(crate) pending: bool,

@@ -7,12 +7,12 @@ use encke_io::{Now, Peer};
 use encke_session::tls::TlsKnown;
 use encke_wire::conditional::Conditions;
 use encke_wire::field::Known;
-use encke_wire::forwarded::{self, Dialect};
-use encke_wire::http1::{Form, Framing, Head, HeadLimits, Progress, Values, Version};
+use encke_wire::forwarded::{self, ForwardingField};
+use encke_wire::http1::{Framing, Head, HeadLimits, Progress, TargetForm, Values, Version};
 use encke_wire::method::Method;
 
 use crate::peer::PackedPeer;
-use crate::policy::Policy;
+use crate::policy::ConnLimits;
 use crate::reply::Fields;
 
 /// A request, lent to a handler for its call. [`Request::keep`] returns an owned copy.
@@ -31,7 +31,7 @@ pub struct Request<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Asker<'a> {
     /// The connection's peer, whether it is encrypted, its TLS facts, and the policy with the trusted proxies.
-    Peer(PackedPeer, bool, Option<&'a Arc<TlsKnown>>, &'a Policy),
+    Peer(PackedPeer, bool, Option<&'a Arc<TlsKnown>>, &'a ConnLimits),
     /// Computed before.
     Known(&'a Origin),
 }
@@ -74,7 +74,7 @@ impl<'a> Request<'a> {
     }
 
     /// The form of the target, one of four (RFC 9112 §3.2).
-    pub fn form(&self) -> Form {
+    pub fn form(&self) -> TargetForm {
         self.head.form()
     }
 
@@ -147,7 +147,7 @@ impl<'a> Request<'a> {
     }
 
     /// Computes the origin: the peer, or the client that a trusted proxy reports.
-    fn tell_origin(&self, peer: Peer, secure: bool, policy: &Policy) -> Origin {
+    fn tell_origin(&self, peer: Peer, secure: bool, policy: &ConnLimits) -> Origin {
         let (address, local) = match peer {
             Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),
             Peer::Local => (None, true),
@@ -160,8 +160,8 @@ impl<'a> Request<'a> {
             return origin;
         }
         let field = match policy.dialect {
-            Dialect::Forwarded => Known::Forwarded,
-            Dialect::XForwardedFor => Known::XForwardedFor,
+            ForwardingField::Forwarded => Known::Forwarded,
+            ForwardingField::XForwardedFor => Known::XForwardedFor,
         };
         let is_trusted = |ip| ip == proxy || trusted(ip);
         let client = forwarded::client(proxy, policy.dialect, self.all(field), is_trusted);

@@ -26,20 +26,21 @@ use encke_wire::date::DATE_BYTES;
 
 use crate::close::CloseReason;
 use crate::conn::{
-    Conn, Duty, ENDING, HELD, LAST, LINGER, NONE, OUTLASTS, PAUSED, PEER_ENDED, Phase, RateWindow, SENDING,
+    Conn, ConnPhase, Duty, ENDING, HELD, LAST, LINGER, NONE, OUTLASTS, PAUSED, PEER_ENDED, RateWindow,
+    SENDING,
 };
 use crate::conns::is_stream;
 use crate::core::Core;
 use crate::framing::{ContentLength, FramingKind};
 use crate::handler::{HandlerContext, JobId};
-use crate::link::{Link, Message};
-use crate::log::Entry;
+use crate::inbox::{Inbox, WorkerMessage};
+use crate::log::LogEntry;
 use crate::operate::{Actions, Explain, FeatureVerbs, Offers, Verb};
 use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::record::Asked;
 use crate::reply::{Fields, Reply};
 use crate::residents::Residents;
-use crate::transport::Transport;
+use crate::transport::MaybeTls;
 
 /// Memory of a connection on its worker, in bytes: its slot, its place in the reactor (16 bytes, 20 under io_uring) and its
 /// entry in the wheel of timers.
@@ -86,7 +87,7 @@ pub trait Resident: Any {
     fn upstream(&mut self, _engine: &mut Engine<'_>, _id: UpstreamId, _event: UpstreamEvent<'_>) {}
 
     /// All workers have started: the mailboxes of this resident on each of them, by number.
-    fn meet(&mut self, _mailboxes: Arc<[ResidentMailbox]>) {}
+    fn start(&mut self, _mailboxes: Arc<[ResidentMailbox]>) {}
 
     /// When it must have a turn, on the monotonic clock; 0: at once.
     fn due_ns(&self) -> Option<u64> {
@@ -164,14 +165,14 @@ impl<R: Reactor> Kernel for R {
 /// Where other threads leave messages for a resident.
 #[derive(Clone)]
 pub struct ResidentMailbox {
-    link: Arc<Link>,
+    link: Arc<Inbox>,
     seat: u8,
 }
 
 impl ResidentMailbox {
     /// Sends a message to [`Resident::message`].
     pub fn send(&self, message: impl Any + Send) {
-        self.link.send(Message::Resident(self.seat, Box::new(message)));
+        self.link.send(WorkerMessage::Resident(self.seat, Box::new(message)));
     }
 }
 
@@ -404,7 +405,7 @@ impl Slot<'_> {
 
     /// Whether the connection is still the resident's, after a call that may have closed it.
     pub fn is_open(&mut self) -> bool {
-        self.core.conn(self.token).is_some_and(|conn| conn.phase == Phase::Resident)
+        self.core.conn(self.token).is_some_and(|conn| conn.phase == ConnPhase::Resident)
     }
 
     /// Whether there is output that [`Slot::settle`] will send.
@@ -530,9 +531,9 @@ impl Slot<'_> {
         debug_assert!(!self.is_sending() && !self.has_output(), "what was sent before must have left");
         let conn = self.conn_mut();
         match &mut conn.transport {
-            Transport::Plain => self.core.ops.push((self.token, Op::Shutdown)),
+            MaybeTls::Plain => self.core.ops.push((self.token, Op::Shutdown)),
             // The end is a record of its own; it leaves when the connection settles.
-            Transport::Tls(tls) => tls.finish(),
+            MaybeTls::Tls(tls) => tls.finish(),
         }
     }
 
@@ -654,7 +655,7 @@ impl Slot<'_> {
 
 /// The log entry of a request whose connection a resident has.
 pub(crate) struct WaitingEntry {
-    pub(crate) entry: Box<Entry>,
+    pub(crate) entry: Box<LogEntry>,
     pub(crate) started_ns: u64,
     pub(crate) sent_bytes: u64,
 }
@@ -703,10 +704,10 @@ impl Core {
         asked: Asked,
         seat: u8,
         start: Box<dyn Any + Send>,
-        entry: Option<Box<Entry>>,
+        entry: Option<Box<LogEntry>>,
     ) {
         let conn = &mut self.conns[token.index as usize];
-        conn.phase = Phase::Resident;
+        conn.phase = ConnPhase::Resident;
         conn.duty = Duty::resident(seat);
         conn.flags &= !(HELD | OUTLASTS);
         if let Some(entry) = entry {
@@ -776,11 +777,11 @@ impl Core {
     }
 
     /// The mailbox of a resident on another worker.
-    pub(crate) fn meet(&mut self, links: &[Arc<Link>]) {
+    pub(crate) fn meet(&mut self, links: &[Arc<Inbox>]) {
         for seat in self.residents.seats() {
-            let mailbox = |link: &Arc<Link>| ResidentMailbox { link: Arc::clone(link), seat };
+            let mailbox = |link: &Arc<Inbox>| ResidentMailbox { link: Arc::clone(link), seat };
             let mailboxes = links.iter().map(mailbox).collect();
-            self.call_resident(seat, |resident, _| resident.meet(mailboxes));
+            self.call_resident(seat, |resident, _| resident.start(mailboxes));
         }
     }
 

@@ -26,25 +26,25 @@ use encke_io::lock;
 use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, Backend, Reactor};
-use encke_session::tls::Watch;
+use encke_session::tls::CertWatcher;
 use encke_stats::{Family, Gathered, Source, Ticket};
 
 use crate::census::Census;
-use crate::closing::Closing;
-use crate::command::{Command, CommandQueue};
+use crate::closing::ClosingAddresses;
+use crate::command::{CommandQueue, WorkerCommand};
 use crate::guard::{GUARDS_MAX, GuardMount, GuardPoint};
 use crate::handler::Mount;
 use crate::handshake_figures::TlsFigures;
-use crate::link::Link;
-use crate::listener::{Bound, Door, DoorKind, Named, bind, named, present, share};
+use crate::inbox::Inbox;
+use crate::listener::{Bound, ListenConfig, ListenerIdentity, ListenerKind, bind, named, present, share};
 use crate::log::{AccessLog, LogTail, TailFilter};
-use crate::metrics::{EngineFigures, Metrics};
-use crate::operate::{ActionResult, ActionValue, FeatureVerbs, Order, RuleStep, merge_results};
-use crate::plan::{MountPoint, Plan};
-use crate::policy::Policy;
+use crate::metrics::{EngineFigures, WorkerMetrics};
+use crate::operate::{ActionResult, ActionValue, FeatureVerbs, OperatorCommand, RuleStep, merge_results};
+use crate::plan::{MountPoint, WorkerPlan};
+use crate::policy::ConnLimits;
 use crate::request::Kept;
-use crate::status::Board;
-use crate::worker::{Shared, Worker};
+use crate::status::ServerStatus;
+use crate::worker::{Worker, WorkerShared};
 
 /// Options of a server, apart from listeners and handlers.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ pub struct Options {
     /// content.
     pub certificates_every: Duration,
     /// Limits of connections and requests.
-    pub policy: Policy,
+    pub policy: ConnLimits,
 }
 
 impl Default for Options {
@@ -72,7 +72,7 @@ impl Default for Options {
             backlog: 4096,
             offload_threads: 2,
             certificates_every: Duration::from_secs(1),
-            policy: Policy::default(),
+            policy: ConnLimits::default(),
         }
     }
 }
@@ -80,7 +80,7 @@ impl Default for Options {
 /// A server that is being configured.
 pub struct Server {
     options: Options,
-    doors: Vec<Door>,
+    doors: Vec<ListenConfig>,
     inherited: Vec<Listener>,
     admin: Vec<Listener>,
     mounts: Vec<MountPoint>,
@@ -94,18 +94,18 @@ pub struct Running {
     /// Command queues of the workers, by number.
     commands: Vec<Arc<CommandQueue>>,
     threads: Vec<JoinHandle<()>>,
-    board: Arc<Board>,
+    board: Arc<ServerStatus>,
     pool: Pool,
     mounts: Mutex<Vec<MountPoint>>,
     guards: Mutex<Vec<GuardPoint>>,
-    policy: Mutex<Policy>,
+    policy: Mutex<ConnLimits>,
     log: AccessLog,
     /// Checks the files of certificates; `None` without TLS listeners.
-    watch: Mutex<Option<Watch>>,
+    watch: Mutex<Option<CertWatcher>>,
     backlog: u32,
     certificates_every: Duration,
     /// Listeners that workers are closing.
-    closing: Arc<Closing>,
+    closing: Arc<ClosingAddresses>,
 }
 
 impl Server {
@@ -131,7 +131,7 @@ impl Server {
 
     /// Adds a listener with the given configuration.
     #[must_use]
-    pub fn door(mut self, door: Door) -> Self {
+    pub fn door(mut self, door: ListenConfig) -> Self {
         self.doors.push(door);
         self
     }
@@ -203,7 +203,7 @@ impl Server {
     }
 
     /// Returns the configured listeners.
-    pub fn doors(&self) -> &[Door] {
+    pub fn doors(&self) -> &[ListenConfig] {
         &self.doors
     }
 
@@ -222,7 +222,7 @@ impl Server {
     /// As for [`Server::start`].
     pub fn start_with(
         self,
-        admin: impl FnOnce(&Arc<Board>) -> Vec<(String, Arc<dyn Mount>)>,
+        admin: impl FnOnce(&Arc<ServerStatus>) -> Vec<(String, Arc<dyn Mount>)>,
     ) -> io::Result<Running> {
         let Self { options, doors, inherited, admin: admin_listeners, mut mounts, sources, guards, log } =
             self;
@@ -238,26 +238,26 @@ impl Server {
         let mut identities = Vec::new();
         for door in &doors {
             let Some(address) = bind(door, options.backlog, &mut queues)? else { continue };
-            identities.extend(Named::of(door, &address));
+            identities.extend(ListenerIdentity::of(door, &address));
             addresses.push(address);
         }
         let mut admin_addresses = Vec::new();
         for listener in admin_listeners {
             admin_addresses.push(listener.address().clone());
-            queues[0].push((listener, DoorKind { admin: true, ..DoorKind::default() }));
+            queues[0].push((listener, ListenerKind { admin: true, ..ListenerKind::default() }));
         }
         for listener in inherited {
             addresses.push(listener.address().clone());
-            let kind = DoorKind::default();
+            let kind = ListenerKind::default();
             share(listener, kind, &mut queues)?;
         }
 
         let pool = Pool::start(options.offload_threads, offload::QUEUE_DEFAULT)?;
         let census = Arc::new(Census::default());
         let http2 = Arc::default();
-        let metrics: Vec<Arc<Metrics>> = (0..workers).map(|_| Arc::default()).collect();
+        let metrics: Vec<Arc<WorkerMetrics>> = (0..workers).map(|_| Arc::default()).collect();
         let identities = Arc::new(Mutex::new(identities));
-        let board = Arc::new(Board {
+        let board = Arc::new(ServerStatus {
             metrics: metrics.clone(),
             engine: vec![
                 Arc::new(EngineFigures { workers: metrics.clone(), log: log.clone() }),
@@ -281,7 +281,8 @@ impl Server {
         let admin = admin(&board).into_iter();
         mounts.extend(admin.map(|(prefix, mount)| MountPoint { prefix, mount, admin: true }));
         board.show(&mounts);
-        let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone(), guards: guards.clone() });
+        let plan =
+            Arc::new(WorkerPlan { policy: options.policy, mounts: mounts.clone(), guards: guards.clone() });
 
         let mut running = Running {
             commands: Vec::new(),
@@ -298,11 +299,11 @@ impl Server {
             closing: Arc::default(),
         };
         for (number, (queue, metrics)) in queues.into_iter().zip(metrics).enumerate() {
-            let seat = Seat {
+            let seat = WorkerInput {
                 queue,
                 plan: Arc::clone(&plan),
                 pool: pool.clone(),
-                shared: Shared {
+                shared: WorkerShared {
                     number,
                     workers,
                     metrics,
@@ -332,10 +333,10 @@ impl Server {
             running.stop();
             return Err(error);
         }
-        let links: Arc<[Arc<Link>]> =
+        let links: Arc<[Arc<Inbox>]> =
             running.commands.iter().map(|worker| Arc::clone(worker.link())).collect();
         for worker in &running.commands {
-            worker.send(Command::Meet(Arc::clone(&links)));
+            worker.send(WorkerCommand::Meet(Arc::clone(&links)));
         }
         Ok(running)
     }
@@ -398,12 +399,12 @@ impl Running {
     pub fn drain(&self, delay: Duration, time: Duration) {
         self.board.begin_drain();
         for worker in &self.commands {
-            worker.send(Command::Drain { delay, time });
+            worker.send(WorkerCommand::Drain { delay, time });
         }
     }
 
     /// Replaces the policy and, if given, all mounts. The admin listener keeps its mounts.
-    pub fn reload(&self, policy: Policy, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
+    pub fn reload(&self, policy: ConnLimits, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
         self.reload_points(policy, mounts);
     }
 
@@ -413,7 +414,7 @@ impl Running {
     /// A guard is attached to a prefix without a mount point, or there are too many guards; then nothing changes.
     pub fn reload_guarded(
         &self,
-        policy: Policy,
+        policy: ConnLimits,
         mounts: Option<Vec<(String, Arc<dyn Mount>)>>,
         guards: Vec<GuardPoint>,
     ) -> io::Result<()> {
@@ -426,7 +427,7 @@ impl Running {
         Ok(())
     }
 
-    fn reload_points(&self, policy: Policy, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
+    fn reload_points(&self, policy: ConnLimits, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
         let mut points = lock(&self.mounts);
         if let Some(mounts) = mounts {
             points.retain(|point| point.admin);
@@ -444,7 +445,7 @@ impl Running {
 
     /// Requests the verbs of all features.
     pub fn verbs(&self, ticket: Ticket<Vec<FeatureVerbs>>) {
-        self.order(0, Order::Verbs(ticket));
+        self.order(0, OperatorCommand::Verbs(ticket));
     }
 
     /// Performs an operator's action on all workers and merges their results.
@@ -453,19 +454,20 @@ impl Running {
         let parts = Gathered::new(ticket, merge_results);
         for worker in 0..self.commands.len() {
             let (feature, verb) = (Arc::clone(&feature), Arc::clone(&verb));
-            let order = Order::Act { feature, verb, value: Arc::clone(&value), parts: parts.clone() };
+            let order =
+                OperatorCommand::Act { feature, verb, value: Arc::clone(&value), parts: parts.clone() };
             self.order(worker, order);
         }
     }
 
     /// Requests the rules that apply to a request, in order.
     pub fn explain(&self, request: Kept, ticket: Ticket<Vec<RuleStep>>) {
-        self.order(0, Order::Explain(Box::new(request), ticket));
+        self.order(0, OperatorCommand::Explain(Box::new(request), ticket));
     }
 
-    fn order(&self, worker: usize, order: Order) {
+    fn order(&self, worker: usize, order: OperatorCommand) {
         if let Some(commands) = self.commands.get(worker) {
-            commands.send(Command::Operate(order));
+            commands.send(WorkerCommand::Operate(order));
         }
     }
 
@@ -481,12 +483,13 @@ impl Running {
         self.apply(policy, &points);
     }
 
-    fn apply(&self, policy: Policy, points: &[MountPoint]) {
+    fn apply(&self, policy: ConnLimits, points: &[MountPoint]) {
         self.board.show(points);
         lock(&self.policy).clone_from(&policy);
-        let plan = Arc::new(Plan { policy, mounts: points.to_vec(), guards: lock(&self.guards).clone() });
+        let plan =
+            Arc::new(WorkerPlan { policy, mounts: points.to_vec(), guards: lock(&self.guards).clone() });
         for worker in &self.commands {
-            worker.send(Command::Reload(Arc::clone(&plan)));
+            worker.send(WorkerCommand::Reload(Arc::clone(&plan)));
         }
     }
 
@@ -495,14 +498,14 @@ impl Running {
     ///
     /// # Errors
     /// One of them cannot be bound; then none is.
-    pub fn bind_new(&self, doors: &[Door]) -> io::Result<Bound> {
+    pub fn bind_new(&self, doors: &[ListenConfig]) -> io::Result<Bound> {
         let known = lock(&self.board.addresses).clone();
         let mut queues = Vec::new();
         queues.resize_with(self.commands.len(), Vec::new);
         for door in doors.iter().filter(|door| !known.contains(&door.address)) {
             let closing = self.closing.wait(&door.address);
             match bind(door, self.backlog, &mut queues) {
-                Ok(Some(bound)) => lock(&self.board.identities).extend(Named::of(door, &bound)),
+                Ok(Some(bound)) => lock(&self.board.identities).extend(ListenerIdentity::of(door, &bound)),
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     return Err(self.closing.explain(error, &door.address, closing, &known));
@@ -516,7 +519,7 @@ impl Running {
 
     /// Gives listeners that already use TLS the identities of `doors`. Returns the addresses at which TLS is turned on or off:
     /// these need a new listener.
-    pub fn renew_identities(&self, doors: &[Door]) -> Vec<Address> {
+    pub fn renew_identities(&self, doors: &[ListenConfig]) -> Vec<Address> {
         let identities = lock(&self.board.identities);
         let mut changed = Vec::new();
         for door in doors {
@@ -531,11 +534,11 @@ impl Running {
     }
 
     /// Keeps only the listeners of `doors`: adds those just bound, and closes all others.
-    pub fn listen_only(&self, doors: &[Door], bound: Bound) {
+    pub fn listen_only(&self, doors: &[ListenConfig], bound: Bound) {
         let mut addresses = lock(&self.board.addresses);
         for address in addresses.extract_if(.., |known| !doors.iter().any(|door| door.address == *known)) {
             for worker in &self.commands {
-                worker.send(Command::Unlisten(self.closing.begin(&address)));
+                worker.send(WorkerCommand::Unlisten(self.closing.begin(&address)));
             }
         }
         lock(&self.board.identities).retain(|named| doors.iter().any(|door| door.address == named.asked));
@@ -544,7 +547,7 @@ impl Running {
                 if !addresses.contains(listener.address()) {
                     addresses.push(listener.address().clone());
                 }
-                worker.send(Command::Listen(listener, kind));
+                worker.send(WorkerCommand::Listen(listener, kind));
             }
         }
     }
@@ -553,7 +556,7 @@ impl Running {
     fn watch_certificates(&self) -> io::Result<()> {
         let mut watch = lock(&self.watch);
         if watch.is_none() && !lock(&self.board.identities).is_empty() {
-            *watch = Some(Watch::start(self.certificates_every, present(&self.board.identities))?);
+            *watch = Some(CertWatcher::start(self.certificates_every, present(&self.board.identities))?);
         }
         Ok(())
     }
@@ -578,30 +581,30 @@ impl Running {
 }
 
 /// The setup of a worker's thread.
-struct Seat {
-    queue: Vec<(Listener, DoorKind)>,
-    plan: Arc<Plan>,
+struct WorkerInput {
+    queue: Vec<(Listener, ListenerKind)>,
+    plan: Arc<WorkerPlan>,
     pool: Pool,
-    shared: Shared,
+    shared: WorkerShared,
 }
 
-type Report = std::sync::mpsc::Sender<io::Result<Arc<CommandQueue>>>;
+type StartReport = std::sync::mpsc::Sender<io::Result<Arc<CommandQueue>>>;
 
 /// A worker's setup, to be run on a reactor.
-struct Taken<'a> {
-    seat: Seat,
-    report: &'a Report,
+struct StartingWorker<'a> {
+    seat: WorkerInput,
+    report: &'a StartReport,
 }
 
-impl Seat {
+impl WorkerInput {
     /// Runs a worker on the selected back end until it ends.
-    fn take(self, backend: Backend, report: &Report) {
+    fn take(self, backend: Backend, report: &StartReport) {
         let pool = self.pool.clone();
-        encke_io::run_on(backend, pool, Taken { seat: self, report });
+        encke_io::run_on(backend, pool, StartingWorker { seat: self, report });
     }
 }
 
-impl encke_io::Run for Taken<'_> {
+impl encke_io::Run for StartingWorker<'_> {
     fn run<R: Reactor>(self, reactor: Result<R, encke_io::Unavailable>) {
         let Self { seat, report } = self;
         let reactor = match reactor {
@@ -611,7 +614,7 @@ impl encke_io::Run for Taken<'_> {
                 return;
             }
         };
-        let commands = CommandQueue::new(Link::new(reactor.waker()));
+        let commands = CommandQueue::new(Inbox::new(reactor.waker()));
         let mut worker = Worker::new(reactor, Arc::clone(&commands), &seat.plan, seat.shared);
         for (listener, kind) in seat.queue {
             if let Err(fault) = worker.listen(listener, kind) {

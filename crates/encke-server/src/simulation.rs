@@ -14,21 +14,21 @@ use encke_io::sim::{Client, Conditions, End, FaultCounts, World};
 use encke_io::{Reactor, SimReactor};
 
 use crate::census::Census;
-use crate::command::{Command, CommandQueue};
+use crate::command::{CommandQueue, WorkerCommand};
 use crate::conn::Conn;
 use crate::exchange::{Exchange, ExchangeKey, WakeStream};
 use crate::handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
-use crate::link::Link;
-use crate::listener::DoorKind;
+use crate::inbox::Inbox;
+use crate::listener::ListenerKind;
 use crate::log::Access;
-use crate::metrics::Metrics;
-use crate::plan::{MountPoint, Plan};
-use crate::policy::Policy;
+use crate::metrics::WorkerMetrics;
+use crate::plan::{MountPoint, WorkerPlan};
+use crate::policy::ConnLimits;
 use crate::reply::{Body, Fields, Prepared, Pull, Pulled, Reply};
 use crate::request::Request;
 use crate::resident::WorkerSetup;
 use crate::testing::traces::{Observed, Suite};
-use crate::worker::{Shared, Turn, Worker};
+use crate::worker::{Turn, Worker, WorkerShared};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=200;
 const CLIENTS: usize = 24;
@@ -320,10 +320,10 @@ pub(crate) fn observe(seed: u64) -> Observed {
     run(seed).observed
 }
 
-fn plan() -> Plan {
-    Plan {
+fn plan() -> WorkerPlan {
+    WorkerPlan {
         guards: Vec::new(),
-        policy: Policy { connections: 1_000, ..Policy::default() },
+        policy: ConnLimits { connections: 1_000, ..ConnLimits::default() },
         mounts: vec![MountPoint { prefix: "/".into(), mount: Arc::new(Place), admin: false }],
     }
 }
@@ -331,14 +331,14 @@ fn plan() -> Plan {
 /// Starts a worker with a listener.
 fn start(
     world: &World,
-    plan: &Plan,
+    plan: &WorkerPlan,
     census: &Arc<Census>,
     (number, workers): (usize, usize),
-    metrics: Arc<Metrics>,
+    metrics: Arc<WorkerMetrics>,
 ) -> (Arc<CommandQueue>, Worker<SimReactor>) {
     let reactor = world.reactor();
-    let commands = CommandQueue::new(Link::new(reactor.waker()));
-    let shared = Shared {
+    let commands = CommandQueue::new(Inbox::new(reactor.waker()));
+    let shared = WorkerShared {
         number,
         workers,
         metrics,
@@ -347,7 +347,7 @@ fn start(
         log: Access::default(),
     };
     let mut worker = Worker::new(reactor, Arc::clone(&commands), plan, shared);
-    let kind = DoorKind::default();
+    let kind = ListenerKind::default();
     worker.listen(world.listener(address()).expect("a descriptor"), kind).expect("room");
     (commands, worker)
 }
@@ -361,7 +361,7 @@ fn run(seed: u64) -> Run {
     let (mut commands, mut metrics) = (Vec::new(), Vec::new());
     let mut workers: Vec<Option<Worker<SimReactor>>> = Vec::new();
     for number in 0..count {
-        let counts = Arc::<Metrics>::default();
+        let counts = Arc::<WorkerMetrics>::default();
         metrics.push(Arc::clone(&counts));
         let (queue, worker) = start(&world, &plan, &census, (number, count), counts);
         commands.push(queue);
@@ -387,7 +387,7 @@ fn run(seed: u64) -> Run {
             stopping = true;
             for queue in &commands {
                 let time = Duration::from_secs(5);
-                queue.send(Command::Drain { delay: Duration::ZERO, time });
+                queue.send(WorkerCommand::Drain { delay: Duration::ZERO, time });
             }
         }
         let number = match world.step() {
@@ -489,7 +489,7 @@ fn a_drain_without_connections_takes_no_time() {
         let world = World::new(1);
         let (commands, worker) = start(&world, &plan(), &Arc::default(), (0, 1), Arc::default());
         let time = Duration::from_secs(60);
-        commands.send(Command::Drain { delay, time });
+        commands.send(WorkerCommand::Drain { delay, time });
         let took = run_out(&world, worker);
         assert!((delay..=delay + WAKE).contains(&took), "{delay:?} became {took:?}");
     }

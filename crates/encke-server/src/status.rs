@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use encke_io::{Address, Backend, lock};
 use encke_stats::{Family, Source};
 
-use crate::listener::Named;
-use crate::metrics::Metrics;
+use crate::listener::ListenerIdentity;
+use crate::metrics::WorkerMetrics;
 use crate::plan::MountPoint;
 
 /// The state of a running server, for the handlers of its admin listener and for the program.
-pub struct Board {
-    pub(crate) metrics: Vec<Arc<Metrics>>,
+pub struct ServerStatus {
+    pub(crate) metrics: Vec<Arc<WorkerMetrics>>,
     /// Sources of the engine itself.
     pub(crate) engine: Vec<Arc<dyn Source>>,
     /// Sources of the current mounts.
@@ -26,14 +26,14 @@ pub struct Board {
     pub(crate) backend_reason: &'static str,
     pub(crate) addresses: Mutex<Vec<Address>>,
     /// The identities of the TLS listeners.
-    pub(crate) identities: Arc<Mutex<Vec<Named>>>,
+    pub(crate) identities: Arc<Mutex<Vec<ListenerIdentity>>>,
     pub(crate) admin_addresses: Vec<Address>,
     pub(crate) connections: usize,
     /// Start time, in seconds since 1970.
     pub(crate) started_s: u64,
 }
 
-impl Board {
+impl ServerStatus {
     /// Whether a drain has begun.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)

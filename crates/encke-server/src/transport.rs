@@ -12,7 +12,7 @@ use encke_session::tls::{Scratch, Tls};
 
 /// The encryption of a connection. A variant with state boxes it, because this word is part of every slot.
 #[derive(Default)]
-pub(crate) enum Transport {
+pub(crate) enum MaybeTls {
     /// Plaintext.
     #[default]
     Plain,
@@ -20,13 +20,13 @@ pub(crate) enum Transport {
     Tls(Box<Tls>),
 }
 
-impl Transport {
+impl MaybeTls {
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         matches!(self, Self::Plain)
     }
 
-    /// Converts output, in place, into the segments of one send. [`Transport::more`] returns the rest after that send.
+    /// Converts output, in place, into the segments of one send. [`MaybeTls::more`] returns the rest after that send.
     ///
     /// # Errors
     /// A file to be sent has become shorter.

@@ -13,14 +13,14 @@
 //! **The engine owns sockets, time and back-pressure, the feature owns the protocol.** An outgoing connection lives on the
 //! worker that dialed it. Its events go only to the handler or resident that dialed.
 //!
-//! **Two records.** The socket has a slot among all connections (`Phase::Upstream`), so timers, receiving and the transport
+//! **Two records.** The socket has a slot among all connections (`ConnPhase::Upstream`), so timers, receiving and the transport
 //! work as for any other connection. The slot's `duty` is the index of an [`Upstream`] here: the owner, the bytes to send, and
 //! the generation of the id. `dial` returns the id inside the callback, before the socket exists. Therefore the table of ids is
 //! in the [`Tray`](crate::handler::Tray).
 //!
 //! **Order.** A callback only records actions. The worker executes them after the callback has returned, in the order of the
 //! calls, so callbacks never nest. Sends of one callback leave in one operation. A dial that fails at once is reported in a
-//! later step of the turn ([`Message::Undialed`](crate::link::Message)). So a feature that redials after every failure does not
+//! later step of the turn ([`WorkerMessage::Undialed`](crate::inbox::Message)). So a feature that redials after every failure does not
 //! block its worker.
 //!
 //! **The end of an id.** `HandlerContext::close` ends the id at once, and no event of it follows. The socket is closed after
@@ -45,16 +45,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use encke_io::{Address, Fault, Op, Peer, Segment, Send, Token};
 
-use crate::conn::{Conn, Duty, HELD, LAST, PAUSED, PEER_ENDED, Phase, SENDING};
+use crate::conn::{Conn, ConnPhase, Duty, HELD, LAST, PAUSED, PEER_ENDED, SENDING};
 use crate::core::Core;
-use crate::handler::{Action, Dial, JobId};
-use crate::link::Message;
-use crate::outgoing::{State, Upstream, UpstreamEnd, UpstreamEvent, UpstreamFault, UpstreamId};
+use crate::handler::{Action, JobId, UpstreamDial};
+use crate::inbox::WorkerMessage;
+use crate::outgoing::{Upstream, UpstreamEnd, UpstreamEvent, UpstreamFault, UpstreamId, UpstreamState};
 use crate::upstream_session::{FAREWELL_NS, UpstreamSession};
 
 impl Core {
     /// Records the connection of a dial. Returns false at the limit of outgoing connections; its owner is then notified.
-    pub(crate) fn begin_dial(&mut self, dial: &mut Dial) -> bool {
+    pub(crate) fn begin_dial(&mut self, dial: &mut UpstreamDial) -> bool {
         self.metrics.dials.add(1);
         let place = dial.id.slot as usize;
         if self.upstreams.table.len() <= place {
@@ -63,7 +63,7 @@ impl Core {
         self.upstreams.table[place] = Upstream {
             generation: dial.id.generation,
             owner: dial.owner,
-            state: State::Undialed,
+            state: UpstreamState::Undialed,
             session: dial.session.take().map(UpstreamSession::new),
             ..Upstream::VACANT
         };
@@ -75,19 +75,19 @@ impl Core {
     }
 
     /// Adopts the socket of a dial, which is now in the reactor. A Unix socket is already connected.
-    pub(crate) fn dialed(&mut self, dial: &Dial, token: Token) {
+    pub(crate) fn dialed(&mut self, dial: &UpstreamDial, token: Token) {
         self.upstreams.open += 1;
         let (peer, connect) = match &dial.address {
             Address::Inet(address) => (Peer::Inet(*address), Some(Op::Connect(*address))),
             Address::Unix(_) => (Peer::Local, None),
         };
-        let mut conn = Conn::new(token.generation, peer, Phase::Upstream);
+        let mut conn = Conn::new(token.generation, peer, ConnPhase::Upstream);
         conn.flags |= PAUSED;
         conn.duty = Duty::upstream(dial.id.slot);
         self.conns.put(token.index, conn);
         let upstream = &mut self.upstreams.table[dial.id.slot as usize];
         upstream.token = token;
-        upstream.state = State::Connecting;
+        upstream.state = UpstreamState::Connecting;
         match connect {
             Some(connect) => self.ops.push((token, connect)),
             None => self.upstream_connected(token),
@@ -96,7 +96,7 @@ impl Core {
 
     /// Reports a dial without a socket to its owner, in a later step of the turn.
     pub(crate) fn fail_dial(&mut self, id: UpstreamId, fault: UpstreamFault) {
-        self.link.send(Message::Undialed(id, fault));
+        self.link.send(WorkerMessage::Undialed(id, fault));
     }
 
     /// Handles a dial for which the system created no socket.
@@ -135,7 +135,7 @@ impl Core {
             }
             Action::Receive(id, on) => {
                 let Some(upstream) = self.upstreams.get_mut(id) else { return };
-                let (token, open) = (upstream.token, upstream.state == State::Open);
+                let (token, open) = (upstream.token, upstream.state == UpstreamState::Open);
                 let Some(conn) = self.conn(token) else { return };
                 conn.flags = if on { conn.flags & !HELD } else { conn.flags | HELD };
                 if open {
@@ -184,7 +184,7 @@ impl Core {
         if upstream.session.is_some() {
             return self.flush_sealed(place);
         }
-        if upstream.state != State::Open {
+        if upstream.state != UpstreamState::Open {
             return;
         }
         let token = upstream.token;
@@ -210,7 +210,7 @@ impl Core {
     pub(crate) fn receive_upstream(&mut self, token: Token) {
         let conn = &self.conns[token.index as usize];
         let state = conn.duty.as_upstream().map(|place| self.upstreams.table[place as usize].state);
-        let held = conn.has(HELD) && state == Some(State::Open);
+        let held = conn.has(HELD) && state == Some(UpstreamState::Open);
         let hungry = !held && !conn.has(PEER_ENDED);
         self.set_receiving(token, hungry);
     }
@@ -224,11 +224,11 @@ impl Core {
         let Some(place) = self.upstream_place(token) else { return };
         let upstream = &mut self.upstreams.table[place as usize];
         if upstream.session.is_some() {
-            upstream.state = State::Handshaking;
+            upstream.state = UpstreamState::Handshaking;
             self.receive_upstream(token);
             return self.records_opened(place);
         }
-        upstream.state = State::Open;
+        upstream.state = UpstreamState::Open;
         self.receive_upstream(token);
         self.tell_upstream(place, UpstreamEvent::Connected);
         self.flush_upstream(place);
@@ -312,7 +312,7 @@ impl Core {
     /// Closes all outgoing connections in a drain, once no client is left.
     pub(crate) fn drain_upstreams(&mut self) {
         for place in 0..self.upstreams.table.len() as u32 {
-            if self.upstreams.table[place as usize].state != State::Vacant {
+            if self.upstreams.table[place as usize].state != UpstreamState::Vacant {
                 self.fail_upstream(place, UpstreamFault::Draining);
             }
         }
@@ -322,7 +322,7 @@ impl Core {
     pub(crate) fn retire_upstreams(&mut self, owner: u16) {
         for place in 0..self.upstreams.table.len() as u32 {
             let upstream = &self.upstreams.table[place as usize];
-            if upstream.state != State::Vacant && upstream.owner == owner {
+            if upstream.state != UpstreamState::Vacant && upstream.owner == owner {
                 self.close_upstream(place, UpstreamEnd::Retired);
             }
         }
@@ -341,7 +341,10 @@ impl Core {
         let mut farewell = Vec::new();
         if let Some(session) = upstream.session {
             unsent = (unsent || session.has_queue()) && !end.sends_alert();
-            if !unsent && end.sends_records() && matches!(upstream.state, State::Handshaking | State::Open) {
+            if !unsent
+                && end.sends_records()
+                && matches!(upstream.state, UpstreamState::Handshaking | UpstreamState::Open)
+            {
                 farewell = session.farewell();
             }
         }

@@ -4,7 +4,7 @@ use encke_io::{Op, Segment, Send};
 
 use crate::conn::{PEER_ENDED, SENDING};
 use crate::core::Core;
-use crate::outgoing::{State, UpstreamEvent, UpstreamFault};
+use crate::outgoing::{UpstreamEvent, UpstreamFault, UpstreamState};
 
 impl Core {
     /// Opens received TLS records.
@@ -18,7 +18,7 @@ impl Core {
         plain.clear();
         session.error = session.session.open(bytes, &mut plain).err();
         self.report_established(place);
-        if !plain.is_empty() && self.upstreams.table[place as usize].state == State::Open {
+        if !plain.is_empty() && self.upstreams.table[place as usize].state == UpstreamState::Open {
             self.metrics.upstream_received_bytes.add(plain.len() as u64);
             self.tell_upstream(place, UpstreamEvent::Received(&mut plain));
         }
@@ -29,10 +29,10 @@ impl Core {
     /// Reports that the connection is established, once the handshake is complete.
     fn report_established(&mut self, place: u32) {
         let upstream = &mut self.upstreams.table[place as usize];
-        if upstream.state == State::Handshaking
+        if upstream.state == UpstreamState::Handshaking
             && upstream.session.as_ref().is_some_and(|session| session.session.is_established())
         {
-            upstream.state = State::Open;
+            upstream.state = UpstreamState::Open;
             let token = upstream.token;
             self.receive_upstream(token);
             self.tell_upstream(place, UpstreamEvent::Connected);
@@ -48,7 +48,7 @@ impl Core {
             return self.fail_upstream(place, UpstreamFault::Session(error));
         }
         if session.session.is_ended() && !session.ended {
-            if upstream.state != State::Open {
+            if upstream.state != UpstreamState::Open {
                 return self.fail_upstream(place, UpstreamFault::Truncated);
             }
             session.ended = true;
@@ -65,13 +65,13 @@ impl Core {
         let upstream = &mut self.upstreams.table[place as usize];
         let Some(session) = &mut upstream.session else { return };
         let token = upstream.token;
-        if !matches!(upstream.state, State::Handshaking | State::Open)
+        if !matches!(upstream.state, UpstreamState::Handshaking | UpstreamState::Open)
             || self.conns[token.index as usize].has(SENDING)
         {
             return;
         }
         let mut spent = Vec::new();
-        if upstream.state == State::Open && session.queue.is_empty() {
+        if upstream.state == UpstreamState::Open && session.queue.is_empty() {
             spent = std::mem::take(&mut upstream.waiting);
             session.queue.extend(spent.drain(..).filter(|segment| !segment.is_empty()));
             upstream.in_flight = session.queue.iter().map(Segment::len).sum();

@@ -21,7 +21,9 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use encke_wire::field::Known;
-use encke_wire::websocket::{self, Decoder, Deflater, Event, Failure, Inflater, Kind, Opcode, Rules, Step};
+use encke_wire::websocket::{
+    self, Decoder, Deflater, Failure, FrameEvent, FrameRules, FrameStep, Inflater, MessageKind, Opcode,
+};
 
 use crate::close::CloseReason;
 use crate::framing::{ContentLength, FramingKind};
@@ -89,8 +91,9 @@ impl Upgrade {
         message_bytes_max: u64,
         socket: impl Socket + 'static,
     ) -> Result<Self, Reply> {
-        let checked =
-            websocket::Handshake::check(request.method(), request.version(), |name| request.all(name));
+        let checked = websocket::WebSocketHandshake::check(request.method(), request.version(), |name| {
+            request.all(name)
+        });
         let handshake = checked.map_err(|error| {
             Reply::text(error.status(), format!("{error}\n"))
                 .with("Sec-WebSocket-Version", websocket::VERSION)
@@ -206,7 +209,7 @@ pub struct Traffic {
 
 /// A message or control frame from a peer.
 #[derive(PartialEq, Eq, Debug)]
-enum Heard<'a> {
+enum SocketEvent<'a> {
     Message(SocketMessage<'a>),
     /// A ping, to be answered by a pong with this payload.
     Ping(&'a [u8]),
@@ -223,15 +226,15 @@ impl Traffic {
     fn read<'a>(
         &'a mut self,
         input: &'a mut [u8],
-        rules: &Rules,
+        rules: &FrameRules,
         inflation: &'a mut Inflation,
-    ) -> Result<(Option<Heard<'a>>, usize), Failure> {
-        let Step { event, used } = self.decoder.feed(input, rules)?;
+    ) -> Result<(Option<SocketEvent<'a>>, usize), Failure> {
+        let FrameStep { event, used } = self.decoder.feed(input, rules)?;
         let heard = match event {
-            None | Some(Event::Pong(_)) => None,
-            Some(Event::Ping(payload)) => Some(Heard::Ping(payload)),
-            Some(Event::Close { code, .. }) => Some(Heard::Close(code)),
-            Some(Event::Data { payload, kind, compressed, first, last }) => {
+            None | Some(FrameEvent::Pong(_)) => None,
+            Some(FrameEvent::Ping(payload)) => Some(SocketEvent::Ping(payload)),
+            Some(FrameEvent::Close { code, .. }) => Some(SocketEvent::Close(code)),
+            Some(FrameEvent::Data { payload, kind, compressed, first, last }) => {
                 if first {
                     self.message.clear();
                 }
@@ -246,10 +249,10 @@ impl Traffic {
                 };
                 let whole =
                     if compressed { inflation.inflate(whole, kind, rules.message_bytes_max)? } else { whole };
-                Some(Heard::Message(match kind {
-                    Kind::Binary => SocketMessage::Binary(whole),
+                Some(SocketEvent::Message(match kind {
+                    MessageKind::Binary => SocketMessage::Binary(whole),
                     // UTF-8 was checked piece by piece, or during inflation.
-                    Kind::Text => match std::str::from_utf8(whole) {
+                    MessageKind::Text => match std::str::from_utf8(whole) {
                         Ok(text) => SocketMessage::Text(text),
                         Err(_) => return Err(Failure::TextNotUtf8),
                     },
@@ -272,7 +275,7 @@ pub struct Inflation {
 
 impl Inflation {
     /// Inflates a complete message of at most `bytes_max` bytes after inflation.
-    fn inflate(&mut self, payload: &[u8], kind: Kind, bytes_max: u64) -> Result<&[u8], Failure> {
+    fn inflate(&mut self, payload: &[u8], kind: MessageKind, bytes_max: u64) -> Result<&[u8], Failure> {
         self.message.clear();
         self.message.shrink_to(KEPT_BYTES_MAX);
         // An inflater that failed is not reused.
@@ -295,7 +298,7 @@ pub fn read_frames(
     slot: &mut Slot<'_>,
     traffic: &mut Traffic,
     bytes: &mut [u8],
-    (rules, inflation): (&Rules, &mut Inflation),
+    (rules, inflation): (&FrameRules, &mut Inflation),
     out: &mut Vec<u8>,
     mut message: impl FnMut(&mut Slot<'_>, SocketMessage<'_>, &mut Vec<u8>) -> u32,
 ) -> usize {
@@ -320,15 +323,15 @@ pub fn read_frames(
         used += taken;
         match heard {
             None => {}
-            Some(Heard::Ping(payload)) => websocket::put_frame(out, Opcode::Pong, payload),
-            Some(Heard::Close(code)) => {
+            Some(SocketEvent::Ping(payload)) => websocket::put_frame(out, Opcode::Pong, payload),
+            Some(SocketEvent::Close(code)) => {
                 match code {
                     Some(code) => websocket::put_close(out, code, ""),
                     None => websocket::put_frame(out, Opcode::Close, b""),
                 }
                 slot.end_after(CloseReason::PeerDone);
             }
-            Some(Heard::Message(whole)) => {
+            Some(SocketEvent::Message(whole)) => {
                 let owed = message(slot, whole, out);
                 traffic.unanswered += owed;
             }
@@ -339,7 +342,7 @@ pub fn read_frames(
 }
 
 /// A handler's socket and its message limit, in bytes.
-struct Spoken {
+struct HandlerSocket {
     socket: Box<dyn Socket>,
     message_bytes_max: u64,
 }
@@ -347,7 +350,7 @@ struct Spoken {
 /// The resident for the WebSockets of any handler.
 pub(crate) struct WebSockets {
     /// By index of the connection.
-    sockets: HashMap<u32, SocketState<Spoken>>,
+    sockets: HashMap<u32, SocketState<HandlerSocket>>,
     inflation: Inflation,
     deflater: Deflater,
     /// Present during a drain.
@@ -390,9 +393,10 @@ impl WebSockets {
 
     fn frames(&mut self, slot: &mut Slot<'_>, bytes: &mut [u8]) -> usize {
         let Some(mut state) = self.sockets.remove(&slot.place()) else { return bytes.len() };
-        let SocketState { speaker: Spoken { socket, message_bytes_max }, traffic } = &mut state;
+        let SocketState { speaker: HandlerSocket { socket, message_bytes_max }, traffic } = &mut state;
         let deflate = slot.form() & DEFLATED != 0;
-        let rules = Rules { deflate, ..Rules::new(websocket::Peer::Client, *message_bytes_max) };
+        let rules =
+            FrameRules { deflate, ..FrameRules::new(websocket::FrameSender::Client, *message_bytes_max) };
         let mut out = slot.take_buffer();
         let traffic = traffic.get_or_insert_default();
         let Self { inflation, deflater, .. } = self;
@@ -427,7 +431,7 @@ impl Resident for WebSockets {
         let Ok(upgrade) = start.downcast::<Upgrade>() else { return slot.close(CloseReason::HandlerPanic) };
         let Upgrade { fields, deflate, socket, message_bytes_max } = *upgrade;
         slot.set_form(if deflate { DEFLATED } else { 0 });
-        self.sockets.insert(slot.place(), SocketState::new(Spoken { socket, message_bytes_max }));
+        self.sockets.insert(slot.place(), SocketState::new(HandlerSocket { socket, message_bytes_max }));
         slot.count_response(101);
         slot.log(101, 0);
         slot.put_head(asked.framing, 101, &fields, ContentLength::Upgrade);
@@ -487,7 +491,8 @@ const KEPT_BYTES_MAX: usize = 64 * 1024;
 mod tests {
     use super::*;
 
-    const RULES: Rules = Rules { deflate: true, ..Rules::new(websocket::Peer::Client, BYTES_MAX) };
+    const RULES: FrameRules =
+        FrameRules { deflate: true, ..FrameRules::new(websocket::FrameSender::Client, BYTES_MAX) };
     const BYTES_MAX: u64 = 10_000;
 
     struct Echo;
@@ -498,8 +503,8 @@ mod tests {
         }
     }
 
-    fn echo() -> Spoken {
-        Spoken { socket: Box::new(Echo), message_bytes_max: BYTES_MAX }
+    fn echo() -> HandlerSocket {
+        HandlerSocket { socket: Box::new(Echo), message_bytes_max: BYTES_MAX }
     }
 
     /// A client's frame. `first_byte` has its flags and opcode.
@@ -540,7 +545,7 @@ mod tests {
     #[test]
     fn a_socket_at_rest_is_32_bytes() {
         // 16: a handler's socket; 8: its limit; 8: no traffic.
-        assert_eq!(size_of::<SocketState<Spoken>>(), 32);
+        assert_eq!(size_of::<SocketState<HandlerSocket>>(), 32);
     }
 
     #[test]
@@ -588,10 +593,10 @@ mod tests {
         assert!(bomb.len() < BYTES_MAX as usize, "what travels is within the limit: {}", bomb.len());
         assert_eq!(heard(&[&frame(0xc2, &bomb)]), Err(Failure::MessageTooLarge));
         let mut inflation = Inflation::default();
-        assert!(inflation.inflate(&bomb, Kind::Binary, BYTES_MAX).is_err());
+        assert!(inflation.inflate(&bomb, MessageKind::Binary, BYTES_MAX).is_err());
         assert!(inflation.message.capacity() <= 2 * BYTES_MAX as usize, "{}", inflation.message.capacity());
         // The failure does not affect the next message of another client.
-        assert_eq!(inflation.inflate(&deflated(b"well"), Kind::Text, 4), Ok(&b"well"[..]));
+        assert_eq!(inflation.inflate(&deflated(b"well"), MessageKind::Text, 4), Ok(&b"well"[..]));
     }
 
     #[test]

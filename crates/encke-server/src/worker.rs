@@ -21,26 +21,26 @@ use std::sync::Arc;
 use encke_io::slab::Slab;
 use encke_io::socket::{self, Listener};
 use encke_io::{Address, Fault, Op, Reactor, Source, Token};
-use encke_session::http2::Totals;
+use encke_session::http2::BudgetTotals;
 use encke_session::tls::Scratch;
 
 use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
-use crate::command::{Command, CommandQueue};
+use crate::command::{CommandQueue, WorkerCommand};
 use crate::conns::{Conns, Timers, earlier, is_stream};
-use crate::core::{Core, Door, RETIRE_NS, Stage};
+use crate::core::{Core, OpenListener, RETIRE_NS, WorkerStage};
 use crate::date::DateCache;
 use crate::guard::Guards;
 use crate::h2::Http2;
-use crate::handler::{Action, Dial, JobId, Tray};
-use crate::link::Message;
-use crate::listener::DoorKind;
+use crate::handler::{Action, HandlerRequests, JobId, UpstreamDial};
+use crate::inbox::WorkerMessage;
+use crate::listener::ListenerKind;
 use crate::log::Access;
-use crate::metrics::Metrics;
+use crate::metrics::WorkerMetrics;
 use crate::operate::Operators;
 use crate::outgoing::Upstreams;
-use crate::plan::Plan;
+use crate::plan::WorkerPlan;
 use crate::record::Record;
 use crate::resident::Resident;
 use crate::residents::Residents;
@@ -71,18 +71,23 @@ pub(crate) enum Turn {
 }
 
 /// What a worker shares with the others and the program.
-pub(crate) struct Shared {
+pub(crate) struct WorkerShared {
     /// Which worker it is, of how many.
     pub(crate) number: usize,
     pub(crate) workers: usize,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) census: Arc<Census>,
-    pub(crate) http2: Arc<Totals>,
+    pub(crate) http2: Arc<BudgetTotals>,
     pub(crate) log: Access,
 }
 
 impl<R: Reactor> Worker<R> {
-    pub(crate) fn new(mut reactor: R, commands: Arc<CommandQueue>, plan: &Plan, shared: Shared) -> Self {
+    pub(crate) fn new(
+        mut reactor: R,
+        commands: Arc<CommandQueue>,
+        plan: &WorkerPlan,
+        shared: WorkerShared,
+    ) -> Self {
         let now = reactor.now();
         let mut core = Core {
             now,
@@ -99,7 +104,7 @@ impl<R: Reactor> Worker<R> {
             routes: Default::default(),
             guards: Guards::default(),
             retired: false,
-            tray: Rc::new(Tray::new(Arc::clone(&shared.metrics))),
+            tray: Rc::new(HandlerRequests::new(Arc::clone(&shared.metrics))),
             link: Arc::clone(commands.link()),
             heads: Vec::new(),
             out: Out::default(),
@@ -129,7 +134,7 @@ impl<R: Reactor> Worker<R> {
             open: 0,
             partial: 0,
             turn_accepts: 0,
-            stage: Stage::Serving,
+            stage: WorkerStage::Serving,
             due: Vec::new(),
             messages: Vec::new(),
             inbox_left: false,
@@ -146,10 +151,10 @@ impl<R: Reactor> Worker<R> {
     }
 
     /// Accepts on a listener.
-    pub(crate) fn listen(&mut self, listener: Listener, kind: DoorKind) -> Result<(), Fault> {
+    pub(crate) fn listen(&mut self, listener: Listener, kind: ListenerKind) -> Result<(), Fault> {
         let address = listener.address().clone();
         let token = self.reactor.adopt(Source::Listener(listener))?;
-        self.core.doors.push(Door { token, address, kind, drops: 0, until_ns: None, closing: None });
+        self.core.doors.push(OpenListener { token, address, kind, drops: 0, until_ns: None, closing: None });
         if !self.core.accept_paused {
             self.reactor.submit(token, Op::Accept);
         }
@@ -192,7 +197,7 @@ impl<R: Reactor> Worker<R> {
         self.end_turn();
         // From here on a message rings; one that came in before is looked at in the next turn.
         self.core.inbox_left |= !self.core.link.sleep();
-        let Stage::Draining { end_ns } = self.core.stage else { return Ok(Turn::Go) };
+        let WorkerStage::Draining { end_ns } = self.core.stage else { return Ok(Turn::Go) };
         let late = end_ns <= self.core.now.mono_ns;
         let free = self.core.residents.iter().all(|resident| resident.may_end(late));
         let deserted = self.core.open == 0 && free;
@@ -248,7 +253,7 @@ impl<R: Reactor> Worker<R> {
     }
 
     /// Opens an outgoing connection.
-    fn dial(&mut self, mut dial: Dial) {
+    fn dial(&mut self, mut dial: UpstreamDial) {
         if !self.core.begin_dial(&mut dial) {
             return;
         }
@@ -326,27 +331,27 @@ impl<R: Reactor> Worker<R> {
         self.core.inbox_left = self.core.link.take(MESSAGES_PER_TURN, &mut messages);
         for message in messages.drain(..) {
             match message {
-                Message::Answer(key, reply) => self.core.answer(key, *reply),
-                Message::Takeover(key, takeover) => self.core.late_takeover(key, takeover),
-                Message::Interim(key, status, fields) => self.core.interim(key, status, &fields),
-                Message::ReadMore(key) => self.core.read_more(key),
-                Message::Wake(key) => self.core.wake_stream(key),
-                Message::Dropped(key) => self.core.dropped(key),
-                Message::Undialed(id, fault) => self.core.undialed(id, fault),
-                Message::Verdict(key, verdict) => self.core.verdict(key, verdict),
-                Message::Resident(seat, message) => {
+                WorkerMessage::Answer(key, reply) => self.core.answer(key, *reply),
+                WorkerMessage::Takeover(key, takeover) => self.core.late_takeover(key, takeover),
+                WorkerMessage::Interim(key, status, fields) => self.core.interim(key, status, &fields),
+                WorkerMessage::ReadMore(key) => self.core.read_more(key),
+                WorkerMessage::Wake(key) => self.core.wake_stream(key),
+                WorkerMessage::Dropped(key) => self.core.dropped(key),
+                WorkerMessage::Undialed(id, fault) => self.core.undialed(id, fault),
+                WorkerMessage::Verdict(key, verdict) => self.core.verdict(key, verdict),
+                WorkerMessage::Resident(seat, message) => {
                     self.core.call_engine(seat, |resident, engine| resident.message(engine, message));
                 }
-                Message::Command => self.command(self.commands.take()),
+                WorkerMessage::Command => self.command(self.commands.take()),
             }
             self.submit();
         }
         self.core.messages = messages;
     }
 
-    fn command(&mut self, command: Command) {
+    fn command(&mut self, command: WorkerCommand) {
         match command {
-            Command::Listen(listener, kind) => {
+            WorkerCommand::Listen(listener, kind) => {
                 let address = listener.address().clone();
                 if let Err(fault) = self.listen(listener, kind) {
                     encke_settings::notice::report(
@@ -355,10 +360,10 @@ impl<R: Reactor> Worker<R> {
                     );
                 }
             }
-            Command::Unlisten(closing) => {
+            WorkerCommand::Unlisten(closing) => {
                 let until_ns = self.core.now.mono_ns + RETIRE_NS;
                 let at_address =
-                    |door: &&mut Door| door.until_ns.is_none() && door.address == *closing.address();
+                    |door: &&mut OpenListener| door.until_ns.is_none() && door.address == *closing.address();
                 // A worker has one listener of an address.
                 if let Some(door) = self.core.doors.iter_mut().find(at_address) {
                     self.reactor.submit(door.token, Op::Retire);
@@ -367,7 +372,7 @@ impl<R: Reactor> Worker<R> {
                     self.core.retiring = true;
                 }
             }
-            Command::Reload(plan) => {
+            WorkerCommand::Reload(plan) => {
                 self.core.policy = Rc::new(plan.policy.clone());
                 self.core.http2.limit(&plan.policy);
                 if !self.core.draining() {
@@ -376,14 +381,14 @@ impl<R: Reactor> Worker<R> {
                 }
                 self.core.mount(&plan);
             }
-            Command::Operate(order) => self.core.operate(order),
-            Command::Meet(links) => {
+            WorkerCommand::Operate(order) => self.core.operate(order),
+            WorkerCommand::Meet(links) => {
                 self.core.meet(&links);
             }
-            Command::Drain { delay, time } => {
-                if self.core.stage == Stage::Serving {
+            WorkerCommand::Drain { delay, time } => {
+                if self.core.stage == WorkerStage::Serving {
                     let until_ns = self.core.now.plus(delay);
-                    self.core.stage = Stage::Announced { until_ns, time_ns: time.as_nanos() as u64 };
+                    self.core.stage = WorkerStage::Announced { until_ns, time_ns: time.as_nanos() as u64 };
                 }
             }
         }
@@ -491,7 +496,7 @@ impl<R: Reactor> Worker<R> {
     /// Goes through the stages of a drain as their time comes.
     #[inline]
     fn stage(&mut self) {
-        if self.core.stage != Stage::Serving || self.core.retiring {
+        if self.core.stage != WorkerStage::Serving || self.core.retiring {
             self.advance_stage();
         } else if self.core.is_stirred() {
             self.submit();
@@ -502,29 +507,31 @@ impl<R: Reactor> Worker<R> {
     fn advance_stage(&mut self) {
         self.core.residents.forget_due_ns();
         let now = self.core.now.mono_ns;
-        let over = |door: &mut Door| door.until_ns.is_some_and(|until_ns| until_ns <= now);
+        let over = |door: &mut OpenListener| door.until_ns.is_some_and(|until_ns| until_ns <= now);
         for door in self.core.doors.extract_if(.., over) {
             self.reactor.submit(door.token, Op::Close);
             self.core.closing.extend(door.closing.map(|closing| (door.token, closing)));
         }
         self.core.retiring = self.core.doors.iter().any(|door| door.until_ns.is_some());
         match self.core.stage {
-            Stage::Announced { until_ns, time_ns } if until_ns <= now => {
+            WorkerStage::Announced { until_ns, time_ns } if until_ns <= now => {
                 for door in &self.core.doors {
                     self.reactor.submit(door.token, Op::Retire);
                 }
-                self.core.stage =
-                    Stage::Retired { until_ns: now + RETIRE_NS.min(time_ns / 2), end_ns: now + time_ns };
+                self.core.stage = WorkerStage::Retired {
+                    until_ns: now + RETIRE_NS.min(time_ns / 2),
+                    end_ns: now + time_ns,
+                };
             }
-            Stage::Retired { until_ns, end_ns } if until_ns <= now || self.core.is_deserted() => {
+            WorkerStage::Retired { until_ns, end_ns } if until_ns <= now || self.core.is_deserted() => {
                 for door in self.core.doors.drain(..) {
                     self.reactor.submit(door.token, Op::Close);
                 }
-                self.core.stage = Stage::Draining { end_ns };
+                self.core.stage = WorkerStage::Draining { end_ns };
                 self.core.release_idle();
                 self.core.drain_residents(end_ns.saturating_sub(now));
             }
-            Stage::Draining { end_ns } if end_ns <= now => {
+            WorkerStage::Draining { end_ns } if end_ns <= now => {
                 for index in self.core.conns.places() {
                     let conn = &self.core.conns[index as usize];
                     let token = Token { index, generation: conn.generation };

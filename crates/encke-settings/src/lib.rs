@@ -29,7 +29,7 @@ pub use document::Document;
 pub use network::Network;
 pub use notice::Level;
 pub use problem::{Problem, Problems, meant};
-pub use quantity::{ByteSize, OrOff, Period, Rate};
+pub use quantity::{ByteRate, ByteSize, OrOff, Period};
 pub use secret::Secret;
 pub use section::{Contradiction, Section};
 pub use source::{SourceLine, SourceMap};

@@ -51,7 +51,7 @@ pub fn report(level: Level, text: &str) {
     // The lock is held while writing, so that lines of several threads do not mix.
     let mut lines = lock(&LINES);
     let Some(said) = lines.say(level, text) else { return };
-    let line = Style::of_stderr().line(level, &said);
+    let line = NoticeStyle::of_stderr().line(level, &said);
     let _nobody_listens = io::stderr().lock().write_all(line.as_bytes());
 }
 
@@ -97,15 +97,15 @@ fn is_power_of(base: u64, mut number: u64) -> bool {
 
 /// The format of a line.
 #[derive(Clone, Copy)]
-enum Style {
+enum NoticeStyle {
     Journal,
     Terminal,
     Plain,
 }
 
-impl Style {
+impl NoticeStyle {
     fn of_stderr() -> Self {
-        static STYLE: OnceLock<Style> = OnceLock::new();
+        static STYLE: OnceLock<NoticeStyle> = OnceLock::new();
         *STYLE.get_or_init(|| {
             if under_journal() {
                 Self::Journal
@@ -184,9 +184,9 @@ mod tests {
 
     #[test]
     fn each_place_has_its_dress_and_every_report_is_one_line() {
-        assert_eq!(Style::Journal.line(Level::Error, "a\nb\u{1b}[2J\n"), "<3>a b [2J\n");
-        assert_eq!(Style::Terminal.line(Level::Warn, "a"), "\x1b[1;33mwarning:\x1b[0m a\n");
-        let plain = Style::Plain.line(Level::Info, "a");
+        assert_eq!(NoticeStyle::Journal.line(Level::Error, "a\nb\u{1b}[2J\n"), "<3>a b [2J\n");
+        assert_eq!(NoticeStyle::Terminal.line(Level::Warn, "a"), "\x1b[1;33mwarning:\x1b[0m a\n");
+        let plain = NoticeStyle::Plain.line(Level::Info, "a");
         assert!(plain.ends_with("Z info: a\n") && plain.starts_with("20"), "{plain}");
     }
 }

@@ -204,9 +204,9 @@ impl Written for ByteSize {
 
 /// A rate in bytes a second: `1KiB/s`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Rate(u64);
+pub struct ByteRate(u64);
 
-impl Rate {
+impl ByteRate {
     /// Creates a rate in bytes a second.
     pub const fn of(bytes_per_second: u64) -> Self {
         Self(bytes_per_second)
@@ -218,7 +218,7 @@ impl Rate {
     }
 }
 
-impl FromStr for Rate {
+impl FromStr for ByteRate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -230,19 +230,19 @@ impl FromStr for Rate {
     }
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for ByteRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/s", ByteSize(self.0))
     }
 }
 
-impl Written for Rate {
+impl Written for ByteRate {
     const NAME: &'static str = "Rate";
     const EXPECTED: &'static str = "expected a size a second, such as 240B/s or 1KiB/s";
     const EXAMPLES: &'static [&'static str] = &["240B/s", "1KiB/s"];
 }
 
-written! { Period, ByteSize, Rate }
+written! { Period, ByteSize, ByteRate }
 
 /// A value, or `off`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -463,8 +463,8 @@ mod tests {
 
     #[test]
     fn rates_are_sizes_a_second() {
-        assert_eq!("1KiB/s".parse::<Rate>().map(Rate::bytes_per_second), Ok(1_024));
-        assert!("1KiB".parse::<Rate>().expect_err("no /s").contains("is no rate"));
+        assert_eq!("1KiB/s".parse::<ByteRate>().map(ByteRate::bytes_per_second), Ok(1_024));
+        assert!("1KiB".parse::<ByteRate>().expect_err("no /s").contains("is no rate"));
     }
 
     #[test]
@@ -474,7 +474,7 @@ mod tests {
             assert_eq!(period.to_string().parse(), Ok(period), "{period}");
         }
         for bytes in [0, 1, 1_000, 1_024, 1_025, 65_536, 1_000_000, 1 << 30, i64::MAX as u64] {
-            let (size, rate) = (ByteSize(bytes), Rate(bytes));
+            let (size, rate) = (ByteSize(bytes), ByteRate(bytes));
             assert_eq!(size.to_string().parse(), Ok(size), "{size}");
             assert_eq!(rate.to_string().parse(), Ok(rate), "{rate}");
         }

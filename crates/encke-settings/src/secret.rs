@@ -61,7 +61,7 @@ const MASK: &str = "********";
 
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-enum Place {
+enum SecretSource {
     File(PathBuf),
     Env(String),
 }
@@ -86,9 +86,9 @@ impl<'de> Deserialize<'de> for Secret {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Secret, A::Error> {
-                Ok(match Place::deserialize(value::MapAccessDeserializer::new(map))? {
-                    Place::File(path) => Secret::File(path),
-                    Place::Env(name) => Secret::Env(name),
+                Ok(match SecretSource::deserialize(value::MapAccessDeserializer::new(map))? {
+                    SecretSource::File(path) => Secret::File(path),
+                    SecretSource::Env(name) => Secret::Env(name),
                 })
             }
         }
@@ -101,8 +101,8 @@ impl Serialize for Secret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Text(_) => serializer.serialize_str(MASK),
-            Self::File(path) => Place::File(path.clone()).serialize(serializer),
-            Self::Env(name) => Place::Env(name.clone()).serialize(serializer),
+            Self::File(path) => SecretSource::File(path.clone()).serialize(serializer),
+            Self::Env(name) => SecretSource::Env(name.clone()).serialize(serializer),
         }
     }
 }

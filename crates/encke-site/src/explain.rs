@@ -7,13 +7,13 @@ use encke_wire::method::Method;
 use encke_wire::target::decode_path;
 
 use super::Shared;
-use super::rules::Rules;
+use super::rules::RuleSet;
 use encke_server::{Explain, Request, RuleStep};
 
 /// The rules of all sites, and their positions.
 pub(super) struct SiteRules {
     pub(super) shared: Arc<Shared>,
-    pub(super) rules: Vec<Arc<Rules>>,
+    pub(super) rules: Vec<Arc<RuleSet>>,
     /// Positions in the section `site`.
     pub(super) source: SourceMap,
 }

@@ -19,14 +19,14 @@ use encke_wire::coding::Coding;
 
 use super::media::MediaType;
 use super::pattern::PATH_BYTES_MAX;
-use super::rules::{Place, Policy, Rules};
+use super::rules::{PathMapping, PathPolicy, RuleSet};
 use encke_server::BLOCK_CONTENT_MAX;
 
 /// The roots and rules of a site, as a look-up needs them.
 #[derive(Clone)]
-pub(super) struct Ground {
-    pub(super) rules: Arc<Rules>,
-    /// The root of each of [`Rules::places`].
+pub(super) struct SiteRoot {
+    pub(super) rules: Arc<RuleSet>,
+    /// The root of each of [`RuleSet::places`].
     bases: Arc<[Arc<Base>]>,
     /// Files and directories that are never served.
     forbidden: Arc<[FileId]>,
@@ -41,14 +41,14 @@ struct Base {
 }
 
 /// The result of a look-up.
-pub(super) struct Found {
-    pub(super) thing: Thing,
-    pub(super) policy: Policy,
+pub(super) struct LookupResult {
+    pub(super) thing: LookupTarget,
+    pub(super) policy: PathPolicy,
     /// The directory entries on which the result depends, for the watch. `None` if these cannot be determined.
     pub(super) steps: Option<Vec<Step>>,
 }
 
-pub(super) enum Thing {
+pub(super) enum LookupTarget {
     /// A file.
     Page(Box<Leaf>),
     /// A directory whose path lacks the trailing slash.
@@ -64,13 +64,13 @@ pub(super) enum Thing {
 /// A file and its compressed siblings.
 pub(super) struct Leaf {
     pub(super) media_type: MediaType,
-    pub(super) plain: Part,
+    pub(super) plain: FileVariant,
     /// In the order of [`SIBLINGS`].
-    pub(super) coded: [Option<Part>; 3],
+    pub(super) coded: [Option<FileVariant>; 3],
 }
 
 /// The metadata and content of one file.
-pub(super) struct Part {
+pub(super) struct FileVariant {
     pub(super) metadata: Metadata,
     pub(super) content: Content,
 }
@@ -94,13 +94,16 @@ impl Base {
     }
 }
 
-impl Ground {
+impl SiteRoot {
     /// Opens the roots.
     ///
     /// # Errors
     /// The setting that names an unreadable directory, and the reason.
-    pub(super) fn open(rules: Arc<Rules>, forbidden: Arc<[FileId]>) -> Result<Self, (&'static str, String)> {
-        let open = |place: &Place| {
+    pub(super) fn open(
+        rules: Arc<RuleSet>,
+        forbidden: Arc<[FileId]>,
+    ) -> Result<Self, (&'static str, String)> {
+        let open = |place: &PathMapping| {
             let key = if place.prefix == "/" { "root" } else { "aliases" };
             let wrong = |error| (key, format!("{} cannot be served: {error}", place.folder.display()));
             Base::open(&place.folder).map(Arc::new).map_err(wrong)
@@ -113,7 +116,7 @@ impl Ground {
     /// replaced, stays as it was.
     pub(super) fn renewed(&self) -> Option<Self> {
         let mut is_new = false;
-        let renew = |(place, base): (&Place, &Arc<Base>)| match Base::open(&place.folder) {
+        let renew = |(place, base): (&PathMapping, &Arc<Base>)| match Base::open(&place.folder) {
             Ok(fresh) if fresh.id != base.id || fresh.root.path() != base.root.path() => {
                 is_new = true;
                 Arc::new(fresh)
@@ -126,14 +129,14 @@ impl Ground {
 
     /// Whether a symbolic link leads to one of the roots.
     pub(super) fn is_linked(&self) -> bool {
-        let is_straight = |(place, base): (&Place, &Arc<Base>)| {
+        let is_straight = |(place, base): (&PathMapping, &Arc<Base>)| {
             std::path::absolute(&place.folder).is_ok_and(|path| path == base.root.path())
         };
         !self.rules.places.iter().zip(&*self.bases).all(is_straight)
     }
 
     /// The rules of the site.
-    pub(super) fn rules(&self) -> Arc<Rules> {
+    pub(super) fn rules(&self) -> Arc<RuleSet> {
         Arc::clone(&self.rules)
     }
 
@@ -150,8 +153,8 @@ impl Ground {
     /// Looks up a decoded path on the thread pool.
     ///
     /// # Errors
-    /// As for [`Ground::find`], after [`FINDS_MAX`] attempts.
-    pub(super) fn find_patiently(&self, path: &str) -> Result<Found, OpenError> {
+    /// As for [`SiteRoot::find`], after [`FINDS_MAX`] attempts.
+    pub(super) fn find_patiently(&self, path: &str) -> Result<LookupResult, OpenError> {
         let mut result = self.find(path, Patience::Patient);
         for _ in 1..FINDS_MAX {
             // A directory was renamed while the kernel resolved the path (openat2(2), EAGAIN).
@@ -177,25 +180,27 @@ impl Ground {
         Ok((folder, root, name))
     }
 
-    /// Looks up a decoded path. A path that cannot be served is an `Ok` with [`Thing::Absent`].
+    /// Looks up a decoded path. A path that cannot be served is an `Ok` with [`LookupTarget::Absent`].
     ///
     /// # Errors
     /// Conditions that say nothing about the path: the disk is needed, or a resource of the system is exhausted.
-    pub(super) fn find(&self, path: &str, patience: Patience) -> Result<Found, OpenError> {
+    pub(super) fn find(&self, path: &str, patience: Patience) -> Result<LookupResult, OpenError> {
         let policy = self.rules.policy(path);
-        let settled = |thing, policy| Ok(Found { thing, policy, steps: Some(Vec::new()) });
+        let settled = |thing, policy| Ok(LookupResult { thing, policy, steps: Some(Vec::new()) });
         if let Some((status, target, keeps_query)) = self.rules.moved(path) {
-            return settled(Thing::Moved(status, target, keeps_query), policy);
+            return settled(LookupTarget::Moved(status, target, keeps_query), policy);
         }
         if let Some(status) = policy.special.status {
-            return settled(Thing::Absent(status), policy);
+            return settled(LookupTarget::Absent(status), policy);
         }
         if self.rules.is_hidden(path) || path.len() > PATH_BYTES_MAX {
-            return settled(Thing::Absent(404), policy);
+            return settled(LookupTarget::Absent(404), policy);
         }
-        let Some((number, name)) = self.rules.place(path) else { return settled(Thing::Slash, policy) };
+        let Some((number, name)) = self.rules.place(path) else {
+            return settled(LookupTarget::Slash, policy);
+        };
         let root = &self.bases[number].root;
-        Search { ground: self, root, patience, steps: Some(Vec::new()) }.run(name, policy)
+        Lookup { ground: self, root, patience, steps: Some(Vec::new()) }.run(name, policy)
     }
 
     /// Whether this file or directory itself must never be served.
@@ -225,69 +230,69 @@ impl Ground {
 }
 
 /// One look-up in progress.
-struct Search<'a> {
-    ground: &'a Ground,
+struct Lookup<'a> {
+    ground: &'a SiteRoot,
     root: &'a Root,
     patience: Patience,
     steps: Option<Vec<Step>>,
 }
 
-impl Search<'_> {
-    fn run(mut self, name: &str, policy: Policy) -> Result<Found, OpenError> {
+impl Lookup<'_> {
+    fn run(mut self, name: &str, policy: PathPolicy) -> Result<LookupResult, OpenError> {
         let rules = Arc::clone(&self.ground.rules);
         let thing = if name.is_empty() || name.ends_with('/') {
             self.folder(name, policy.special.list.unwrap_or(rules.list))?
         } else {
             match self.open(name)? {
-                Opened::File(file) => self.page(name, file)?,
-                Opened::Folder => Thing::Slash,
-                Opened::Absent(status) => Thing::Absent(status),
+                OpenedPath::File(file) => self.page(name, file)?,
+                OpenedPath::Folder => LookupTarget::Slash,
+                OpenedPath::Absent(status) => LookupTarget::Absent(status),
             }
         };
-        Ok(Found { thing, policy, steps: self.steps })
+        Ok(LookupResult { thing, policy, steps: self.steps })
     }
 
     /// Looks up the directory `name`, which ends in a slash or is empty: its index file, or its listing if `list`.
-    fn folder(&mut self, name: &str, list: bool) -> Result<Thing, OpenError> {
+    fn folder(&mut self, name: &str, list: bool) -> Result<LookupTarget, OpenError> {
         let rules = Arc::clone(&self.ground.rules);
         for index in &rules.index {
             let name = format!("{name}{index}");
             match self.open(&name)? {
-                Opened::File(file) => return self.page(&name, file),
-                Opened::Absent(status) if status != 404 => return Ok(Thing::Absent(status)),
-                Opened::Folder | Opened::Absent(_) => {}
+                OpenedPath::File(file) => return self.page(&name, file),
+                OpenedPath::Absent(status) if status != 404 => return Ok(LookupTarget::Absent(status)),
+                OpenedPath::Folder | OpenedPath::Absent(_) => {}
             }
         }
         Ok(match self.open(name)? {
-            Opened::Folder if list => Thing::Listing,
-            Opened::Folder | Opened::File(_) => Thing::Absent(404),
-            Opened::Absent(status) => Thing::Absent(status),
+            OpenedPath::Folder if list => LookupTarget::Listing,
+            OpenedPath::Folder | OpenedPath::File(_) => LookupTarget::Absent(404),
+            OpenedPath::Absent(status) => LookupTarget::Absent(status),
         })
     }
 
-    fn page(&mut self, name: &str, file: OpenFile) -> Result<Thing, OpenError> {
+    fn page(&mut self, name: &str, file: OpenFile) -> Result<LookupTarget, OpenError> {
         let media_type = MediaType::of(name);
         let plain = self.part(file)?;
         let mut coded = [None, None, None];
         if self.ground.rules.siblings && !media_type.is_dense() {
             for (slot, coding) in coded.iter_mut().zip(SIBLINGS) {
-                if let Opened::File(file) = self.open(&format!("{name}{}", coding.extension()))?
+                if let OpenedPath::File(file) = self.open(&format!("{name}{}", coding.extension()))?
                     && file.metadata.modified_ns >= plain.metadata.modified_ns
                 {
                     *slot = Some(self.part(file)?);
                 }
             }
         }
-        Ok(Thing::Page(Box::new(Leaf { media_type, plain, coded })))
+        Ok(LookupTarget::Page(Box::new(Leaf { media_type, plain, coded })))
     }
 
     /// Opens a name, records the entries to watch, and returns its kind.
-    fn open(&mut self, name: &str) -> Result<Opened, OpenError> {
+    fn open(&mut self, name: &str) -> Result<OpenedPath, OpenError> {
         let opened = match self.root.open(name.as_bytes(), self.ground.rules.links, self.patience) {
             Ok(file) => file,
             Err(error @ (OpenError::NotFound | OpenError::Forbidden)) => {
                 self.watch(self.root.steps(name.as_bytes()));
-                return Ok(Opened::Absent(if error == OpenError::NotFound { 404 } else { 403 }));
+                return Ok(OpenedPath::Absent(if error == OpenError::NotFound { 404 } else { 403 }));
             }
             Err(error) => return Err(error),
         };
@@ -304,12 +309,12 @@ impl Search<'_> {
             self.watch(self.root.steps(name.as_bytes()));
         }
         if self.ground.forbids(&opened, self.root, name.as_bytes()) {
-            return Ok(Opened::Absent(404));
+            return Ok(OpenedPath::Absent(404));
         }
         Ok(match opened.metadata.kind {
-            Kind::File => Opened::File(opened),
-            Kind::Folder => Opened::Folder,
-            Kind::Other => Opened::Absent(404),
+            Kind::File => OpenedPath::File(opened),
+            Kind::Folder => OpenedPath::Folder,
+            Kind::Other => OpenedPath::Absent(404),
         })
     }
 
@@ -327,9 +332,9 @@ impl Search<'_> {
     }
 
     /// Reads a small file into memory; keeps a larger one open.
-    fn part(&self, mut file: OpenFile) -> Result<Part, OpenError> {
+    fn part(&self, mut file: OpenFile) -> Result<FileVariant, OpenError> {
         if file.metadata.len > BLOCK_CONTENT_MAX as u64 {
-            return Ok(Part { metadata: file.metadata, content: Content::File(Arc::new(file)) });
+            return Ok(FileVariant { metadata: file.metadata, content: Content::File(Arc::new(file)) });
         }
         // Another program may write meanwhile: the content must match its metadata.
         for _ in 0..READS_MAX {
@@ -342,17 +347,17 @@ impl Search<'_> {
             file.metadata = file.stat().map_err(system)?;
             if file.metadata == before && read as u64 == before.len {
                 content.truncate(read);
-                return Ok(Part { metadata: before, content: Content::Memory(content) });
+                return Ok(FileVariant { metadata: before, content: Content::Memory(content) });
             }
             if file.metadata.len > BLOCK_CONTENT_MAX as u64 {
                 break;
             }
         }
-        Ok(Part { metadata: file.metadata, content: Content::File(Arc::new(file)) })
+        Ok(FileVariant { metadata: file.metadata, content: Content::File(Arc::new(file)) })
     }
 }
 
-enum Opened {
+enum OpenedPath {
     File(OpenFile),
     Folder,
     Absent(u16),

@@ -31,19 +31,19 @@
 //!
 //! Out of scope: uploads, protection by password, server-side includes.
 
-mod clerk;
+mod compression_cache;
 mod explain;
-mod fault;
+mod file_cache;
+mod file_handler;
 mod find;
 mod hosts;
 mod listing;
 mod media;
 mod page;
 mod pattern;
-mod press;
 mod rules;
 pub mod settings;
-mod shelf;
+mod status_error;
 mod watch;
 
 #[cfg(all(test, unix))]
@@ -63,20 +63,20 @@ use encke_server::{Handler, HandlerContext, Mount, WorkerSetup};
 pub use rules::SiteError;
 pub use settings::SiteSettings;
 
-use clerk::Clerk;
+use compression_cache::CompressionCache;
 use explain::SiteRules;
-use find::Ground;
+use file_cache::{CacheCost, HashKey};
+use file_handler::FileHandler;
+use find::SiteRoot;
 use hosts::Hosts;
-use press::Press;
-use rules::Rules;
+use rules::RuleSet;
 use settings::OPEN_FILES_MAX;
-use shelf::{HashKey, Load};
 
 /// All sites of a server.
 pub struct Site {
     shared: Arc<Shared>,
     /// The roots as they were at start.
-    grounds: Vec<Ground>,
+    grounds: Vec<SiteRoot>,
     /// The positions of the sites' rules in the settings.
     source: SourceMap,
 }
@@ -84,9 +84,9 @@ pub struct Site {
 /// The state that the file handlers of all workers share.
 struct Shared {
     hosts: Hosts,
-    press: Press,
+    press: CompressionCache,
     /// The limit of all file caches together.
-    limit: Load,
+    limit: CacheCost,
     clerks: AtomicUsize,
     hash_key: HashKey,
 }
@@ -99,7 +99,7 @@ impl Site {
     /// A setting is invalid, or a root cannot be read; the text names it and the remedy.
     pub fn new(sites: &[SiteSettings], forbidden: Vec<FileId>) -> Result<Self, SiteError> {
         let mut hosts = Hosts::default();
-        let mut limit = Load::default();
+        let mut limit = CacheCost::default();
         let mut grounds = Vec::new();
         let forbidden: Arc<[FileId]> = forbidden.into();
         for (number, settings) in sites.iter().enumerate() {
@@ -107,15 +107,15 @@ impl Site {
             let wrong = |(key, text): (&'static str, String)| SiteError { site: named.clone(), key, text };
             let site =
                 u16::try_from(number).map_err(|_| wrong(("host", "there are too many sites".into())))?;
-            let rules = Arc::new(Rules::of(settings).map_err(wrong)?);
-            grounds.push(Ground::open(rules, Arc::clone(&forbidden)).map_err(wrong)?);
+            let rules = Arc::new(RuleSet::of(settings).map_err(wrong)?);
+            grounds.push(SiteRoot::open(rules, Arc::clone(&forbidden)).map_err(wrong)?);
             let names = settings.host.iter().map(|name| Some(name.as_str()));
             let default = settings.host.is_empty().then_some(None);
             for name in names.chain(default) {
                 hosts.add(name, site).map_err(|text| wrong(("host", text)))?;
             }
             let sizes = &settings.open_files;
-            limit = limit.plus(Load {
+            limit = limit.plus(CacheCost {
                 names: sizes.names as usize,
                 descriptors: sizes.count as usize,
                 memory: usize::try_from(sizes.memory.bytes()).unwrap_or(usize::MAX),
@@ -130,7 +130,13 @@ impl Site {
             hasher.finish()
         };
         let hash_key = HashKey::new(word(0), word(1));
-        let shared = Shared { hosts, press: Press::default(), limit, clerks: AtomicUsize::new(0), hash_key };
+        let shared = Shared {
+            hosts,
+            press: CompressionCache::default(),
+            limit,
+            clerks: AtomicUsize::new(0),
+            hash_key,
+        };
         Ok(Self { shared: Arc::new(shared), grounds, source: SourceMap::default() })
     }
 
@@ -144,7 +150,7 @@ impl Site {
 
 impl Section for SiteSettings {
     fn check(&self) -> Vec<Contradiction> {
-        let wrong = Rules::of(self).map(drop).err();
+        let wrong = RuleSet::of(self).map(drop).err();
         let wrong = wrong.map(|(key, message)| Contradiction::at(&[key], format!("site.{key}: {message}")));
         wrong.into_iter().collect()
     }
@@ -158,7 +164,7 @@ impl Section for SiteSettings {
 
 impl Shared {
     /// The present limit of one worker's file cache.
-    fn share(&self) -> Load {
+    fn share(&self) -> CacheCost {
         self.limit.shared_by(self.clerks.load(Ordering::Relaxed))
     }
 }
@@ -169,10 +175,10 @@ impl Mount for Site {
     }
 
     fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        let rules = self.grounds.iter().map(Ground::rules).collect();
+        let rules = self.grounds.iter().map(SiteRoot::rules).collect();
         let shared = Arc::clone(&self.shared);
         worker.explain(SiteRules { shared, rules, source: self.source.clone() });
         let changes = watch::spare_changes();
-        Box::new(Clerk::new(Arc::clone(&self.shared), self.grounds.clone(), context, changes))
+        Box::new(FileHandler::new(Arc::clone(&self.shared), self.grounds.clone(), context, changes))
     }
 }

@@ -22,7 +22,7 @@ use encke_wire::civil::Civil;
 use encke_wire::field::Known;
 use encke_wire::target::{decode_path, encode_path, query_pairs};
 
-use super::find::Ground;
+use super::find::SiteRoot;
 use super::pattern::PATH_BYTES_MAX;
 use encke_server::Request;
 
@@ -30,12 +30,12 @@ use encke_server::Request;
 pub(super) struct Listing {
     /// The decoded path, with a slash at both ends.
     path: String,
-    entries: Vec<Line>,
+    entries: Vec<ListingLine>,
     /// The directory has more than [`ENTRIES_MAX`] entries.
     truncated: bool,
 }
 
-struct Line {
+struct ListingLine {
     name: String,
     is_folder: bool,
     bytes: u64,
@@ -44,9 +44,9 @@ struct Line {
 
 /// The format and order of a listing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct View {
+pub(super) struct ListingView {
     format: Format,
-    sort: Sort,
+    sort: ListingSort,
     descending: bool,
 }
 
@@ -57,16 +57,16 @@ enum Format {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Sort {
+enum ListingSort {
     Name,
     Size,
     Date,
 }
 
-impl View {
+impl ListingView {
     /// The view that a request selects; by default HTML, sorted by name.
     pub(super) fn of(request: &Request<'_>) -> Self {
-        let mut view = Self { format: Format::Html, sort: Sort::Name, descending: false };
+        let mut view = Self { format: Format::Html, sort: ListingSort::Name, descending: false };
         let offered = ["text/html", "application/json"];
         if accept::preferred(request.all(Known::Accept), &offered) == Some(1) {
             view.format = Format::Json;
@@ -76,7 +76,7 @@ impl View {
                 "json" => view.format = Format::Json,
                 "sort" => {
                     let name = value.strip_prefix('-').unwrap_or(&value);
-                    if let Some(sort) = Sort::ALL.into_iter().find(|sort| sort.key() == name) {
+                    if let Some(sort) = ListingSort::ALL.into_iter().find(|sort| sort.key() == name) {
                         (view.sort, view.descending) = (sort, value.starts_with('-'));
                     }
                 }
@@ -98,9 +98,9 @@ impl View {
         let Listing { path, mut entries, truncated } = listing;
         entries.sort_by(|one, other| {
             let order = match self.sort {
-                Sort::Name => Ordering::Equal,
-                Sort::Size => one.bytes.cmp(&other.bytes),
-                Sort::Date => one.modified_s.cmp(&other.modified_s),
+                ListingSort::Name => Ordering::Equal,
+                ListingSort::Size => one.bytes.cmp(&other.bytes),
+                ListingSort::Date => one.modified_s.cmp(&other.modified_s),
             };
             let order = order.then_with(|| natural(&one.name, &other.name));
             let order = if self.descending { order.reverse() } else { order };
@@ -115,11 +115,17 @@ impl View {
         out.into_bytes()
     }
 
-    fn html(self, path: &str, entries: &[Line], truncated: bool, out: &mut String) -> std::fmt::Result {
+    fn html(
+        self,
+        path: &str,
+        entries: &[ListingLine],
+        truncated: bool,
+        out: &mut String,
+    ) -> std::fmt::Result {
         write!(out, "{HEAD}<title>{}</title>\n<main>\n<h1>", Escaped(path))?;
         crumbs(path, out)?;
         out.push_str("</h1>\n<table>\n<thead><tr>");
-        for sort in Sort::ALL {
+        for sort in ListingSort::ALL {
             let is_current = sort == self.sort;
             let minus = if is_current && !self.descending { "-" } else { "" };
             let aria = match (is_current, self.descending) {
@@ -152,7 +158,7 @@ impl View {
             } else {
                 write!(out, "<td class=\"size\" title=\"{} bytes\">{}</td>", line.bytes, Size(line.bytes))?;
             }
-            let moment = Moment(line.modified_s);
+            let moment = UtcTime(line.modified_s);
             writeln!(out, "<td class=\"date\"><time datetime=\"{moment}\">{moment:#}</time></td></tr>")?;
         }
         let folders = entries.iter().filter(|line| line.is_folder).count();
@@ -174,7 +180,7 @@ impl View {
     }
 }
 
-fn json(path: &str, entries: &[Line], truncated: bool, out: &mut String) -> std::fmt::Result {
+fn json(path: &str, entries: &[ListingLine], truncated: bool, out: &mut String) -> std::fmt::Result {
     write!(out, "{{\"schema\":1,\"path\":{},\"truncated\":{truncated},\"entries\":[", Quoted(path))?;
     for (number, line) in entries.iter().enumerate() {
         let kind = if line.is_folder { "folder" } else { "file" };
@@ -183,7 +189,7 @@ fn json(path: &str, entries: &[Line], truncated: bool, out: &mut String) -> std:
         if !line.is_folder {
             write!(out, "\"size_bytes\":{},", line.bytes)?;
         }
-        write!(out, "\"modified\":\"{}\"}}", Moment(line.modified_s))?;
+        write!(out, "\"modified\":\"{}\"}}", UtcTime(line.modified_s))?;
     }
     out.push_str("\n]}\n");
     Ok(())
@@ -209,7 +215,7 @@ impl Listing {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub(super) fn read(ground: &Ground, path: &str) -> Result<Self, OpenError> {
+    pub(super) fn read(ground: &SiteRoot, path: &str) -> Result<Self, OpenError> {
         let (folder, root, name) = ground.folder(path)?;
         let system = |error: std::io::Error| OpenError::System(error.raw_os_error().unwrap_or(0));
         let (found, truncated) = folder.entries(ENTRIES_MAX).map_err(system)?;
@@ -232,7 +238,7 @@ impl Listing {
             {
                 continue;
             }
-            entries.push(Line::of(entry_name, &metadata));
+            entries.push(ListingLine::of(entry_name, &metadata));
         }
         Ok(Self { path: path.to_owned(), entries, truncated })
     }
@@ -246,7 +252,7 @@ fn can_be_requested(path: &str) -> bool {
     path.len() <= PATH_BYTES_MAX && decode_path(encoded.as_bytes(), &mut decoded).is_ok() && decoded == path
 }
 
-impl Line {
+impl ListingLine {
     fn of(name: String, metadata: &Metadata) -> Self {
         let is_folder = metadata.kind == Kind::Folder;
         let bytes = if is_folder { 0 } else { metadata.len };
@@ -254,7 +260,7 @@ impl Line {
     }
 }
 
-impl Sort {
+impl ListingSort {
     const ALL: [Self; 3] = [Self::Name, Self::Size, Self::Date];
 
     const fn key(self) -> &'static str {
@@ -365,9 +371,9 @@ impl std::fmt::Display for Size {
 }
 
 /// A moment in UTC, in seconds since 1970: RFC 3339, or `{:#}` for a readable form.
-struct Moment(u64);
+struct UtcTime(u64);
 
-impl std::fmt::Display for Moment {
+impl std::fmt::Display for UtcTime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = Civil::of(self.0).rfc3339();
         let text = str::from_utf8(&text).expect("digits and their separators");
@@ -384,15 +390,15 @@ const ENTRIES_MAX: usize = 10_000;
 mod tests {
     use super::*;
 
-    fn line(name: &str, is_folder: bool, bytes: u64, modified_s: u64) -> Line {
-        Line { name: name.into(), is_folder, bytes, modified_s }
+    fn line(name: &str, is_folder: bool, bytes: u64, modified_s: u64) -> ListingLine {
+        ListingLine { name: name.into(), is_folder, bytes, modified_s }
     }
 
-    fn view(sort: Sort, descending: bool) -> View {
-        View { format: Format::Json, sort, descending }
+    fn view(sort: ListingSort, descending: bool) -> ListingView {
+        ListingView { format: Format::Json, sort, descending }
     }
 
-    fn order(view: View) -> Vec<String> {
+    fn order(view: ListingView) -> Vec<String> {
         let entries = vec![
             line("b10", false, 5, 30),
             line("zoo", true, 0, 10),
@@ -408,17 +414,17 @@ mod tests {
 
     #[test]
     fn folders_come_first_whatever_the_order() {
-        assert_eq!(order(view(Sort::Name, false)), ["Attic", "zoo", "a", "B2", "b10"]);
-        assert_eq!(order(view(Sort::Name, true)), ["zoo", "Attic", "b10", "B2", "a"]);
-        assert_eq!(order(view(Sort::Size, false)), ["Attic", "zoo", "b10", "a", "B2"]);
-        assert_eq!(order(view(Sort::Date, true)), ["Attic", "zoo", "b10", "B2", "a"]);
+        assert_eq!(order(view(ListingSort::Name, false)), ["Attic", "zoo", "a", "B2", "b10"]);
+        assert_eq!(order(view(ListingSort::Name, true)), ["zoo", "Attic", "b10", "B2", "a"]);
+        assert_eq!(order(view(ListingSort::Size, false)), ["Attic", "zoo", "b10", "a", "B2"]);
+        assert_eq!(order(view(ListingSort::Date, true)), ["Attic", "zoo", "b10", "B2", "a"]);
     }
 
     #[test]
     fn names_cannot_break_out_of_the_page() {
         let name = "<script>alert(1)</script>\"'&\u{202e}\n.txt";
         let entries = || vec![line(name, false, 1, 0), line("java:x", false, 1, 0)];
-        let html = View { format: Format::Html, ..view(Sort::Name, false) };
+        let html = ListingView { format: Format::Html, ..view(ListingSort::Name, false) };
         let page = html.render(Listing { path: "/<b>/".into(), entries: entries(), truncated: true });
         let page = String::from_utf8(page).expect("UTF-8");
         assert!(!page.contains("<script>") && !page.contains("<b>/") && !page.contains('\u{202e}'));
@@ -429,7 +435,7 @@ mod tests {
         );
         assert!(page.contains("href=\"./java:x\""), "a colon is not a scheme");
         assert!(page.contains("only 10000 are shown"));
-        let json = view(Sort::Name, false);
+        let json = view(ListingSort::Name, false);
         let text = json.render(Listing { path: "/<b>/".into(), entries: entries(), truncated: true });
         let value: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         assert_eq!(value["entries"][0]["name"], name);
@@ -458,9 +464,9 @@ mod tests {
             (1_700_000_000, "2023-11-14T22:13:20Z"),
             (4_102_444_799, "2099-12-31T23:59:59Z"),
         ] {
-            assert_eq!(Moment(seconds).to_string(), text);
+            assert_eq!(UtcTime(seconds).to_string(), text);
         }
-        assert_eq!(format!("{:#}", Moment(1_700_000_000)), "2023-11-14 22:13");
+        assert_eq!(format!("{:#}", UtcTime(1_700_000_000)), "2023-11-14 22:13");
     }
 
     #[test]

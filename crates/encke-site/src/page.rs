@@ -20,15 +20,15 @@ use std::sync::Arc;
 use encke_io::Segment;
 use encke_io::files::Metadata;
 use encke_wire::coding::{AcceptEncoding, Coding};
-use encke_wire::conditional::{self, EntityTag, Validators, Verdict};
+use encke_wire::conditional::{self, ConditionResult, EntityTag, Validators};
 use encke_wire::date::imf_fixdate;
 use encke_wire::field::Known;
 use encke_wire::method::Method;
 use encke_wire::range::{self, ByteRange, Multipart, Ranges};
 
-use super::fault::Fault;
-use super::find::{Content, Leaf, Part, SIBLINGS};
-use super::rules::{Policy, Rules};
+use super::find::{Content, FileVariant, Leaf, SIBLINGS};
+use super::rules::{PathPolicy, RuleSet};
+use super::status_error::StatusError;
 use encke_server::{Body, ContentView, Fields, Prepared, Reply, Request};
 
 /// A file in each of its codings.
@@ -137,7 +137,7 @@ impl Taste {
 
 impl Page {
     /// Prepares the responses for a file. `now_unix_ns` is in ns since 1970.
-    pub(super) fn of(leaf: Leaf, policy: Policy, rules: &Rules, now_unix_ns: u64) -> Self {
+    pub(super) fn of(leaf: Leaf, policy: PathPolicy, rules: &RuleSet, now_unix_ns: u64) -> Self {
         let Leaf { media_type, plain, coded } = leaf;
         let special = &policy.special;
         let plain_bytes = plain.metadata.len;
@@ -147,7 +147,7 @@ impl Page {
             && special.compress.unwrap_or_else(|| rules.compression.has_type(media_type.name))
             && (rules.compression.min..=rules.compression.max).contains(&plain_bytes);
         let cache_control = policy.cache_control.unwrap_or_else(|| "no-cache".into());
-        let shape = Shape {
+        let shape = CommonFields {
             content_type: special.content_type.clone().unwrap_or_else(|| media_type.value()),
             varies: has_siblings || may_compress,
             download: special.download == Some(true),
@@ -209,10 +209,10 @@ impl Page {
             (self.representation(taste.best(self.ready)), Some(best))
         };
         match conditional::evaluate(&request.conditions(), request.method(), &chosen.validators()) {
-            Verdict::PreconditionFailed => (self.fault(412).reply(request), None),
-            Verdict::NotModified => (Reply::prepared(Arc::clone(self.unchanged(chosen))), None),
-            Verdict::Proceed if wants_part => (self.part(request, chosen, boundary), None),
-            Verdict::Proceed => (Reply::prepared(Arc::clone(&chosen.whole)), wanted),
+            ConditionResult::PreconditionFailed => (self.fault(412).reply(request), None),
+            ConditionResult::NotModified => (Reply::prepared(Arc::clone(self.unchanged(chosen))), None),
+            ConditionResult::Proceed if wants_part => (self.part(request, chosen, boundary), None),
+            ConditionResult::Proceed => (Reply::prepared(Arc::clone(&chosen.whole)), wanted),
         }
     }
 
@@ -318,8 +318,8 @@ impl Page {
         })
     }
 
-    fn fault(&self, status: u16) -> Fault {
-        Fault { status, fields: self.fields.clone() }
+    fn fault(&self, status: u16) -> StatusError {
+        StatusError { status, fields: self.fields.clone() }
     }
 
     /// Responds with ranges of the page, unless If-Range names another state of the file.
@@ -411,7 +411,7 @@ impl Representation {
 }
 
 /// The properties that all representations of a file share.
-struct Shape<'a> {
+struct CommonFields<'a> {
     content_type: String,
     varies: bool,
     download: bool,
@@ -421,9 +421,9 @@ struct Shape<'a> {
     now_unix_ns: u64,
 }
 
-impl Shape<'_> {
-    fn representation(&self, part: Part, coding: Coding) -> Representation {
-        let Part { metadata, content } = part;
+impl CommonFields<'_> {
+    fn representation(&self, part: FileVariant, coding: Coding) -> Representation {
+        let FileVariant { metadata, content } = part;
         let mut opaque = tag(&metadata);
         if coding != Coding::Identity {
             opaque = coded_tag(&opaque, coding);

@@ -23,12 +23,12 @@ pub(super) const PATH_BYTES_MAX: usize = 4096;
 
 /// A parsed pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern {
-    pieces: Vec<Piece>,
+pub(super) struct PathPattern {
+    pieces: Vec<PatternPiece>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum PatternPiece {
     Text(String),
     /// `*`
     Name,
@@ -38,13 +38,13 @@ enum Piece {
     All,
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pieces.iter().try_for_each(|piece| match piece {
-            Piece::Text(text) => f.write_str(text),
-            Piece::Name => f.write_str("*"),
-            Piece::Folders => f.write_str("**/"),
-            Piece::All => f.write_str("**"),
+            PatternPiece::Text(text) => f.write_str(text),
+            PatternPiece::Name => f.write_str("*"),
+            PatternPiece::Folders => f.write_str("**/"),
+            PatternPiece::All => f.write_str("**"),
         })
     }
 }
@@ -54,7 +54,7 @@ pub(super) type Captures = Vec<Range<usize>>;
 
 /// The reason why a text is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PatternError {
+pub(super) enum PathPatternError {
     /// Paths begin with a slash, so patterns do.
     NotAbsolute,
     /// More stars than [`STARS_MAX`].
@@ -63,7 +63,7 @@ pub(super) enum PatternError {
     ThreeStars,
 }
 
-impl fmt::Display for PatternError {
+impl fmt::Display for PathPatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAbsolute => f.write_str("a pattern begins with a slash, for example /**/*.css"),
@@ -75,43 +75,43 @@ impl fmt::Display for PatternError {
     }
 }
 
-impl Pattern {
+impl PathPattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    /// See [`PatternError`].
-    pub(super) fn parse(text: &str) -> Result<Self, PatternError> {
+    /// See [`PathPatternError`].
+    pub(super) fn parse(text: &str) -> Result<Self, PathPatternError> {
         if !text.starts_with('/') {
-            return Err(PatternError::NotAbsolute);
+            return Err(PathPatternError::NotAbsolute);
         }
         if text.contains("***") {
-            return Err(PatternError::ThreeStars);
+            return Err(PathPatternError::ThreeStars);
         }
         let mut pieces = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
-            let at_segment = matches!(pieces.last(), Some(Piece::Text(text)) if text.ends_with('/'))
-                || matches!(pieces.last(), Some(Piece::Folders));
+            let at_segment = matches!(pieces.last(), Some(PatternPiece::Text(text)) if text.ends_with('/'))
+                || matches!(pieces.last(), Some(PatternPiece::Folders));
             let (piece, bytes) = if at_segment && rest.starts_with("**/") {
-                (Piece::Folders, 3)
+                (PatternPiece::Folders, 3)
             } else if rest.starts_with("**") {
-                (Piece::All, 2)
+                (PatternPiece::All, 2)
             } else if rest.starts_with('*') {
-                (Piece::Name, 1)
+                (PatternPiece::Name, 1)
             } else {
                 let end = rest.find('*').unwrap_or(rest.len());
-                (Piece::Text(rest[..end].to_owned()), end)
+                (PatternPiece::Text(rest[..end].to_owned()), end)
             };
             pieces.push(piece);
             rest = &rest[bytes..];
         }
         let pattern = Self { pieces };
-        if pattern.stars() > STARS_MAX { Err(PatternError::TooManyStars) } else { Ok(pattern) }
+        if pattern.stars() > STARS_MAX { Err(PathPatternError::TooManyStars) } else { Ok(pattern) }
     }
 
     /// The number of stars, and of captures of a match.
     pub(super) fn stars(&self) -> usize {
-        self.pieces.iter().filter(|piece| !matches!(piece, Piece::Text(_))).count()
+        self.pieces.iter().filter(|piece| !matches!(piece, PatternPiece::Text(_))).count()
     }
 
     /// Whether the pattern matches all of `path`.
@@ -130,7 +130,7 @@ impl Pattern {
         loop {
             let matched = match self.pieces.get(piece) {
                 None => at == path.len(),
-                Some(Piece::Text(text)) => {
+                Some(PatternPiece::Text(text)) => {
                     let matched = path[at..].starts_with(text.as_str());
                     if matched {
                         at += text.len();
@@ -140,7 +140,7 @@ impl Pattern {
                 }
                 Some(star) => {
                     let place = Some((piece, captures.len()));
-                    if *star == Piece::Name {
+                    if *star == PatternPiece::Name {
                         name = place;
                     } else {
                         (deep, name) = (place, None);
@@ -163,8 +163,8 @@ impl Pattern {
                 let end = captures[capture].end;
                 let next = path[end..].chars().next()?;
                 match self.pieces[star] {
-                    Piece::Name if next == '/' => None,
-                    Piece::Folders => path[end..].find('/').map(|slash| end + slash + 1),
+                    PatternPiece::Name if next == '/' => None,
+                    PatternPiece::Folders => path[end..].find('/').map(|slash| end + slash + 1),
                     _ => Some(end + next.len_utf8()),
                 }
             };
@@ -187,8 +187,8 @@ impl Pattern {
 mod tests {
     use super::*;
 
-    fn pattern(text: &str) -> Pattern {
-        Pattern::parse(text).expect("a pattern")
+    fn pattern(text: &str) -> PathPattern {
+        PathPattern::parse(text).expect("a pattern")
     }
 
     fn captured<'a>(text: &str, path: &'a str) -> Option<Vec<&'a str>> {
@@ -247,24 +247,26 @@ mod tests {
 
     #[test]
     fn what_is_no_pattern_says_why() {
-        assert_eq!(Pattern::parse("a/*"), Err(PatternError::NotAbsolute));
-        assert_eq!(Pattern::parse(""), Err(PatternError::NotAbsolute));
-        assert_eq!(Pattern::parse("/***"), Err(PatternError::ThreeStars));
-        assert_eq!(Pattern::parse("/*a*a*a*a*a*a*a*a*a"), Err(PatternError::TooManyStars));
+        assert_eq!(PathPattern::parse("a/*"), Err(PathPatternError::NotAbsolute));
+        assert_eq!(PathPattern::parse(""), Err(PathPatternError::NotAbsolute));
+        assert_eq!(PathPattern::parse("/***"), Err(PathPatternError::ThreeStars));
+        assert_eq!(PathPattern::parse("/*a*a*a*a*a*a*a*a*a"), Err(PathPatternError::TooManyStars));
     }
 
     #[test]
     fn matching_agrees_with_trying_everything() {
         /// Tries every way to match, one by one.
-        fn slow(pieces: &[Piece], path: &str) -> bool {
+        fn slow(pieces: &[PatternPiece], path: &str) -> bool {
             let Some((piece, rest)) = pieces.split_first() else { return path.is_empty() };
             match piece {
-                Piece::Text(text) => path.strip_prefix(text.as_str()).is_some_and(|path| slow(rest, path)),
+                PatternPiece::Text(text) => {
+                    path.strip_prefix(text.as_str()).is_some_and(|path| slow(rest, path))
+                }
                 star => (0..=path.len()).any(|end| {
                     let text = &path[..end];
                     let allowed = match star {
-                        Piece::Name => !text.contains('/'),
-                        Piece::Folders => text.is_empty() || text.ends_with('/'),
+                        PatternPiece::Name => !text.contains('/'),
+                        PatternPiece::Folders => text.is_empty() || text.ends_with('/'),
                         _ => true,
                     };
                     allowed && slow(rest, &path[end..])
@@ -284,7 +286,7 @@ mod tests {
         let mut matched = 0;
         for round in 0..60_000 {
             let text = draw(&["*", "**", "**/", "/", "a", "b"], 8);
-            let Ok(pattern) = Pattern::parse(&text) else { continue };
+            let Ok(pattern) = PathPattern::parse(&text) else { continue };
             let path = draw(&["/", "a", "b", "ab"], 9);
             let expected = slow(&pattern.pieces, &path);
             matched += usize::from(expected);

@@ -10,15 +10,15 @@ use encke_io::files::Links;
 use encke_wire::field;
 use encke_wire::target::encode_path;
 
-use super::pattern::{Pattern, PatternError, STARS_MAX};
+use super::pattern::{PathPattern, PathPatternError, STARS_MAX};
 use super::settings::{Alias, HeaderRule, Redirect, SiteSettings, Symlinks};
 use encke_server::Fields;
 
 /// The compiled rules of one site.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(super) struct RuleSet {
     /// The directories of files: aliases with the longest path first, then the root.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<PathMapping>,
     pub(super) index: Vec<String>,
     pub(super) list: bool,
     pub(super) spa: bool,
@@ -26,22 +26,22 @@ pub(super) struct Rules {
     pub(super) links: Links,
     /// Whether compressed siblings of files are served.
     pub(super) siblings: bool,
-    pub(super) compression: Compression,
+    pub(super) compression: CompressionRules,
     /// The lifetime of cached responses without notifications of changes, in ns.
     pub(super) revalidate_ns: u64,
-    cache: Vec<(Pattern, String)>,
-    headers: Vec<(Pattern, Vec<(String, String)>)>,
+    cache: Vec<(PathPattern, String)>,
+    headers: Vec<(PathPattern, Vec<(String, String)>)>,
     /// Strict-Transport-Security, for responses over TLS.
     hsts: Option<Fields>,
-    redirects: Vec<(Pattern, Template, u16)>,
-    paths: Vec<(Pattern, Special)>,
+    redirects: Vec<(PathPattern, RedirectTarget, u16)>,
+    paths: Vec<(PathPattern, Special)>,
     /// Statuses and the paths of their pages.
     errors: Vec<(u16, String)>,
 }
 
 /// A directory or file, and its path in URLs.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PathMapping {
     /// The path. It begins with a slash, and ends with one for a directory.
     pub(super) prefix: String,
     /// The directory, or the directory that contains the file.
@@ -54,7 +54,7 @@ pub(super) struct Place {
 
 /// The conditions for compression on the fly.
 #[derive(Debug)]
-pub(super) struct Compression {
+pub(super) struct CompressionRules {
     pub(super) on_the_fly: bool,
     pub(super) min: u64,
     pub(super) max: u64,
@@ -63,7 +63,7 @@ pub(super) struct Compression {
 
 /// The rules for one path.
 #[derive(Debug, Default)]
-pub(super) struct Policy {
+pub(super) struct PathPolicy {
     pub(super) special: Special,
     /// The value of Cache-Control.
     pub(super) cache_control: Option<String>,
@@ -104,23 +104,29 @@ impl fmt::Display for SiteError {
 impl std::error::Error for SiteError {}
 
 /// A key, and the error in its value.
-type Wrong = (&'static str, String);
+type RuleProblem = (&'static str, String);
 
-impl Rules {
+impl RuleSet {
     /// Checks and compiles the settings of a site. Reads the file system only to tell directories from files.
     ///
     /// # Errors
     /// The first invalid key.
-    pub(super) fn of(settings: &SiteSettings) -> Result<Self, Wrong> {
-        let mut places = settings.aliases.iter().enumerate().map(Place::of).collect::<Result<Vec<_>, _>>()?;
+    pub(super) fn of(settings: &SiteSettings) -> Result<Self, RuleProblem> {
+        let mut places =
+            settings.aliases.iter().enumerate().map(PathMapping::of).collect::<Result<Vec<_>, _>>()?;
         places.sort_by_key(|place| std::cmp::Reverse(place.prefix.len()));
-        places.push(Place { prefix: "/".into(), folder: settings.root.clone(), file: None, setting: None });
+        places.push(PathMapping {
+            prefix: "/".into(),
+            folder: settings.root.clone(),
+            file: None,
+            setting: None,
+        });
         for name in &settings.index {
             if name.is_empty() || name.contains(['/', '\\', '\0']) {
                 return Err(("index", format!("`{name}` is not the name of a file")));
             }
         }
-        let compression = Compression {
+        let compression = CompressionRules {
             on_the_fly: settings.compression.on_the_fly,
             min: settings.compression.min.bytes(),
             max: settings.compression.max.bytes(),
@@ -144,7 +150,7 @@ impl Rules {
             siblings: settings.compression.siblings,
             compression,
             revalidate_ns: settings.open_files.revalidate.nanoseconds(),
-            cache: settings.cache.iter().map(cache).collect::<Result<_, Wrong>>()?,
+            cache: settings.cache.iter().map(cache).collect::<Result<_, RuleProblem>>()?,
             headers: settings.headers.iter().map(header_rule).collect::<Result<_, _>>()?,
             hsts: settings.hsts.as_deref().map(strict_transport).transpose()?,
             redirects: settings.redirects.iter().map(redirect).collect::<Result<_, _>>()?,
@@ -159,8 +165,8 @@ impl Rules {
     }
 
     /// The rules for a decoded path.
-    pub(super) fn policy(&self, path: &str) -> Policy {
-        let mut policy = Policy::default();
+    pub(super) fn policy(&self, path: &str) -> PathPolicy {
+        let mut policy = PathPolicy::default();
         if let Some((_, value)) = self.cache.iter().rev().find(|(pattern, _)| pattern.matches(path)) {
             policy.cache_control = Some(value.clone());
         }
@@ -186,7 +192,7 @@ impl Rules {
     /// Whether a listing may contain a decoded path: it is neither hidden nor refused.
     pub(super) fn shows(&self, path: &str) -> bool {
         let refused =
-            |(pattern, special): &(Pattern, Special)| special.status.is_some() && pattern.matches(path);
+            |(pattern, special): &(PathPattern, Special)| special.status.is_some() && pattern.matches(path);
         !self.is_hidden(path) && !self.paths.iter().any(refused)
     }
 
@@ -217,7 +223,7 @@ impl Rules {
 
     /// The rules that apply to a decoded path, in order: the key, the index in its list, and the rule with its effect.
     pub(super) fn explain(&self, path: &str) -> Vec<(&'static str, Option<usize>, String)> {
-        let matching = |(_, pattern): &(usize, &Pattern)| pattern.matches(path);
+        let matching = |(_, pattern): &(usize, &PathPattern)| pattern.matches(path);
         if let Some(place) = self.redirects.iter().position(|(pattern, ..)| pattern.matches(path)) {
             let moved = self.moved(path).map(|(status, target, _)| format!("redirect {status} to {target}"));
             return vec![("redirects", Some(place), moved.unwrap_or_default())];
@@ -271,7 +277,7 @@ impl Rules {
     }
 }
 
-impl Compression {
+impl CompressionRules {
     /// Whether files of this media type (without parameters) are compressed on the fly.
     pub(super) fn has_type(&self, media_type: &str) -> bool {
         self.types.iter().any(|listed| match listed.strip_suffix('*') {
@@ -292,8 +298,8 @@ impl Special {
     }
 }
 
-impl Place {
-    fn of((number, alias): (usize, &Alias)) -> Result<Self, Wrong> {
+impl PathMapping {
+    fn of((number, alias): (usize, &Alias)) -> Result<Self, RuleProblem> {
         let setting = Some(number);
         let wrong = |text: String| ("aliases", text);
         if !alias.path.starts_with('/') || alias.path.contains("//") {
@@ -320,7 +326,7 @@ impl Place {
 }
 
 /// Checks a value of `hsts` (RFC 6797 §6.1), which may have the directives that browsers know, each once. Returns its field.
-fn strict_transport(value: &str) -> Result<Fields, Wrong> {
+fn strict_transport(value: &str) -> Result<Fields, RuleProblem> {
     let wrong = |text: &str| {
         let what = format!("{text}; expected max-age=SECONDS, and maybe ; includeSubDomains ; preload");
         Err(("hsts", what))
@@ -358,19 +364,19 @@ fn strict_transport(value: &str) -> Result<Fields, Wrong> {
 
 /// The target of a redirect: text with captures in between.
 #[derive(Debug)]
-struct Template {
-    pieces: Vec<Slot>,
+struct RedirectTarget {
+    pieces: Vec<RedirectPiece>,
     keeps_query: bool,
 }
 
 #[derive(Debug)]
-enum Slot {
+enum RedirectPiece {
     Text(String),
     /// The index of a capture.
     Capture(usize),
 }
 
-impl Template {
+impl RedirectTarget {
     fn parse(text: &str, stars: usize) -> Result<Self, String> {
         // The start of the path: no capture may precede it, or a request could choose the host.
         let path_at = match text.split_once("://") {
@@ -409,12 +415,12 @@ impl Template {
                     "`{text}` has ${digit} in the host or right behind it; put a slash between"
                 ));
             }
-            pieces.push(Slot::Text(std::mem::take(&mut literal)));
-            pieces.push(Slot::Capture(digit - 1));
+            pieces.push(RedirectPiece::Text(std::mem::take(&mut literal)));
+            pieces.push(RedirectPiece::Capture(digit - 1));
             rest = &rest[at + 2..];
         }
         literal.push_str(rest);
-        pieces.push(Slot::Text(literal));
+        pieces.push(RedirectPiece::Text(literal));
         Ok(Self { pieces, keeps_query: !text.contains(['?', '#']) })
     }
 
@@ -424,8 +430,8 @@ impl Template {
         let mut target = String::new();
         for piece in &self.pieces {
             match piece {
-                Slot::Text(text) => target.push_str(text),
-                Slot::Capture(number) => encode_path(&path[captures[*number].clone()], &mut target),
+                RedirectPiece::Text(text) => target.push_str(text),
+                RedirectPiece::Capture(number) => encode_path(&path[captures[*number].clone()], &mut target),
             }
         }
         if target.starts_with('/') {
@@ -436,20 +442,20 @@ impl Template {
     }
 }
 
-fn pattern(key: &'static str, text: &str) -> Result<Pattern, Wrong> {
-    Pattern::parse(text).map_err(|error: PatternError| (key, format!("`{text}`: {error}")))
+fn pattern(key: &'static str, text: &str) -> Result<PathPattern, RuleProblem> {
+    PathPattern::parse(text).map_err(|error: PathPatternError| (key, format!("`{text}`: {error}")))
 }
 
-fn redirect(rule: &Redirect) -> Result<(Pattern, Template, u16), Wrong> {
+fn redirect(rule: &Redirect) -> Result<(PathPattern, RedirectTarget, u16), RuleProblem> {
     let from = pattern("redirects", &rule.from)?;
-    let template = Template::parse(&rule.to, from.stars()).map_err(|text| ("redirects", text))?;
+    let template = RedirectTarget::parse(&rule.to, from.stars()).map_err(|text| ("redirects", text))?;
     if !matches!(rule.status, 301 | 302 | 303 | 307 | 308) {
         return Err(("redirects", format!("{} is no redirect; use 301, 302, 303, 307 or 308", rule.status)));
     }
     Ok((from, template, rule.status))
 }
 
-fn header_rule(rule: &HeaderRule) -> Result<(Pattern, Vec<(String, String)>), Wrong> {
+fn header_rule(rule: &HeaderRule) -> Result<(PathPattern, Vec<(String, String)>), RuleProblem> {
     for (name, value) in &rule.set {
         if !field::is_token(name.as_bytes()) {
             return Err(("headers", format!("`{name}` is not the name of a field")));
@@ -464,7 +470,7 @@ fn header_rule(rule: &HeaderRule) -> Result<(Pattern, Vec<(String, String)>), Wr
     Ok((pattern("headers", &rule.pattern)?, set))
 }
 
-fn path_rule(rule: &super::settings::PathRule) -> Result<(Pattern, Special), Wrong> {
+fn path_rule(rule: &super::settings::PathRule) -> Result<(PathPattern, Special), RuleProblem> {
     if let Some(status) = rule.status
         && !(400..500).contains(&status)
     {
@@ -483,7 +489,7 @@ fn path_rule(rule: &super::settings::PathRule) -> Result<(Pattern, Special), Wro
     Ok((pattern("paths", &rule.pattern)?, special))
 }
 
-fn error_page((status, path): (&String, &String)) -> Result<(u16, String), Wrong> {
+fn error_page((status, path): (&String, &String)) -> Result<(u16, String), RuleProblem> {
     let number = status.parse().ok().filter(|number| (400..600).contains(number));
     let number =
         number.ok_or_else(|| ("errors", format!("`{status}` is no status of an error, 400 to 599")))?;
@@ -493,7 +499,7 @@ fn error_page((status, path): (&String, &String)) -> Result<(u16, String), Wrong
     Ok((number, path.clone()))
 }
 
-fn check_value(key: &'static str, name: &str, value: &str) -> Result<(), Wrong> {
+fn check_value(key: &'static str, name: &str, value: &str) -> Result<(), RuleProblem> {
     if field::is_field_value(value.as_bytes()) {
         Ok(())
     } else {
@@ -525,9 +531,9 @@ const RESERVED: [(&str, &str); 16] = [
 mod tests {
     use super::*;
 
-    fn rules(text: &str) -> Result<Rules, String> {
+    fn rules(text: &str) -> Result<RuleSet, String> {
         let settings: SiteSettings = toml::from_str(text).expect("well-formed settings");
-        Rules::of(&settings).map_err(|(key, text)| format!("{key}: {text}"))
+        RuleSet::of(&settings).map_err(|(key, text)| format!("{key}: {text}"))
     }
 
     fn moved(to: &str, path: &str) -> String {
@@ -646,6 +652,6 @@ mod tests {
         ] {
             assert_eq!(rules.is_hidden(path), hidden, "{path}");
         }
-        assert!(!Rules { hidden: true, ..rules }.is_hidden("/.env"));
+        assert!(!RuleSet { hidden: true, ..rules }.is_hidden("/.env"));
     }
 }

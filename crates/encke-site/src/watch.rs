@@ -18,25 +18,25 @@ use std::path::{Path, PathBuf};
 use encke_io::changes::{self, Change, Changes, FolderId};
 use encke_io::files::{OpenFile, Step};
 
-use super::shelf::SlotKey;
+use super::file_cache::SlotKey;
 
 /// The watched directories of a worker.
-pub(super) struct Watch {
+pub(super) struct DirWatcher {
     /// `None` if the system has no notifications, or its limit is reached.
     changes: Option<Changes>,
-    nodes: Vec<Option<Node>>,
+    nodes: Vec<Option<FolderNode>>,
     free: Vec<usize>,
     by_path: HashMap<PathBuf, usize>,
     by_id: HashMap<FolderId, usize>,
     /// The entries on which each key depends.
-    entries: HashMap<SlotKey, Vec<Entry>>,
+    entries: HashMap<SlotKey, Vec<WatchEntry>>,
     epoch: u64,
 }
 
 /// A node, and the name of an entry in its directory.
-type Entry = (usize, Box<[u8]>);
+type WatchEntry = (usize, Box<[u8]>);
 
-struct Node {
+struct FolderNode {
     id: FolderId,
     path: PathBuf,
     parent: Option<usize>,
@@ -47,7 +47,7 @@ struct Node {
 
 /// The outcome of a request to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watched {
+pub(super) enum WatchOutcome {
     /// The directories were already watched.
     Before,
     /// Watching began now: the look-up must be repeated.
@@ -58,7 +58,7 @@ pub(super) enum Watched {
 
 /// The effect of the notifications read.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct StaleReport {
     /// Keys of values that have changed.
     pub(super) stale: Vec<SlotKey>,
     /// Notifications were lost: every value may be stale.
@@ -67,7 +67,7 @@ pub(super) struct News {
     pub(super) top_gone: bool,
 }
 
-impl Watch {
+impl DirWatcher {
     /// Creates a watch without directories. `None` for `changes` disables it.
     pub(super) fn new(changes: Option<Changes>) -> Self {
         Self {
@@ -94,16 +94,16 @@ impl Watch {
 
     /// Watches the directories of `steps`, and their ancestors up to the one in `tops`. All were just looked up, so this does
     /// not block on the disk.
-    pub(super) fn watch(&mut self, steps: &[Step], tops: &[&Path]) -> Watched {
-        let mut outcome = Watched::Before;
+    pub(super) fn watch(&mut self, steps: &[Step], tops: &[&Path]) -> WatchOutcome {
+        let mut outcome = WatchOutcome::Before;
         for step in steps {
             let top = tops.iter().find(|top| step.folder.starts_with(top));
             match self.folder(&step.folder, top.copied()) {
                 Some((_, false)) => {}
-                Some((_, true)) => outcome = Watched::Now,
+                Some((_, true)) => outcome = WatchOutcome::Now,
                 None => {
                     self.sweep();
-                    return Watched::Never;
+                    return WatchOutcome::Never;
                 }
             }
         }
@@ -137,9 +137,9 @@ impl Watch {
         }
     }
 
-    /// Reads the pending notifications. The caller must [`Watch::release`] the stale keys.
-    pub(super) fn read(&mut self) -> News {
-        let mut news = News::default();
+    /// Reads the pending notifications. The caller must [`DirWatcher::release`] the stale keys.
+    pub(super) fn read(&mut self) -> StaleReport {
+        let mut news = StaleReport::default();
         let Some(changes) = &mut self.changes else { return news };
         let mut notices = Vec::new();
         if changes.read(|change| notices.push(change)).is_err() {
@@ -196,7 +196,7 @@ impl Watch {
             return None;
         }
         let node = self.free.pop().unwrap_or(self.nodes.len());
-        let filled = Node {
+        let filled = FolderNode {
             id,
             path: path.to_path_buf(),
             parent: parent.as_ref().map(|(above, _)| *above),
@@ -266,22 +266,22 @@ const FOLDERS_MAX: usize = 1_024;
 
 #[cfg(all(test, unix))]
 mod tests {
-    use super::super::shelf::{HashKey, Load, Shelf, Thing};
+    use super::super::file_cache::{CacheCost, Cacheable, FileCache, HashKey};
     use super::*;
     use std::rc::Rc;
 
     struct Toy;
 
-    impl Thing for Toy {
-        fn load(&self) -> Load {
-            Load::default()
+    impl Cacheable for Toy {
+        fn load(&self) -> CacheCost {
+            CacheCost::default()
         }
     }
 
     /// Keys as the file cache issues them.
     fn keys<const N: usize>() -> [SlotKey; N] {
-        let limit = Load { names: 100, descriptors: 100, memory: 1 << 20, made: 0 };
-        let mut shelf = Shelf::new(HashKey::new(1, 2), limit);
+        let limit = CacheCost { names: 100, descriptors: 100, memory: 1 << 20, made: 0 };
+        let mut shelf = FileCache::new(HashKey::new(1, 2), limit);
         std::array::from_fn(|number| {
             let path = [number as u8];
             let name = shelf.name(0, &path);
@@ -300,20 +300,20 @@ mod tests {
         std::fs::create_dir_all(top.join("a/b")).expect("made");
         std::fs::create_dir_all(top.join("c")).expect("made");
         let top = top.canonicalize().expect("there");
-        let mut watch = Watch::new(Changes::new().ok());
+        let mut watch = DirWatcher::new(Changes::new().ok());
         let [one, two, three] = keys();
 
         let deep = vec![step(&top.join("a/b"), "x")];
-        assert_eq!(watch.watch(&deep, &[&top]), Watched::Now);
-        assert_eq!(watch.watch(&deep, &[&top]), Watched::Before);
+        assert_eq!(watch.watch(&deep, &[&top]), WatchOutcome::Now);
+        assert_eq!(watch.watch(&deep, &[&top]), WatchOutcome::Before);
         watch.depend(one, deep);
         let both = vec![step(&top.join("a/b"), "y"), step(&top.join("c"), "x")];
-        assert_eq!(watch.watch(&both, &[&top]), Watched::Now);
+        assert_eq!(watch.watch(&both, &[&top]), WatchOutcome::Now);
         watch.depend(two, both);
         assert_eq!(watch.by_path.len(), 4, "the top, a, b and c");
 
         std::fs::write(top.join("a/b/other"), "").expect("written");
-        assert_eq!(watch.read(), News::default(), "nothing depends on that");
+        assert_eq!(watch.read(), StaleReport::default(), "nothing depends on that");
         std::fs::write(top.join("c/x"), "").expect("written");
         assert!(watch.read().stale.iter().all(|&key| key == two));
         watch.release(&[two]);
@@ -326,7 +326,7 @@ mod tests {
         assert!(watch.nodes.iter().all(Option::is_none));
 
         let gone = vec![step(&top.join("a/b"), "x")];
-        assert_eq!(watch.watch(&gone, &[&top]), Watched::Never, "the folder is not there");
+        assert_eq!(watch.watch(&gone, &[&top]), WatchOutcome::Never, "the folder is not there");
         assert_eq!(watch.by_path.len(), 0, "nor are those above it watched");
         let _gone = std::fs::remove_dir_all(&top);
     }

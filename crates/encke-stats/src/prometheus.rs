@@ -61,7 +61,7 @@ pub fn render(families: &[Family]) -> String {
                 }
                 Value::Number(number) => {
                     push_name(&mut text, &family.name, &sample.labels, None);
-                    push_line_end(&mut text, Number(*number));
+                    push_line_end(&mut text, PrometheusNumber(*number));
                 }
             }
         }
@@ -69,9 +69,9 @@ pub fn render(families: &[Family]) -> String {
     text
 }
 
-type Labels = [(std::borrow::Cow<'static, str>, std::borrow::Cow<'static, str>)];
+type LabelPairs = [(std::borrow::Cow<'static, str>, std::borrow::Cow<'static, str>)];
 
-fn push_distribution(text: &mut String, name: &str, labels: &Labels, distribution: &Distribution) {
+fn push_distribution(text: &mut String, name: &str, labels: &LabelPairs, distribution: &Distribution) {
     let bucket = format!("{name}_bucket");
     for bound in BOUNDS_NS {
         push_name(text, &bucket, labels, Some(&seconds(bound).to_string()));
@@ -80,12 +80,12 @@ fn push_distribution(text: &mut String, name: &str, labels: &Labels, distributio
     push_name(text, &bucket, labels, Some("+Inf"));
     push_line_end(text, distribution.count());
     push_name(text, &format!("{name}_sum"), labels, None);
-    push_line_end(text, Number(distribution.sum_ns() as f64 / 1e9));
+    push_line_end(text, PrometheusNumber(distribution.sum_ns() as f64 / 1e9));
     push_name(text, &format!("{name}_count"), labels, None);
     push_line_end(text, distribution.count());
 }
 
-fn push_name(text: &mut String, name: &str, labels: &Labels, upper_end: Option<&str>) {
+fn push_name(text: &mut String, name: &str, labels: &LabelPairs, upper_end: Option<&str>) {
     text.push_str(name);
     let all = labels
         .iter()
@@ -126,9 +126,9 @@ fn seconds(ns: u64) -> f64 {
 }
 
 /// A number in the syntax of Prometheus, which spells infinities differently from Rust.
-struct Number(f64);
+struct PrometheusNumber(f64);
 
-impl std::fmt::Display for Number {
+impl std::fmt::Display for PrometheusNumber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0 == f64::INFINITY {
             f.write_str("+Inf")

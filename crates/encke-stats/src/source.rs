@@ -85,11 +85,11 @@ pub struct Rows {
 #[derive(Clone, Debug)]
 pub struct ListTicket {
     query: Arc<Query>,
-    parts: Gathered<Part>,
+    parts: Gathered<FilteredRows>,
 }
 
 /// Rows that the filter admits, at most twice the query's limit.
-struct Part {
+struct FilteredRows {
     query: Arc<Query>,
     rows: Rows,
 }
@@ -160,17 +160,19 @@ impl Cell {
 impl ListTicket {
     /// Creates a ticket for a list. The thread that drops the ticket's last copy calls `respond` once.
     pub fn new(query: &Query, respond: impl FnOnce(Rows) + Send + 'static) -> Self {
-        let ticket = Ticket::new(|part: Option<Part>| respond(part.map_or_else(Rows::default, Part::finish)));
-        Self { query: Arc::new(query.clone()), parts: Gathered::new(ticket, Part::merge) }
+        let ticket = Ticket::new(|part: Option<FilteredRows>| {
+            respond(part.map_or_else(Rows::default, FilteredRows::finish))
+        });
+        Self { query: Arc::new(query.clone()), parts: Gathered::new(ticket, FilteredRows::merge) }
     }
 
     /// Adds rows.
     pub fn add(&self, rows: impl IntoIterator<Item = Row>) {
-        self.parts.add(Part::new(&self.query, rows));
+        self.parts.add(FilteredRows::new(&self.query, rows));
     }
 }
 
-impl Part {
+impl FilteredRows {
     fn new(query: &Arc<Query>, rows: impl IntoIterator<Item = Row>) -> Self {
         let mut part = Self { query: Arc::clone(query), rows: Rows::default() };
         for row in rows.into_iter().filter(|row| query.admits(row)) {
@@ -325,7 +327,7 @@ mod tests {
     #[test]
     fn a_list_keeps_at_most_twice_its_limit() {
         let query = Arc::new(Query { limit: 3, ..Query::default() });
-        let part = || Part::new(&query, (0..1_000).map(|number| row("channel", number)));
+        let part = || FilteredRows::new(&query, (0..1_000).map(|number| row("channel", number)));
         let mut merged = part();
         assert!(merged.rows.rows.len() <= 2 * query.limit, "{}", merged.rows.rows.len());
         assert_eq!(merged.rows.total, 1_000);

@@ -46,9 +46,9 @@ impl<T> fmt::Debug for Ticket<T> {
 }
 
 /// Merges results from any number of threads into one. The result is complete when the last copy is dropped.
-pub struct Gathered<T>(Arc<Parts<T>>);
+pub struct Gathered<T>(Arc<GatheredParts<T>>);
 
-struct Parts<T> {
+struct GatheredParts<T> {
     merge: fn(&mut T, T),
     state: Mutex<(Option<T>, Option<Ticket<T>>)>,
 }
@@ -56,7 +56,7 @@ struct Parts<T> {
 impl<T> Gathered<T> {
     /// Merges all parts with `merge`, in any order, and gives the result to `ticket`. Without any part, drops the ticket.
     pub fn new(ticket: Ticket<T>, merge: fn(&mut T, T)) -> Self {
-        Self(Arc::new(Parts { merge, state: Mutex::new((None, Some(ticket))) }))
+        Self(Arc::new(GatheredParts { merge, state: Mutex::new((None, Some(ticket))) }))
     }
 
     /// Adds a part of the result.
@@ -87,7 +87,7 @@ impl<T> Clone for Gathered<T> {
     }
 }
 
-impl<T> Drop for Parts<T> {
+impl<T> Drop for GatheredParts<T> {
     fn drop(&mut self) {
         let (merged, ticket) = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let (Some(merged), Some(ticket)) = (merged.take(), ticket.take()) {

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use encke_wire::websocket::{Deflater, Inflater, Kind};
+use encke_wire::websocket::{Deflater, Inflater, MessageKind};
 
 const SIZES: [usize; 10] = [64, 96, 128, 192, 256, 512, 1_024, 4_096, 65_536, 1_048_576];
 const LEVELS: [u32; 4] = [1, 3, 6, 9];
@@ -35,7 +35,7 @@ fn main() {
                 out.clear();
                 let most = message.len() as u64;
                 inflater
-                    .feed(black_box(&payload), Kind::Text, true, most, &mut out)
+                    .feed(black_box(&payload), MessageKind::Text, true, most, &mut out)
                     .expect("its own deflate");
             });
             assert_eq!(out, message);

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use encke_wire::websocket::{Decoder, Opcode, Peer, Rules, put_masked};
+use encke_wire::websocket::{Decoder, FrameRules, FrameSender, Opcode, put_masked};
 
 fn main() {
     println!("{:>8} {:>8} {:>12} {:>8}", "payload", "bytes", "ns a frame", "GB/s");
@@ -24,7 +24,7 @@ fn main() {
 
 /// Nanoseconds per frame in the best round.
 fn quickest(opcode: Opcode, payload: &[u8]) -> f64 {
-    let rules = Rules::new(Peer::Client, 1 << 20);
+    let rules = FrameRules::new(FrameSender::Client, 1 << 20);
     let mut frame = Vec::new();
     put_masked(&mut frame, opcode, payload, [0x37, 0xfa, 0x21, 0x3d]);
     let mut copy = frame.clone();

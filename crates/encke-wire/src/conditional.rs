@@ -54,7 +54,7 @@ pub struct Conditions<'a, L> {
 
 /// The result of evaluating the conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ConditionResult {
     /// Respond as without conditions.
     Proceed,
     /// Respond with 304: the client has the current representation.
@@ -65,35 +65,43 @@ pub enum Verdict {
 
 /// Evaluates the conditions in the order of RFC 9110 §13.2.2 against an existing representation.
 #[must_use]
-pub fn evaluate<'a, L>(conditions: &Conditions<'a, L>, method: Method, validators: &Validators<'_>) -> Verdict
+pub fn evaluate<'a, L>(
+    conditions: &Conditions<'a, L>,
+    method: Method,
+    validators: &Validators<'_>,
+) -> ConditionResult
 where
     L: Iterator<Item = &'a [u8]> + Clone,
 {
     if is_present(&conditions.if_match) {
         let matches = |tag: EntityTag<'_>| validators.etag.is_some_and(|etag| etag.is_strongly(tag));
         if !any_tag(&conditions.if_match, matches) {
-            return Verdict::PreconditionFailed;
+            return ConditionResult::PreconditionFailed;
         }
     } else if let (Some(since), Some(modified)) =
         (conditions.if_unmodified_since.and_then(parse_date), validators.last_modified)
         && modified > since
     {
-        return Verdict::PreconditionFailed;
+        return ConditionResult::PreconditionFailed;
     }
 
     if is_present(&conditions.if_none_match) {
         let matches = |tag: EntityTag<'_>| validators.etag.is_some_and(|etag| etag.is_weakly(tag));
         if any_tag(&conditions.if_none_match, matches) {
-            return if method.reads() { Verdict::NotModified } else { Verdict::PreconditionFailed };
+            return if method.reads() {
+                ConditionResult::NotModified
+            } else {
+                ConditionResult::PreconditionFailed
+            };
         }
     } else if method.reads()
         && let (Some(since), Some(modified)) =
             (conditions.if_modified_since.and_then(parse_date), validators.last_modified)
         && modified <= since
     {
-        return Verdict::NotModified;
+        return ConditionResult::NotModified;
     }
-    Verdict::Proceed
+    ConditionResult::Proceed
 }
 
 /// Whether the range of a request with `If-Range: value` applies (RFC 9110 §13.1.5): only if the value equals the current
@@ -201,7 +209,7 @@ mod tests {
     }
 
     /// The verdict on a request with these field lines, parsed by the real head parser.
-    fn verdict(method: &str, validators: Validators<'_>, lines: &[(&str, &[u8])]) -> Verdict {
+    fn verdict(method: &str, validators: Validators<'_>, lines: &[(&str, &[u8])]) -> ConditionResult {
         let mut request = format!("{method} / HTTP/1.1\r\nHost: a\r\n").into_bytes();
         for (name, value) in lines {
             request.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
@@ -215,91 +223,102 @@ mod tests {
 
     #[test]
     fn without_conditions_the_answer_is_sent() {
-        assert_eq!(verdict("GET", strong("a"), &[]), Verdict::Proceed);
-        assert_eq!(verdict("PUT", Validators::default(), &[]), Verdict::Proceed);
+        assert_eq!(verdict("GET", strong("a"), &[]), ConditionResult::Proceed);
+        assert_eq!(verdict("PUT", Validators::default(), &[]), ConditionResult::Proceed);
     }
 
     #[test]
     fn if_none_match_finds_a_tag_in_lists_over_several_lines_with_commas_inside_of_tags() {
         let value = |value: &'static str| verdict("GET", strong("a"), &[("If-None-Match", value.as_bytes())]);
-        assert_eq!(value(r#""a""#), Verdict::NotModified);
-        assert_eq!(value(r#""x", "y,z", "a""#), Verdict::NotModified);
-        assert_eq!(value(r#""x","a""#), Verdict::NotModified);
-        assert_eq!(value(r#"W/"a""#), Verdict::NotModified, "the comparison is weak");
-        assert_eq!(value("*"), Verdict::NotModified);
-        assert_eq!(value(r#""nope""#), Verdict::Proceed);
-        assert_eq!(value(r#""x,a,y""#), Verdict::Proceed);
-        assert_eq!(value(r#"a"#), Verdict::Proceed, "a tag has quotes");
-        assert_eq!(value(r#"w/"a""#), Verdict::Proceed, "W is a capital");
-        assert_eq!(value(""), Verdict::Proceed);
-        assert_eq!(value(r#""\", "a""#), Verdict::NotModified, "a backslash escapes nothing in a tag");
+        assert_eq!(value(r#""a""#), ConditionResult::NotModified);
+        assert_eq!(value(r#""x", "y,z", "a""#), ConditionResult::NotModified);
+        assert_eq!(value(r#""x","a""#), ConditionResult::NotModified);
+        assert_eq!(value(r#"W/"a""#), ConditionResult::NotModified, "the comparison is weak");
+        assert_eq!(value("*"), ConditionResult::NotModified);
+        assert_eq!(value(r#""nope""#), ConditionResult::Proceed);
+        assert_eq!(value(r#""x,a,y""#), ConditionResult::Proceed);
+        assert_eq!(value(r#"a"#), ConditionResult::Proceed, "a tag has quotes");
+        assert_eq!(value(r#"w/"a""#), ConditionResult::Proceed, "W is a capital");
+        assert_eq!(value(""), ConditionResult::Proceed);
+        assert_eq!(
+            value(r#""\", "a""#),
+            ConditionResult::NotModified,
+            "a backslash escapes nothing in a tag"
+        );
         let lines: [(&str, &[u8]); 2] = [("If-None-Match", br#""x""#), ("if-none-match", br#""a""#)];
-        assert_eq!(verdict("GET", strong("a"), &lines), Verdict::NotModified);
-        assert_eq!(verdict("GET", weak("a"), &[("If-None-Match", br#""a""#)]), Verdict::NotModified);
+        assert_eq!(verdict("GET", strong("a"), &lines), ConditionResult::NotModified);
+        assert_eq!(verdict("GET", weak("a"), &[("If-None-Match", br#""a""#)]), ConditionResult::NotModified);
     }
 
     #[test]
     fn if_none_match_on_a_change_is_a_precondition() {
         let lines: [(&str, &[u8]); 1] = [("If-None-Match", b"*")];
-        assert_eq!(verdict("HEAD", strong("a"), &lines), Verdict::NotModified);
-        assert_eq!(verdict("PUT", strong("a"), &lines), Verdict::PreconditionFailed);
+        assert_eq!(verdict("HEAD", strong("a"), &lines), ConditionResult::NotModified);
+        assert_eq!(verdict("PUT", strong("a"), &lines), ConditionResult::PreconditionFailed);
     }
 
     #[test]
     fn if_match_compares_strongly() {
         let value = |validators, value: &'static [u8]| verdict("GET", validators, &[("If-Match", value)]);
-        assert_eq!(value(strong("a"), br#""x", "a""#), Verdict::Proceed);
-        assert_eq!(value(strong("a"), b"*"), Verdict::Proceed);
-        assert_eq!(value(strong("a"), br#""nope""#), Verdict::PreconditionFailed);
-        assert_eq!(value(strong("a"), br#"W/"a""#), Verdict::PreconditionFailed);
-        assert_eq!(value(weak("a"), br#""a""#), Verdict::PreconditionFailed);
-        assert_eq!(value(weak("a"), br#"W/"a""#), Verdict::PreconditionFailed);
-        assert_eq!(value(strong("a"), b"garbage"), Verdict::PreconditionFailed);
-        assert_eq!(value(strong("a"), b""), Verdict::PreconditionFailed);
-        assert_eq!(value(Validators::default(), br#""a""#), Verdict::PreconditionFailed);
+        assert_eq!(value(strong("a"), br#""x", "a""#), ConditionResult::Proceed);
+        assert_eq!(value(strong("a"), b"*"), ConditionResult::Proceed);
+        assert_eq!(value(strong("a"), br#""nope""#), ConditionResult::PreconditionFailed);
+        assert_eq!(value(strong("a"), br#"W/"a""#), ConditionResult::PreconditionFailed);
+        assert_eq!(value(weak("a"), br#""a""#), ConditionResult::PreconditionFailed);
+        assert_eq!(value(weak("a"), br#"W/"a""#), ConditionResult::PreconditionFailed);
+        assert_eq!(value(strong("a"), b"garbage"), ConditionResult::PreconditionFailed);
+        assert_eq!(value(strong("a"), b""), ConditionResult::PreconditionFailed);
+        assert_eq!(value(Validators::default(), br#""a""#), ConditionResult::PreconditionFailed);
     }
 
     #[test]
     fn if_modified_since_is_later_or_equal_and_not_equality_only() {
         let value = |value| verdict("GET", strong("a"), &[("If-Modified-Since", value)]);
-        assert_eq!(value(SAME), Verdict::NotModified);
-        assert_eq!(value(LATER), Verdict::NotModified);
-        assert_eq!(value(EARLIER), Verdict::Proceed);
-        assert_eq!(value(b"Tue Nov 14 22:13:20 2023"), Verdict::NotModified, "asctime");
-        assert_eq!(value(b"Tuesday, 14-Nov-23 22:13:20 GMT"), Verdict::NotModified, "RFC 850");
-        assert_eq!(value(b"Tue, 14 Nov 2023 22:13:20 +0900"), Verdict::Proceed, "what is no date is ignored");
+        assert_eq!(value(SAME), ConditionResult::NotModified);
+        assert_eq!(value(LATER), ConditionResult::NotModified);
+        assert_eq!(value(EARLIER), ConditionResult::Proceed);
+        assert_eq!(value(b"Tue Nov 14 22:13:20 2023"), ConditionResult::NotModified, "asctime");
+        assert_eq!(value(b"Tuesday, 14-Nov-23 22:13:20 GMT"), ConditionResult::NotModified, "RFC 850");
+        assert_eq!(
+            value(b"Tue, 14 Nov 2023 22:13:20 +0900"),
+            ConditionResult::Proceed,
+            "what is no date is ignored"
+        );
         let put = verdict("PUT", strong("a"), &[("If-Modified-Since", LATER)]);
-        assert_eq!(put, Verdict::Proceed, "it is for reading only");
+        assert_eq!(put, ConditionResult::Proceed, "it is for reading only");
         let twice =
             verdict("GET", strong("a"), &[("If-Modified-Since", LATER), ("If-Modified-Since", LATER)]);
-        assert_eq!(twice, Verdict::Proceed, "two dates are no date");
+        assert_eq!(twice, ConditionResult::Proceed, "two dates are no date");
         let unknown = Validators { last_modified: None, ..strong("a") };
-        assert_eq!(verdict("GET", unknown, &[("If-Modified-Since", LATER)]), Verdict::Proceed);
+        assert_eq!(verdict("GET", unknown, &[("If-Modified-Since", LATER)]), ConditionResult::Proceed);
     }
 
     #[test]
     fn if_unmodified_since_fails_when_modified_later() {
         let value = |value| verdict("GET", strong("a"), &[("If-Unmodified-Since", value)]);
-        assert_eq!(value(EARLIER), Verdict::PreconditionFailed);
-        assert_eq!(value(SAME), Verdict::Proceed);
-        assert_eq!(value(LATER), Verdict::Proceed);
-        assert_eq!(value(b"garbage"), Verdict::Proceed);
+        assert_eq!(value(EARLIER), ConditionResult::PreconditionFailed);
+        assert_eq!(value(SAME), ConditionResult::Proceed);
+        assert_eq!(value(LATER), ConditionResult::Proceed);
+        assert_eq!(value(b"garbage"), ConditionResult::Proceed);
     }
 
     #[test]
     fn tags_take_precedence_over_dates_and_preconditions_come_first() {
         let miss_then_not_modified: [(&str, &[u8]); 2] =
             [("If-None-Match", br#""nope""#), ("If-Modified-Since", LATER)];
-        assert_eq!(verdict("GET", strong("a"), &miss_then_not_modified), Verdict::Proceed);
+        assert_eq!(verdict("GET", strong("a"), &miss_then_not_modified), ConditionResult::Proceed);
         let match_then_modified: [(&str, &[u8]); 2] =
             [("If-Match", br#""a""#), ("If-Unmodified-Since", EARLIER)];
-        assert_eq!(verdict("GET", strong("a"), &match_then_modified), Verdict::Proceed);
+        assert_eq!(verdict("GET", strong("a"), &match_then_modified), ConditionResult::Proceed);
         let failed_and_not_modified: [(&str, &[u8]); 2] =
             [("If-None-Match", br#""a""#), ("If-Match", br#""nope""#)];
-        assert_eq!(verdict("GET", strong("a"), &failed_and_not_modified), Verdict::PreconditionFailed);
+        assert_eq!(
+            verdict("GET", strong("a"), &failed_and_not_modified),
+            ConditionResult::PreconditionFailed
+        );
         let passed_and_not_modified: [(&str, &[u8]); 2] =
             [("If-None-Match", br#""a""#), ("If-Match", br#""a""#)];
-        assert_eq!(verdict("GET", strong("a"), &passed_and_not_modified), Verdict::NotModified);
+        assert_eq!(verdict("GET", strong("a"), &passed_and_not_modified), ConditionResult::NotModified);
     }
 
     #[test]

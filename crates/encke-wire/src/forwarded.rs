@@ -17,7 +17,7 @@ use crate::field;
 
 /// The field that the trusted proxies write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub enum ForwardingField {
     /// `Forwarded: for=203.0.113.9;proto=https, for="[2001:db8::1]:4711"`
     Forwarded,
     /// `X-Forwarded-For: 203.0.113.9, 10.0.0.2`
@@ -46,7 +46,7 @@ pub const HOPS_MAX: usize = 32;
 /// a known address.
 pub fn client<'a>(
     peer: IpAddr,
-    dialect: Dialect,
+    dialect: ForwardingField,
     lines: impl Iterator<Item = &'a [u8]>,
     is_trusted: impl Fn(IpAddr) -> bool,
 ) -> Client<'a> {
@@ -65,8 +65,8 @@ pub fn client<'a>(
     for back in 1..=count.min(HOPS_MAX) {
         let element = ring[(count - back) % HOPS_MAX];
         let hop = match dialect {
-            Dialect::Forwarded => Hop::parse(element),
-            Dialect::XForwardedFor => Hop { node: address(element), proto: None, host: None },
+            ForwardingField::Forwarded => Hop::parse(element),
+            ForwardingField::XForwardedFor => Hop { node: address(element), proto: None, host: None },
         };
         let Some(node) = hop.node else { break };
         client = Client { address: node, proto: hop.proto, host: hop.host };
@@ -141,11 +141,11 @@ mod tests {
 
     fn by_list(peer: &str, lines: &[&'static str]) -> IpAddr {
         let lines = lines.iter().map(|line| line.as_bytes());
-        client(ip(peer), Dialect::XForwardedFor, lines, is_ours).address
+        client(ip(peer), ForwardingField::XForwardedFor, lines, is_ours).address
     }
 
     fn by_forwarded(peer: &str, lines: &[&'static str]) -> Client<'static> {
-        client(ip(peer), Dialect::Forwarded, lines.iter().map(|line| line.as_bytes()), is_ours)
+        client(ip(peer), ForwardingField::Forwarded, lines.iter().map(|line| line.as_bytes()), is_ours)
     }
 
     #[test]
@@ -228,10 +228,10 @@ mod tests {
         let hops = ["203.0.113.9"].into_iter().chain(std::iter::repeat_n("10.0.0.2", HOPS_MAX));
         let list = hops.collect::<Vec<_>>().join(",");
         let line = list.as_bytes();
-        let found = client(ip("10.0.0.1"), Dialect::XForwardedFor, [line].into_iter(), is_ours);
+        let found = client(ip("10.0.0.1"), ForwardingField::XForwardedFor, [line].into_iter(), is_ours);
         assert_eq!(found.address, ip("10.0.0.2"));
         let shorter = &line[..line.len() - ",10.0.0.2".len()];
-        let found = client(ip("10.0.0.1"), Dialect::XForwardedFor, [shorter].into_iter(), is_ours);
+        let found = client(ip("10.0.0.1"), ForwardingField::XForwardedFor, [shorter].into_iter(), is_ours);
         assert_eq!(found.address, ip("203.0.113.9"));
     }
 }

@@ -38,12 +38,12 @@ impl<'a> Line<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data<'a> {
     bytes: &'a [u8],
-    form: Form<'a>,
+    form: DataForm<'a>,
 }
 
 /// The form in which a payload is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form<'a> {
+enum DataForm<'a> {
     /// Unchanged: UTF-8 without CR.
     Lines,
     /// A `data:` URL.
@@ -56,13 +56,13 @@ impl<'a> Data<'a> {
     pub fn of(bytes: &'a [u8], is_utf8: bool, content_type: &'a str) -> Self {
         debug_assert_eq!(is_utf8, std::str::from_utf8(bytes).is_ok());
         let survives = is_utf8 && !bytes.contains(&b'\r');
-        Self { bytes, form: if survives { Form::Lines } else { Form::Url { content_type, is_utf8 } } }
+        Self { bytes, form: if survives { DataForm::Lines } else { DataForm::Url { content_type, is_utf8 } } }
     }
 
     /// Whether EventSource delivers the payload itself, instead of a URL.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
-        matches!(self.form, Form::Lines)
+        matches!(self.form, DataForm::Lines)
     }
 }
 
@@ -79,12 +79,12 @@ pub fn put_event(out: &mut Vec<u8>, id: Option<Line<'_>>, event: Option<Line<'_>
         put_line(out, b"event: ", event.0.as_bytes());
     }
     match data.form {
-        Form::Lines => {
+        DataForm::Lines => {
             for line in data.bytes.split(|&byte| byte == b'\n') {
                 put_line(out, b"data: ", line);
             }
         }
-        Form::Url { content_type, is_utf8 } => {
+        DataForm::Url { content_type, is_utf8 } => {
             out.extend_from_slice(b"data: ");
             put_url(out, content_type, is_utf8, data.bytes);
             out.push(b'\n');
@@ -192,16 +192,16 @@ pub struct Parser {
 
 /// The result of one call of [`Parser::feed`].
 #[derive(Debug, PartialEq, Eq)]
-pub struct Step<'a> {
+pub struct SseStep<'a> {
     /// The parsed event, if any.
-    pub event: Option<Event<'a>>,
+    pub event: Option<SseEvent<'a>>,
     /// Number of input bytes consumed.
     pub used: usize,
 }
 
 /// An event from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum SseEvent<'a> {
     /// An event with data.
     Message {
         /// The position after this event: the last id received, empty if there was none.
@@ -245,7 +245,7 @@ impl Parser {
     ///
     /// # Errors
     /// [`TooLarge`]. The parser must not be used afterwards.
-    pub fn feed(&mut self, input: &[u8]) -> Result<Step<'_>, TooLarge> {
+    pub fn feed(&mut self, input: &[u8]) -> Result<SseStep<'_>, TooLarge> {
         if std::mem::take(&mut self.lent) {
             self.data.clear();
             self.event.clear();
@@ -263,16 +263,16 @@ impl Parser {
             let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
                 self.keep(rest)?;
                 used = input.len();
-                break Found::Nothing;
+                break LineResult::Nothing;
             };
             used += end + 1;
             self.after_cr = rest[end] == b'\r';
             match self.line_and(&rest[..end])? {
-                Found::Nothing => {}
+                LineResult::Nothing => {}
                 found => break found,
             }
         };
-        Ok(Step { event: self.lend(found), used })
+        Ok(SseStep { event: self.lend(found), used })
     }
 
     /// Buffers the start of a line.
@@ -285,7 +285,7 @@ impl Parser {
     }
 
     /// Handles the line that ends with `piece`.
-    fn line_and(&mut self, piece: &[u8]) -> Result<Found, TooLarge> {
+    fn line_and(&mut self, piece: &[u8]) -> Result<LineResult, TooLarge> {
         if self.line.is_empty() && piece.len() <= self.bytes_max {
             return self.whole_line(piece);
         }
@@ -297,7 +297,7 @@ impl Parser {
         found
     }
 
-    fn whole_line(&mut self, line: &[u8]) -> Result<Found, TooLarge> {
+    fn whole_line(&mut self, line: &[u8]) -> Result<LineResult, TooLarge> {
         let is_first = !std::mem::replace(&mut self.begun, true);
         let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| is_first).unwrap_or(line);
         if line.is_empty() {
@@ -322,34 +322,34 @@ impl Parser {
             }
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 let ms = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
-                return Ok(ms.map_or(Found::Nothing, Found::Retry));
+                return Ok(ms.map_or(LineResult::Nothing, LineResult::Retry));
             }
             // Comments have an empty name. Unknown names are ignored.
             _ => {}
         }
-        Ok(Found::Nothing)
+        Ok(LineResult::Nothing)
     }
 
     /// Handles the empty line that ends an event.
-    fn end(&mut self) -> Found {
+    fn end(&mut self) -> LineResult {
         let has_id = std::mem::take(&mut self.has_id);
         // The last line feed is not part of the data. An event without data is ignored.
         self.lent = self.data.pop().is_some();
         if self.lent {
-            return Found::Message;
+            return LineResult::Message;
         }
         self.event.clear();
-        if has_id { Found::Position } else { Found::Nothing }
+        if has_id { LineResult::Position } else { LineResult::Nothing }
     }
 
-    fn lend(&self, found: Found) -> Option<Event<'_>> {
+    fn lend(&self, found: LineResult) -> Option<SseEvent<'_>> {
         Some(match found {
-            Found::Nothing => return None,
-            Found::Retry(ms) => Event::Retry { ms },
-            Found::Position => Event::Position { id: &self.id },
-            Found::Message => {
+            LineResult::Nothing => return None,
+            LineResult::Retry(ms) => SseEvent::Retry { ms },
+            LineResult::Position => SseEvent::Position { id: &self.id },
+            LineResult::Message => {
                 let event = if self.event.is_empty() { "message" } else { &self.event };
-                Event::Message { id: &self.id, event, data: &self.data }
+                SseEvent::Message { id: &self.id, event, data: &self.data }
             }
         })
     }
@@ -364,7 +364,7 @@ impl fmt::Display for TooLarge {
 impl std::error::Error for TooLarge {}
 
 /// The result of a line.
-enum Found {
+enum LineResult {
     Nothing,
     Message,
     Position,
@@ -397,13 +397,13 @@ mod tests {
         for piece in pieces {
             let mut at = 0;
             while at < piece.len() {
-                let Step { event, used } = parser.feed(&piece[at..])?;
+                let SseStep { event, used } = parser.feed(&piece[at..])?;
                 assert!(used > 0, "each call uses some of its input");
                 at += used;
                 told.extend(event.map(|event| match event {
-                    Event::Message { id, event, data } => message(id, event, data),
-                    Event::Position { id } => Told::Position(id.into()),
-                    Event::Retry { ms } => Told::Retry(ms),
+                    SseEvent::Message { id, event, data } => message(id, event, data),
+                    SseEvent::Position { id } => Told::Position(id.into()),
+                    SseEvent::Retry { ms } => Told::Retry(ms),
                 }));
             }
         }

@@ -4,7 +4,8 @@
 use encke_wire::field::Known;
 use encke_wire::http1::{Head, HeadLimits, Progress};
 use encke_wire::websocket::{
-    Decoder, Deflate, Deflater, Event, Failure, Handshake, Inflater, Kind, Opcode, Peer, Rules, put_masked,
+    Decoder, Deflate, Deflater, Failure, FrameEvent, FrameRules, FrameSender, Inflater, MessageKind, Opcode,
+    WebSocketHandshake, put_masked,
 };
 
 /// An echo server: the status of the handshake, then its messages, then its close code.
@@ -13,7 +14,7 @@ fn serve(request: &[u8], pieces: &[&[u8]]) -> String {
     let progress = head.feed(request, &HeadLimits::default());
     let Progress::Done { head_bytes } = progress else { return format!("{progress:?}") };
     let all = |known: Known| head.all(request, known);
-    if let Err(error) = Handshake::check(head.method(), head.version(), all) {
+    if let Err(error) = WebSocketHandshake::check(head.method(), head.version(), all) {
         return error.status().to_string();
     }
     assert_eq!(head_bytes, request.len(), "frames come separately here");
@@ -21,7 +22,11 @@ fn serve(request: &[u8], pieces: &[&[u8]]) -> String {
     let mut verdict = "101".to_owned();
     let mut say = |what: &str, bytes: &[u8]| verdict += &format!(" {what}({})", bytes.escape_ascii());
     let deflate = Deflate::accepted(all(Known::SecWebSocketExtensions)).is_some();
-    let rules = Rules { deflate, frame_bytes_max: 1_000, ..Rules::new(Peer::Client, MESSAGE_BYTES_MAX) };
+    let rules = FrameRules {
+        deflate,
+        frame_bytes_max: 1_000,
+        ..FrameRules::new(FrameSender::Client, MESSAGE_BYTES_MAX)
+    };
     let (mut decoder, mut inflater, mut message) = (Decoder::new(), Inflater::new(), Vec::new());
     for piece in pieces {
         let mut piece = piece.to_vec();
@@ -38,7 +43,7 @@ fn serve(request: &[u8], pieces: &[&[u8]]) -> String {
             at += step.used;
             match step.event {
                 None => {}
-                Some(Event::Data { payload, kind, compressed, last, .. }) => {
+                Some(FrameEvent::Data { payload, kind, compressed, last, .. }) => {
                     if !compressed {
                         message.extend_from_slice(payload);
                     } else if let Err(failure) =
@@ -49,13 +54,15 @@ fn serve(request: &[u8], pieces: &[&[u8]]) -> String {
                     }
                     assert!(message.len() as u64 <= MESSAGE_BYTES_MAX, "nobody keeps more than the limit");
                     if last {
-                        say(if kind == Kind::Text { "text" } else { "bytes" }, &message);
+                        say(if kind == MessageKind::Text { "text" } else { "bytes" }, &message);
                         message.clear();
                     }
                 }
-                Some(Event::Ping(payload)) => say("pong", payload),
-                Some(Event::Pong(_)) => {}
-                Some(Event::Close { code, .. }) => say("close", code.unwrap_or(1000).to_string().as_bytes()),
+                Some(FrameEvent::Ping(payload)) => say("pong", payload),
+                Some(FrameEvent::Pong(_)) => {}
+                Some(FrameEvent::Close { code, .. }) => {
+                    say("close", code.unwrap_or(1000).to_string().as_bytes())
+                }
             }
         }
     }

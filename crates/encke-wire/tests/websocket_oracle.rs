@@ -7,24 +7,26 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
-use encke_wire::websocket::{Decoder, Event, Failure, Kind, Opcode, Peer, Rules, put_frame, put_masked};
+use encke_wire::websocket::{
+    Decoder, Failure, FrameEvent, FrameRules, FrameSender, MessageKind, Opcode, put_frame, put_masked,
+};
 use tungstenite::error::ProtocolError;
 use tungstenite::protocol::{Role, WebSocketConfig};
 use tungstenite::{Error, Message, WebSocket};
 
 #[test]
 fn streams_of_a_client_are_heard_as_tungstenite_hears_them() {
-    compare(Peer::Client, Role::Server, 0x636c_6965_6e74);
+    compare(FrameSender::Client, Role::Server, 0x636c_6965_6e74);
 }
 
 #[test]
 fn streams_of_a_server_are_heard_as_tungstenite_hears_them() {
-    compare(Peer::Server, Role::Client, 0x7365_7276_6572);
+    compare(FrameSender::Server, Role::Client, 0x7365_7276_6572);
 }
 
-fn compare(peer: Peer, role: Role, seed: u64) {
+fn compare(peer: FrameSender, role: Role, seed: u64) {
     // Frames above 125 bytes, so that the limit does not affect control frames, to which `tungstenite` applies it as well.
-    let rules = Rules { frame_bytes_max: 200, ..Rules::new(peer, 210) };
+    let rules = FrameRules { frame_bytes_max: 200, ..FrameRules::new(peer, 210) };
     let mut random = Random(seed);
     let (mut whole, mut failures) = (0, BTreeMap::new());
     for round in 0..4_000 {
@@ -55,7 +57,7 @@ fn compare(peer: Peer, role: Role, seed: u64) {
     }
     println!("seed {seed:#x}: {whole} without a fault; failures of both: {failures:?}");
     assert!(whole > 1_000, "{whole}");
-    let unmasked = if peer == Peer::Client { Failure::Unmasked } else { Failure::Masked };
+    let unmasked = if peer == FrameSender::Client { Failure::Unmasked } else { Failure::Masked };
     for failure in [
         Failure::ReservedBits,
         Failure::ReservedOpcode,
@@ -84,7 +86,7 @@ enum Said {
     Close(Option<(u16, String)>),
 }
 
-fn ours(pieces: &[&[u8]], rules: &Rules) -> (Vec<Said>, Option<Failure>) {
+fn ours(pieces: &[&[u8]], rules: &FrameRules) -> (Vec<Said>, Option<Failure>) {
     let (mut decoder, mut said, mut message) = (Decoder::new(), Vec::new(), Vec::new());
     for piece in pieces {
         let mut piece = piece.to_vec();
@@ -96,21 +98,21 @@ fn ours(pieces: &[&[u8]], rules: &Rules) -> (Vec<Said>, Option<Failure>) {
             };
             at += step.used;
             match step.event {
-                None | Some(Event::Data { last: false, payload: &[], .. }) => {}
-                Some(Event::Data { payload, kind, last, .. }) => {
+                None | Some(FrameEvent::Data { last: false, payload: &[], .. }) => {}
+                Some(FrameEvent::Data { payload, kind, last, .. }) => {
                     message.extend_from_slice(payload);
                     if last {
                         let message = std::mem::take(&mut message);
-                        said.push(if kind == Kind::Text {
+                        said.push(if kind == MessageKind::Text {
                             Said::Text(message)
                         } else {
                             Said::Binary(message)
                         });
                     }
                 }
-                Some(Event::Ping(payload)) => said.push(Said::Ping(payload.to_vec())),
-                Some(Event::Pong(payload)) => said.push(Said::Pong(payload.to_vec())),
-                Some(Event::Close { code, reason }) => {
+                Some(FrameEvent::Ping(payload)) => said.push(Said::Ping(payload.to_vec())),
+                Some(FrameEvent::Pong(payload)) => said.push(Said::Pong(payload.to_vec())),
+                Some(FrameEvent::Close { code, reason }) => {
                     said.push(Said::Close(code.map(|code| (code, reason.to_owned()))));
                 }
             }
@@ -119,7 +121,7 @@ fn ours(pieces: &[&[u8]], rules: &Rules) -> (Vec<Said>, Option<Failure>) {
     (said, None)
 }
 
-fn theirs(stream: &[u8], role: Role, rules: &Rules) -> (Vec<Said>, Option<Error>) {
+fn theirs(stream: &[u8], role: Role, rules: &FrameRules) -> (Vec<Said>, Option<Error>) {
     let config = WebSocketConfig::default()
         .read_buffer_size(512)
         .max_frame_size(Some(rules.frame_bytes_max as usize))
@@ -181,7 +183,7 @@ impl Random {
     }
 
     /// Up to eight messages and control frames. Half of the streams then get one fault.
-    fn stream(&mut self, peer: Peer) -> Vec<u8> {
+    fn stream(&mut self, peer: FrameSender) -> Vec<u8> {
         let mut frames = Vec::new();
         for _ in 0..=self.below(7) {
             match self.below(8) {
@@ -197,7 +199,7 @@ impl Random {
         let mut stream = Vec::new();
         for (first, payload) in &frames {
             let start = stream.len();
-            let masks = (peer == Peer::Client) != self.one_in(400);
+            let masks = (peer == FrameSender::Client) != self.one_in(400);
             if masks {
                 let key = [self.below(256) as u8, self.below(256) as u8, 3, self.below(256) as u8];
                 put_masked(&mut stream, Opcode::Binary, payload, key);

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use encke_assembly::settings::{AuthSettings, PushSettings, TlsSettings};
 use encke_server::{
-    Answers, Body, Door, Exchange, ExchangeKey, Handler, HandlerContext, Identity, Mount, Options, Outcome,
-    Piece, Reply, Request, Server, Socket, SocketMessage, Upgrade, WorkerSetup,
+    Answers, Body, Exchange, ExchangeKey, Handler, HandlerContext, ListenConfig, Mount, Options, Outcome,
+    Piece, Reply, Request, Server, Socket, SocketMessage, TlsIdentity, Upgrade, WorkerSetup,
 };
 use encke_site::{Site, SiteSettings};
 
@@ -58,11 +58,11 @@ fn start() -> Result<encke_server::Running, Box<dyn std::error::Error>> {
     let root = root.ok_or("usage: probe_target DIR --listen ADDRESS:PORT")?;
     let site = Site::new(&[SiteSettings { root: root.into(), ..SiteSettings::default() }], Vec::new())?;
     let identity = match tls.cert {
-        Some(_) => Some(Arc::new(Identity::read(&tls, &mut Vec::new())?)),
+        Some(_) => Some(Arc::new(TlsIdentity::read(&tls, &mut Vec::new())?)),
         None => None,
     };
     let server = Server::new(options)
-        .door(Door { tls: identity, ..Door::from(listen.parse::<SocketAddr>()?) })
+        .door(ListenConfig { tls: identity, ..ListenConfig::from(listen.parse::<SocketAddr>()?) })
         .mount("/", site)
         .mount("/echo", Echo)
         .mount("/ws-echo", ws_echo);

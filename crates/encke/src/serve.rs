@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(server.backend, OrAuto::Set(encke_io::Backend::EpollLevel));
         let admin = server.admin.clone().on().expect("on");
         assert_eq!(admin.address().to_string(), "127.0.0.1:3");
-        assert_eq!(admin.metrics, encke_assembly::settings::Metrics::Open, "what no flag says stays");
+        assert_eq!(admin.metrics, encke_assembly::settings::MetricsAccess::Open, "what no flag says stays");
         assert_eq!(flagged.site.len(), 2, "the folder is the site for all other hosts");
         assert_eq!((flagged.site[1].root.as_path(), flagged.site[1].list), (Path::new("/srv"), true));
         assert_eq!(with("--admin off").server.admin, OrOff::Off);

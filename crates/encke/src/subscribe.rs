@@ -23,7 +23,7 @@ use std::time::Duration;
 use encke_io::host;
 use encke_wire::base64;
 use encke_wire::method::Method;
-use encke_wire::sse::{Event, Parser};
+use encke_wire::sse::{Parser, SseEvent};
 use serde_json::{Value, json};
 
 use crate::arguments::Subscribe;
@@ -251,14 +251,16 @@ impl<'a> Subscription<'a> {
                 };
                 input = &input[step.used..];
                 match step.event {
-                    Some(Event::Message { id, event, data }) => {
+                    Some(SseEvent::Message { id, event, data }) => {
                         if !id.is_empty() {
                             self.position = Some(id.to_owned());
                         }
                         enough = self.take(event, data, &mut out);
                     }
-                    Some(Event::Position { id }) => self.position = Some(id.to_owned()),
-                    Some(Event::Retry { ms }) => self.retry = Duration::from_millis(ms).min(RETRY_SAID_MAX),
+                    Some(SseEvent::Position { id }) => self.position = Some(id.to_owned()),
+                    Some(SseEvent::Retry { ms }) => {
+                        self.retry = Duration::from_millis(ms).min(RETRY_SAID_MAX)
+                    }
                     None => {}
                 }
             }

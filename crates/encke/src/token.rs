@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use encke_assembly::settings::{OrOff, Settings};
 use encke_io::clock::Clock;
-use encke_rights::{Pass, Signer};
+use encke_rights::{Signer, TokenContents};
 
 use crate::arguments::Token;
 use crate::{Done, Failure, print};
@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &Token) -> Done {
         OrOff::On(ttl) => Some(Clock::new().now().unix_s().saturating_add(ttl.duration().as_secs().max(1))),
     };
     let token = signer(arguments)?
-        .sign(&Pass {
+        .sign(&TokenContents {
             subject: sub.clone(),
             expires_unix_s,
             publish: publish.clone(),

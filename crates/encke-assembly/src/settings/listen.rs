@@ -233,7 +233,7 @@ pub struct Admin {
     pub address: Option<ListenAddress>,
     /// Access to `/metrics`.
     #[serde(default)]
-    pub metrics: Metrics,
+    pub metrics: MetricsAccess,
     /// Token for all paths but `/healthz` and `/readyz`. Without it Encke makes a new one at each start.
     #[serde(default)]
     pub token: Option<Secret>,
@@ -245,7 +245,7 @@ pub const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCAL
 impl Admin {
     /// Creates the default settings.
     pub const fn new() -> Self {
-        Self { address: None, metrics: Metrics::Token, token: None }
+        Self { address: None, metrics: MetricsAccess::Token, token: None }
     }
 
     /// Returns the configured or the default address.
@@ -271,7 +271,7 @@ impl FromStr for Admin {
 /// Access to the metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Metrics {
+pub enum MetricsAccess {
     /// Requires the admin token.
     #[default]
     Token,

@@ -22,7 +22,7 @@ fn an_empty_file_is_the_default() {
     assert_eq!(values(""), Settings::default());
     assert_eq!(values("[server]\n[limits]\n[log]\n"), Settings::default());
     let default = Settings::default();
-    assert_eq!(default.policy(1_000).limits.head_time, Policy::default().limits.head_time);
+    assert_eq!(default.policy(1_000).limits.head_time, ConnLimits::default().limits.head_time);
     let addresses = default.server.listen[0].address.addresses().expect("no name to ask for");
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["127.0.0.1:8080", "[::1]:8080"]);
@@ -74,14 +74,14 @@ fn every_key_is_read() {
     assert_eq!(server.backend, OrAuto::Set(Backend::Poll));
     assert_eq!(server.backlog, 511);
     let admin = server.admin.clone().on().expect("on");
-    assert_eq!((admin.metrics, admin.token), (Metrics::Open, Some(Secret::Env("TOKEN".into()))));
+    assert_eq!((admin.metrics, admin.token), (MetricsAccess::Open, Some(Secret::Env("TOKEN".into()))));
     assert_eq!(server.drain_time.duration().as_secs(), 60);
     let policy = settings.policy(77);
     let head = policy.limits.head();
     assert_eq!((head.head_bytes, head.uri_bytes, head.fields), (16_384, 8_192, 64));
     let limits = &policy.limits;
     assert_eq!(limits.body_bytes, OrOff::Off);
-    assert_eq!((limits.body_rate, limits.write_rate), (Rate::of(1_024), Rate::of(2_000)));
+    assert_eq!((limits.body_rate, limits.write_rate), (ByteRate::of(1_024), ByteRate::of(2_000)));
     assert_eq!((limits.idle_time, limits.linger_time), (Period::seconds(15), Period::milliseconds(500)));
     let (requests, per_address) = (limits.requests_per_connection, limits.connections_per_address);
     assert_eq!(
@@ -90,7 +90,7 @@ fn every_key_is_read() {
     );
     assert_eq!(limits.upstreams.get(), 300);
     assert_eq!((policy.connections, policy.trusted_proxies.len()), (77, 2));
-    assert_eq!(policy.dialect, Dialect::Forwarded);
+    assert_eq!(policy.dialect, ForwardingField::Forwarded);
     assert_eq!(settings.log.access, LogTarget::File("/var/log/encke/access.log".into()));
     assert_eq!((settings.log.format, settings.log.level), (LogFormat::Json, Level::Debug));
 }

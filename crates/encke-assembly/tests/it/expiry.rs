@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use encke_assembly::settings::{AuthSettings, ChannelSettings, KeySettings, PushSettings, Secret};
-use encke_rights::{Pass, Signer};
+use encke_rights::{Signer, TokenContents};
 use encke_server::CloseReason;
 use encke_wire::websocket::Opcode;
 
@@ -41,11 +41,11 @@ fn serve(on: Stand) -> (Rig, Signer) {
 fn token(signer: &Signer, expires: bool) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
     let all = vec!["**".to_owned()];
-    let pass = Pass {
+    let pass = TokenContents {
         expires_unix_s: expires.then(|| now.as_secs() + 2),
         publish: all.clone(),
         subscribe: all,
-        ..Pass::default()
+        ..TokenContents::default()
     };
     signer.sign(&pass).expect("a token")
 }

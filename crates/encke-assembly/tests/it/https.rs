@@ -2,7 +2,7 @@
 
 use encke_assembly::Service;
 use encke_assembly::settings::Settings;
-use encke_server::{Door, Network, Server};
+use encke_server::{ListenConfig, Network, Server};
 use encke_site::{Site, SiteSettings};
 
 use crate::rig::{Client, Folder, Rig, Stand, any_port, site};
@@ -20,7 +20,7 @@ fn serve(stand: Stand, folder: &Folder, trusted: &[Network]) -> Rig {
         policy.trusted_proxies = trusted.to_vec();
     });
     let server = Server::new(options)
-        .door(Door { to_https: true, ..Door::from(any_port()) })
+        .door(ListenConfig { to_https: true, ..ListenConfig::from(any_port()) })
         .listen(any_port())
         .mount("/", site(folder));
     Rig::of(server.start().expect("free ports"))

@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, channel};
 
 use encke_assembly::settings::Settings;
 use encke_server::{
-    ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FieldShape, FieldValue, Fields,
-    Guard, GuardCall, GuardMount, GuardOutcome, Handler, HandlerContext, Kept, LogTail, Mount, Outcome,
-    Policy, Reply, Request, RuleStep, TailFilter, Ticket, Verb, VerbField, WorkerSetup,
+    ActionError, ActionReport, ActionResult, ActionValue, Actions, ConnLimits, Explain, FieldShape,
+    FieldValue, Fields, Guard, GuardCall, GuardMount, GuardOutcome, Handler, HandlerContext, Kept, LogTail,
+    Mount, Outcome, Reply, Request, RuleStep, TailFilter, Ticket, Verb, VerbField, WorkerSetup,
 };
 use encke_site::Site;
 
@@ -165,7 +165,7 @@ fn an_action_that_panics_has_no_result(on: Stand) {
 fn actions_follow_a_reload(on: Stand) {
     let rig = rig(on);
     let reload = |mount: std::sync::Arc<dyn Mount>| {
-        rig.running().reload(Policy::default(), Some(vec![("/".into(), mount)]));
+        rig.running().reload(ConnLimits::default(), Some(vec![("/".into(), mount)]));
     };
     // In each worker's inbox the action follows the reload.
     reload(std::sync::Arc::new(hello));

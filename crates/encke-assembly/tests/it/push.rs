@@ -167,15 +167,15 @@ impl Stream {
         let body = std::mem::take(&mut self.body);
         let step = self.parser.feed(&body).expect("events of a sensible size");
         let event = match step.event {
-            Some(sse::Event::Message { id, event, data }) => {
+            Some(sse::SseEvent::Message { id, event, data }) => {
                 self.id = id.to_owned();
                 Some(Event { id: id.to_owned(), event: event.to_owned(), data: data.to_owned() })
             }
-            Some(sse::Event::Position { id }) => {
+            Some(sse::SseEvent::Position { id }) => {
                 self.id = id.to_owned();
                 None
             }
-            Some(sse::Event::Retry { .. }) | None => None,
+            Some(sse::SseEvent::Retry { .. }) | None => None,
         };
         self.body = body[step.used..].to_vec();
         event

@@ -402,11 +402,11 @@ fn too_many_who_come_at_once_are_told_when_to_come_back(on: Stand) {
     assert!((1_000..60_000).contains(&wait_ms), "{wait_ms}");
 
     for transport in ["sse", "ndjson", "poll", "websocket"] {
-        rig.wait(|| rig.count_of("encke_push_turned_away_total", transport) >= 1, transport);
+        rig.wait(|| rig.count_of("encke_push_rejected_total", transport) >= 1, transport);
     }
-    rig.wait(|| rig.closes(CloseReason::TurnedAway) >= 8, "all of them are closed");
-    assert!(rig.count("encke_push_expected") >= 1, "{}", rig.told());
-    assert_eq!(rig.count_of("encke_push_turned_away_total", "drain"), 0);
+    rig.wait(|| rig.closes(CloseReason::Rejected) >= 8, "all of them are closed");
+    assert!(rig.count("encke_push_retrying") >= 1, "{}", rig.told());
+    assert_eq!(rig.count_of("encke_push_rejected_total", "drain"), 0);
 }
 
 fn a_poll_that_goes_on_is_always_admitted(on: Stand) {
@@ -432,7 +432,7 @@ fn the_last_connections_are_not_for_those_who_listen(on: Stand) {
     drop(client);
     // A publisher is still admitted and served.
     assert_eq!(post(&rig, "/push/a", "", b"still here").status, 201);
-    assert!(rig.count_of("encke_push_turned_away_total", "connections") >= 1, "{}", rig.told());
+    assert!(rig.count_of("encke_push_rejected_total", "connections") >= 1, "{}", rig.told());
     // A client that disconnects frees a slot.
     drop(inside.pop());
     rig.wait(|| rig.connections() == 197, "one has gone, and so has who published");

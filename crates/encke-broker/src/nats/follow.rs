@@ -34,7 +34,7 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::stream::{Config, Info};
 use async_nats::jetstream::{self, message::Info as Place};
-use encke_hub::{Message, Name, News, Ticket};
+use encke_hub::{ClusterEvent, Message, Name, PublishTicket};
 use futures_util::FutureExt as _;
 use futures_util::StreamExt as _;
 use futures_util::future::{Fuse, FusedFuture as _};
@@ -64,14 +64,14 @@ const SEVERAL_FILTERS: (u32, u32) = (2, 10);
 /// A command from the sequencer.
 pub(super) enum Wish {
     /// Consume a channel and load its history.
-    Read { ticket: Ticket, channel: Name, to: u64, most: usize },
+    Read { ticket: PublishTicket, channel: Name, to: u64, most: usize },
     /// Stop consuming a channel.
     Release { channel: Name },
 }
 
 /// A history that has yet to be loaded.
 struct Read {
-    ticket: Ticket,
+    ticket: PublishTicket,
     channel: Name,
     subject: String,
     to: u64,
@@ -95,7 +95,7 @@ struct Look {
 pub(super) struct Follower {
     side: Arc<Side>,
     wishes: mpsc::UnboundedReceiver<Wish>,
-    tell: mpsc::UnboundedSender<News>,
+    tell: mpsc::UnboundedSender<ClusterEvent>,
     interest: Interest,
     /// Every consumed message before this offset was received and passed on.
     next: u64,
@@ -126,7 +126,7 @@ impl Follower {
         side: Arc<Side>,
         newest: u64,
         wishes: mpsc::UnboundedReceiver<Wish>,
-        tell: mpsc::UnboundedSender<News>,
+        tell: mpsc::UnboundedSender<ClusterEvent>,
     ) -> Self {
         let now = side.outlet.now();
         Self {
@@ -155,7 +155,7 @@ impl Follower {
             let Err(failure) = self.followed().await;
             let permanent = failure.0.starts_with(ANOTHER);
             if permanent && !unfit {
-                self.side.bring(vec![News::Down]).await;
+                self.side.bring(vec![ClusterEvent::Down]).await;
                 self.side.outlet.note(Note::Trouble(failure.0));
             }
             unfit = permanent;
@@ -174,7 +174,7 @@ impl Follower {
         loop {
             let mut batches = self.begins().await?;
             if !std::mem::replace(&mut up, true) {
-                side.bring(vec![News::Up]).await;
+                side.bring(vec![ClusterEvent::Up]).await;
             }
             let mut looking = pin!(Fuse::terminated());
             let mut wishes = Vec::new();
@@ -364,7 +364,7 @@ impl Follower {
             self.side.offset.store(to, Ordering::Relaxed);
             let tombstones = messages.iter().filter(|message| message.forgets_to().is_some());
             tombstones.for_each(|tombstone| self.side.histories.forget(&tombstone.channel));
-            self.side.bring(vec![News::Messages { messages: std::mem::take(messages), to }]).await;
+            self.side.bring(vec![ClusterEvent::Messages { messages: std::mem::take(messages), to }]).await;
             self.ages();
         }
     }
@@ -385,7 +385,7 @@ impl Follower {
     async fn lose_before(&mut self, first: u64) {
         if first > self.next {
             self.next = first;
-            self.side.bring(vec![News::Lost { to: first - 1 }]).await;
+            self.side.bring(vec![ClusterEvent::Lost { to: first - 1 }]).await;
             // The last beacon may be among the dropped messages.
             self.beaten = self.beaten.max(first - 1);
         }

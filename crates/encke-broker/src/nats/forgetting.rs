@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use async_nats::jetstream::context::PublishErrorKind;
-use encke_hub::{Draft, Name, News, Place, Refusal, Ticket};
+use encke_hub::{ClusterEvent, Draft, Name, PublishAck, PublishError, PublishTicket};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -25,17 +25,17 @@ impl Side {
     /// Deletes a channel. The outcome is sent once the tombstone hides its messages; the purge follows.
     pub(super) async fn forget(
         self: Arc<Self>,
-        ticket: Ticket,
+        ticket: PublishTicket,
         channel: Name,
-        tell: mpsc::UnboundedSender<News>,
+        tell: mpsc::UnboundedSender<ClusterEvent>,
     ) {
         let subject = letter::subject(&self.prefix, &channel);
         let buried = timeout(self.cluster.patience, self.bury(&channel, &subject)).await;
-        let (to, fate) = match buried.unwrap_or(Err(Refusal::Unanswered)) {
+        let (to, fate) = match buried.unwrap_or(Err(PublishError::Unanswered)) {
             Ok((to, place)) => (to, Ok(place)),
             Err(refusal) => (0, Err(refusal)),
         };
-        let _gone = tell.send(News::Placed { ticket, fate });
+        let _gone = tell.send(ClusterEvent::Placed { ticket, fate });
         if to > 0
             && let Err(Failure(why)) = self.remove(&subject, to).await
         {
@@ -48,14 +48,14 @@ impl Side {
 
     /// Publishes a tombstone. Returns the offset up to which it deletes, and its own place. A channel without messages gets
     /// none, and both offsets are 0.
-    async fn bury(&self, channel: &Name, subject: &str) -> Result<(u64, Place), Refusal> {
+    async fn bury(&self, channel: &Name, subject: &str) -> Result<(u64, PublishAck), PublishError> {
         loop {
             let Ok(newest) = history::last(&self.stream, subject).await else {
                 self.pause().await;
                 continue;
             };
             if newest == 0 {
-                return Ok((0, Place { offset: 0, repeated: false }));
+                return Ok((0, PublishAck { offset: 0, repeated: false }));
             }
             let draft = Draft::tombstone(channel.clone(), newest);
             let id = self.jetstream.client().new_inbox();
@@ -66,7 +66,7 @@ impl Side {
                 Err(error) => Err(error),
             };
             match acknowledged {
-                Ok(ack) => return Ok((newest, Place { offset: ack.sequence, repeated: false })),
+                Ok(ack) => return Ok((newest, PublishAck { offset: ack.sequence, repeated: false })),
                 Err(error) => match error.kind() {
                     // Another message was published meanwhile.
                     PublishErrorKind::WrongLastSequence => {}

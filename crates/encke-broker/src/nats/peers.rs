@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke_hub::{Change, Name, News, NodeId};
+use encke_hub::{AudienceChange, ClusterEvent, Name, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// Interval of heartbeats of a node without changes.
@@ -99,7 +99,7 @@ pub(super) struct Peers {
     /// The local subscribers and members by channel; no entry is empty.
     ours: HashMap<Name, Audience>,
     /// Changes for the next heartbeat.
-    changes: Vec<Change>,
+    changes: Vec<AudienceChange>,
     /// Whether a node has requested the full state.
     asked: bool,
     beaten: Option<Duration>,
@@ -142,9 +142,9 @@ impl Peers {
     }
 
     /// Records a change of the local subscribers.
-    pub(super) fn tell(&mut self, change: Change) {
+    pub(super) fn tell(&mut self, change: AudienceChange) {
         let ours = self.ours.entry(change.channel.clone()).or_default();
-        let Change { channel, subscribers, came, went } = change;
+        let AudienceChange { channel, subscribers, came, went } = change;
         let came: Vec<_> =
             came.into_iter().filter(|member| ours.members.insert(Arc::clone(member))).collect();
         let went: Vec<_> = went.into_iter().filter(|member| ours.members.remove(member)).collect();
@@ -153,19 +153,19 @@ impl Peers {
             self.ours.remove(&channel);
         }
         if before != subscribers || !came.is_empty() || !went.is_empty() {
-            self.changes.push(Change { channel, subscribers, came, went });
+            self.changes.push(AudienceChange { channel, subscribers, came, went });
         }
     }
 
     /// Processes a heartbeat of any node, this one included.
-    pub(super) fn hears(&mut self, now: Duration, node: NodeId, beat: Beat) -> Option<News> {
+    pub(super) fn hears(&mut self, now: Duration, node: NodeId, beat: Beat) -> Option<ClusterEvent> {
         if node == self.here {
             self.hears_us(now);
             return None;
         }
         let Beat { number, about, whole, last, changes, asks } = beat;
         if last {
-            return self.others.remove(&node).map(|_| News::Gone { node });
+            return self.others.remove(&node).map(|_| ClusterEvent::Gone { node });
         }
         self.asked |= asks.contains(&self.here.0);
         let peer = self.others.entry(node).or_default();
@@ -176,9 +176,9 @@ impl Peers {
             return None;
         }
         (peer.next, peer.asked) = (Some(number + 1), None);
-        let changes: Vec<Change> = changes.into_iter().filter_map(change).collect();
+        let changes: Vec<AudienceChange> = changes.into_iter().filter_map(change).collect();
         let anew = !in_step;
-        (anew || !changes.is_empty()).then_some(News::Told { node, anew, changes })
+        (anew || !changes.is_empty()).then_some(ClusterEvent::Told { node, anew, changes })
     }
 
     /// Processes the node's own heartbeat. The time it was cut off does not count as silence of other nodes.
@@ -190,7 +190,7 @@ impl Peers {
     }
 
     /// Expires nodes that were silent for too long, up to this node's own last heartbeat.
-    pub(super) fn buries(&mut self) -> Vec<News> {
+    pub(super) fn buries(&mut self) -> Vec<ClusterEvent> {
         let heard = self.heard;
         let dead = |peer: &Peer| heard.saturating_sub(peer.heard) > SILENCE;
         let gone: Vec<NodeId> =
@@ -198,7 +198,7 @@ impl Peers {
         for node in &gone {
             self.others.remove(node);
         }
-        gone.into_iter().map(|node| News::Gone { node }).collect()
+        gone.into_iter().map(|node| ClusterEvent::Gone { node }).collect()
     }
 
     /// Returns the heartbeats that are due now.
@@ -212,7 +212,7 @@ impl Peers {
         let mut beats = parts(std::mem::take(&mut self.changes));
         // The full state is sent at most once per interval, however many nodes request it.
         if due && std::mem::take(&mut self.asked) {
-            let all = self.ours.iter().map(|(channel, audience)| Change {
+            let all = self.ours.iter().map(|(channel, audience)| AudienceChange {
                 channel: channel.clone(),
                 subscribers: audience.subscribers,
                 came: audience.members.iter().cloned().collect(),
@@ -280,10 +280,10 @@ impl Peers {
 }
 
 /// Splits changes into heartbeats of a size that NATS accepts.
-fn parts(changes: Vec<Change>) -> Vec<Beat> {
+fn parts(changes: Vec<AudienceChange>) -> Vec<Beat> {
     let mut beats: Vec<Beat> = Vec::new();
     let mut bytes = 0;
-    for Change { channel, subscribers, came, went } in changes {
+    for AudienceChange { channel, subscribers, came, went } in changes {
         // A channel with very many names takes several entries.
         let names: Vec<(bool, Arc<str>)> = came
             .into_iter()
@@ -317,8 +317,8 @@ fn parts(changes: Vec<Change>) -> Vec<Beat> {
 }
 
 /// Decodes a change; `None` if its channel has an invalid name.
-fn change((channel, subscribers, came, went): Word) -> Option<Change> {
-    Some(Change { channel: Name::parse(channel.as_bytes()).ok()?, subscribers, came, went })
+fn change((channel, subscribers, came, went): Word) -> Option<AudienceChange> {
+    Some(AudienceChange { channel: Name::parse(channel.as_bytes()).ok()?, subscribers, came, went })
 }
 
 #[cfg(test)]
@@ -337,8 +337,8 @@ mod tests {
         names.iter().map(|name| Arc::from(*name)).collect()
     }
 
-    fn now_there(channel: &str, subscribers: u32, came: &[&str], went: &[&str]) -> Change {
-        Change { channel: name(channel), subscribers, came: members(came), went: members(went) }
+    fn now_there(channel: &str, subscribers: u32, came: &[&str], went: &[&str]) -> AudienceChange {
+        AudienceChange { channel: name(channel), subscribers, came: members(came), went: members(went) }
     }
 
     /// The other node's channels, as one node knows them.
@@ -346,14 +346,14 @@ mod tests {
     struct Known(BTreeMap<Name, (u32, BTreeSet<Arc<str>>)>);
 
     impl Known {
-        fn take(&mut self, news: News) {
+        fn take(&mut self, news: ClusterEvent) {
             match news {
-                News::Gone { .. } => self.0.clear(),
-                News::Told { anew, changes, .. } => {
+                ClusterEvent::Gone { .. } => self.0.clear(),
+                ClusterEvent::Told { anew, changes, .. } => {
                     if anew {
                         self.0.clear();
                     }
-                    for Change { channel, subscribers, came, went } in changes {
+                    for AudienceChange { channel, subscribers, came, went } in changes {
                         let known = self.0.entry(channel.clone()).or_default();
                         known.0 = subscribers;
                         known.1.extend(came);
@@ -434,7 +434,7 @@ mod tests {
                     let came: &[&str] = [&[], &["ann"][..], &["ann", "bob"]][below(3) as usize];
                     let went: &[&str] = if came.is_empty() { &["bob"] } else { &[] };
                     let change = now_there(channel, below(3) as u32, came, went);
-                    truth.take(News::Told { node: ONE, anew: false, changes: vec![change.clone()] });
+                    truth.take(ClusterEvent::Told { node: ONE, anew: false, changes: vec![change.clone()] });
                     one.tell(change);
                 }
                 carry((&mut one, ONE), &mut two, now, &mut known, || lossy && below(5) == 0);
@@ -490,11 +490,11 @@ mod tests {
             assert!(two.buries().is_empty(), "{second}");
         }
         carry((&mut two, TWO), &mut one, 71 * SECOND, &mut Known::default(), || false);
-        assert!(matches!(two.buries()[..], [News::Gone { node: ONE }]));
+        assert!(matches!(two.buries()[..], [ClusterEvent::Gone { node: ONE }]));
         // A last heartbeat takes effect at once.
         carry((&mut one, ONE), &mut two, 72 * SECOND, &mut known, || false);
         let last = one.farewell(&About::default());
-        assert!(matches!(two.hears(72 * SECOND, ONE, last), Some(News::Gone { node: ONE })));
+        assert!(matches!(two.hears(72 * SECOND, ONE, last), Some(ClusterEvent::Gone { node: ONE })));
         assert_eq!(two.nodes(72 * SECOND, &About::default()).len(), 1);
     }
 }

@@ -22,13 +22,13 @@ use crate::limits::READERS_MAX;
 use crate::message::Message;
 use crate::position::Beside;
 use crate::rules::Overrun;
-use crate::subscriber::{Once, State, SubscriberId};
-use crate::values::{Recalled, Request};
+use crate::subscriber::{Once, SubscriberId, SubscriberState};
+use crate::values::{FeedRequest, Recalled};
 
 /// The backfilling subscribers.
 #[derive(Debug, Default)]
-pub(super) struct Readings {
-    by_subscriber: HashMap<u32, Reading>,
+pub(super) struct Backfills {
+    by_subscriber: HashMap<u32, Backfill>,
     /// The number of the last request.
     asked: u64,
     /// Number of subscribers that have requested or hold a run.
@@ -38,8 +38,8 @@ pub(super) struct Readings {
 }
 
 #[derive(Debug)]
-struct Reading {
-    step: Step,
+struct Backfill {
+    step: BackfillStep,
     /// The cause to report in a gap.
     reason: GapReason,
     /// The end of the last reported gap.
@@ -47,20 +47,20 @@ struct Reading {
 }
 
 #[derive(Debug)]
-enum Step {
+enum BackfillStep {
     Ask,
     /// With the number of the request.
     Asked(u64),
     Came(Recalled),
 }
 
-impl Readings {
+impl Backfills {
     pub(super) fn has(&self, id: u32) -> bool {
         !self.by_subscriber.is_empty() && self.by_subscriber.contains_key(&id)
     }
 
     pub(super) fn begin(&mut self, id: u32, reason: GapReason) {
-        self.by_subscriber.entry(id).or_insert(Reading { step: Step::Ask, reason, told_to: 0 });
+        self.by_subscriber.entry(id).or_insert(Backfill { step: BackfillStep::Ask, reason, told_to: 0 });
     }
 
     pub(super) fn end(&mut self, id: u32) {
@@ -73,24 +73,24 @@ impl Readings {
     /// Stores a run. Returns whether a subscriber waits for it.
     pub(super) fn comes(&mut self, id: u32, number: u64, run: Recalled) -> bool {
         let Some(reading) = self.by_subscriber.get_mut(&id) else { return false };
-        let asked = matches!(reading.step, Step::Asked(asked) if asked == number);
+        let asked = matches!(reading.step, BackfillStep::Asked(asked) if asked == number);
         if asked {
-            reading.step = Step::Came(run);
+            reading.step = BackfillStep::Came(run);
         }
         asked
     }
 
     /// Takes the current step of a subscriber, which has to request again afterwards.
-    fn take(&mut self, id: u32) -> Option<Step> {
+    fn take(&mut self, id: u32) -> Option<BackfillStep> {
         let reading = self.by_subscriber.get_mut(&id)?;
-        let step = std::mem::replace(&mut reading.step, Step::Ask);
-        if !matches!(step, Step::Ask) {
+        let step = std::mem::replace(&mut reading.step, BackfillStep::Ask);
+        if !matches!(step, BackfillStep::Ask) {
             self.busy -= 1;
         }
         Some(step)
     }
 
-    fn put(&mut self, id: u32, step: Step) {
+    fn put(&mut self, id: u32, step: BackfillStep) {
         if let Some(reading) = self.by_subscriber.get_mut(&id) {
             reading.step = step;
             self.busy += 1;
@@ -129,8 +129,8 @@ impl Hub {
 
     /// Discards the pending run of a backfilling subscriber whose channels have changed.
     pub(super) fn asks_anew(&mut self, id: u32) {
-        if self.readings.take(id).is_some() && self.subscribers[id].state == State::Reading {
-            self.stand_in_line(id);
+        if self.readings.take(id).is_some() && self.subscribers[id].state == SubscriberState::Reading {
+            self.enqueue(id);
         }
     }
 
@@ -138,9 +138,9 @@ impl Hub {
     pub(super) fn read(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         match self.readings.take(id) {
             None => return,
-            Some(Step::Asked(number)) => return self.readings.put(id, Step::Asked(number)),
-            Some(Step::Ask) => {}
-            Some(Step::Came(run)) => {
+            Some(BackfillStep::Asked(number)) => return self.readings.put(id, BackfillStep::Asked(number)),
+            Some(BackfillStep::Ask) => {}
+            Some(BackfillStep::Came(run)) => {
                 if self.tell_recalled(id, run, encoder, out) {
                     return;
                 }
@@ -151,7 +151,7 @@ impl Hub {
         }
         self.readings.end(id);
         let subscriber = &mut self.subscribers[id];
-        subscriber.state = State::Ready;
+        subscriber.state = SubscriberState::Ready;
         if subscriber.once == Once::Never {
             self.deliver(id, None, encoder, out);
         } else {
@@ -164,8 +164,8 @@ impl Hub {
         let room = READERS_MAX.saturating_sub(self.readings.busy);
         for _ in 0..room {
             let Some(id) = self.readings.waiting.pop_front() else { return };
-            if self.subscribers.get(id).is_some_and(|one| one.state == State::Reading) {
-                self.stand_in_line(id);
+            if self.subscribers.get(id).is_some_and(|one| one.state == SubscriberState::Reading) {
+                self.enqueue(id);
             }
         }
     }
@@ -176,7 +176,7 @@ impl Hub {
         }
         self.readings.asked += 1;
         let number = self.readings.asked;
-        self.readings.put(id, Step::Asked(number));
+        self.readings.put(id, BackfillStep::Asked(number));
         let position = self.subscribers[id].position;
         let lost = self.channels_of(id).filter(|(at, floor)| self.channels[*at].has_lost(position, *floor));
         let to = lost.map(|(at, _)| self.channels[at].lost_to).max().unwrap_or(position);
@@ -187,7 +187,7 @@ impl Hub {
         };
         let (channels, after): (Vec<_>, Vec<u64>) = self.channels_of(id).filter_map(counts).unzip();
         let after = after.into_iter().min().unwrap_or(position);
-        self.requests.push(Request::Recall { reader: SubscriberId(id), number, channels, after, to });
+        self.requests.push(FeedRequest::Recall { reader: SubscriberId(id), number, channels, after, to });
     }
 
     /// Delivers a run to a subscriber. Returns whether there was anything to deliver.
@@ -230,7 +230,7 @@ impl Hub {
         };
         let more = rest.len() + self.kept_behind(id, to);
         if keeps {
-            self.readings.put(id, Step::Came(Recalled { to, messages: rest, ..Recalled::default() }));
+            self.readings.put(id, BackfillStep::Came(Recalled { to, messages: rest, ..Recalled::default() }));
         }
         self.subscribers[id].position = position;
         if self.subscribers[id].part {

@@ -3,26 +3,26 @@
 
 use std::sync::Arc;
 
-use super::{Hub, Refused, Subscribe, encode};
-use crate::Now;
+use super::{Hub, Subscribe, SubscribeError, encode};
+use crate::HubNow;
 use crate::encoding::{Encoder, Form, Gap, Run};
 use crate::message::Message;
 use crate::name::Name;
 use crate::position::Epoch;
-use crate::subscriber::{Member, Once, State, SubscriberId};
+use crate::subscriber::{Member, Once, SubscriberId, SubscriberState};
 
 /// A delivery to a part.
 #[derive(Debug)]
-pub(crate) struct Tidings {
+pub(crate) struct PartDelivery {
     pub(crate) id: SubscriberId,
     /// The subscriber that the part belongs to.
     pub(crate) key: u64,
-    pub(crate) part: Part,
+    pub(crate) part: PartEvent,
 }
 
 /// The content of a delivery to a part. After `Started` and `Run`, a part that stays is busy until [`Hub::sent`].
 #[derive(Debug)]
-pub(crate) enum Part {
+pub(crate) enum PartEvent {
     /// All channels are open.
     Started(Option<Gap>),
     /// The next messages, or a gap. A polling part is removed with it.
@@ -45,7 +45,7 @@ pub(crate) struct PartRun {
 }
 
 /// The properties of a subscriber that becomes a part.
-pub(crate) struct Whole {
+pub(crate) struct PartSettings {
     pub(crate) key: u64,
     pub(crate) form: Form,
     pub(crate) member: Option<Member>,
@@ -57,26 +57,30 @@ pub(crate) struct Whole {
 
 impl Hub {
     /// Adds a part of a subscriber.
-    pub(crate) fn subscribe_part(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
+    pub(crate) fn subscribe_part(
+        &mut self,
+        now: HubNow,
+        subscribe: Subscribe,
+    ) -> Result<SubscriberId, SubscribeError> {
         self.take(now, subscribe, true)
     }
 
     /// Turns a streaming subscriber into a part. Returns its former properties.
-    pub(crate) fn becomes_part(&mut self, SubscriberId(id): SubscriberId, key: u64) -> Option<Whole> {
+    pub(crate) fn becomes_part(&mut self, SubscriberId(id): SubscriberId, key: u64) -> Option<PartSettings> {
         let subscriber = self.subscribers.get_mut(id).filter(|subscriber| subscriber.once == Once::Never)?;
         subscriber.part = true;
         self.parts_count += 1;
-        Some(Whole {
+        Some(PartSettings {
             key: std::mem::replace(&mut subscriber.key, key),
             form: subscriber.form,
             member: subscriber.rest.as_ref().and_then(|rest| rest.member.clone()),
-            begun: subscriber.state != State::Starting,
-            busy: subscriber.state == State::Busy,
+            begun: subscriber.state != SubscriberState::Starting,
+            busy: subscriber.state == SubscriberState::Busy,
         })
     }
 
     /// Takes the deliveries to parts since the last call.
-    pub(crate) fn take_parts(&mut self) -> Vec<Tidings> {
+    pub(crate) fn take_parts(&mut self) -> Vec<PartDelivery> {
         std::mem::take(&mut self.parts)
     }
 
@@ -94,7 +98,7 @@ impl Hub {
     }
 
     /// Checks that this worker has room for more channels.
-    pub(crate) fn has_room(&mut self, added: &[Name]) -> Result<(), Refused> {
+    pub(crate) fn has_room(&mut self, added: &[Name]) -> Result<(), SubscribeError> {
         self.make_room(added, 0)
     }
 
@@ -128,13 +132,13 @@ impl Hub {
         let missed_from =
             gap.as_ref().filter(|_| once == Once::Never).and_then(|gap| gap.from.of(self.epoch));
         let from = missed_from.unwrap_or(from);
-        self.parts.push(Tidings {
+        self.parts.push(PartDelivery {
             id: SubscriberId(id),
             key,
-            part: Part::Run(PartRun { messages, from, to, gap, more }),
+            part: PartEvent::Run(PartRun { messages, from, to, gap, more }),
         });
         if once == Once::Never {
-            self.subscribers[id].state = State::Busy;
+            self.subscribers[id].state = SubscriberState::Busy;
         } else {
             self.remove(id);
         }

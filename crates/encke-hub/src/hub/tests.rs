@@ -10,7 +10,7 @@ const SECOND: u64 = 1_000 * MS;
 
 /// A worker with its sequencer.
 struct Rig {
-    now: Now,
+    now: HubNow,
     sequencer: Sequencer,
     hub: Hub,
     encoder: Words,
@@ -49,7 +49,7 @@ impl Rig {
     fn new(rules: &Rules) -> Self {
         let rules = Arc::new(rules.clone());
         Self {
-            now: Now { mono_ns: SECOND, unix_ms: 1_000_000 },
+            now: HubNow { mono_ns: SECOND, unix_ms: 1_000_000 },
             sequencer: Sequencer::new(Epoch(7), Arc::clone(&rules), 1),
             hub: Hub::new(0, Epoch(7), rules),
             encoder: Words::default(),
@@ -108,15 +108,15 @@ impl Rig {
         let mut out = Vec::new();
         while self.hub.slice(self.now, 256, &mut self.encoder, &mut out) {}
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let words = |what: &What| match what {
-            What::Started { position, gap: None } => format!("started {}", offset(position)),
-            What::Started { position, gap: Some(gap) } => {
+        let words = |what: &DeliveryContent| match what {
+            DeliveryContent::Started { position, gap: None } => format!("started {}", offset(position)),
+            DeliveryContent::Started { position, gap: Some(gap) } => {
                 format!("started {} gap {}-{}", offset(position), offset(&gap.from), offset(&gap.to))
             }
-            What::Bytes(bytes) => text(bytes),
-            What::Last(bytes) => format!("last {}", text(bytes)),
-            What::Waiting => "waiting".to_owned(),
-            What::Overrun => "overrun".to_owned(),
+            DeliveryContent::Bytes(bytes) => text(bytes),
+            DeliveryContent::Last(bytes) => format!("last {}", text(bytes)),
+            DeliveryContent::Waiting => "waiting".to_owned(),
+            DeliveryContent::Overrun => "overrun".to_owned(),
         };
         out.iter().map(|delivery| (delivery.subscriber, words(&delivery.what))).collect()
     }
@@ -505,8 +505,8 @@ fn channels_are_asked_for_once_and_given_back_after_half_a_minute() {
     let mut requests = Vec::new();
     rig.hub.take_requests(&mut requests);
     let channel = name("news");
-    let want = Request::Want { channel: channel.clone() };
-    assert_eq!(requests, [want, Request::Count { channel: channel.clone(), joined: 2, left: 1 }]);
+    let want = FeedRequest::Want { channel: channel.clone() };
+    assert_eq!(requests, [want, FeedRequest::Count { channel: channel.clone(), joined: 2, left: 1 }]);
     for request in requests.drain(..) {
         rig.sequencer.apply(rig.now, 0, request);
     }
@@ -597,12 +597,15 @@ fn too_many_channels_are_refused_and_nothing_changes() {
         key: 0,
         member: None,
     };
-    let on_stream = Err(Refused::TooManyOnStream { most: 2 });
+    let on_stream = Err(SubscribeError::TooManyOnStream { most: 2 });
     assert_eq!(rig.hub.subscribe(rig.now, subscribe(&["a", "b", "c", "d"])), on_stream);
     let id = rig.hub.subscribe(rig.now, subscribe(&["a", "b", "a"])).expect("two are allowed");
-    assert_eq!(rig.hub.change(rig.now, id, &[name("c")], &[]), Err(Refused::TooManyOnStream { most: 2 }));
+    assert_eq!(
+        rig.hub.change(rig.now, id, &[name("c")], &[]),
+        Err(SubscribeError::TooManyOnStream { most: 2 })
+    );
     rig.hub.change(rig.now, id, &[name("c")], &[name("a")]).expect("one for one");
-    let too_many = Err(Refused::TooManyChannels { most: 3 });
+    let too_many = Err(SubscribeError::TooManyChannels { most: 3 });
     assert_eq!(rig.hub.subscribe(rig.now, subscribe(&["d"])), too_many);
     assert!(rig.hub.subscribe(rig.now, subscribe(&["a"])).is_ok());
     assert_eq!((rig.hub.subscribers(), rig.hub.channels()), (2, 3));

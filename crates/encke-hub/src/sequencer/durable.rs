@@ -23,8 +23,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::{Published, Publishing, Refusal, Sequencer, Ticket};
-use crate::Now;
+use super::{PublishError, PublishTicket, Published, Publishing, Sequencer};
+use crate::HubNow;
 use crate::keys::Repeat;
 use crate::limits::CEILING;
 use crate::message::{Draft, Flags, IdempotencyKey, Message};
@@ -113,7 +113,7 @@ pub(super) struct Durable {
     durability: Box<str>,
     /// The rules differ from `durability`.
     unknown: bool,
-    waiting: VecDeque<(Ticket, Waiting)>,
+    waiting: VecDeque<(PublishTicket, PendingWrite)>,
     tickets: u64,
     /// Delivered messages that are not stored yet.
     behind: Vec<Stored>,
@@ -132,18 +132,18 @@ pub(super) struct Durable {
     evicted: bool,
     /// Channels deleted up to an offset by commits with an unknown outcome.
     unsure: Vec<(Name, u64)>,
-    flight: Option<Flight>,
+    flight: Option<CommitFlight>,
 }
 
 #[derive(Debug)]
-enum Waiting {
+enum PendingWrite {
     Publish(Draft),
     Delete(Name),
 }
 
 /// A commit in flight.
 #[derive(Debug)]
-struct Flight {
+struct CommitFlight {
     commit: Arc<Commit>,
     /// Number of its messages that were delivered already; they come first.
     told: usize,
@@ -151,13 +151,13 @@ struct Flight {
     base: u64,
     /// The commit removes messages that rings have evicted.
     evicted: bool,
-    answers: Vec<(Ticket, Answer)>,
+    answers: Vec<(PublishTicket, CommitReply)>,
 }
 
 #[derive(Debug)]
-enum Answer {
+enum CommitReply {
     Published { offset: u64, repeated: bool, channel: Name },
-    Refused(Refusal),
+    Refused(PublishError),
     Deleted,
 }
 
@@ -203,10 +203,10 @@ impl Durable {
         self.reserved_to
     }
 
-    fn wait(&mut self, waiting: Waiting) -> Ticket {
+    fn wait(&mut self, waiting: PendingWrite) -> PublishTicket {
         self.tickets += 1;
-        self.waiting.push_back((Ticket(self.tickets), waiting));
-        Ticket(self.tickets)
+        self.waiting.push_back((PublishTicket(self.tickets), waiting));
+        PublishTicket(self.tickets)
     }
 
     /// Adds a delivered message to the next commit.
@@ -240,13 +240,13 @@ impl Durable {
     /// If it fails as well, publishers still get their results from that try.
     fn removes_next(&mut self) -> bool {
         let full = std::mem::take(&mut self.full);
-        let deletes = matches!(self.waiting.front(), Some((_, Waiting::Delete(_))));
+        let deletes = matches!(self.waiting.front(), Some((_, PendingWrite::Delete(_))));
         deletes || full && self.evicted && !self.waiting.is_empty()
     }
 
     /// Returns the next waiting publish or delete, if it belongs in this kind of commit.
-    fn next_waiting(&mut self, removes: bool) -> Option<(Ticket, Waiting)> {
-        let deletes = matches!(self.waiting.front()?.1, Waiting::Delete(_));
+    fn next_waiting(&mut self, removes: bool) -> Option<(PublishTicket, PendingWrite)> {
+        let deletes = matches!(self.waiting.front()?.1, PendingWrite::Delete(_));
         if deletes == removes { self.waiting.pop_front() } else { None }
     }
 
@@ -287,7 +287,7 @@ impl Durable {
 
 impl Sequencer {
     /// Returns the next commit, if there is one to make and none is in flight. [`Sequencer::committed`] takes its outcome.
-    pub fn take_commit(&mut self, now: Now) -> Option<Arc<Commit>> {
+    pub fn take_commit(&mut self, now: HubNow) -> Option<Arc<Commit>> {
         if self.commit_due_ns()? > now.mono_ns {
             return None;
         }
@@ -317,18 +317,18 @@ impl Sequencer {
         let mut lost = std::mem::take(&mut durable.lost);
         while let Some((ticket, waiting)) = durable.next_waiting(removes) {
             let draft = match waiting {
-                Waiting::Publish(draft) => draft,
-                Waiting::Delete(name) => {
+                PendingWrite::Publish(draft) => draft,
+                PendingWrite::Delete(name) => {
                     let last = channels.0.get(&name).and_then(|at| channels.1[*at].ring.back());
                     deleted.extend(last.map(|message| (name, message.offset)));
-                    answers.push((ticket, Answer::Deleted));
+                    answers.push((ticket, CommitReply::Deleted));
                     continue;
                 }
             };
             let channel = draft.channel.clone();
             let answer = match self.keys.look(&draft) {
-                Repeat::Other => Answer::Refused(Refusal::KeyMismatch),
-                Repeat::Of(offset) => Answer::Published { offset, repeated: true, channel },
+                Repeat::Other => CommitReply::Refused(PublishError::KeyMismatch),
+                Repeat::Of(offset) => CommitReply::Published { offset, repeated: true, channel },
                 Repeat::No => {
                     // The first message of a channel brings its `lost_to` to the store, even if the channel was removed while
                     // the publish waited.
@@ -343,7 +343,7 @@ impl Sequencer {
                     let key = draft.key.clone();
                     messages.push(Stored { message: Arc::new(draft.place(offset, now.unix_ms)), key });
                     offset += 1;
-                    Answer::Published { offset: offset - 1, repeated: false, channel }
+                    CommitReply::Published { offset: offset - 1, repeated: false, channel }
                 }
             };
             answers.push((ticket, answer));
@@ -364,18 +364,18 @@ impl Sequencer {
             messages,
         });
         let evicted = std::mem::take(&mut durable.evicted);
-        durable.flight = Some(Flight { commit: Arc::clone(&commit), told, base, evicted, answers });
+        durable.flight = Some(CommitFlight { commit: Arc::clone(&commit), told, base, evicted, answers });
         Some(commit)
     }
 
     /// Applies the outcome of the last commit. Returns the results of the publishes and deletes that waited for it.
     pub fn committed(
         &mut self,
-        now: Now,
-        outcome: Result<(), Refusal>,
-    ) -> Vec<(Ticket, Result<Published, Refusal>)> {
+        now: HubNow,
+        outcome: Result<(), PublishError>,
+    ) -> Vec<(PublishTicket, Result<Published, PublishError>)> {
         let Some(durable) = &mut self.durable else { return Vec::new() };
-        let Some(Flight { commit, told, evicted, answers, .. }) = durable.flight.take() else {
+        let Some(CommitFlight { commit, told, evicted, answers, .. }) = durable.flight.take() else {
             return Vec::new();
         };
         let (behind, new) = commit.messages.split_at(told);
@@ -394,9 +394,9 @@ impl Sequencer {
                 }
             }
             Err(refusal) => {
-                durable.full = refusal == Refusal::NoSpace && !commit.only_removes();
+                durable.full = refusal == PublishError::NoSpace && !commit.only_removes();
                 durable.evicted |= evicted;
-                if refusal != Refusal::NoSpace {
+                if refusal != PublishError::NoSpace {
                     durable.unsure.extend(commit.deleted.iter().cloned());
                 }
                 // Early acknowledgement may be the reason for some messages in `behind`.
@@ -427,8 +427,8 @@ impl Sequencer {
         }
         let answer = |(ticket, answer)| {
             let result = match (answer, outcome) {
-                (Answer::Refused(refusal), _) | (_, Err(refusal)) => Err(refusal),
-                (Answer::Published { offset, repeated, channel }, Ok(())) => {
+                (CommitReply::Refused(refusal), _) | (_, Err(refusal)) => Err(refusal),
+                (CommitReply::Published { offset, repeated, channel }, Ok(())) => {
                     let subscribers = self.find(&channel).map_or(0, |channel| channel.subscribers);
                     Ok(Published {
                         position: self.at(offset),
@@ -438,7 +438,7 @@ impl Sequencer {
                         wanted: true,
                     })
                 }
-                (Answer::Deleted, Ok(())) => Ok(self.deleted()),
+                (CommitReply::Deleted, Ok(())) => Ok(self.deleted()),
             };
             (ticket, result)
         };
@@ -460,13 +460,13 @@ impl Sequencer {
         // The channel counts against the limit from now on.
         self.found_or_made(&draft.channel);
         let durable = self.durable.as_mut().expect("only a sequencer with a store stages");
-        Publishing::Waits(durable.wait(Waiting::Publish(draft)))
+        Publishing::Waits(durable.wait(PendingWrite::Publish(draft)))
     }
 
     /// Queues a delete for the next commit.
-    pub(super) fn stage_delete(&mut self, name: &Name) -> Option<Ticket> {
+    pub(super) fn stage_delete(&mut self, name: &Name) -> Option<PublishTicket> {
         let durable = self.durable.as_mut()?;
-        Some(durable.wait(Waiting::Delete(name.clone())))
+        Some(durable.wait(PendingWrite::Delete(name.clone())))
     }
 
     /// Drops the messages of a channel up to an offset, after the store has removed them.

@@ -26,16 +26,16 @@ mod history;
 mod presence;
 mod queue;
 
-pub use audience::{Change, NodeId};
+pub use audience::{AudienceChange, NodeId};
 pub use history::Recall;
 pub use presence::Announcement;
 pub use queue::{Backlog, Queueing};
 
 use audience::Audiences;
 use presence::Presence;
-use queue::Queue;
+use queue::PublishQueue;
 
-use super::{Now, Published, Publishing, Refusal, Sequencer, Ticket};
+use super::{HubNow, PublishError, PublishTicket, Published, Publishing, Sequencer};
 use crate::message::{Draft, Flags, Message};
 use crate::name::Name;
 use crate::position::Epoch;
@@ -51,22 +51,22 @@ const FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A command from a sequencer to the stream.
 #[derive(Debug)]
-pub enum Errand {
-    /// Publish a message. [`News::Placed`] returns the result with the ticket, once; results may arrive in any order.
+pub enum ClusterCommand {
+    /// Publish a message. [`ClusterEvent::Placed`] returns the result with the ticket, once; results may arrive in any order.
     Publish {
         /// The ticket of the result.
-        ticket: Ticket,
+        ticket: PublishTicket,
         /// The message.
         draft: Draft,
         /// Number of a message from the queue, which is unique to this sequencer and stays the same if the message is sent
         /// again. By this number the stream detects a message that it already has.
         number: Option<u64>,
     },
-    /// Deliver a channel from now on, and read its history. [`News::Past`] returns the history with the ticket, as soon as it
+    /// Deliver a channel from now on, and read its history. [`ClusterEvent::Past`] returns the history with the ticket, as soon as it
     /// can be read.
     Read {
         /// The ticket of the result.
-        ticket: Ticket,
+        ticket: PublishTicket,
         /// The channel.
         channel: Name,
         /// Read up to this offset or a later one.
@@ -80,10 +80,10 @@ pub enum Errand {
         channel: Name,
     },
     /// Announce a change of this node's subscribers to the other nodes.
-    Tell(Change),
-    /// Publish a join or a leave. [`News::Announced`] returns the result.
+    Tell(AudienceChange),
+    /// Publish a join or a leave. [`ClusterEvent::Announced`] returns the result.
     Announce(Announcement),
-    /// Read messages before the rings. [`News::Recalled`] returns about one run of them, or none if the stream cannot be read
+    /// Read messages before the rings. [`ClusterEvent::Recalled`] returns about one run of them, or none if the stream cannot be read
     /// now. The hub then requests them again.
     Recall {
         /// The request that the result is for.
@@ -96,10 +96,10 @@ pub enum Errand {
         to: u64,
     },
     /// Publish a [`Draft::tombstone`] up to the newest message of a channel, and purge the messages that it deletes.
-    /// [`News::Placed`] returns the result with the ticket, once the tombstone has an offset.
+    /// [`ClusterEvent::Placed`] returns the result with the ticket, once the tombstone has an offset.
     Forget {
         /// The ticket of the result.
-        ticket: Ticket,
+        ticket: PublishTicket,
         /// The channel.
         channel: Name,
     },
@@ -107,7 +107,7 @@ pub enum Errand {
 
 /// An event from the stream to a sequencer.
 #[derive(Debug)]
-pub enum News {
+pub enum ClusterEvent {
     /// The stream is reachable.
     Up,
     /// The stream is unreachable.
@@ -127,7 +127,7 @@ pub enum News {
     /// The history of a channel.
     Past {
         /// The ticket of the request.
-        ticket: Ticket,
+        ticket: PublishTicket,
         /// The channel.
         channel: Name,
         /// The offset up to which the history was read. Everything up to it was delivered before. Messages of the channel after
@@ -141,9 +141,9 @@ pub enum News {
     /// The result of a publish.
     Placed {
         /// The ticket of the publish.
-        ticket: Ticket,
+        ticket: PublishTicket,
         /// The offset of the message, or the reason of a rejection.
-        fate: Result<Place, Refusal>,
+        fate: Result<PublishAck, PublishError>,
     },
     /// Another node announced a change of its subscribers.
     Told {
@@ -152,7 +152,7 @@ pub enum News {
         /// Earlier announcements of this node are void.
         anew: bool,
         /// The changes.
-        changes: Vec<Change>,
+        changes: Vec<AudienceChange>,
     },
     /// Another node has ended.
     Gone {
@@ -171,13 +171,13 @@ pub enum News {
         /// The announcement.
         announcement: Announcement,
         /// The offset of the event, or the reason of a rejection.
-        fate: Result<Place, Refusal>,
+        fate: Result<PublishAck, PublishError>,
     },
 }
 
 /// The acknowledgement of a message by the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PublishAck {
     /// The offset of the message.
     pub offset: u64,
     /// The stream already had the message, by its idempotency key.
@@ -186,16 +186,16 @@ pub struct Place {
 
 /// The state of a sequencer that follows a shared stream.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedStream {
     up: bool,
     tickets: u64,
     /// Publishes in flight, with their channels and payload bytes.
-    flights: HashMap<Ticket, (Name, usize)>,
+    flights: HashMap<PublishTicket, (Name, usize)>,
     bytes: usize,
-    errands: Vec<Errand>,
+    errands: Vec<ClusterCommand>,
     audiences: Audiences,
     presence: Presence,
-    queue: Queue,
+    queue: PublishQueue,
 }
 
 impl Sequencer {
@@ -204,7 +204,7 @@ impl Sequencer {
     pub fn follow(epoch: Epoch, newest: u64, rules: Arc<Rules>, cores: usize) -> Self {
         let mut sequencer = Self::new(epoch, rules, cores);
         sequencer.newest = newest;
-        sequencer.shared = Some(Shared {
+        sequencer.shared = Some(SharedStream {
             up: true,
             tickets: 0,
             flights: HashMap::new(),
@@ -212,7 +212,7 @@ impl Sequencer {
             errands: Vec::new(),
             audiences: Audiences::default(),
             presence: Presence::default(),
-            queue: Queue::default(),
+            queue: PublishQueue::default(),
         });
         sequencer
     }
@@ -240,7 +240,7 @@ impl Sequencer {
     }
 
     /// Appends the commands to the stream, in order.
-    pub fn take_errands(&mut self, into: &mut Vec<Errand>) {
+    pub fn take_errands(&mut self, into: &mut Vec<ClusterCommand>) {
         if let Some(shared) = &mut self.shared {
             if shared.up {
                 shared.queue.send(&mut shared.errands);
@@ -251,26 +251,26 @@ impl Sequencer {
     }
 
     /// Applies an event from the stream. Returns the result of a publish, if the event is one.
-    pub fn hear(&mut self, news: News) -> Option<(Ticket, Result<Published, Refusal>)> {
+    pub fn hear(&mut self, news: ClusterEvent) -> Option<(PublishTicket, Result<Published, PublishError>)> {
         let shared = self.shared.as_mut()?;
         match news {
-            News::Up => shared.up = true,
-            News::Down => {
+            ClusterEvent::Up => shared.up = true,
+            ClusterEvent::Down => {
                 if std::mem::replace(&mut shared.up, false) {
                     shared.queue.waits_for(shared.flights.values().map(|(channel, _)| channel));
                 }
             }
-            News::Messages { messages, to } => {
+            ClusterEvent::Messages { messages, to } => {
                 for message in messages {
                     self.arrives(message);
                 }
                 self.newest = self.newest.max(to);
             }
-            News::Lost { to } => self.lose_all(to),
-            News::Past { ticket, channel, to, lost_to, messages } => {
+            ClusterEvent::Lost { to } => self.lose_all(to),
+            ClusterEvent::Past { ticket, channel, to, lost_to, messages } => {
                 self.learn(ticket, &channel, to, lost_to, messages);
             }
-            News::Placed { ticket, fate } => {
+            ClusterEvent::Placed { ticket, fate } => {
                 if shared.queue.lands(ticket, fate.err()) {
                     return None;
                 }
@@ -279,7 +279,7 @@ impl Sequencer {
                 shared.queue.is_answered(&channel);
                 let subscribers = self.subscribers(&channel);
                 let wanted = self.names.contains_key(&channel);
-                let published = |Place { offset, repeated }| Published {
+                let published = |PublishAck { offset, repeated }| Published {
                     position: self.at(offset),
                     subscribers,
                     repeated,
@@ -288,16 +288,16 @@ impl Sequencer {
                 };
                 return Some((ticket, fate.map(published)));
             }
-            News::Told { node, anew, changes } => self.hears_of_node(node, anew, changes),
-            News::Gone { node } => self.hears_of_end(node),
-            News::Recalled { recall, run } => self.recalled(recall, run),
-            News::Announced { announcement, fate } => self.announced(&announcement, fate),
+            ClusterEvent::Told { node, anew, changes } => self.hears_of_node(node, anew, changes),
+            ClusterEvent::Gone { node } => self.hears_of_end(node),
+            ClusterEvent::Recalled { recall, run } => self.recalled(recall, run),
+            ClusterEvent::Announced { announcement, fate } => self.announced(&announcement, fate),
         }
         None
     }
 
     /// Sends a draft to the stream, or queues it.
-    pub(super) fn hand_over(&mut self, now: Now, mut draft: Draft) -> Result<Publishing, Refusal> {
+    pub(super) fn hand_over(&mut self, now: HubNow, mut draft: Draft) -> Result<Publishing, PublishError> {
         let shared = self.shared.as_mut().expect("only one that follows a stream hands over");
         // Only the server may set this flag.
         draft.flags = draft.flags.without(Flags::CONTROL);
@@ -306,25 +306,25 @@ impl Sequencer {
             if behind || self.rules.of(&draft.channel).ack == Ack::Local {
                 shared.tickets += 1;
                 let channel = draft.channel.clone();
-                return if shared.queue.push(now.mono_ns, Ticket(shared.tickets), draft) {
+                return if shared.queue.push(now.mono_ns, PublishTicket(shared.tickets), draft) {
                     Ok(Publishing::Queued { subscribers: self.subscribers(&channel) })
                 } else {
-                    Err(if shared.up { Refusal::Crowded } else { Refusal::Away })
+                    Err(if shared.up { PublishError::Crowded } else { PublishError::Away })
                 };
             }
         }
         if !shared.up {
-            return Err(Refusal::Away);
+            return Err(PublishError::Away);
         }
         let bytes = draft.data.len();
         let full = shared.bytes + bytes > FLIGHT_BYTES_MAX && !shared.flights.is_empty();
         if full || shared.flights.len() >= FLIGHTS_MAX {
-            return Err(Refusal::Crowded);
+            return Err(PublishError::Crowded);
         }
         let ticket = shared.next_ticket();
         shared.flights.insert(ticket, (draft.channel.clone(), bytes));
         shared.bytes += bytes;
-        shared.errands.push(Errand::Publish { ticket, draft, number: None });
+        shared.errands.push(ClusterCommand::Publish { ticket, draft, number: None });
         Ok(Publishing::Waits(ticket))
     }
 
@@ -336,13 +336,13 @@ impl Sequencer {
         channel.reading = Some(ticket);
         let ChannelRules { messages, .. } = channel.rules;
         let (channel, to, most) = (channel.name.clone(), self.newest, messages.max(1));
-        shared.errands.push(Errand::Read { ticket, channel, to, most });
+        shared.errands.push(ClusterCommand::Read { ticket, channel, to, most });
     }
 
     /// Releases a removed channel.
     pub(super) fn let_go(&mut self, channel: Name) {
         if let Some(shared) = &mut self.shared {
-            shared.errands.push(Errand::Release { channel });
+            shared.errands.push(ClusterCommand::Release { channel });
         }
     }
 
@@ -358,7 +358,7 @@ impl Sequencer {
                     return self.buries(at, message.offset, to);
                 }
                 if message.flags.contains(Flags::CONTROL) {
-                    self.hears_of_member(&message);
+                    self.on_presence_message(&message);
                 }
                 self.append(at, message);
             }
@@ -368,7 +368,14 @@ impl Sequencer {
 
     /// Applies the history of a channel, from before its live messages. If the ring has lost messages after that history, the
     /// history is before a gap and counts as lost.
-    fn learn(&mut self, ticket: Ticket, name: &Name, to: u64, lost_to: u64, mut messages: Vec<Arc<Message>>) {
+    fn learn(
+        &mut self,
+        ticket: PublishTicket,
+        name: &Name,
+        to: u64,
+        lost_to: u64,
+        mut messages: Vec<Arc<Message>>,
+    ) {
         let Some(&at) = self.names.get(name) else { return };
         // The response to an earlier want of a channel that was released and is wanted again.
         if self.channels[at].reading != Some(ticket) {
@@ -428,10 +435,10 @@ impl Sequencer {
     }
 }
 
-impl Shared {
-    fn next_ticket(&mut self) -> Ticket {
+impl SharedStream {
+    fn next_ticket(&mut self) -> PublishTicket {
         self.tickets += 1;
-        Ticket(self.tickets)
+        PublishTicket(self.tickets)
     }
 }
 

@@ -18,8 +18,8 @@ fn draft(channel: &str, data: &[u8]) -> Draft {
     }
 }
 
-fn at(ms: u64) -> Now {
-    Now { mono_ns: ms * 1_000_000, unix_ms: 1_000_000 + ms }
+fn at(ms: u64) -> HubNow {
+    HubNow { mono_ns: ms * 1_000_000, unix_ms: 1_000_000 + ms }
 }
 
 fn sequencer(change: impl FnOnce(&mut Rules)) -> Sequencer {
@@ -28,12 +28,12 @@ fn sequencer(change: impl FnOnce(&mut Rules)) -> Sequencer {
     Sequencer::new(Epoch(7), Arc::new(rules), 2)
 }
 
-fn publish(sequencer: &mut Sequencer, now: Now, channel: &str) -> u64 {
+fn publish(sequencer: &mut Sequencer, now: HubNow, channel: &str) -> u64 {
     published(sequencer.publish(now, draft(channel, b"0123456789"))).position.offset
 }
 
 /// Returns the result of a publish that waits for no store.
-fn published(publishing: Result<Publishing, Refusal>) -> Published {
+fn published(publishing: Result<Publishing, PublishError>) -> Published {
     publishing.expect("it is within limits").done().expect("no store is waited for")
 }
 
@@ -182,7 +182,7 @@ fn a_publish_with_a_key_happens_once() {
     let first = published(sequencer.publish(at(0), keyed(b"a")));
     let again = published(sequencer.publish(at(999), keyed(b"a")));
     assert_eq!(again, Published { repeated: true, ..first });
-    assert_eq!(sequencer.publish(at(999), keyed(b"b")), Err(Refusal::KeyMismatch));
+    assert_eq!(sequencer.publish(at(999), keyed(b"b")), Err(PublishError::KeyMismatch));
     let later = published(sequencer.publish(at(1_000), keyed(b"b")));
     assert_eq!((later.repeated, later.position.offset), (false, 2));
 }
@@ -195,17 +195,17 @@ fn what_may_not_be_published_is_refused_and_leaves_nothing() {
     });
     let text = |text: &str| Some(Box::from(text));
     let refused = [
-        (draft("a", b"01234567890"), Refusal::TooLarge { bytes: 11, most: 10 }),
-        (Draft { event: text("encke.join"), ..draft("a", b"") }, Refusal::ReservedEvent),
-        (Draft { event: text("a\nid: 7"), ..draft("a", b"") }, Refusal::BadEvent),
-        (Draft { event: text(""), ..draft("a", b"") }, Refusal::BadEvent),
-        (Draft { content_type: text("text/plain\r\nx"), ..draft("a", b"") }, Refusal::BadType),
+        (draft("a", b"01234567890"), PublishError::TooLarge { bytes: 11, most: 10 }),
+        (Draft { event: text("encke.join"), ..draft("a", b"") }, PublishError::ReservedEvent),
+        (Draft { event: text("a\nid: 7"), ..draft("a", b"") }, PublishError::BadEvent),
+        (Draft { event: text(""), ..draft("a", b"") }, PublishError::BadEvent),
+        (Draft { content_type: text("text/plain\r\nx"), ..draft("a", b"") }, PublishError::BadType),
         (
             Draft {
                 key: Some(IdempotencyKey { publisher: 0, key: "k".repeat(256).into() }),
                 ..draft("a", b"")
             },
-            Refusal::KeyTooLong,
+            PublishError::KeyTooLong,
         ),
     ];
     for (draft, refusal) in refused {
@@ -214,7 +214,7 @@ fn what_may_not_be_published_is_refused_and_leaves_nothing() {
         assert_eq!((sequencer.channels(), sequencer.newest().offset), (0, 0));
     }
     assert!(sequencer.publish(at(0), draft("a", b"0123456789")).is_ok());
-    assert_eq!(sequencer.publish(at(0), draft("b", b"")), Err(Refusal::TooManyChannels { most: 1 }));
+    assert_eq!(sequencer.publish(at(0), draft("b", b"")), Err(PublishError::TooManyChannels { most: 1 }));
     let control = Draft { flags: Flags::CONTROL.with(Flags::KEY_FRAME), ..draft("a", b"") };
     sequencer.publish(at(0), control).expect("flags are no fault");
     let flags = sequencer.save().channels[0].messages[1].message.flags;
@@ -254,14 +254,14 @@ fn how_far_a_core_was_told_is_known() {
     for channel in ["a", "b", "c", "a"] {
         publish(&mut sequencer, at(0), channel);
     }
-    let mut told = vec![sequencer.told_to(1)];
+    let mut told = vec![sequencer.fed_to(1)];
     while sequencer.has_feed(1) && told.len() < 10 {
         fed(&mut sequencer, 1, 1);
-        told.push(sequencer.told_to(1));
+        told.push(sequencer.fed_to(1));
     }
     // The worker does not want the channel of the third message.
     assert_eq!(told, [0, 1, 3, 4]);
-    assert_eq!(sequencer.told_to(0), 4, "it wants nothing");
+    assert_eq!(sequencer.fed_to(0), 4, "it wants nothing");
 }
 
 #[test]
@@ -413,7 +413,7 @@ fn channels_without_message_and_subscriber_count_towards_no_limit() {
     }
     publish(&mut sequencer, at(0), "d");
     sequencer.count(1, &name("a"), 1, 0);
-    let refused = Err(Refusal::TooManyChannels { most: 2 });
+    let refused = Err(PublishError::TooManyChannels { most: 2 });
     assert_eq!(sequencer.publish(at(0), draft("e", b"")), refused);
     sequencer.unwant(1, &name("a"));
     publish(&mut sequencer, at(0), "b");

@@ -9,10 +9,10 @@
 
 use std::ops::Range;
 
-use encke_hub::{Draft, Feed, Flags, Name, Now, Request, Sequencer};
+use encke_hub::{Draft, Feed, FeedRequest, Flags, HubNow, Name, Sequencer};
 
 /// The time at which worlds begin.
-pub(crate) const NOW: Now = Now { mono_ns: 1_000_000_000_000, unix_ms: 1_700_000_000_000 };
+pub(crate) const NOW: HubNow = HubNow { mono_ns: 1_000_000_000_000, unix_ms: 1_700_000_000_000 };
 
 /// A sequence of random steps against a model.
 pub(crate) trait World {
@@ -99,8 +99,8 @@ impl<const N: usize> Counts<N> {
 /// Applies requests of worker 0, and returns at most `most` feeds for it.
 pub(crate) fn turn_of_core(
     sequencer: &mut Sequencer,
-    now: Now,
-    requests: impl IntoIterator<Item = Request>,
+    now: HubNow,
+    requests: impl IntoIterator<Item = FeedRequest>,
     most: usize,
 ) -> Vec<Feed> {
     for request in requests {

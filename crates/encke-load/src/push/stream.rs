@@ -20,7 +20,7 @@ use encke_wire::http1::{
     BodyState, ChunkedDecoder, HeadLimits, Progress, Refusal, ResponseFraming, ResponseHead,
 };
 use encke_wire::method::Method;
-use encke_wire::websocket::{self, Decoder, Failure, Opcode, Peer, Rules};
+use encke_wire::websocket::{self, Decoder, Failure, FrameRules, FrameSender, Opcode};
 use memchr::{memchr, memmem};
 
 use super::dialect::Transport;
@@ -392,24 +392,24 @@ impl Stream {
         let step = decoder.feed(input, &RULES).map_err(Wrong::Frame)?;
         let used = step.used;
         match step.event {
-            Some(websocket::Event::Data { payload, first: true, last: true, .. }) => {
+            Some(websocket::FrameEvent::Data { payload, first: true, last: true, .. }) => {
                 self.envelope(reading, payload, told);
             }
-            Some(websocket::Event::Data { payload, last, .. }) => {
+            Some(websocket::FrameEvent::Data { payload, last, .. }) => {
                 self.partial.extend_from_slice(payload);
                 if last {
                     let whole = std::mem::take(&mut self.partial);
                     self.envelope(reading, &whole, told);
                 }
             }
-            Some(websocket::Event::Ping(payload)) => {
+            Some(websocket::FrameEvent::Ping(payload)) => {
                 let mut pong = Vec::new();
                 // A fixed mask suffices: masks protect caches from content that an attacker chooses (RFC 6455 section 10.3),
                 // and this payload is the server's own.
                 websocket::put_masked(&mut pong, Opcode::Pong, payload, [0; 4]);
                 told.push(Told::Pong(pong));
             }
-            Some(websocket::Event::Close { code, reason }) => {
+            Some(websocket::FrameEvent::Close { code, reason }) => {
                 if code == Some(GAP_CODE) {
                     told.push(Told::Gap);
                 }
@@ -417,7 +417,7 @@ impl Stream {
                 self.phase = Phase::Over;
                 return Ok(used);
             }
-            Some(websocket::Event::Pong(_)) | None => {}
+            Some(websocket::FrameEvent::Pong(_)) | None => {}
         }
         if !decoder.is_at_rest() {
             self.phase = Phase::Frames(Some(Box::new(decoder)));
@@ -428,7 +428,7 @@ impl Stream {
 
 /// Encke's close code for a gap on a WebSocket without envelopes.
 const GAP_CODE: u16 = 4410;
-const RULES: Rules = Rules::new(Peer::Server, UNIT_BYTES_MAX as u64);
+const RULES: FrameRules = FrameRules::new(FrameSender::Server, UNIT_BYTES_MAX as u64);
 
 /// The position after a poll: Encke's id, or nchan's two validators separated by a line feed.
 fn position_of(head: &ResponseHead, bytes: &[u8]) -> Option<Box<[u8]>> {

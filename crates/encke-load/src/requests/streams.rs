@@ -13,7 +13,7 @@ use crate::check::Comparison;
 use crate::crowd::{Moment, Outbox};
 use crate::tally::{Cause, Phase};
 use encke_io::{Op, Segment, Send, Token};
-use encke_session::http2::{self, Multiplex, Told};
+use encke_session::http2::{self, Multiplex, StreamEvent};
 
 /// The HTTP/2 state of a user's connection.
 pub(super) struct Carrier {
@@ -60,7 +60,7 @@ impl Requests {
         if !carrier.is_busy() && (left == 0 || carrier.wire.is_leaving()) {
             if user.served > 0 && user.count > 0 && !carrier.has_looked {
                 // Without this, a server that accepts connections only to send GOAWAY would be dialed forever.
-                let cause = Cause::Http2(http2::Cause::Leave(http2::Code(0)));
+                let cause = Cause::Http2(http2::StreamFailure::Leave(http2::Code(0)));
                 return self.unconnected(index, Phase::Greeting, &cause, at, out);
             }
             self.hang_up(index, out);
@@ -156,9 +156,9 @@ impl Requests {
     }
 
     /// Handles an event of a stream.
-    fn note(&mut self, index: u32, carrier: &mut Carrier, told: Told<Errand>, at: Moment) {
+    fn note(&mut self, index: u32, carrier: &mut Carrier, told: StreamEvent<Errand>, at: Moment) {
         match told {
-            Told::Head(place) => {
+            StreamEvent::Head(place) => {
                 let Some(errand) = carrier.wire.key(place) else { return };
                 errand.answering = true;
                 carrier.has_looked = true;
@@ -166,18 +166,18 @@ impl Requests {
                     self.tally.first_byte.record(at.woken_ns.saturating_sub(errand.flight.begun_ns));
                 }
             }
-            Told::Piece(place, piece) => {
+            StreamEvent::Piece(place, piece) => {
                 self.tally.body_bytes.add(piece.len() as u64);
                 if let Some((expected, errand)) = self.plan.body.as_ref().zip(carrier.wire.key(place)) {
                     errand.compared.take(expected, &piece);
                 }
             }
-            Told::Whole(mut errand, status) => {
+            StreamEvent::Whole(mut errand, status) => {
                 let same = self.plan.body.as_ref().is_none_or(|expected| errand.compared.end(expected));
                 self.finish(errand.flight, status, same, at);
             }
-            Told::Returned(errand) => self.line_up(index, errand.flight),
-            Told::Failed(errand, cause) => {
+            StreamEvent::Returned(errand) => self.line_up(index, errand.flight),
+            StreamEvent::Failed(errand, cause) => {
                 carrier.has_looked = true;
                 self.lose(errand.flight, errand.phase(Phase::FirstByte), &Cause::Http2(cause), &[], at);
             }

@@ -8,7 +8,7 @@ use encke_server::{Certified, Origin, TlsKnown, testing};
 use super::*;
 use crate::keys::tests::{SECRET, signings};
 use crate::settings::KeySettings;
-use crate::token::{Channels, Claims, NumericDate};
+use crate::token::{ChannelClaims, Claims, NumericDate};
 use encke_settings::{Secret, Section as _};
 
 const NOW_S: u64 = 1_795_300_000;
@@ -84,18 +84,18 @@ impl Asked {
         testing::lend(&bytes, &origin, now, look)
     }
 
-    fn identity(&self, rights: &Rights) -> Result<Identity, Denial> {
+    fn identity(&self, rights: &Rights) -> Result<Principal, Denial> {
         self.identity_with(rights, &mut TokenCache::default())
     }
 
-    fn identity_with(&self, rights: &Rights, cache: &mut TokenCache) -> Result<Identity, Denial> {
+    fn identity_with(&self, rights: &Rights, cache: &mut TokenCache) -> Result<Principal, Denial> {
         self.look(|request| rights.identify(request, cache))
     }
 
     /// The acts that the request's identity may do on `news`.
     fn acts(&self, rights: &Rights) -> Vec<Act> {
         let may =
-            |identity: Identity| Act::ALL.into_iter().filter(|act| identity.may(*act, &news())).collect();
+            |identity: Principal| Act::ALL.into_iter().filter(|act| identity.may(*act, &news())).collect();
         self.identity(rights).map(may).unwrap_or_default()
     }
 }
@@ -132,7 +132,7 @@ fn settings() -> AuthSettings {
 /// A token that allows `ann` to read `news`.
 fn signed(expires_unix_s: u64) -> String {
     let [hs256, ..] = signings();
-    let encke = Channels { subscribe: vec!["news".into()], ..Channels::default() };
+    let encke = ChannelClaims { subscribe: vec!["news".into()], ..ChannelClaims::default() };
     let claims = Claims { sub: Some("ann".into()), exp: Some(NumericDate(expires_unix_s)), nbf: None, encke };
     token::sign(&claims, &hs256, None)
 }
@@ -572,20 +572,20 @@ fn an_answer_is_remembered_for_the_same_question_while_it_lasts() {
         _ => panic!("it is not known"),
     };
     let question = ask(&mut cache, &asked);
-    cache.learn(&question, &Verdict::Allowed { kept_s: 0 }, NOW_S);
-    cache.learn(&question, &Verdict::Unanswered("x".into()), NOW_S);
+    cache.learn(&question, &AskVerdict::Allowed { kept_s: 0 }, NOW_S);
+    cache.learn(&question, &AskVerdict::Unanswered("x".into()), NOW_S);
     let question = ask(&mut cache, &asked);
-    cache.learn(&question, &Verdict::Allowed { kept_s: 10 }, NOW_S);
+    cache.learn(&question, &AskVerdict::Allowed { kept_s: 10 }, NOW_S);
     assert!(matches!(decision(&asked, &rights, &mut cache), Decision::Allowed));
     ask(&mut cache, &Asked::here().field("Cookie", "user=bob"));
     ask(&mut cache, &asked.clone().at(NOW_S + 10));
     let denial = Denial::Forbidden("no".into());
-    cache.learn(&question, &Verdict::Denied { denial: denial.clone(), kept_s: 10 }, NOW_S);
+    cache.learn(&question, &AskVerdict::Denied { denial: denial.clone(), kept_s: 10 }, NOW_S);
     assert!(matches!(decision(&asked, &rights, &mut cache), Decision::Denied(given) if given == denial));
     // New settings, perhaps another application: verdicts are dropped, and one of an earlier query is not cached.
     let after = super::tests::rights(&asking());
     assert!(matches!(decision(&asked, &after, &mut cache), Decision::Ask(_)));
-    cache.learn(&question, &Verdict::Allowed { kept_s: 10 }, NOW_S);
+    cache.learn(&question, &AskVerdict::Allowed { kept_s: 10 }, NOW_S);
     assert!(matches!(decision(&asked, &after, &mut cache), Decision::Ask(_)));
 }
 

@@ -1,16 +1,16 @@
 //! An HTTP/2 connection of a worker: the protocol's state, its streams, and the reason for its end.
 
 use encke_io::Token;
-use encke_session::http2::{BYTES_LEAST, Budgets, End, Limits, ServerConnection};
+use encke_session::http2::{BYTES_LEAST, Budgets, Http2ConnEnd, Limits, ServerConnection};
 use h2::Reason;
 
-use super::stream::Data;
+use super::stream::StreamData;
 use crate::close::CloseReason;
-use crate::policy::Policy;
+use crate::policy::ConnLimits;
 
 /// An HTTP/2 connection.
-pub(super) struct Engine {
-    pub(super) connection: ServerConnection<Data>,
+pub(super) struct Http2Engine {
+    pub(super) connection: ServerConnection<StreamData>,
     /// The connection that carries the streams.
     pub(super) token: Token,
     /// Indices of open streams.
@@ -23,14 +23,14 @@ pub(super) struct Engine {
     pub(super) stirred: bool,
     /// Indices of streams that wait until the connection may hold more bytes.
     crowded: Vec<u32>,
-    /// The reason given to [`Engine::stop`].
+    /// The reason given to [`Http2Engine::stop`].
     stopped: Option<CloseReason>,
-    /// The reason given to [`Engine::leave`].
+    /// The reason given to [`Http2Engine::leave`].
     leaving: Option<CloseReason>,
 }
 
-impl Engine {
-    pub(super) fn new(token: Token, policy: &Policy, now_ns: u64, budgets: &Budgets) -> Self {
+impl Http2Engine {
+    pub(super) fn new(token: Token, policy: &ConnLimits, now_ns: u64, budgets: &Budgets) -> Self {
         let limits =
             Limits { streams: policy.limits.streams.get(), head_bytes: policy.limits.head().head_bytes };
         Self {
@@ -79,11 +79,11 @@ impl Engine {
     /// The reason for the connection's end.
     pub(super) fn reason(&self) -> CloseReason {
         self.stopped.unwrap_or(match self.connection.end {
-            Some(End::Done) => self.leaving.unwrap_or(CloseReason::PeerDone),
-            Some(End::PeerLeft) | None => CloseReason::PeerDone,
-            Some(End::PeerAborted) => CloseReason::PeerAborted,
-            Some(End::Refused) => CloseReason::Refused,
-            Some(End::Flood) => CloseReason::Flood,
+            Some(Http2ConnEnd::Done) => self.leaving.unwrap_or(CloseReason::PeerDone),
+            Some(Http2ConnEnd::PeerLeft) | None => CloseReason::PeerDone,
+            Some(Http2ConnEnd::PeerAborted) => CloseReason::PeerAborted,
+            Some(Http2ConnEnd::Refused) => CloseReason::Refused,
+            Some(Http2ConnEnd::Flood) => CloseReason::Flood,
         })
     }
 }

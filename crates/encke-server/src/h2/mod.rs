@@ -28,21 +28,23 @@ use std::sync::Arc;
 
 use encke_io::slab::Slab;
 use encke_io::{Done, Job, JobLane, Op, Segment, Token, Tuning};
-use encke_session::http2::{Breach, Budgets, Polled, Rung, Totals};
+use encke_session::http2::{Breach, BudgetTotals, Budgets, Polled, WokenStreams};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::request::Parts;
 use http::{HeaderMap, Response};
 
 use crate::close::CloseReason;
-use crate::conn::{ADMIN, Conn, Duty, LAST, LINGER, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS};
+use crate::conn::{
+    ADMIN, Conn, ConnPhase, Duty, LAST, LINGER, PAUSED, PEER_ENDED, SECURE, SENDING, TO_HTTPS,
+};
 use crate::conns::{among_streams, is_stream, stream_place};
 use crate::core::Core;
 use crate::framing::ContentLength;
-use crate::policy::Policy;
+use crate::policy::ConnLimits;
 
-use engine::Engine;
-use stream::{Data, FilePiece, PulledIn, Pushed, Stream};
+use engine::Http2Engine;
+use stream::{FilePiece, Http2Stream, PulledIn, Pushed, StreamData};
 
 /// The first bytes of every client connection (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -82,11 +84,11 @@ impl Preface {
 /// The HTTP/2 connections of a worker and their streams.
 pub(crate) struct Http2 {
     budgets: Budgets,
-    engines: Slab<Engine>,
-    streams: Slab<Stream>,
+    engines: Slab<Http2Engine>,
+    streams: Slab<Http2Stream>,
     /// The generation of the latest stream, so that a late event never reaches another stream.
     generation: u32,
-    rung: Arc<Rung>,
+    rung: Arc<WokenStreams>,
     /// Indices of engines to poll.
     stirred: Vec<u32>,
     /// Indices of engines whose output is sent once no engine is left to poll.
@@ -97,7 +99,7 @@ pub(crate) struct Http2 {
 }
 
 impl Http2 {
-    pub(crate) fn new(totals: &Totals) -> Self {
+    pub(crate) fn new(totals: &BudgetTotals) -> Self {
         Self {
             budgets: Budgets::new(totals),
             engines: Slab::new(),
@@ -112,7 +114,7 @@ impl Http2 {
     }
 
     /// Applies the limits of a policy.
-    pub(crate) fn limit(&self, policy: &Policy) {
+    pub(crate) fn limit(&self, policy: &ConnLimits) {
         self.budgets.limit(policy.limits.unsent_bytes(), policy.limits.open_streams.get() as usize);
     }
 
@@ -142,7 +144,7 @@ impl Http2 {
 
     /// Bytes of a stream's send that the engine has not taken.
     pub(crate) fn unsent(&self, token: Token) -> u64 {
-        self.streams.get(among_streams(token)).map_or(0, Stream::unsent)
+        self.streams.get(among_streams(token)).map_or(0, Http2Stream::unsent)
     }
 
     /// Begins the response of a stream.
@@ -168,7 +170,7 @@ impl Http2 {
 
     /// Whether the body of a stream's request is incomplete.
     pub(crate) fn has_body_left(&self, token: Token) -> bool {
-        self.streams.get(among_streams(token)).is_some_and(Stream::has_body_left)
+        self.streams.get(among_streams(token)).is_some_and(Http2Stream::has_body_left)
     }
 
     /// Whether a connection uses HTTP/2 and has no open stream.
@@ -197,7 +199,7 @@ impl Http2 {
         }
     }
 
-    fn stream_of(&mut self, token: Token) -> Option<&mut Stream> {
+    fn stream_of(&mut self, token: Token) -> Option<&mut Http2Stream> {
         self.streams.get_mut(among_streams(token)).filter(|stream| stream.token == token)
     }
 }
@@ -205,10 +207,10 @@ impl Http2 {
 impl Core {
     /// Begins HTTP/2 on a connection whose first bytes are the preface.
     pub(crate) fn begin_http2(&mut self, token: Token, bytes: &[u8]) {
-        let engine = Engine::new(token, &self.policy, self.now.mono_ns, &self.http2.budgets);
+        let engine = Http2Engine::new(token, &self.policy, self.now.mono_ns, &self.http2.budgets);
         let place = self.http2.engines.insert(engine);
         let conn = &mut self.conns[token.index as usize];
-        conn.phase = Phase::Http2;
+        conn.phase = ConnPhase::Http2;
         conn.duty = Duty::engine(place);
         self.metrics.h2_connections.add(1);
         if self.draining()
@@ -362,7 +364,7 @@ impl Core {
         engine_place: u32,
         parts: &Parts,
         body: RecvStream,
-        mut respond: SendResponse<Data>,
+        mut respond: SendResponse<StreamData>,
     ) {
         let mut text = self.buffers.take();
         let ended = body.is_end_stream();
@@ -386,14 +388,14 @@ impl Core {
         let urgency = urgency(parts);
         let body = (!ended).then_some(body);
         let accounts = (&engine.connection.bytes, engine.connection.open.charge(1));
-        let mut stream = Stream::new(token, engine_place, respond, body, head_only, urgency, accounts);
+        let mut stream = Http2Stream::new(token, engine_place, respond, body, head_only, urgency, accounts);
         stream.set_form(form);
         engine.streams.push(place);
         self.http2.streams.insert(stream);
         let below = &mut self.conns[carrier.index as usize];
         below.requests = below.requests.wrapping_add(1);
         let (requests, flags) = (below.requests, below.flags & (ADMIN | SECURE | TO_HTTPS));
-        let conn = Conn { flags, ..Conn::new(token.generation, below.peer.unpack(), Phase::Idle) };
+        let conn = Conn { flags, ..Conn::new(token.generation, below.peer.unpack(), ConnPhase::Idle) };
         self.conns.put(token.index, conn);
         self.metrics.h2_streams.add(1);
         if self
@@ -452,7 +454,8 @@ impl Core {
         }
         loop {
             let reads = self.conn(token).is_some_and(|conn| {
-                !conn.has(PAUSED | PEER_ENDED) && !matches!(conn.phase, Phase::Closing | Phase::Vacant)
+                !conn.has(PAUSED | PEER_ENDED)
+                    && !matches!(conn.phase, ConnPhase::Closing | ConnPhase::Vacant)
             });
             if !reads {
                 break;
@@ -469,7 +472,7 @@ impl Core {
                 PulledIn::Piece => {}
                 PulledIn::Nothing => break,
                 PulledIn::End => {
-                    let lingers = self.conn(token).is_some_and(|conn| conn.phase == Phase::Lingering);
+                    let lingers = self.conn(token).is_some_and(|conn| conn.phase == ConnPhase::Lingering);
                     if tunnel || lingers {
                         self.peer_closed(token, false);
                     }
@@ -593,7 +596,7 @@ impl Core {
         self.http2.stir(engine_place);
     }
 
-    fn recycle_stream(&mut self, mut stream: Stream, whole: bool, reason: Reason) {
+    fn recycle_stream(&mut self, mut stream: Http2Stream, whole: bool, reason: Reason) {
         let spent = std::mem::take(&mut stream.spent);
         self.recycle_segments(spent);
         if stream.close(whole, reason) {
@@ -657,7 +660,7 @@ impl Core {
         self.abandon_http2(place);
         let conn = &mut self.conns[token.index as usize];
         conn.duty = Duty::Rest;
-        conn.phase = Phase::Idle;
+        conn.phase = ConnPhase::Idle;
         conn.reason = reason;
         // The client nearly always has something in transit, if only a window update. A reset in reply would destroy the GOAWAY
         // and the end of the last response.

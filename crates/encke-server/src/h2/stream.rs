@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes};
 use encke_io::files::OpenFile;
 use encke_io::{Segment, Token};
-use encke_session::http2::{Account, BYTES_LEAST, Charge, Rung};
+use encke_session::http2::{Account, BYTES_LEAST, Charge, WokenStreams};
 use encke_wire::http1;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
@@ -36,14 +36,14 @@ const COPY_BYTES_MAX: usize = 4 * 1024;
 const WINDOW_BYTES: u64 = 32 * 1024;
 
 /// Bytes inside the engine.
-pub(super) enum Data {
+pub(super) enum StreamData {
     /// Bytes of this response alone, charged to its connection.
     Own(Bytes, Charge),
     /// Bytes that several connections may send, each charged with its share.
     Shared(Arc<[u8]>, Range<usize>, Charge),
 }
 
-impl Buf for Data {
+impl Buf for StreamData {
     fn remaining(&self) -> usize {
         match self {
             Self::Own(bytes, _) => bytes.len(),
@@ -66,7 +66,7 @@ impl Buf for Data {
     }
 }
 
-impl Data {
+impl StreamData {
     fn split_to(&mut self, count: usize) -> Self {
         match self {
             Self::Own(bytes, charge) => Self::Own(bytes.split_to(count), charge.split_to(count)),
@@ -82,12 +82,12 @@ impl Data {
 }
 
 /// Content that waits to be sent.
-enum Waiting {
-    Data(Data),
+enum PendingSend {
+    Data(StreamData),
     File { file: Arc<OpenFile>, offset: u64, len: u64 },
 }
 
-impl Waiting {
+impl PendingSend {
     fn len(&self) -> u64 {
         match self {
             Self::Data(data) => data.remaining() as u64,
@@ -103,7 +103,7 @@ pub(super) struct FilePiece {
     pub(super) bytes: usize,
 }
 
-/// The result of [`Stream::push_out`]; see the head of this file.
+/// The result of [`Http2Stream::push_out`]; see the head of this file.
 pub(super) enum Pushed {
     Done,
     Waits,
@@ -114,7 +114,7 @@ pub(super) enum Pushed {
     Gone,
 }
 
-/// The result of [`Stream::pull_in`].
+/// The result of [`Http2Stream::pull_in`].
 pub(super) enum PulledIn {
     Piece,
     End,
@@ -123,7 +123,7 @@ pub(super) enum PulledIn {
 }
 
 /// One HTTP/2 stream.
-pub(super) struct Stream {
+pub(super) struct Http2Stream {
     /// The connection above, for which this stream is the socket.
     pub(super) token: Token,
     /// Index of the stream's engine.
@@ -136,8 +136,8 @@ pub(super) struct Stream {
     pub(super) sending: bool,
     /// Used segments, to be returned to their pool.
     pub(super) spent: Vec<Segment>,
-    respond: Option<SendResponse<Data>>,
-    answer: Option<SendStream<Data>>,
+    respond: Option<SendResponse<StreamData>>,
+    answer: Option<SendStream<StreamData>>,
     /// The request's method is HEAD.
     head_only: bool,
     /// Bytes of the content that the engine has not received; `None` if the length is unknown.
@@ -146,7 +146,7 @@ pub(super) struct Stream {
     trailers: Option<Box<HeaderMap>>,
     /// The response is complete.
     ended: bool,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingSend>,
     /// The charge for a read in progress on the thread pool.
     reading_file: Option<Charge>,
     account: Rc<Account>,
@@ -159,11 +159,11 @@ pub(super) struct Stream {
     bell: Option<Waker>,
 }
 
-impl Stream {
+impl Http2Stream {
     pub(super) fn new(
         token: Token,
         engine: u32,
-        respond: SendResponse<Data>,
+        respond: SendResponse<StreamData>,
         body: Option<RecvStream>,
         head_only: bool,
         urgency: u8,
@@ -231,7 +231,7 @@ impl Stream {
     }
 
     /// Returns the stream's waker.
-    pub(super) fn bell(&mut self, place: u32, rung: &Arc<Rung>) -> Waker {
+    pub(super) fn bell(&mut self, place: u32, rung: &Arc<WokenStreams>) -> Waker {
         bell(&mut self.bell, place, rung).clone()
     }
 
@@ -240,9 +240,9 @@ impl Stream {
         self.expected = None;
     }
 
-    fn own(&self, bytes: Bytes) -> Waiting {
+    fn own(&self, bytes: Bytes) -> PendingSend {
         let charge = self.account.charge(bytes.len());
-        Waiting::Data(Data::Own(bytes, charge))
+        PendingSend::Data(StreamData::Own(bytes, charge))
     }
 
     /// Takes the segments of a send.
@@ -266,11 +266,11 @@ impl Stream {
                     if !range.is_empty() {
                         // A poll response may belong to this stream alone; a delivery is shared by many streams.
                         let charge = self.account.charge(range.len() / Arc::strong_count(&bytes));
-                        self.waiting.push_back(Waiting::Data(Data::Shared(bytes, range, charge)));
+                        self.waiting.push_back(PendingSend::Data(StreamData::Shared(bytes, range, charge)));
                     }
                 }
                 Segment::File { file, offset, len } => {
-                    self.waiting.push_back(Waiting::File { file, offset, len });
+                    self.waiting.push_back(PendingSend::File { file, offset, len });
                 }
             }
         }
@@ -281,16 +281,16 @@ impl Stream {
     }
 
     /// Passes waiting content to the engine, as much as the engine takes.
-    pub(super) fn push_out(&mut self, place: u32, rung: &Arc<Rung>) -> Pushed {
+    pub(super) fn push_out(&mut self, place: u32, rung: &Arc<WokenStreams>) -> Pushed {
         while let Some(front) = self.waiting.front_mut() {
             let Some(answer) = &mut self.answer else { return Pushed::Gone };
             let wanted = match front {
-                Waiting::Data(data) => data.remaining(),
-                Waiting::File { .. } if self.reading_file.is_some() => return Pushed::Waits,
+                PendingSend::Data(data) => data.remaining(),
+                PendingSend::File { .. } if self.reading_file.is_some() => return Pushed::Waits,
                 // At most as many bytes are read as the connection may hold. Without room no capacity is reserved: the
                 // reservation would wake other streams of the connection, and their reservations would wake this one,
                 // endlessly.
-                Waiting::File { len, .. } => {
+                PendingSend::File { len, .. } => {
                     let wanted = WINDOW_BYTES.min(*len) as usize;
                     match self.account.room() {
                         room if room < BYTES_LEAST.min(wanted) => return Pushed::Crowded,
@@ -309,8 +309,8 @@ impl Stream {
                 }
             }
             let data = match front {
-                Waiting::Data(data) => data,
-                Waiting::File { file, offset, .. } => {
+                PendingSend::Data(data) => data,
+                PendingSend::File { file, offset, .. } => {
                     let bytes = capacity;
                     let mut piece = vec![0; bytes];
                     match file.read_cached_at(*offset, &mut piece) {
@@ -345,7 +345,7 @@ impl Stream {
 
     /// Adds a piece of the file that is to be sent next.
     fn put_piece(&mut self, piece: Vec<u8>) {
-        let Some(Waiting::File { offset, len, .. }) = self.waiting.front_mut() else { return };
+        let Some(PendingSend::File { offset, len, .. }) = self.waiting.front_mut() else { return };
         *offset += piece.len() as u64;
         *len -= piece.len() as u64;
         if *len == 0 {
@@ -365,7 +365,7 @@ impl Stream {
 
     /// Bytes that the engine has not taken.
     pub(super) fn unsent(&self) -> u64 {
-        self.waiting.iter().map(Waiting::len).sum()
+        self.waiting.iter().map(PendingSend::len).sum()
     }
 
     /// Whether the peer reset the stream, or the stream's connection has ended.
@@ -433,7 +433,7 @@ impl Stream {
         }
         self.ended = match self.trailers.take() {
             Some(trailers) => answer.send_trailers(*trailers).is_ok(),
-            None => answer.send_data(Data::Own(Bytes::new(), self.account.charge(0)), true).is_ok(),
+            None => answer.send_data(StreamData::Own(Bytes::new(), self.account.charge(0)), true).is_ok(),
         };
         self.ended
     }
@@ -454,6 +454,6 @@ impl Stream {
 }
 
 /// Returns a stream's waker. It is created at the first wait: most streams have their response before.
-fn bell<'a>(made: &'a mut Option<Waker>, place: u32, rung: &Arc<Rung>) -> &'a Waker {
+fn bell<'a>(made: &'a mut Option<Waker>, place: u32, rung: &Arc<WokenStreams>) -> &'a Waker {
     made.get_or_insert_with(|| rung.bell(place))
 }

@@ -24,11 +24,11 @@ use crate::log::LogFormat;
 use crate::request::Request;
 
 /// An unfinished line.
-pub(crate) struct Entry(State);
+pub(crate) struct LogEntry(LineState);
 
-enum State {
+enum LineState {
     /// A line with its own text.
-    Open(Open),
+    Open(PartialLine),
     /// A line with shared texts, while its connection stays subscribed.
     Resting { line: Resting, unix_ns: u64, status: u16, format: LogFormat },
     /// A line together with a JSON line for tails.
@@ -38,8 +38,8 @@ enum State {
 /// A line that is also shown in tails.
 struct Tailed {
     /// The line of the log; `None` if the log is off or in the JSON format.
-    own: Option<Entry>,
-    json: Entry,
+    own: Option<LogEntry>,
+    json: LogEntry,
     /// Whether the log is on.
     logged: bool,
     path: Box<[u8]>,
@@ -48,7 +48,7 @@ struct Tailed {
 
 /// The known part of a line's text.
 #[derive(Default)]
-struct Open {
+struct PartialLine {
     text: Vec<u8>,
     unix_ns: u64,
     /// The end of the address and the time in `text`.
@@ -62,11 +62,11 @@ struct Open {
 }
 
 // With its header the allocation has 64 bytes. A resting line owns no other memory.
-const _: () = assert!(size_of::<Entry>() <= 56);
+const _: () = assert!(size_of::<LogEntry>() <= 56);
 
-impl Default for Entry {
+impl Default for LogEntry {
     fn default() -> Self {
-        Self(State::Open(Open::default()))
+        Self(LineState::Open(PartialLine::default()))
     }
 }
 
@@ -105,11 +105,11 @@ const SECRET: &[u8] = b"access_token";
 const SECRET_IF_GIVEN: &[u8] = b"token";
 const MASK: &[u8] = b"***";
 
-impl Entry {
+impl LogEntry {
     pub(crate) fn set_status(&mut self, to: u16) {
         match &mut self.0 {
-            State::Open(Open { status, .. }) | State::Resting { status, .. } => *status = to,
-            State::Tailed(tailed) => {
+            LineState::Open(PartialLine { status, .. }) | LineState::Resting { status, .. } => *status = to,
+            LineState::Tailed(tailed) => {
                 tailed.status = to;
                 tailed.json.set_status(to);
                 if let Some(own) = &mut tailed.own {
@@ -122,12 +122,12 @@ impl Entry {
     /// Appends the complete line.
     pub(crate) fn finish(&self, sent_bytes: u64, duration_ns: u64, out: &mut Vec<u8>) {
         match &self.0 {
-            State::Open(open) => {
+            LineState::Open(open) => {
                 let (before, behind) = open.text.split_at(open.split as usize);
                 out.extend_from_slice(before);
                 put_end(open.format, open.status, sent_bytes, duration_ns, behind, out);
             }
-            State::Resting { line, unix_ns, status, format } => {
+            LineState::Resting { line, unix_ns, status, format } => {
                 let (user, request) = line.request.bytes().split_at(line.user_len as usize);
                 // The writer of new lines caches the date of the present second; this line began earlier.
                 let mut writer = Writer::new();
@@ -146,7 +146,7 @@ impl Entry {
                 };
                 put_end(*format, *status, sent_bytes, duration_ns, behind, out);
             }
-            State::Tailed(tailed) => {
+            LineState::Tailed(tailed) => {
                 if tailed.logged {
                     tailed.own.as_ref().unwrap_or(&tailed.json).finish(sent_bytes, duration_ns, out);
                 }
@@ -156,28 +156,28 @@ impl Entry {
 
     /// An entry with a JSON line for tails. `own` is the line of a log in another format.
     pub(super) fn tailed(own: Option<Self>, json: Self, logged: bool, path: &[u8]) -> Self {
-        Self(State::Tailed(Box::new(Tailed { own, json, logged, path: path.into(), status: 0 })))
+        Self(LineState::Tailed(Box::new(Tailed { own, json, logged, path: path.into(), status: 0 })))
     }
 
     /// Status, path and JSON line, if tails show this line.
     pub(super) fn tail(&self) -> Option<(u16, &[u8], &Self)> {
         match &self.0 {
-            State::Tailed(tailed) => Some((tailed.status, &tailed.path, &tailed.json)),
-            State::Open(_) | State::Resting { .. } => None,
+            LineState::Tailed(tailed) => Some((tailed.status, &tailed.path, &tailed.json)),
+            LineState::Open(_) | LineState::Resting { .. } => None,
         }
     }
 
     /// Whether the log has this line.
     pub(super) fn is_logged(&self) -> bool {
-        !matches!(&self.0, State::Tailed(tailed) if !tailed.logged)
+        !matches!(&self.0, LineState::Tailed(tailed) if !tailed.logged)
     }
 
     /// Returns the line with its texts shared. Returns `None` if it is shared already, or does not have the usual form.
     pub(super) fn at_rest(&self, texts: &mut Texts) -> Option<Self> {
         let open = match &self.0 {
-            State::Open(open) => open,
-            State::Resting { .. } => return None,
-            State::Tailed(tailed) => {
+            LineState::Open(open) => open,
+            LineState::Resting { .. } => return None,
+            LineState::Tailed(tailed) => {
                 let json = tailed.json.at_rest(texts)?;
                 let own = tailed.own.as_ref().and_then(|own| own.at_rest(texts));
                 let mut resting = Self::tailed(own, json, tailed.logged, &tailed.path);
@@ -185,33 +185,33 @@ impl Entry {
                 return Some(resting);
             }
         };
-        let Open { unix_ns, status, format, .. } = *open;
+        let PartialLine { unix_ns, status, format, .. } = *open;
         let line = Resting::of(format, &open.text, open.start as usize, open.middle as usize, texts)?;
-        Some(Self(State::Resting { line, unix_ns, status, format }))
+        Some(Self(LineState::Resting { line, unix_ns, status, format }))
     }
 
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
-        matches!(self.0, State::Resting { .. })
+        matches!(self.0, LineState::Resting { .. })
     }
 
     /// Releases the texts of a finished line. Returns the entry, emptied for another line, if it has a text of its own.
     pub(super) fn recycle(mut self: Box<Self>, texts: &mut Texts) -> Option<Box<Self>> {
         match &mut self.0 {
-            State::Open(open) => {
+            LineState::Open(open) => {
                 open.text.clear();
                 open.text.shrink_to(ENTRY_BYTES_KEPT);
-                *open = Open { text: std::mem::take(&mut open.text), ..Open::default() };
+                *open = PartialLine { text: std::mem::take(&mut open.text), ..PartialLine::default() };
                 Some(self)
             }
-            State::Resting { .. } => {
-                if let State::Resting { line, .. } = self.0 {
+            LineState::Resting { .. } => {
+                if let LineState::Resting { line, .. } = self.0 {
                     texts.release(line);
                 }
                 None
             }
-            State::Tailed(_) => {
-                let State::Tailed(tailed) = self.0 else { return None };
+            LineState::Tailed(_) => {
+                let LineState::Tailed(tailed) = self.0 else { return None };
                 let Tailed { own, json, .. } = *tailed;
                 let own = own.and_then(|own| Box::new(own).recycle(texts));
                 Box::new(json).recycle(texts).or(own)
@@ -220,13 +220,13 @@ impl Entry {
     }
 
     /// Returns the entry's own text. Entries that are kept for later requests have one; others are replaced.
-    fn open(&mut self) -> &mut Open {
-        if !matches!(self.0, State::Open(_)) {
+    fn open(&mut self) -> &mut PartialLine {
+        if !matches!(self.0, LineState::Open(_)) {
             *self = Self::default();
         }
         match &mut self.0 {
-            State::Open(open) => open,
-            State::Resting { .. } | State::Tailed(_) => unreachable!("replaced above"),
+            LineState::Open(open) => open,
+            LineState::Resting { .. } | LineState::Tailed(_) => unreachable!("replaced above"),
         }
     }
 }
@@ -266,7 +266,7 @@ impl Writer {
     }
 
     /// Writes the line except status, bytes and duration.
-    pub(crate) fn begin(&mut self, format: LogFormat, request: &Request<'_>, entry: &mut Entry) {
+    pub(crate) fn begin(&mut self, format: LogFormat, request: &Request<'_>, entry: &mut LogEntry) {
         let entry = entry.open();
         entry.format = format;
         entry.unix_ns = request.now().unix_ns;
@@ -326,7 +326,7 @@ impl Writer {
     }
 
     /// Writes the known facts about a request that could not be parsed: peer and time.
-    pub(crate) fn begin_refused(&mut self, format: LogFormat, peer: Peer, now: Now, entry: &mut Entry) {
+    pub(crate) fn begin_refused(&mut self, format: LogFormat, peer: Peer, now: Now, entry: &mut LogEntry) {
         let entry = entry.open();
         entry.format = format;
         entry.unix_ns = now.unix_ns;
@@ -568,7 +568,7 @@ mod tests {
 
     const NOW: Now = Now { mono_ns: 5, unix_ns: 1_795_296_363_042_000_000 };
 
-    fn line(format: LogFormat, head: &[u8], finish: impl Fn(&mut Entry) -> (u64, u64)) -> String {
+    fn line(format: LogFormat, head: &[u8], finish: impl Fn(&mut LogEntry) -> (u64, u64)) -> String {
         line_by(format, head, None, finish)
     }
 
@@ -576,7 +576,7 @@ mod tests {
         format: LogFormat,
         head: &[u8],
         tls: Option<Arc<TlsKnown>>,
-        finish: impl Fn(&mut Entry) -> (u64, u64),
+        finish: impl Fn(&mut LogEntry) -> (u64, u64),
     ) -> String {
         line_of(format, head, tls, None, finish)
     }
@@ -586,7 +586,7 @@ mod tests {
         head: &[u8],
         tls: Option<Arc<TlsKnown>>,
         user: Option<&str>,
-        finish: impl Fn(&mut Entry) -> (u64, u64),
+        finish: impl Fn(&mut LogEntry) -> (u64, u64),
     ) -> String {
         let user = user.map(Arc::from);
         let mut parsed = Head::new();
@@ -601,7 +601,7 @@ mod tests {
             user: user.as_ref(),
         };
         let mut writer = Writer::new();
-        let mut entry = Entry::default();
+        let mut entry = LogEntry::default();
         writer.begin(format, &request, &mut entry);
         let mut texts = Texts::default();
         let mut resting = entry.at_rest(&mut texts).expect("the line has the usual form");
@@ -616,7 +616,7 @@ mod tests {
         String::from_utf8(out).expect("a line is UTF-8")
     }
 
-    fn ok(entry: &mut Entry) -> (u64, u64) {
+    fn ok(entry: &mut LogEntry) -> (u64, u64) {
         entry.set_status(200);
         (13, 1_234_567)
     }
@@ -708,7 +708,7 @@ mod tests {
                  \"server_name\":null,\"certificate\":null,\"status\":400,\"sent_bytes\":0,\"duration_us\":0}\n",
             ),
         ] {
-            let (mut writer, mut entry) = (Writer::new(), Entry::default());
+            let (mut writer, mut entry) = (Writer::new(), LogEntry::default());
             writer.begin_refused(format, peer, NOW, &mut entry);
             let resting = entry.at_rest(&mut Texts::default()).expect("the line has the usual form");
             for mut entry in [entry, resting] {

@@ -26,9 +26,9 @@ pub(super) struct Resting {
     /// Length of the user's name at the start of `request`, in bytes.
     pub(super) user_len: u32,
     /// In the combined format the user's name, then the request. In JSON the members up to the host.
-    pub(super) request: Text,
+    pub(super) request: SharedText,
     /// The rest of the line.
-    pub(super) behind: Text,
+    pub(super) behind: SharedText,
 }
 
 impl Resting {
@@ -63,9 +63,9 @@ impl Resting {
 
 /// A text that lines share.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Text(Arc<Box<[u8]>>);
+pub(super) struct SharedText(Arc<Box<[u8]>>);
 
-impl Text {
+impl SharedText {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -76,13 +76,13 @@ impl Text {
     }
 }
 
-impl Hash for Text {
+impl Hash for SharedText {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.bytes().hash(state);
     }
 }
 
-impl Borrow<[u8]> for Text {
+impl Borrow<[u8]> for SharedText {
     fn borrow(&self) -> &[u8] {
         self.bytes()
     }
@@ -90,14 +90,14 @@ impl Borrow<[u8]> for Text {
 
 /// The texts of a worker's resting lines. A text leaves the table with the last line that holds it.
 #[derive(Default)]
-pub(super) struct Texts(HashSet<Text>);
+pub(super) struct Texts(HashSet<SharedText>);
 
 impl Texts {
-    fn share(&mut self, bytes: &[u8]) -> Text {
+    fn share(&mut self, bytes: &[u8]) -> SharedText {
         if let Some(text) = self.0.get(bytes) {
             return text.clone();
         }
-        let text = Text(Arc::new(bytes.into()));
+        let text = SharedText(Arc::new(bytes.into()));
         self.0.insert(text.clone());
         text
     }
@@ -122,7 +122,7 @@ impl Texts {
     /// Holders of all texts, including the table.
     #[cfg(test)]
     pub(super) fn holders(&self) -> usize {
-        self.0.iter().map(Text::holders).sum()
+        self.0.iter().map(SharedText::holders).sum()
     }
 
     /// Memory of the texts and of the table in bytes, without headers of allocations.
@@ -130,6 +130,6 @@ impl Texts {
     pub(super) fn bytes(&self) -> usize {
         const SHARED: usize = 2 * size_of::<usize>() + size_of::<Box<[u8]>>();
         let texts: usize = self.0.iter().map(|text| text.bytes().len() + SHARED).sum();
-        texts + self.0.capacity() * (size_of::<Text>() + 1)
+        texts + self.0.capacity() * (size_of::<SharedText>() + 1)
     }
 }

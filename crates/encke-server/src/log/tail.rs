@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use encke_io::lock;
 
-use super::{Shared, TAILED};
+use super::{LogShared, TAILED};
 
 /// Maximum number of concurrent tails.
 const TAILS_MAX: usize = 16;
@@ -47,13 +47,13 @@ pub struct TailEntry {
 
 /// A live view of the access log, which ends when it is dropped.
 pub struct LogTail {
-    queue: Arc<Queue>,
+    queue: Arc<TailQueue>,
     entries: Receiver<TailEntry>,
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
 }
 
 /// The workers' view of a tail.
-pub(super) struct Queue {
+pub(super) struct TailQueue {
     filter: TailFilter,
     entries: SyncSender<TailEntry>,
     bytes: AtomicUsize,
@@ -66,7 +66,7 @@ pub(super) struct Queue {
 /// The tails of a log.
 #[derive(Default)]
 pub(super) struct Tails {
-    queues: Mutex<Vec<Arc<Queue>>>,
+    queues: Mutex<Vec<Arc<TailQueue>>>,
     /// Counts changes of `queues`.
     version: AtomicU64,
 }
@@ -74,13 +74,13 @@ pub(super) struct Tails {
 /// A worker's list of tails.
 #[derive(Default)]
 pub(super) struct TailList {
-    queues: Vec<Weak<Queue>>,
+    queues: Vec<Weak<TailQueue>>,
     version: u64,
     line: Vec<u8>,
 }
 
 /// The mode: the log's format, and a bit for tails.
-impl Shared {
+impl LogShared {
     /// Sets the format in the mode.
     pub(super) fn set_format(&self, format: u8) {
         self.set_mode(|mode| mode & TAILED | format);
@@ -115,12 +115,12 @@ impl LogTail {
     /// Begins a tail. A worker calls `wake` when an entry arrives after [`LogTail::try_next`] found none; `wake` must not
     /// block. Returns `None` at the limit of tails.
     pub(super) fn begin(
-        shared: &Arc<Shared>,
+        shared: &Arc<LogShared>,
         filter: TailFilter,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Option<Self> {
         let (sender, entries) = sync_channel(ENTRIES_MAX);
-        let queue = Arc::new(Queue {
+        let queue = Arc::new(TailQueue {
             filter,
             entries: sender,
             bytes: AtomicUsize::new(0),
@@ -181,7 +181,7 @@ impl Drop for LogTail {
     }
 }
 
-impl Queue {
+impl TailQueue {
     fn offer(&self, entry: TailEntry) {
         let bytes = entry.line.len();
         if self.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes > BYTES_MAX

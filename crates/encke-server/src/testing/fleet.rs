@@ -9,16 +9,16 @@ use encke_io::{Reactor as _, SimReactor, Token};
 
 use super::traces::Observed;
 use crate::census::Census;
-use crate::command::{Command, CommandQueue};
+use crate::command::{CommandQueue, WorkerCommand};
 use crate::core::Core;
 use crate::handler::Mount;
-use crate::link::Link;
-use crate::listener::DoorKind;
+use crate::inbox::Inbox;
+use crate::listener::ListenerKind;
 use crate::log::Access;
-use crate::metrics::Metrics;
-use crate::plan::{MountPoint, Plan};
-use crate::policy::Policy;
-use crate::worker::{Shared, Turn, Worker};
+use crate::metrics::WorkerMetrics;
+use crate::plan::{MountPoint, WorkerPlan};
+use crate::policy::ConnLimits;
+use crate::worker::{Turn, Worker, WorkerShared};
 
 /// The workers of one simulated server, which listen on one address.
 pub struct Fleet {
@@ -31,7 +31,7 @@ pub struct Fleet {
 
 /// The close reasons of a server's workers.
 #[derive(Clone, Default)]
-pub struct Counts(Vec<Arc<Metrics>>);
+pub struct Counts(Vec<Arc<WorkerMetrics>>);
 
 /// The result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,9 +44,9 @@ pub enum Stepped {
     Ended,
 }
 
-fn plan(policy: Policy, mounts: Vec<(String, Arc<dyn Mount>)>) -> Plan {
+fn plan(policy: ConnLimits, mounts: Vec<(String, Arc<dyn Mount>)>) -> WorkerPlan {
     let mounts = mounts.into_iter().map(|(prefix, mount)| MountPoint { prefix, mount, admin: false });
-    Plan { policy, mounts: mounts.collect(), guards: Vec::new() }
+    WorkerPlan { policy, mounts: mounts.collect(), guards: Vec::new() }
 }
 
 impl Fleet {
@@ -59,7 +59,7 @@ impl Fleet {
         first: usize,
         count: usize,
         address: SocketAddr,
-        policy: Policy,
+        policy: ConnLimits,
         mounts: Vec<(String, Arc<dyn Mount>)>,
     ) -> Self {
         let plan = plan(policy, mounts);
@@ -67,8 +67,8 @@ impl Fleet {
         let mut fleet = Self { first, commands: Vec::new(), workers: Vec::new(), counts: Counts::default() };
         for number in 0..count {
             let reactor = world.reactor();
-            let commands = CommandQueue::new(Link::new(reactor.waker()));
-            let shared = Shared {
+            let commands = CommandQueue::new(Inbox::new(reactor.waker()));
+            let shared = WorkerShared {
                 number,
                 workers: count,
                 metrics: Arc::default(),
@@ -78,13 +78,13 @@ impl Fleet {
             };
             fleet.counts.0.push(Arc::clone(&shared.metrics));
             let mut worker = Worker::new(reactor, Arc::clone(&commands), &plan, shared);
-            let kind = DoorKind::default();
+            let kind = ListenerKind::default();
             worker.listen(world.listener(address).expect("a descriptor"), kind).expect("room");
             fleet.commands.push(commands);
             fleet.workers.push(Some(worker));
         }
-        let all: Arc<[Arc<Link>]> = fleet.commands.iter().map(|worker| Arc::clone(worker.link())).collect();
-        fleet.command(|| Command::Meet(Arc::clone(&all)));
+        let all: Arc<[Arc<Inbox>]> = fleet.commands.iter().map(|worker| Arc::clone(worker.link())).collect();
+        fleet.command(|| WorkerCommand::Meet(Arc::clone(&all)));
         fleet
     }
 
@@ -99,17 +99,17 @@ impl Fleet {
     }
 
     /// Replaces the policy and the mounts.
-    pub fn reload(&self, policy: Policy, mounts: Vec<(String, Arc<dyn Mount>)>) {
+    pub fn reload(&self, policy: ConnLimits, mounts: Vec<(String, Arc<dyn Mount>)>) {
         let plan = Arc::new(plan(policy, mounts));
-        self.command(|| Command::Reload(Arc::clone(&plan)));
+        self.command(|| WorkerCommand::Reload(Arc::clone(&plan)));
     }
 
     /// Drains the server: within `time`, after `delay`.
     pub fn drain(&self, delay: Duration, time: Duration) {
-        self.command(|| Command::Drain { delay, time });
+        self.command(|| WorkerCommand::Drain { delay, time });
     }
 
-    fn command(&self, command: impl Fn() -> Command) {
+    fn command(&self, command: impl Fn() -> WorkerCommand) {
         for worker in &self.commands {
             worker.send(command());
         }
@@ -161,10 +161,13 @@ impl Counts {
 impl Core {
     /// Asserts that no state of any connection is left, at the end of a simulated run.
     pub(crate) fn assert_empty(&self, seed: u64) {
-        use crate::conn::Phase;
+        use crate::conn::ConnPhase;
         assert_eq!(self.open, 0, "seed {seed}: connections");
         let mut places = self.conns.places();
-        assert!(places.all(|place| self.conns[place as usize].phase == Phase::Vacant), "seed {seed}: slots");
+        assert!(
+            places.all(|place| self.conns[place as usize].phase == ConnPhase::Vacant),
+            "seed {seed}: slots"
+        );
         assert_eq!(self.records.len(), 0, "seed {seed}: exchanges");
         assert_eq!(self.flights.len(), 0, "seed {seed}: flights");
         assert_eq!(self.entries.len(), 0, "seed {seed}: log entries");

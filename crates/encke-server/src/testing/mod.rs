@@ -20,8 +20,8 @@ use encke_wire::http1::{Head, Progress};
 use encke_wire::limits::HeadLimits;
 
 use crate::exchange::{Exchange, ExchangeKey};
-use crate::handler::{Handler, HandlerContext, JobId, Outcome, Tray};
-use crate::link::{Link, Message};
+use crate::handler::{Handler, HandlerContext, HandlerRequests, JobId, Outcome};
+use crate::inbox::{Inbox, WorkerMessage};
 use crate::reply::{Prepared, Reply};
 use crate::request::{Asker, Origin, Request};
 use crate::resident::WorkerSetup;
@@ -47,8 +47,8 @@ pub fn prepared(reply: &Reply) -> Option<&Arc<Prepared>> {
 /// responses. Time is a value.
 pub struct Stage {
     handler: Box<dyn Handler>,
-    tray: Rc<Tray>,
-    link: Arc<Link>,
+    tray: Rc<HandlerRequests>,
+    link: Arc<Inbox>,
     now: Now,
     jobs: usize,
     _reactor: PollReactor,
@@ -64,14 +64,14 @@ impl Stage {
         open: impl FnOnce(HandlerContext, &mut WorkerSetup<'_>) -> Box<dyn Handler>,
     ) -> Self {
         let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
-        let tray = Rc::new(Tray::default());
+        let tray = Rc::new(HandlerRequests::default());
         tray.set_now(now);
         let handler = Self::handler_of(&tray, now, open);
-        Self { handler, tray, link: Link::new(reactor.waker()), now, jobs: 0, _reactor: reactor }
+        Self { handler, tray, link: Inbox::new(reactor.waker()), now, jobs: 0, _reactor: reactor }
     }
 
     fn handler_of(
-        tray: &Rc<Tray>,
+        tray: &Rc<HandlerRequests>,
         now: Now,
         open: impl FnOnce(HandlerContext, &mut WorkerSetup<'_>) -> Box<dyn Handler>,
     ) -> Box<dyn Handler> {
@@ -167,7 +167,7 @@ impl Stage {
         let mut messages = Vec::new();
         self.link.take(usize::MAX, &mut messages);
         let answers = messages.into_iter().map(|message| match message {
-            Message::Answer(key, reply) => (key.slot, *reply),
+            WorkerMessage::Answer(key, reply) => (key.slot, *reply),
             _ => panic!("nothing but answers"),
         });
         answers.collect()

@@ -21,7 +21,7 @@ use super::{Fleet, Stepped};
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{Handler, HandlerContext, Mount, Outcome, Piece};
 use crate::outgoing::{UpstreamEvent, UpstreamId};
-use crate::policy::Policy;
+use crate::policy::ConnLimits;
 use crate::reply::{Body, Fields, Reply};
 use crate::request::Request;
 use crate::resident::WorkerSetup;
@@ -209,7 +209,7 @@ fn run(seed: u64) -> (usize, u64) {
     let count = 1 + (seed % 3) as usize;
     let limits =
         || LimitSettings { upstreams: NonZeroU32::new(12).expect("above 0"), ..LimitSettings::default() };
-    let policy = || Policy { limits: limits(), connections: 1_000, ..Policy::default() };
+    let policy = || ConnLimits { limits: limits(), connections: 1_000, ..ConnLimits::default() };
     let relay: Arc<dyn Mount> = Arc::new(Relay);
     let other: Arc<dyn Mount> = Arc::new(Place);
     let mut relays = Fleet::start(&world, 0, count, relay_address(), policy(), vec![("/".into(), relay)]);

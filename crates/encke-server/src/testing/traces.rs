@@ -12,7 +12,7 @@ use std::path::Path;
 use encke_io::Now;
 use encke_io::sim::End;
 
-use crate::metrics::Metrics;
+use crate::metrics::WorkerMetrics;
 
 /// A digest of the observations of one run's clients (64-bit FNV-1a).
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl Observed {
     }
 
     /// Adds the close reasons of a worker.
-    pub(crate) fn closed(&mut self, metrics: &Metrics) {
+    pub(crate) fn closed(&mut self, metrics: &WorkerMetrics) {
         for (reason, count) in metrics.close_counts().filter(|(_, count)| *count > 0) {
             self.add_bytes(reason.as_bytes());
             self.add(&[count]);

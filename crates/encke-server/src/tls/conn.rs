@@ -3,25 +3,25 @@
 use std::sync::Arc;
 
 use encke_io::{Peer, Token};
-use encke_session::tls::{Handshake, TlsFault, TlsKnown};
+use encke_session::tls::{HandshakeState, TlsFault, TlsKnown};
 use encke_wire::proxy::{self, ProxyHeader};
 
 use crate::close::CloseReason;
-use crate::conn::{LAST, LINGER, Phase, SECURE, SENDING};
+use crate::conn::{ConnPhase, LAST, LINGER, SECURE, SENDING};
 use crate::conns::is_stream;
 use crate::core::Core;
 use crate::peer::PackedPeer;
 use crate::record::Asked;
 use crate::reply::Reply;
-use crate::transport::Transport;
+use crate::transport::MaybeTls;
 
 impl Core {
     /// Handles received bytes: TLS records, or the PROXY header before them.
     pub(crate) fn records(&mut self, token: Token, lease: &mut [u8]) {
         let ends_ns = self.now.mono_ns.saturating_add(self.policy.limits.handshake_time.nanoseconds());
         let Some(conn) = self.conn(token) else { return };
-        let proxy = conn.phase == Phase::Proxy;
-        let Transport::Tls(tls) = &mut conn.transport else { return };
+        let proxy = conn.phase == ConnPhase::Proxy;
+        let MaybeTls::Tls(tls) = &mut conn.transport else { return };
         let mut behind;
         let mut lease = lease;
         if proxy {
@@ -35,7 +35,7 @@ impl Core {
                     if let Some(source) = source {
                         conn.peer = PackedPeer::new(Peer::Inet(source));
                     }
-                    conn.phase = Phase::Handshake;
+                    conn.phase = ConnPhase::Handshake;
                     tls.handshake_ends_ns = ends_ns;
                     conn.deadline_ns = ends_ns;
                     if !self.count_address(token) {
@@ -46,8 +46,8 @@ impl Core {
             }
         }
         let conn = &mut self.conns[token.index as usize];
-        let Transport::Tls(tls) = &mut conn.transport else { return };
-        if tls.handshake == Handshake::Awaited {
+        let MaybeTls::Tls(tls) = &mut conn.transport else { return };
+        if tls.handshake == HandshakeState::Awaited {
             match tls.await_hello(lease) {
                 Ok(None) => return self.settle(token),
                 Ok(Some(rest)) => lease = rest,
@@ -60,7 +60,7 @@ impl Core {
         let mut plain = std::mem::take(&mut self.scratch.plain);
         plain.clear();
         let conn = &mut self.conns[token.index as usize];
-        let Transport::Tls(tls) = &mut conn.transport else { return };
+        let MaybeTls::Tls(tls) = &mut conn.transport else { return };
         let established = tls.is_established();
         match tls.open(lease, &mut plain) {
             Ok(opened) => {
@@ -90,8 +90,8 @@ impl Core {
     pub(crate) fn tls_known(&self, token: Token) -> Option<Arc<TlsKnown>> {
         let carrier = if is_stream(token) { self.http2.carrier(token)? } else { token };
         match &self.conns[carrier.index as usize].transport {
-            Transport::Tls(tls) => tls.known(),
-            Transport::Plain => None,
+            MaybeTls::Tls(tls) => tls.known(),
+            MaybeTls::Plain => None,
         }
     }
 
@@ -100,7 +100,7 @@ impl Core {
         self.end_handshake(token);
         let conn = &mut self.conns[token.index as usize];
         let mut http2 = false;
-        if let Transport::Tls(tls) = &conn.transport {
+        if let MaybeTls::Tls(tls) = &conn.transport {
             if tls.is_proof() {
                 // An ACME validation needs only the handshake: no request is read.
                 conn.reason = CloseReason::Answered;
@@ -110,8 +110,8 @@ impl Core {
             self.metrics.tls.complete(version, how);
             http2 = tls.speaks_http2();
         }
-        if conn.phase == Phase::Handshake {
-            conn.phase = Phase::Idle;
+        if conn.phase == ConnPhase::Handshake {
+            conn.phase = ConnPhase::Idle;
             if !conn.has(SENDING) {
                 self.set_deadline(token, self.policy.limits.head_time.nanoseconds());
             }
@@ -128,9 +128,9 @@ impl Core {
         let reason = if established { CloseReason::Tls } else { CloseReason::Handshake };
         conn.reason = reason;
         if fault == TlsFault::PlainHttp && !conn.has(SENDING) {
-            conn.transport = Transport::Plain;
+            conn.transport = MaybeTls::Plain;
             conn.flags = conn.flags & !SECURE | LINGER;
-            conn.phase = Phase::Open;
+            conn.phase = ConnPhase::Open;
             let text =
                 "400 Bad Request\nThis port speaks TLS, and this request came without it: use https.\n";
             let reply = Reply::text(400, text).with("X-Content-Type-Options", "nosniff").and_close();

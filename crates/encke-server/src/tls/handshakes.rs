@@ -11,11 +11,11 @@
 use std::collections::VecDeque;
 
 use encke_io::Token;
-use encke_session::tls::Handshake;
+use encke_session::tls::HandshakeState;
 
 use crate::close::CloseReason;
 use crate::core::Core;
-use crate::transport::Transport;
+use crate::transport::MaybeTls;
 
 /// The age at which a handshake counts as stalled, in ns: three round trips of 300 ms. After its ClientHello a handshake takes
 /// one or two.
@@ -41,12 +41,12 @@ impl Core {
         let mut queue = std::mem::take(&mut self.handshakes.queue);
         // At least half of the queue has ended, so each entry is examined twice on average.
         if queue.len() >= (self.policy.limits.handshakes.get() as usize).saturating_mul(2) {
-            queue.retain(|(token, _)| self.handshake(*token) == Some(&mut Handshake::Open));
+            queue.retain(|(token, _)| self.handshake(*token) == Some(&mut HandshakeState::Open));
         }
         queue.push_back((token, self.now.mono_ns));
         self.handshakes.queue = queue;
         if let Some(handshake) = self.handshake(token) {
-            *handshake = Handshake::Open;
+            *handshake = HandshakeState::Open;
             self.handshakes.open += 1;
         }
         true
@@ -55,7 +55,7 @@ impl Core {
     /// Stops counting the handshake of a connection, if it was counted.
     pub(crate) fn end_handshake(&mut self, token: Token) {
         if let Some(handshake) = self.handshake(token)
-            && std::mem::replace(handshake, Handshake::Over) == Handshake::Open
+            && std::mem::replace(handshake, HandshakeState::Over) == HandshakeState::Open
         {
             self.handshakes.open -= 1;
         }
@@ -64,7 +64,7 @@ impl Core {
     /// Closes the oldest open handshake, if it is stalled.
     fn close_stalled_handshake(&mut self) -> bool {
         while let Some((token, since_ns)) = self.handshakes.queue.front().copied() {
-            let open = self.handshake(token) == Some(&mut Handshake::Open);
+            let open = self.handshake(token) == Some(&mut HandshakeState::Open);
             if open && since_ns.saturating_add(STALLED_NS) > self.now.mono_ns {
                 return false;
             }
@@ -79,10 +79,10 @@ impl Core {
     }
 
     /// The handshake of a TLS connection.
-    fn handshake(&mut self, token: Token) -> Option<&mut Handshake> {
+    fn handshake(&mut self, token: Token) -> Option<&mut HandshakeState> {
         match &mut self.conn(token)?.transport {
-            Transport::Tls(tls) => Some(&mut tls.handshake),
-            Transport::Plain => None,
+            MaybeTls::Tls(tls) => Some(&mut tls.handshake),
+            MaybeTls::Plain => None,
         }
     }
 }

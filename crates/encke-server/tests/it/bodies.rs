@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use encke_server::{
-    CloseReason, Exchange, ExchangeKey, Handler, HandlerContext, Mount, Outcome, Piece, Policy, Reply,
+    CloseReason, ConnLimits, Exchange, ExchangeKey, Handler, HandlerContext, Mount, Outcome, Piece, Reply,
     Request, WorkerSetup,
 };
 
@@ -72,7 +72,7 @@ fn a_chunked_body_may_have_extensions_and_trailers(stand: Stand) {
 const EXPECTS: &str = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
 
 fn a_chunk_that_announces_too_much_is_rejected_at_once(stand: Stand) {
-    let limit = |policy: &mut Policy| policy.limits.body_bytes = OrOff::On(ByteSize::of(1000));
+    let limit = |policy: &mut ConnLimits| policy.limits.body_bytes = OrOff::On(ByteSize::of(1000));
     let rig = stand.serve_by(limit, |server| server.mount("/", hello).mount("/echo", Echo));
     let half = "x".repeat(500);
     let head = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use encke_io::{Address, Fault, Segment};
 use encke_server::{
-    CloseReason, Exchange, Handler, HandlerContext, Mount, Outcome, Policy, Reply, Request, UpstreamEvent,
-    UpstreamFault, UpstreamId, WorkerSetup,
+    CloseReason, ConnLimits, Exchange, Handler, HandlerContext, Mount, Outcome, Reply, Request,
+    UpstreamEvent, UpstreamFault, UpstreamId, WorkerSetup,
 };
 use rustix::net::{AddressFamily, SocketType};
 
@@ -342,7 +342,7 @@ fn a_reload_closes_the_connections_of_the_handler_it_replaces(on: Stand) {
     assert_eq!(rig.client().get("/keep").text(), "kept");
     let (mut stream, _) = tcp.accept().expect("a connection");
     let other: Arc<dyn Mount> = Arc::new(hello);
-    rig.running().reload(Policy::default(), Some(vec![("/".to_owned(), other)]));
+    rig.running().reload(ConnLimits::default(), Some(vec![("/".to_owned(), other)]));
     stream.read_to_end(&mut Vec::new()).expect("closed in order");
     all_closed(&rig, "retired", 1);
     rig.end();

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use encke_io::Token;
 use encke_server::{
-    Asked, CloseReason, Engine, Exchange, Gone, Handler, HandlerContext, Mount, Outcome, Policy, Reply,
+    Asked, CloseReason, ConnLimits, Engine, Exchange, Gone, Handler, HandlerContext, Mount, Outcome, Reply,
     Request, Resident, ResidentMailbox, Slot, Takeover, WorkerSetup,
 };
 use encke_stats::{Counter, Family, ListTicket, Query, Row, Sort, Source};
@@ -116,7 +116,7 @@ impl Resident for Visitors {
         self.staying.remove(&gone.token);
     }
 
-    fn meet(&mut self, mailboxes: Arc<[ResidentMailbox]>) {
+    fn start(&mut self, mailboxes: Arc<[ResidentMailbox]>) {
         let _first_one_sets_it = self.visits.mailboxes.set(mailboxes);
     }
 
@@ -159,7 +159,7 @@ fn the_sources_of_a_server_are_those_of_its_mounts(on: Stand) {
     assert_eq!(at, names_of(&rig).len() - 1, "it follows the engine's");
 
     let reload = |mounts: Option<Vec<(String, Arc<dyn Mount>)>>| {
-        rig.running().reload(Policy::default(), mounts);
+        rig.running().reload(ConnLimits::default(), mounts);
     };
     reload(None);
     assert_eq!(positions(&rig), [at], "other limits leave the mounts");
@@ -183,7 +183,7 @@ fn the_sources_of_a_server_are_those_of_its_mounts(on: Stand) {
 
 fn reload_to_hello(rig: &Rig) {
     let hello: Arc<dyn Mount> = Arc::new(hello);
-    rig.running().reload(Policy::default(), Some(vec![("/".into(), hello)]));
+    rig.running().reload(ConnLimits::default(), Some(vec![("/".into(), hello)]));
 }
 
 fn a_refusal_of_a_handler_is_counted_by_its_rule(on: Stand) {

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use encke_io::Done;
 use encke_server::{
-    CloseReason, Exchange, ExchangeKey, Fields, Guard, GuardCall, GuardMount, GuardOutcome, GuardPoint,
-    GuardVerdict, HandlerContext, JobId, Options, Outcome, Passage, Policy, Reply, Request, Server, Ticket,
-    WorkerSetup,
+    CloseReason, ConnLimits, Exchange, ExchangeKey, Fields, Guard, GuardCall, GuardMount, GuardOutcome,
+    GuardPoint, GuardVerdict, HandlerContext, JobId, Options, Outcome, Passage, Reply, Request, Server,
+    Ticket, WorkerSetup,
 };
 
 use crate::residents;
@@ -574,7 +574,7 @@ fn a_held_request_outlives_a_reload_with_its_guards_and_handler(on: Stand) {
     let refuse = |_: &Request<'_>| GuardVerdict::Refuse(Reply::text(401, "new"));
     let reload = |guards: Vec<GuardPoint>| {
         let mounts: Vec<(String, Arc<dyn encke_server::Mount>)> = vec![("/".into(), Arc::new(other))];
-        rig.running().reload_guarded(Policy::default(), Some(mounts), guards).expect("good guards");
+        rig.running().reload_guarded(ConnLimits::default(), Some(mounts), guards).expect("good guards");
     };
     reload(vec![GuardPoint { at: None, guard: Arc::new(refuse) }]);
     rig.wait(|| rig.client().get("/").text() == "new", "the new guard is there");
@@ -597,7 +597,7 @@ fn a_reload_that_would_leave_a_guard_without_a_place_changes_nothing(on: Stand) 
     let guard: Arc<dyn GuardMount> = Arc::new(|_: &Request<'_>| passed());
     let point = GuardPoint { at: Some("/absent/".into()), guard };
     let error =
-        rig.running().reload_guarded(Policy::default(), None, vec![point]).expect_err("no such mount");
+        rig.running().reload_guarded(ConnLimits::default(), None, vec![point]).expect_err("no such mount");
     assert!(error.to_string().contains("/absent/"), "{error}");
     assert_eq!(rig.client().get("/refuse").status, 403);
     rig.end();

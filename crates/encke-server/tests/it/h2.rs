@@ -1,6 +1,6 @@
 //! HTTP/2 from outside, frame by frame: responses, back-pressure, floods, delays and silence.
 
-use encke_settings::{ByteSize, OrOff, Rate};
+use encke_settings::{ByteRate, ByteSize, OrOff};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -198,7 +198,7 @@ fn an_early_answer_lets_the_body_come_to_its_end(stand: Stand) {
 }
 
 fn a_body_behind_its_answer_has_a_moment(stand: Stand) {
-    let limit = |policy: &mut encke_server::Policy| policy.limits.linger_time = ms(100);
+    let limit = |policy: &mut encke_server::ConnLimits| policy.limits.linger_time = ms(100);
     let rig = stand.serve_by(limit, |server| server.mount("/", handlers::hello));
     let mut client = H2::connect(&rig);
     client.send(&request(1, POST, "/", 0));
@@ -352,7 +352,7 @@ fn a_body_is_invited_once_it_is_wanted(stand: Stand) {
 }
 
 fn so_many_requests_are_answered_on_a_connection(stand: Stand) {
-    let limit = |policy: &mut encke_server::Policy| {
+    let limit = |policy: &mut encke_server::ConnLimits| {
         policy.limits.requests_per_connection = OrOff::On(NonZeroU32::new(2).expect("above 0"));
     };
     let rig = stand.serve_by(limit, |server| server.mount("/", handlers::hello));
@@ -482,7 +482,7 @@ fn data_without_content_is_ended(stand: Stand) {
 
 /// A field of 3,000 bytes enters the table. Then one byte refers to it, as often as there is room.
 fn a_head_that_is_larger_than_it_looks_is_refused(stand: Stand) {
-    let limit = |policy: &mut encke_server::Policy| policy.limits.head_bytes = ByteSize::of(16 * 1024);
+    let limit = |policy: &mut encke_server::ConnLimits| policy.limits.head_bytes = ByteSize::of(16 * 1024);
     let rig = stand.serve_by(limit, |server| server.mount("/", handlers::hello));
     let mut client = H2::connect(&rig);
     let mut block = [GET, &[0x86], &target("/")].concat();
@@ -510,7 +510,7 @@ fn a_head_that_is_larger_than_it_looks_is_refused(stand: Stand) {
 fn streams_beyond_the_limit_are_refused(stand: Stand) {
     const STREAMS: u32 = 10;
     let held = Held::default();
-    let limit = |policy: &mut encke_server::Policy| {
+    let limit = |policy: &mut encke_server::ConnLimits| {
         policy.limits.streams = NonZeroU32::new(STREAMS).expect("above 0");
     };
     let rig = stand.serve_by(limit, |server| server.mount("/", held.clone()));
@@ -571,9 +571,9 @@ fn a_client_that_asks_for_nothing_is_ended(stand: Stand) {
 }
 
 fn a_body_that_stops_or_drips_costs_its_stream(stand: Stand) {
-    let limit = |policy: &mut encke_server::Policy| {
+    let limit = |policy: &mut encke_server::ConnLimits| {
         policy.rate_window_ns = ms(100).nanoseconds();
-        policy.limits.body_rate = Rate::of(10_000);
+        policy.limits.body_rate = ByteRate::of(10_000);
     };
     let rig = stand.serve_by(limit, |server| server.mount("/", Echo));
     let mut client = H2::connect(&rig);

@@ -1,13 +1,13 @@
 //! Limits: clients that are deliberately slow or take too much are disconnected, with the reason counted. A good client is
 //! served meanwhile. Times are short here, in the proportions of the defaults.
 
-use encke_settings::{OrOff, Rate};
+use encke_settings::{ByteRate, OrOff};
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use encke_server::{CloseReason, Policy, Reply};
+use encke_server::{CloseReason, ConnLimits, Reply};
 
 use crate::rig::client::Answer;
 use crate::rig::handlers::{Echo, Feed, Held, Step, Valve, hello};
@@ -45,14 +45,14 @@ const SLOW: usize = 20;
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// Serves a greeting, an echo and a large file, with short times.
-fn serve(stand: Stand, folder: &Folder, limit: impl FnOnce(&mut Policy)) -> Rig {
+fn serve(stand: Stand, folder: &Folder, limit: impl FnOnce(&mut ConnLimits)) -> Rig {
     let files = files(folder);
-    let limit = |policy: &mut Policy| {
+    let limit = |policy: &mut ConnLimits| {
         policy.limits.head_time = ms(300);
         policy.limits.linger_time = ms(100);
         policy.rate_window_ns = ms(100).nanoseconds();
-        policy.limits.body_rate = Rate::of(10_000);
-        policy.limits.write_rate = Rate::of(10_000);
+        policy.limits.body_rate = ByteRate::of(10_000);
+        policy.limits.write_rate = ByteRate::of(10_000);
         limit(policy);
     };
     stand.serve_by(limit, |server| server.mount("/", hello).mount("/echo", Echo).mount("/large", files))
@@ -166,7 +166,7 @@ fn clients_that_do_not_read_a_stream_are_ended(stand: Stand) {
     let rig = stand.serve_by(
         |policy| {
             policy.rate_window_ns = ms(100).nanoseconds();
-            policy.limits.write_rate = Rate::of(10_000);
+            policy.limits.write_rate = ByteRate::of(10_000);
         },
         |server| server.mount("/", hello).mount("/feed", feed.clone()),
     );
@@ -228,7 +228,7 @@ fn clients_that_are_done_and_stay_are_ended(stand: Stand) {
 
 fn a_short_idle_time_holds_beside_long_other_times(stand: Stand) {
     // The other times are longer than any case waits.
-    let limit = |policy: &mut Policy| {
+    let limit = |policy: &mut ConnLimits| {
         policy.limits.idle_time = ms(100);
         policy.limits.head_time = ms(3_600_000);
         policy.limits.linger_time = ms(3_600_000);
@@ -263,7 +263,7 @@ fn a_body_has_time_while_nobody_reads_it(stand: Stand) {
     let rig = stand.serve_by(
         |policy| {
             policy.rate_window_ns = ms(50).nanoseconds();
-            policy.limits.body_rate = Rate::of(1_000);
+            policy.limits.body_rate = ByteRate::of(1_000);
         },
         |server| server.mount("/", valve.clone()).mount("/hello", hello),
     );
@@ -289,7 +289,7 @@ fn a_slow_but_steady_body_arrives(stand: Stand) {
     let rig = stand.serve_by(
         |policy| {
             policy.rate_window_ns = ms(800).nanoseconds();
-            policy.limits.body_rate = Rate::of(100);
+            policy.limits.body_rate = ByteRate::of(100);
         },
         |server| server.mount("/", Echo),
     );
@@ -311,7 +311,7 @@ fn a_slow_but_steady_reader_gets_everything(stand: Stand) {
     let folder = Folder::new().with("large", vec![b'x'; LEN]);
     let rig = serve(stand, &folder, |policy| {
         policy.rate_window_ns = ms(500).nanoseconds();
-        policy.limits.write_rate = Rate::of(20_000);
+        policy.limits.write_rate = ByteRate::of(20_000);
     });
     let mut client = rig.narrow_client();
     client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 
 use encke_io::{Address, Listener};
-use encke_server::{Door, Server};
+use encke_server::{ListenConfig, Server};
 
 use crate::rig::handlers::{Echo, hello};
 use crate::rig::{Client, End, Folder, Rig, Stand, any_port};
@@ -25,7 +25,7 @@ on_two_stands! {
 
 fn several_listeners_serve_alike(stand: Stand) {
     let folder = Folder::new();
-    let unix = Door {
+    let unix = ListenConfig {
         address: Address::Unix(folder.path().join("socket")),
         proxy_protocol: false,
         mode: None,
@@ -48,8 +48,8 @@ fn several_listeners_serve_alike(stand: Stand) {
     }
 }
 
-fn unix_door(folder: &Folder, mode: Option<u32>) -> Door {
-    Door {
+fn unix_door(folder: &Folder, mode: Option<u32>) -> ListenConfig {
+    ListenConfig {
         address: Address::Unix(folder.path().join("socket")),
         proxy_protocol: false,
         mode,
@@ -127,13 +127,13 @@ fn a_port_that_is_taken_is_an_error_that_names_it(stand: Stand) {
 
 fn an_address_of_another_machine_is_an_error_unless_it_is_optional(stand: Stand) {
     // A block for documentation (RFC 5737): no machine has it.
-    let elsewhere = Door::from(SocketAddr::from(([192, 0, 2, 1], 8080)));
-    let start = |door: Door| {
+    let elsewhere = ListenConfig::from(SocketAddr::from(([192, 0, 2, 1], 8080)));
+    let start = |door: ListenConfig| {
         Server::new(stand.options(|_| {})).listen(any_port()).door(door).mount("/", hello).start()
     };
     let error = start(elsewhere.clone()).err().expect("it is not here").to_string();
     assert!(error.contains("192.0.2.1:8080"), "{error}");
-    let rig = Rig::of(start(Door { optional: true, ..elsewhere }).expect("it serves without it"));
+    let rig = Rig::of(start(ListenConfig { optional: true, ..elsewhere }).expect("it serves without it"));
     assert_eq!(rig.addresses().len(), 1);
     assert_eq!(rig.client().get("/").text(), "Hello\n");
 }

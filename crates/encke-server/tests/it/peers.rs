@@ -4,8 +4,8 @@ use encke_settings::OrOff;
 use std::net::Ipv4Addr;
 use std::num::NonZeroU32;
 
-use encke_server::{CloseReason, Door, Network, Policy, Server};
-use encke_wire::forwarded::Dialect;
+use encke_server::{CloseReason, ConnLimits, ListenConfig, Network, Server};
+use encke_wire::forwarded::ForwardingField;
 
 use crate::rig::handlers::who;
 use crate::rig::{Client, Cut, End, Folder, Rig, Stand, any_port, ms};
@@ -28,8 +28,8 @@ on_two_stands! {
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// A server whose connections begin with a PROXY header.
-fn serve_proxied(stand: Stand, limit: impl FnOnce(&mut Policy)) -> Rig {
-    let door = Door { proxy_protocol: true, ..Door::from(any_port()) };
+fn serve_proxied(stand: Stand, limit: impl FnOnce(&mut ConnLimits)) -> Rig {
+    let door = ListenConfig { proxy_protocol: true, ..ListenConfig::from(any_port()) };
     let server = Server::new(stand.options(limit)).door(door).mount("/", who);
     Rig::of(server.start().expect("a free port"))
 }
@@ -143,8 +143,8 @@ fn an_address_behind_a_proxy_header_has_so_many_connections(stand: Stand) {
 }
 
 /// A server that trusts proxies at 127.0.0.1, but not at 127.0.0.2.
-fn serve_trusting(stand: Stand, dialect: Dialect) -> Rig {
-    let limit = |policy: &mut Policy| {
+fn serve_trusting(stand: Stand, dialect: ForwardingField) -> Rig {
+    let limit = |policy: &mut ConnLimits| {
         policy.trusted_proxies = vec![
             Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 32 },
             Network { address: Ipv4Addr::new(10, 0, 0, 0).into(), prefix: 8 },
@@ -159,7 +159,7 @@ fn said(client: &mut Client, fields: &str) -> String {
 }
 
 fn a_trusted_proxy_is_believed(stand: Stand) {
-    let rig = serve_trusting(stand, Dialect::XForwardedFor);
+    let rig = serve_trusting(stand, ForwardingField::XForwardedFor);
     let mut client = rig.client();
     for (fields, expected) in [
         ("", "127.0.0.1 clear"),
@@ -174,7 +174,7 @@ fn a_trusted_proxy_is_believed(stand: Stand) {
         assert_eq!(said(&mut client, fields), expected, "{fields:?}");
     }
 
-    let rig = serve_trusting(stand, Dialect::Forwarded);
+    let rig = serve_trusting(stand, ForwardingField::Forwarded);
     let mut client = rig.client();
     for (fields, expected) in [
         ("Forwarded: for=203.0.113.9;proto=https\r\n", "203.0.113.9 secure"),
@@ -186,7 +186,7 @@ fn a_trusted_proxy_is_believed(stand: Stand) {
 }
 
 fn anybody_else_is_not_believed(stand: Stand) {
-    for dialect in [Dialect::XForwardedFor, Dialect::Forwarded] {
+    for dialect in [ForwardingField::XForwardedFor, ForwardingField::Forwarded] {
         let rig = serve_trusting(stand, dialect);
         let mut client = Client::connect_from(Ipv4Addr::new(127, 0, 0, 2), rig.address());
         for fields in [
@@ -199,16 +199,16 @@ fn anybody_else_is_not_believed(stand: Stand) {
 }
 
 fn the_other_field_is_not_looked_at(stand: Stand) {
-    let rig = serve_trusting(stand, Dialect::Forwarded);
+    let rig = serve_trusting(stand, ForwardingField::Forwarded);
     assert_eq!(said(&mut rig.client(), "X-Forwarded-For: 203.0.113.9\r\n"), "127.0.0.1 clear");
-    let rig = serve_trusting(stand, Dialect::XForwardedFor);
+    let rig = serve_trusting(stand, ForwardingField::XForwardedFor);
     assert_eq!(said(&mut rig.client(), "Forwarded: for=203.0.113.9\r\n"), "127.0.0.1 clear");
 }
 
 fn a_proxy_at_a_unix_socket_is_believed(stand: Stand) {
     let folder = Folder::new();
     let address = encke_io::Address::Unix(folder.path().join("socket"));
-    let door = Door {
+    let door = ListenConfig {
         address: address.clone(),
         proxy_protocol: false,
         mode: None,
@@ -216,7 +216,7 @@ fn a_proxy_at_a_unix_socket_is_believed(stand: Stand) {
         tls: None,
         to_https: false,
     };
-    let limit = |policy: &mut Policy| {
+    let limit = |policy: &mut ConnLimits| {
         policy.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 32 }];
     };
     let server = Server::new(stand.options(limit)).door(door).mount("/", who);

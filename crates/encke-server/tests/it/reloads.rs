@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_server::{Exchange, Mount, Outcome, Policy, Reply, Request};
+use encke_server::{ConnLimits, Exchange, Mount, Outcome, Reply, Request};
 
 use crate::rig::handlers::hello;
 use crate::rig::{Rig, Stand};
@@ -21,7 +21,7 @@ fn says(text: String) -> Arc<dyn Mount> {
 fn reload(rig: &Rig, number: u32) {
     let mounts =
         vec![("/".into(), says(format!("site {number}"))), ("/in/".into(), says(format!("in {number}")))];
-    rig.running().reload(Policy::default(), Some(mounts));
+    rig.running().reload(ConnLimits::default(), Some(mounts));
 }
 
 fn the_newest_handlers_serve_after_more_reloads_than_there_are_numbers(on: Stand) {

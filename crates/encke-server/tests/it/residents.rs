@@ -132,7 +132,7 @@ impl Resident for Echoes {
         self.tokens.remove(&gone.token.index);
     }
 
-    fn meet(&mut self, mailboxes: Arc<[ResidentMailbox]>) {
+    fn start(&mut self, mailboxes: Arc<[ResidentMailbox]>) {
         self.workers = mailboxes;
     }
 

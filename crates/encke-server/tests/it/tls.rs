@@ -1,6 +1,6 @@
 //! TLS: certificates, successful and failed handshakes, and everything else as without encryption.
 
-use encke_settings::Rate;
+use encke_settings::ByteRate;
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::num::NonZeroU32;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use encke_server::{CloseReason, Door, Identity, Policy, Server};
+use encke_server::{CloseReason, ConnLimits, ListenConfig, Server, TlsIdentity};
 use encke_settings::{AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustix::net::sockopt;
@@ -199,7 +199,7 @@ fn a_thousand_stopped_handshakes_block_no_client(stand: Stand) {
     const STOPPED: usize = 1_000;
     let authority = Authority::new();
     let folder = Folder::new().with("a.txt", "here");
-    let limit = |policy: &mut Policy| {
+    let limit = |policy: &mut ConnLimits| {
         policy.limits.handshakes = NonZeroU32::new(1).expect("above 0");
         policy.connections = 2 * STOPPED;
     };
@@ -248,13 +248,13 @@ fn slow_clients_are_ended_as_in_the_clear(stand: Stand) {
     const SLOW: usize = 8;
     let authority = Authority::new();
     let folder = Folder::new().with("large", vec![b'x'; 8 << 20]);
-    let limit = |policy: &mut Policy| {
+    let limit = |policy: &mut ConnLimits| {
         policy.limits.head_time = ms(300);
         policy.limits.idle_time = ms(300);
         policy.limits.linger_time = ms(100);
         policy.rate_window_ns = ms(100).nanoseconds();
-        policy.limits.body_rate = Rate::of(10_000);
-        policy.limits.write_rate = Rate::of(10_000);
+        policy.limits.body_rate = ByteRate::of(10_000);
+        policy.limits.write_rate = ByteRate::of(10_000);
     };
     let large = files(&folder);
     let rig = serve(stand, &authority, limit, |server| {
@@ -361,7 +361,7 @@ fn plain_http_is_told_to_use_tls(stand: Stand) {
 fn a_proxy_header_comes_before_the_handshake(stand: Stand) {
     let authority = Authority::new();
     let identity = identity(&settings(authority.sign("localhost", &["localhost"])));
-    let door = Door { proxy_protocol: true, tls: Some(identity), ..Door::from(any_port()) };
+    let door = ListenConfig { proxy_protocol: true, tls: Some(identity), ..ListenConfig::from(any_port()) };
     let server = Server::new(stand.options(|policy| policy.limits.handshake_time = ms(60_000))).door(door);
     let rig = Rig::of(server.mount("/", crate::rig::handlers::who).start().expect("a free port"));
     let config = Arc::new(authority.client(&BOTH));
@@ -456,7 +456,7 @@ fn a_stalled_handshake_gives_way_to_a_new_one(stand: Stand) {
     // Enough that each of 4 workers has a stalled one in all but one of 10^7 runs.
     const STALLED: usize = 64;
     let authority = Authority::new();
-    let limit = |policy: &mut Policy| {
+    let limit = |policy: &mut ConnLimits| {
         policy.limits.handshakes = NonZeroU32::new(1).expect("above 0");
         policy.limits.handshake_time = ms(600_000);
     };
@@ -513,7 +513,7 @@ fn a_client_that_stops_reading_is_ended(stand: Stand) {
     let authority = Authority::new();
     let folder = Folder::new();
     folder.write("large.bin", bytes(8_000_000));
-    let limit = |policy: &mut Policy| policy.rate_window_ns = ms(200).nanoseconds();
+    let limit = |policy: &mut ConnLimits| policy.rate_window_ns = ms(200).nanoseconds();
     let rig = serve(stand, &authority, limit, |server| server.mount("/", files(&folder)));
     let config = Arc::new(authority.client(&BOTH));
     let mut stream = shake(&rig, &config, "localhost");
@@ -603,7 +603,8 @@ fn pairs_that_change_are_taken_while_clients_come_and_nobody_notices(stand: Stan
     link("shown.key", &pairs[0].key);
     let shown =
         CertSettings { cert: authority.path("shown.pem"), key: authority.path("shown.key"), ocsp: None };
-    let door = Door { tls: Some(identity(&settings(shown.clone()))), ..Door::from(any_port()) };
+    let door =
+        ListenConfig { tls: Some(identity(&settings(shown.clone()))), ..ListenConfig::from(any_port()) };
     let mut options = stand.options(|policy| policy.limits.handshake_time = ms(60_000));
     options.certificates_every = Duration::from_millis(10);
     let rig = Rig::of(Server::new(options).door(door).start().expect("a free port"));
@@ -767,7 +768,7 @@ fn what_is_wrong_with_a_pair_is_told_with_its_file_and_the_remedy() {
         (absent, "absent.key", "No such file"),
         (mixed, "other.key", "not the key of the certificate in"),
     ] {
-        let error = Identity::read(&settings(pair), &mut Vec::new()).err().expect("it does not hold");
+        let error = TlsIdentity::read(&settings(pair), &mut Vec::new()).err().expect("it does not hold");
         let error = error.to_string();
         assert!(error.contains(file) && error.contains(says), "{error}");
     }
@@ -776,7 +777,7 @@ fn what_is_wrong_with_a_pair_is_told_with_its_file_and_the_remedy() {
         let now = std::time::SystemTime::now();
         params.not_after = (now + std::time::Duration::from_secs(3 * 86_400)).into();
     });
-    assert!(Identity::read(&settings(soon), &mut notes).is_ok());
+    assert!(TlsIdentity::read(&settings(soon), &mut notes).is_ok());
     assert!(notes[0].contains("soon.pem") && notes[0].contains("expires"), "{notes:?}");
     let strict = TlsSettings { min_version: TlsVersion::Tls13, ..settings(good) };
     let rig = {

@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use encke_io::{Address, Backend};
-use encke_server::{CloseReason, Options, Policy, Running, Server};
+use encke_server::{CloseReason, ConnLimits, Options, Running, Server};
 use encke_settings::Period;
 use encke_stats::Value;
 
@@ -56,7 +56,11 @@ impl Stand {
     }
 
     /// Starts a server with limits that the case sets.
-    pub fn serve_by(self, limit: impl FnOnce(&mut Policy), assemble: impl FnOnce(Server) -> Server) -> Rig {
+    pub fn serve_by(
+        self,
+        limit: impl FnOnce(&mut ConnLimits),
+        assemble: impl FnOnce(Server) -> Server,
+    ) -> Rig {
         let server = Server::new(self.options(limit)).listen(any_port());
         Rig::of(assemble(server).start().expect("a free port, and the back end is there"))
     }
@@ -69,7 +73,7 @@ impl Stand {
 
     /// The options of such a server. Times are so long that a client meets a limit only where its case sets one, however busy
     /// the machine is.
-    pub fn options(self, limit: impl FnOnce(&mut Policy)) -> Options {
+    pub fn options(self, limit: impl FnOnce(&mut ConnLimits)) -> Options {
         let mut options =
             Options { workers: Some(self.workers), backend: Some(self.backend), ..Options::default() };
         let policy = &mut options.policy;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use encke_io::Address;
-use encke_server::{Door, Exchange, Identity, Outcome, Policy, Reply, Request, Server};
+use encke_server::{ConnLimits, Exchange, ListenConfig, Outcome, Reply, Request, Server, TlsIdentity};
 use encke_settings::{CertSettings, TlsSettings};
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::ServerName;
@@ -87,15 +87,15 @@ pub fn settings(first: CertSettings) -> TlsSettings {
     TlsSettings { cert: Some(first.cert), key: Some(first.key), ..TlsSettings::default() }
 }
 
-pub fn identity(settings: &TlsSettings) -> Arc<Identity> {
-    Arc::new(Identity::read(settings, &mut Vec::new()).expect("it holds"))
+pub fn identity(settings: &TlsSettings) -> Arc<TlsIdentity> {
+    Arc::new(TlsIdentity::read(settings, &mut Vec::new()).expect("it holds"))
 }
 
 /// Starts a TLS server for `localhost`.
 pub fn serve(
     stand: Stand,
     authority: &Authority,
-    limit: impl FnOnce(&mut Policy),
+    limit: impl FnOnce(&mut ConnLimits),
     assemble: impl FnOnce(Server) -> Server,
 ) -> Rig {
     let identity = identity(&settings(authority.sign("localhost", &["localhost"])));
@@ -104,11 +104,11 @@ pub fn serve(
 
 pub fn serve_as(
     stand: Stand,
-    identity: Arc<Identity>,
-    limit: impl FnOnce(&mut Policy),
+    identity: Arc<TlsIdentity>,
+    limit: impl FnOnce(&mut ConnLimits),
     assemble: impl FnOnce(Server) -> Server,
 ) -> Rig {
-    let door = Door { tls: Some(identity), ..Door::from(any_port()) };
+    let door = ListenConfig { tls: Some(identity), ..ListenConfig::from(any_port()) };
     let server = Server::new(stand.options(|policy| {
         policy.limits.handshake_time = ms(60_000);
         limit(policy);

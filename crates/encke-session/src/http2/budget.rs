@@ -29,14 +29,14 @@ pub struct Budgets {
 
 /// The charges of all workers to the limits that their connections share.
 #[derive(Default)]
-pub struct Totals {
+pub struct BudgetTotals {
     bytes: Arc<AtomicUsize>,
     streams: Arc<AtomicUsize>,
 }
 
 impl Budgets {
     /// Creates budgets without room; [`Budgets::limit`] sets their limits.
-    pub fn new(totals: &Totals) -> Self {
+    pub fn new(totals: &BudgetTotals) -> Self {
         Self { bytes: Budget::new(BYTES_LEAST, &totals.bytes), streams: Budget::new(1, &totals.streams) }
     }
 

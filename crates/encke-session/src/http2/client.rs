@@ -23,8 +23,8 @@ use h2::{Reason, RecvStream};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 
-use super::bell::Rung;
 use super::pipe::Pipe;
+use super::waker::WokenStreams;
 
 /// The receive window of a stream and of the connection. Bodies are read as they arrive, so this bounds no memory here. As
 /// large as h2load's, so that a small window never makes a server look slow.
@@ -37,32 +37,32 @@ pub struct Multiplex<K> {
     pipe: Pipe,
     connection: Connection<Pipe, Bytes>,
     sender: SendRequest<Bytes>,
-    streams: Vec<Stream<K>>,
+    streams: Vec<ClientStream<K>>,
     /// Unused indices of `streams`.
     free: Vec<u32>,
-    rung: Arc<Rung>,
+    rung: Arc<WokenStreams>,
     /// Indices of streams to poll.
     ripe: Vec<u32>,
     /// The server accepts no more streams.
     leaving: bool,
     /// Set once the connection has ended.
-    over: Option<Cause>,
+    over: Option<StreamFailure>,
 }
 
-struct Stream<K> {
+struct ClientStream<K> {
     key: Option<K>,
-    stage: Stage,
+    stage: StreamStage,
     bell: Waker,
 }
 
-enum Stage {
+enum StreamStage {
     Free,
     Asked(ResponseFuture),
     Answering(u16, RecvStream),
 }
 
 /// An event of a stream. A `u32` is the stream's index, for [`Multiplex::key`].
-pub enum Told<K> {
+pub enum StreamEvent<K> {
     /// The head of the response arrived.
     Head(u32),
     /// A piece of the response body arrived.
@@ -70,14 +70,14 @@ pub enum Told<K> {
     /// The response is complete, with this status.
     Whole(K, u16),
     /// The stream ended without a complete response.
-    Failed(K, Cause),
+    Failed(K, StreamFailure),
     /// The server left without processing the request, which may be sent again (RFC 9113 §6.8).
     Returned(K),
 }
 
 /// The reason why a stream or a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cause {
+pub enum StreamFailure {
     /// The server reset the stream.
     Reset(Code),
     /// The server ended the connection with a GOAWAY.
@@ -92,7 +92,7 @@ pub struct Code(pub u32);
 
 /// A request, prepared for HTTP/2.
 #[derive(Clone, Debug)]
-pub struct Letter {
+pub struct H2Request {
     request: Request<()>,
     body: Bytes,
 }
@@ -151,7 +151,7 @@ impl<K> Multiplex<K> {
     }
 
     /// Why the connection ended; `None` while it is open.
-    pub fn over(&self) -> Option<Cause> {
+    pub fn over(&self) -> Option<StreamFailure> {
         self.over
     }
 
@@ -187,12 +187,12 @@ impl<K> Multiplex<K> {
     ///
     /// # Errors
     /// The key, if the server accepts no more streams at present.
-    pub fn send(&mut self, key: K, letter: Letter) -> Result<(), K> {
+    pub fn send(&mut self, key: K, letter: H2Request) -> Result<(), K> {
         let mut context = Context::from_waker(Waker::noop());
         if !matches!(self.sender.poll_ready(&mut context), Poll::Ready(Ok(()))) {
             return Err(key);
         }
-        let Letter { request, body } = letter;
+        let H2Request { request, body } = letter;
         let Ok((response, mut stream)) = self.sender.send_request(request, body.is_empty()) else {
             // The stream identifiers are used up.
             self.leaving = true;
@@ -206,11 +206,11 @@ impl<K> Multiplex<K> {
             // Cannot truncate: SETTINGS limit the number of streams to 32 bits.
             let place = self.streams.len() as u32;
             let bell = self.rung.bell(place);
-            self.streams.push(Stream { key: None, stage: Stage::Free, bell });
+            self.streams.push(ClientStream { key: None, stage: StreamStage::Free, bell });
             place
         });
         let stream = &mut self.streams[place as usize];
-        (stream.key, stream.stage) = (Some(key), Stage::Asked(response));
+        (stream.key, stream.stage) = (Some(key), StreamStage::Asked(response));
         // The first poll registers the stream's waker.
         self.ripe.push(place);
         Ok(())
@@ -228,13 +228,13 @@ impl<K> Multiplex<K> {
 
     /// Resets the first open stream whose key satisfies `is_meant`, and returns its key.
     pub fn cancel(&mut self, is_meant: impl Fn(&K) -> bool) -> Option<K> {
-        let meant = |stream: &Stream<K>| stream.key.as_ref().is_some_and(&is_meant);
+        let meant = |stream: &ClientStream<K>| stream.key.as_ref().is_some_and(&is_meant);
         // The `h2` crate resets a stream that is dropped.
         self.streams.iter().position(meant).and_then(|place| self.release(place as u32))
     }
 
     /// Returns the next event of a stream; `None` until more bytes arrive or a stream is opened.
-    pub fn tidings(&mut self) -> Option<Told<K>> {
+    pub fn tidings(&mut self) -> Option<StreamEvent<K>> {
         loop {
             let Some(place) = self.ripe.pop() else {
                 self.rung.take(&mut self.ripe);
@@ -249,34 +249,34 @@ impl<K> Multiplex<K> {
         }
     }
 
-    fn look(&mut self, place: u32) -> Option<Told<K>> {
+    fn look(&mut self, place: u32) -> Option<StreamEvent<K>> {
         let stream = self.streams.get_mut(place as usize)?;
         let mut context = Context::from_waker(&stream.bell);
         let end = match &mut stream.stage {
-            Stage::Free => return None,
-            Stage::Asked(response) => match Pin::new(response).poll(&mut context) {
+            StreamStage::Free => return None,
+            StreamStage::Asked(response) => match Pin::new(response).poll(&mut context) {
                 Poll::Pending => return None,
                 Poll::Ready(Ok(answer)) => {
-                    stream.stage = Stage::Answering(answer.status().as_u16(), answer.into_body());
+                    stream.stage = StreamStage::Answering(answer.status().as_u16(), answer.into_body());
                     self.ripe.push(place);
-                    return Some(Told::Head(place));
+                    return Some(StreamEvent::Head(place));
                 }
                 Poll::Ready(Err(error)) if error.is_go_away() && error.is_remote() => {
                     let unseen = error.reason() == Some(Reason::NO_ERROR);
                     if unseen {
-                        return self.release(place).map(Told::Returned);
+                        return self.release(place).map(StreamEvent::Returned);
                     }
                     Err(error)
                 }
                 Poll::Ready(Err(error)) => Err(error),
             },
-            Stage::Answering(status, body) => match body.poll_data(&mut context) {
+            StreamStage::Answering(status, body) => match body.poll_data(&mut context) {
                 Poll::Pending => return None,
                 Poll::Ready(Some(Ok(piece))) => {
                     // Fails if the stream has ended, which the next poll reports.
                     let _over = body.flow_control().release_capacity(piece.len());
                     self.ripe.push(place);
-                    return Some(Told::Piece(place, piece));
+                    return Some(StreamEvent::Piece(place, piece));
                 }
                 Poll::Ready(Some(Err(error))) => Err(error),
                 Poll::Ready(None) => match body.poll_trailers(&mut context) {
@@ -287,8 +287,8 @@ impl<K> Multiplex<K> {
         };
         let key = self.release(place)?;
         Some(match end {
-            Ok(status) => Told::Whole(key, status),
-            Err(error) => Told::Failed(key, Cause::of(&error)),
+            Ok(status) => StreamEvent::Whole(key, status),
+            Err(error) => StreamEvent::Failed(key, StreamFailure::of(&error)),
         })
     }
 
@@ -296,7 +296,7 @@ impl<K> Multiplex<K> {
     fn release(&mut self, place: u32) -> Option<K> {
         let stream = self.streams.get_mut(place as usize)?;
         let key = stream.key.take()?;
-        stream.stage = Stage::Free;
+        stream.stage = StreamStage::Free;
         self.free.push(place);
         Some(key)
     }
@@ -309,14 +309,14 @@ impl<K> Multiplex<K> {
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(&mut context) {
             self.over = Some(match ended {
-                Ok(()) => Cause::Leave(Code(Reason::NO_ERROR.into())),
-                Err(error) => Cause::of(&error),
+                Ok(()) => StreamFailure::Leave(Code(Reason::NO_ERROR.into())),
+                Err(error) => StreamFailure::of(&error),
             });
         }
     }
 }
 
-impl Cause {
+impl StreamFailure {
     fn of(error: &h2::Error) -> Self {
         let code = Code(error.reason().unwrap_or(Reason::PROTOCOL_ERROR).into());
         match error {
@@ -327,7 +327,7 @@ impl Cause {
     }
 }
 
-impl Letter {
+impl H2Request {
     /// Converts an HTTP/1 request, for a server reached by TLS (`secure`) or in the clear. Returns `None` if it has no valid
     /// `Host` or cannot be expressed in HTTP/2.
     pub fn of(bytes: &[u8], secure: bool) -> Option<Self> {
@@ -368,7 +368,7 @@ impl Letter {
 const OF_CONNECTIONS: [&str; 5] =
     ["Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade"];
 
-impl fmt::Display for Cause {
+impl fmt::Display for StreamFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reset(code) => write!(f, "the server reset the stream: {code}"),
@@ -438,20 +438,20 @@ mod tests {
     fn listen(wire: &mut Multiplex<u32>, tales: &mut Tales) {
         while let Some(told) = wire.tidings() {
             let (key, what) = match told {
-                Told::Head(place) => (*wire.key(place).expect("a stream"), "head, ".to_owned()),
-                Told::Piece(place, piece) => {
+                StreamEvent::Head(place) => (*wire.key(place).expect("a stream"), "head, ".to_owned()),
+                StreamEvent::Piece(place, piece) => {
                     (*wire.key(place).expect("a stream"), String::from_utf8_lossy(&piece).into_owned())
                 }
-                Told::Whole(key, status) => (key, format!(", {status}")),
-                Told::Failed(key, cause) => (key, cause.to_string()),
-                Told::Returned(key) => (key, "returned".to_owned()),
+                StreamEvent::Whole(key, status) => (key, format!(", {status}")),
+                StreamEvent::Failed(key, cause) => (key, cause.to_string()),
+                StreamEvent::Returned(key) => (key, "returned".to_owned()),
             };
             tales.entry(key).or_default().push_str(&what);
         }
     }
 
-    fn letter() -> Letter {
-        Letter::of(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", false).expect("a letter")
+    fn letter() -> H2Request {
+        H2Request::of(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", false).expect("a letter")
     }
 
     /// Sends three numbered requests to a server that allows `streams`, and collects the events of `pieces`.
@@ -518,7 +518,7 @@ mod tests {
         assert!(!wire.is_greeted() && wire.over().is_some());
 
         let (told, wire) = asked(9, &[&frame(DATA, 0, 2, b"unasked")]);
-        assert_eq!(wire.over(), Some(Cause::Breach(Code(1))));
+        assert_eq!(wire.over(), Some(StreamFailure::Breach(Code(1))));
         assert_eq!(told.len(), 3, "{told:?}");
     }
 
@@ -536,7 +536,7 @@ mod tests {
     #[test]
     fn a_letter_is_what_the_bytes_of_http1_say() {
         let bytes = b"POST /a?b=c HTTP/1.1\r\nHost: h:81\r\nX-A: b \r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi";
-        let letter = Letter::of(bytes, true).expect("a letter");
+        let letter = H2Request::of(bytes, true).expect("a letter");
         assert_eq!(letter.request.uri(), "https://h:81/a?b=c");
         assert_eq!((letter.request.method().as_str(), letter.body()), ("POST", &b"hi"[..]));
         let fields = letter.request.headers();
@@ -549,7 +549,7 @@ mod tests {
             "GET / HTTP/1.1\r\nHost: h\r\n",
             "",
         ] {
-            assert!(Letter::of(bytes.as_bytes(), false).is_none(), "{bytes:?}");
+            assert!(H2Request::of(bytes.as_bytes(), false).is_none(), "{bytes:?}");
         }
     }
 }

@@ -6,16 +6,16 @@
 //!  both:    bytes ◄─ Pipe ◄─ (the h2 crate) ◄─── heads, data
 //! ```
 
-mod bell;
+mod abuse_guard;
 mod budget;
 mod client;
 mod pipe;
 mod server;
 mod trailers;
-mod watch;
+mod waker;
 
-pub use bell::Rung;
-pub use budget::{Account, BYTES_LEAST, Budget, Budgets, Charge, Totals};
-pub use client::{Cause, Code, Letter, Multiplex, Told};
-pub use server::{End, Limits, Polled, ServerConnection};
-pub use watch::{Breach, Watch};
+pub use abuse_guard::{AbuseGuard, Breach};
+pub use budget::{Account, BYTES_LEAST, Budget, BudgetTotals, Budgets, Charge};
+pub use client::{Code, H2Request, Multiplex, StreamEvent, StreamFailure};
+pub use server::{Http2ConnEnd, Limits, Polled, ServerConnection};
+pub use waker::WokenStreams;

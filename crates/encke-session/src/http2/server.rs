@@ -18,9 +18,9 @@ use h2::server::{Builder, Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream};
 use http::request::Parts;
 
+use super::abuse_guard::AbuseGuard;
 use super::budget::{Account, Budgets, Charge};
 use super::pipe::Pipe;
-use super::watch::Watch;
 
 /// The receive window of a stream: the protocol's default.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024 - 1;
@@ -56,7 +56,7 @@ pub enum Polled<B: Buf> {
 
 /// How a connection ended without [`ServerConnection::stop`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum Http2ConnEnd {
     /// In order: the peer closed its side, or the connection ended after [`ServerConnection::leave`].
     Done,
     /// The peer sent GOAWAY.
@@ -69,7 +69,7 @@ pub enum End {
     Flood,
 }
 
-enum State<B: Buf> {
+enum Http2ConnState<B: Buf> {
     Handshake(Handshake<Pipe, B>),
     Open(Connection<Pipe, B>),
     Over,
@@ -77,12 +77,12 @@ enum State<B: Buf> {
 
 /// A server connection. Responses are sent as `B`.
 pub struct ServerConnection<B: Buf> {
-    state: State<B>,
+    state: Http2ConnState<B>,
     pipe: Pipe,
     /// Limits frames that cost work.
-    pub watch: Watch,
+    pub watch: AbuseGuard,
     /// How the connection ended, unless it was stopped.
-    pub end: Option<End>,
+    pub end: Option<Http2ConnEnd>,
     /// The violated rule, as a label of metrics.
     pub fault: Option<&'static str>,
     /// Response bytes that the connection holds.
@@ -112,9 +112,9 @@ impl<B: Buf + 'static> ServerConnection<B> {
             .max_send_buffer_size(SEND_BUFFER_BYTES)
             .enable_connect_protocol();
         Self {
-            state: State::Handshake(builder.handshake(pipe.clone())),
+            state: Http2ConnState::Handshake(builder.handshake(pipe.clone())),
             pipe,
-            watch: Watch::new(now_ns),
+            watch: AbuseGuard::new(now_ns),
             end: None,
             fault: None,
             in_flight: bytes.charge(0),
@@ -160,7 +160,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
 
     /// Whether the connection has ended.
     pub fn is_over(&self) -> bool {
-        matches!(self.state, State::Over)
+        matches!(self.state, Http2ConnState::Over)
     }
 
     /// Processes input and output. Returns at a new request, at the end, or when the connection must wait.
@@ -168,10 +168,10 @@ impl<B: Buf + 'static> ServerConnection<B> {
         let mut context = Context::from_waker(Waker::noop());
         loop {
             match &mut self.state {
-                State::Handshake(handshake) => match Pin::new(handshake).poll(&mut context) {
+                Http2ConnState::Handshake(handshake) => match Pin::new(handshake).poll(&mut context) {
                     Poll::Pending => return Polled::Quiet,
                     Poll::Ready(Ok(connection)) => {
-                        self.state = State::Open(connection);
+                        self.state = Http2ConnState::Open(connection);
                         if self.leaving {
                             self.leave();
                         }
@@ -182,7 +182,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
                         self.end(Some(&error));
                     }
                 },
-                State::Open(connection) => match connection.poll_accept(&mut context) {
+                Http2ConnState::Open(connection) => match connection.poll_accept(&mut context) {
                     Poll::Pending => return Polled::Quiet,
                     Poll::Ready(Some(Ok((request, respond)))) => {
                         let (parts, body) = request.into_parts();
@@ -191,7 +191,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
                     Poll::Ready(Some(Err(error))) => self.end(Some(&error)),
                     Poll::Ready(None) => self.end(None),
                 },
-                State::Over => return Polled::Over,
+                Http2ConnState::Over => return Polled::Over,
             }
         }
     }
@@ -199,7 +199,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
     /// Accepts no new streams, and ends the connection after the open ones (RFC 9113 §6.8).
     pub fn leave(&mut self) {
         self.leaving = true;
-        if let State::Open(connection) = &mut self.state {
+        if let Http2ConnState::Open(connection) = &mut self.state {
             connection.graceful_shutdown();
         }
     }
@@ -208,24 +208,26 @@ impl<B: Buf + 'static> ServerConnection<B> {
     pub fn stop(&mut self, goaway: Reason) {
         self.stopped = true;
         match &mut self.state {
-            State::Open(connection) => connection.abrupt_shutdown(goaway),
-            State::Handshake(_) | State::Over => self.state = State::Over,
+            Http2ConnState::Open(connection) => connection.abrupt_shutdown(goaway),
+            Http2ConnState::Handshake(_) | Http2ConnState::Over => self.state = Http2ConnState::Over,
         }
     }
 
     fn end(&mut self, error: Option<&h2::Error>) {
-        self.state = State::Over;
+        self.state = Http2ConnState::Over;
         if self.stopped {
             return;
         }
         let ours = error.filter(|error| error.is_go_away() && error.is_library());
         self.fault = ours.map(|error| fault(error.reason()));
         self.end = Some(match error {
-            None => End::Done,
-            Some(error) if ours.is_some() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) => End::Flood,
-            Some(_) if ours.is_some() => End::Refused,
-            Some(error) if error.is_go_away() => End::PeerLeft,
-            Some(_) => End::PeerAborted,
+            None => Http2ConnEnd::Done,
+            Some(error) if ours.is_some() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) => {
+                Http2ConnEnd::Flood
+            }
+            Some(_) if ours.is_some() => Http2ConnEnd::Refused,
+            Some(error) if error.is_go_away() => Http2ConnEnd::PeerLeft,
+            Some(_) => Http2ConnEnd::PeerAborted,
         });
     }
 }

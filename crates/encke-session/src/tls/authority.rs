@@ -70,7 +70,7 @@ impl LocalAuthority {
         let file = folder.join("localhost.pem");
         let names = names(machine);
 
-        let known = Known::read(&certificate)?;
+        let known = AuthorityCert::read(&certificate)?;
         let is_new = !known.as_ref().is_some_and(|known| {
             known.life.ends_s > now_s + RENEWED_BEFORE_S && names.iter().all(|name| known.may_sign(name))
         });
@@ -88,13 +88,13 @@ impl LocalAuthority {
 }
 
 /// The stored certificate of an authority.
-struct Known {
+struct AuthorityCert {
     life: Life,
     /// The names in its constraints.
     permitted: Vec<String>,
 }
 
-impl Known {
+impl AuthorityCert {
     /// Returns `None` if there is no certificate.
     fn read(certificate: &Path) -> io::Result<Option<Self>> {
         match Life::read(certificate) {

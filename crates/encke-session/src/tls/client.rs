@@ -74,7 +74,7 @@ impl Trust {
     /// # Errors
     /// TLS cannot be initialised.
     pub fn of_anybody() -> io::Result<Self> {
-        Self::by(Arc::new(Anybody(provider())))
+        Self::by(Arc::new(AcceptAnyCert(provider())))
     }
 
     fn of_roots(roots: RootCertStore) -> io::Result<Self> {
@@ -207,9 +207,9 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// Accepts every certificate. Signatures are still verified, so the server holds the certificate's key.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyCert(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCert {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -20,7 +20,7 @@ use super::hello::{HANDSHAKE, Hello};
 use super::proofs::PROOF_PROTOCOL;
 use super::queue::fill;
 use super::records::Records;
-use super::{Certified, Handshake, Opened, Session, SessionError, TlsFault, TlsKnown, known};
+use super::{Certified, HandshakeState, Opened, Session, SessionError, TlsFault, TlsKnown, known};
 
 /// Buffers that all connections of a worker share, one at a time.
 #[derive(Default)]
@@ -45,7 +45,7 @@ pub struct Tls {
     /// Deadline of the handshake, in ns of the monotonic clock.
     pub handshake_ends_ns: u64,
     /// The state of the handshake, for the limit on open handshakes.
-    pub handshake: Handshake,
+    pub handshake: HandshakeState,
 }
 
 impl Tls {
@@ -60,7 +60,7 @@ impl Tls {
             server_name: None,
             known: None,
             handshake_ends_ns,
-            handshake: Handshake::Awaited,
+            handshake: HandshakeState::Awaited,
         }))
     }
 
@@ -88,7 +88,7 @@ impl Tls {
             Hello::Whole => Ok(Some(&mut [])),
             Hello::TooLarge => {
                 self.records.give_up();
-                self.handshake = Handshake::Over;
+                self.handshake = HandshakeState::Over;
                 Err(TlsFault::Protocol)
             }
         }

@@ -26,15 +26,15 @@ use encke_wire::civil::Civil;
 
 /// The certificates of a listener and the configuration of its handshakes. All workers share one. A reload or a change of the
 /// files replaces its contents.
-pub struct Identity {
-    shown: Mutex<Shown>,
+pub struct TlsIdentity {
+    shown: Mutex<LoadedIdentity>,
     /// The state of the files when they were last read, with or without success.
     stamp: Mutex<Stamp>,
 }
 
 /// The contents, replaced as a whole.
 #[derive(Clone)]
-struct Shown {
+struct LoadedIdentity {
     settings: TlsSettings,
     proofs: Arc<Proofs>,
     config: Arc<ServerConfig>,
@@ -42,7 +42,7 @@ struct Shown {
     ends: Vec<(PathBuf, u64)>,
 }
 
-impl Identity {
+impl TlsIdentity {
     /// Reads the files that the settings name. Appends warnings for the operator to `notes`.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Identity {
         Self::proved_by(settings, &Arc::default(), notes)
     }
 
-    /// Like [`Identity::read`], with the certificates that prove the control of names during an ACME order.
+    /// Like [`TlsIdentity::read`], with the certificates that prove the control of names during an ACME order.
     pub fn proved_by(
         settings: &TlsSettings,
         proofs: &Arc<Proofs>,
@@ -60,16 +60,16 @@ impl Identity {
     ) -> io::Result<Self> {
         // Taken before the files are read: a change during the read gives another stamp and is noticed later.
         let stamp = Stamp::of(settings);
-        let shown = Shown::read(settings, proofs, notes)?;
+        let shown = LoadedIdentity::read(settings, proofs, notes)?;
         Ok(Self { shown: Mutex::new(shown), stamp: Mutex::new(stamp) })
     }
 
     /// Reads the files again. New handshakes use the new contents; open connections continue.
     ///
     /// # Errors
-    /// As for [`Identity::read`]; the contents then stay as they are.
+    /// As for [`TlsIdentity::read`]; the contents then stay as they are.
     pub fn reread(&self, notes: &mut Vec<String>) -> io::Result<()> {
-        let Shown { settings, proofs, .. } = lock(&self.shown).clone();
+        let LoadedIdentity { settings, proofs, .. } = lock(&self.shown).clone();
         *lock(&self.stamp) = Stamp::of(&settings);
         let new = Self::proved_by(&settings, &proofs, notes)?;
         // If the fetched certificate is missing or broken, keep the present one.
@@ -109,7 +109,7 @@ impl Identity {
     }
 }
 
-impl Shown {
+impl LoadedIdentity {
     fn read(settings: &TlsSettings, proofs: &Arc<Proofs>, notes: &mut Vec<String>) -> io::Result<Self> {
         let mut ends = Vec::new();
         let certificates = Certificates::read(settings, proofs, &mut ends, notes)?;

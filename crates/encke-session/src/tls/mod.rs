@@ -1,4 +1,4 @@
-//! TLS: certificates and keys of a listener ([`Identity`]), and its connections ([`Tls`]).
+//! TLS: certificates and keys of a listener ([`TlsIdentity`]), and its connections ([`Tls`]).
 //!
 //! ```text
 //!  settings ─► files ─► Identity (certificates by name, versions, client CAs) ─────┐ replaced whole at a reload,
@@ -40,16 +40,16 @@ pub use client::{ClientSession, Trust};
 #[cfg(feature = "tls")]
 pub use engine::{Scratch, Tls};
 #[cfg(feature = "tls")]
-pub use identity::{Identity, Life, date};
+pub use identity::{Life, TlsIdentity, date};
 pub use known::{Certified, TlsKnown};
 #[cfg(feature = "tls")]
 pub use proofs::{Proofs, SigningRequest};
 pub use queue::fill;
 pub use session::{ClientSessions, Session, SessionError, Sessions};
 #[cfg(feature = "tls")]
-pub use watch::Watch;
+pub use watch::CertWatcher;
 #[cfg(not(feature = "tls"))]
-pub use without::{ClientSession, Identity, LocalAuthority, Proofs, Scratch, Tls, Trust, Watch};
+pub use without::{CertWatcher, ClientSession, LocalAuthority, Proofs, Scratch, Tls, TlsIdentity, Trust};
 
 /// The outcome of received bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct Opened {
 
 /// The state of a connection's handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handshake {
+pub enum HandshakeState {
     /// The ClientHello is not complete.
     Awaited,
     /// The ClientHello is complete: the handshake counts against the limit.

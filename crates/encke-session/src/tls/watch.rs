@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 
 use encke_io::files::{FileId, id_of};
 
-use super::Identity;
+use super::TlsIdentity;
 use encke_io::lock;
 use encke_settings::{Level, TlsSettings, notice};
 
@@ -51,28 +51,28 @@ impl Stamp {
 }
 
 /// A thread that polls certificate files.
-pub struct Watch {
-    end: Arc<End>,
+pub struct CertWatcher {
+    end: Arc<WatchEnd>,
     thread: JoinHandle<()>,
 }
 
 /// The request to end the thread, and the condition that wakes it.
 #[derive(Default)]
-struct End {
+struct WatchEnd {
     over: Mutex<bool>,
     bell: Condvar,
 }
 
-impl Watch {
+impl CertWatcher {
     /// Starts to poll the files of the identities that `identities` returns, once per `every`.
     ///
     /// # Errors
     /// The system cannot start a thread.
     pub fn start(
         every: Duration,
-        identities: impl Fn() -> Vec<Arc<Identity>> + Send + 'static,
+        identities: impl Fn() -> Vec<Arc<TlsIdentity>> + Send + 'static,
     ) -> io::Result<Self> {
-        let end = Arc::new(End::default());
+        let end = Arc::new(WatchEnd::default());
         let ended = Arc::clone(&end);
         let thread = thread::Builder::new().name("certificates".into()).spawn(move || {
             let mut settling = Vec::new();
@@ -92,7 +92,7 @@ impl Watch {
     }
 }
 
-impl End {
+impl WatchEnd {
     /// Waits for the end for at most `time`. Returns whether it was requested.
     fn within(&self, time: Duration) -> bool {
         let over = self.bell.wait_timeout_while(lock(&self.over), time, |over| !*over);
@@ -101,10 +101,10 @@ impl End {
 }
 
 /// An identity whose files have changed, and their state at the last check.
-type Settling = (Arc<Identity>, Stamp);
+type Settling = (Arc<TlsIdentity>, Stamp);
 
 /// Checks each identity once. Reads those whose changed files are as at the last check; returns the other changed ones.
-fn look(mut identities: Vec<Arc<Identity>>, before: &[Settling]) -> Vec<Settling> {
+fn look(mut identities: Vec<Arc<TlsIdentity>>, before: &[Settling]) -> Vec<Settling> {
     // The IPv4 and IPv6 listeners of one address share an identity.
     identities.dedup_by(|one, other| Arc::ptr_eq(one, other));
     let mut settling = Vec::new();
@@ -119,7 +119,7 @@ fn look(mut identities: Vec<Arc<Identity>>, before: &[Settling]) -> Vec<Settling
     settling
 }
 
-fn take(identity: &Identity) {
+fn take(identity: &TlsIdentity) {
     let mut notes = Vec::new();
     match identity.reread(&mut notes) {
         Ok(()) => {

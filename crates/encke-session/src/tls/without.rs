@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use encke_io::{Fault, Segment};
 
-use super::{Distrust, Handshake, Opened, TlsFault, TlsKnown};
+use super::{Distrust, HandshakeState, Opened, TlsFault, TlsKnown};
 use encke_settings::{CertSettings, TlsSettings};
 
 /// The certificates of a listener: none in this build.
-pub struct Identity(Infallible);
+pub struct TlsIdentity(Infallible);
 
-impl Identity {
+impl TlsIdentity {
     /// Fails: this build has no TLS.
     ///
     /// # Errors
@@ -82,10 +82,10 @@ fn missing() -> io::Error {
 }
 
 /// The stand-in for the watcher of certificate files.
-pub struct Watch;
+pub struct CertWatcher;
 
-impl Watch {
-    pub fn start(_: Duration, _: impl Fn() -> Vec<Arc<Identity>>) -> io::Result<Self> {
+impl CertWatcher {
+    pub fn start(_: Duration, _: impl Fn() -> Vec<Arc<TlsIdentity>>) -> io::Result<Self> {
         Ok(Self)
     }
 
@@ -103,7 +103,7 @@ pub struct Scratch {
 pub struct Tls {
     none: Infallible,
     pub handshake_ends_ns: u64,
-    pub handshake: Handshake,
+    pub handshake: HandshakeState,
 }
 
 impl Tls {

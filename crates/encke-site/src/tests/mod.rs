@@ -18,7 +18,7 @@ use encke_io::files::FileId;
 use encke_io::{Now, Segment};
 use encke_server::{Body, ContentView, Mount as _, Prepared, Reply, testing};
 
-use super::clerk::Clerk;
+use super::file_handler::FileHandler;
 use super::{Site, SiteSettings};
 
 /// A directory that contains a site and a place for secrets outside it; removed at the end.
@@ -121,7 +121,7 @@ impl Stage {
     fn deaf(scene: &Scene, settings: &str) -> Self {
         let site = site(scene, settings);
         Self(testing::Stage::open(start(), |context, _| {
-            Box::new(Clerk::new(Arc::clone(&site.shared), site.grounds.clone(), context, None))
+            Box::new(FileHandler::new(Arc::clone(&site.shared), site.grounds.clone(), context, None))
         }))
     }
 

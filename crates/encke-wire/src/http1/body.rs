@@ -37,7 +37,7 @@ pub struct ChunkedDecoder {
     trailer_max: u16,
     /// Number of digits of the size.
     digits: u8,
-    phase: Phase,
+    phase: ChunkPhase,
 }
 
 /// The result of one call of [`ChunkedDecoder::feed`].
@@ -78,14 +78,14 @@ impl ChunkedDecoder {
             line_max: if line_bytes < LINE_MAX { line_bytes } else { LINE_MAX },
             trailer_max: if trailer_bytes < LINE_MAX { trailer_bytes } else { LINE_MAX },
             digits: 0,
-            phase: Phase::Size,
+            phase: ChunkPhase::Size,
         }
     }
 
     /// Bytes of data of the current chunk that have not arrived; 0 between two chunks.
     #[must_use]
     pub const fn announced(&self) -> u64 {
-        if matches!(self.phase, Phase::Data) { self.left } else { 0 }
+        if matches!(self.phase, ChunkPhase::Data) { self.left } else { 0 }
     }
 
     /// Decodes `input` up to the end of its first piece of data. The caller uses `data`, advances by `consumed`, and calls
@@ -97,17 +97,17 @@ impl ChunkedDecoder {
     pub fn feed<'a>(&mut self, input: &'a [u8]) -> Result<Chunk<'a>, Refusal> {
         let mut at = 0;
         loop {
-            if self.phase == Phase::Data {
+            if self.phase == ChunkPhase::Data {
                 // At most the length of `input`, so the cast holds.
                 let taken = self.left.min((input.len() - at) as u64) as usize;
                 self.left -= taken as u64;
                 if self.left == 0 {
-                    self.phase = Phase::DataCr;
+                    self.phase = ChunkPhase::DataCr;
                 }
                 let data = &input[at..at + taken];
                 return Ok(Chunk { data, consumed: at + taken, state: BodyState::More });
             }
-            if self.phase == Phase::Done {
+            if self.phase == ChunkPhase::Done {
                 return Ok(Chunk { data: &[], consumed: at, state: BodyState::Done });
             }
             let Some(&byte) = input.get(at) else {
@@ -119,77 +119,93 @@ impl ChunkedDecoder {
     }
 
     /// Handles one byte that is not data.
-    fn framing(&mut self, byte: u8) -> Result<Phase, Refusal> {
+    fn framing(&mut self, byte: u8) -> Result<ChunkPhase, Refusal> {
         self.line = self.line.saturating_add(1);
-        if self.phase < Phase::TrailerStart && self.line > self.line_max {
+        if self.phase < ChunkPhase::TrailerStart && self.line > self.line_max {
             return Err(Refusal::ChunkLineTooLong);
         }
-        if self.phase >= Phase::TrailerStart && self.line > self.trailer_max + 2 {
+        if self.phase >= ChunkPhase::TrailerStart && self.line > self.trailer_max + 2 {
             return Err(Refusal::TrailersTooLarge);
         }
         let token = FIELD_NAME.has(byte);
         Ok(match (self.phase, byte) {
-            (Phase::Size, _) if byte.is_ascii_hexdigit() => {
+            (ChunkPhase::Size, _) if byte.is_ascii_hexdigit() => {
                 if self.digits == SIZE_DIGITS_MAX {
                     return Err(Refusal::InvalidChunkSize);
                 }
                 self.digits += 1;
                 self.left = self.left << 4 | u64::from(hex_value(byte));
-                Phase::Size
+                ChunkPhase::Size
             }
-            (Phase::Size, _) if self.digits == 0 => return Err(Refusal::InvalidChunkSize),
-            (Phase::Size | Phase::ExtensionName | Phase::ExtensionToken | Phase::ExtensionNext, b'\r') => {
-                Phase::SizeLf
-            }
-            (Phase::Size | Phase::ExtensionName | Phase::ExtensionToken | Phase::ExtensionNext, b';') => {
-                Phase::ExtensionStart
-            }
-            (Phase::Size, b' ' | b'\t') => Phase::ExtensionBefore,
-            (Phase::Size, _) => return Err(Refusal::InvalidChunkSize),
+            (ChunkPhase::Size, _) if self.digits == 0 => return Err(Refusal::InvalidChunkSize),
+            (
+                ChunkPhase::Size
+                | ChunkPhase::ExtensionName
+                | ChunkPhase::ExtensionToken
+                | ChunkPhase::ExtensionNext,
+                b'\r',
+            ) => ChunkPhase::SizeLf,
+            (
+                ChunkPhase::Size
+                | ChunkPhase::ExtensionName
+                | ChunkPhase::ExtensionToken
+                | ChunkPhase::ExtensionNext,
+                b';',
+            ) => ChunkPhase::ExtensionStart,
+            (ChunkPhase::Size, b' ' | b'\t') => ChunkPhase::ExtensionBefore,
+            (ChunkPhase::Size, _) => return Err(Refusal::InvalidChunkSize),
 
             // chunk-ext = *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )
-            (Phase::ExtensionBefore, b';') => Phase::ExtensionStart,
-            (Phase::ExtensionBefore, b' ' | b'\t') => Phase::ExtensionBefore,
-            (Phase::ExtensionStart, b' ' | b'\t') => Phase::ExtensionStart,
-            (Phase::ExtensionStart | Phase::ExtensionName, _) if token => Phase::ExtensionName,
-            (Phase::ExtensionName | Phase::ExtensionEquals, b'=') => Phase::ExtensionValue,
-            (Phase::ExtensionName | Phase::ExtensionEquals, b' ' | b'\t') => Phase::ExtensionEquals,
-            (Phase::ExtensionEquals, b';') => Phase::ExtensionStart,
-            (Phase::ExtensionValue, b' ' | b'\t') => Phase::ExtensionValue,
-            (Phase::ExtensionValue, b'"') => Phase::ExtensionQuoted,
-            (Phase::ExtensionValue | Phase::ExtensionToken, _) if token => Phase::ExtensionToken,
-            (Phase::ExtensionToken | Phase::ExtensionNext, b' ' | b'\t') => Phase::ExtensionBefore,
-            (Phase::ExtensionQuoted, b'"') => Phase::ExtensionNext,
-            (Phase::ExtensionQuoted, b'\\') => Phase::ExtensionEscape,
-            (Phase::ExtensionQuoted | Phase::ExtensionEscape, _) if is_text(byte) => Phase::ExtensionQuoted,
-
-            (Phase::SizeLf, b'\n') => self.size_line_ended()?,
-            (Phase::SizeLf, _) => return Err(Refusal::BareCr),
-
-            (Phase::DataCr, b'\r') => Phase::DataLf,
-            (Phase::DataLf, b'\n') => {
-                (self.line, self.digits) = (0, 0);
-                Phase::Size
+            (ChunkPhase::ExtensionBefore, b';') => ChunkPhase::ExtensionStart,
+            (ChunkPhase::ExtensionBefore, b' ' | b'\t') => ChunkPhase::ExtensionBefore,
+            (ChunkPhase::ExtensionStart, b' ' | b'\t') => ChunkPhase::ExtensionStart,
+            (ChunkPhase::ExtensionStart | ChunkPhase::ExtensionName, _) if token => ChunkPhase::ExtensionName,
+            (ChunkPhase::ExtensionName | ChunkPhase::ExtensionEquals, b'=') => ChunkPhase::ExtensionValue,
+            (ChunkPhase::ExtensionName | ChunkPhase::ExtensionEquals, b' ' | b'\t') => {
+                ChunkPhase::ExtensionEquals
             }
-            (Phase::DataCr | Phase::DataLf, _) => return Err(Refusal::ChunkEndMissing),
+            (ChunkPhase::ExtensionEquals, b';') => ChunkPhase::ExtensionStart,
+            (ChunkPhase::ExtensionValue, b' ' | b'\t') => ChunkPhase::ExtensionValue,
+            (ChunkPhase::ExtensionValue, b'"') => ChunkPhase::ExtensionQuoted,
+            (ChunkPhase::ExtensionValue | ChunkPhase::ExtensionToken, _) if token => {
+                ChunkPhase::ExtensionToken
+            }
+            (ChunkPhase::ExtensionToken | ChunkPhase::ExtensionNext, b' ' | b'\t') => {
+                ChunkPhase::ExtensionBefore
+            }
+            (ChunkPhase::ExtensionQuoted, b'"') => ChunkPhase::ExtensionNext,
+            (ChunkPhase::ExtensionQuoted, b'\\') => ChunkPhase::ExtensionEscape,
+            (ChunkPhase::ExtensionQuoted | ChunkPhase::ExtensionEscape, _) if is_text(byte) => {
+                ChunkPhase::ExtensionQuoted
+            }
 
-            (Phase::TrailerStart, b'\r') => Phase::EndLf,
-            (Phase::TrailerStart | Phase::TrailerName, _) if token => Phase::TrailerName,
-            (Phase::TrailerName, b':') => Phase::TrailerValue,
-            (Phase::TrailerValue, b'\r') => Phase::TrailerLf,
-            (Phase::TrailerValue, _) if is_text(byte) => Phase::TrailerValue,
-            (Phase::TrailerLf, b'\n') => Phase::TrailerStart,
-            (Phase::EndLf, b'\n') => Phase::Done,
+            (ChunkPhase::SizeLf, b'\n') => self.size_line_ended()?,
+            (ChunkPhase::SizeLf, _) => return Err(Refusal::BareCr),
+
+            (ChunkPhase::DataCr, b'\r') => ChunkPhase::DataLf,
+            (ChunkPhase::DataLf, b'\n') => {
+                (self.line, self.digits) = (0, 0);
+                ChunkPhase::Size
+            }
+            (ChunkPhase::DataCr | ChunkPhase::DataLf, _) => return Err(Refusal::ChunkEndMissing),
+
+            (ChunkPhase::TrailerStart, b'\r') => ChunkPhase::EndLf,
+            (ChunkPhase::TrailerStart | ChunkPhase::TrailerName, _) if token => ChunkPhase::TrailerName,
+            (ChunkPhase::TrailerName, b':') => ChunkPhase::TrailerValue,
+            (ChunkPhase::TrailerValue, b'\r') => ChunkPhase::TrailerLf,
+            (ChunkPhase::TrailerValue, _) if is_text(byte) => ChunkPhase::TrailerValue,
+            (ChunkPhase::TrailerLf, b'\n') => ChunkPhase::TrailerStart,
+            (ChunkPhase::EndLf, b'\n') => ChunkPhase::Done,
 
             (_, b'\n') => return Err(Refusal::BareLf),
-            (Phase::TrailerLf | Phase::EndLf, _) => return Err(Refusal::BareCr),
-            (phase, _) if phase >= Phase::TrailerStart => return Err(Refusal::InvalidTrailer),
+            (ChunkPhase::TrailerLf | ChunkPhase::EndLf, _) => return Err(Refusal::BareCr),
+            (phase, _) if phase >= ChunkPhase::TrailerStart => return Err(Refusal::InvalidTrailer),
             _ => return Err(Refusal::InvalidChunkExtension),
         })
     }
 
     /// Handles the LF after a chunk's size: checks the overhead and selects the next phase.
-    fn size_line_ended(&mut self) -> Result<Phase, Refusal> {
+    fn size_line_ended(&mut self) -> Result<ChunkPhase, Refusal> {
         let justified = self.left.saturating_mul(2).saturating_add(16);
         let excess = i64::from(self.excess) + i64::from(self.line)
             - i64::try_from(justified).unwrap_or(i64::MAX).min(i64::from(u16::MAX));
@@ -198,7 +214,7 @@ impl ChunkedDecoder {
             return Err(Refusal::ChunkOverhead);
         }
         self.line = 0;
-        Ok(if self.left > 0 { Phase::Data } else { Phase::TrailerStart })
+        Ok(if self.left > 0 { ChunkPhase::Data } else { ChunkPhase::TrailerStart })
     }
 }
 
@@ -210,7 +226,7 @@ impl Default for ChunkedDecoder {
 
 /// The next byte in the input. The order matters: trailers come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-enum Phase {
+enum ChunkPhase {
     /// A digit of the size, or the byte after it.
     Size,
     /// White space after a size or extension, where only `;` may follow.

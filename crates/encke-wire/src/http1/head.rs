@@ -21,10 +21,10 @@ use crate::conditional::Conditions;
 use crate::field::{self, Folded, Known};
 use crate::http1::Refusal;
 use crate::http1::framing::{chunked_only, content_length};
-use crate::http1::lines::{Lines, Step, Tally, Values};
+use crate::http1::lines::{FieldTally, LineStep, Lines, Values};
 use crate::limits::{HEAD_BYTES_MAX, HeadLimits, LEADING_EMPTY_LINES_MAX, METHOD_BYTES_MAX};
 use crate::method::Method;
-use crate::scan::{self, FIELD_NAME, HOST_NAME, Job, Scalar, Scanner, TARGET_PATH, TARGET_QUERY};
+use crate::scan::{self, FIELD_NAME, HOST_NAME, Scalar, ScanJob, Scanner, TARGET_PATH, TARGET_QUERY};
 use crate::target;
 
 /// The head of one request: positions in the buffer that was fed, about 1.2 KiB, without allocation. A worker owns one and
@@ -34,10 +34,10 @@ use crate::target;
 /// buffer causes a panic.
 #[derive(Clone)]
 pub struct Head {
-    phase: Phase,
+    phase: HeadPhase,
     method: Method,
     version: Version,
-    form: Form,
+    form: TargetForm,
     framing: Framing,
     empty_lines: u8,
     /// Connection and Expect tokens, and whether Host was seen: a set of the flags [`CLOSE`] to [`HAS_HOST`].
@@ -81,7 +81,7 @@ pub enum Version {
 
 /// The four forms of a request target (RFC 9112 §3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum TargetForm {
     /// `/path?query`
     Origin,
     /// `http://host/path?query`, as sent to proxies; servers must accept it.
@@ -108,10 +108,10 @@ impl Head {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            phase: Phase::Start,
+            phase: HeadPhase::Start,
             method: Method::Other,
             version: Version::Http11,
-            form: Form::Origin,
+            form: TargetForm::Origin,
             framing: Framing::None,
             empty_lines: 0,
             flags: 0,
@@ -128,7 +128,7 @@ impl Head {
     /// Clears the head for the next request.
     #[inline]
     pub const fn reset(&mut self) {
-        self.phase = Phase::Start;
+        self.phase = HeadPhase::Start;
         self.framing = Framing::None;
         self.empty_lines = 0;
         self.flags = 0;
@@ -164,22 +164,22 @@ impl Head {
         &mut self,
         buf: &[u8],
         limits: &HeadLimits,
-        run: impl FnOnce(Feed<'_>) -> Result<bool, Refusal>,
+        run: impl FnOnce(HeadFeed<'_>) -> Result<bool, Refusal>,
     ) -> Progress {
         match self.phase {
-            Phase::Start | Phase::Fields => {}
-            Phase::Done => return Progress::Done { head_bytes: usize::from(self.at) },
-            Phase::Refused(refusal) => return Progress::Refused(refusal),
+            HeadPhase::Start | HeadPhase::Fields => {}
+            HeadPhase::Done => return Progress::Done { head_bytes: usize::from(self.at) },
+            HeadPhase::Refused(refusal) => return Progress::Refused(refusal),
         }
         let head_bytes_max = limits.head_bytes.min(HEAD_BYTES_MAX) as usize;
         let window = &buf[..buf.len().min(head_bytes_max)];
-        match run(Feed { head: self, buf: window, limits }) {
+        match run(HeadFeed { head: self, buf: window, limits }) {
             Ok(true) => {
-                self.phase = Phase::Done;
+                self.phase = HeadPhase::Done;
                 Progress::Done { head_bytes: usize::from(self.at) }
             }
             Ok(false) if window.len() < head_bytes_max => Progress::Partial,
-            Ok(false) if self.phase == Phase::Start => self.refuse(Refusal::UriTooLong),
+            Ok(false) if self.phase == HeadPhase::Start => self.refuse(Refusal::UriTooLong),
             Ok(false) => self.refuse(Refusal::HeadTooLarge),
             Err(refusal) => self.refuse(refusal),
         }
@@ -210,7 +210,7 @@ impl Head {
     #[inline]
     #[must_use]
     pub fn path<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
-        if self.form == Form::Absolute && self.path.is_empty() {
+        if self.form == TargetForm::Absolute && self.path.is_empty() {
             // RFC 9112 §3.2.4: OPTIONS without a path refers to the server as a whole.
             return if self.method == Method::Options && self.query.is_none() { b"*" } else { b"/" };
         }
@@ -227,7 +227,7 @@ impl Head {
     /// The form of the target.
     #[inline]
     #[must_use]
-    pub const fn form(&self) -> Form {
+    pub const fn form(&self) -> TargetForm {
         self.form
     }
 
@@ -249,8 +249,8 @@ impl Head {
     #[must_use]
     pub fn host<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
         match self.form {
-            Form::Absolute | Form::Authority => self.authority.of(buf),
-            Form::Origin | Form::Asterisk => self.known(buf, Known::Host).unwrap_or_default(),
+            TargetForm::Absolute | TargetForm::Authority => self.authority.of(buf),
+            TargetForm::Origin | TargetForm::Asterisk => self.known(buf, Known::Host).unwrap_or_default(),
         }
     }
 
@@ -375,14 +375,14 @@ impl Head {
 
     #[cold]
     fn refuse(&mut self, refusal: Refusal) -> Progress {
-        self.phase = Phase::Refused(refusal);
+        self.phase = HeadPhase::Refused(refusal);
         Progress::Refused(refusal)
     }
 
     /// Runs the state machine at the top of this file. Returns false if more bytes are needed.
     #[inline(always)]
     fn advance<S: Scanner>(&mut self, scanner: S, buf: &[u8], limits: &HeadLimits) -> Result<bool, Refusal> {
-        if self.phase == Phase::Start {
+        if self.phase == HeadPhase::Start {
             while let Some(b'\r' | b'\n') = buf.get(usize::from(self.at)) {
                 if !self.empty_line(buf)? {
                     return Ok(false);
@@ -390,7 +390,7 @@ impl Head {
             }
             let Some(next) = self.request_line(scanner, buf, limits)? else { return Ok(false) };
             self.at = next as u16;
-            self.phase = Phase::Fields;
+            self.phase = HeadPhase::Fields;
         }
         let (mut at, mut tally) = (usize::from(self.at), self.lines.tally());
         let is_whole = self.fields_from(&mut at, &mut tally, scanner, buf, limits);
@@ -405,15 +405,15 @@ impl Head {
     fn fields_from<S: Scanner>(
         &mut self,
         at: &mut usize,
-        tally: &mut Tally,
+        tally: &mut FieldTally,
         scanner: S,
         buf: &[u8],
         limits: &HeadLimits,
     ) -> Result<bool, Refusal> {
         loop {
             match self.lines.step(tally, scanner, buf, *at, limits.fields)? {
-                Step::Partial => return Ok(false),
-                Step::Field { known, value: (start, end), next } => {
+                LineStep::Partial => return Ok(false),
+                LineStep::Field { known, value: (start, end), next } => {
                     if let Some(known) = known
                         && known.bit() & DECIDING != 0
                     {
@@ -421,7 +421,7 @@ impl Head {
                     }
                     *at = next;
                 }
-                Step::End { next } => {
+                LineStep::End { next } => {
                     self.finish()?;
                     *at = next;
                     return Ok(true);
@@ -496,13 +496,13 @@ impl Head {
         self.method_span = Span::new(start, method_end);
         self.target_span = Span::new(target, target_end);
         self.path = Span::new(target, path_end);
-        self.form = if is_origin { Form::Origin } else { self.rare_form(scanner, buf)? };
+        self.form = if is_origin { TargetForm::Origin } else { self.rare_form(scanner, buf)? };
         Ok(Some(next))
     }
 
     /// Handles every form but origin-form (RFC 9112 §3.2.2–3.2.4): finds the authority and the path after it.
     #[cold]
-    fn rare_form<S: Scanner>(&mut self, scanner: S, buf: &[u8]) -> Result<Form, Refusal> {
+    fn rare_form<S: Scanner>(&mut self, scanner: S, buf: &[u8]) -> Result<TargetForm, Refusal> {
         let target = self.target_span.of(buf);
         if self.method == Method::Connect {
             let has_port = target.iter().rposition(|&byte| byte == b':').is_some_and(|colon| {
@@ -516,11 +516,11 @@ impl Head {
             self.authority = self.target_span;
             self.path = Span::EMPTY;
             self.query = None;
-            return Ok(Form::Authority);
+            return Ok(TargetForm::Authority);
         }
         if target == b"*" {
             return if self.method == Method::Options {
-                Ok(Form::Asterisk)
+                Ok(TargetForm::Asterisk)
             } else {
                 Err(Refusal::TargetForm)
             };
@@ -541,7 +541,7 @@ impl Head {
         }
         self.authority = Span::new(start, end);
         self.path = Span::new(end, path.end);
-        Ok(Form::Absolute)
+        Ok(TargetForm::Absolute)
     }
 
     /// Handles a field that determines how the request is read.
@@ -639,7 +639,7 @@ impl std::fmt::Debug for Head {
 
 /// The state of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum HeadPhase {
     Start,
     Fields,
     Done,
@@ -680,13 +680,13 @@ impl From<Span> for Range<usize> {
 }
 
 /// One call of [`Head::feed`], compiled for each instruction set.
-struct Feed<'a> {
+struct HeadFeed<'a> {
     head: &'a mut Head,
     buf: &'a [u8],
     limits: &'a HeadLimits,
 }
 
-impl Job for Feed<'_> {
+impl ScanJob for HeadFeed<'_> {
     type Output = Result<bool, Refusal>;
 
     #[inline(always)]
@@ -902,7 +902,7 @@ mod tests {
         assert_eq!(head.target(input), b"/a/b?c=d");
         assert_eq!(head.path(input), b"/a/b");
         assert_eq!(head.query(input), Some(&b"c=d"[..]));
-        assert_eq!((head.version(), head.form()), (Version::Http11, Form::Origin));
+        assert_eq!((head.version(), head.form()), (Version::Http11, TargetForm::Origin));
         assert_eq!(head.host(input), b"example.com:8080");
         assert_eq!(head.framing(), Framing::None);
         assert!(head.keep_alive() && !head.expects_continue() && !head.upgrade() && !head.is_conditional());
@@ -1066,24 +1066,24 @@ mod tests {
             }
         };
         let is = |form, host: &str, path: &str| Ok((form, host.to_owned(), path.to_owned()));
-        assert_eq!(form("OPTIONS *"), is(Form::Asterisk, "h", "*"));
+        assert_eq!(form("OPTIONS *"), is(TargetForm::Asterisk, "h", "*"));
         assert_eq!(form("GET *"), Err(Refusal::TargetForm));
         assert_eq!(form("OPTIONS *a"), Err(Refusal::TargetForm));
         assert_eq!(form("GET ../secret.txt"), Err(Refusal::TargetForm));
         assert_eq!(form("GET ?a"), Err(Refusal::TargetForm));
         assert_eq!(form("GET example.com:80"), Err(Refusal::TargetForm));
-        assert_eq!(form("CONNECT example.com:80"), is(Form::Authority, "example.com:80", ""));
-        assert_eq!(form("CONNECT [::1]:80"), is(Form::Authority, "[::1]:80", ""));
+        assert_eq!(form("CONNECT example.com:80"), is(TargetForm::Authority, "example.com:80", ""));
+        assert_eq!(form("CONNECT [::1]:80"), is(TargetForm::Authority, "[::1]:80", ""));
         for target in
             ["example.com", "/", "*", "http://a:1", "example.com:", ":80", "a:1?b", "u@a:1", "a:99999"]
         {
             assert_eq!(form(&format!("CONNECT {target}")), Err(Refusal::TargetForm), "{target}");
         }
-        assert_eq!(form("GET http://e.example/p?q"), is(Form::Absolute, "e.example", "/p"));
-        assert_eq!(form("GET HTTPS://e.example:1"), is(Form::Absolute, "e.example:1", "/"));
-        assert_eq!(form("GET http://e.example?q"), is(Form::Absolute, "e.example", "/"));
-        assert_eq!(form("OPTIONS http://e.example"), is(Form::Absolute, "e.example", "*"));
-        assert_eq!(form("GET http://x/../s"), is(Form::Absolute, "x", "/../s"));
+        assert_eq!(form("GET http://e.example/p?q"), is(TargetForm::Absolute, "e.example", "/p"));
+        assert_eq!(form("GET HTTPS://e.example:1"), is(TargetForm::Absolute, "e.example:1", "/"));
+        assert_eq!(form("GET http://e.example?q"), is(TargetForm::Absolute, "e.example", "/"));
+        assert_eq!(form("OPTIONS http://e.example"), is(TargetForm::Absolute, "e.example", "*"));
+        assert_eq!(form("GET http://x/../s"), is(TargetForm::Absolute, "x", "/../s"));
         assert_eq!(form("GET ftp://e.example/"), Err(Refusal::TargetForm));
         for target in ["http:///p", "http://", "http://?q", "http://u@h/", "http://a:b/", "http://[::1/"] {
             assert_eq!(form(&format!("GET {target}")), Err(Refusal::InvalidHost), "{target}");
@@ -1403,7 +1403,7 @@ mod tests {
     /// All results of one scanner for a whole buffer.
     struct Read<'a>(&'a [u8]);
 
-    impl Job for Read<'_> {
+    impl ScanJob for Read<'_> {
         type Output = (Progress, usize, String);
 
         fn run<S: Scanner>(self, scanner: S) -> Self::Output {

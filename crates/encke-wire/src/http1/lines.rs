@@ -11,7 +11,7 @@ use crate::scan::Scanner;
 
 /// One field line: the positions of its name and value in the head's buffer.
 #[derive(Clone, Copy)]
-struct Line {
+struct FieldLine {
     name: u16,
     name_bytes: u8,
     known: Option<Known>,
@@ -22,22 +22,22 @@ struct Line {
 /// The fields of one head, in order of arrival.
 #[derive(Clone)]
 pub(super) struct Lines {
-    tally: Tally,
+    tally: FieldTally,
     /// The index in `lines` of a known field's first line. Valid if its bit is set in `present`.
     first: [u8; Known::ALL.len() + 1],
-    lines: [Line; FIELDS_MAX as usize],
+    lines: [FieldLine; FIELDS_MAX as usize],
 }
 
 /// The number of fields, and which known ones are present. The parsing loop works on a copy, because every line changes it.
 #[derive(Clone, Copy)]
-pub(super) struct Tally {
+pub(super) struct FieldTally {
     /// The set of known fields that are present ([`Known::bit`]).
     present: u64,
     count: usize,
 }
 
 /// The result of parsing one line.
-pub(super) enum Step {
+pub(super) enum LineStep {
     /// The end of the line has not arrived.
     Partial,
     /// A field. The next line begins at `next`.
@@ -48,25 +48,25 @@ pub(super) enum Step {
 
 impl Lines {
     pub(super) const fn new() -> Self {
-        let line = Line { name: 0, name_bytes: 0, known: None, value: 0, value_end: 0 };
-        Self { tally: Tally::NONE, first: [0; Known::ALL.len() + 1], lines: [line; FIELDS_MAX as usize] }
+        let line = FieldLine { name: 0, name_bytes: 0, known: None, value: 0, value_end: 0 };
+        Self { tally: FieldTally::NONE, first: [0; Known::ALL.len() + 1], lines: [line; FIELDS_MAX as usize] }
     }
 
     /// Clears all fields. The tables stay as they are, because `count` and `present` limit their use.
     #[inline]
     pub(super) const fn reset(&mut self) {
-        self.tally = Tally::NONE;
+        self.tally = FieldTally::NONE;
     }
 
     /// The state from which [`Self::step`] continues.
     #[inline]
-    pub(super) const fn tally(&self) -> Tally {
+    pub(super) const fn tally(&self) -> FieldTally {
         self.tally
     }
 
     /// Stores the state after [`Self::step`], so that the other functions see the new fields.
     #[inline]
-    pub(super) const fn keep(&mut self, tally: Tally) {
+    pub(super) const fn keep(&mut self, tally: FieldTally) {
         self.tally = tally;
     }
 
@@ -86,17 +86,17 @@ impl Lines {
     #[inline(always)]
     pub(super) fn step<S: Scanner>(
         &mut self,
-        tally: &mut Tally,
+        tally: &mut FieldTally,
         scanner: S,
         buf: &[u8],
         start: usize,
         fields_max: u16,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<LineStep, Refusal> {
         // Tested first, although it happens once per head: this is cheaper than scanning the line.
         match buf.get(start) {
             Some(b'\r') => return empty_line(buf, start),
             Some(_) => {}
-            None => return Ok(Step::Partial),
+            None => return Ok(LineStep::Partial),
         }
         let (name_bytes, text_bytes) = scanner.line(buf, start);
         let line = &buf[start..];
@@ -114,7 +114,7 @@ impl Lines {
         let known = Known::at(buf, start, start + name_bytes);
         let (value, value_end) = trim(buf, start + name_bytes + 1, start + text_bytes);
         // The casts hold: positions are below 65,536, and names have at most 255 bytes.
-        self.lines[index] = Line {
+        self.lines[index] = FieldLine {
             name: start as u16,
             name_bytes: name_bytes as u8,
             known,
@@ -127,7 +127,7 @@ impl Lines {
             tally.present |= 1 << place;
             self.first[place] = index as u8;
         }
-        Ok(Step::Field { known, value: (value, value_end), next: start + text_bytes + 2 })
+        Ok(LineStep::Field { known, value: (value, value_end), next: start + text_bytes + 2 })
     }
 
     /// The first value of a known field.
@@ -161,11 +161,11 @@ impl Lines {
     }
 }
 
-impl Tally {
+impl FieldTally {
     const NONE: Self = Self { present: 0, count: 0 };
 }
 
-impl Line {
+impl FieldLine {
     fn name<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
         let start = usize::from(self.name);
         &buf[start..start + usize::from(self.name_bytes)]
@@ -179,23 +179,23 @@ impl Line {
 
 /// Handles a line that begins with CR at `start`: the end of the head, an incomplete line, or an error.
 #[inline(always)]
-fn empty_line(buf: &[u8], start: usize) -> Result<Step, Refusal> {
+fn empty_line(buf: &[u8], start: usize) -> Result<LineStep, Refusal> {
     match buf.get(start + 1) {
-        Some(b'\n') => Ok(Step::End { next: start + 2 }),
+        Some(b'\n') => Ok(LineStep::End { next: start + 2 }),
         Some(_) => Err(Refusal::BareCr),
-        None => Ok(Step::Partial),
+        None => Ok(LineStep::Partial),
     }
 }
 
 /// Handles a line that is neither empty nor a complete field: it is incomplete or an error. Its name ends after `name_bytes`,
 /// its text after `text_bytes`, and `count` fields precede it.
 #[cold]
-fn rare_line(line: &[u8], name_bytes: usize, text_bytes: usize, count: usize) -> Result<Step, Refusal> {
+fn rare_line(line: &[u8], name_bytes: usize, text_bytes: usize, count: usize) -> Result<LineStep, Refusal> {
     if name_bytes > NAME_BYTES_MAX {
         return Err(Refusal::FieldNameTooLong);
     }
     match &line[name_bytes..] {
-        [] => Ok(Step::Partial),
+        [] => Ok(LineStep::Partial),
         [b':', ..] if name_bytes > 0 => no_end(&line[text_bytes..]),
         [byte, ..] => Err(name_fault(*byte, name_bytes, count)),
     }
@@ -215,9 +215,9 @@ const fn name_fault(byte: u8, name_bytes: usize, count: usize) -> Refusal {
 }
 
 /// Handles a value whose end is not followed by CRLF in `rest`: more bytes are needed, or another byte is an error.
-fn no_end(rest: &[u8]) -> Result<Step, Refusal> {
+fn no_end(rest: &[u8]) -> Result<LineStep, Refusal> {
     match rest {
-        [] | [b'\r'] => Ok(Step::Partial),
+        [] | [b'\r'] => Ok(LineStep::Partial),
         [b'\r', ..] => Err(Refusal::BareCr),
         [b'\n', ..] => Err(Refusal::BareLf),
         _ => Err(Refusal::ControlByte),
@@ -247,7 +247,7 @@ fn rare_trim(buf: &[u8], start: usize, end: usize) -> (usize, usize) {
 #[derive(Clone)]
 pub struct Values<'a> {
     buf: &'a [u8],
-    lines: &'a [Line],
+    lines: &'a [FieldLine],
     known: Known,
 }
 
@@ -273,4 +273,4 @@ const CRLF: &[u8; 2] = b"\r\n";
 const _: () =
     assert!(Known::ALL.len() < 64, "a set of known fields, and whether there are others, is one u64");
 const _: () = assert!(FIELDS_MAX as usize <= u8::MAX as usize + 1, "`first` holds indices as u8");
-const _: () = assert!(size_of::<Line>() == 8, "FIELDS_MAX lines are 1 KiB");
+const _: () = assert!(size_of::<FieldLine>() == 8, "FIELDS_MAX lines are 1 KiB");

@@ -21,7 +21,7 @@ pub(crate) mod testing;
 mod write;
 
 pub use body::{BodyState, Chunk, ChunkedDecoder};
-pub use head::{Form, Framing, Head, Progress, Version};
+pub use head::{Framing, Head, Progress, TargetForm, Version};
 pub use lines::Values;
 pub use refusal::Refusal;
 pub use response::{ResponseFraming, ResponseHead};

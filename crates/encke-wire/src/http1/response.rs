@@ -7,10 +7,10 @@ use crate::field::{self, Known};
 use crate::http1::Refusal;
 use crate::http1::framing::{chunked_only, content_length};
 use crate::http1::head::{Progress, Version};
-use crate::http1::lines::{Lines, Step, Tally, Values};
+use crate::http1::lines::{FieldTally, LineStep, Lines, Values};
 use crate::limits::{HEAD_BYTES_MAX, HeadLimits};
 use crate::method::Method;
-use crate::scan::{self, Class, Job, Scanner};
+use crate::scan::{self, Class, ScanJob, Scanner};
 use crate::status;
 
 /// The head of one response: positions in the buffer that was fed. Reused for every response.
@@ -19,7 +19,7 @@ use crate::status;
 ///   reset ──► StatusLine ──► Fields ──► Done        any rule broken ──► Refused
 /// ```
 pub struct ResponseHead {
-    phase: Phase,
+    phase: ResponseHeadPhase,
     version: Version,
     status: u16,
     at: u16,
@@ -47,7 +47,7 @@ impl ResponseHead {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            phase: Phase::StatusLine,
+            phase: ResponseHeadPhase::StatusLine,
             version: Version::Http11,
             status: 0,
             at: 0,
@@ -60,7 +60,7 @@ impl ResponseHead {
 
     /// Clears the head for the next response.
     pub const fn reset(&mut self) {
-        self.phase = Phase::StatusLine;
+        self.phase = ResponseHeadPhase::StatusLine;
         self.at = 0;
         (self.close, self.keep_alive) = (false, false);
         self.announced = Announced::Nothing;
@@ -70,22 +70,22 @@ impl ResponseHead {
     /// Parses the bytes received so far, by the same rules as [`crate::http1::Head::feed`].
     pub fn feed(&mut self, buf: &[u8], limits: &HeadLimits) -> Progress {
         match self.phase {
-            Phase::StatusLine | Phase::Fields => {}
-            Phase::Done => return Progress::Done { head_bytes: usize::from(self.at) },
-            Phase::Refused(refusal) => return Progress::Refused(refusal),
+            ResponseHeadPhase::StatusLine | ResponseHeadPhase::Fields => {}
+            ResponseHeadPhase::Done => return Progress::Done { head_bytes: usize::from(self.at) },
+            ResponseHeadPhase::Refused(refusal) => return Progress::Refused(refusal),
         }
         let head_bytes_max = limits.head_bytes.min(HEAD_BYTES_MAX) as usize;
         let window = &buf[..buf.len().min(head_bytes_max)];
-        let refusal = match scan::run(Feed { head: self, buf: window, limits }) {
+        let refusal = match scan::run(ResponseHeadFeed { head: self, buf: window, limits }) {
             Ok(true) => {
-                self.phase = Phase::Done;
+                self.phase = ResponseHeadPhase::Done;
                 return Progress::Done { head_bytes: usize::from(self.at) };
             }
             Ok(false) if window.len() < head_bytes_max => return Progress::Partial,
             Ok(false) => Refusal::HeadTooLarge,
             Err(refusal) => refusal,
         };
-        self.phase = Phase::Refused(refusal);
+        self.phase = ResponseHeadPhase::Refused(refusal);
         Progress::Refused(refusal)
     }
 
@@ -151,10 +151,10 @@ impl ResponseHead {
     /// Returns false if more bytes are needed.
     #[inline(always)]
     fn advance<S: Scanner>(&mut self, scanner: S, buf: &[u8], limits: &HeadLimits) -> Result<bool, Refusal> {
-        if self.phase == Phase::StatusLine {
+        if self.phase == ResponseHeadPhase::StatusLine {
             let Some(next) = self.status_line(scanner, buf)? else { return Ok(false) };
             self.at = next as u16;
-            self.phase = Phase::Fields;
+            self.phase = ResponseHeadPhase::Fields;
         }
         let mut tally = self.lines.tally();
         let is_whole = self.fields_from(&mut tally, scanner, buf, limits);
@@ -166,19 +166,19 @@ impl ResponseHead {
     #[inline(always)]
     fn fields_from<S: Scanner>(
         &mut self,
-        tally: &mut Tally,
+        tally: &mut FieldTally,
         scanner: S,
         buf: &[u8],
         limits: &HeadLimits,
     ) -> Result<bool, Refusal> {
         loop {
             match self.lines.step(tally, scanner, buf, usize::from(self.at), limits.fields)? {
-                Step::Partial => return Ok(false),
-                Step::Field { known, value: (start, end), next } => {
+                LineStep::Partial => return Ok(false),
+                LineStep::Field { known, value: (start, end), next } => {
                     self.decide(known, &buf[start..end])?;
                     self.at = next as u16;
                 }
-                Step::End { next } => {
+                LineStep::End { next } => {
                     self.at = next as u16;
                     return Ok(true);
                 }
@@ -266,7 +266,7 @@ impl std::fmt::Debug for ResponseHead {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ResponseHeadPhase {
     StatusLine,
     Fields,
     Done,
@@ -282,13 +282,13 @@ enum Announced {
 }
 
 /// One call of [`ResponseHead::feed`], compiled for each instruction set.
-struct Feed<'a> {
+struct ResponseHeadFeed<'a> {
     head: &'a mut ResponseHead,
     buf: &'a [u8],
     limits: &'a HeadLimits,
 }
 
-impl Job for Feed<'_> {
+impl ScanJob for ResponseHeadFeed<'_> {
     type Output = Result<bool, Refusal>;
 
     #[inline(always)]

@@ -44,7 +44,7 @@ pub(crate) trait Scanner: Copy {
 }
 
 /// A job that is compiled once per instruction set.
-pub(crate) trait Job {
+pub(crate) trait ScanJob {
     /// The result of the job.
     type Output;
 
@@ -55,7 +55,7 @@ pub(crate) trait Job {
 
 /// Runs `job` with the best scanner that this machine supports.
 #[inline]
-pub(crate) fn run<J: Job>(job: J) -> J::Output {
+pub(crate) fn run<J: ScanJob>(job: J) -> J::Output {
     #[cfg(target_arch = "x86_64")]
     match x86::best() {
         x86::Best::Avx2(avx2) => avx2.run(job),
@@ -74,7 +74,7 @@ pub(crate) fn run<J: Job>(job: J) -> J::Output {
 
 /// Runs a job with every scanner that this machine supports, and with the one selected by [`run`]. Returns the results by name.
 #[cfg(test)]
-pub(crate) fn by_each<J: Job>(job: impl Fn() -> J) -> Vec<(&'static str, J::Output)> {
+pub(crate) fn by_each<J: ScanJob>(job: impl Fn() -> J) -> Vec<(&'static str, J::Output)> {
     let mut all = vec![("scalar", job().run(Scalar)), ("chosen", run(job()))];
     #[cfg(target_arch = "x86_64")]
     {
@@ -90,7 +90,7 @@ pub(crate) fn by_each<J: Job>(job: impl Fn() -> J) -> Vec<(&'static str, J::Outp
 #[cfg(target_arch = "x86_64")]
 #[cold]
 #[inline(never)]
-fn run_scalar<J: Job>(job: J) -> J::Output {
+fn run_scalar<J: ScanJob>(job: J) -> J::Output {
     job.run(Scalar)
 }
 
@@ -270,7 +270,7 @@ mod tests {
     /// The result of every scanner.
     fn answers(class: Class, bytes: &[u8], from: usize) -> Vec<(&'static str, usize)> {
         struct Ask<'a>(Class, &'a [u8], usize);
-        impl Job for Ask<'_> {
+        impl ScanJob for Ask<'_> {
             type Output = usize;
             fn run<S: Scanner>(self, scanner: S) -> usize {
                 scanner.skip(self.0, self.1, self.2)
@@ -282,7 +282,7 @@ mod tests {
     /// The result of every scanner for a whole line.
     fn line_answers(bytes: &[u8], from: usize) -> Vec<(&'static str, (usize, usize))> {
         struct Ask<'a>(&'a [u8], usize);
-        impl Job for Ask<'_> {
+        impl ScanJob for Ask<'_> {
             type Output = (usize, usize);
             fn run<S: Scanner>(self, scanner: S) -> (usize, usize) {
                 scanner.line(self.0, self.1)

@@ -14,7 +14,9 @@ use std::arch::x86_64::{
 use std::hint::assert_unchecked;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::{Blocks, CONTROL_HIGH_HALVES, Class, FIELD_NAME_MEMBERS, HIGH_HALF_BIT, Job, Members, Scanner};
+use super::{
+    Blocks, CONTROL_HIGH_HALVES, Class, FIELD_NAME_MEMBERS, HIGH_HALF_BIT, Members, ScanJob, Scanner,
+};
 
 /// The best scanner that this processor supports.
 #[derive(Clone, Copy)]
@@ -71,9 +73,9 @@ impl Avx2 {
 
     /// Runs a job compiled for AVX2.
     #[inline]
-    pub(crate) fn run<J: Job>(self, job: J) -> J::Output {
+    pub(crate) fn run<J: ScanJob>(self, job: J) -> J::Output {
         #[target_feature(enable = "avx2,bmi1,bmi2")]
-        fn with_avx2<J: Job>(job: J, scanner: Avx2) -> J::Output {
+        fn with_avx2<J: ScanJob>(job: J, scanner: Avx2) -> J::Output {
             job.run(scanner)
         }
         // SAFETY: `self` proves that the processor has AVX2, BMI1 and BMI2.
@@ -195,9 +197,9 @@ impl Ssse3 {
 
     /// Runs a job compiled for SSSE3.
     #[inline]
-    pub(crate) fn run<J: Job>(self, job: J) -> J::Output {
+    pub(crate) fn run<J: ScanJob>(self, job: J) -> J::Output {
         #[target_feature(enable = "ssse3")]
-        fn with_ssse3<J: Job>(job: J, scanner: Ssse3) -> J::Output {
+        fn with_ssse3<J: ScanJob>(job: J, scanner: Ssse3) -> J::Output {
             job.run(scanner)
         }
         // SAFETY: `self` proves that the processor has SSSE3.

@@ -14,8 +14,8 @@
 //! that exists until the frame is complete.
 
 use super::{
-    COMPRESSED, CONTROL_BYTES_MAX, Failure, Kind, LAST, LENGTH_IN_2, MASKED, Opcode, RESERVED, is_close_code,
-    mask,
+    COMPRESSED, CONTROL_BYTES_MAX, Failure, LAST, LENGTH_IN_2, MASKED, MessageKind, Opcode, RESERVED,
+    is_close_code, mask,
 };
 use crate::utf8::Utf8;
 
@@ -25,16 +25,16 @@ use crate::utf8::Utf8;
 /// create a new one for the next bytes. No state is lost.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    phase: Phase,
+    phase: FramePhase,
     /// The message that has begun and not ended.
-    message: Option<Message>,
+    message: Option<MessageState>,
     /// The payload of a control frame that was split between reads.
-    gathered: Option<Box<Gathered>>,
+    gathered: Option<Box<ControlPayload>>,
 }
 
 /// The sender of the frames that a [`Decoder`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum FrameSender {
     /// A client: every frame must be masked.
     Client,
     /// A server: no frame may be masked.
@@ -43,9 +43,9 @@ pub enum Peer {
 
 /// The agreement with the peer, and the limits for its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct FrameRules {
     /// The sender of the frames.
-    pub peer: Peer,
+    pub peer: FrameSender,
     /// Whether permessage-deflate was agreed, so that messages may be compressed.
     pub deflate: bool,
     /// Maximum payload of a data frame in bytes.
@@ -56,22 +56,22 @@ pub struct Rules {
 
 /// The result of one call of [`Decoder::feed`].
 #[derive(Debug, PartialEq, Eq)]
-pub struct Step<'a> {
+pub struct FrameStep<'a> {
     /// The decoded event, if any.
-    pub event: Option<Event<'a>>,
+    pub event: Option<FrameEvent<'a>>,
     /// Number of input bytes consumed.
     pub used: usize,
 }
 
 /// A decoded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum FrameEvent<'a> {
     /// A piece of a message, of arbitrary length. Empty only if it is the last piece.
     Data {
         /// The unmasked bytes. A piece of a text may begin or end within a character; all pieces together are UTF-8.
         payload: &'a [u8],
         /// The kind of the message.
-        kind: Kind,
+        kind: MessageKind,
         /// Whether the message is compressed. Its text then remains to be checked.
         compressed: bool,
         /// Whether this is the first piece of the message.
@@ -92,10 +92,10 @@ pub enum Event<'a> {
     },
 }
 
-impl Rules {
+impl FrameRules {
     /// Rules without extensions, with `message_bytes_max` as the limit of messages and frames.
     #[must_use]
-    pub const fn new(peer: Peer, message_bytes_max: u64) -> Self {
+    pub const fn new(peer: FrameSender, message_bytes_max: u64) -> Self {
         Self { peer, deflate: false, frame_bytes_max: message_bytes_max, message_bytes_max }
     }
 }
@@ -104,13 +104,13 @@ impl Decoder {
     /// Creates a decoder at the first byte after the handshake.
     #[must_use]
     pub const fn new() -> Self {
-        Self { phase: Phase::HEAD, message: None, gathered: None }
+        Self { phase: FramePhase::HEAD, message: None, gathered: None }
     }
 
     /// Whether no frame and no message is incomplete.
     #[must_use]
     pub const fn is_at_rest(&self) -> bool {
-        matches!(self.phase, Phase::Head { count: 0, .. }) && self.message.is_none()
+        matches!(self.phase, FramePhase::Head { count: 0, .. }) && self.message.is_none()
     }
 
     /// Decodes `input` up to the end of the first frame or piece, and unmasks the decoded part in place. The caller advances by
@@ -119,21 +119,21 @@ impl Decoder {
     /// # Errors
     /// A [`Failure`] at the first byte that breaks a rule. Respond with a Close with its code, then close the connection. The
     /// decoder must not be used afterwards.
-    pub fn feed<'a>(&'a mut self, input: &'a mut [u8], rules: &Rules) -> Result<Step<'a>, Failure> {
+    pub fn feed<'a>(&'a mut self, input: &'a mut [u8], rules: &FrameRules) -> Result<FrameStep<'a>, Failure> {
         let mut used = 0;
-        if let Phase::Head { bytes, count } = self.phase {
+        if let FramePhase::Head { bytes, count } = self.phase {
             // The buffered payload was lent until now.
             self.gathered = None;
             used = self.head(bytes, count, input, rules)?;
         }
         let input = &mut input[used..];
         let (event, taken) = match self.phase {
-            Phase::Head { .. } => (None, 0),
-            Phase::Payload { left, last, key } => self.payload(left, last, key, input)?,
-            Phase::Control { opcode, left, key } => self.control(opcode, left, key, input)?,
-            Phase::Closed => (None, input.len()),
+            FramePhase::Head { .. } => (None, 0),
+            FramePhase::Payload { left, last, key } => self.payload(left, last, key, input)?,
+            FramePhase::Control { opcode, left, key } => self.control(opcode, left, key, input)?,
+            FramePhase::Closed => (None, input.len()),
         };
-        Ok(Step { event, used: used + taken })
+        Ok(FrameStep { event, used: used + taken })
     }
 
     /// Consumes the available bytes of a head. Begins its frame if the head is complete.
@@ -142,43 +142,43 @@ impl Decoder {
         mut bytes: [u8; HEAD_BYTES_MAX],
         count: u8,
         input: &[u8],
-        rules: &Rules,
+        rules: &FrameRules,
     ) -> Result<usize, Failure> {
         let before = usize::from(count);
         let more = input.len().min(bytes.len() - before);
         bytes[before..before + more].copy_from_slice(&input[..more]);
         let seen = &bytes[..before + more];
         let open_bytes = self.message.as_ref().map(|message| message.bytes);
-        match Head::read(seen, rules, open_bytes)? {
+        match DecodedHead::read(seen, rules, open_bytes)? {
             Some(head) => {
                 self.begin(&head);
                 Ok(head.bytes - before)
             }
             None => {
                 // Fewer than HEAD_BYTES_MAX, so the cast holds.
-                self.phase = Phase::Head { bytes, count: seen.len() as u8 };
+                self.phase = FramePhase::Head { bytes, count: seen.len() as u8 };
                 Ok(more)
             }
         }
     }
 
     /// Begins the frame of `head`.
-    fn begin(&mut self, head: &Head) {
-        let Head { opcode, last, compressed, payload_bytes, key, .. } = *head;
+    fn begin(&mut self, head: &DecodedHead) {
+        let DecodedHead { opcode, last, compressed, payload_bytes, key, .. } = *head;
         match opcode {
-            Opcode::Text => self.message = Some(Message::new(Kind::Text, compressed)),
-            Opcode::Binary => self.message = Some(Message::new(Kind::Binary, compressed)),
+            Opcode::Text => self.message = Some(MessageState::new(MessageKind::Text, compressed)),
+            Opcode::Binary => self.message = Some(MessageState::new(MessageKind::Binary, compressed)),
             Opcode::Continuation => {}
             Opcode::Close | Opcode::Ping | Opcode::Pong => {
                 // At most CONTROL_BYTES_MAX, so the cast holds.
-                self.phase = Phase::Control { opcode, left: payload_bytes as u8, key };
+                self.phase = FramePhase::Control { opcode, left: payload_bytes as u8, key };
                 return;
             }
         }
         if let Some(message) = &mut self.message {
             message.bytes += payload_bytes;
         }
-        self.phase = Phase::Payload { left: payload_bytes, last, key };
+        self.phase = FramePhase::Payload { left: payload_bytes, last, key };
     }
 
     /// Consumes the available bytes of a data frame's payload.
@@ -188,18 +188,18 @@ impl Decoder {
         last: bool,
         key: [u8; 4],
         input: &'a mut [u8],
-    ) -> Result<(Option<Event<'a>>, usize), Failure> {
+    ) -> Result<(Option<FrameEvent<'a>>, usize), Failure> {
         // At most the input's length, so the cast holds.
         let taken = left.min(input.len() as u64) as usize;
         let payload = &mut input[..taken];
         let key = mask::apply(payload, key);
         let left = left - taken as u64;
-        self.phase = if left > 0 { Phase::Payload { left, last, key } } else { Phase::HEAD };
+        self.phase = if left > 0 { FramePhase::Payload { left, last, key } } else { FramePhase::HEAD };
 
         let message = self.message.as_mut().expect("a data frame begins or continues a message");
-        let &mut Message { kind, compressed, begun, .. } = message;
+        let &mut MessageState { kind, compressed, begun, .. } = message;
         let last = last && left == 0;
-        if kind == Kind::Text && !compressed {
+        if kind == MessageKind::Text && !compressed {
             message.text.feed(payload).map_err(|_| Failure::TextNotUtf8)?;
             if last && !message.text.is_whole() {
                 return Err(Failure::TextNotUtf8);
@@ -212,7 +212,7 @@ impl Decoder {
         if last {
             self.message = None;
         }
-        Ok((Some(Event::Data { payload, kind, compressed, first: !begun, last }), taken))
+        Ok((Some(FrameEvent::Data { payload, kind, compressed, first: !begun, last }), taken))
     }
 
     /// Consumes the available bytes of a control frame's payload, and lends the payload once it is complete.
@@ -222,7 +222,7 @@ impl Decoder {
         left: u8,
         key: [u8; 4],
         input: &'a mut [u8],
-    ) -> Result<(Option<Event<'a>>, usize), Failure> {
+    ) -> Result<(Option<FrameEvent<'a>>, usize), Failure> {
         let taken = usize::from(left).min(input.len());
         let piece = &mut input[..taken];
         let key = mask::apply(piece, key);
@@ -235,14 +235,14 @@ impl Decoder {
             self.gathered.get_or_insert_default().put(piece)
         };
         if left > 0 {
-            self.phase = Phase::Control { opcode, left, key };
+            self.phase = FramePhase::Control { opcode, left, key };
             return Ok((None, taken));
         }
-        self.phase = if opcode == Opcode::Close { Phase::Closed } else { Phase::HEAD };
+        self.phase = if opcode == Opcode::Close { FramePhase::Closed } else { FramePhase::HEAD };
         let event = match opcode {
             Opcode::Close => closing(payload)?,
-            Opcode::Ping => Event::Ping(payload),
-            _ => Event::Pong(payload),
+            Opcode::Ping => FrameEvent::Ping(payload),
+            _ => FrameEvent::Pong(payload),
         };
         Ok((Some(event), taken))
     }
@@ -250,7 +250,7 @@ impl Decoder {
 
 /// The part of the stream to which the next byte belongs.
 #[derive(Clone, Copy, Debug)]
-enum Phase {
+enum FramePhase {
     /// A frame's head, of which `count` bytes have arrived.
     Head { bytes: [u8; HEAD_BYTES_MAX], count: u8 },
     /// The payload of a data frame with `left` bytes missing. The key is rotated to the next byte.
@@ -261,11 +261,11 @@ enum Phase {
     Closed,
 }
 
-impl Phase {
+impl FramePhase {
     const HEAD: Self = Self::Head { bytes: [0; HEAD_BYTES_MAX], count: 0 };
 }
 
-impl Default for Phase {
+impl Default for FramePhase {
     fn default() -> Self {
         Self::HEAD
     }
@@ -273,10 +273,10 @@ impl Default for Phase {
 
 /// The state of an incomplete message.
 #[derive(Debug)]
-struct Message {
+struct MessageState {
     /// Payload bytes announced by its frames so far.
     bytes: u64,
-    kind: Kind,
+    kind: MessageKind,
     compressed: bool,
     /// Whether a piece was already delivered.
     begun: bool,
@@ -284,26 +284,26 @@ struct Message {
     text: Utf8,
 }
 
-impl Message {
-    const fn new(kind: Kind, compressed: bool) -> Self {
+impl MessageState {
+    const fn new(kind: MessageKind, compressed: bool) -> Self {
         Self { bytes: 0, kind, compressed, begun: false, text: Utf8::new() }
     }
 }
 
 /// The payload of a control frame, as far as received.
 #[derive(Debug)]
-struct Gathered {
+struct ControlPayload {
     bytes: [u8; CONTROL_BYTES_MAX],
     count: u8,
 }
 
-impl Default for Gathered {
+impl Default for ControlPayload {
     fn default() -> Self {
         Self { bytes: [0; CONTROL_BYTES_MAX], count: 0 }
     }
 }
 
-impl Gathered {
+impl ControlPayload {
     /// Appends a piece and returns the whole payload so far. The frame's length was checked, so the piece fits.
     fn put(&mut self, piece: &[u8]) -> &[u8] {
         let start = usize::from(self.count);
@@ -316,7 +316,7 @@ impl Gathered {
 }
 
 /// The head of a frame.
-struct Head {
+struct DecodedHead {
     opcode: Opcode,
     last: bool,
     compressed: bool,
@@ -327,10 +327,10 @@ struct Head {
     bytes: usize,
 }
 
-impl Head {
+impl DecodedHead {
     /// Parses a head from the bytes `seen` so far. `open_bytes` is the size so far of the open message, if any. `None` if no
     /// rule is broken yet but more bytes are needed.
-    fn read(seen: &[u8], rules: &Rules, open_bytes: Option<u64>) -> Result<Option<Self>, Failure> {
+    fn read(seen: &[u8], rules: &FrameRules, open_bytes: Option<u64>) -> Result<Option<Self>, Failure> {
         let [first, rest @ ..] = seen else { return Ok(None) };
         let (last, compressed) = (first & LAST != 0, first & COMPRESSED != 0);
         let opcode = Opcode::of(first & 0x0f).ok_or(Failure::ReservedOpcode)?;
@@ -352,9 +352,9 @@ impl Head {
         let [second, rest @ ..] = rest else { return Ok(None) };
         let masked = second & MASKED != 0;
         match rules.peer {
-            Peer::Client if !masked => return Err(Failure::Unmasked),
-            Peer::Server if masked => return Err(Failure::Masked),
-            Peer::Client | Peer::Server => {}
+            FrameSender::Client if !masked => return Err(Failure::Unmasked),
+            FrameSender::Server if masked => return Err(Failure::Masked),
+            FrameSender::Client | FrameSender::Server => {}
         }
         let length = second & !MASKED;
         if opcode.is_control() && usize::from(length) > CONTROL_BYTES_MAX {
@@ -404,9 +404,9 @@ fn payload_bytes(length: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, Failur
 }
 
 /// Parses the payload of a Close (RFC 6455 §5.5.1).
-fn closing(payload: &[u8]) -> Result<Event<'_>, Failure> {
+fn closing(payload: &[u8]) -> Result<FrameEvent<'_>, Failure> {
     let Some((code, reason)) = payload.split_first_chunk() else {
-        let nothing = Event::Close { code: None, reason: "" };
+        let nothing = FrameEvent::Close { code: None, reason: "" };
         return if payload.is_empty() { Ok(nothing) } else { Err(Failure::CloseTooShort) };
     };
     let code = u16::from_be_bytes(*code);
@@ -414,7 +414,7 @@ fn closing(payload: &[u8]) -> Result<Event<'_>, Failure> {
         return Err(Failure::InvalidCloseCode);
     }
     let reason = std::str::from_utf8(reason).map_err(|_| Failure::ReasonNotUtf8)?;
-    Ok(Event::Close { code: Some(code), reason })
+    Ok(FrameEvent::Close { code: Some(code), reason })
 }
 
 /// Two bytes, an eight-byte length, a key.
@@ -432,7 +432,7 @@ mod tests {
     /// The contents of a stream: each message whole, at the position of its end.
     #[derive(Clone, Debug, PartialEq, Eq)]
     enum Said {
-        Message(Kind, Vec<u8>),
+        Message(MessageKind, Vec<u8>),
         Ping(Vec<u8>),
         Pong(Vec<u8>),
         Close(Option<u16>, String),
@@ -441,7 +441,7 @@ mod tests {
     /// The decoded contents, and whether the stream ends at rest; or the failure after them.
     type Heard = (Vec<Said>, Result<bool, Failure>);
 
-    fn hear_pieces(pieces: &[&[u8]], rules: &Rules) -> Heard {
+    fn hear_pieces(pieces: &[&[u8]], rules: &FrameRules) -> Heard {
         let (mut decoder, mut said, mut message) = (Decoder::new(), Vec::new(), Vec::new());
         for piece in pieces {
             let mut piece = piece.to_vec();
@@ -451,7 +451,7 @@ mod tests {
                     assert!(message.is_empty(), "what is at rest has handed out all of its message");
                     decoder = Decoder::new();
                 }
-                let Step { event, used } = match decoder.feed(&mut piece[at..], rules) {
+                let FrameStep { event, used } = match decoder.feed(&mut piece[at..], rules) {
                     Ok(step) => step,
                     Err(failure) => return (said, Err(failure)),
                 };
@@ -459,7 +459,7 @@ mod tests {
                 at += used;
                 match event {
                     None => {}
-                    Some(Event::Data { payload, kind, compressed, first, last }) => {
+                    Some(FrameEvent::Data { payload, kind, compressed, first, last }) => {
                         assert!(last || !payload.is_empty(), "a piece is empty only if it is the last");
                         assert_eq!(first, message.is_empty());
                         assert!(!compressed || rules.deflate);
@@ -468,9 +468,11 @@ mod tests {
                             said.push(Said::Message(kind, std::mem::take(&mut message)));
                         }
                     }
-                    Some(Event::Ping(payload)) => said.push(Said::Ping(payload.to_vec())),
-                    Some(Event::Pong(payload)) => said.push(Said::Pong(payload.to_vec())),
-                    Some(Event::Close { code, reason }) => said.push(Said::Close(code, reason.to_owned())),
+                    Some(FrameEvent::Ping(payload)) => said.push(Said::Ping(payload.to_vec())),
+                    Some(FrameEvent::Pong(payload)) => said.push(Said::Pong(payload.to_vec())),
+                    Some(FrameEvent::Close { code, reason }) => {
+                        said.push(Said::Close(code, reason.to_owned()))
+                    }
                 }
             }
         }
@@ -478,7 +480,7 @@ mod tests {
     }
 
     /// Decodes the stream in every possible split, with equal results.
-    fn hear(stream: &[u8], rules: &Rules) -> Heard {
+    fn hear(stream: &[u8], rules: &FrameRules) -> Heard {
         let whole = hear_pieces(&[stream], rules);
         for pieces in splits(stream) {
             assert_eq!(hear_pieces(&pieces, rules), whole, "{} in {pieces:?}", stream.escape_ascii());
@@ -486,8 +488,8 @@ mod tests {
         whole
     }
 
-    const CLIENT: Rules = Rules::new(Peer::Client, 1_000_000);
-    const SERVER: Rules = Rules::new(Peer::Server, 1_000_000);
+    const CLIENT: FrameRules = FrameRules::new(FrameSender::Client, 1_000_000);
+    const SERVER: FrameRules = FrameRules::new(FrameSender::Server, 1_000_000);
 
     /// A stream of a client's frames, each given by its first byte and its payload.
     fn client(frames: &[(u8, &[u8])]) -> Vec<u8> {
@@ -512,19 +514,19 @@ mod tests {
     }
 
     fn text(text: &str) -> Said {
-        Said::Message(Kind::Text, text.into())
+        Said::Message(MessageKind::Text, text.into())
     }
 
     #[test]
     fn messages_come_whole_in_pieces_and_empty() {
         assert_eq!(said(&[(0x81, b"Hello")]), [text("Hello")]);
         assert_eq!(said(&[(0x01, b"Hel"), (0x80, b"lo")]), [text("Hello")]);
-        assert_eq!(said(&[(0x82, b"\xff\x00")]), [Said::Message(Kind::Binary, vec![0xff, 0])]);
-        assert_eq!(said(&[(0x81, b""), (0x82, b"")]), [text(""), Said::Message(Kind::Binary, vec![])]);
+        assert_eq!(said(&[(0x82, b"\xff\x00")]), [Said::Message(MessageKind::Binary, vec![0xff, 0])]);
+        assert_eq!(said(&[(0x81, b""), (0x82, b"")]), [text(""), Said::Message(MessageKind::Binary, vec![])]);
         assert_eq!(said(&[(0x01, b""), (0x00, b""), (0x00, b"a"), (0x80, b"")]), [text("a")]);
         assert_eq!(said(&[(0x01, b""), (0x80, b"")]), [text("")]);
         let long = [b'x'; 300];
-        assert_eq!(said(&[(0x82, &long)]), [Said::Message(Kind::Binary, long.to_vec())]);
+        assert_eq!(said(&[(0x82, &long)]), [Said::Message(MessageKind::Binary, long.to_vec())]);
     }
 
     #[test]
@@ -532,7 +534,7 @@ mod tests {
         for bytes in [0, 1, 125, 126, 127, 65_535, 65_536, 70_000] {
             let payload = vec![b'a'; bytes];
             let mut stream = client(&[(0x82, &payload)]);
-            let whole = vec![Said::Message(Kind::Binary, payload)];
+            let whole = vec![Said::Message(MessageKind::Binary, payload)];
             for cut in [0, 1, 2, 3, 5, 9, 10, 11, 13, 14, 15, stream.len() / 2, stream.len()] {
                 let (one, two) = stream.split_at(cut.min(stream.len()));
                 assert_eq!(hear_pieces(&[one, two], &CLIENT), (whole.clone(), Ok(true)), "{bytes} at {cut}");
@@ -565,7 +567,7 @@ mod tests {
     }
 
     /// Asserts that `stream` fails at its last byte, in every split, and not before.
-    fn assert_fails_at_its_end(stream: &[u8], rules: &Rules, failure: Failure) {
+    fn assert_fails_at_its_end(stream: &[u8], rules: &FrameRules, failure: Failure) {
         let (_, end) = hear(stream, rules);
         assert_eq!(end, Err(failure), "{}", stream.escape_ascii());
         let (_, end) = hear(&stream[..stream.len() - 1], rules);
@@ -650,12 +652,16 @@ mod tests {
         assert_eq!(failure(&[(0x81, b"\xe6\x97")]), Failure::TextNotUtf8);
         assert_eq!(failure(&[(0x01, b"\xe6\x97"), (0x80, b"")]), Failure::TextNotUtf8);
         let next = said(&[(0x82, b"\xe6\x97"), (0x81, b"a")]);
-        assert_eq!(next, [Said::Message(Kind::Binary, vec![0xe6, 0x97]), text("a")], "bytes may be anything");
+        assert_eq!(
+            next,
+            [Said::Message(MessageKind::Binary, vec![0xe6, 0x97]), text("a")],
+            "bytes may be anything"
+        );
     }
 
     #[test]
     fn a_message_is_too_large_as_soon_as_its_frames_have_announced_it() {
-        let rules = Rules { frame_bytes_max: 6, message_bytes_max: 10, ..CLIENT };
+        let rules = FrameRules { frame_bytes_max: 6, message_bytes_max: 10, ..CLIENT };
         assert_fails_at_its_end(b"\x82\x87", &rules, Failure::FrameTooLarge);
         let mut stream = client(&[(0x02, b"123456"), (0x00, b""), (0x89, b"control frames do not count")]);
         stream.extend_from_slice(b"\x80\x85");
@@ -666,7 +672,7 @@ mod tests {
 
     #[test]
     fn a_giant_within_the_limits_is_handed_out_as_it_comes() {
-        let rules = Rules::new(Peer::Client, u64::MAX);
+        let rules = FrameRules::new(FrameSender::Client, u64::MAX);
         let mut decoder = Decoder::new();
         let step = decoder
             .feed(&mut b"\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0".to_owned(), &rules)
@@ -675,7 +681,7 @@ mod tests {
         for round in 0..3 {
             let mut piece = [b'x'; 4096];
             let step = decoder.feed(&mut piece, &rules).expect("valid");
-            let Some(Event::Data { payload, first, last: false, .. }) = step.event else {
+            let Some(FrameEvent::Data { payload, first, last: false, .. }) = step.event else {
                 panic!("{step:?}")
             };
             assert_eq!((payload.len(), first, step.used), (4096, round == 0, 4096));
@@ -692,7 +698,7 @@ mod tests {
         put_frame(&mut stream, Opcode::Continuation, &[2]);
         put_close(&mut stream, 1001, "gone");
         let (said, end) = hear(&stream, &SERVER);
-        let message = Said::Message(Kind::Binary, vec![1, 2]);
+        let message = Said::Message(MessageKind::Binary, vec![1, 2]);
         let expected =
             [text("häßlich"), Said::Ping(b"?".to_vec()), message, Said::Close(Some(1001), "gone".into())];
         assert_eq!((&said[..], end), (&expected[..], Ok(false)));
@@ -701,10 +707,11 @@ mod tests {
 
     #[test]
     fn compressed_messages_are_handed_out_unchecked_if_that_was_agreed() {
-        let rules = Rules { deflate: true, ..CLIENT };
+        let rules = FrameRules { deflate: true, ..CLIENT };
         let stream = client(&[(0x41, b"\xff"), (0x80, b"\xfe"), (0xc2, b"\x00"), (0x81, b"a")]);
         let bytes = |kind, bytes: &[u8]| Said::Message(kind, bytes.to_vec());
-        let expected = vec![bytes(Kind::Text, b"\xff\xfe"), bytes(Kind::Binary, b"\x00"), text("a")];
+        let expected =
+            vec![bytes(MessageKind::Text, b"\xff\xfe"), bytes(MessageKind::Binary, b"\x00"), text("a")];
         assert_eq!(hear(&stream, &rules), (expected, Ok(true)));
         for first in [0xc8, 0xc9, 0xca, 0x40, 0xc0, 0xe1, 0xd1] {
             assert_fails_at_its_end(&[first], &rules, Failure::ReservedBits);
@@ -721,14 +728,14 @@ mod tests {
         let (one, two) = stream.split_at_mut(cut);
         let (whole, begun) = one.split_at_mut(11);
         let mut decoder = Decoder::new();
-        assert_eq!(decoder.feed(whole, &CLIENT).expect("valid").event, Some(Event::Ping(b"whole")));
+        assert_eq!(decoder.feed(whole, &CLIENT).expect("valid").event, Some(FrameEvent::Ping(b"whole")));
         assert!(decoder.gathered.is_none());
         let (head, begun) = begun.split_at_mut(6);
-        assert_eq!(decoder.feed(head, &CLIENT).expect("valid"), Step { event: None, used: 6 });
+        assert_eq!(decoder.feed(head, &CLIENT).expect("valid"), FrameStep { event: None, used: 6 });
         assert!(decoder.gathered.is_none(), "a head alone is kept in place");
-        assert_eq!(decoder.feed(begun, &CLIENT).expect("valid"), Step { event: None, used: 2 });
+        assert_eq!(decoder.feed(begun, &CLIENT).expect("valid"), FrameStep { event: None, used: 2 });
         assert!(decoder.gathered.is_some());
-        assert_eq!(decoder.feed(two, &CLIENT).expect("valid").event, Some(Event::Ping(b"cut")));
+        assert_eq!(decoder.feed(two, &CLIENT).expect("valid").event, Some(FrameEvent::Ping(b"cut")));
         assert!(decoder.is_at_rest(), "what was lent may go with the decoder");
         decoder.feed(&mut [], &CLIENT).expect("nothing is no fault");
         assert!(decoder.gathered.is_none());
@@ -760,7 +767,7 @@ mod tests {
                         expected.push(Said::Ping(b"ping".to_vec()));
                     }
                 }
-                expected.push(Said::Message(Kind::Binary, payload));
+                expected.push(Said::Message(MessageKind::Binary, payload));
             }
             let (mut pieces, mut rest) = (Vec::new(), &stream[..]);
             while !rest.is_empty() {

@@ -15,7 +15,7 @@
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use super::{Failure, Kind, Opcode, frame_head, put_frame};
+use super::{Failure, MessageKind, Opcode, frame_head, put_frame};
 use crate::field;
 use crate::utf8::Utf8;
 
@@ -162,7 +162,7 @@ impl Inflater {
     pub fn feed(
         &mut self,
         payload: &[u8],
-        kind: Kind,
+        kind: MessageKind,
         last: bool,
         bytes_max: u64,
         out: &mut Vec<u8>,
@@ -177,7 +177,7 @@ impl Inflater {
         if !ended {
             return Err(Failure::InvalidDeflate);
         }
-        if kind == Kind::Text && !self.text.is_whole() {
+        if kind == MessageKind::Text && !self.text.is_whole() {
             return Err(Failure::TextNotUtf8);
         }
         (self.text, self.bytes, self.ends) = (Utf8::new(), 0, 0);
@@ -188,7 +188,7 @@ impl Inflater {
     fn inflate(
         &mut self,
         mut input: &[u8],
-        kind: Kind,
+        kind: MessageKind,
         bytes_max: u64,
         out: &mut Vec<u8>,
     ) -> Result<bool, Failure> {
@@ -203,7 +203,7 @@ impl Inflater {
             // error in the following data.
             let left = usize::try_from(bytes_max - self.bytes).unwrap_or(usize::MAX);
             let piece = &block[..given.min(left)];
-            if kind == Kind::Text {
+            if kind == MessageKind::Text {
                 self.text.feed(piece).map_err(|_| Failure::TextNotUtf8)?;
             }
             out.extend_from_slice(piece);
@@ -280,7 +280,7 @@ const BLOCK_BYTES: usize = 4096;
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Decoder, Event, Peer, Rules};
+    use super::super::{Decoder, FrameEvent, FrameRules, FrameSender};
     use super::*;
     use crate::http1::testing::{Random, splits};
 
@@ -298,7 +298,7 @@ mod tests {
     }
 
     /// Decompresses a message in every possible split.
-    fn inflated(payload: &[u8], kind: Kind, bytes_max: u64) -> Result<Vec<u8>, Failure> {
+    fn inflated(payload: &[u8], kind: MessageKind, bytes_max: u64) -> Result<Vec<u8>, Failure> {
         let whole = inflated_pieces(&[payload], kind, bytes_max);
         for pieces in splits(payload) {
             assert_eq!(inflated_pieces(&pieces, kind, bytes_max), whole, "{pieces:?}");
@@ -306,7 +306,7 @@ mod tests {
         whole
     }
 
-    fn inflated_pieces(pieces: &[&[u8]], kind: Kind, bytes_max: u64) -> Result<Vec<u8>, Failure> {
+    fn inflated_pieces(pieces: &[&[u8]], kind: MessageKind, bytes_max: u64) -> Result<Vec<u8>, Failure> {
         let (mut inflater, mut out) = (Inflater::new(), Vec::new());
         for round in 0..2 {
             out.clear();
@@ -371,11 +371,15 @@ mod tests {
             b"\xf3\x48\xcd\xc9\xc9\x07\x00\x00",             // BFINAL set
             b"\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00", // two blocks
         ] {
-            assert_eq!(inflated(payload, Kind::Text, 5).as_deref(), Ok(&b"Hello"[..]), "{payload:02x?}");
+            assert_eq!(
+                inflated(payload, MessageKind::Text, 5).as_deref(),
+                Ok(&b"Hello"[..]),
+                "{payload:02x?}"
+            );
         }
         assert_eq!(deflated(b"Hello"), b"\xf2\x48\xcd\xc9\xc9\x07\x00");
         assert_eq!(deflated(b""), b"\x00");
-        assert_eq!(inflated(b"\x00", Kind::Text, 0).as_deref(), Ok(&b""[..]));
+        assert_eq!(inflated(b"\x00", MessageKind::Text, 0).as_deref(), Ok(&b""[..]));
     }
 
     #[test]
@@ -389,7 +393,7 @@ mod tests {
             let payload = deflated(&message);
             let cut = random.below(payload.len());
             let pieces = [&payload[..cut], &payload[cut..]];
-            let inflated = inflated_pieces(&pieces, Kind::Binary, message.len() as u64);
+            let inflated = inflated_pieces(&pieces, MessageKind::Binary, message.len() as u64);
             assert_eq!(inflated.as_ref(), Ok(&message), "seed {SEED:#x}, round {round}");
         }
     }
@@ -414,12 +418,12 @@ mod tests {
             deflater.put_frame(&mut out, Opcode::Binary, &message);
             let mut frame = out.split_off(6);
             assert_eq!(out, b"before");
-            let rules = Rules { deflate: true, ..Rules::new(Peer::Server, 1 << 24) };
+            let rules = FrameRules { deflate: true, ..FrameRules::new(FrameSender::Server, 1 << 24) };
             let mut decoder = Decoder::new();
             let bytes = frame.len();
             let step = decoder.feed(&mut frame, &rules).expect("a frame of ours");
             assert_eq!(step.used, bytes, "{what}: one frame");
-            let Some(Event::Data { payload, compressed: is, first: true, last: true, .. }) = step.event
+            let Some(FrameEvent::Data { payload, compressed: is, first: true, last: true, .. }) = step.event
             else {
                 panic!("{what}: {step:?}");
             };
@@ -427,7 +431,7 @@ mod tests {
             assert!(payload.len() <= message.len(), "{what}");
             let mut said = payload.to_vec();
             if is {
-                let pieces = inflated_pieces(&[payload], Kind::Binary, message.len() as u64);
+                let pieces = inflated_pieces(&[payload], MessageKind::Binary, message.len() as u64);
                 said = pieces.expect("a payload of ours");
             }
             assert!(said == message, "{what}");
@@ -439,34 +443,34 @@ mod tests {
         let bomb = deflated(&vec![0; 20_000_000]);
         assert!(bomb.len() < 25_000, "{} bytes", bomb.len());
         let (mut inflater, mut out) = (Inflater::new(), Vec::new());
-        let end = inflater.feed(&bomb, Kind::Binary, true, 100_000, &mut out);
+        let end = inflater.feed(&bomb, MessageKind::Binary, true, 100_000, &mut out);
         assert_eq!(end, Err(Failure::MessageTooLarge));
         assert!(out.len() <= 100_000 && out.capacity() <= 200_000, "{} {}", out.len(), out.capacity());
         let payload = deflated(&[7; 1_000]);
-        assert_eq!(inflated(&payload, Kind::Binary, 999), Err(Failure::MessageTooLarge));
-        assert_eq!(inflated(&payload, Kind::Binary, 1_000).map(|out| out.len()), Ok(1_000));
+        assert_eq!(inflated(&payload, MessageKind::Binary, 999), Err(Failure::MessageTooLarge));
+        assert_eq!(inflated(&payload, MessageKind::Binary, 1_000).map(|out| out.len()), Ok(1_000));
     }
 
     #[test]
     fn a_message_may_be_made_of_a_few_streams_but_not_of_nothing_else() {
         // An empty stream with BFINAL set, repeated.
         let streams = |count: usize| [b"\x03\x00".repeat(count), vec![0]].concat();
-        assert_eq!(inflated(&streams(15), Kind::Binary, 0).as_deref(), Ok(&b""[..]));
-        assert_eq!(inflated(&streams(16), Kind::Binary, 0), Err(Failure::InvalidDeflate));
+        assert_eq!(inflated(&streams(15), MessageKind::Binary, 0).as_deref(), Ok(&b""[..]));
+        assert_eq!(inflated(&streams(16), MessageKind::Binary, 0), Err(Failure::InvalidDeflate));
     }
 
     #[test]
     fn what_is_nothing_compressed_is_refused() {
         for payload in [&b"\xff\xff\xff\xff"[..], b"Hello", b"\x00\x05\x00\xfa\xfe\x48"] {
             assert_eq!(
-                inflated(payload, Kind::Binary, 1_000),
+                inflated(payload, MessageKind::Binary, 1_000),
                 Err(Failure::InvalidDeflate),
                 "{payload:02x?}"
             );
         }
         let whole = deflated(b"a message, a message, and no end of a message");
         for end in 0..whole.len() {
-            let cut = inflated(&whole[..end], Kind::Binary, 1_000);
+            let cut = inflated(&whole[..end], MessageKind::Binary, 1_000);
             assert_eq!(cut, Err(Failure::InvalidDeflate), "{end} bytes");
         }
     }
@@ -474,17 +478,17 @@ mod tests {
     #[test]
     fn text_is_checked_when_it_has_become_text() {
         assert_eq!(
-            inflated(&deflated("日本語".as_bytes()), Kind::Text, 9).as_deref(),
+            inflated(&deflated("日本語".as_bytes()), MessageKind::Text, 9).as_deref(),
             Ok("日本語".as_bytes())
         );
         for text in [&b"a\xff"[..], b"\xed\xa0\x80", b"\xe6\x97"] {
-            assert_eq!(inflated(&deflated(text), Kind::Text, 1_000), Err(Failure::TextNotUtf8));
-            assert_eq!(inflated(&deflated(text), Kind::Binary, 1_000).as_deref(), Ok(text));
+            assert_eq!(inflated(&deflated(text), MessageKind::Text, 1_000), Err(Failure::TextNotUtf8));
+            assert_eq!(inflated(&deflated(text), MessageKind::Binary, 1_000).as_deref(), Ok(text));
         }
         let (mut inflater, mut out) = (Inflater::new(), Vec::new());
         let flushed = deflated(b"a\xff");
         assert!(
-            inflater.feed(&[&flushed, TAIL].concat(), Kind::Text, false, 10, &mut out).is_err(),
+            inflater.feed(&[&flushed, TAIL].concat(), MessageKind::Text, false, 10, &mut out).is_err(),
             "before the message ends"
         );
     }

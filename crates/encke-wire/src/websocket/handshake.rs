@@ -26,7 +26,7 @@ pub const VERSION: &str = "13";
 
 /// A request that may be accepted with 101.
 #[derive(Clone, Debug)]
-pub struct Handshake<V> {
+pub struct WebSocketHandshake<V> {
     /// The value of `Sec-WebSocket-Accept`.
     pub accept: [u8; 28],
     offered: V,
@@ -57,7 +57,7 @@ pub enum HandshakeError {
     Protocol,
 }
 
-impl<'a, V: Iterator<Item = &'a [u8]> + Clone> Handshake<V> {
+impl<'a, V: Iterator<Item = &'a [u8]> + Clone> WebSocketHandshake<V> {
     /// Checks a request. `all` yields the values of all lines of a field, as [`crate::http1::Head::all`] does.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl<'a, V: Iterator<Item = &'a [u8]> + Clone> Handshake<V> {
         self.offered.clone().flat_map(field::list)
     }
 
-    /// Appends the field lines of the response, a 101. `protocol` is one of [`Handshake::protocols`], or `None`.
+    /// Appends the field lines of the response, a 101. `protocol` is one of [`WebSocketHandshake::protocols`], or `None`.
     pub fn put_fields(&self, out: &mut Vec<u8>, protocol: Option<&str>) {
         out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ");
         out.extend_from_slice(&self.accept);
@@ -203,7 +203,7 @@ mod tests {
         let progress = head.feed(request.as_bytes(), &HeadLimits::default());
         assert!(matches!(progress, Progress::Done { .. }), "{request}: {progress:?}");
         let values = |known| -> Values<'_> { head.all(request.as_bytes(), known) };
-        let handshake = Handshake::check(head.method(), head.version(), values)?;
+        let handshake = WebSocketHandshake::check(head.method(), head.version(), values)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok((text(&handshake.accept), handshake.protocols().map(text).collect()))
     }
@@ -319,7 +319,7 @@ mod tests {
             };
             index.map_or(&[][..], |index: usize| &lines[index]).iter().copied()
         };
-        let handshake = Handshake::check(Method::Get, Version::Http11, all).expect("valid");
+        let handshake = WebSocketHandshake::check(Method::Get, Version::Http11, all).expect("valid");
         let mut out = Vec::new();
         handshake.put_fields(&mut out, Some("encke.v1"));
         let expected = "Connection: Upgrade\r\nUpgrade: websocket\r\n\

@@ -23,11 +23,11 @@ mod failure;
 mod handshake;
 mod mask;
 
-pub use decode::{Decoder, Event, Peer, Rules, Step};
+pub use decode::{Decoder, FrameEvent, FrameRules, FrameSender, FrameStep};
 pub use deflate::{Deflate, Deflater, Inflater};
 pub use encode::{ClosePayload, FrameHead, close_payload, frame_head, put_close, put_frame, put_masked};
 pub use failure::Failure;
-pub use handshake::{Handshake, HandshakeError, VERSION, accept_of, key_of};
+pub use handshake::{HandshakeError, VERSION, WebSocketHandshake, accept_of, key_of};
 
 /// Maximum payload of a Close, Ping or Pong in bytes (RFC 6455 §5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
@@ -52,7 +52,7 @@ pub enum Opcode {
 
 /// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// UTF-8.
     Text,
     /// Any bytes.

@@ -216,7 +216,7 @@ fn who_asks_in_an_outage_for_a_channel_that_its_node_does_not_know_is_told_to_co
     assert_eq!(answer[close], 0x88, "a Close");
     assert_eq!(answer[close + 2..close + 4], 1013_u16.to_be_bytes(), "try again later");
     for (transport, count) in [("poll", 3), ("ndjson", 1), ("sse", 1), ("websocket", 1)] {
-        let name = format!("encke_push_turned_away_total{{reason=\"outage\",transport=\"{transport}\"}}");
+        let name = format!("encke_push_rejected_total{{reason=\"outage\",transport=\"{transport}\"}}");
         assert_eq!(figure(&node, &name), count, "{transport}");
     }
     // Known channels are served.

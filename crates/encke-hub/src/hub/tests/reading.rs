@@ -29,7 +29,7 @@ impl Rig {
             let mut others = 0;
             for request in requests {
                 match request {
-                    Request::Recall { reader, number, channels, after, to } => {
+                    FeedRequest::Recall { reader, number, channels, after, to } => {
                         assert_eq!(channels, [name("news")]);
                         asked.push((reader, number, after, to));
                     }
@@ -55,9 +55,9 @@ impl Rig {
         let mut out = Vec::new();
         while self.hub.slice(self.now, 256, &mut self.encoder, &mut out) {}
         let words = |delivery: Delivery| match delivery.what {
-            What::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            What::Last(bytes) => format!("last {}", String::from_utf8_lossy(&bytes)),
-            What::Started { position, gap } => {
+            DeliveryContent::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            DeliveryContent::Last(bytes) => format!("last {}", String::from_utf8_lossy(&bytes)),
+            DeliveryContent::Started { position, gap } => {
                 format!("started {}{}", offset(&position), if gap.is_some() { " with a gap" } else { "" })
             }
             other => format!("{other:?}"),

@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::rules::{Ack, ChannelRules, Rules};
-use crate::sequencer::{Deletion, Saved, SavedChannel};
+use crate::sequencer::{Deletion, SavedChannel, SavedHistories};
 use crate::values::Feed;
 
 const MS: u64 = 1_000_000;
 
-fn at(ms: u64) -> Now {
-    Now { mono_ns: ms * MS, unix_ms: 1_000_000 + ms }
+fn at(ms: u64) -> HubNow {
+    HubNow { mono_ns: ms * MS, unix_ms: 1_000_000 + ms }
 }
 
 fn name(text: &str) -> Name {
@@ -26,8 +26,8 @@ fn rules(messages: usize) -> Arc<Rules> {
     Arc::new(rules)
 }
 
-fn empty() -> Saved {
-    Saved {
+fn empty() -> SavedHistories {
+    SavedHistories {
         epoch: Epoch(7),
         newest: 0,
         forgotten_to: 0,
@@ -61,21 +61,21 @@ fn keyed(channel: &str, data: &str, key: &str) -> Draft {
     Draft { key: Some(IdempotencyKey { publisher: 1, key: key.into() }), ..draft(channel, data) }
 }
 
-fn waits(publishing: Result<Publishing, Refusal>) -> Ticket {
+fn waits(publishing: Result<Publishing, PublishError>) -> PublishTicket {
     match publishing {
         Ok(Publishing::Waits(ticket)) => ticket,
         other => panic!("it does not wait: {other:?}"),
     }
 }
 
-fn deletes(sequencer: &mut Sequencer, channel: &str) -> Ticket {
+fn deletes(sequencer: &mut Sequencer, channel: &str) -> PublishTicket {
     match sequencer.delete(&name(channel)) {
         Deletion::Waits(ticket) => ticket,
         other => panic!("it does not wait: {other:?}"),
     }
 }
 
-fn offset(publishing: Result<Publishing, Refusal>) -> u64 {
+fn offset(publishing: Result<Publishing, PublishError>) -> u64 {
     publishing.expect("accepted").done().expect("it does not wait").position.offset
 }
 
@@ -129,7 +129,7 @@ impl Store {
     }
 
     /// Returns the saved state after a crash.
-    fn saved(&self) -> Saved {
+    fn saved(&self) -> SavedHistories {
         let mut channels: Vec<SavedChannel> = Vec::new();
         for ((name, _), stored) in &self.messages {
             match channels.last_mut() {
@@ -142,7 +142,7 @@ impl Store {
                 }),
             }
         }
-        Saved {
+        SavedHistories {
             epoch: Epoch(7),
             newest: self.ceiling,
             forgotten_to: self.ceiling,
@@ -188,7 +188,10 @@ fn what_could_not_be_stored_was_never_there_and_its_offset_is_not_given_again() 
     let ticket = waits(sequencer.publish(at(0), keyed("disk/a", "lost", "k")));
     let first = sequencer.take_commit(at(0)).expect("somebody waits");
     let before = first.messages[0].message.offset;
-    assert_eq!(sequencer.committed(at(0), Err(Refusal::NoSpace)), [(ticket, Err(Refusal::NoSpace))]);
+    assert_eq!(
+        sequencer.committed(at(0), Err(PublishError::NoSpace)),
+        [(ticket, Err(PublishError::NoSpace))]
+    );
     assert_eq!(told(&mut sequencer), [""; 0]);
     assert_eq!(sequencer.commit_due_ns(), Some(1_000 * MS), "what may have reached the disk is taken back");
     // A different message may be published under the same key immediately.
@@ -204,7 +207,7 @@ fn what_could_not_be_stored_was_never_there_and_its_offset_is_not_given_again() 
 #[test]
 fn a_publish_is_repeated_once_it_is_known_what_became_of_the_first() {
     let mut sequencer = sequencer(10);
-    let tickets: Vec<Ticket> = [("k", "a"), ("k", "a"), ("k", "b")]
+    let tickets: Vec<PublishTicket> = [("k", "a"), ("k", "a"), ("k", "b")]
         .map(|(key, data)| waits(sequencer.publish(at(0), keyed("disk/a", data, key))))
         .into();
     assert_eq!(sequencer.take_commit(at(0)).expect("they wait").messages.len(), 1);
@@ -212,7 +215,7 @@ fn a_publish_is_repeated_once_it_is_known_what_became_of_the_first() {
     let answers = sequencer.committed(at(0), Ok(()));
     let first = answers[0].1.expect("stored");
     assert_eq!(answers[1], (tickets[1], Ok(Published { repeated: true, ..first })));
-    assert_eq!(answers[2], (tickets[2], Err(Refusal::KeyMismatch)));
+    assert_eq!(answers[2], (tickets[2], Err(PublishError::KeyMismatch)));
     assert!(sequencer.take_commit(at(0)).expect("it waits").messages.is_empty());
     assert_eq!(sequencer.committed(at(0), Ok(())), [(third, Ok(Published { repeated: true, ..first }))]);
 }
@@ -228,7 +231,7 @@ fn what_is_acknowledged_early_is_told_at_once_and_stored_with_the_next_commit() 
     assert!(early.early);
     let commit = sequencer.take_commit(at(0)).expect("it is owed");
     assert_eq!(commit.messages[0].message.offset, early.position.offset);
-    sequencer.committed(at(0), Err(Refusal::NotStored));
+    sequencer.committed(at(0), Err(PublishError::NotStored));
     assert!(sequencer.take_commit(at(999)).is_none(), "nobody waits");
     assert_eq!(sequencer.take_commit(at(1_000)).expect("tried again").messages, commit.messages);
     sequencer.committed(at(1_000), Ok(()));
@@ -251,7 +254,7 @@ fn nothing_is_acknowledged_early_after_a_failed_commit_that_may_have_told_the_st
     // unknown outcome.
     waits(sequencer.publish(at(1), draft("disk/a", "y")));
     assert!(!sequencer.take_commit(at(1)).expect("it waits").early);
-    sequencer.committed(at(1), Err(Refusal::NotStored));
+    sequencer.committed(at(1), Err(PublishError::NotStored));
     let second = waits(sequencer.publish(at(2), draft("soon/a", "z")));
     assert!(sequencer.take_commit(at(2)).expect("it waits").early);
     assert_eq!(sequencer.committed(at(2), Ok(()))[0].0, second);
@@ -301,7 +304,10 @@ fn a_failed_delete_changes_nothing_and_a_stored_one_deletes() {
     let ticket = deletes(&mut sequencer, "disk/a");
     let commit = sequencer.take_commit(at(1)).expect("it waits");
     assert_eq!(sequencer.info(&name("disk/a")).expect("there").messages, 2, "not before it is stored");
-    assert_eq!(sequencer.committed(at(1), Err(Refusal::NoSpace)), [(ticket, Err(Refusal::NoSpace))]);
+    assert_eq!(
+        sequencer.committed(at(1), Err(PublishError::NoSpace)),
+        [(ticket, Err(PublishError::NoSpace))]
+    );
     assert_eq!(commit.deleted, [(name("disk/a"), last)]);
     assert_eq!(sequencer.info(&name("disk/a")).expect("there").messages, 2);
     assert_eq!(told(&mut sequencer), [""; 0]);
@@ -364,15 +370,15 @@ fn a_full_disk_gets_rid_of_expired_messages_before_it_takes_new_ones() {
     // The ring has evicted the first message. The commit with that loss fails, because it has a message, too.
     waits(sequencer.publish(at(1), draft("disk/b", "3")));
     assert_eq!(sequencer.take_commit(at(1)).expect("it waits").lost.len(), 2);
-    sequencer.committed(at(1), Err(Refusal::NoSpace));
+    sequencer.committed(at(1), Err(PublishError::NoSpace));
     let waiting = waits(sequencer.publish(at(2), draft("disk/b", "4")));
     let commit = sequencer.take_commit(at(2)).expect("it waits");
     assert!(commit.only_removes() && commit.lost.iter().any(|(lost, _)| *lost == name("disk/a")));
     // If this commit fails as well, the publisher gets the result of the next one.
-    assert_eq!(sequencer.committed(at(2), Err(Refusal::NoSpace)), []);
+    assert_eq!(sequencer.committed(at(2), Err(PublishError::NoSpace)), []);
     assert_eq!(sequencer.take_commit(at(2)).expect("it waits").messages.len(), 1);
-    let answers = sequencer.committed(at(2), Err(Refusal::NoSpace));
-    assert_eq!(answers, [(waiting, Err(Refusal::NoSpace))]);
+    let answers = sequencer.committed(at(2), Err(PublishError::NoSpace));
+    assert_eq!(answers, [(waiting, Err(PublishError::NoSpace))]);
 }
 
 #[test]
@@ -432,7 +438,7 @@ fn a_store_that_hangs_stops_the_stream_before_an_offset_could_be_given_twice() {
     let ahead = sequencer.take_commit(at(0)).expect("it waits").messages[0].message.offset;
     sequencer.newest = ahead - 2;
     assert_eq!(offset(sequencer.publish(at(0), draft("other", "last"))), ahead - 1);
-    assert_eq!(sequencer.publish(at(0), draft("other", "one more")), Err(Refusal::Stalled));
+    assert_eq!(sequencer.publish(at(0), draft("other", "one more")), Err(PublishError::Stalled));
     sequencer.committed(at(0), Ok(()));
     assert_eq!(offset(sequencer.publish(at(0), draft("other", "goes on"))), ahead + 1);
 }
@@ -445,12 +451,12 @@ fn a_delete_of_unknown_outcome_is_repeated_until_it_is_stored() {
     sequencer.committed(at(0), Ok(()));
     let ticket = deletes(&mut sequencer, "disk/a");
     let deleted = sequencer.take_commit(at(0)).expect("it waits").deleted.clone();
-    let refused = Err(Refusal::NotStored);
-    assert_eq!(sequencer.committed(at(0), refused), [(ticket, Err(Refusal::NotStored))]);
+    let refused = Err(PublishError::NotStored);
+    assert_eq!(sequencer.committed(at(0), refused), [(ticket, Err(PublishError::NotStored))]);
     // A publish meanwhile gets its result, and the delete does not cover its message.
     let after = waits(sequencer.publish(at(1), draft("disk/a", "2")));
     assert_eq!(sequencer.take_commit(at(1)).expect("it waits").deleted, deleted);
-    assert_eq!(sequencer.committed(at(1), refused), [(after, Err(Refusal::NotStored))]);
+    assert_eq!(sequencer.committed(at(1), refused), [(after, Err(PublishError::NotStored))]);
     assert_eq!(sequencer.info(&name("disk/a")).expect("there").messages, 1);
     assert_eq!(sequencer.commit_due_ns(), Some(1_001 * MS));
     waits(sequencer.publish(at(2), draft("disk/a", "3")));

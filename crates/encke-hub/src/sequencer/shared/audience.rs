@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::Sequencer;
-use super::Errand;
+use super::ClusterCommand;
 use crate::name::Name;
 
 /// Identifies a node for as long as it runs.
@@ -21,7 +21,7 @@ pub struct NodeId(pub u64);
 
 /// A change of one node's subscribers of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct AudienceChange {
     /// The channel.
     pub channel: Name,
     /// The current number of subscribers.
@@ -38,20 +38,20 @@ pub(super) struct Audiences {
     /// Channels with changes to announce, and the names that joined or left.
     touched: BTreeMap<Name, BTreeSet<Arc<str>>>,
     /// By channel and node; never empty.
-    elsewhere: BTreeMap<Name, BTreeMap<NodeId, Audience>>,
+    elsewhere: BTreeMap<Name, BTreeMap<NodeId, NodeAudience>>,
 }
 
 /// The subscribers of a channel on one node.
 #[derive(Debug, Default)]
-struct Audience {
+struct NodeAudience {
     subscribers: u32,
     members: BTreeSet<Arc<str>>,
 }
 
 impl Audiences {
     /// Applies an announced change of a node.
-    fn told(&mut self, node: NodeId, change: &Change) {
-        let Change { channel, subscribers, came, went } = change;
+    fn told(&mut self, node: NodeId, change: &AudienceChange) {
+        let AudienceChange { channel, subscribers, came, went } = change;
         let audience = self.elsewhere.entry(channel.clone()).or_default().entry(node).or_default();
         audience.subscribers = *subscribers;
         audience.members.extend(came.iter().cloned());
@@ -90,14 +90,14 @@ impl Audiences {
     }
 
     /// Returns the subscribers of a channel on other nodes.
-    fn of(&self, channel: &Name) -> impl Iterator<Item = &Audience> {
+    fn of(&self, channel: &Name) -> impl Iterator<Item = &NodeAudience> {
         self.elsewhere.get(channel).into_iter().flat_map(BTreeMap::values)
     }
 }
 
 impl Sequencer {
     /// Applies announced changes of another node. With `anew`, its earlier announcements are void.
-    pub(super) fn hears_of_node(&mut self, node: NodeId, anew: bool, changes: Vec<Change>) {
+    pub(super) fn hears_of_node(&mut self, node: NodeId, anew: bool, changes: Vec<AudienceChange>) {
         let Some(shared) = &mut self.shared else { return };
         let mut went = if anew { shared.audiences.gone(node) } else { Vec::new() };
         for change in changes {
@@ -136,7 +136,7 @@ impl Sequencer {
     }
 
     /// Appends the announcements to other nodes.
-    pub(super) fn take_changes(&mut self, into: &mut Vec<Errand>) {
+    pub(super) fn take_changes(&mut self, into: &mut Vec<ClusterCommand>) {
         let Some(shared) = &mut self.shared else { return };
         for (channel, touched) in std::mem::take(&mut shared.audiences.touched) {
             let found = self.find(&channel);
@@ -144,7 +144,7 @@ impl Sequencer {
             let (came, went) = touched
                 .into_iter()
                 .partition(|member| found.is_some_and(|channel| channel.roster.has(member)));
-            into.push(Errand::Tell(Change { channel, subscribers, came, went }));
+            into.push(ClusterCommand::Tell(AudienceChange { channel, subscribers, came, went }));
         }
     }
 }

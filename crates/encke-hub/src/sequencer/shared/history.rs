@@ -12,8 +12,8 @@
 
 use std::sync::Arc;
 
-use super::super::{Publishing, Refusal, Sequencer, Ticket};
-use super::{Errand, FLIGHTS_MAX};
+use super::super::{PublishError, PublishTicket, Publishing, Sequencer};
+use super::{ClusterCommand, FLIGHTS_MAX};
 use crate::message::{Draft, Flags, Message};
 use crate::name::Name;
 use crate::subscriber::SubscriberId;
@@ -59,20 +59,20 @@ impl Sequencer {
     /// Deletes the messages of a channel on all nodes that share the stream. [`Self::hear`] returns the result with the ticket.
     ///
     /// # Errors
-    /// [`Refusal::NotTaken`] without a shared stream, [`Refusal::Away`] while it is unreachable, and [`Refusal::Crowded`] if
+    /// [`PublishError::NotTaken`] without a shared stream, [`PublishError::Away`] while it is unreachable, and [`PublishError::Crowded`] if
     /// too many messages are in flight.
-    pub fn forget(&mut self, channel: &Name) -> Result<Publishing, Refusal> {
-        let Some(shared) = &mut self.shared else { return Err(Refusal::NotTaken) };
+    pub fn forget(&mut self, channel: &Name) -> Result<Publishing, PublishError> {
+        let Some(shared) = &mut self.shared else { return Err(PublishError::NotTaken) };
         if !shared.up {
-            return Err(Refusal::Away);
+            return Err(PublishError::Away);
         }
         if shared.flights.len() >= FLIGHTS_MAX {
-            return Err(Refusal::Crowded);
+            return Err(PublishError::Crowded);
         }
         shared.tickets += 1;
-        let ticket = Ticket(shared.tickets);
+        let ticket = PublishTicket(shared.tickets);
         shared.flights.insert(ticket, (channel.clone(), 0));
-        shared.errands.push(Errand::Forget { ticket, channel: channel.clone() });
+        shared.errands.push(ClusterCommand::Forget { ticket, channel: channel.clone() });
         Ok(Publishing::Waits(ticket))
     }
 
@@ -90,7 +90,7 @@ impl Sequencer {
         let gone_to = forgotten_to.filter(|forgotten_to| *forgotten_to > after).max().unwrap_or(0);
         let recall = Recall { core, reader, number, gone_to };
         match &mut self.shared {
-            Some(shared) => shared.errands.push(Errand::Recall { recall, channels, after, to }),
+            Some(shared) => shared.errands.push(ClusterCommand::Recall { recall, channels, after, to }),
             // Without a shared stream, no other copy exists.
             None => self.recalled(recall, Recalled { lost_to: to, to, ..Recalled::default() }),
         }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::Sequencer;
-use super::{Errand, Place, Refusal};
+use super::{ClusterCommand, PublishAck, PublishError};
 use crate::message::{Draft, Flags, Message};
 use crate::name::Name;
 use crate::roster;
@@ -120,7 +120,7 @@ impl Presence {
 
 impl Sequencer {
     /// Handles the first local join of a name.
-    pub(in super::super) fn comes(&mut self, at: u32, member: &Arc<str>) {
+    pub(in super::super) fn join(&mut self, at: u32, member: &Arc<str>) {
         let name = self.channels[at].name.clone();
         // Announced already: the stream is faster than the announcements of nodes. But a leave of this node may be in flight.
         let told = self.shared.as_ref().is_some_and(|shared| {
@@ -135,7 +135,7 @@ impl Sequencer {
     }
 
     /// Handles the last local leave of a name.
-    pub(in super::super) fn goes(&mut self, at: u32, member: &Arc<str>) {
+    pub(in super::super) fn leave(&mut self, at: u32, member: &Arc<str>) {
         let name = self.channels[at].name.clone();
         if self.is_elsewhere(&name, member) {
             self.doubts(&name, member);
@@ -152,7 +152,7 @@ impl Sequencer {
     }
 
     /// Handles a join or a leave that arrives in the stream.
-    pub(super) fn hears_of_member(&mut self, message: &Message) {
+    pub(super) fn on_presence_message(&mut self, message: &Message) {
         let Some(shared) = &mut self.shared else { return };
         let Some((member, came)) = shared.presence.reads(message) else { return };
         let channel = &message.channel;
@@ -180,7 +180,7 @@ impl Sequencer {
     }
 
     /// Applies the result of an announcement.
-    pub(super) fn announced(&mut self, announcement: &Announcement, fate: Result<Place, Refusal>) {
+    pub(super) fn announced(&mut self, announcement: &Announcement, fate: Result<PublishAck, PublishError>) {
         if let (Some(shared), Err(_)) = (&mut self.shared, fate) {
             shared.presence.doubt(&announcement.channel, &announcement.member, DOUBT_NS, false);
         }
@@ -235,7 +235,7 @@ impl Sequencer {
         }
         shared.presence.doubt(channel, member, WAY_NS, true);
         let (channel, member) = (channel.clone(), Arc::clone(member));
-        shared.errands.push(Errand::Announce(Announcement { channel, member, comes, after }));
+        shared.errands.push(ClusterCommand::Announce(Announcement { channel, member, comes, after }));
     }
 
     fn is_here(&self, channel: &Name, member: &Arc<str>) -> bool {

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::{Errand, Refusal, Ticket};
+use super::{ClusterCommand, PublishError, PublishTicket};
 use crate::message::Draft;
 use crate::name::Name;
 
@@ -27,7 +27,7 @@ const FLYING_MAX: usize = 1_024;
 const REST_NS: u64 = 250 * 1_000_000;
 
 /// Bytes of an entry without its heap data: the entry, and its keys in the tables.
-const ENTRY_BYTES: usize = size_of::<Entry>() + 3 * size_of::<Ticket>();
+const ENTRY_BYTES: usize = size_of::<QueuedMessage>() + 3 * size_of::<PublishTicket>();
 
 /// The limits of the publish queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,12 +50,12 @@ pub struct Backlog {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct PublishQueue {
     limits: Queueing,
     now_ns: u64,
     /// In order of arrival.
-    entries: BTreeMap<Ticket, Entry>,
-    lines: HashMap<Name, Line>,
+    entries: BTreeMap<PublishTicket, QueuedMessage>,
+    lines: HashMap<Name, ChannelQueue>,
     /// Channels that may have a message to send. Some may have none by now, or one in flight already.
     ready: VecDeque<Name>,
     /// Channels that back off, each with its end time.
@@ -68,20 +68,20 @@ pub(super) struct Queue {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct QueuedMessage {
     draft: Draft,
     due_ns: u64,
 }
 
 /// The queue of a channel, oldest first.
 #[derive(Debug, Default)]
-struct Line {
-    tickets: VecDeque<Ticket>,
+struct ChannelQueue {
+    tickets: VecDeque<PublishTicket>,
     /// The first message is in flight.
     flies: bool,
 }
 
-impl Entry {
+impl QueuedMessage {
     fn charge(draft: &Draft) -> u64 {
         let Draft { channel, data, content_type, event, flags: _, key } = draft;
         let labels = [content_type, event].into_iter().flatten().map(|label| label.len()).sum::<usize>();
@@ -90,7 +90,7 @@ impl Entry {
     }
 }
 
-impl Queue {
+impl PublishQueue {
     pub(super) fn limit(&mut self, limits: Queueing) {
         self.limits = limits;
     }
@@ -109,8 +109,8 @@ impl Queue {
     }
 
     /// Queues a draft. Returns whether there was room for it.
-    pub(super) fn push(&mut self, now_ns: u64, ticket: Ticket, draft: Draft) -> bool {
-        let charge = Entry::charge(&draft);
+    pub(super) fn push(&mut self, now_ns: u64, ticket: PublishTicket, draft: Draft) -> bool {
+        let charge = QueuedMessage::charge(&draft);
         if self.bytes + charge > self.limits.bytes {
             return false;
         }
@@ -121,7 +121,7 @@ impl Queue {
         }
         line.tickets.push_back(ticket);
         let due_ns = now_ns.saturating_add(self.limits.age_ms.saturating_mul(1_000_000));
-        self.entries.insert(ticket, Entry { draft, due_ns });
+        self.entries.insert(ticket, QueuedMessage { draft, due_ns });
         true
     }
 
@@ -147,7 +147,7 @@ impl Queue {
     }
 
     /// Sends the messages that may be sent now.
-    pub(super) fn send(&mut self, errands: &mut Vec<Errand>) {
+    pub(super) fn send(&mut self, errands: &mut Vec<ClusterCommand>) {
         while self.flying < FLYING_MAX
             && let Some(channel) = self.ready.pop_front()
         {
@@ -162,7 +162,7 @@ impl Queue {
             };
             line.flies = true;
             self.flying += 1;
-            errands.push(Errand::Publish {
+            errands.push(ClusterCommand::Publish {
                 ticket: *ticket,
                 draft: entry.draft.clone(),
                 number: Some(ticket.0),
@@ -171,7 +171,7 @@ impl Queue {
     }
 
     /// Records the result of a publish. Returns whether it was a queued one.
-    pub(super) fn lands(&mut self, ticket: Ticket, refusal: Option<Refusal>) -> bool {
+    pub(super) fn lands(&mut self, ticket: PublishTicket, refusal: Option<PublishError>) -> bool {
         let Some(channel) = self.entries.get(&ticket).map(|entry| entry.draft.channel.clone()) else {
             return false;
         };
@@ -184,7 +184,9 @@ impl Queue {
         match refusal {
             None => self.remove(ticket),
             // The stream may take it later.
-            Some(Refusal::Away | Refusal::Unanswered | Refusal::Crowded | Refusal::NoSpace) => {
+            Some(
+                PublishError::Away | PublishError::Unanswered | PublishError::Crowded | PublishError::NoSpace,
+            ) => {
                 self.resting.push_back((self.now_ns.saturating_add(REST_NS), channel));
                 return true;
             }
@@ -223,9 +225,9 @@ impl Queue {
     }
 
     /// Removes a message, one of the first two of its channel.
-    fn remove(&mut self, ticket: Ticket) {
-        let Some(Entry { draft, .. }) = self.entries.remove(&ticket) else { return };
-        self.bytes -= Entry::charge(&draft);
+    fn remove(&mut self, ticket: PublishTicket) {
+        let Some(QueuedMessage { draft, .. }) = self.entries.remove(&ticket) else { return };
+        self.bytes -= QueuedMessage::charge(&draft);
         let Some(line) = self.lines.get_mut(&draft.channel) else { return };
         // An expired message is first, or follows the one in flight.
         if let Some(at) = line.tickets.iter().position(|one| *one == ticket) {

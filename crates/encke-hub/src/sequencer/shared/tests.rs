@@ -1,11 +1,11 @@
 //! Unit tests of a shared stream: pending publishes, events, and kept messages.
 
 use super::*;
-use crate::Now;
+use crate::HubNow;
 use crate::subscriber::{Member, SubscriberId};
-use crate::values::{Feed, Recalled, Request};
+use crate::values::{Feed, FeedRequest, Recalled};
 
-const NOW: Now = Now { mono_ns: 1_000, unix_ms: 1_000_000 };
+const NOW: HubNow = HubNow { mono_ns: 1_000, unix_ms: 1_000_000 };
 
 fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).expect("a name")
@@ -35,13 +35,13 @@ fn node() -> Sequencer {
 
 fn told(sequencer: &mut Sequencer, messages: &[(&str, u64)], to: u64) {
     let messages = messages.iter().map(|(channel, offset)| message(channel, *offset)).collect();
-    assert_eq!(sequencer.hear(News::Messages { messages, to }), None);
+    assert_eq!(sequencer.hear(ClusterEvent::Messages { messages, to }), None);
 }
 
 /// Creates the history that responds to a ticket.
-fn past(ticket: u64, channel: &str, to: u64, lost_to: u64, offsets: &[u64]) -> News {
+fn past(ticket: u64, channel: &str, to: u64, lost_to: u64, offsets: &[u64]) -> ClusterEvent {
     let messages = offsets.iter().map(|offset| message(channel, *offset)).collect();
-    News::Past { ticket: Ticket(ticket), channel: name(channel), to, lost_to, messages }
+    ClusterEvent::Past { ticket: PublishTicket(ticket), channel: name(channel), to, lost_to, messages }
 }
 
 /// Returns the feed of a worker as text.
@@ -70,19 +70,21 @@ fn feed(sequencer: &mut Sequencer, core: usize) -> Vec<String> {
 fn asked(sequencer: &mut Sequencer) -> Vec<String> {
     let mut errands = Vec::new();
     sequencer.take_errands(&mut errands);
-    let one = |errand: Errand| match errand {
-        Errand::Publish { draft, .. } => format!("publish to {}", draft.channel),
-        Errand::Read { channel, to, most, .. } => format!("read {channel} up to {to}, {most}"),
-        Errand::Release { channel } => format!("release {channel}"),
-        Errand::Announce(Announcement { channel, member, comes, .. }) => {
+    let one = |errand: ClusterCommand| match errand {
+        ClusterCommand::Publish { draft, .. } => format!("publish to {}", draft.channel),
+        ClusterCommand::Read { channel, to, most, .. } => format!("read {channel} up to {to}, {most}"),
+        ClusterCommand::Release { channel } => format!("release {channel}"),
+        ClusterCommand::Announce(Announcement { channel, member, comes, .. }) => {
             format!("{member} {comes} {channel}")
         }
-        Errand::Tell(Change { channel, subscribers, .. }) => format!("{subscribers} listen to {channel}"),
-        Errand::Recall { channels, after, to, .. } => {
+        ClusterCommand::Tell(AudienceChange { channel, subscribers, .. }) => {
+            format!("{subscribers} listen to {channel}")
+        }
+        ClusterCommand::Recall { channels, after, to, .. } => {
             let channels: Vec<&str> = channels.iter().map(Name::as_str).collect();
             format!("recall {channels:?} from {after} to {to}")
         }
-        Errand::Forget { channel, .. } => format!("forget {channel}"),
+        ClusterCommand::Forget { channel, .. } => format!("forget {channel}"),
     };
     errands.into_iter().map(one).collect()
 }
@@ -97,12 +99,12 @@ fn a_publish_waits_for_its_place_and_is_told_to_nobody_before() {
     node.hear(past(1, "a", 10, 0, &[]));
     assert_eq!(feed(&mut node, 0), ["a [] behind 0 up to 10"]);
 
-    let fate = Ok(Place { offset: 11, repeated: false });
-    let (answered, result) = node.hear(News::Placed { ticket, fate }).expect("an answer");
+    let fate = Ok(PublishAck { offset: 11, repeated: false });
+    let (answered, result) = node.hear(ClusterEvent::Placed { ticket, fate }).expect("an answer");
     let published = result.expect("published");
     assert_eq!((answered, published.position.offset, published.subscribers), (ticket, 11, 2));
     assert_eq!(feed(&mut node, 0), [""; 0], "it has yet to come");
-    assert_eq!(node.hear(News::Placed { ticket, fate }), None, "answered once");
+    assert_eq!(node.hear(ClusterEvent::Placed { ticket, fate }), None, "answered once");
 
     told(&mut node, &[("a", 11)], 11);
     assert_eq!(feed(&mut node, 0), ["11 behind 0"]);
@@ -114,12 +116,12 @@ fn a_publish_waits_for_its_place_and_is_told_to_nobody_before() {
 fn an_outage_is_told_to_publishers_and_what_is_on_its_way_is_still_answered() {
     let mut node = node();
     let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"x")) else { panic!("it waits") };
-    node.hear(News::Down);
+    node.hear(ClusterEvent::Down);
     assert!(!node.is_up());
-    assert_eq!(node.publish(NOW, draft("a", b"y")), Err(Refusal::Away));
-    let answer = node.hear(News::Placed { ticket, fate: Err(Refusal::Unanswered) });
-    assert_eq!(answer, Some((ticket, Err(Refusal::Unanswered))));
-    node.hear(News::Up);
+    assert_eq!(node.publish(NOW, draft("a", b"y")), Err(PublishError::Away));
+    let answer = node.hear(ClusterEvent::Placed { ticket, fate: Err(PublishError::Unanswered) });
+    assert_eq!(answer, Some((ticket, Err(PublishError::Unanswered))));
+    node.hear(ClusterEvent::Up);
     assert!(matches!(node.publish(NOW, draft("a", b"y")), Ok(Publishing::Waits(_))));
 }
 
@@ -131,9 +133,9 @@ fn only_so_much_may_be_on_its_way() {
         let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"")) else { panic!("it waits") };
         first.get_or_insert(ticket);
     }
-    assert_eq!(node.publish(NOW, draft("a", b"")), Err(Refusal::Crowded));
+    assert_eq!(node.publish(NOW, draft("a", b"")), Err(PublishError::Crowded));
     let ticket = first.expect("there was one");
-    node.hear(News::Placed { ticket, fate: Err(Refusal::Unanswered) });
+    node.hear(ClusterEvent::Placed { ticket, fate: Err(PublishError::Unanswered) });
     assert!(node.publish(NOW, draft("a", b"")).is_ok());
 }
 
@@ -190,8 +192,8 @@ fn who_publishes_to_a_channel_that_nobody_wants_here_waits_for_nobody() {
             node.want(0, &name("a"));
         }
         let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"x")) else { panic!("it waits") };
-        let fate = Ok(Place { offset: 11, repeated: false });
-        let (_, result) = node.hear(News::Placed { ticket, fate }).expect("an answer");
+        let fate = Ok(PublishAck { offset: 11, repeated: false });
+        let (_, result) = node.hear(ClusterEvent::Placed { ticket, fate }).expect("an answer");
         assert_eq!(result.map(|published| published.wanted), Ok(wanted));
     }
 }
@@ -221,8 +223,8 @@ fn what_the_stream_dropped_before_it_came_is_told_as_lost() {
     }
     node.hear(past(1, "a", 10, 0, &[9]));
     assert_eq!(feed(&mut node, 0), ["a [9] behind 0 up to 10"]);
-    node.hear(News::Lost { to: 20 });
-    node.hear(News::Lost { to: 15 });
+    node.hear(ClusterEvent::Lost { to: 20 });
+    node.hear(ClusterEvent::Lost { to: 15 });
     assert_eq!(feed(&mut node, 0), ["a lost 20"]);
     told(&mut node, &[("a", 21)], 21);
     assert_eq!(feed(&mut node, 0), ["21 behind 20"]);
@@ -235,7 +237,7 @@ fn a_channel_that_opens_before_a_loss_is_told_says_nothing_of_what_is_behind_it(
     node.want(0, &name("a"));
     node.hear(past(1, "a", 10, 0, &[9]));
     feed(&mut node, 0);
-    node.hear(News::Lost { to: 20 });
+    node.hear(ClusterEvent::Lost { to: 20 });
     node.want(0, &name("b"));
     node.hear(past(2, "b", 20, 20, &[]));
     // If the opening were fed up to 19, the worker's position would claim all messages of `a` up to there.
@@ -261,7 +263,7 @@ fn what_others_write_to_the_stream_is_read_as_far_as_it_can_be_said() {
 fn who_listens_on_other_nodes_counts_until_they_end() {
     let mut node = node();
     let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());
-    let there = |subscribers, came: &[&Arc<str>], went: &[&Arc<str>]| Change {
+    let there = |subscribers, came: &[&Arc<str>], went: &[&Arc<str>]| AudienceChange {
         channel: name("a"),
         subscribers,
         came: came.iter().map(|one| Arc::clone(one)).collect(),
@@ -269,8 +271,12 @@ fn who_listens_on_other_nodes_counts_until_they_end() {
     };
     let all =
         |node: &Sequencer| (node.info(&name("a")).map(|info| info.subscribers), node.members(&name("a")));
-    node.hear(News::Told { node: NodeId(1), anew: true, changes: vec![there(2, &[&ann, &bob], &[])] });
-    node.hear(News::Told { node: NodeId(2), anew: true, changes: vec![there(5, &[&ann], &[])] });
+    node.hear(ClusterEvent::Told {
+        node: NodeId(1),
+        anew: true,
+        changes: vec![there(2, &[&ann, &bob], &[])],
+    });
+    node.hear(ClusterEvent::Told { node: NodeId(2), anew: true, changes: vec![there(5, &[&ann], &[])] });
     assert_eq!(all(&node), (Some(7), vec![ann.clone(), bob.clone()]));
     assert!(node.info(&name("a")).is_some_and(|info| !info.kept), "its history is not here");
     // Together with the subscribers of this node, which are announced to the others.
@@ -281,17 +287,17 @@ fn who_listens_on_other_nodes_counts_until_they_end() {
     let mut errands = Vec::new();
     node.take_errands(&mut errands);
     let told = errands.into_iter().find_map(|errand| match errand {
-        Errand::Tell(change) => Some(change),
+        ClusterCommand::Tell(change) => Some(change),
         _ => None,
     });
     assert_eq!(told, Some(there(1, &[&bob], &[])));
 
-    node.hear(News::Told { node: NodeId(1), anew: false, changes: vec![there(1, &[], &[&ann])] });
+    node.hear(ClusterEvent::Told { node: NodeId(1), anew: false, changes: vec![there(1, &[], &[&ann])] });
     assert_eq!(all(&node), (Some(7), vec![ann, bob.clone()]));
-    node.hear(News::Gone { node: NodeId(2) });
+    node.hear(ClusterEvent::Gone { node: NodeId(2) });
     assert_eq!(all(&node), (Some(2), vec![bob.clone()]));
     // Earlier announcements of the node are void.
-    node.hear(News::Told { node: NodeId(1), anew: true, changes: Vec::new() });
+    node.hear(ClusterEvent::Told { node: NodeId(1), anew: true, changes: Vec::new() });
     assert_eq!(all(&node), (Some(1), vec![bob]));
 }
 
@@ -302,11 +308,11 @@ fn tombstone(channel: &str, offset: u64, to: u64) -> Arc<Message> {
 /// Subscriber 4 of a worker requests, with number 9, the messages of `a` after an offset.
 fn recall(node: &mut Sequencer, core: usize, after: u64, to: u64) -> Option<Recall> {
     let (reader, number) = (SubscriberId(4), 9);
-    node.apply(NOW, core, Request::Recall { reader, number, channels: vec![name("a")], after, to });
+    node.apply(NOW, core, FeedRequest::Recall { reader, number, channels: vec![name("a")], after, to });
     let mut errands = Vec::new();
     node.take_errands(&mut errands);
     errands.into_iter().find_map(|errand| match errand {
-        Errand::Recall { recall, channels, after: from, to: end } => {
+        ClusterCommand::Recall { recall, channels, after: from, to: end } => {
             assert_eq!((channels, from, end), (vec![name("a")], after, to));
             Some(recall)
         }
@@ -319,7 +325,7 @@ fn what_is_before_a_ring_is_read_for_the_core_that_asks() {
     let mut node = node();
     let recall = recall(&mut node, 1, 2, 8).expect("the stream is asked");
     let run = Recalled { lost_to: 3, to: 6, messages: vec![message("a", 5)], ..Recalled::default() };
-    node.hear(News::Recalled { recall, run });
+    node.hear(ClusterEvent::Recalled { recall, run });
     assert!(!node.has_feed(0) && node.has_feed(1));
     assert_eq!(feed(&mut node, 1), ["4 9 [5] up to 6 behind 3"]);
 }
@@ -339,15 +345,16 @@ fn a_tombstone_empties_a_channel_and_is_told_to_nobody() {
     assert_eq!(feed(&mut node, 0), ["a [3, 9] behind 0 up to 10"]);
     let Ok(Publishing::Waits(ticket)) = node.forget(&name("a")) else { panic!("it waits") };
     assert_eq!(asked(&mut node), ["read a up to 10, 3", "forget a"]);
-    let answer = node.hear(News::Placed { ticket, fate: Ok(Place { offset: 12, repeated: false }) });
+    let answer =
+        node.hear(ClusterEvent::Placed { ticket, fate: Ok(PublishAck { offset: 12, repeated: false }) });
     assert_eq!(answer.expect("an answer").1.expect("it has its place").position.offset, 12);
-    node.hear(News::Messages { messages: vec![message("a", 11), tombstone("a", 12, 11)], to: 13 });
+    node.hear(ClusterEvent::Messages { messages: vec![message("a", 11), tombstone("a", 12, 11)], to: 13 });
     assert_eq!(feed(&mut node, 0), ["a lost 11"]);
     assert_eq!(node.newest().offset, 13);
     assert_eq!(node.info(&name("a")).expect("it is wanted").messages, 0);
 
-    node.hear(News::Down);
-    assert_eq!(node.forget(&name("a")), Err(Refusal::Away));
+    node.hear(ClusterEvent::Down);
+    assert_eq!(node.forget(&name("a")), Err(PublishError::Away));
 }
 
 #[test]
@@ -356,19 +363,25 @@ fn behind_a_tombstone_nothing_is_there_though_the_stream_has_it() {
     // A tombstone is in the history that is read when the channel is created here.
     node.want(0, &name("a"));
     let messages = vec![message("a", 3), message("a", 4), tombstone("a", 5, 3), message("a", 7)];
-    node.hear(News::Past { ticket: Ticket(1), channel: name("a"), to: 10, lost_to: 0, messages });
+    node.hear(ClusterEvent::Past {
+        ticket: PublishTicket(1),
+        channel: name("a"),
+        to: 10,
+        lost_to: 0,
+        messages,
+    });
     assert_eq!(feed(&mut node, 0), ["a [4, 7] behind 3 up to 10"]);
     // Another one arrives while the history is read.
     node.want(0, &name("b"));
-    node.hear(News::Messages { messages: vec![tombstone("b", 11, 8), message("b", 12)], to: 12 });
+    node.hear(ClusterEvent::Messages { messages: vec![tombstone("b", 11, 8), message("b", 12)], to: 12 });
     node.hear(past(2, "b", 10, 0, &[8]));
     assert_eq!(feed(&mut node, 0), ["b [12] behind 8 up to 12"]);
     // The messages that it deletes were purged before they arrived here.
-    node.hear(News::Messages { messages: vec![tombstone("a", 20, 19)], to: 20 });
+    node.hear(ClusterEvent::Messages { messages: vec![tombstone("a", 20, 19)], to: 20 });
     assert_eq!(feed(&mut node, 0), ["a lost 19"]);
     // Deleted messages before the ring are hidden.
     let recall = recall(&mut node, 0, 1, 19).expect("the stream is asked");
     let messages = vec![message("a", 3), tombstone("a", 5, 3), message("a", 7), tombstone("a", 20, 19)];
-    node.hear(News::Recalled { recall, run: Recalled { to: 20, messages, ..Recalled::default() } });
+    node.hear(ClusterEvent::Recalled { recall, run: Recalled { to: 20, messages, ..Recalled::default() } });
     assert_eq!(feed(&mut node, 0), ["4 9 [20] up to 20 behind 0 and 19"]);
 }

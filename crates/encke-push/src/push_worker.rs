@@ -16,19 +16,19 @@ use std::sync::Arc;
 
 use encke_hub::limits::STREAMS_MAX;
 use encke_hub::{
-    Deletion, Delivery, Draft, Epoch, Errand, Feed, Hubs, Name, News, Now as HubNow, Position, Published,
-    Publishing, Refusal, Request, Sequencer, Since, Streams, Ticket,
+    ClusterCommand, ClusterEvent, Deletion, Delivery, Draft, Epoch, Feed, FeedRequest, HubNow, Hubs, Name,
+    Position, PublishError, PublishTicket, Published, Publishing, Sequencer, Since, Streams,
 };
 use encke_io::{Done, Now};
 use encke_stats::Histogram;
 
 use super::envelope;
 use super::figures::PushCounters;
-use super::form::{Kind, Press};
+use super::form::{MessageForm, RunEncoder};
 use super::negotiate::refusal;
 use super::plan::PushPlan;
 use super::side::SideTable;
-use encke_rights::{Act, Identity, Share};
+use encke_rights::{Act, Principal, Share};
 use encke_server::{Body, Exchange, Farewells, Inflation, Reply, ResidentMailbox};
 
 /// The word of a connection ([`Slot::word`](encke_server::Slot::word)) without a subscriber.
@@ -43,7 +43,7 @@ const FEED_LOCAL: usize = 1_024;
 pub(crate) struct Subscription {
     pub(crate) channels: Vec<Name>,
     pub(crate) since: Since,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MessageForm,
     /// How long a poll waits, in seconds.
     pub(crate) wait_s: u64,
     /// The member's name in channels with presence.
@@ -51,7 +51,7 @@ pub(crate) struct Subscription {
     /// The pages of other origins that may read the response.
     pub(crate) share: Share,
     /// The subscriber's identity, if a token or certificate established one: it may expire or lose its rights.
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identity: Option<Principal>,
     /// [`Rights::serial`](encke_rights::Rights::serial) of the rights that admitted the request.
     pub(crate) rights_serial: u64,
     /// The client's address as a number ([`client_number`](encke_rights::client_number)).
@@ -76,15 +76,15 @@ impl Subscription {
 }
 
 /// Replaces an identity by its value under the rights of `plan`. Returns whether it may read these channels.
-pub(crate) fn renew(identity: &mut Identity, channels: &[Name], plan: &PushPlan) -> bool {
+pub(crate) fn renew(identity: &mut Principal, channels: &[Name], plan: &PushPlan) -> bool {
     let Some(new) = plan.rights.renew(identity) else { return false };
     *identity = new;
     channels.iter().all(|channel| identity.may(Act::Subscribe, channel))
 }
 
 /// A request from a handler to push.
-pub(crate) enum Ask {
-    Publish(Publish),
+pub(crate) enum PushRequest {
+    Publish(PublishRequest),
     Info {
         exchange: Exchange,
         channel: Name,
@@ -98,10 +98,10 @@ pub(crate) enum Ask {
 }
 
 /// The queue of requests from a worker's handlers.
-pub(crate) type Asks = Rc<RefCell<Vec<Ask>>>;
+pub(crate) type PushRequests = Rc<RefCell<Vec<PushRequest>>>;
 
 /// A publish request: messages in order, and the exchange to respond to.
-pub(crate) struct Publish {
+pub(crate) struct PublishRequest {
     pub(crate) exchange: Exchange,
     pub(crate) drafts: Vec<Draft>,
     /// Whether the response reports the duration of the fan-out.
@@ -111,7 +111,7 @@ pub(crate) struct Publish {
 }
 
 /// A publish by WebSocket; the response goes to the connection.
-pub(crate) struct Spoken {
+pub(crate) struct SocketPublish {
     pub(crate) core: usize,
     pub(crate) token: encke_io::Token,
     pub(crate) reference: Option<u64>,
@@ -121,13 +121,13 @@ pub(crate) struct Spoken {
 }
 
 /// A message between workers.
-pub(crate) enum Letter {
+pub(crate) enum PushMessage {
     /// To the first worker: a request of a handler.
-    Ask(Ask),
+    Ask(PushRequest),
     /// To the first worker: a publish by WebSocket.
-    Spoken(Spoken),
+    Spoken(SocketPublish),
     /// To the first worker: requests of a worker's hub.
-    Requests { core: usize, stream: usize, requests: Vec<Request> },
+    Requests { core: usize, stream: usize, requests: Vec<FeedRequest> },
     /// To the first worker: the hub has taken a batch. Reports whether this worker's fan-out lags.
     Taken { core: usize, stream: usize, lagging: bool },
     /// To the first worker: a worker's fan-out began to lag, or caught up.
@@ -138,22 +138,22 @@ pub(crate) enum Letter {
     Gone { core: usize },
     /// To the first worker, from the engine of a cluster's stream.
     #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "nobody writes it"))]
-    News { stream: usize, news: Vec<News> },
+    News { stream: usize, news: Vec<ClusterEvent> },
     /// From the first worker to the owner of a WebSocket: the response to its publish.
     Heard { token: encke_io::Token, answer: Vec<u8> },
 }
 
 /// Push on one worker.
-pub(crate) struct Room {
+pub(crate) struct PushWorker {
     pub(crate) plan: Arc<PushPlan>,
     pub(crate) core: usize,
     pub(crate) hub: Hubs,
-    pub(crate) press: Press,
-    central: Option<Box<Central>>,
+    pub(crate) press: RunEncoder,
+    central: Option<Box<PushCoordinator>>,
     /// The mailboxes of all workers, by number; empty until all have started.
     links: Arc<[ResidentMailbox]>,
     /// Messages to the first worker from before its mailbox was known.
-    early: Vec<Letter>,
+    early: Vec<PushMessage>,
     pub(crate) counters: Arc<PushCounters>,
     /// Histograms of fan-out times, by class of channels.
     pub(crate) fanouts: Vec<Arc<Histogram>>,
@@ -161,7 +161,7 @@ pub(crate) struct Room {
     pub(crate) sides: SideTable,
     pub(crate) inflation: Inflation,
     /// Requests from handlers.
-    asks: Asks,
+    asks: PushRequests,
     /// Whether to check the rights of all subscribers after a reload.
     pub(crate) renewing: bool,
     /// Set during a drain: when each subscriber is disconnected.
@@ -176,7 +176,7 @@ pub(crate) struct Room {
     pub(crate) deliveries: Vec<Delivery>,
     feeds: Vec<Feed>,
     /// Requests of the hub, by stream.
-    requests: Vec<Vec<Request>>,
+    requests: Vec<Vec<FeedRequest>>,
     /// Whether another turn is needed at once.
     pub(crate) pending: bool,
     /// Whether the hub has more deliveries.
@@ -189,43 +189,43 @@ pub(crate) struct Room {
 }
 
 /// The sequencers, and the responses that wait for them.
-struct Central {
+struct PushCoordinator {
     streams: Arc<Streams>,
     /// By stream.
-    lanes: Vec<Lane>,
+    lanes: Vec<StreamLane>,
     lagging: Vec<bool>,
     /// Workers that have ended.
     gone: Vec<bool>,
     /// Orders with missing results, by number.
-    orders: HashMap<u64, Order>,
+    orders: HashMap<u64, PendingPublish>,
     numbered: u64,
     /// For each stream and ticket: the order, and the message's index in it.
-    tickets: HashMap<(usize, Ticket), (u64, usize)>,
-    held: VecDeque<Held>,
-    errands: Vec<Errand>,
+    tickets: HashMap<(usize, PublishTicket), (u64, usize)>,
+    held: VecDeque<HeldReply>,
+    errands: Vec<ClusterCommand>,
 }
 
 /// A stream: its sequencer, and the batches in flight from it.
-struct Lane {
+struct StreamLane {
     sequencer: Sequencer,
     /// For each worker with a batch in flight: the offset up to which it had been fed before.
     outstanding: Vec<Option<u64>>,
 }
 
 /// An offset in each stream.
-type Reach = [u64; STREAMS_MAX];
+type StreamOffsets = [u64; STREAMS_MAX];
 
 /// A publish or delete until all its results are known.
-struct Order {
-    whose: Whose,
-    results: Vec<Option<Result<Taken, Refusal>>>,
+struct PendingPublish {
+    whose: Requester,
+    results: Vec<Option<Result<Accepted, PublishError>>>,
     /// Number of missing results.
     open: usize,
 }
 
 /// An accepted message.
 #[derive(Clone, Copy)]
-enum Taken {
+enum Accepted {
     Published(Published),
     /// The message waits for the cluster and has no id yet.
     Queued {
@@ -234,7 +234,7 @@ enum Taken {
 }
 
 /// The requester of an order.
-enum Whose {
+enum Requester {
     /// A publisher by HTTP.
     Publisher { exchange: Exchange, lines: bool, trace: bool },
     /// A publisher by WebSocket; `tell`: it expects a response.
@@ -244,22 +244,22 @@ enum Whose {
 }
 
 /// A response held back until every hub has the message, so that a read after the 201 finds it on any worker.
-struct Held {
+struct HeldReply {
     /// The newest offsets that the response covers.
-    to: Reach,
+    to: StreamOffsets,
     /// When the publish was accepted, if the response reports the duration of the fan-out.
     traced: Option<u64>,
-    owed: Owed,
+    owed: ReplyTarget,
 }
 
 /// A complete response, and the client to send it to.
-enum Owed {
-    Publisher { exchange: Exchange, told: Told },
+enum ReplyTarget {
+    Publisher { exchange: Exchange, told: PublishReply },
     Speaker { core: usize, token: encke_io::Token, answer: Vec<u8> },
     Remover { exchange: Exchange },
 }
 
-impl Room {
+impl PushWorker {
     pub(crate) fn new(now: Now, plan: Arc<PushPlan>, core: usize, cores: usize) -> Self {
         let central = (core == 0).then(|| {
             let mut found = plan.archive.as_ref().and_then(|archive| archive.take());
@@ -276,9 +276,9 @@ impl Room {
                     }
                     (None, None) => Sequencer::new(*epoch, rules, cores),
                 };
-                Lane { sequencer, outstanding: vec![None; cores] }
+                StreamLane { sequencer, outstanding: vec![None; cores] }
             };
-            Box::new(Central {
+            Box::new(PushCoordinator {
                 streams: Arc::clone(&plan.streams),
                 lanes: plan.epochs.iter().enumerate().map(lane).collect(),
                 lagging: vec![false; cores],
@@ -296,14 +296,14 @@ impl Room {
             counters: plan.figures.of_worker(core),
             plan,
             core,
-            press: Press::new(),
+            press: RunEncoder::new(),
             central,
             links: Arc::new([]),
             early: Vec::new(),
             fanouts: Vec::new(),
             sides: SideTable::default(),
             inflation: Inflation::default(),
-            asks: Asks::default(),
+            asks: PushRequests::default(),
             renewing: false,
             farewells: None,
             sample_hand: 0,
@@ -343,7 +343,7 @@ impl Room {
     }
 
     /// Applies new settings. History is kept as far as the new limits allow.
-    pub(crate) fn obey(&mut self, plan: Arc<PushPlan>) {
+    pub(crate) fn reload(&mut self, plan: Arc<PushPlan>) {
         if Arc::ptr_eq(&self.plan, &plan) {
             return;
         }
@@ -358,7 +358,7 @@ impl Room {
     }
 
     /// Sends a message to the first worker, which has the sequencers.
-    pub(crate) fn post(&mut self, letter: Letter) {
+    pub(crate) fn post(&mut self, letter: PushMessage) {
         match self.links.first() {
             Some(first) => first.send(letter),
             None => self.early.push(letter),
@@ -366,7 +366,7 @@ impl Room {
     }
 
     /// Returns the queue for requests from handlers.
-    pub(crate) fn asks(&self) -> Asks {
+    pub(crate) fn asks(&self) -> PushRequests {
         Rc::clone(&self.asks)
     }
 
@@ -377,66 +377,66 @@ impl Room {
         }
     }
 
-    fn ask(&mut self, now: Now, ask: Ask) {
+    fn ask(&mut self, now: Now, ask: PushRequest) {
         match &mut self.central {
             Some(_) => self.settle(now, ask),
-            None => self.post(Letter::Ask(ask)),
+            None => self.post(PushMessage::Ask(ask)),
         }
     }
 
-    pub(crate) fn speak(&mut self, now: Now, spoken: Spoken) {
+    pub(crate) fn speak(&mut self, now: Now, spoken: SocketPublish) {
         match &mut self.central {
             Some(_) => self.hear(now, spoken),
-            None => self.post(Letter::Spoken(spoken)),
+            None => self.post(PushMessage::Spoken(spoken)),
         }
     }
 
     /// Processes a message from another worker. Returns a response for a connection of this worker, if the message is one.
-    pub(crate) fn read(&mut self, now: Now, letter: Letter) -> Option<(encke_io::Token, Vec<u8>)> {
+    pub(crate) fn read(&mut self, now: Now, letter: PushMessage) -> Option<(encke_io::Token, Vec<u8>)> {
         self.pending = true;
         match letter {
-            Letter::Ask(ask) => self.settle(now, ask),
-            Letter::Spoken(spoken) => self.hear(now, spoken),
-            Letter::Requests { core, stream, requests } => {
+            PushMessage::Ask(ask) => self.settle(now, ask),
+            PushMessage::Spoken(spoken) => self.hear(now, spoken),
+            PushMessage::Requests { core, stream, requests } => {
                 if let Some(central) = &mut self.central {
                     for request in requests {
                         central.lanes[stream].sequencer.apply(hub_now(now), core, request);
                     }
                 }
             }
-            Letter::Taken { core, stream, lagging } => {
+            PushMessage::Taken { core, stream, lagging } => {
                 if let Some(central) = &mut self.central {
                     central.lanes[stream].outstanding[core] = None;
                     central.lagging[core] = lagging;
                 }
             }
-            Letter::Lag { core, lagging } => {
+            PushMessage::Lag { core, lagging } => {
                 if let Some(central) = &mut self.central {
                     central.lagging[core] = lagging;
                 }
             }
-            Letter::Gone { core } => {
+            PushMessage::Gone { core } => {
                 if let Some(central) = &mut self.central {
                     central.gone[core] = true;
                     central.lagging[core] = false;
                 }
             }
-            Letter::Feed { stream, feeds } => {
+            PushMessage::Feed { stream, feeds } => {
                 self.fanout_since.get_or_insert(now.mono_ns);
                 for feed in feeds {
                     self.hub.feed(hub_now(now), stream, feed);
                 }
                 self.lagging = self.hub.lag(hub_now(now)).exceeded;
-                self.post(Letter::Taken { core: self.core, stream, lagging: self.lagging });
+                self.post(PushMessage::Taken { core: self.core, stream, lagging: self.lagging });
             }
-            Letter::News { stream, news } => self.hear_news(now, stream, news),
-            Letter::Heard { token, answer } => return Some((token, answer)),
+            PushMessage::News { stream, news } => self.on_cluster_events(now, stream, news),
+            PushMessage::Heard { token, answer } => return Some((token, answer)),
         }
         None
     }
 
     /// Processes events from a stream's engine, on the first worker.
-    fn hear_news(&mut self, now: Now, stream: usize, news: Vec<News>) {
+    fn on_cluster_events(&mut self, now: Now, stream: usize, news: Vec<ClusterEvent>) {
         let Some(central) = &mut self.central else { return };
         for one in news {
             if let Some((ticket, result)) = central.lanes[stream].sequencer.hear(one) {
@@ -450,7 +450,7 @@ impl Room {
 
     /// Exchanges values between hubs and sequencers: sends the hub's requests, and on the first worker distributes feeds.
     /// Returns the responses that are due for WebSockets of this worker.
-    pub(crate) fn trade(&mut self, now: Now) -> Vec<(encke_io::Token, Vec<u8>)> {
+    pub(crate) fn exchange_feeds(&mut self, now: Now) -> Vec<(encke_io::Token, Vec<u8>)> {
         let moment = hub_now(now);
         self.pending = true;
         for (stream, requests) in self.requests.iter_mut().enumerate() {
@@ -465,7 +465,7 @@ impl Room {
                     }
                 }
                 (None, first) => {
-                    let letter = Letter::Requests { core: self.core, stream, requests };
+                    let letter = PushMessage::Requests { core: self.core, stream, requests };
                     match first {
                         Some(first) => first.send(letter),
                         None => self.early.push(letter),
@@ -477,7 +477,7 @@ impl Room {
         let Some(central) = &mut self.central else {
             if lagging != self.lagging {
                 self.lagging = lagging;
-                self.post(Letter::Lag { core: self.core, lagging });
+                self.post(PushMessage::Lag { core: self.core, lagging });
             }
             return Vec::new();
         };
@@ -496,11 +496,11 @@ impl Room {
                     continue;
                 }
                 let mut feeds = Vec::new();
-                let before = lane.sequencer.told_to(core);
+                let before = lane.sequencer.fed_to(core);
                 lane.sequencer.take_feed(core, FEED_BATCH, &mut feeds);
                 if !feeds.is_empty() {
                     lane.outstanding[core] = Some(before);
-                    link.send(Letter::Feed { stream, feeds });
+                    link.send(PushMessage::Feed { stream, feeds });
                 }
             }
             self.next_ns = self.next_ns.into_iter().chain(lane.sequencer.expire(moment)).min();
@@ -514,13 +514,13 @@ impl Room {
     }
 
     /// Returns a commit for the thread pool, if there is something to store and no commit is in progress. Its outcome goes to
-    /// [`Room::committed`].
+    /// [`PushWorker::committed`].
     pub(crate) fn take_commit(
         &mut self,
         now: Now,
-    ) -> Option<impl FnOnce() -> Result<(), Refusal> + Send + use<>> {
+    ) -> Option<impl FnOnce() -> Result<(), PublishError> + Send + use<>> {
         let (central, archive) = (self.central.as_mut()?, self.plan.archive.as_ref()?);
-        let [Lane { sequencer, .. }] = &mut central.lanes[..] else { return None };
+        let [StreamLane { sequencer, .. }] = &mut central.lanes[..] else { return None };
         let commit = sequencer.take_commit(hub_now(now));
         let due_ns = sequencer.commit_due_ns();
         self.next_ns = self.next_ns.into_iter().chain(due_ns).min();
@@ -530,10 +530,10 @@ impl Room {
 
     /// Processes the outcome of a commit; `None`: the pool was full, or the commit panicked.
     pub(crate) fn committed(&mut self, now: Now, done: Option<Done>) {
-        let outcome = done.and_then(|done| done.downcast::<Result<(), Refusal>>().ok());
-        let outcome = outcome.map_or(Err(Refusal::NotStored), |outcome| *outcome);
+        let outcome = done.and_then(|done| done.downcast::<Result<(), PublishError>>().ok());
+        let outcome = outcome.map_or(Err(PublishError::NotStored), |outcome| *outcome);
         let Some(central) = &mut self.central else { return };
-        let [Lane { sequencer, .. }] = &mut central.lanes[..] else { return };
+        let [StreamLane { sequencer, .. }] = &mut central.lanes[..] else { return };
         for (ticket, result) in sequencer.committed(hub_now(now), outcome) {
             self.published += central.answer(now, (0, ticket), result);
         }
@@ -560,7 +560,7 @@ impl Room {
             (Some(central), Some(archive)) => {
                 // This time makes every message due, also if it waits to share a commit.
                 let moment = HubNow { mono_ns: u64::MAX, ..hub_now(now) };
-                if let [Lane { sequencer, .. }] = &mut central.lanes[..] {
+                if let [StreamLane { sequencer, .. }] = &mut central.lanes[..] {
                     let commit = sequencer.take_commit(moment);
                     archive.close(commit.as_deref(), &sequencer.save());
                 }
@@ -570,7 +570,7 @@ impl Room {
                     cluster.leave(central.lanes.iter().map(|lane| lane.sequencer.backlog().messages).sum());
                 }
             }
-            (None, _) => self.post(Letter::Gone { core: self.core }),
+            (None, _) => self.post(PushMessage::Gone { core: self.core }),
         }
     }
 
@@ -609,7 +609,7 @@ impl Room {
             Some(central) => {
                 central.lagging[self.core] = lagging;
                 let owing = central.owes_now(self.fanout_since.is_some());
-                let fed = |lane: &Lane| lane.sequencer.has_feed(self.core);
+                let fed = |lane: &StreamLane| lane.sequencer.has_feed(self.core);
                 self.pending = owing || central.lanes.iter().any(fed);
             }
             None => self.pending = lagging != self.lagging,
@@ -631,15 +631,17 @@ impl Room {
                 continue;
             }
             match held.owed {
-                Owed::Publisher { exchange, told } => {
+                ReplyTarget::Publisher { exchange, told } => {
                     let fanout_ns = held.traced.map(|since| now.mono_ns.saturating_sub(since));
                     exchange.answer(told.reply(fanout_ns));
                 }
-                Owed::Remover { exchange } => exchange.answer(forgotten()),
-                Owed::Speaker { core, token, answer } if core == self.core => own.push((token, answer)),
-                Owed::Speaker { core, token, answer } => {
+                ReplyTarget::Remover { exchange } => exchange.answer(forgotten()),
+                ReplyTarget::Speaker { core, token, answer } if core == self.core => {
+                    own.push((token, answer))
+                }
+                ReplyTarget::Speaker { core, token, answer } => {
                     if let Some(link) = self.links.get(core) {
-                        link.send(Letter::Heard { token, answer });
+                        link.send(PushMessage::Heard { token, answer });
                     }
                 }
             }
@@ -648,15 +650,15 @@ impl Room {
     }
 
     /// Executes a request of a handler, on the first worker.
-    fn settle(&mut self, now: Now, ask: Ask) {
+    fn settle(&mut self, now: Now, ask: PushRequest) {
         let Some(central) = &mut self.central else { return };
         match ask {
-            Ask::Publish(publish) => {
-                let Publish { exchange, drafts, lines, trace } = publish;
-                let whose = Whose::Publisher { exchange, lines, trace };
+            PushRequest::Publish(publish) => {
+                let PublishRequest { exchange, drafts, lines, trace } = publish;
+                let whose = Requester::Publisher { exchange, lines, trace };
                 self.published += central.publish(now, whose, drafts);
             }
-            Ask::Info { exchange, channel, members } => {
+            PushRequest::Info { exchange, channel, members } => {
                 let sequencer = &central.lanes[central.streams.of(&channel)].sequencer;
                 exchange.answer(match sequencer.info(&channel) {
                     Some(info) => {
@@ -669,41 +671,41 @@ impl Room {
                     None => refusal(404, format!("channel {channel} has no message and no subscriber")),
                 });
             }
-            Ask::Forget { exchange, channels } if self.plan.cluster.is_some() => {
+            PushRequest::Forget { exchange, channels } if self.plan.cluster.is_some() => {
                 let forget = |channel: &Name| {
                     let stream = central.streams.of(channel);
                     (stream, central.lanes[stream].sequencer.forget(channel))
                 };
                 let results = channels.iter().map(forget).collect();
-                central.order(now, Whose::Remover { exchange, elsewhere: true }, results);
+                central.order(now, Requester::Remover { exchange, elsewhere: true }, results);
             }
-            Ask::Forget { exchange, channels } => {
-                let [Lane { sequencer, .. }] = &mut central.lanes[..] else { return };
+            PushRequest::Forget { exchange, channels } => {
+                let [StreamLane { sequencer, .. }] = &mut central.lanes[..] else { return };
                 let mut delete = |channel| match sequencer.delete(channel) {
                     Deletion::Absent => None,
                     Deletion::Waits(ticket) => Some((0, Ok(Publishing::Waits(ticket)))),
                     Deletion::Done => Some((0, Ok(Publishing::Done(sequencer.deleted())))),
                 };
                 let results = channels.iter().filter_map(&mut delete).collect();
-                central.order(now, Whose::Remover { exchange, elsewhere: false }, results);
+                central.order(now, Requester::Remover { exchange, elsewhere: false }, results);
             }
         }
         self.pending = true;
     }
 
     /// Publishes a message from a WebSocket, on the first worker.
-    fn hear(&mut self, now: Now, spoken: Spoken) {
+    fn hear(&mut self, now: Now, spoken: SocketPublish) {
         let Some(central) = &mut self.central else { return };
-        let Spoken { core, token, reference, draft, tell } = spoken;
-        let whose = Whose::Speaker { core, token, reference, tell };
+        let SocketPublish { core, token, reference, draft, tell } = spoken;
+        let whose = Requester::Speaker { core, token, reference, tell };
         self.published += central.publish(now, whose, vec![draft]);
         self.pending = true;
     }
 }
 
-impl Central {
+impl PushCoordinator {
     /// Publishes in order, up to the first rejected message. Returns the number already published.
-    fn publish(&mut self, now: Now, whose: Whose, drafts: Vec<Draft>) -> u64 {
+    fn publish(&mut self, now: Now, whose: Requester, drafts: Vec<Draft>) -> u64 {
         let mut results = Vec::with_capacity(drafts.len());
         for draft in drafts {
             let stream = self.streams.of(&draft.channel);
@@ -718,13 +720,18 @@ impl Central {
     }
 
     /// Responds once all results are known. Returns the number of messages already published.
-    fn order(&mut self, now: Now, whose: Whose, results: Vec<(usize, Result<Publishing, Refusal>)>) -> u64 {
+    fn order(
+        &mut self,
+        now: Now,
+        whose: Requester,
+        results: Vec<(usize, Result<Publishing, PublishError>)>,
+    ) -> u64 {
         let number = self.numbered + 1;
-        let mut order = Order { whose, results: Vec::with_capacity(results.len()), open: 0 };
+        let mut order = PendingPublish { whose, results: Vec::with_capacity(results.len()), open: 0 };
         for (place, (stream, result)) in results.into_iter().enumerate() {
             order.results.push(match result {
-                Ok(Publishing::Done(published)) => Some(Ok(Taken::Published(published))),
-                Ok(Publishing::Queued { subscribers }) => Some(Ok(Taken::Queued { subscribers })),
+                Ok(Publishing::Done(published)) => Some(Ok(Accepted::Published(published))),
+                Ok(Publishing::Queued { subscribers }) => Some(Ok(Accepted::Queued { subscribers })),
                 Ok(Publishing::Waits(ticket)) => {
                     self.tickets.insert((stream, ticket), (number, place));
                     order.open += 1;
@@ -742,10 +749,15 @@ impl Central {
     }
 
     /// Records the result of one message, and responds if its order is complete. Returns the number of messages published.
-    fn answer(&mut self, now: Now, ticket: (usize, Ticket), result: Result<Published, Refusal>) -> u64 {
+    fn answer(
+        &mut self,
+        now: Now,
+        ticket: (usize, PublishTicket),
+        result: Result<Published, PublishError>,
+    ) -> u64 {
         let Some((number, place)) = self.tickets.remove(&ticket) else { return 0 };
         let Some(order) = self.orders.get_mut(&number) else { return 0 };
-        order.results[place] = Some(result.map(Taken::Published));
+        order.results[place] = Some(result.map(Accepted::Published));
         order.open -= 1;
         if order.open > 0 {
             return 0;
@@ -761,7 +773,7 @@ impl Central {
     }
 
     /// Returns for each stream the offset up to which every live worker has been fed.
-    fn reached(&self) -> Reach {
+    fn reached(&self) -> StreamOffsets {
         let mut reached = [u64::MAX; STREAMS_MAX];
         for (reached, lane) in reached.iter_mut().zip(&self.lanes) {
             *reached = lane.reached(&self.gone);
@@ -770,21 +782,25 @@ impl Central {
     }
 
     /// Completes an order: sends an error at once; a success waits for the hubs. Returns the number of messages published.
-    fn hold(&mut self, now: Now, order: Order) -> u64 {
+    fn hold(&mut self, now: Now, order: PendingPublish) -> u64 {
         let results = order.results.into_iter().flatten();
         let mut to = [0; STREAMS_MAX];
-        for Position { epoch, offset } in results.clone().flatten().filter_map(Taken::awaited) {
-            let same = |lane: &Lane| lane.sequencer.newest().epoch == epoch;
+        for Position { epoch, offset } in results.clone().flatten().filter_map(Accepted::awaited) {
+            let same = |lane: &StreamLane| lane.sequencer.newest().epoch == epoch;
             if let Some(stream) = self.lanes.iter().position(same) {
                 to[stream] = offset.max(to[stream]);
             }
         }
         match order.whose {
-            Whose::Publisher { exchange, lines, trace } => match tell(results, lines) {
+            Requester::Publisher { exchange, lines, trace } => match tell(results, lines) {
                 Ok(told) => {
                     let published = told.published;
                     let traced = trace.then_some(now.mono_ns);
-                    self.held.push_back(Held { to, traced, owed: Owed::Publisher { exchange, told } });
+                    self.held.push_back(HeldReply {
+                        to,
+                        traced,
+                        owed: ReplyTarget::Publisher { exchange, told },
+                    });
                     published
                 }
                 Err(reply) => {
@@ -792,12 +808,12 @@ impl Central {
                     0
                 }
             },
-            Whose::Speaker { core, token, reference, tell } => {
+            Requester::Speaker { core, token, reference, tell } => {
                 let mut answer = Vec::new();
                 let mut new = 0;
                 for result in results {
                     match result {
-                        Ok(Taken::Published(Published {
+                        Ok(Accepted::Published(Published {
                             position,
                             subscribers,
                             repeated,
@@ -810,7 +826,7 @@ impl Central {
                                 format!(",\"id\":\"{position}\",\"subscribers\":{subscribers}{stored}");
                             super::socket::put_ok(&mut answer, reference, &fields);
                         }
-                        Ok(Taken::Queued { subscribers }) => {
+                        Ok(Accepted::Queued { subscribers }) => {
                             new += 1;
                             let fields = format!(",\"queued\":1,\"subscribers\":{subscribers}");
                             super::socket::put_ok(&mut answer, reference, &fields);
@@ -824,14 +840,18 @@ impl Central {
                 if !tell {
                     answer.clear();
                 }
-                let owed = Owed::Speaker { core, token, answer };
-                self.held.push_back(Held { to, traced: None, owed });
+                let owed = ReplyTarget::Speaker { core, token, answer };
+                self.held.push_back(HeldReply { to, traced: None, owed });
                 new
             }
-            Whose::Remover { exchange, elsewhere } => {
+            Requester::Remover { exchange, elsewhere } => {
                 match results.into_iter().find_map(Result::err) {
                     // A read after the 204 must not return the messages on any worker.
-                    None => self.held.push_back(Held { to, traced: None, owed: Owed::Remover { exchange } }),
+                    None => self.held.push_back(HeldReply {
+                        to,
+                        traced: None,
+                        owed: ReplyTarget::Remover { exchange },
+                    }),
                     Some(error) => exchange.answer(not_forgotten(&error, elsewhere)),
                 }
                 0
@@ -840,7 +860,7 @@ impl Central {
     }
 }
 
-impl Taken {
+impl Accepted {
     /// Returns the position that the hubs must reach before the response, if any.
     fn awaited(self) -> Option<Position> {
         match self {
@@ -850,7 +870,7 @@ impl Taken {
     }
 }
 
-impl Lane {
+impl StreamLane {
     /// Returns the offset up to which every live worker has been fed.
     fn reached(&self, gone: &[bool]) -> u64 {
         // During an outage messages arrive late or never, so responses do not wait for them.
@@ -858,13 +878,13 @@ impl Lane {
             return u64::MAX;
         }
         let cores = self.outstanding.iter().zip(gone).enumerate().filter(|(_, (_, gone))| !**gone);
-        let reached = cores.map(|(core, (before, _))| before.unwrap_or_else(|| self.sequencer.told_to(core)));
+        let reached = cores.map(|(core, (before, _))| before.unwrap_or_else(|| self.sequencer.fed_to(core)));
         reached.min().unwrap_or(u64::MAX)
     }
 }
 
-impl Held {
-    fn is_due(&self, reached: &Reach, fanning: bool) -> bool {
+impl HeldReply {
+    fn is_due(&self, reached: &StreamOffsets, fanning: bool) -> bool {
         self.to.iter().zip(reached).all(|(to, reached)| to <= reached) && !(fanning && self.traced.is_some())
     }
 }
@@ -875,14 +895,14 @@ pub(crate) fn hub_now(now: Now) -> HubNow {
 }
 
 /// The response to a publish, complete except for the duration of the fan-out.
-struct Told {
+struct PublishReply {
     status: u16,
     /// An unterminated JSON object.
     json: Vec<u8>,
     published: u64,
 }
 
-impl Told {
+impl PublishReply {
     fn reply(self, fanout_ns: Option<u64>) -> Reply {
         let mut json = self.json;
         if let Some(ns) = fanout_ns {
@@ -901,19 +921,22 @@ impl Told {
 ///
 /// # Errors
 /// The response to the first rejected message, with the number of messages before it.
-fn tell(results: impl Iterator<Item = Result<Taken, Refusal>>, lines: bool) -> Result<Told, Reply> {
+fn tell(
+    results: impl Iterator<Item = Result<Accepted, PublishError>>,
+    lines: bool,
+) -> Result<PublishReply, Reply> {
     let mut ids: Vec<Option<Position>> = Vec::new();
     let mut subscribed: u64 = 0;
     let (mut repeats, mut queued, mut early) = (0, 0, false);
     for result in results {
         match result {
-            Ok(Taken::Published(published)) => {
+            Ok(Accepted::Published(published)) => {
                 repeats += usize::from(published.repeated);
                 subscribed += u64::from(published.subscribers);
                 early |= published.early;
                 ids.push(Some(published.position));
             }
-            Ok(Taken::Queued { subscribers }) => {
+            Ok(Accepted::Queued { subscribers }) => {
                 queued += 1;
                 subscribed += u64::from(subscribers);
                 ids.push(None);
@@ -961,23 +984,26 @@ fn tell(results: impl Iterator<Item = Result<Taken, Refusal>>, lines: bool) -> R
         (false, true) => 202,
         (false, false) => 201,
     };
-    Ok(Told { status, json, published: (ids.len() - repeats) as u64 })
+    Ok(PublishReply { status, json, published: (ids.len() - repeats) as u64 })
 }
 
-fn status(refusal: &Refusal) -> u16 {
+fn status(refusal: &PublishError) -> u16 {
     match refusal {
-        Refusal::TooLarge { .. } => 413,
-        Refusal::KeyMismatch => 422,
-        Refusal::ReservedEvent | Refusal::KeyTooLong | Refusal::BadEvent | Refusal::BadType => 400,
-        Refusal::TooManyChannels { .. } | Refusal::NotStored | Refusal::Stalled => 503,
-        Refusal::Away | Refusal::Unanswered | Refusal::Crowded | Refusal::NotTaken => 503,
-        Refusal::NoSpace => 507,
+        PublishError::TooLarge { .. } => 413,
+        PublishError::KeyMismatch => 422,
+        PublishError::ReservedEvent
+        | PublishError::KeyTooLong
+        | PublishError::BadEvent
+        | PublishError::BadType => 400,
+        PublishError::TooManyChannels { .. } | PublishError::NotStored | PublishError::Stalled => 503,
+        PublishError::Away | PublishError::Unanswered | PublishError::Crowded | PublishError::NotTaken => 503,
+        PublishError::NoSpace => 507,
     }
 }
 
 /// Returns whether a repeated request may soon succeed.
-fn is_soon_over(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::Away | Refusal::Unanswered | Refusal::Crowded)
+fn is_soon_over(refusal: &PublishError) -> bool {
+    matches!(refusal, PublishError::Away | PublishError::Unanswered | PublishError::Crowded)
 }
 
 /// The response to a successful delete.
@@ -986,14 +1012,14 @@ fn forgotten() -> Reply {
 }
 
 /// The response to a failed or incomplete delete.
-fn not_forgotten(error: &Refusal, elsewhere: bool) -> Reply {
+fn not_forgotten(error: &PublishError, elsewhere: bool) -> Reply {
     let text = match error {
-        Refusal::Away => "the cluster cannot be reached; nothing was forgotten, try again".into(),
-        Refusal::Unanswered => {
+        PublishError::Away => "the cluster cannot be reached; nothing was forgotten, try again".into(),
+        PublishError::Unanswered => {
             "the cluster has not answered in time, and may have forgotten it: ask again".into()
         }
         error if elsewhere => error.to_string(),
-        Refusal::NoSpace => "no space left to store the delete; the messages are still there".into(),
+        PublishError::NoSpace => "no space left to store the delete; the messages are still there".into(),
         error => format!("{error}; the server deletes the messages once the store works"),
     };
     let reply = refusal(status(error), text);

@@ -7,12 +7,12 @@ use encke_io::lock;
 
 /// A queue of the indices of streams to poll. Wakers may push from any thread.
 #[derive(Default)]
-pub struct Rung(Mutex<Vec<u32>>);
+pub struct WokenStreams(Mutex<Vec<u32>>);
 
-impl Rung {
+impl WokenStreams {
     /// Returns a waker that queues the stream at index `place`.
     pub fn bell(self: &Arc<Self>, place: u32) -> Waker {
-        Waker::from(Arc::new(Bell { place, rung: Arc::clone(self) }))
+        Waker::from(Arc::new(StreamWaker { place, rung: Arc::clone(self) }))
     }
 
     /// Queues the stream at index `place`.
@@ -26,12 +26,12 @@ impl Rung {
     }
 }
 
-struct Bell {
+struct StreamWaker {
     place: u32,
-    rung: Arc<Rung>,
+    rung: Arc<WokenStreams>,
 }
 
-impl Wake for Bell {
+impl Wake for StreamWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

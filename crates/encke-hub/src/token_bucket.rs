@@ -4,7 +4,7 @@
 //! tokens    full ──take──► less ──time──► full                 the only state is one number: when it is full again
 //!                            └─ take ─► none left ─► Err(how long until there are enough)
 //! ```
-//! [`Pace`] is the arithmetic (the "generic cell rate algorithm" of ATM Forum TM 4.0). It has no clock and no state. [`Paces`]
+//! [`TokenBucket`] is the arithmetic (the "generic cell rate algorithm" of ATM Forum TM 4.0). It has no clock and no state. [`TokenBuckets`]
 //! keeps the state of many clients in a table of fixed size.
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -12,14 +12,14 @@ use std::num::NonZeroU32;
 
 /// A token bucket that refills at a constant rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pace {
+pub struct TokenBucket {
     /// Time between two tokens.
     interval_ns: u64,
     /// Time in which an empty bucket refills.
     burst_ns: u64,
 }
 
-impl Pace {
+impl TokenBucket {
     /// Creates a bucket with `rate` tokens per second and at most `burst` tokens.
     pub fn new(rate: NonZeroU32, burst: u64) -> Self {
         let interval_ns = 1_000_000_000 / u64::from(rate.get());
@@ -59,8 +59,8 @@ impl Pace {
 /// cell has a token left. So other clients delay it only if two of them share both of its cells. With 1,000 clients at their
 /// limit, this affects four in a thousand. The table needs no sweep and cannot fill up.
 #[derive(Debug)]
-pub struct Paces {
-    pace: Pace,
+pub struct TokenBuckets {
+    pace: TokenBucket,
     seed: RandomState,
     /// When each cell is full again, on the monotonic clock in ns.
     cells: Box<[u64]>,
@@ -69,9 +69,9 @@ pub struct Paces {
 /// Cells of a table: 256 KiB.
 const CELLS: usize = 32 * 1024;
 
-impl Paces {
+impl TokenBuckets {
     /// Creates the table, with all buckets full.
-    pub fn new(pace: Pace) -> Self {
+    pub fn new(pace: TokenBucket) -> Self {
         Self { pace, seed: RandomState::new(), cells: vec![0; CELLS].into() }
     }
 
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn tokens_are_spent_and_come_back_one_by_one() {
-        let pace = Pace::new(rate(10), 3);
+        let pace = TokenBucket::new(rate(10), 3);
         let mut full_ns = 0;
         for _ in 0..3 {
             full_ns = pace.take(full_ns, SECOND_NS, 1).expect("three at once");
@@ -132,14 +132,14 @@ mod tests {
 
     #[test]
     fn neither_the_end_of_time_nor_any_count_overflows() {
-        let pace = Pace::new(rate(1), u64::MAX);
+        let pace = TokenBucket::new(rate(1), u64::MAX);
         assert_eq!(pace.take(u64::MAX, u64::MAX, u64::MAX), Ok(u64::MAX));
-        assert!(Pace::new(rate(1), 1).take(0, 0, u64::MAX).is_err());
+        assert!(TokenBucket::new(rate(1), 1).take(0, 0, u64::MAX).is_err());
     }
 
     #[test]
     fn reserved_tokens_come_in_turn_and_none_after_the_longest_wait() {
-        let mut paces = Paces::new(Pace::new(rate(10), 2));
+        let mut paces = TokenBuckets::new(TokenBucket::new(rate(10), 2));
         let tenth_ns = SECOND_NS / 10;
         let waits = [(); 6].map(|()| paces.reserve(7, SECOND_NS, 1, 3 * tenth_ns).ok());
         let [none, one, two, three] = [0, 1, 2, 3].map(|tenths| Some(tenths * tenth_ns));

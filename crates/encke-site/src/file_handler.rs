@@ -1,4 +1,4 @@
-//! `Clerk` serves files on one worker: from the file cache, or by offloading look-ups that would block to the thread pool.
+//! `FileHandler` serves files on one worker: from the file cache, or by offloading look-ups that would block to the thread pool.
 //!
 //! ```text
 //!   call ─► fresh in the cache? ── yes ─► response
@@ -30,28 +30,28 @@ use encke_wire::method::Method;
 use encke_wire::target::{decode_path, encode_path};
 
 use super::Shared;
-use super::fault::{Fault, asks_for_html};
-use super::find::{Content, Found, Ground, Thing};
-use super::listing::{Listing, View};
+use super::compression_cache::CompressionKey;
+use super::file_cache::{self, CacheCost, FileCache, SlotKey};
+use super::find::{Content, LookupResult, LookupTarget, SiteRoot};
+use super::listing::{Listing, ListingView};
 use super::page::{Page, SETTLED_AFTER_NS, Taste};
-use super::press::Source;
-use super::shelf::{self, Load, Shelf, SlotKey};
-use super::watch::{Watch, Watched, give_back};
+use super::status_error::{StatusError, asks_for_html};
+use super::watch::{DirWatcher, WatchOutcome, give_back};
 use encke_server::{
     Body, ContentView, Exchange, Fields, Handler, HandlerContext, JobId, Kept, Outcome, Reply, Request,
 };
 
 /// The file handler of a worker.
-pub(super) struct Clerk {
+pub(super) struct FileHandler {
     context: HandlerContext,
     shared: Arc<Shared>,
-    grounds: Vec<Ground>,
-    shelf: Shelf<Resource>,
-    watch: Watch,
+    grounds: Vec<SiteRoot>,
+    shelf: FileCache<Resource>,
+    watch: DirWatcher,
     tastes: Tastes,
     /// Requests that wait for the thread pool.
-    waiting: HashMap<Task, Wait>,
-    errands: HashMap<JobId, Errand>,
+    waiting: HashMap<LookupTask, PendingLookup>,
+    errands: HashMap<JobId, PoolJob>,
     /// The time of the next check for replaced roots, in ns of the monotonic clock: made by the next cold request.
     roots_due_ns: u64,
     /// A symbolic link leads to a root. Every request may then run that check, since no notification reports a new target.
@@ -81,37 +81,37 @@ struct Goal {
     site: u16,
     /// The raw path.
     path: Vec<u8>,
-    purpose: Purpose,
+    purpose: GoalPurpose,
 }
 
 #[derive(Clone)]
-enum Purpose {
+enum GoalPurpose {
     /// The path of the request.
     Asked,
     /// The index of a `spa`, in place of a page that does not exist.
     Fallback,
     /// The page for an error.
-    Error(Fault),
+    Error(StatusError),
 }
 
 /// The outcome of a look-up for a goal.
-enum Turn {
+enum LookOutcome {
     Reply(Reply),
     /// The thread pool is needed.
-    Wait(Task, Goal),
+    Wait(LookupTask, Goal),
 }
 
 /// Blocking work for which requests wait.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Task {
+enum LookupTask {
     /// Site and raw path.
     Find(u16, Vec<u8>),
-    List(u16, Vec<u8>, View),
+    List(u16, Vec<u8>, ListingView),
 }
 
 /// The requests that wait for a task.
 #[derive(Default)]
-struct Wait {
+struct PendingLookup {
     waiters: Vec<Waiter>,
     /// The number of jobs sent to the pool.
     sent: usize,
@@ -126,17 +126,17 @@ struct Waiter {
 }
 
 /// The purpose of a job on the pool.
-enum Errand {
-    For(Task),
+enum PoolJob {
+    For(LookupTask),
     Press(SlotKey, Coding),
     Roots,
 }
 
-impl Clerk {
+impl FileHandler {
     /// Creates a handler that receives notifications from `changes`; `None` if there are none.
     pub(super) fn new(
         shared: Arc<Shared>,
-        grounds: Vec<Ground>,
+        grounds: Vec<SiteRoot>,
         context: HandlerContext,
         changes: Option<Changes>,
     ) -> Self {
@@ -145,13 +145,13 @@ impl Clerk {
         }
         shared.clerks.fetch_add(1, Ordering::Relaxed);
         Self {
-            shelf: Shelf::new(shared.hash_key, shared.share()),
+            shelf: FileCache::new(shared.hash_key, shared.share()),
             roots_due_ns: context.now().mono_ns + ROOTS_EVERY_NS,
-            linked_roots: grounds.iter().any(Ground::is_linked),
+            linked_roots: grounds.iter().any(SiteRoot::is_linked),
             context,
             shared,
             grounds,
-            watch: Watch::new(changes),
+            watch: DirWatcher::new(changes),
             tastes: Tastes::default(),
             waiting: HashMap::new(),
             errands: HashMap::new(),
@@ -160,7 +160,7 @@ impl Clerk {
     }
 }
 
-impl Drop for Clerk {
+impl Drop for FileHandler {
     fn drop(&mut self) {
         self.shared.clerks.fetch_sub(1, Ordering::Relaxed);
         if let Some(changes) = self.watch.end() {
@@ -169,11 +169,11 @@ impl Drop for Clerk {
     }
 }
 
-impl Handler for Clerk {
+impl Handler for FileHandler {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
         let Some(site) = self.shared.hosts.only().or_else(|| self.shared.hosts.site(request.authority()))
         else {
-            return Outcome::Now(Fault::new(421).reply(request));
+            return Outcome::Now(StatusError::new(421).reply(request));
         };
         let mut outcome = self.serve(request, site, exchange);
         if let Outcome::Now(reply) = &mut outcome {
@@ -184,10 +184,10 @@ impl Handler for Clerk {
 
     fn offloaded(&mut self, job: JobId, done: Option<Done>) {
         match self.errands.remove(&job) {
-            Some(Errand::For(task @ Task::Find(..))) => self.found(task, done),
-            Some(Errand::For(task @ Task::List(..))) => self.listed(&task, done),
-            Some(Errand::Press(key, coding)) => self.compressed(key, coding, done),
-            Some(Errand::Roots) => self.roots_checked(done),
+            Some(PoolJob::For(task @ LookupTask::Find(..))) => self.found(task, done),
+            Some(PoolJob::For(task @ LookupTask::List(..))) => self.listed(&task, done),
+            Some(PoolJob::Press(key, coding)) => self.compressed(key, coding, done),
+            Some(PoolJob::Roots) => self.roots_checked(done),
             None => {}
         }
     }
@@ -214,7 +214,7 @@ impl Handler for Clerk {
     }
 }
 
-impl Clerk {
+impl FileHandler {
     /// Serves a request from the cache if it can.
     #[inline]
     fn serve(&mut self, request: &Request<'_>, site: u16, exchange: Exchange) -> Outcome {
@@ -256,15 +256,15 @@ impl Clerk {
             Method::Get | Method::Head => {}
             Method::Options => return Outcome::Now(Reply::new(204).with("Allow", ALLOW)),
             _ => {
-                let mut fault = Fault::new(405);
+                let mut fault = StatusError::new(405);
                 fault.fields.push("Allow", ALLOW.as_bytes()).expect("a list of methods");
                 return Outcome::Now(fault.reply(request));
             }
         }
-        let goal = Goal { site, path: request.path().to_vec(), purpose: Purpose::Asked };
+        let goal = Goal { site, path: request.path().to_vec(), purpose: GoalPurpose::Asked };
         match self.pursue(request, goal, None) {
-            Turn::Reply(reply) => Outcome::Now(reply),
-            Turn::Wait(task, goal) => {
+            LookOutcome::Reply(reply) => Outcome::Now(reply),
+            LookOutcome::Wait(task, goal) => {
                 self.wait(task, Waiter { exchange, request: request.keep(), goal });
                 Outcome::Later
             }
@@ -272,49 +272,54 @@ impl Clerk {
     }
 
     /// Follows a goal to a response or to the thread pool. `here` is the result for its name, if already known.
-    fn pursue(&mut self, request: &Request<'_>, mut goal: Goal, mut here: Option<Rc<Resource>>) -> Turn {
+    fn pursue(
+        &mut self,
+        request: &Request<'_>,
+        mut goal: Goal,
+        mut here: Option<Rc<Resource>>,
+    ) -> LookOutcome {
         loop {
             let resource = match here.take() {
                 Some(resource) => resource,
                 None => match self.look(goal.site, &goal.path, request.now()) {
                     Some(resource) => resource,
-                    None => return Turn::Wait(Task::Find(goal.site, goal.path.clone()), goal),
+                    None => return LookOutcome::Wait(LookupTask::Find(goal.site, goal.path.clone()), goal),
                 },
             };
             let next = match (&*resource, &goal.purpose) {
-                (Resource::Page(page), Purpose::Error(fault)) => {
+                (Resource::Page(page), GoalPurpose::Error(fault)) => {
                     let mut reply = page.as_error(fault.status);
                     reply.fields.extend(&fault.fields);
-                    return Turn::Reply(reply);
+                    return LookOutcome::Reply(reply);
                 }
-                (Resource::Page(page), _) => return Turn::Reply(self.page(request, &goal, page)),
+                (Resource::Page(page), _) => return LookOutcome::Reply(self.page(request, &goal, page)),
                 // An error on the way to an error page: the default page is sent.
-                (_, Purpose::Error(fault)) => return Turn::Reply(fault.reply(request)),
+                (_, GoalPurpose::Error(fault)) => return LookOutcome::Reply(fault.reply(request)),
                 (Resource::Else(Else::Slash, fields), _) => {
-                    return Turn::Reply(slash(request, &goal.path, fields));
+                    return LookOutcome::Reply(slash(request, &goal.path, fields));
                 }
                 (Resource::Else(Else::Moved(status, target, keeps_query), fields), _) => {
-                    return Turn::Reply(moved(request, *status, target, *keeps_query, fields));
+                    return LookOutcome::Reply(moved(request, *status, target, *keeps_query, fields));
                 }
                 (Resource::Else(Else::Listing, _), _) => {
-                    let view = View::of(request);
-                    return Turn::Wait(Task::List(goal.site, goal.path.clone(), view), goal);
+                    let view = ListingView::of(request);
+                    return LookOutcome::Wait(LookupTask::List(goal.site, goal.path.clone(), view), goal);
                 }
-                (Resource::Else(Else::Absent(404), _), Purpose::Asked)
+                (Resource::Else(Else::Absent(404), _), GoalPurpose::Asked)
                     if self.has_fallback(request, goal.site) =>
                 {
-                    Purpose::Fallback
+                    GoalPurpose::Fallback
                 }
                 (Resource::Else(Else::Absent(status), fields), _) => {
-                    Purpose::Error(Fault { status: *status, fields: fields.clone() })
+                    GoalPurpose::Error(StatusError { status: *status, fields: fields.clone() })
                 }
             };
             goal.path.clear();
             match &next {
-                Purpose::Error(fault) => {
+                GoalPurpose::Error(fault) => {
                     let Some(path) = self.grounds[usize::from(goal.site)].rules.error_page(fault.status)
                     else {
-                        return Turn::Reply(fault.reply(request));
+                        return LookOutcome::Reply(fault.reply(request));
                     };
                     goal.path = escaped(path).into_bytes();
                 }
@@ -344,10 +349,10 @@ impl Clerk {
         let found = ground.find(&path, Patience::Cached).ok()?;
         let watched = self.watch_steps(site, &found);
         let (found, is_watched) = match watched {
-            Watched::Before => (found, true),
-            Watched::Never => (found, false),
+            WatchOutcome::Before => (found, true),
+            WatchOutcome::Never => (found, false),
             // The file may have changed between the look-up and the watch: look it up again, now that it is watched.
-            Watched::Now => {
+            WatchOutcome::Now => {
                 let again = self.grounds[usize::from(site)].find(&path, Patience::Cached).ok()?;
                 let same_way = again.steps == found.steps;
                 (again, same_way)
@@ -356,21 +361,28 @@ impl Clerk {
         Some(self.admit(site, raw, found, is_watched, now))
     }
 
-    fn watch_steps(&mut self, site: u16, found: &Found) -> Watched {
-        let Some(steps) = &found.steps else { return Watched::Never };
+    fn watch_steps(&mut self, site: u16, found: &LookupResult) -> WatchOutcome {
+        let Some(steps) = &found.steps else { return WatchOutcome::Never };
         let tops = self.grounds[usize::from(site)].tops();
         let tops: Vec<&Path> = tops.iter().map(PathBuf::as_path).collect();
         self.watch.watch(steps, &tops)
     }
 
     /// Adds the result of a look-up to the cache.
-    fn admit(&mut self, site: u16, raw: &[u8], found: Found, is_watched: bool, now: Now) -> Rc<Resource> {
+    fn admit(
+        &mut self,
+        site: u16,
+        raw: &[u8],
+        found: LookupResult,
+        is_watched: bool,
+        now: Now,
+    ) -> Rc<Resource> {
         let name = self.shelf.name(site, raw);
         let rules = Arc::clone(&self.grounds[usize::from(site)].rules);
-        let Found { thing, policy, steps } = found;
+        let LookupResult { thing, policy, steps } = found;
         let mut fresh_for_ns = if is_watched { WATCHED_FOR_NS } else { rules.revalidate_ns };
         let resource = match thing {
-            Thing::Page(leaf) => {
+            LookupTarget::Page(leaf) => {
                 let mut page = Page::of(*leaf, policy, &rules, now.unix_ns);
                 if page.is_weak() {
                     fresh_for_ns = fresh_for_ns.min(SETTLED_AFTER_NS);
@@ -382,12 +394,12 @@ impl Clerk {
                 }
                 Resource::Page(page)
             }
-            Thing::Slash => Resource::Else(Else::Slash, policy.fields),
-            Thing::Listing => Resource::Else(Else::Listing, policy.fields),
-            Thing::Moved(status, target, keeps_query) => {
+            LookupTarget::Slash => Resource::Else(Else::Slash, policy.fields),
+            LookupTarget::Listing => Resource::Else(Else::Listing, policy.fields),
+            LookupTarget::Moved(status, target, keeps_query) => {
                 Resource::Else(Else::Moved(status, target, keeps_query), policy.fields)
             }
-            Thing::Absent(status) => Resource::Else(Else::Absent(status), policy.fields),
+            LookupTarget::Absent(status) => Resource::Else(Else::Absent(status), policy.fields),
         };
         let resource = Rc::new(resource);
         let mut removed = Vec::new();
@@ -419,47 +431,47 @@ impl Clerk {
         self.grounds[usize::from(site)].rules.spa && !last.contains(&b'.') && asks_for_html(request)
     }
 
-    fn wait(&mut self, task: Task, waiter: Waiter) {
+    fn wait(&mut self, task: LookupTask, waiter: Waiter) {
         if let Some(wait) = self.waiting.get_mut(&task) {
             wait.waiters.push(waiter);
         } else {
-            self.send(task, Wait { waiters: vec![waiter], ..Wait::default() });
+            self.send(task, PendingLookup { waiters: vec![waiter], ..PendingLookup::default() });
         }
     }
 
     /// Sends a job to the thread pool.
-    fn send(&mut self, task: Task, mut wait: Wait) {
-        let (Task::Find(site, raw) | Task::List(site, raw, _)) = &task;
+    fn send(&mut self, task: LookupTask, mut wait: PendingLookup) {
+        let (LookupTask::Find(site, raw) | LookupTask::List(site, raw, _)) = &task;
         let ground = self.grounds[usize::from(*site)].clone();
         let mut path = String::new();
         decode_path(raw, &mut path).expect("what could not be decoded was answered at once");
         let job = match task {
-            Task::Find(..) => self.context.offload(move || ground.find_patiently(&path)),
-            Task::List(_, _, view) => self
+            LookupTask::Find(..) => self.context.offload(move || ground.find_patiently(&path)),
+            LookupTask::List(_, _, view) => self
                 .context
                 .offload(move || Listing::read(&ground, &path).map(|listing| view.render(listing))),
         };
-        self.errands.insert(job, Errand::For(task.clone()));
+        self.errands.insert(job, PoolJob::For(task.clone()));
         wait.sent += 1;
         wait.epoch = self.watch.epoch();
         self.waiting.insert(task, wait);
     }
 
     /// Takes the result of a look-up on the pool.
-    fn found(&mut self, task: Task, done: Option<Done>) {
+    fn found(&mut self, task: LookupTask, done: Option<Done>) {
         let wait = self.waiting.remove(&task).unwrap_or_default();
-        let (Task::Find(site, raw) | Task::List(site, raw, _)) = &task;
+        let (LookupTask::Find(site, raw) | LookupTask::List(site, raw, _)) = &task;
         let now = self.context.now();
         // Reads the notifications that arrived during the look-up.
         self.watched();
-        let result = done.and_then(|done| done.downcast::<Result<Found, OpenError>>().ok());
+        let result = done.and_then(|done| done.downcast::<Result<LookupResult, OpenError>>().ok());
         let resource = match result.map(|result| *result) {
             Some(Ok(found)) => {
                 let is_same = wait.epoch == self.watch.epoch();
                 match self.watch_steps(*site, &found) {
-                    Watched::Before if is_same => Ok(self.admit(*site, raw, found, true, now)),
-                    Watched::Never => Ok(self.admit(*site, raw, found, false, now)),
-                    Watched::Before | Watched::Now => match self.look(*site, raw, now) {
+                    WatchOutcome::Before if is_same => Ok(self.admit(*site, raw, found, true, now)),
+                    WatchOutcome::Never => Ok(self.admit(*site, raw, found, false, now)),
+                    WatchOutcome::Before | WatchOutcome::Now => match self.look(*site, raw, now) {
                         Some(resource) => Ok(resource),
                         None if wait.sent < SENT_MAX => return self.send(task, wait),
                         None => Ok(self.admit(*site, raw, found, false, now)),
@@ -484,19 +496,19 @@ impl Clerk {
             };
             let site = goal.site;
             match self.pursue(&request.view(), goal, Some(here)) {
-                Turn::Reply(mut reply) => {
+                LookOutcome::Reply(mut reply) => {
                     self.insist_on_tls(&request.view(), site, &mut reply);
                     exchange.answer(reply);
                 }
-                Turn::Wait(task, goal) => self.wait(task, Waiter { exchange, request, goal }),
+                LookOutcome::Wait(task, goal) => self.wait(task, Waiter { exchange, request, goal }),
             }
         }
     }
 
     /// Takes the listing of a directory from the pool.
-    fn listed(&mut self, task: &Task, done: Option<Done>) {
+    fn listed(&mut self, task: &LookupTask, done: Option<Done>) {
         let wait = self.waiting.remove(task).unwrap_or_default();
-        let Task::List(site, raw, view) = task else { return };
+        let LookupTask::List(site, raw, view) = task else { return };
         let result = done.and_then(|done| done.downcast::<Result<Vec<u8>, OpenError>>().ok());
         let content: Result<Arc<[u8]>, u16> = match result.map(|result| *result) {
             Some(Ok(content)) => Ok(content.into()),
@@ -519,7 +531,7 @@ impl Clerk {
                     reply.fields.extend(&fields);
                     reply.body(Body::Shared(Arc::clone(content)))
                 }
-                Err(status) => Fault { status: *status, fields: fields.clone() }.reply(&request.view()),
+                Err(status) => StatusError { status: *status, fields: fields.clone() }.reply(&request.view()),
             };
             self.insist_on_tls(&request.view(), *site, &mut reply);
             exchange.answer(reply);
@@ -533,9 +545,8 @@ impl Clerk {
         let name = self.shelf.name(site, raw);
         let Some(key) = self.shelf.key(&name) else { return };
         let Some(Resource::Page(page)) = self.shelf.at(key).map(|resource| &**resource) else { return };
-        let pressing = self.errands.values().filter(|errand| matches!(errand, Errand::Press(..)));
-        let is_same =
-            |errand: &Errand| matches!(errand, Errand::Press(one, other) if (*one, *other) == (key, coding));
+        let pressing = self.errands.values().filter(|errand| matches!(errand, PoolJob::Press(..)));
+        let is_same = |errand: &PoolJob| matches!(errand, PoolJob::Press(one, other) if (*one, *other) == (key, coding));
         // The compressed bytes of a file that may still change would be useless.
         if request.method() != Method::Get
             || page.is_weak()
@@ -550,10 +561,10 @@ impl Clerk {
             ContentView::File(file, _) => Content::File(Arc::clone(file)),
             ContentView::Memory(bytes) => Content::Memory(bytes.to_vec()),
         };
-        let source = Source { site, opaque: page.opaque().to_vec(), coding };
+        let source = CompressionKey { site, opaque: page.opaque().to_vec(), coding };
         let shared = Arc::clone(&self.shared);
         let job = self.context.offload(move || shared.press.compressed(source, content, len));
-        self.errands.insert(job, Errand::Press(key, coding));
+        self.errands.insert(job, PoolJob::Press(key, coding));
     }
 
     fn compressed(&mut self, key: SlotKey, coding: Coding, done: Option<Done>) {
@@ -581,20 +592,20 @@ impl Clerk {
         if self.waiting.is_empty() {
             self.watch.sweep();
         }
-        if self.errands.values().any(|errand| matches!(errand, Errand::Roots)) {
+        if self.errands.values().any(|errand| matches!(errand, PoolJob::Roots)) {
             return;
         }
         let grounds = self.grounds.clone();
         let job = self.context.offload(move || {
             let renewed =
                 grounds.iter().enumerate().filter_map(|(site, ground)| Some((site, ground.renewed()?)));
-            renewed.collect::<Vec<(usize, Ground)>>()
+            renewed.collect::<Vec<(usize, SiteRoot)>>()
         });
-        self.errands.insert(job, Errand::Roots);
+        self.errands.insert(job, PoolJob::Roots);
     }
 
     fn roots_checked(&mut self, done: Option<Done>) {
-        let Some(renewed) = done.and_then(|done| done.downcast::<Vec<(usize, Ground)>>().ok()) else {
+        let Some(renewed) = done.and_then(|done| done.downcast::<Vec<(usize, SiteRoot)>>().ok()) else {
             return;
         };
         if renewed.is_empty() {
@@ -607,17 +618,17 @@ impl Clerk {
     }
 }
 
-impl shelf::Thing for Resource {
-    fn load(&self) -> Load {
+impl file_cache::Cacheable for Resource {
+    fn load(&self) -> CacheCost {
         match self {
-            Self::Page(page) => Load {
+            Self::Page(page) => CacheCost {
                 names: 1,
                 descriptors: page.descriptors(),
                 memory: page.memory_bytes(),
                 made: page.made_bytes(),
             },
             Self::Else(_, fields) => {
-                Load { names: 1, memory: size_of::<Self>() + fields.len_bytes(), ..Load::default() }
+                CacheCost { names: 1, memory: size_of::<Self>() + fields.len_bytes(), ..CacheCost::default() }
             }
         }
     }
@@ -687,7 +698,7 @@ fn moved(request: &Request<'_>, status: u16, target: &str, keeps_query: bool, fi
     // Cannot fail: the head parser allows no control character in a query, and rules are checked. If it did, the client would
     // get an error and no redirect.
     if reply.fields.push("Location", &location).is_err() {
-        return Fault::new(400).reply(request);
+        return StatusError::new(400).reply(request);
     }
     reply.fields.extend(fields);
     let text = format!("See {}\n", String::from_utf8_lossy(&location));

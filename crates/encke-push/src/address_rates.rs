@@ -3,21 +3,21 @@
 use std::num::NonZeroU32;
 use std::sync::Mutex;
 
-use encke_hub::{Pace, Paces};
+use encke_hub::{TokenBucket, TokenBuckets};
 use encke_io::lock;
 
 /// The token buckets of all client addresses for one limit, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct AddressRates {
-    limit: Limit,
+    limit: LimitedAction,
     rate: NonZeroU32,
     /// Locked for about 20 ns, and only for anonymous publishes and for subscriptions that open a channel.
-    paces: Mutex<Paces>,
+    paces: Mutex<TokenBuckets>,
 }
 
 /// The limits by client address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Limit {
+pub(crate) enum LimitedAction {
     /// Anonymous messages: `push.anonymous_rate`.
     Messages,
     /// Opened channels: `push.channel_rate`.
@@ -35,7 +35,7 @@ pub(crate) enum TooFast {
     /// No tokens are left.
     OfLate {
         /// The limit.
-        limit: Limit,
+        limit: LimitedAction,
         /// The rate per second.
         rate: NonZeroU32,
         /// Time until there are enough tokens, in ns.
@@ -48,8 +48,12 @@ const BURST_S: u64 = 2;
 
 impl AddressRates {
     /// Limits each address to `rate` tokens of `limit` per second.
-    pub(crate) fn new(limit: Limit, rate: NonZeroU32) -> Self {
-        Self { limit, rate, paces: Mutex::new(Paces::new(Pace::new(rate, u64::from(rate.get()) * BURST_S))) }
+    pub(crate) fn new(limit: LimitedAction, rate: NonZeroU32) -> Self {
+        Self {
+            limit,
+            rate,
+            paces: Mutex::new(TokenBuckets::new(TokenBucket::new(rate, u64::from(rate.get()) * BURST_S))),
+        }
     }
 
     /// Returns the rate per second.
@@ -64,7 +68,7 @@ impl AddressRates {
     /// There are too few tokens, or a request has more messages than the burst.
     pub(crate) fn admit(&self, client: u64, count: u64, now_ns: u64) -> Result<(), TooFast> {
         let most = u64::from(self.rate.get()) * BURST_S;
-        if count > most && self.limit == Limit::Messages {
+        if count > most && self.limit == LimitedAction::Messages {
             return Err(TooFast::AtOnce { most });
         }
         let count = count.min(most);
@@ -103,12 +107,12 @@ impl std::fmt::Display for TooFast {
                 "without a token at most {most} messages are taken at once (push.anonymous_rate); send fewer, or \
                  publish with a token"
             ),
-            Self::OfLate { limit: Limit::Channels, rate, .. } => write!(
+            Self::OfLate { limit: LimitedAction::Channels, rate, .. } => write!(
                 f,
                 "more than {rate} new channels a second from one address (push.channel_rate); try again in {} s",
                 self.retry_after_s()
             ),
-            Self::OfLate { limit: Limit::Messages, rate, .. } => write!(
+            Self::OfLate { limit: LimitedAction::Messages, rate, .. } => write!(
                 f,
                 "more than {rate} messages a second from one address without a token (push.anonymous_rate); come \
                  back in {} s, or publish with a token",
@@ -130,7 +134,7 @@ mod tests {
 
     #[test]
     fn an_address_publishes_at_its_rate_and_the_others_do_not_notice() {
-        let rates = AddressRates::new(Limit::Messages, rate(10));
+        let rates = AddressRates::new(LimitedAction::Messages, rate(10));
         let fast = 1;
         let mut taken = 0;
         // A hundred tries a second, for ten seconds.
@@ -149,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_thousand_addresses_at_their_limit_hardly_hold_up_a_stranger() {
-        let rates = AddressRates::new(Limit::Messages, rate(10));
+        let rates = AddressRates::new(LimitedAction::Messages, rate(10));
         for number in 0..1_000 {
             while rates.admit(number, 1, 0).is_ok() {}
         }
@@ -160,7 +164,7 @@ mod tests {
 
     #[test]
     fn more_at_once_than_there_ever_is_is_refused_for_good() {
-        let rates = AddressRates::new(Limit::Messages, rate(10));
+        let rates = AddressRates::new(LimitedAction::Messages, rate(10));
         assert!(rates.admit(1, 20, 0).is_ok());
         let refused = rates.admit(2, 21, 0).expect_err("20 is the most");
         assert_eq!(refused, TooFast::AtOnce { most: 20 });
@@ -169,7 +173,7 @@ mod tests {
 
     #[test]
     fn workers_at_the_same_time_admit_no_more_than_one_would() {
-        let rates = &AddressRates::new(Limit::Messages, rate(1_000));
+        let rates = &AddressRates::new(LimitedAction::Messages, rate(1_000));
         let tries = |_| (0..2_000).filter(|_| rates.admit(7, 1, 0).is_ok()).count();
         let taken: usize = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..4).map(|number| scope.spawn(move || tries(number))).collect();
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_subscription_to_more_channels_than_the_burst_costs_all_of_it() {
-        let rates = AddressRates::new(Limit::Channels, rate(10));
+        let rates = AddressRates::new(LimitedAction::Channels, rate(10));
         assert!(rates.admit(1, 128, 0).is_ok());
         let refused = rates.admit(1, 1, 0).expect_err("all 20 are taken");
         assert_eq!(refused.wait_ns(), SECOND_NS / 10);

@@ -21,18 +21,18 @@ const BEAT: Duration = Duration::from_secs(1);
 
 /// Wakes all status streams at regular intervals.
 #[derive(Default)]
-pub(crate) struct Pulse {
-    heart: Mutex<Heart>,
+pub(crate) struct StatusTicker {
+    heart: Mutex<TickerState>,
     early: Condvar,
 }
 
 #[derive(Default)]
-struct Heart {
+struct TickerState {
     beats: bool,
     listeners: Vec<(Weak<AtomicBool>, WakeStream)>,
 }
 
-impl Pulse {
+impl StatusTicker {
     /// Wakes a stream at every interval, until `due` is dropped. `due` is set before each wake-up.
     ///
     /// # Errors
@@ -73,14 +73,14 @@ impl Pulse {
 }
 
 /// One status stream. `look` returns the status, or `None` at the end of the stream.
-pub(crate) struct Live<F> {
+pub(crate) struct StatusStream<F> {
     due: Arc<AtomicBool>,
     look: F,
     /// The unread rest of an event.
     rest: Vec<u8>,
 }
 
-impl<F: Fn() -> Option<Value>> Live<F> {
+impl<F: Fn() -> Option<Value>> StatusStream<F> {
     /// Creates a stream whose first event is due at once.
     pub(crate) fn new(due: Arc<AtomicBool>, look: F) -> Self {
         due.store(true, Ordering::Release);
@@ -88,7 +88,7 @@ impl<F: Fn() -> Option<Value>> Live<F> {
     }
 }
 
-impl<F: Fn() -> Option<Value> + Send> Pull for Live<F> {
+impl<F: Fn() -> Option<Value> + Send> Pull for StatusStream<F> {
     fn pull(&mut self, max: usize, out: &mut Vec<u8>) -> Pulled {
         if self.rest.is_empty() {
             if !self.due.swap(false, Ordering::AcqRel) {
@@ -112,7 +112,7 @@ mod tests {
         let event = b"data: {\"n\":1}\n\n";
         for max in 1..=event.len() {
             let due = Arc::new(AtomicBool::new(false));
-            let mut live = Live::new(Arc::clone(&due), || Some(serde_json::json!({ "n": 1 })));
+            let mut live = StatusStream::new(Arc::clone(&due), || Some(serde_json::json!({ "n": 1 })));
             for _ in 0..2 {
                 let mut out = Vec::new();
                 while live.pull(max, &mut out) == Pulled::More {}
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_stream_ends_when_there_is_nothing_more_to_see() {
-        let mut live = Live::new(Arc::default(), || None);
+        let mut live = StatusStream::new(Arc::default(), || None);
         assert_eq!(live.pull(100, &mut Vec::new()), Pulled::End);
     }
 }

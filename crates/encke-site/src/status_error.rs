@@ -7,12 +7,12 @@ use encke_server::{Body, Fields, Reply, Request};
 
 /// An error: its status, and the fields that belong to it (`Allow`, `Content-Range`).
 #[derive(Clone, Debug)]
-pub(super) struct Fault {
+pub(super) struct StatusError {
     pub(super) status: u16,
     pub(super) fields: Fields,
 }
 
-impl Fault {
+impl StatusError {
     /// Creates an error without fields of its own.
     pub(super) const fn new(status: u16) -> Self {
         Self { status, fields: Fields::new() }

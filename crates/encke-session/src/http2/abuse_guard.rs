@@ -56,7 +56,7 @@ pub enum Breach {
 }
 
 /// The limits on the frames of one client, and the state of its field blocks.
-pub struct Watch {
+pub struct AbuseGuard {
     header: [u8; HEADER_BYTES],
     /// Bytes of `header` received so far.
     have: u8,
@@ -72,8 +72,8 @@ pub struct Watch {
     trailers: Option<Trailers>,
     /// Streams whose trailers have a pseudo-header field.
     malformed: Vec<u32>,
-    chores: Purse,
-    resets: Purse,
+    chores: FrameBucket,
+    resets: FrameBucket,
 }
 
 /// Trailers that have arrived in part.
@@ -89,16 +89,16 @@ struct Trailers {
 }
 
 /// A token bucket: `most` tokens at once, refilled at `per_second`.
-struct Purse {
+struct FrameBucket {
     left: u32,
     most: u32,
     per_second: u64,
     filled_ns: u64,
 }
 
-impl Watch {
+impl AbuseGuard {
     pub(super) fn new(now_ns: u64) -> Self {
-        let purse = |most, per_second| Purse { left: most, most, per_second, filled_ns: now_ns };
+        let purse = |most, per_second| FrameBucket { left: most, most, per_second, filled_ns: now_ns };
         Self {
             header: [0; HEADER_BYTES],
             have: 0,
@@ -228,7 +228,7 @@ impl Watch {
     }
 }
 
-impl Purse {
+impl FrameBucket {
     fn fill(&mut self, now_ns: u64) {
         let step_ns = 1_000_000_000 / self.per_second;
         let steps = now_ns.saturating_sub(self.filled_ns) / step_ns;
@@ -258,14 +258,19 @@ mod tests {
         bytes
     }
 
-    fn watch() -> Watch {
-        let mut watch = Watch::new(0);
+    fn watch() -> AbuseGuard {
+        let mut watch = AbuseGuard::new(0);
         watch.look(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0).expect("no frame");
         watch
     }
 
     /// Feeds bytes whole to one watch and byte by byte to another. Both must return the same.
-    fn look(whole: &mut Watch, bytewise: &mut Watch, bytes: &[u8], now_ns: u64) -> Result<(), Breach> {
+    fn look(
+        whole: &mut AbuseGuard,
+        bytewise: &mut AbuseGuard,
+        bytes: &[u8],
+        now_ns: u64,
+    ) -> Result<(), Breach> {
         let said = whole.look(bytes, now_ns);
         let again = bytes.iter().try_for_each(|byte| bytewise.look(&[*byte], now_ns));
         assert_eq!(said, again);

@@ -15,7 +15,7 @@ use crate::takeover::Takeover;
 use crate::verdict::GuardVerdict;
 
 /// What reaches a worker from handlers and other threads.
-pub(crate) enum Message {
+pub(crate) enum WorkerMessage {
     Answer(ExchangeKey, Box<Reply>),
     Takeover(ExchangeKey, Takeover),
     Interim(ExchangeKey, u16, Fields),
@@ -33,8 +33,8 @@ pub(crate) enum Message {
 }
 
 /// A worker's inbox.
-pub(crate) struct Link {
-    inbox: Mutex<VecDeque<Message>>,
+pub(crate) struct Inbox {
+    inbox: Mutex<VecDeque<WorkerMessage>>,
     waker: Waker,
     /// The worker is not waiting: it will look into the inbox before it does.
     awake: AtomicBool,
@@ -48,7 +48,7 @@ pub(crate) struct Link {
 
 const NO_CALL: u64 = u64::MAX;
 
-impl Link {
+impl Inbox {
     pub(crate) fn new(waker: Waker) -> Arc<Self> {
         Arc::new(Self {
             inbox: Mutex::new(VecDeque::new()),
@@ -60,7 +60,7 @@ impl Link {
         })
     }
 
-    pub(crate) fn send(&self, message: Message) {
+    pub(crate) fn send(&self, message: WorkerMessage) {
         lock(&self.inbox).push_back(message);
         self.letters.store(true, Ordering::SeqCst);
         if !self.awake.load(Ordering::SeqCst) {
@@ -87,7 +87,7 @@ impl Link {
     }
 
     /// Moves at most `most` messages out; true if some are left.
-    pub(crate) fn take(&self, most: usize, into: &mut Vec<Message>) -> bool {
+    pub(crate) fn take(&self, most: usize, into: &mut Vec<WorkerMessage>) -> bool {
         if self.is_empty() {
             return false;
         }
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn what_a_turn_leaves_in_the_inbox_is_there_in_the_next() {
         let world = encke_io::sim::World::new(1);
-        let link = Link::new(world.reactor().waker());
+        let link = Inbox::new(world.reactor().waker());
         let key = ExchangeKey { slot: 0, generation: 0, stream: 0 };
         for _ in 0..5 {
-            link.send(Message::Wake(key));
+            link.send(WorkerMessage::Wake(key));
         }
         let mut taken = Vec::new();
         assert!(link.take(2, &mut taken));

@@ -25,7 +25,7 @@ pub(super) struct SlotKey {
 
 /// The cost of an entry, or a limit on all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Load {
+pub(super) struct CacheCost {
     pub(super) names: usize,
     /// The number of open files.
     pub(super) descriptors: usize,
@@ -36,23 +36,23 @@ pub(super) struct Load {
 }
 
 /// A value that the cache can hold.
-pub(super) trait Thing {
+pub(super) trait Cacheable {
     /// The cost of the value, without its name.
-    fn load(&self) -> Load;
+    fn load(&self) -> CacheCost;
 }
 
 /// A cache of values by name.
-pub(super) struct Shelf<T> {
+pub(super) struct FileCache<T> {
     hash_key: HashKey,
-    names: HashMap<u64, u32, BuildHasherDefault<Given>>,
-    slots: Vec<Slot<T>>,
+    names: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
+    slots: Vec<CacheSlot<T>>,
     free: Vec<u32>,
     hand: usize,
-    limit: Load,
-    load: Load,
+    limit: CacheCost,
+    load: CacheCost,
 }
 
-struct Slot<T> {
+struct CacheSlot<T> {
     hash: u64,
     generation: u32,
     site: u16,
@@ -63,12 +63,12 @@ struct Slot<T> {
     path: Box<[u8]>,
     /// `None` for a free slot.
     thing: Option<Rc<T>>,
-    load: Load,
+    load: CacheCost,
 }
 
-impl<T: Thing> Shelf<T> {
+impl<T: Cacheable> FileCache<T> {
     /// Creates an empty cache.
-    pub(super) fn new(hash_key: HashKey, limit: Load) -> Self {
+    pub(super) fn new(hash_key: HashKey, limit: CacheCost) -> Self {
         Self {
             hash_key,
             names: HashMap::default(),
@@ -76,19 +76,19 @@ impl<T: Thing> Shelf<T> {
             free: Vec::new(),
             hand: 0,
             limit,
-            load: Load::default(),
+            load: CacheCost::default(),
         }
     }
 
     /// The name of a path of a site.
     #[inline]
-    pub(super) fn name<'a>(&self, site: u16, path: &'a [u8]) -> Name<'a> {
-        Name { site, path, hash: self.hash_key.hash(site, path) }
+    pub(super) fn name<'a>(&self, site: u16, path: &'a [u8]) -> CachePath<'a> {
+        CachePath { site, path, hash: self.hash_key.hash(site, path) }
     }
 
     /// The value of a name, if it is still fresh at `now_ns`.
     #[inline]
-    pub(super) fn find(&mut self, name: &Name<'_>, now_ns: u64) -> Option<&Rc<T>> {
+    pub(super) fn find(&mut self, name: &CachePath<'_>, now_ns: u64) -> Option<&Rc<T>> {
         let slot = *self.names.get(&name.hash)?;
         let slot = &mut self.slots[slot as usize];
         if slot.site != name.site || *slot.path != *name.path || slot.fresh_until_ns <= now_ns {
@@ -99,7 +99,7 @@ impl<T: Thing> Shelf<T> {
     }
 
     /// The value of a name, fresh or stale.
-    pub(super) fn find_stale(&self, name: &Name<'_>) -> Option<&Rc<T>> {
+    pub(super) fn find_stale(&self, name: &CachePath<'_>) -> Option<&Rc<T>> {
         let slot = &self.slots[*self.names.get(&name.hash)? as usize];
         if slot.site == name.site && *slot.path == *name.path { slot.thing.as_ref() } else { None }
     }
@@ -108,7 +108,7 @@ impl<T: Thing> Shelf<T> {
     /// every removed slot to `removed`.
     pub(super) fn put(
         &mut self,
-        name: &Name<'_>,
+        name: &CachePath<'_>,
         thing: Rc<T>,
         fresh_until_ns: u64,
         removed: &mut Vec<SlotKey>,
@@ -116,14 +116,14 @@ impl<T: Thing> Shelf<T> {
         if let Some(&slot) = self.names.get(&name.hash) {
             self.remove_slot(slot as usize, removed);
         }
-        let load = Load {
+        let load = CacheCost {
             names: 1,
-            memory: thing.load().memory + size_of::<Slot<T>>() + name.path.len() + NAME_BYTES,
+            memory: thing.load().memory + size_of::<CacheSlot<T>>() + name.path.len() + NAME_BYTES,
             ..thing.load()
         };
         let slot = self.free.pop().map_or(self.slots.len(), |slot| slot as usize);
         let generation = self.slots.get(slot).map_or(0, |slot| slot.generation);
-        let filled = Slot {
+        let filled = CacheSlot {
             hash: name.hash,
             generation,
             site: name.site,
@@ -153,14 +153,14 @@ impl<T: Thing> Shelf<T> {
             return;
         }
         self.load.subtract(slot.load);
-        let own = size_of::<Slot<T>>() + slot.path.len() + NAME_BYTES;
-        slot.load = Load { names: 1, memory: thing.load().memory + own, ..thing.load() };
+        let own = size_of::<CacheSlot<T>>() + slot.path.len() + NAME_BYTES;
+        slot.load = CacheCost { names: 1, memory: thing.load().memory + own, ..thing.load() };
         self.load.add(slot.load);
         slot.thing = Some(thing);
     }
 
     /// The slot of a name.
-    pub(super) fn key(&self, name: &Name<'_>) -> Option<SlotKey> {
+    pub(super) fn key(&self, name: &CachePath<'_>) -> Option<SlotKey> {
         let &slot = self.names.get(&name.hash)?;
         let filled = &self.slots[slot as usize];
         (filled.site == name.site && *filled.path == *name.path)
@@ -187,8 +187,8 @@ impl<T: Thing> Shelf<T> {
         }
     }
 
-    /// Changes the limits; the next [`Shelf::put`] evicts down to them.
-    pub(super) fn limit(&mut self, limit: Load) {
+    /// Changes the limits; the next [`FileCache::put`] evicts down to them.
+    pub(super) fn limit(&mut self, limit: CacheCost) {
         self.limit = limit;
     }
 
@@ -245,7 +245,7 @@ impl<T: Thing> Shelf<T> {
     }
 }
 
-impl Load {
+impl CacheCost {
     fn add(&mut self, other: Self) {
         self.names += other.names;
         self.descriptors += other.descriptors;
@@ -289,7 +289,7 @@ impl Load {
 
 /// A path of a site, and its hash.
 #[derive(Clone, Copy)]
-pub(super) struct Name<'a> {
+pub(super) struct CachePath<'a> {
     pub(super) site: u16,
     pub(super) path: &'a [u8],
     hash: u64,
@@ -335,9 +335,9 @@ fn fold(one: u64, other: u64) -> u64 {
 
 /// A hasher for keys that are already hashes.
 #[derive(Default)]
-struct Given(u64);
+struct KeyHasher(u64);
 
-impl Hasher for Given {
+impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -361,28 +361,28 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq, Eq)]
-    struct Toy(Load);
+    struct Toy(CacheCost);
 
-    impl Thing for Toy {
-        fn load(&self) -> Load {
+    impl Cacheable for Toy {
+        fn load(&self) -> CacheCost {
             self.0
         }
     }
 
-    const ANY: Load = Load { names: 100, descriptors: 100, memory: 1 << 20, made: 1 << 20 };
+    const ANY: CacheCost = CacheCost { names: 100, descriptors: 100, memory: 1 << 20, made: 1 << 20 };
 
-    fn shelf(limit: Load) -> Shelf<Toy> {
-        Shelf::new(HashKey::new(0x1234, 0x5678_9abc_def1), limit)
+    fn shelf(limit: CacheCost) -> FileCache<Toy> {
+        FileCache::new(HashKey::new(0x1234, 0x5678_9abc_def1), limit)
     }
 
-    fn put(shelf: &mut Shelf<Toy>, path: &str, load: Load) -> Vec<SlotKey> {
+    fn put(shelf: &mut FileCache<Toy>, path: &str, load: CacheCost) -> Vec<SlotKey> {
         let mut removed = Vec::new();
         let name = shelf.name(0, path.as_bytes());
         shelf.put(&name, Rc::new(Toy(load)), 100, &mut removed);
         removed
     }
 
-    fn has(shelf: &mut Shelf<Toy>, path: &str) -> bool {
+    fn has(shelf: &mut FileCache<Toy>, path: &str) -> bool {
         let name = shelf.name(0, path.as_bytes());
         shelf.find(&name, 0).is_some()
     }
@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn a_thing_is_found_by_its_own_name_while_it_is_fresh() {
         let mut shelf = shelf(ANY);
-        put(&mut shelf, "/a", Load::default());
+        put(&mut shelf, "/a", CacheCost::default());
         assert!(has(&mut shelf, "/a"));
         assert!(!has(&mut shelf, "/b"));
         let name = shelf.name(0, b"/a");
@@ -404,14 +404,14 @@ mod tests {
     #[test]
     fn a_name_of_the_same_hash_is_not_taken_for_another() {
         let mut shelf = shelf(ANY);
-        put(&mut shelf, "/a", Load::default());
+        put(&mut shelf, "/a", CacheCost::default());
         let mut name = shelf.name(0, b"/b");
         name.hash = shelf.name(0, b"/a").hash;
         assert!(shelf.find(&name, 0).is_none());
         assert!(shelf.find_stale(&name).is_none());
         assert!(shelf.key(&name).is_none());
         let mut removed = Vec::new();
-        shelf.put(&name, Rc::new(Toy(Load::default())), 100, &mut removed);
+        shelf.put(&name, Rc::new(Toy(CacheCost::default())), 100, &mut removed);
         assert!(shelf.find(&name, 0).is_some());
         assert_eq!(removed.len(), 1);
         assert_eq!(shelf.load.names, 1);
@@ -419,63 +419,63 @@ mod tests {
 
     #[test]
     fn what_is_used_stays_when_many_others_pass() {
-        let mut shelf = shelf(Load { names: 10, ..ANY });
-        put(&mut shelf, "/hot", Load::default());
+        let mut shelf = shelf(CacheCost { names: 10, ..ANY });
+        put(&mut shelf, "/hot", CacheCost::default());
         for number in 0..1_000 {
             assert!(has(&mut shelf, "/hot"), "gone after {number}");
-            put(&mut shelf, &format!("/scan/{number}"), Load::default());
+            put(&mut shelf, &format!("/scan/{number}"), CacheCost::default());
             assert!(shelf.load.names <= 10);
         }
     }
 
     #[test]
     fn each_limit_is_kept_and_names_who_must_go() {
-        let mut shelf = shelf(Load { descriptors: 2, ..ANY });
-        let open = Load { descriptors: 1, ..Load::default() };
-        put(&mut shelf, "/small", Load::default());
+        let mut shelf = shelf(CacheCost { descriptors: 2, ..ANY });
+        let open = CacheCost { descriptors: 1, ..CacheCost::default() };
+        put(&mut shelf, "/small", CacheCost::default());
         for number in 0..10 {
             put(&mut shelf, &format!("/{number}"), open);
         }
         assert_eq!(shelf.load.descriptors, 2);
         assert!(has(&mut shelf, "/small"), "it holds no descriptor");
 
-        shelf.limit(Load { memory: 10_000, ..ANY });
+        shelf.limit(CacheCost { memory: 10_000, ..ANY });
         for number in 0..10 {
-            put(&mut shelf, &format!("/m{number}"), Load { memory: 4_000, ..Load::default() });
+            put(&mut shelf, &format!("/m{number}"), CacheCost { memory: 4_000, ..CacheCost::default() });
         }
         assert!(shelf.load.memory <= 10_000);
-        put(&mut shelf, "/huge", Load { memory: 1 << 30, ..Load::default() });
+        put(&mut shelf, "/huge", CacheCost { memory: 1 << 30, ..CacheCost::default() });
         assert!(has(&mut shelf, "/huge"), "the newest stays, whatever it costs");
-        put(&mut shelf, "/next", Load::default());
+        put(&mut shelf, "/next", CacheCost::default());
         assert!(shelf.load.memory <= 10_000);
     }
 
     #[test]
     fn an_old_key_names_nothing_new() {
         let mut shelf = shelf(ANY);
-        put(&mut shelf, "/a", Load::default());
+        put(&mut shelf, "/a", CacheCost::default());
         let name = shelf.name(0, b"/a");
         let old = shelf.key(&name).expect("there");
-        assert_eq!(put(&mut shelf, "/a", Load::default()), [old]);
+        assert_eq!(put(&mut shelf, "/a", CacheCost::default()), [old]);
         assert!(shelf.at(old).is_none());
-        shelf.replace(old, Rc::new(Toy(Load { made: 5, ..Load::default() })));
+        shelf.replace(old, Rc::new(Toy(CacheCost { made: 5, ..CacheCost::default() })));
         let mut removed = Vec::new();
         shelf.remove(old, &mut removed);
         assert!(removed.is_empty() && has(&mut shelf, "/a"));
         assert_eq!(shelf.load.made, 0);
         shelf.clear(&mut removed);
-        assert_eq!(shelf.load, Load::default());
+        assert_eq!(shelf.load, CacheCost::default());
         assert_eq!(removed.len(), 1);
     }
 
     #[test]
     fn what_was_made_is_given_up_by_itself() {
-        let mut shelf = shelf(Load { made: 100, ..ANY });
+        let mut shelf = shelf(CacheCost { made: 100, ..ANY });
         for path in ["/a", "/b"] {
-            put(&mut shelf, path, Load { made: 80, ..Load::default() });
+            put(&mut shelf, path, CacheCost { made: 80, ..CacheCost::default() });
         }
         let over = shelf.next_made().expect("160 are more than 100");
-        shelf.replace(over, Rc::new(Toy(Load::default())));
+        shelf.replace(over, Rc::new(Toy(CacheCost::default())));
         assert_eq!(shelf.load.made, 80);
         assert_eq!(shelf.next_made(), None);
         assert!(has(&mut shelf, "/a") && has(&mut shelf, "/b"));

@@ -11,7 +11,7 @@ use super::find::Content;
 
 /// The key of compressed bytes: a state of a file, and the coding.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Source {
+pub(super) struct CompressionKey {
     pub(super) site: u16,
     /// The part of the tag that identifies the state of the file.
     pub(super) opaque: Vec<u8>,
@@ -20,18 +20,18 @@ pub(super) struct Source {
 
 /// Compressed bytes that some worker still holds. Only threads of the pool take the lock.
 #[derive(Default)]
-pub(super) struct Press {
-    made: Mutex<HashMap<Source, Weak<[u8]>>>,
+pub(super) struct CompressionCache {
+    made: Mutex<HashMap<CompressionKey, Weak<[u8]>>>,
 }
 
-impl Press {
+impl CompressionCache {
     /// Returns the compressed bytes of `content`; `None` if they are not much fewer.
     ///
     /// # Errors
     /// The file cannot be read, or has changed.
     pub(super) fn compressed(
         &self,
-        source: Source,
+        source: CompressionKey,
         content: Content,
         len: u64,
     ) -> io::Result<Option<Arc<[u8]>>> {
@@ -64,7 +64,7 @@ impl Press {
     }
 
     /// A panic cannot leave the table inconsistent.
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Source, Weak<[u8]>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<CompressionKey, Weak<[u8]>>> {
         lock(&self.made)
     }
 }
@@ -97,14 +97,14 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    fn source(coding: Coding) -> Source {
-        Source { site: 0, opaque: b"1-2-3".to_vec(), coding }
+    fn source(coding: Coding) -> CompressionKey {
+        CompressionKey { site: 0, opaque: b"1-2-3".to_vec(), coding }
     }
 
     #[test]
     fn what_is_compressed_can_be_read_back() {
         let plain = "Comet Encke has the shortest period of all. ".repeat(200).into_bytes();
-        let press = Press::default();
+        let press = CompressionCache::default();
         let len = plain.len() as u64;
         let made = press.compressed(source(Coding::Gzip), Content::Memory(plain.clone()), len);
         let made = made.expect("compressed").expect("smaller");
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn the_same_state_is_compressed_once_while_somebody_holds_it() {
-        let press = Press::default();
+        let press = CompressionCache::default();
         let text = || Content::Memory(vec![b'a'; 10_000]);
-        let made = |press: &Press, content| {
+        let made = |press: &CompressionCache, content| {
             press.compressed(source(Coding::Gzip), content, 10_000).expect("compressed").expect("smaller")
         };
         let one = made(&press, text());
@@ -145,7 +145,7 @@ mod tests {
             (state >> 56) as u8
         });
         let noise: Vec<u8> = noise.take(5_000).collect();
-        let press = Press::default();
+        let press = CompressionCache::default();
         assert!(
             press.compressed(source(Coding::Gzip), Content::Memory(noise), 5_000).expect("tried").is_none()
         );

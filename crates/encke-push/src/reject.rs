@@ -2,7 +2,7 @@
 
 use encke_server::CloseReason;
 
-use crate::form::Kind;
+use crate::form::MessageForm;
 
 /// Close code: the service restarts (IANA registry of WebSocket close codes).
 pub(crate) const CLOSE_RESTART: u16 = 1012;
@@ -11,7 +11,7 @@ pub(crate) const CLOSE_TRY_AGAIN: u16 = 1013;
 
 /// The reason for rejecting a subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Away {
+pub(crate) enum RejectReason {
     /// The server drains.
     Drain,
     /// Only the connections reserved for other requests are left.
@@ -27,14 +27,14 @@ pub(crate) enum Away {
 /// The transport of a subscriber, as a label of metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Transport {
+pub(crate) enum SubscriberTransport {
     Sse,
     Ndjson,
     Poll,
     WebSocket,
 }
 
-impl Away {
+impl RejectReason {
     /// Every reason, in the order of its discriminant.
     pub(crate) const ALL: [Self; 5] =
         [Self::Drain, Self::Connections, Self::Admission, Self::Outage, Self::Channels];
@@ -79,21 +79,21 @@ impl Away {
     pub(crate) const fn close_reason(self) -> CloseReason {
         match self {
             Self::Drain => CloseReason::Drain,
-            Self::Connections | Self::Admission | Self::Outage | Self::Channels => CloseReason::TurnedAway,
+            Self::Connections | Self::Admission | Self::Outage | Self::Channels => CloseReason::Rejected,
         }
     }
 }
 
-impl Transport {
+impl SubscriberTransport {
     /// Every transport, in the order of its discriminant.
     pub(crate) const ALL: [Self; 4] = [Self::Sse, Self::Ndjson, Self::Poll, Self::WebSocket];
 
-    pub(crate) const fn of(kind: Kind) -> Self {
+    pub(crate) const fn of(kind: MessageForm) -> Self {
         match kind {
-            Kind::Sse | Kind::SseEnvelope => Self::Sse,
-            Kind::Ndjson => Self::Ndjson,
-            Kind::Raw | Kind::Json => Self::Poll,
-            Kind::Envelope | Kind::Payload => Self::WebSocket,
+            MessageForm::Sse | MessageForm::SseEnvelope => Self::Sse,
+            MessageForm::Ndjson => Self::Ndjson,
+            MessageForm::Raw | MessageForm::Json => Self::Poll,
+            MessageForm::Envelope | MessageForm::Payload => Self::WebSocket,
         }
     }
 
