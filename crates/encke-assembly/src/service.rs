@@ -134,7 +134,7 @@ impl Service {
         server = server.source(Arc::<Acme>::clone(&acme));
         if inherited.is_empty() {
             for door in doors {
-                server = server.door(door);
+                server = server.listener(door);
             }
         }
         for listener in inherited {

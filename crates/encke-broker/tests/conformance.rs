@@ -513,7 +513,7 @@ impl Node {
 
     fn take(&mut self, news: Vec<ClusterEvent>) {
         for news in news {
-            self.fates.extend(self.sequencer.hear(news));
+            self.fates.extend(self.sequencer.on_event(news));
         }
     }
 
@@ -538,7 +538,7 @@ impl Node {
             Broker::Nats { engine, .. } => {
                 let (engine, _) = engine.as_ref().expect("it runs");
                 let mut errands = Vec::new();
-                self.sequencer.take_errands(&mut errands);
+                self.sequencer.take_commands(&mut errands);
                 errands.into_iter().for_each(|errand| engine.run(errand));
             }
         }

@@ -108,7 +108,7 @@ impl Node {
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         loop {
             let mut errands = Vec::new();
-            self.sequencer.take_errands(&mut errands);
+            self.sequencer.take_commands(&mut errands);
             errands.into_iter().for_each(|errand| self.engine.run(errand));
             if holds(self) {
                 return;
@@ -119,7 +119,7 @@ impl Node {
                 if let ClusterEvent::Messages { messages, .. } = &news {
                     self.came += messages.len();
                 }
-                if let Some((ticket, result)) = self.sequencer.hear(news) {
+                if let Some((ticket, result)) = self.sequencer.on_event(news) {
                     let fate = result.map(|published| (published.position.offset, published.repeated));
                     self.fates.push((ticket, fate));
                 }
@@ -492,7 +492,7 @@ fn what_waits_while_nats_is_away_is_in_the_stream_once_however_often_it_is_sent(
     while node.sequencer.backlog().messages > 0 {
         let waiting = node.sequencer.backlog().messages;
         let mut errands = Vec::new();
-        node.sequencer.take_errands(&mut errands);
+        node.sequencer.take_commands(&mut errands);
         for errand in errands {
             if let ClusterCommand::Publish { ticket, draft, number } = &errand {
                 node.engine.run(ClusterCommand::Publish {

@@ -43,8 +43,8 @@ pub(crate) struct Channel {
     /// The start of the next pass, if `again`.
     next: RateMark,
     /// Messages and bytes received so far, counted from an arbitrary start.
-    came: u64,
-    came_bytes: u64,
+    received: u64,
+    received_bytes: u64,
     /// Whether the pass lags by more than half of the ring.
     pub(crate) pressed: bool,
     encoded: Vec<Encoded>,
@@ -62,8 +62,8 @@ pub(crate) struct Channel {
 #[derive(Clone, Copy, Debug, Default)]
 struct RateMark {
     mono_ns: u64,
-    came: u64,
-    came_bytes: u64,
+    received: u64,
+    received_bytes: u64,
 }
 
 impl Channel {
@@ -82,8 +82,8 @@ impl Channel {
             again: false,
             begun: RateMark::default(),
             next: RateMark::default(),
-            came: 0,
-            came_bytes: 0,
+            received: 0,
+            received_bytes: 0,
             pressed: false,
             encoded: Vec::new(),
             counted: (0, 0),
@@ -109,11 +109,11 @@ impl Channel {
     }
 
     /// Appends the next message, and drops the messages that the sequencer has dropped.
-    pub(crate) fn comes(&mut self, message: Arc<Message>, lost_to: u64) {
+    pub(crate) fn append(&mut self, message: Arc<Message>, lost_to: u64) {
         // Joins and leaves evict no message, so they put no pressure on a pass.
         if !message.is_event() {
-            self.came += 1;
-            self.came_bytes += message.charge();
+            self.received += 1;
+            self.received_bytes += message.charge();
         }
         self.edge = message.offset;
         self.ring.push_back(message);
@@ -200,7 +200,7 @@ impl Channel {
 
     /// Records a change for the subscribers. Returns whether a pass begins now, and whether subscribers wait from this moment.
     pub(crate) fn touch(&mut self, mono_ns: u64, before: (u64, u64)) -> (bool, bool) {
-        let mark = RateMark { mono_ns, came: before.0, came_bytes: before.1 };
+        let mark = RateMark { mono_ns, received: before.0, received_bytes: before.1 };
         let begins = !self.dirty;
         let waits = begins || !self.again;
         if begins {
@@ -215,13 +215,13 @@ impl Channel {
 
     /// Returns the messages and bytes received so far, for [`touch`](Self::touch).
     pub(crate) fn came(&self) -> (u64, u64) {
-        (self.came, self.came_bytes)
+        (self.received, self.received_bytes)
     }
 
     /// Returns whether the pass lags by more than half of the ring. With [`Overrun::Latest`] a pass never lags.
     pub(crate) fn is_pressed(&self) -> bool {
-        let messages = self.came - self.begun.came;
-        let bytes = self.came_bytes - self.begun.came_bytes;
+        let messages = self.received - self.begun.received;
+        let bytes = self.received_bytes - self.begun.received_bytes;
         let half = messages * 2 > self.rules.messages as u64 || bytes.saturating_mul(2) > self.rules.bytes;
         self.dirty && half && self.rules.policy != Overrun::Latest
     }
@@ -244,7 +244,7 @@ impl Channel {
     }
 
     /// Ends a pass that has visited all nodes. Returns whether another pass begins.
-    pub(crate) fn pass_ends(&mut self) -> bool {
+    pub(crate) fn end_pass(&mut self) -> bool {
         self.cursor = 0;
         self.dirty = self.again;
         self.again = false;
@@ -364,7 +364,7 @@ mod tests {
                     }
                 }
             }
-            assert!(!channel.pass_ends());
+            assert!(!channel.end_pass());
             assert!(visits.iter().all(|visits| *visits <= 1));
             assert!(stayed.iter().zip(&visits).all(|(stayed, visits)| !stayed || *visits == 1));
         }
@@ -379,11 +379,11 @@ mod tests {
         assert_eq!(channel.touch(7, (2, 20)), (false, false));
         assert!(channel.waits_since(5) && channel.waits_since(6) && !channel.waits_since(7));
         assert!(channel.visit().is_some() && channel.visit().is_some() && channel.visit().is_none());
-        assert!(channel.pass_ends());
+        assert!(channel.end_pass());
         assert!(channel.waits_since(6) && !channel.waits_since(5));
         assert_eq!(channel.visit().map(|node| node.subscriber), Some(0));
         while channel.visit().is_some() {}
-        assert!(!channel.pass_ends());
+        assert!(!channel.end_pass());
         assert!(!channel.waits_since(6));
     }
 }

@@ -118,11 +118,11 @@ impl Encodings {
         self.bytes += bytes.len() + OVERHEAD;
         self.held.push(Arc::clone(bytes));
         // Two checks per insertion: the check walks the list faster than the list grows.
-        self.look(2);
+        self.sweep(2);
     }
 
     /// Checks the next `some` entries in turn, and drops unused ones.
-    pub(crate) fn look(&mut self, some: usize) {
+    pub(crate) fn sweep(&mut self, some: usize) {
         for _ in 0..some {
             if self.at >= self.held.len() {
                 self.at = 0;
@@ -145,7 +145,7 @@ impl Encodings {
     /// Returns the bytes in use, after a check of all entries.
     pub(crate) fn charge(&mut self) -> usize {
         self.at = 0;
-        self.look(self.held.len());
+        self.sweep(self.held.len());
         self.bytes
     }
 }
@@ -166,7 +166,7 @@ mod tests {
         drop(all);
         assert_eq!(encodings.charge(), 30 + OVERHEAD);
         drop(kept);
-        encodings.look(1);
+        encodings.sweep(1);
         assert_eq!((encodings.bytes, encodings.held.len()), (0, 0));
     }
 }

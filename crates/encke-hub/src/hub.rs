@@ -75,7 +75,7 @@ pub struct Hub {
     lingering: VecDeque<(u64, Name, Arc<str>)>,
     /// Passes that ended in the last slice.
     ended: Vec<Pass>,
-    readings: Backfills,
+    backfills: Backfills,
     /// Starting subscribers that are ahead of `head`, by id. They wait for the newest offset.
     ahead: HashMap<u32, Ahead>,
     /// Number of the last request for the newest offset.
@@ -218,7 +218,7 @@ impl Hub {
             parting: Vec::new(),
             lingering: VecDeque::new(),
             ended: Vec::new(),
-            readings: Backfills::default(),
+            backfills: Backfills::default(),
             ahead: HashMap::new(),
             ahead_asked: 0,
             parts: Vec::new(),
@@ -260,7 +260,7 @@ impl Hub {
             form,
             once,
             state: SubscriberState::Starting,
-            in_line: false,
+            in_ready_queue: false,
             late: false,
             part,
         };
@@ -305,7 +305,7 @@ impl Hub {
         }
         if self.all_open(id) {
             if !self.awaits_newest(id) {
-                self.begins_as_asked(id);
+                self.resolve_start(id);
             }
             self.enqueue(id);
         }
@@ -356,7 +356,7 @@ impl Hub {
             };
             self.link(id, name, floor);
         }
-        self.asks_anew(id);
+        self.discard_run(id);
         // The subscriber may have waited for a removed channel to open.
         if self.subscribers[id].state == SubscriberState::Starting {
             self.enqueue(id);
@@ -372,7 +372,7 @@ impl Hub {
             return;
         }
         subscriber.state = SubscriberState::Ready;
-        if self.readings.has(id) {
+        if self.backfills.has(id) {
             subscriber.state = SubscriberState::Reading;
             return self.enqueue(id);
         }
@@ -414,7 +414,7 @@ impl Hub {
                 // After an unwant and a new want, messages fed for the earlier want arrive first and are ignored.
                 if channel.open {
                     let came = channel.came();
-                    channel.comes(message, lost_to);
+                    channel.append(message, lost_to);
                     self.touch(at, came);
                 }
             }
@@ -439,7 +439,7 @@ impl Hub {
                 }
             }
             Feed::Recalled { reader: SubscriberId(id), number, run } => {
-                if self.readings.comes(id, number, run) {
+                if self.backfills.store_run(id, number, run) {
                     self.enqueue(id);
                 }
             }
@@ -465,7 +465,7 @@ impl Hub {
         self.now = now;
         self.ended.clear();
         self.times();
-        self.let_go();
+        self.release_unused();
         let end = out.len() + most;
         // A quarter is reserved for channels, so that fast subscribers cannot delay all others.
         let line_end = if self.dirty.is_empty() { end } else { end - most / 4 };
@@ -474,7 +474,7 @@ impl Hub {
             let Some((id, _)) = self.ready_queue.pop_front() else { break };
             visits -= 1;
             if let Some(subscriber) = self.subscribers.get_mut(id)
-                && std::mem::take(&mut subscriber.in_line)
+                && std::mem::take(&mut subscriber.in_ready_queue)
             {
                 self.serve(id, encoder, out);
             }
@@ -527,7 +527,7 @@ impl Hub {
             let Some(channel) = self.channels.get_mut(at) else { continue };
             let before = std::mem::replace(&mut channel.rules, *self.rules.of(&channel.name));
             let presence = channel.rules.presence;
-            self.press(at);
+            self.update_pressed(at);
             if before.presence != presence {
                 self.announce_all(at, presence);
             }
@@ -573,7 +573,7 @@ impl Hub {
     /// sequencer has had [`TELLING_MS`] to open them, or it backfills.
     pub fn depends_on_others(&self, id: SubscriberId, now: HubNow) -> bool {
         if self.has_begun(id) {
-            return self.readings.has(id.0);
+            return self.backfills.has(id.0);
         }
         let rest = self.subscribers.get(id.0).and_then(|subscriber| subscriber.rest.as_ref());
         // If the clock was set back, the elapsed time is unknown.
@@ -653,8 +653,8 @@ impl Hub {
                 if !channel.nodes.is_empty() {
                     self.ended.push(Pass { class: channel.rules.class, since_ns: channel.begun_ns() });
                 }
-                let repeats = channel.pass_ends();
-                self.press(at);
+                let repeats = channel.end_pass();
+                self.update_pressed(at);
                 if repeats {
                     continue;
                 }
@@ -689,7 +689,7 @@ impl Hub {
         if !self.all_open(id) || self.awaits_newest(id) {
             return;
         }
-        self.begins_as_asked(id);
+        self.resolve_start(id);
         let mut gap = None;
         let subscriber = &mut self.subscribers[id];
         if let Some(rest) = &mut subscriber.rest {
@@ -713,7 +713,7 @@ impl Hub {
         }
         self.compact(id);
         if reads {
-            self.readings.begin(id, GapReason::Away);
+            self.backfills.begin(id, GapReason::Away);
         }
         let subscriber = &mut self.subscribers[id];
         let (key, offset, part) = (subscriber.key, subscriber.position, subscriber.part);
@@ -755,7 +755,7 @@ impl Hub {
     fn overrun(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         // A subscriber that this hub served too late backfills the missed messages.
         if !self.subscribers[id].late && self.may_recall(id) {
-            self.readings.begin(id, GapReason::Late);
+            self.backfills.begin(id, GapReason::Late);
             self.subscribers[id].state = SubscriberState::Reading;
             return self.read(id, encoder, out);
         }
@@ -776,7 +776,7 @@ impl Hub {
         }
         // The gap is delivered alone, so that the messages after it share their encoding.
         self.scratch.messages.clear();
-        self.hand_alone(id, gap, 0, encoder, out);
+        self.deliver_alone(id, gap, 0, encoder, out);
     }
 
     /// Moves a subscriber past lost messages.
@@ -819,12 +819,12 @@ impl Hub {
         let Subscriber { form, once, part, .. } = self.subscribers[id];
         let oldest = once == Once::Oldest;
         let only_one = oldest || self.is_crowded();
-        match (self.news(id), gap) {
+        match (self.unread(id), gap) {
             (Unread::None, None) => {}
             (Unread::In { channel, after }, None) if !part => {
                 let (to, bytes) = self.shared(channel, after, form, oldest, encoder);
                 self.subscribers[id].position = to;
-                self.hand(id, bytes, out);
+                self.deliver_bytes(id, bytes, out);
             }
             (news, gap) => {
                 let more = match news {
@@ -837,13 +837,13 @@ impl Hub {
                     }
                     Unread::InSeveral => self.merge(id, only_one),
                 };
-                self.hand_alone(id, gap, more, encoder, out);
+                self.deliver_alone(id, gap, more, encoder, out);
             }
         }
     }
 
     /// Delivers the collected messages in an encoding of their own.
-    fn hand_alone(
+    fn deliver_alone(
         &mut self,
         id: u32,
         gap: Option<Gap>,
@@ -855,16 +855,16 @@ impl Hub {
         let to = self.scratch.messages.last().map_or(position, |last| last.offset);
         self.subscribers[id].position = to;
         if part {
-            return self.hand_part(id, position, gap, more);
+            return self.deliver_part(id, position, gap, more);
         }
         let messages = &self.scratch.messages;
         let run = Run { messages, position: self.at(to), beside: Beside::default(), gap: gap.as_ref(), more };
         let bytes = encode(encoder, form, &run, &mut self.scratch.bytes, &mut self.encodings);
-        self.hand(id, bytes, out);
+        self.deliver_bytes(id, bytes, out);
     }
 
     /// Delivers bytes to a subscriber.
-    fn hand(&mut self, id: u32, bytes: Arc<[u8]>, out: &mut Vec<Delivery>) {
+    fn deliver_bytes(&mut self, id: u32, bytes: Arc<[u8]>, out: &mut Vec<Delivery>) {
         let subscriber = &mut self.subscribers[id];
         let key = subscriber.key;
         let what = if subscriber.once == Once::Never {
@@ -948,7 +948,7 @@ impl Hub {
     }
 
     /// Returns where a subscriber's unseen messages are.
-    fn news(&self, id: u32) -> Unread {
+    fn unread(&self, id: u32) -> Unread {
         let subscriber = &self.subscribers[id];
         let Some(rest) = &subscriber.rest else {
             let (channel, after) = (subscriber.channel, subscriber.position);
@@ -995,7 +995,7 @@ impl Hub {
     // ── Start ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Resolves the pending start of a subscriber, if any.
-    fn begins_as_asked(&mut self, id: u32) {
+    fn resolve_start(&mut self, id: u32) {
         if let Some(since) = self.subscribers[id].rest.as_mut().and_then(|rest| rest.since.take()) {
             self.begins(id, since);
         }
@@ -1175,7 +1175,7 @@ impl Hub {
     }
 
     fn remove(&mut self, id: u32) {
-        self.readings.end(id);
+        self.backfills.end(id);
         self.ahead.remove(&id);
         while let Some(rest) = &self.subscribers[id].rest {
             match rest.links.last().map(|link| link.channel) {
@@ -1223,8 +1223,8 @@ impl Hub {
 
     fn enqueue(&mut self, id: u32) {
         let subscriber = &mut self.subscribers[id];
-        if !subscriber.in_line {
-            subscriber.in_line = true;
+        if !subscriber.in_ready_queue {
+            subscriber.in_ready_queue = true;
             self.ready_queue.push_back((id, 0));
             self.untimed += 1;
         }
@@ -1244,11 +1244,11 @@ impl Hub {
         if waits {
             self.waits.push_back((at, mono_ns));
         }
-        self.press(at);
+        self.update_pressed(at);
     }
 
     /// Updates the number of channels whose pass lags by half a ring.
-    fn press(&mut self, at: u32) {
+    fn update_pressed(&mut self, at: u32) {
         let channel = &mut self.channels[at];
         let pressed = channel.is_pressed();
         if pressed != channel.pressed {
@@ -1309,7 +1309,7 @@ impl Hub {
     }
 
     /// Announces the leave of polling members that did not return, and releases channels without subscribers.
-    fn let_go(&mut self) {
+    fn release_unused(&mut self) {
         let mono_ns = self.now.mono_ns;
         while self.lingering.front().is_some_and(|(at, ..)| *at <= mono_ns) {
             if let Some((_, channel, member)) = self.lingering.pop_front() {
@@ -1321,11 +1321,11 @@ impl Hub {
         }
         while self.idle.front().is_some_and(|(at, _)| *at <= mono_ns) {
             let Some((_, at)) = self.idle.pop_front() else { return };
-            self.look_at_idle(at);
+            self.check_idle(at);
         }
     }
 
-    fn look_at_idle(&mut self, at: u32) {
+    fn check_idle(&mut self, at: u32) {
         let channel = &mut self.channels[at];
         channel.idle = false;
         if !channel.nodes.is_empty() {
@@ -1367,7 +1367,7 @@ impl Hub {
             });
         }
         self.scratch.messages.clear();
-        self.encodings.look(LOOKS);
+        self.encodings.sweep(LOOKS);
     }
 }
 

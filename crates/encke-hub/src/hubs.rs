@@ -62,7 +62,7 @@ struct MultiSubscriber {
     busy: bool,
     /// A strand was too slow, so the span ends.
     overrun: bool,
-    in_line: bool,
+    in_ready_queue: bool,
     /// The stream of the last delivery.
     last: usize,
 }
@@ -81,12 +81,12 @@ struct Strand {
     /// The gap before the start of the span, or before a poll's response.
     gap: Option<Gap>,
     /// A run from the hub that was not delivered yet.
-    owed: Option<PartRun>,
+    pending_run: Option<PartRun>,
 }
 
 impl Strand {
     fn new(stream: usize, id: SubscriberId) -> Self {
-        Self { stream, id, here: true, begun: false, flying: false, gap: None, owed: None }
+        Self { stream, id, here: true, begun: false, flying: false, gap: None, pending_run: None }
     }
 }
 
@@ -148,7 +148,7 @@ impl Hubs {
 
     /// See [`Hub::leave`].
     pub fn leave(&mut self, id: SubscriberId) {
-        match self.whose(id) {
+        match self.kind_of(id) {
             SubscriberKind::Hub(stream, id) => self.hubs[stream].leave(id),
             SubscriberKind::Span(at) => self.remove(at),
         }
@@ -166,7 +166,7 @@ impl Hubs {
         add: &[Name],
         remove: &[Name],
     ) -> Result<SubscriberId, SubscribeError> {
-        match self.whose(id) {
+        match self.kind_of(id) {
             SubscriberKind::Hub(stream, inner) => {
                 let same = self.hubs.len() == 1 || add.iter().all(|name| self.streams.of(name) == stream);
                 if same || !self.hubs[stream].stays(inner) {
@@ -193,7 +193,7 @@ impl Hubs {
 
     /// See [`Hub::sent`].
     pub fn sent(&mut self, id: SubscriberId) {
-        let at = match self.whose(id) {
+        let at = match self.kind_of(id) {
             SubscriberKind::Hub(stream, id) => return self.hubs[stream].sent(id),
             SubscriberKind::Span(at) => at,
         };
@@ -204,7 +204,7 @@ impl Hubs {
                 self.hubs[strand.stream].sent(strand.id);
             }
         }
-        if span.overrun || span.strands.iter().any(|strand| strand.owed.is_some()) {
+        if span.overrun || span.strands.iter().any(|strand| strand.pending_run.is_some()) {
             self.enqueue(at);
         }
     }
@@ -241,7 +241,7 @@ impl Hubs {
         }
         let end = out.len() + most;
         // A quarter is reserved for spans.
-        self.serve_line(end - most + most / 4, encoder, out);
+        self.serve_queue(end - most + most / 4, encoder, out);
         let count = self.hubs.len();
         let mut more = false;
         for turn in 0..count {
@@ -257,15 +257,15 @@ impl Hubs {
             }
         }
         self.turn = (self.turn + 1) % count;
-        self.serve_line(end, encoder, out);
+        self.serve_queue(end, encoder, out);
         more || !self.ready_queue.is_empty()
     }
 
-    fn serve_line(&mut self, end: usize, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
+    fn serve_queue(&mut self, end: usize, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         while out.len() < end {
             let Some((at, _)) = self.ready_queue.pop_front() else { return };
             if let Some(span) = self.spans.get_mut(at)
-                && std::mem::take(&mut span.in_line)
+                && std::mem::take(&mut span.in_ready_queue)
             {
                 self.serve(at, encoder, out);
             }
@@ -306,7 +306,7 @@ impl Hubs {
 
     /// See [`Hub::position_of`].
     pub fn position_of(&mut self, id: SubscriberId) -> Option<Positions> {
-        let at = match self.whose(id) {
+        let at = match self.kind_of(id) {
             SubscriberKind::Hub(stream, id) => return self.hubs[stream].position_of(id),
             SubscriberKind::Span(at) => at,
         };
@@ -315,7 +315,7 @@ impl Hubs {
             let hub = &mut self.hubs[strand.stream];
             // The start of a newly added channel may be unknown, even in a strand with an undelivered run.
             let known = if strand.here { Some(hub.position_of(strand.id)?) } else { None };
-            let owed = strand.owed.as_ref().map(|owed| owed.from);
+            let owed = strand.pending_run.as_ref().map(|owed| owed.from);
             let offset = owed.or_else(|| known.and_then(|known| known.of(hub.epoch())))?;
             positions.push(Position { epoch: hub.epoch(), offset });
         }
@@ -325,7 +325,7 @@ impl Hubs {
     /// Returns the position of a subscriber that has received nothing: offset 0 in each of its streams.
     pub fn nowhere(&self, id: SubscriberId) -> Positions {
         let at_0 = |stream: usize| Position { epoch: self.hubs[stream].epoch(), offset: 0 };
-        let positions = match self.whose(id) {
+        let positions = match self.kind_of(id) {
             SubscriberKind::Hub(stream, _) => return at_0(stream).into(),
             SubscriberKind::Span(at) => self
                 .spans
@@ -337,7 +337,7 @@ impl Hubs {
 
     /// See [`Hub::has_begun`].
     pub fn has_begun(&self, id: SubscriberId) -> bool {
-        match self.whose(id) {
+        match self.kind_of(id) {
             SubscriberKind::Hub(stream, id) => self.hubs[stream].has_begun(id),
             SubscriberKind::Span(at) => self.spans.get(at).is_some_and(|span| {
                 let begun = |strand: &Strand| !strand.here || self.hubs[strand.stream].has_begun(strand.id);
@@ -348,11 +348,12 @@ impl Hubs {
 
     /// See [`Hub::waits`].
     pub fn waits(&self, id: SubscriberId) -> bool {
-        match self.whose(id) {
+        match self.kind_of(id) {
             SubscriberKind::Hub(stream, id) => self.hubs[stream].waits(id),
             SubscriberKind::Span(at) => self.spans.get(at).is_none_or(|span| {
-                let waits =
-                    |strand: &Strand| strand.owed.is_none() && self.hubs[strand.stream].waits(strand.id);
+                let waits = |strand: &Strand| {
+                    strand.pending_run.is_none() && self.hubs[strand.stream].waits(strand.id)
+                };
                 !span.overrun && span.strands.iter().all(waits)
             }),
         }
@@ -360,7 +361,7 @@ impl Hubs {
 
     /// See [`Hub::depends_on_others`].
     pub fn depends_on_others(&self, id: SubscriberId, now: HubNow) -> bool {
-        match self.whose(id) {
+        match self.kind_of(id) {
             SubscriberKind::Hub(stream, id) => self.hubs[stream].depends_on_others(id, now),
             SubscriberKind::Span(at) => self.spans.get(at).is_none_or(|span| {
                 let depends = |strand: &Strand| {
@@ -373,7 +374,7 @@ impl Hubs {
 
     /// See [`Hub::parked`]. Spans are never parked.
     pub fn parked(&mut self, id: SubscriberId) -> Option<Subscribe> {
-        match self.whose(id) {
+        match self.kind_of(id) {
             SubscriberKind::Hub(stream, id) => self.hubs[stream].parked(id),
             SubscriberKind::Span(_) => None,
         }
@@ -419,7 +420,7 @@ impl Hubs {
         SubscriberId(upper << INDEX_BITS | index)
     }
 
-    fn whose(&self, id: SubscriberId) -> SubscriberKind {
+    fn kind_of(&self, id: SubscriberId) -> SubscriberKind {
         if self.hubs.len() == 1 {
             return SubscriberKind::Hub(0, id);
         }
@@ -447,7 +448,7 @@ impl Hubs {
             started: false,
             busy: false,
             overrun: false,
-            in_line: false,
+            in_ready_queue: false,
             last: 0,
         });
         for stream in 0..self.hubs.len() {
@@ -498,7 +499,7 @@ impl Hubs {
             started: false,
             busy: false,
             overrun: false,
-            in_line: false,
+            in_ready_queue: false,
             last: 0,
         });
         let span = &mut self.spans[at];
@@ -526,10 +527,10 @@ impl Hubs {
             match span.strands.get_mut(place).filter(|strand| strand.stream == stream) {
                 Some(strand) => {
                     hub.change(now, strand.id, &add, &remove)?;
-                    let Some(owed) = &mut strand.owed else { continue };
+                    let Some(owed) = &mut strand.pending_run else { continue };
                     owed.messages.retain(|message| !remove.contains(&message.channel));
                     if owed.messages.is_empty() && owed.gap.is_none() {
-                        strand.owed = None;
+                        strand.pending_run = None;
                         hub.sent(strand.id);
                     }
                 }
@@ -571,7 +572,7 @@ impl Hubs {
 
     fn enqueue(&mut self, at: u32) {
         let span = &mut self.spans[at];
-        if !std::mem::replace(&mut span.in_line, true) {
+        if !std::mem::replace(&mut span.in_ready_queue, true) {
             self.ready_queue.push_back((at, UNTIMED));
         }
     }
@@ -594,11 +595,12 @@ impl Hubs {
                 let hub = &mut self.hubs[stream];
                 let to = hub.stands(id).unwrap_or(0);
                 let from = gap.from.of(hub.epoch()).unwrap_or(to);
-                strand.owed = Some(PartRun { messages: Vec::new(), from, to, gap: Some(gap), more: 0 });
+                strand.pending_run =
+                    Some(PartRun { messages: Vec::new(), from, to, gap: Some(gap), more: 0 });
             }
             PartEvent::Run(run) => {
                 strand.here = span.once == Once::Never;
-                strand.owed = Some(run);
+                strand.pending_run = Some(run);
             }
             PartEvent::Waiting => {}
             // Deliveries of other strands in flight complete first.
@@ -628,7 +630,7 @@ impl Hubs {
 
     /// Starts a span.
     fn start(&mut self, at: u32, out: &mut Vec<Delivery>) {
-        let positions = self.stand(at);
+        let positions = self.strand_positions(at);
         let gap = self.missed(at, &positions);
         let subscriber = self.named(SubscriberKind::Span(at));
         let span = &mut self.spans[at];
@@ -643,13 +645,15 @@ impl Hubs {
 
     /// Delivers the pending run of the next strand in turn.
     fn deliver(&mut self, at: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
-        let positions = self.stand(at);
+        let positions = self.strand_positions(at);
         let span = &mut self.spans[at];
         let behind = span.strands.partition_point(|strand| strand.stream <= span.last);
         let turns = (behind..span.strands.len()).chain(0..behind);
-        let Some(place) = turns.into_iter().find(|place| span.strands[*place].owed.is_some()) else { return };
+        let Some(place) = turns.into_iter().find(|place| span.strands[*place].pending_run.is_some()) else {
+            return;
+        };
         let strand = &mut span.strands[place];
-        let Some(run) = strand.owed.take() else { return };
+        let Some(run) = strand.pending_run.take() else { return };
         (strand.flying, span.busy, span.last) = (true, true, strand.stream);
         let key = span.key;
         let joined = |of: &Positions| of.as_slice().first().map(|one| beside(&positions, place).with(*one));
@@ -668,9 +672,9 @@ impl Hubs {
         let subscriber = self.named(SubscriberKind::Span(at));
         let span = &mut self.spans[at];
         let has_messages =
-            |strand: &Strand| strand.owed.as_ref().is_some_and(|owed| !owed.messages.is_empty());
+            |strand: &Strand| strand.pending_run.as_ref().is_some_and(|owed| !owed.messages.is_empty());
         let first = span.strands.iter().position(has_messages);
-        let first = first.or_else(|| span.strands.iter().position(|strand| strand.owed.is_some()));
+        let first = first.or_else(|| span.strands.iter().position(|strand| strand.pending_run.is_some()));
         let key = span.key;
         let Some(place) = first else {
             if !std::mem::replace(&mut span.started, true) {
@@ -679,13 +683,14 @@ impl Hubs {
             return;
         };
         for strand in &mut span.strands {
-            strand.gap = strand.owed.as_mut().and_then(|owed| owed.gap.take());
+            strand.gap = strand.pending_run.as_mut().and_then(|owed| owed.gap.take());
         }
-        let positions = self.stand(at);
+        let positions = self.strand_positions(at);
         let gap = self.missed(at, &positions);
-        let left = |strand: &Strand| strand.owed.as_ref().map_or(0, |owed| owed.messages.len() + owed.more);
+        let left =
+            |strand: &Strand| strand.pending_run.as_ref().map_or(0, |owed| owed.messages.len() + owed.more);
         let all: usize = self.spans[at].strands.iter().map(left).sum();
-        let Some(mut run) = self.spans[at].strands[place].owed.take() else { return };
+        let Some(mut run) = self.spans[at].strands[place].pending_run.take() else { return };
         run.more = all - run.messages.len();
         let bytes = self.encode(at, place, &positions, &run, gap.as_ref(), encoder);
         self.remove(at);
@@ -693,11 +698,11 @@ impl Hubs {
     }
 
     /// Returns the positions of the strands, as delivered to the connection.
-    fn stand(&mut self, at: u32) -> Vec<Position> {
+    fn strand_positions(&mut self, at: u32) -> Vec<Position> {
         let strands = self.spans[at].strands.iter();
         let position = |strand: &Strand| {
             let hub = &mut self.hubs[strand.stream];
-            let owed = strand.owed.as_ref().map(|owed| owed.from);
+            let owed = strand.pending_run.as_ref().map(|owed| owed.from);
             let offset = owed.or_else(|| hub.stands(strand.id)).unwrap_or(0);
             Position { epoch: hub.epoch(), offset }
         };

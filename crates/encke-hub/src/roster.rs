@@ -62,7 +62,7 @@ impl Roster {
 }
 
 /// Returns the payload of a join or a leave: `{"name":"Ada"}`.
-pub(crate) fn told(member: &str) -> Box<[u8]> {
+pub(crate) fn presence_payload(member: &str) -> Box<[u8]> {
     let mut json = String::with_capacity(member.len() + 11);
     json.push_str("{\"name\":\"");
     for char in member.chars() {
@@ -77,7 +77,7 @@ pub(crate) fn told(member: &str) -> Box<[u8]> {
     json.into_bytes().into()
 }
 
-/// Returns the name in a payload made by [`told`].
+/// Returns the name in a payload made by [`presence_payload`].
 pub(crate) fn named(data: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(data).ok()?;
     let mut chars = text.strip_prefix("{\"name\":\"")?.strip_suffix("\"}")?.chars();
@@ -131,11 +131,11 @@ mod tests {
 
     #[test]
     fn names_are_told_as_json_whatever_is_in_them() {
-        assert_eq!(&*told("Ada"), b"{\"name\":\"Ada\"}");
+        assert_eq!(&*presence_payload("Ada"), b"{\"name\":\"Ada\"}");
         for name in ["Ada", "", "a\"\\\n\u{1f}\u{e9}\u{1f98a}"] {
-            assert_eq!(named(&told(name)).as_deref(), Some(name));
+            assert_eq!(named(&presence_payload(name)).as_deref(), Some(name));
         }
         assert_eq!(named(b"{\"name\":1}"), None);
-        assert_eq!(&*told("a\"\\\n\u{e9}"), "{\"name\":\"a\\\"\\\\\\u000a\u{e9}\"}".as_bytes());
+        assert_eq!(&*presence_payload("a\"\\\n\u{e9}"), "{\"name\":\"a\\\"\\\\\\u000a\u{e9}\"}".as_bytes());
     }
 }

@@ -89,7 +89,7 @@ struct SequencedChannel {
     lost_to: u64,
     /// The offset up to which a tombstone of the shared stream has deleted messages, as far as known here.
     forgotten_to: u64,
-    readers: Box<[ChannelFeed]>,
+    feeds: Box<[ChannelFeed]>,
     /// Subscribers on all workers.
     subscribers: u32,
     roster: Roster,
@@ -112,7 +112,7 @@ struct ChannelFeed {
     /// The valid mark in the worker's heap; 0 for none.
     mark: u64,
     /// Number of messages of the channel that were fed or reported lost.
-    told: u64,
+    fed_count: u64,
     /// The offset of the last loss fed.
     lost_to: u64,
     subscribers: u32,
@@ -341,7 +341,7 @@ impl Sequencer {
             keys.extend(messages.into_iter().filter(|stored| stored.key.is_some()));
             durability.push((name, durable));
         }
-        sequencer.obey_durability(&durability);
+        sequencer.apply_durability(&durability);
         for (name, _) in durability {
             let Some(&at) = sequencer.names.get(&name) else { continue };
             sequencer.trim(at);
@@ -370,7 +370,7 @@ impl Sequencer {
     pub fn publish(&mut self, now: HubNow, draft: Draft) -> Result<Publishing, PublishError> {
         self.check(&draft)?;
         if self.shared.is_some() {
-            return self.hand_over(now, draft);
+            return self.send_or_queue(now, draft);
         }
         let found = self.names.get(&draft.channel).copied();
         let rules = found.map_or_else(|| *self.rules.of(&draft.channel), |at| self.channels[at].rules);
@@ -413,7 +413,7 @@ impl Sequencer {
         let at = self.found_or_made(&draft.channel);
         self.keys.remember(now.mono_ns, &draft, offset);
         let key = draft.key.clone();
-        self.say(at, draft.place(offset, now.unix_ms), key);
+        self.add_message(at, draft.place(offset, now.unix_ms), key);
         let subscribers = self.channels[at].subscribers;
         let position = self.at(offset);
         Ok(Publishing::Done(Published { position, subscribers, repeated: false, early, wanted: true }))
@@ -430,7 +430,7 @@ impl Sequencer {
     }
 
     /// Appends a message with its offset. A message of a durable channel is stored later.
-    fn say(&mut self, at: u32, message: Message, key: Option<IdempotencyKey>) {
+    fn add_message(&mut self, at: u32, message: Message, key: Option<IdempotencyKey>) {
         let message = Arc::new(message);
         if self.channels[at].rules.durable
             && let Some(durable) = &mut self.durable
@@ -438,7 +438,7 @@ impl Sequencer {
             if self.channels[at].ring.messages() == 0 {
                 durable.lose(&self.channels[at].name, self.channels[at].lost_to);
             }
-            durable.owe(Arc::clone(&message), key);
+            durable.add_to_commit(Arc::clone(&message), key);
         }
         self.append(at, message);
     }
@@ -453,7 +453,7 @@ impl Sequencer {
             return Deletion::Waits(ticket);
         }
         while self.drop_oldest(at) {}
-        self.tell_of_loss(at);
+        self.mark_lost(at);
         self.forget_if_unused(at);
         Deletion::Done
     }
@@ -562,12 +562,12 @@ impl Sequencer {
             channel.rules = *self.rules.of(&channel.name);
             channel.timer = 0;
         }
-        self.obey_durability(&durability);
+        self.apply_durability(&durability);
         for at in 0..self.channels.places() {
             if self.channels.get(at).is_some() {
                 self.trim(at);
                 self.arm(at);
-                self.tell_of_loss(at);
+                self.mark_lost(at);
             }
         }
         self.trim_memory(None);
@@ -627,10 +627,10 @@ impl Sequencer {
         let found = self.names.get(name).copied();
         let at = found.unwrap_or_else(|| self.found_or_made(name));
         if found.is_none() {
-            self.ask_for_past(at);
+            self.request_history(at);
         }
         let channel = &mut self.channels[at];
-        let reader = &mut channel.readers[core];
+        let reader = &mut channel.feeds[core];
         if !reader.wanted {
             *reader = ChannelFeed { wanted: true, ..ChannelFeed::default() };
             self.cores[core].wants += 1;
@@ -646,7 +646,7 @@ impl Sequencer {
     pub fn unwant(&mut self, core: usize, name: &Name) {
         let Some(&at) = self.names.get(name) else { return };
         let channel = &mut self.channels[at];
-        let reader = std::mem::take(&mut channel.readers[core]);
+        let reader = std::mem::take(&mut channel.feeds[core]);
         channel.subscribers -= reader.subscribers;
         self.cores[core].wants -= u32::from(reader.wanted);
         if reader.subscribers > 0 {
@@ -660,7 +660,7 @@ impl Sequencer {
     pub fn count(&mut self, core: usize, name: &Name, joined: u32, left: u32) {
         let Some(&at) = self.names.get(name) else { return };
         let channel = &mut self.channels[at];
-        let reader = &mut channel.readers[core];
+        let reader = &mut channel.feeds[core];
         if reader.wanted {
             let others = channel.subscribers - reader.subscribers;
             reader.subscribers = reader.subscribers.saturating_add(joined).saturating_sub(left);
@@ -698,7 +698,7 @@ impl Sequencer {
             self.touch(at, Some(member));
             self.join(at, member);
         } else if presence {
-            self.tell(now, at, "encke.join", member);
+            self.append_presence(now, at, "encke.join", member);
         }
     }
 
@@ -725,7 +725,7 @@ impl Sequencer {
             self.touch(at, Some(member));
             self.leave(at, member);
         } else if last && told {
-            self.tell(now, at, "encke.leave", member);
+            self.append_presence(now, at, "encke.leave", member);
         }
     }
 
@@ -780,14 +780,14 @@ impl Sequencer {
         core.fed_to = core.fed_to.max(core.fed_to(self.newest));
         let head = core.fed_to;
         let channel = self.channels.get_mut(at)?;
-        let reader = &mut channel.readers[number];
+        let reader = &mut channel.feeds[number];
         // The index may belong to another channel by now, whose history is still being read.
         if !reader.wanted || reader.opened || channel.reading.is_some() {
             return None;
         }
         let known = channel.ring.partition_point(|message| message.offset <= head);
         reader.opened = true;
-        reader.told = channel.gone + known as u64;
+        reader.fed_count = channel.gone + known as u64;
         reader.lost_to = channel.lost_to;
         let feed = Feed::Opened {
             channel: channel.name.clone(),
@@ -802,29 +802,29 @@ impl Sequencer {
     /// Returns the value that a mark stands for. An outdated mark is dropped, an early one moves to its offset.
     fn next_of(&mut self, number: usize, offset: u64, at: u32, mark: u64) -> Option<Feed> {
         let channel = self.channels.get_mut(at)?;
-        if channel.readers[number].mark != mark {
+        if channel.feeds[number].mark != mark {
             return None;
         }
-        channel.readers[number].mark = 0;
+        channel.feeds[number].mark = 0;
         let next = channel.next_for(number)?;
         let lost_to = channel.lost_to;
-        let reader = &mut channel.readers[number];
+        let reader = &mut channel.feeds[number];
         let feed = if let NextFeed::Message(message) = next {
             if message.offset > offset {
                 self.mark(number, at);
                 return None;
             }
-            reader.told += 1;
+            reader.fed_count += 1;
             let core = &mut self.cores[number];
             core.fed_to = core.fed_to.max(offset);
             Feed::Message { message, lost_to }
         } else {
             // Immediately: the channel's next message may come much later than other messages after the loss. A worker that
             // receives any of those must know of the loss.
-            reader.told = reader.told.max(channel.gone);
+            reader.fed_count = reader.fed_count.max(channel.gone);
             Feed::Lost { channel: channel.name.clone(), to: lost_to }
         };
-        channel.readers[number].lost_to = lost_to;
+        channel.feeds[number].lost_to = lost_to;
         self.mark(number, at);
         Some(feed)
     }
@@ -832,7 +832,7 @@ impl Sequencer {
     /// Marks a channel for a worker if something of it was not fed.
     fn mark(&mut self, number: usize, at: u32) {
         let channel = &mut self.channels[at];
-        if channel.readers[number].mark == 0
+        if channel.feeds[number].mark == 0
             && let Some(next) = channel.next_for(number)
         {
             let core = &mut self.cores[number];
@@ -842,7 +842,7 @@ impl Sequencer {
                 NextFeed::Lost => channel.lost_to.min(core.fed_to + 1),
             };
             core.marked += 1;
-            channel.readers[number].mark = core.marked;
+            channel.feeds[number].mark = core.marked;
             core.marks.push(Reverse((offset, at, core.marked)));
         }
     }
@@ -873,13 +873,13 @@ impl Sequencer {
     }
 
     /// Announces a join or a leave in a channel. It is not stored: members do not survive a restart.
-    fn tell(&mut self, now: HubNow, at: u32, event: &str, member: &str) {
+    fn append_presence(&mut self, now: HubNow, at: u32, event: &str, member: &str) {
         // Without a free offset the event is dropped.
         let Some(offset) = self.next_offset() else { return };
         let message = Message {
             offset,
             channel: self.channels[at].name.clone(),
-            data: roster::told(member),
+            data: roster::presence_payload(member),
             text: true,
             content_type: Some("application/json".into()),
             event: Some(event.into()),
@@ -913,8 +913,8 @@ impl Sequencer {
         channel.bytes -= charge;
         self.memory -= charge;
         let number = channel.gone + index as u64;
-        for reader in channel.readers.iter_mut().filter(|reader| reader.told > number) {
-            reader.told -= 1;
+        for reader in channel.feeds.iter_mut().filter(|reader| reader.fed_count > number) {
+            reader.fed_count -= 1;
         }
         if channel.ring.is_empty() {
             self.uses.end(&mut self.channels, at);
@@ -931,7 +931,7 @@ impl Sequencer {
                 return;
             }
             self.drop_oldest(at);
-            self.tell_of_loss(at);
+            self.mark_lost(at);
             self.forget_if_unused(at);
         }
     }
@@ -942,7 +942,7 @@ impl Sequencer {
             self.drop_oldest(at);
         }
         self.arm(at);
-        self.tell_of_loss(at);
+        self.mark_lost(at);
         self.forget_if_unused(at);
     }
 
@@ -980,7 +980,7 @@ impl Sequencer {
     }
 
     /// Marks a channel for all workers that do not know of its loss.
-    fn tell_of_loss(&mut self, at: u32) {
+    fn mark_lost(&mut self, at: u32) {
         for core in 0..self.cores.len() {
             self.mark(core, at);
         }
@@ -1017,7 +1017,7 @@ impl Sequencer {
             bytes: 0,
             lost_to: forgotten_to,
             forgotten_to: 0,
-            readers: vec![ChannelFeed::default(); self.cores.len()].into(),
+            feeds: vec![ChannelFeed::default(); self.cores.len()].into(),
             subscribers: 0,
             roster: Roster::default(),
             newer: NONE,
@@ -1034,7 +1034,7 @@ impl Sequencer {
     fn weigh(&mut self, at: u32) {
         let channel = &mut self.channels[at];
         let empty = channel.ring.is_empty() && channel.subscribers == 0;
-        let idle = empty && channel.readers.iter().any(|reader| reader.wanted);
+        let idle = empty && channel.feeds.iter().any(|reader| reader.wanted);
         let before = std::mem::replace(&mut channel.idle, idle);
         self.idle = self.idle - usize::from(before) + usize::from(idle);
     }
@@ -1042,7 +1042,7 @@ impl Sequencer {
     /// Removes a channel that has no message and that no worker wants. With a shared stream an unwanted channel drops its
     /// messages first, since the stream keeps them.
     fn forget_if_unused(&mut self, at: u32) {
-        let unwanted = !self.channels[at].readers.iter().any(|reader| reader.wanted);
+        let unwanted = !self.channels[at].feeds.iter().any(|reader| reader.wanted);
         while unwanted && self.shared.is_some() && self.drop_oldest(at) {}
         let channel = &self.channels[at];
         if channel.ring.is_empty() && unwanted {
@@ -1054,8 +1054,8 @@ impl Sequencer {
             let name = channel.name.clone();
             self.names.remove(&name);
             self.channels.remove(at);
-            self.forget_told(&name);
-            self.let_go(name);
+            self.drop_announced(&name);
+            self.release(name);
         }
     }
 
@@ -1085,12 +1085,12 @@ impl Sequencer {
 impl SequencedChannel {
     /// Returns the next value for a worker.
     fn next_for(&self, core: usize) -> Option<NextFeed> {
-        let reader = &self.readers[core];
+        let reader = &self.feeds[core];
         if !reader.opened {
             return None;
         }
         // Messages were dropped before they were fed.
-        let Some(index) = reader.told.checked_sub(self.gone) else { return Some(NextFeed::Lost) };
+        let Some(index) = reader.fed_count.checked_sub(self.gone) else { return Some(NextFeed::Lost) };
         match self.ring.get(index as usize) {
             Some(message) => Some(NextFeed::Message(Arc::clone(message))),
             None if self.lost_to > reader.lost_to => Some(NextFeed::Lost),

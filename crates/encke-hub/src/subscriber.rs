@@ -44,7 +44,7 @@ pub(crate) struct Subscriber {
     pub(crate) once: Once,
     pub(crate) state: SubscriberState,
     /// Whether the subscriber is in the ready queue.
-    pub(crate) in_line: bool,
+    pub(crate) in_ready_queue: bool,
     /// Whether a ring had passed the subscriber before it became writable: the subscriber was too slow, not the hub.
     pub(crate) late: bool,
     /// Whether this is a part of a subscriber of several streams.

@@ -191,13 +191,13 @@ impl World {
         let node = &mut self.nodes[at];
         node.sequencer.expire(now);
         let mut errands = Vec::new();
-        node.sequencer.take_errands(&mut errands);
+        node.sequencer.take_commands(&mut errands);
         node.errands.extend(errands);
         match node.errands.pop_front() {
             Some(ClusterCommand::Announce(announcement)) => {
                 let stored = node.up && luck > 0 || !node.up && luck == 1;
                 let known = node.up && luck > 1;
-                let Announcement { channel, member, comes, after } = &announcement;
+                let Announcement { channel, member, joins: comes, after } = &announcement;
                 let channel = CHANNELS.iter().position(|one| *one == channel.as_str()).expect("one of ours");
                 // The stream deduplicates an event that another node has published with the same key.
                 let again =
@@ -213,13 +213,13 @@ impl World {
             }
             Some(ClusterCommand::Tell(change)) => {
                 let kept = node.told.entry(change.channel.clone()).or_insert(AudienceChange {
-                    came: Vec::new(),
-                    went: Vec::new(),
+                    joined: Vec::new(),
+                    left: Vec::new(),
                     ..change.clone()
                 });
                 kept.subscribers = change.subscribers;
-                kept.came.retain(|one| !change.went.contains(one));
-                kept.came.extend(change.came.iter().cloned());
+                kept.joined.retain(|one| !change.left.contains(one));
+                kept.joined.extend(change.joined.iter().cloned());
                 let id = node.id;
                 for (other, node) in self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != at) {
                     let _ = other;
@@ -248,7 +248,7 @@ impl World {
             None => {}
         }
         if let Some(news) = self.nodes[at].news.pop_front() {
-            self.nodes[at].sequencer.hear(news);
+            self.nodes[at].sequencer.on_event(news);
         }
     }
 
@@ -256,7 +256,7 @@ impl World {
     fn hears(&mut self, at: usize) {
         let other = self.random.below(NODES as u64) as usize;
         if let Some(news) = self.nodes[at].heard[other].pop_front() {
-            self.nodes[at].sequencer.hear(news);
+            self.nodes[at].sequencer.on_event(news);
         }
     }
 
@@ -265,14 +265,14 @@ impl World {
         if node.up && node.next < self.stream.len() {
             node.next += 1;
             let message = message(&self.stream, node.next as u64);
-            node.sequencer.hear(ClusterEvent::Messages { messages: vec![message], to: node.next as u64 });
+            node.sequencer.on_event(ClusterEvent::Messages { messages: vec![message], to: node.next as u64 });
         }
     }
 
     fn turns(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         node.up = !node.up;
-        node.sequencer.hear(if node.up { ClusterEvent::Up } else { ClusterEvent::Down });
+        node.sequencer.on_event(if node.up { ClusterEvent::Up } else { ClusterEvent::Down });
     }
 
     /// Kills a node and starts another in its place.
@@ -326,7 +326,7 @@ fn message(stream: &[(usize, String, bool)], offset: u64) -> Arc<Message> {
     let announcement = Announcement {
         channel: name(CHANNELS[*channel]),
         member: (**member).into(),
-        comes: *comes,
+        joins: *comes,
         after: None,
     };
     let draft = announcement.draft();

@@ -302,7 +302,7 @@ impl World {
     /// Runs a random command of an engine, and may deliver an event.
     fn engine_works(&mut self, node: usize) {
         let mut errands = Vec::new();
-        self.nodes[node].sequencer.take_errands(&mut errands);
+        self.nodes[node].sequencer.take_commands(&mut errands);
         for errand in errands {
             let place = |channel: &Name| self.names.iter().position(|name| name == channel).expect("known");
             match errand {
@@ -475,7 +475,7 @@ impl World {
     }
 
     fn hears(&mut self, node: usize, news: ClusterEvent) {
-        if let Some((_, Ok(published))) = self.nodes[node].sequencer.hear(news) {
+        if let Some((_, Ok(published))) = self.nodes[node].sequencer.on_event(news) {
             assert_eq!(published.position.epoch, EPOCH);
         }
     }

@@ -124,7 +124,7 @@ impl world::World for World {
             }
             _ if self.random.below(6) == 0 => {
                 self.up = !self.up;
-                self.sequencer.hear(if self.up { ClusterEvent::Up } else { ClusterEvent::Down });
+                self.sequencer.on_event(if self.up { ClusterEvent::Up } else { ClusterEvent::Down });
             }
             _ => {}
         }
@@ -135,7 +135,7 @@ impl world::World for World {
     fn settle(&mut self) {
         let seed = self.seed;
         self.up = true;
-        self.sequencer.hear(ClusterEvent::Up);
+        self.sequencer.on_event(ClusterEvent::Up);
         self.turn();
         while !self.errands.is_empty() || self.sequencer.backlog().messages > 0 {
             self.answer(false);
@@ -175,7 +175,7 @@ impl World {
         assert!(next.is_none_or(|next| next > self.now_ns), "seed {seed}: what is due now was done");
         self.tally.aged += self.sequencer.backlog().dropped - before;
         let at = self.errands.len();
-        self.sequencer.take_errands(&mut self.errands);
+        self.sequencer.take_commands(&mut self.errands);
         for errand in &self.errands[at..] {
             let ClusterCommand::Publish { draft, number, .. } = errand else { panic!("nobody listens") };
             assert!(self.up, "seed {seed}: nothing is sent while the stream is away");
@@ -257,7 +257,7 @@ impl World {
         }
         self.tally.again += u64::from(number.is_some() && fate.is_err());
         let before = self.sequencer.backlog().dropped;
-        let answered = self.sequencer.hear(ClusterEvent::Placed { ticket, fate });
+        let answered = self.sequencer.on_event(ClusterEvent::Placed { ticket, fate });
         assert_eq!(
             answered.is_some(),
             number.is_none(),

@@ -297,7 +297,7 @@ impl World {
     fn engine_works(&mut self, node: usize, stream: usize) {
         let lane = &mut self.nodes[node].lanes[stream];
         let mut errands = Vec::new();
-        lane.sequencer.take_errands(&mut errands);
+        lane.sequencer.take_commands(&mut errands);
         lane.errands.extend(errands);
         if lane.up && !lane.errands.is_empty() {
             let at = self.random.below(lane.errands.len() as u64) as usize;
@@ -318,7 +318,7 @@ impl World {
         if self.random.below(2) == 0
             && let Some(news) = lane.news.pop_front()
         {
-            lane.sequencer.hear(news);
+            lane.sequencer.on_event(news);
         }
     }
 
@@ -368,14 +368,14 @@ impl World {
         }
         if lane.next < first {
             (lane.next, lane.lost_to) = (first, first - 1);
-            lane.sequencer.hear(ClusterEvent::Lost { to: first - 1 });
+            lane.sequencer.on_event(ClusterEvent::Lost { to: first - 1 });
         }
         let from = lane.next;
         let end = (from + 1 + self.random.below(5)).min(self.streams[stream].messages.len() as u64 + 1);
         let messages = (from..end).map(|offset| self.message(stream, offset)).collect();
         let lane = &mut self.nodes[node].lanes[stream];
         lane.next = end;
-        lane.sequencer.hear(ClusterEvent::Messages { messages, to: end - 1 });
+        lane.sequencer.on_event(ClusterEvent::Messages { messages, to: end - 1 });
     }
 
     /// Carries requests to the sequencers, feeds to the hubs, and deliveries to clients.
@@ -534,7 +534,7 @@ impl World {
     fn turns(&mut self, node: usize, stream: usize) {
         let lane = &mut self.nodes[node].lanes[stream];
         lane.up = !lane.up;
-        lane.sequencer.hear(if lane.up { ClusterEvent::Up } else { ClusterEvent::Down });
+        lane.sequencer.on_event(if lane.up { ClusterEvent::Up } else { ClusterEvent::Down });
         if lane.up {
             lane.next -= self.random.below(4).min(lane.next - 1);
         }

@@ -132,7 +132,7 @@ impl Admission {
 
 impl PushWorker {
     /// Admits a subscription. If it is rejected, returns the reason and the retry time in ms.
-    pub(crate) fn turn_away(
+    pub(crate) fn rejection(
         &self,
         slot: &Slot<'_>,
         subscription: &Subscription,
@@ -169,7 +169,7 @@ impl PushWorker {
 
     /// Counts a rejection, and returns the retry time in ms.
     fn when_to_come_back(&self, slot: &Slot<'_>, transport: SubscriberTransport, away: RejectReason) -> u64 {
-        self.counters.turned_away(away, transport);
+        self.counters.count_rejected(away, transport);
         let queue_ns = match away {
             RejectReason::Connections | RejectReason::Admission => {
                 self.plan.admission.queue(slot.now().mono_ns)
@@ -199,7 +199,7 @@ impl PushWorker {
     }
 
     /// Rejects a subscriber that was admitted and waited through an outage. It has received no part of a response.
-    pub(crate) fn turn_away_at_last(&mut self, slot: &mut Slot<'_>) {
+    pub(crate) fn reject_waiting(&mut self, slot: &mut Slot<'_>) {
         let form = Form(slot.form());
         let kind = form::kind(form);
         let away = (
@@ -214,17 +214,17 @@ impl PushWorker {
         self.leave(slot.place(), slot.word());
         slot.set_word(NONE);
         if form::is_socket(kind) {
-            close_turned_away(slot, away);
+            close_rejected(slot, away);
         } else {
             let mut asked = Asked::unread(slot.token());
             asked.framing = form::framing(form);
-            self.answer_turned_away(slot, asked, away, kind, &share);
+            self.reject_request(slot, asked, away, kind, &share);
         }
         slot.settle();
     }
 
     /// Sends the rejection of a stream or poll.
-    pub(crate) fn answer_turned_away(
+    pub(crate) fn reject_request(
         &self,
         slot: &mut Slot<'_>,
         asked: Asked,
@@ -274,7 +274,7 @@ impl PushWorker {
             _ => return deed,
         };
         let rates = self.plan.anonymous_rates.as_ref();
-        let Some(rates) = rates.filter(|_| speaker.identity.publishes_as_anybody()) else { return deed };
+        let Some(rates) = rates.filter(|_| speaker.identity.publishes_anonymously()) else { return deed };
         let Err(too_fast) = rates.admit(speaker.publisher, 1, now_ns) else { return deed };
         slot.count_refusal(TOO_FAST);
         if speaker.channel.is_none() {
@@ -288,7 +288,7 @@ impl PushWorker {
 }
 
 /// Rejects a WebSocket whose 101 is written.
-pub(crate) fn close_turned_away(slot: &mut Slot<'_>, (away, retry_ms): (RejectReason, u64)) {
+pub(crate) fn close_rejected(slot: &mut Slot<'_>, (away, retry_ms): (RejectReason, u64)) {
     slot.log(101, 0);
     websocket::put_close(slot.out(), away.close_code(), &retry_ms.to_string());
     slot.end_after(away.close_reason());

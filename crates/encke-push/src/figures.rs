@@ -23,7 +23,7 @@ pub(crate) struct PushCounters {
     pub(crate) subscribers: Gauge,
     /// Admitted subscribers.
     pub(crate) admissions: Counter,
-    turned_away: [[Counter; SubscriberTransport::ALL.len()]; RejectReason::ALL.len()],
+    rejected: [[Counter; SubscriberTransport::ALL.len()]; RejectReason::ALL.len()],
     pub(crate) published: Counter,
     pub(crate) deliveries: Counter,
     /// By class of channels: the time from a message's acceptance to the last send of its fan-out on this worker.
@@ -51,8 +51,8 @@ pub(crate) struct SubscriberSample {
 
 impl PushCounters {
     /// Counts a rejected subscriber.
-    pub(crate) fn turned_away(&self, away: RejectReason, transport: SubscriberTransport) {
-        self.turned_away[away as usize][transport as usize].add(1);
+    pub(crate) fn count_rejected(&self, away: RejectReason, transport: SubscriberTransport) {
+        self.rejected[away as usize][transport as usize].add(1);
     }
 
     /// Returns the histograms of fan-out times for these classes. A class keeps its histogram over reloads.
@@ -118,7 +118,7 @@ impl Source for PushFigures {
             .into_iter()
             .flat_map(|away| SubscriberTransport::ALL.map(|transport| (away, transport)))
         {
-            let count = sum(&|worker| worker.turned_away[away as usize][transport as usize].value());
+            let count = sum(&|worker| worker.rejected[away as usize][transport as usize].value());
             let labels = [("reason", away.name()), ("transport", transport.name())];
             turned_away = turned_away.with(&labels, count);
         }

@@ -389,12 +389,12 @@ pub(crate) fn expired(form: Form, retry_ms: u64) -> Vec<u8> {
         | MessageForm::SseEnvelope
         | MessageForm::Ndjson
         | MessageForm::Raw
-        | MessageForm::Json => farewell(form, retry_ms),
+        | MessageForm::Json => last_event(form, retry_ms),
     }
 }
 
 /// Returns the last bytes of a stream: the retry time, and its end.
-pub(crate) fn farewell(form: Form, retry_ms: u64) -> Vec<u8> {
+pub(crate) fn last_event(form: Form, retry_ms: u64) -> Vec<u8> {
     let mut out = Vec::new();
     match kind(form) {
         MessageForm::Sse | MessageForm::SseEnvelope => {

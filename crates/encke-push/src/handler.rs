@@ -53,7 +53,7 @@ impl Mount for Push {
         room.fanouts = room.counters.fanouts(&plan.classes);
         Box::new(Pusher {
             plan,
-            asks: room.asks(),
+            push_requests: room.push_requests(),
             context,
             bodies: HashMap::new(),
             incoming_bytes: 0,
@@ -71,7 +71,7 @@ impl Mount for Push {
 struct Pusher {
     plan: Arc<PushPlan>,
     /// Requests to the worker's [`PushWorker`].
-    asks: PushRequests,
+    push_requests: PushRequests,
     context: HandlerContext,
     /// Incomplete bodies: at most one per connection or HTTP/2 stream. Each takes at most `push.message_bytes`, or 16 times
     /// that if it contains envelopes.
@@ -211,7 +211,7 @@ impl Handler for Pusher {
 impl Pusher {
     /// Queues a request for the worker's [`PushWorker`], which executes it in this turn.
     fn ask(&self, ask: PushRequest) {
-        self.asks.borrow_mut().push(ask);
+        self.push_requests.borrow_mut().push(ask);
     }
 
     /// Responds to a request, or takes the exchange to respond later.
@@ -338,11 +338,11 @@ impl Pusher {
 
     /// Checks the rate of a publisher. Only clients without a token have a limit.
     fn pace(&self, identity: &Principal, publisher: u64, messages: usize) -> Result<(), Reply> {
-        let rates = self.plan.anonymous_rates.as_ref().filter(|_| identity.publishes_as_anybody());
+        let rates = self.plan.anonymous_rates.as_ref().filter(|_| identity.publishes_anonymously());
         let Some(rates) = rates else { return Ok(()) };
         rates.admit(publisher, messages as u64, self.context.now().mono_ns).map_err(|too_fast| {
             self.context.refused(address_rates::TOO_FAST);
-            hold_up(too_fast)
+            rate_limited(too_fast)
         })
     }
 
@@ -428,7 +428,7 @@ impl Pusher {
                     wait_s: query.wait_s.unwrap_or(negotiate::WAIT_S),
                     member,
                     share,
-                    identity: identity.is_somebody().then(|| identity.clone()),
+                    identity: identity.is_authenticated().then(|| identity.clone()),
                     rights_serial: self.plan.rights.serial(),
                     client: encke_rights::client_number(request.origin().client),
                     limited: !identity.is_unlimited(),
@@ -459,7 +459,7 @@ impl Pusher {
                     member,
                     // CORS does not apply to WebSockets: the server checks the origin (RFC 6455 §10.2).
                     share: Share::Nobody,
-                    identity: identity.is_somebody().then(|| identity.clone()),
+                    identity: identity.is_authenticated().then(|| identity.clone()),
                     rights_serial: self.plan.rights.serial(),
                     client: encke_rights::client_number(request.origin().client),
                     limited: !identity.is_unlimited(),
@@ -511,7 +511,7 @@ fn preflight(share: &Share) -> Reply {
 }
 
 /// The response to an address that publishes too fast.
-fn hold_up(too_fast: TooFast) -> Reply {
+fn rate_limited(too_fast: TooFast) -> Reply {
     refusal(429, too_fast.to_string()).with("Retry-After", too_fast.retry_after_s().to_string())
 }
 

@@ -117,7 +117,7 @@ pub(crate) struct SocketPublish {
     pub(crate) reference: Option<u64>,
     pub(crate) draft: Draft,
     /// Whether the client expects a response.
-    pub(crate) tell: bool,
+    pub(crate) wants_reply: bool,
 }
 
 /// A message between workers.
@@ -148,7 +148,7 @@ pub(crate) struct PushWorker {
     pub(crate) plan: Arc<PushPlan>,
     pub(crate) core: usize,
     pub(crate) hub: Hubs,
-    pub(crate) press: RunEncoder,
+    pub(crate) encoder: RunEncoder,
     central: Option<Box<PushCoordinator>>,
     /// The mailboxes of all workers, by number; empty until all have started.
     links: Arc<[ResidentMailbox]>,
@@ -161,7 +161,7 @@ pub(crate) struct PushWorker {
     pub(crate) sides: SideTable,
     pub(crate) inflation: Inflation,
     /// Requests from handlers.
-    asks: PushRequests,
+    push_requests: PushRequests,
     /// Whether to check the rights of all subscribers after a reload.
     pub(crate) renewing: bool,
     /// Set during a drain: when each subscriber is disconnected.
@@ -202,7 +202,7 @@ struct PushCoordinator {
     /// For each stream and ticket: the order, and the message's index in it.
     tickets: HashMap<(usize, PublishTicket), (u64, usize)>,
     held: VecDeque<HeldReply>,
-    errands: Vec<ClusterCommand>,
+    commands: Vec<ClusterCommand>,
 }
 
 /// A stream: its sequencer, and the batches in flight from it.
@@ -217,7 +217,7 @@ type StreamOffsets = [u64; STREAMS_MAX];
 
 /// A publish or delete until all its results are known.
 struct PendingPublish {
-    whose: Requester,
+    requester: Requester,
     results: Vec<Option<Result<Accepted, PublishError>>>,
     /// Number of missing results.
     open: usize,
@@ -237,7 +237,7 @@ enum Accepted {
 enum Requester {
     /// A publisher by HTTP.
     Publisher { exchange: Exchange, lines: bool, trace: bool },
-    /// A publisher by WebSocket; `tell`: it expects a response.
+    /// A publisher by WebSocket; `publish_reply`: it expects a response.
     Speaker { core: usize, token: encke_io::Token, reference: Option<u64>, tell: bool },
     /// A client that deletes channels; `elsewhere`: on all nodes of a cluster.
     Remover { exchange: Exchange, elsewhere: bool },
@@ -249,7 +249,7 @@ struct HeldReply {
     to: StreamOffsets,
     /// When the publish was accepted, if the response reports the duration of the fan-out.
     traced: Option<u64>,
-    owed: ReplyTarget,
+    target: ReplyTarget,
 }
 
 /// A complete response, and the client to send it to.
@@ -287,7 +287,7 @@ impl PushWorker {
                 numbered: 0,
                 tickets: HashMap::new(),
                 held: VecDeque::new(),
-                errands: Vec::new(),
+                commands: Vec::new(),
             })
         });
         let requests = plan.epochs.iter().map(|_| Vec::new()).collect();
@@ -296,14 +296,14 @@ impl PushWorker {
             counters: plan.figures.of_worker(core),
             plan,
             core,
-            press: RunEncoder::new(),
+            encoder: RunEncoder::new(),
             central,
             links: Arc::new([]),
             early: Vec::new(),
             fanouts: Vec::new(),
             sides: SideTable::default(),
             inflation: Inflation::default(),
-            asks: PushRequests::default(),
+            push_requests: PushRequests::default(),
             renewing: false,
             farewells: None,
             sample_hand: 0,
@@ -322,7 +322,7 @@ impl PushWorker {
 
     /// Returns the latest time of this worker's next turn, on the monotonic clock in ns; 0: at once.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        if self.pending || !self.asks.borrow().is_empty() {
+        if self.pending || !self.push_requests.borrow().is_empty() {
             Some(0)
         } else {
             encke_server::earlier(self.next_ns, self.hub.due_ns())
@@ -366,27 +366,27 @@ impl PushWorker {
     }
 
     /// Returns the queue for requests from handlers.
-    pub(crate) fn asks(&self) -> PushRequests {
-        Rc::clone(&self.asks)
+    pub(crate) fn push_requests(&self) -> PushRequests {
+        Rc::clone(&self.push_requests)
     }
 
     /// Processes the requests from handlers.
-    pub(crate) fn take_asks(&mut self, now: Now) {
-        for ask in self.asks.take() {
-            self.ask(now, ask);
+    pub(crate) fn take_push_requests(&mut self, now: Now) {
+        for ask in self.push_requests.take() {
+            self.on_request(now, ask);
         }
     }
 
-    fn ask(&mut self, now: Now, ask: PushRequest) {
+    fn on_request(&mut self, now: Now, ask: PushRequest) {
         match &mut self.central {
             Some(_) => self.settle(now, ask),
             None => self.post(PushMessage::Ask(ask)),
         }
     }
 
-    pub(crate) fn speak(&mut self, now: Now, spoken: SocketPublish) {
+    pub(crate) fn forward_socket_publish(&mut self, now: Now, spoken: SocketPublish) {
         match &mut self.central {
-            Some(_) => self.hear(now, spoken),
+            Some(_) => self.publish_from_socket(now, spoken),
             None => self.post(PushMessage::Spoken(spoken)),
         }
     }
@@ -396,7 +396,7 @@ impl PushWorker {
         self.pending = true;
         match letter {
             PushMessage::Ask(ask) => self.settle(now, ask),
-            PushMessage::Spoken(spoken) => self.hear(now, spoken),
+            PushMessage::Spoken(spoken) => self.publish_from_socket(now, spoken),
             PushMessage::Requests { core, stream, requests } => {
                 if let Some(central) = &mut self.central {
                     for request in requests {
@@ -439,7 +439,7 @@ impl PushWorker {
     fn on_cluster_events(&mut self, now: Now, stream: usize, news: Vec<ClusterEvent>) {
         let Some(central) = &mut self.central else { return };
         for one in news {
-            if let Some((ticket, result)) = central.lanes[stream].sequencer.hear(one) {
+            if let Some((ticket, result)) = central.lanes[stream].sequencer.on_event(one) {
                 self.published += central.answer(now, (stream, ticket), result);
             }
         }
@@ -504,9 +504,9 @@ impl PushWorker {
                 }
             }
             self.next_ns = self.next_ns.into_iter().chain(lane.sequencer.expire(moment)).min();
-            lane.sequencer.take_errands(&mut central.errands);
+            lane.sequencer.take_commands(&mut central.commands);
             if let Some(cluster) = &self.plan.cluster {
-                central.errands.drain(..).for_each(|errand| cluster.run(stream, errand));
+                central.commands.drain(..).for_each(|errand| cluster.run(stream, errand));
                 cluster.show(stream, lane.sequencer.backlog());
             }
         }
@@ -630,12 +630,12 @@ impl PushWorker {
                 central.held.push_back(held);
                 continue;
             }
-            match held.owed {
+            match held.target {
                 ReplyTarget::Publisher { exchange, told } => {
                     let fanout_ns = held.traced.map(|since| now.mono_ns.saturating_sub(since));
                     exchange.answer(told.reply(fanout_ns));
                 }
-                ReplyTarget::Remover { exchange } => exchange.answer(forgotten()),
+                ReplyTarget::Remover { exchange } => exchange.answer(deleted_reply()),
                 ReplyTarget::Speaker { core, token, answer } if core == self.core => {
                     own.push((token, answer))
                 }
@@ -694,9 +694,9 @@ impl PushWorker {
     }
 
     /// Publishes a message from a WebSocket, on the first worker.
-    fn hear(&mut self, now: Now, spoken: SocketPublish) {
+    fn publish_from_socket(&mut self, now: Now, spoken: SocketPublish) {
         let Some(central) = &mut self.central else { return };
-        let SocketPublish { core, token, reference, draft, tell } = spoken;
+        let SocketPublish { core, token, reference, draft, wants_reply: tell } = spoken;
         let whose = Requester::Speaker { core, token, reference, tell };
         self.published += central.publish(now, whose, vec![draft]);
         self.pending = true;
@@ -727,7 +727,8 @@ impl PushCoordinator {
         results: Vec<(usize, Result<Publishing, PublishError>)>,
     ) -> u64 {
         let number = self.numbered + 1;
-        let mut order = PendingPublish { whose, results: Vec::with_capacity(results.len()), open: 0 };
+        let mut order =
+            PendingPublish { requester: whose, results: Vec::with_capacity(results.len()), open: 0 };
         for (place, (stream, result)) in results.into_iter().enumerate() {
             order.results.push(match result {
                 Ok(Publishing::Done(published)) => Some(Ok(Accepted::Published(published))),
@@ -791,15 +792,15 @@ impl PushCoordinator {
                 to[stream] = offset.max(to[stream]);
             }
         }
-        match order.whose {
-            Requester::Publisher { exchange, lines, trace } => match tell(results, lines) {
+        match order.requester {
+            Requester::Publisher { exchange, lines, trace } => match publish_reply(results, lines) {
                 Ok(told) => {
                     let published = told.published;
                     let traced = trace.then_some(now.mono_ns);
                     self.held.push_back(HeldReply {
                         to,
                         traced,
-                        owed: ReplyTarget::Publisher { exchange, told },
+                        target: ReplyTarget::Publisher { exchange, told },
                     });
                     published
                 }
@@ -841,7 +842,7 @@ impl PushCoordinator {
                     answer.clear();
                 }
                 let owed = ReplyTarget::Speaker { core, token, answer };
-                self.held.push_back(HeldReply { to, traced: None, owed });
+                self.held.push_back(HeldReply { to, traced: None, target: owed });
                 new
             }
             Requester::Remover { exchange, elsewhere } => {
@@ -850,9 +851,9 @@ impl PushCoordinator {
                     None => self.held.push_back(HeldReply {
                         to,
                         traced: None,
-                        owed: ReplyTarget::Remover { exchange },
+                        target: ReplyTarget::Remover { exchange },
                     }),
-                    Some(error) => exchange.answer(not_forgotten(&error, elsewhere)),
+                    Some(error) => exchange.answer(not_deleted_reply(&error, elsewhere)),
                 }
                 0
             }
@@ -921,7 +922,7 @@ impl PublishReply {
 ///
 /// # Errors
 /// The response to the first rejected message, with the number of messages before it.
-fn tell(
+fn publish_reply(
     results: impl Iterator<Item = Result<Accepted, PublishError>>,
     lines: bool,
 ) -> Result<PublishReply, Reply> {
@@ -1007,12 +1008,12 @@ fn is_soon_over(refusal: &PublishError) -> bool {
 }
 
 /// The response to a successful delete.
-fn forgotten() -> Reply {
+fn deleted_reply() -> Reply {
     Reply::new(204).with("Cache-Control", "no-store")
 }
 
 /// The response to a failed or incomplete delete.
-fn not_forgotten(error: &PublishError, elsewhere: bool) -> Reply {
+fn not_deleted_reply(error: &PublishError, elsewhere: bool) -> Reply {
     let text = match error {
         PublishError::Away => "the cluster cannot be reached; nothing was forgotten, try again".into(),
         PublishError::Unanswered => {

@@ -23,7 +23,7 @@ impl Resident for PushWorker {
     }
 
     fn sent(&mut self, slot: &mut Slot<'_>) {
-        self.went_out(slot);
+        self.on_sent(slot);
     }
 
     fn ended(&mut self, slot: &mut Slot<'_>) {
@@ -44,7 +44,7 @@ impl Resident for PushWorker {
             return;
         };
         if let Some((token, answer)) = self.read(engine.now(), *letter) {
-            self.heard(engine, token, &answer);
+            self.on_publish_reply(engine, token, &answer);
         }
     }
 
@@ -64,9 +64,9 @@ impl Resident for PushWorker {
         if std::mem::take(&mut self.renewing) {
             self.renew_rights(engine);
         }
-        self.take_asks(engine.now());
+        self.take_push_requests(engine.now());
         for (token, answer) in self.exchange_feeds(engine.now()) {
-            self.heard(engine, token, &answer);
+            self.on_publish_reply(engine, token, &answer);
         }
         self.note_queue_age(engine.now());
         if let Some(commit) = self.take_commit(engine.now()) {

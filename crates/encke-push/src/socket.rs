@@ -40,9 +40,9 @@ pub(crate) enum SocketAction {
 
 impl SocketPublisher {
     /// Parses and authorizes a WebSocket message. Appends the response to a rejected one to `out`.
-    pub(crate) fn hear(&self, message: SocketMessage<'_>, out: &mut Vec<u8>) -> SocketAction {
+    pub(crate) fn on_message(&self, message: SocketMessage<'_>, out: &mut Vec<u8>) -> SocketAction {
         if let Some(channel) = &self.channel {
-            return self.hear_payload(channel, message, out);
+            return self.on_payload(channel, message, out);
         }
         let SocketMessage::Text(text) = message else {
             put_error(out, None, 400, "encke.v1 speaks in text frames");
@@ -83,7 +83,7 @@ impl SocketPublisher {
         SocketAction::Nothing
     }
 
-    fn hear_payload(&self, channel: &Name, message: SocketMessage<'_>, out: &mut Vec<u8>) -> SocketAction {
+    fn on_payload(&self, channel: &Name, message: SocketMessage<'_>, out: &mut Vec<u8>) -> SocketAction {
         if !self.identity.may(Act::Publish, channel) {
             // Without envelopes, only a Close can report the rejection.
             websocket::put_close(out, 4403, "you may not publish here");

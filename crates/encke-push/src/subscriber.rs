@@ -22,7 +22,7 @@ use encke_hub::{Delivery, DeliveryContent, Form, Member, Name, Once, Positions, 
 use encke_io::{Token, Tuning};
 use encke_wire::websocket::{self, FrameRules, Opcode};
 
-use super::admission::close_turned_away;
+use super::admission::close_rejected;
 use super::form::{self, EXPIRES, MessageForm, PollResponse, RESUMED};
 use super::plan::PushPlan;
 use super::push_worker::{PushWorker, SocketPublish, Subscription, hub_now};
@@ -104,8 +104,8 @@ impl PushWorker {
         if asked.head_only {
             return slot.respond(asked, subscription.share.onto(Reply::new(200)));
         }
-        if let Some(away) = self.turn_away(slot, &subscription) {
-            return self.answer_turned_away(slot, asked, away, subscription.kind, &subscription.share);
+        if let Some(away) = self.rejection(slot, &subscription) {
+            return self.reject_request(slot, asked, away, subscription.kind, &subscription.share);
         }
         if !subscription.renew(&self.plan) {
             let reply = super::negotiate::refusal(403, REVOKED.into()).and_close();
@@ -148,9 +148,9 @@ impl PushWorker {
             speaker.identity = identity;
         }
         slot.count_response(101);
-        if let Some(away) = self.turn_away(slot, &subscription) {
+        if let Some(away) = self.rejection(slot, &subscription) {
             slot.put_head(asked.framing, 101, &fields, ContentLength::Upgrade);
-            return close_turned_away(slot, away);
+            return close_rejected(slot, away);
         }
         let mut state = Box::new(SocketState::new(speaker));
         state.keep_handshake(asked.framing, fields);
@@ -259,7 +259,7 @@ impl PushWorker {
             return false;
         }
         let mut deliveries = std::mem::take(&mut self.deliveries);
-        let more = self.hub.slice(hub_now(engine.now()), most, &mut self.press, &mut deliveries);
+        let more = self.hub.slice(hub_now(engine.now()), most, &mut self.encoder, &mut deliveries);
         self.rest(engine.now(), more);
         self.counters.deliveries.add(deliveries.len() as u64);
         for delivery in deliveries.drain(..) {
@@ -344,7 +344,7 @@ impl PushWorker {
             slot.put_head(form::framing(form), 200, &fields, ContentLength::Open);
             form::put_stream_start(form, &position.to_string(), retry_ms, gap, slot.out());
             if slot.draining() {
-                slot.out().extend_from_slice(&form::farewell(form, retry_ms));
+                slot.out().extend_from_slice(&form::last_event(form, retry_ms));
                 slot.end_after(CloseReason::Drain);
             }
         }
@@ -399,7 +399,7 @@ impl PushWorker {
     }
 
     /// A send of a subscriber has ended.
-    pub(crate) fn went_out(&mut self, slot: &mut Slot<'_>) {
+    pub(crate) fn on_sent(&mut self, slot: &mut Slot<'_>) {
         // Most sends are deliveries of streams: each accessor of a slot looks its connection up, so they are called once.
         let (form, id) = (slot.form(), SubscriberId(slot.word()));
         let left_ns = if form & EXPIRES == 0 { None } else { self.right_left_ns(slot) };
@@ -478,7 +478,7 @@ impl PushWorker {
     /// Ends the wait of a poll, unless its channel is not open yet or a response is imminent.
     fn poll_overdue(&mut self, slot: &mut Slot<'_>) {
         if self.waits_in_vain(slot) {
-            return self.turn_away_at_last(slot);
+            return self.reject_waiting(slot);
         }
         if !self.hub.waits(SubscriberId(slot.word())) {
             // The first worker has not opened its channel yet, or a slice is about to respond.
@@ -506,14 +506,14 @@ impl PushWorker {
                 return slot.close(CloseReason::Drain);
             }
             if self.waits_in_vain(slot) {
-                return self.turn_away_at_last(slot);
+                return self.reject_waiting(slot);
             }
             return self.await_due(slot);
         }
         let form = Form(slot.form());
         if slot.draining() {
             let retry_ms = self.retry_ms(slot);
-            return end_subscriber(slot, &form::farewell(form, retry_ms), CloseReason::Drain);
+            return end_subscriber(slot, &form::last_event(form, retry_ms), CloseReason::Drain);
         }
         slot.out().extend_from_slice(&form::heartbeat(form));
         slot.settle();
@@ -587,7 +587,7 @@ impl PushWorker {
         let mut out = slot.take_buffer();
         let how = (&rules, &mut inflation);
         let used = read_frames(slot, traffic, bytes, how, &mut out, |slot, message, out| {
-            self.hear_message(slot, speaker, message, out)
+            self.on_socket_message(slot, speaker, message, out)
         });
         self.inflation = inflation;
         hold_if_many(slot, traffic.unanswered);
@@ -606,7 +606,7 @@ impl PushWorker {
     }
 
     /// Processes a message from a WebSocket. Returns the number of responses that follow later.
-    fn hear_message(
+    fn on_socket_message(
         &mut self,
         slot: &mut Slot<'_>,
         speaker: &SocketPublisher,
@@ -620,7 +620,7 @@ impl PushWorker {
             return 0;
         }
         let tell = speaker.channel.is_none();
-        let deed = speaker.hear(message, out);
+        let deed = speaker.on_message(message, out);
         let deed = self.paced(slot, speaker, deed, out);
         self.act(slot, deed, tell, out)
     }
@@ -632,7 +632,10 @@ impl PushWorker {
             SocketAction::Close => slot.end_after(CloseReason::Refused),
             SocketAction::Publish(reference, draft) => {
                 let (core, token) = (self.core, slot.token());
-                self.speak(slot.now(), SocketPublish { core, token, reference, draft, tell });
+                self.forward_socket_publish(
+                    slot.now(),
+                    SocketPublish { core, token, reference, draft, wants_reply: tell },
+                );
                 self.pending = true;
                 return 1;
             }
@@ -684,7 +687,7 @@ impl PushWorker {
     }
 
     /// Sends the response to a publish by WebSocket.
-    pub(crate) fn heard(&mut self, engine: &mut Engine<'_>, token: Token, answer: &[u8]) {
+    pub(crate) fn on_publish_reply(&mut self, engine: &mut Engine<'_>, token: Token, answer: &[u8]) {
         let Some(mut slot) = engine.slot(token) else { return };
         let Some(state) = self.sides.socket(token.index) else { return };
         state.answered();

@@ -389,7 +389,7 @@ impl Principal {
     }
 
     /// Returns whether only `anonymous` allows the client to publish. Such publishers are rate-limited.
-    pub fn publishes_as_anybody(&self) -> bool {
+    pub fn publishes_anonymously(&self) -> bool {
         matches!(self.credential, Credential::Nobody(_)) && self.grants.is_everywhere(Act::Publish)
     }
 
@@ -399,7 +399,7 @@ impl Principal {
     }
 
     /// Returns whether a token or certificate authenticates the client.
-    pub fn is_somebody(&self) -> bool {
+    pub fn is_authenticated(&self) -> bool {
         matches!(self.credential, Credential::Fixed(_) | Credential::Signed(_) | Credential::Certified)
     }
 

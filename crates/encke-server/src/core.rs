@@ -101,7 +101,7 @@ pub(crate) struct Core {
     pub(crate) guards: Guards,
     /// There are handlers or guards of an earlier plan.
     pub(crate) retired: bool,
-    pub(crate) tray: Rc<HandlerRequests>,
+    pub(crate) handler_requests: Rc<HandlerRequests>,
     pub(crate) link: Arc<Inbox>,
     /// Spare heads. Boxed, so that one goes to a connection and comes back as a pointer, not as 1 KiB.
     #[expect(clippy::vec_box, reason = "moved between here and connections: a pointer, not 1 KiB")]
@@ -129,7 +129,7 @@ pub(crate) struct Core {
     /// Requests of this turn that were answered within their call.
     pub(crate) turn_answers: u64,
     pub(crate) census: Arc<Census>,
-    pub(crate) doors: Vec<OpenListener>,
+    pub(crate) listeners: Vec<OpenListener>,
     /// A listener is retired, and not closed yet.
     pub(crate) retiring: bool,
     /// Listeners that the reactor is closing.
@@ -162,7 +162,7 @@ impl Core {
         self.now = now;
         self.date.turn(now.unix_s());
         self.turn_accepts = 0;
-        self.tray.set_now(now);
+        self.handler_requests.set_now(now);
     }
 
     /// Until when the worker may sleep.
@@ -176,7 +176,7 @@ impl Core {
             WorkerStage::Draining { end_ns } => Some(end_ns),
         };
         let doors =
-            if self.retiring { self.doors.iter().filter_map(|door| door.until_ns).min() } else { None };
+            if self.retiring { self.listeners.iter().filter_map(|door| door.until_ns).min() } else { None };
         let residents = self.residents.due_ns();
         earlier(
             earlier(earlier(self.wheel.next_ns(), residents), self.accept_retry_ns),
@@ -250,7 +250,8 @@ impl Core {
     }
 
     pub(crate) fn accepted(&mut self, listener: Token, token: Token, peer: Peer) {
-        let Some(kind) = self.doors.iter().find(|door| door.token == listener).map(|door| &door.kind) else {
+        let Some(kind) = self.listeners.iter().find(|door| door.token == listener).map(|door| &door.kind)
+        else {
             self.ops.push((token, Op::Close));
             return;
         };
@@ -335,7 +336,7 @@ impl Core {
 
     pub(crate) fn accept_failed(&mut self, listener: Token, fault: Fault) {
         let address =
-            self.doors.iter().find(|door| door.token == listener).map(|door| door.address.to_string());
+            self.listeners.iter().find(|door| door.token == listener).map(|door| door.address.to_string());
         let address = address.unwrap_or_default();
         encke_settings::notice::report(
             encke_settings::Level::Warn,
@@ -357,7 +358,7 @@ impl Core {
         }
         self.accept_paused = true;
         self.metrics.accept_pauses.add(1);
-        for door in self.doors.iter().filter(|door| admin || !door.kind.admin) {
+        for door in self.listeners.iter().filter(|door| admin || !door.kind.admin) {
             self.ops.push((door.token, Op::Pause));
         }
     }
@@ -370,7 +371,7 @@ impl Core {
         }
         self.accept_retry_ns = None;
         if std::mem::take(&mut self.accept_paused) {
-            for door in &self.doors {
+            for door in &self.listeners {
                 self.ops.push((door.token, Op::Accept));
             }
         }

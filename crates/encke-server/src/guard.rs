@@ -413,7 +413,7 @@ impl Core {
                 Reply::error(500).and_close()
             }
         };
-        way.dress(&mut reply);
+        way.add_fields(&mut reply);
         self.answer_record(token, place, reply);
     }
 
@@ -427,7 +427,7 @@ impl Core {
         mut reply: Reply,
     ) {
         self.begin_guarded_entry(place, &subject.view(way.passage.as_deref()));
-        way.dress(&mut reply);
+        way.add_fields(&mut reply);
         self.answer_record(token, place, reply);
     }
 

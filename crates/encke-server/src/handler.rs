@@ -100,7 +100,7 @@ pub struct JobId(pub(crate) u64);
 pub struct HandlerContext {
     /// Which handler of the worker this is: the high bits of its jobs' keys.
     handler: u16,
-    tray: Rc<HandlerRequests>,
+    requests: Rc<HandlerRequests>,
 }
 
 /// What the handlers of a worker have asked for.
@@ -159,7 +159,7 @@ const FIRST_RESIDENT: u16 = 0xFE00;
 
 impl HandlerContext {
     pub(crate) fn new(handler: u16, tray: Rc<HandlerRequests>) -> Self {
-        Self { handler, tray }
+        Self { handler, requests: tray }
     }
 
     /// Runs a blocking job on the pool; its result comes by [`Handler::offloaded`].
@@ -174,18 +174,22 @@ impl HandlerContext {
     }
 
     fn offload_to<T: Any + Send>(&self, lane: JobLane, job: impl FnOnce() -> T + Send + 'static) -> JobId {
-        let number = self.tray.next_job.get();
-        self.tray.next_job.set((number + 1) & ((1 << JOB_BITS) - 1));
+        let number = self.requests.next_job.get();
+        self.requests.next_job.set((number + 1) & ((1 << JOB_BITS) - 1));
         let key = u64::from(self.handler) << JOB_BITS | number;
-        self.tray.has_work.set(true);
-        self.tray.jobs.borrow_mut().push(Job { key, lane, run: Box::new(move || Box::new(job()) as Done) });
+        self.requests.has_work.set(true);
+        self.requests.jobs.borrow_mut().push(Job {
+            key,
+            lane,
+            run: Box::new(move || Box::new(job()) as Done),
+        });
         JobId(key)
     }
 
     /// Has [`Handler::watched`] called whenever a descriptor is readable.
     pub fn watch(&self, watched: Watched) {
-        self.tray.has_work.set(true);
-        self.tray.watches.borrow_mut().push((self.handler, watched));
+        self.requests.has_work.set(true);
+        self.requests.watches.borrow_mut().push((self.handler, watched));
     }
 
     /// Opens a connection to another server. Its events come by [`Handler::upstream`], or by
@@ -195,7 +199,7 @@ impl HandlerContext {
     /// With a session the connection speaks TLS: `Connected` follows the handshake, events and
     /// [`HandlerContext::send`] carry plaintext, and [`HandlerContext::shutdown`] sends a close_notify.
     pub fn dial(&self, address: Address, session: Option<Box<dyn Session>>) -> UpstreamId {
-        let id = self.tray.upstreams.borrow_mut().take();
+        let id = self.requests.upstreams.borrow_mut().take();
         self.act(Action::Dial(UpstreamDial { id, owner: self.handler, address, session }));
         id
     }
@@ -229,21 +233,21 @@ impl HandlerContext {
 
     /// Closes an outgoing connection. No event of it follows. If bytes that were to be sent are left, it is reset.
     pub fn close(&self, id: UpstreamId) {
-        if self.tray.upstreams.borrow_mut().end(id) {
+        if self.requests.upstreams.borrow_mut().end(id) {
             self.act(Action::Close(id));
         }
     }
 
     /// An empty buffer, for bytes to be sent. Sent buffers are used again.
     pub fn take_buffer(&self) -> Vec<u8> {
-        let spare = self.tray.spare.borrow_mut().pop();
+        let spare = self.requests.spare.borrow_mut().pop();
         spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
     }
 
     /// Responds to an exchange of this worker. Unlike [`Exchange::answer`] it keeps the order with what this context is asked
     /// for before and afterwards.
     pub fn respond(&self, exchange: Exchange, reply: Reply) {
-        self.tray.replies.borrow_mut().push_back(exchange.into_reply(reply));
+        self.requests.replies.borrow_mut().push_back(exchange.into_reply(reply));
         self.act(Action::Respond);
     }
 
@@ -251,9 +255,9 @@ impl HandlerContext {
     /// is given. Returns how many bytes wait to be sent: with 64 KiB or more the handler writes no more until
     /// [`Handler::writable`]. Of an exchange that is over, nothing is written.
     pub fn write(&self, exchange: ExchangeKey, bytes: &[u8]) -> usize {
-        self.tray.has_actions.set(true);
+        self.requests.has_actions.set(true);
         let key = (exchange.slot, exchange.generation);
-        self.tray.open.borrow_mut().write(key, bytes, || self.take_buffer())
+        self.requests.open.borrow_mut().write(key, bytes, || self.take_buffer())
     }
 
     /// Ends an open response. `trailers` are fields behind its content; HTTP/1.0 has no place for them, nor has a response
@@ -268,8 +272,8 @@ impl HandlerContext {
     }
 
     fn end(&self, exchange: ExchangeKey, end: OpenEnd) {
-        self.tray.has_actions.set(true);
-        self.tray.open.borrow_mut().end((exchange.slot, exchange.generation), end);
+        self.requests.has_actions.set(true);
+        self.requests.open.borrow_mut().end((exchange.slot, exchange.generation), end);
     }
 
     /// Asks for the next piece of a request's body, as [`Exchange::read_more`] does, also after the exchange was responded
@@ -279,18 +283,18 @@ impl HandlerContext {
     }
 
     fn act(&self, action: Action) {
-        self.tray.has_actions.set(true);
-        self.tray.actions.borrow_mut().push(action);
+        self.requests.has_actions.set(true);
+        self.requests.actions.borrow_mut().push(action);
     }
 
     /// The moment at which the worker's present turn began.
     pub fn now(&self) -> Now {
-        self.tray.now.get()
+        self.requests.now.get()
     }
 
     /// Counts something that was refused, by the rule that it broke.
     pub fn refused(&self, rule: &'static str) {
-        self.tray.metrics.refused(rule);
+        self.requests.metrics.refused(rule);
     }
 }
 

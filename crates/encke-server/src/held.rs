@@ -40,7 +40,7 @@ impl GuardProgress {
     }
 
     /// Adds the fields of all guards so far to a response.
-    pub(crate) fn dress(&self, reply: &mut Reply) {
+    pub(crate) fn add_fields(&self, reply: &mut Reply) {
         if let Some(passage) = &self.passage {
             reply.fields.extend(&passage.fields);
         }

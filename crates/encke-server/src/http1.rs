@@ -897,12 +897,12 @@ impl Core {
             conn.deadline_ns = idle;
             return;
         }
-        self.went_out(token, idle);
+        self.on_sent(token, idle);
     }
 
     /// Handles a completed send on a connection that is not idle.
     #[inline(never)]
-    fn went_out(&mut self, token: Token, idle: u64) {
+    fn on_sent(&mut self, token: Token, idle: u64) {
         let conn = &mut self.conns[token.index as usize];
         if conn.phase == ConnPhase::Resident {
             return self.resident_sent(token);

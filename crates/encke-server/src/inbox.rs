@@ -39,7 +39,7 @@ pub(crate) struct Inbox {
     /// The worker is not waiting: it will look into the inbox before it does.
     awake: AtomicBool,
     /// There may be messages.
-    letters: AtomicBool,
+    pending: AtomicBool,
     /// The exchange whose handler is being called now, as a word; [`NO_CALL`] otherwise. An exchange that is
     /// dropped meanwhile needs no letter: the worker sees `dropped` when the call returns.
     calling: AtomicU64,
@@ -54,7 +54,7 @@ impl Inbox {
             inbox: Mutex::new(VecDeque::new()),
             waker,
             awake: AtomicBool::new(false),
-            letters: AtomicBool::new(false),
+            pending: AtomicBool::new(false),
             calling: AtomicU64::new(NO_CALL),
             dropped: AtomicBool::new(false),
         })
@@ -62,7 +62,7 @@ impl Inbox {
 
     pub(crate) fn send(&self, message: WorkerMessage) {
         lock(&self.inbox).push_back(message);
-        self.letters.store(true, Ordering::SeqCst);
+        self.pending.store(true, Ordering::SeqCst);
         if !self.awake.load(Ordering::SeqCst) {
             self.waker.wake();
         }
@@ -72,7 +72,7 @@ impl Inbox {
     /// each write their flag before they read the other's, so that a message is either seen here or rings.
     pub(crate) fn sleep(&self) -> bool {
         self.awake.store(false, Ordering::SeqCst);
-        !self.letters.load(Ordering::SeqCst)
+        !self.pending.load(Ordering::SeqCst)
     }
 
     /// The worker has woken: until it sleeps again messages need no bell.
@@ -83,7 +83,7 @@ impl Inbox {
     /// Whether there is no message.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        !self.letters.load(Ordering::Relaxed)
+        !self.pending.load(Ordering::Relaxed)
     }
 
     /// Moves at most `most` messages out; true if some are left.
@@ -91,13 +91,13 @@ impl Inbox {
         if self.is_empty() {
             return false;
         }
-        self.letters.store(false, Ordering::SeqCst);
+        self.pending.store(false, Ordering::SeqCst);
         let mut inbox = lock(&self.inbox);
         let count = most.min(inbox.len());
         into.extend(inbox.drain(..count));
         let left = !inbox.is_empty();
         if left {
-            self.letters.store(true, Ordering::SeqCst);
+            self.pending.store(true, Ordering::SeqCst);
         }
         left
     }

@@ -22,7 +22,7 @@ impl Core {
         let mut numbers = Vec::with_capacity(plan.mounts.len());
         for mount in &plan.mounts {
             let number = self.free_handler();
-            let context = HandlerContext::new(number, Rc::clone(&self.tray));
+            let context = HandlerContext::new(number, Rc::clone(&self.handler_requests));
             let mut setup = self.setup();
             let handler = mount.mount.open(context, &mut setup);
             let WorkerSetup { seat, offers, .. } = setup;
@@ -42,7 +42,7 @@ impl Core {
             routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
             routes
         });
-        self.post_guards(plan, &numbers);
+        self.open_guards(plan, &numbers);
     }
 
     /// Returns an unused handler number. Its entry in `handlers` exists and is `None`.
@@ -57,12 +57,12 @@ impl Core {
     }
 
     /// Opens the guards of a plan. `handlers` has the handler number of each of its mounts.
-    fn post_guards(&mut self, plan: &WorkerPlan, handlers: &[u16]) {
+    fn open_guards(&mut self, plan: &WorkerPlan, handlers: &[u16]) {
         self.retired |= self.guards.retire();
         let mut numbers = Vec::new();
         for point in &plan.guards {
             let number = self.guards.free();
-            let context = HandlerContext::new(JobId::context_of(number), Rc::clone(&self.tray));
+            let context = HandlerContext::new(JobId::context_of(number), Rc::clone(&self.handler_requests));
             let mut setup = self.setup();
             let guard = point.guard.open(context, &mut setup);
             let WorkerSetup { offers, .. } = setup;

@@ -39,7 +39,7 @@ impl Core {
     /// Serves the open responses that handlers have written to, finished or reset.
     pub(crate) fn serve_open(&mut self) {
         loop {
-            let touched = self.tray.open().next_touched();
+            let touched = self.handler_requests.open().next_touched();
             let Some((place, generation)) = touched else { return };
             let record = self.records.get(place).filter(|record| record.generation == generation);
             let token = match record {
@@ -51,7 +51,7 @@ impl Core {
                     continue;
                 }
             };
-            if self.tray.open().is_reset(place) {
+            if self.handler_requests.open().is_reset(place) {
                 self.reset_open(token, place);
             } else if !self.conns[token.index as usize].has(SENDING) {
                 self.fill_open(token, place);
@@ -62,7 +62,7 @@ impl Core {
 
     /// Releases the open response of an exchange that is over.
     pub(crate) fn close_open(&mut self, place: u32) {
-        let buffer = self.tray.open().close(place);
+        let buffer = self.handler_requests.open().close(place);
         self.buffers.give(buffer);
     }
 
@@ -71,13 +71,13 @@ impl Core {
         let Some(record) = self.records.get(place) else { return };
         let Some(ResponseRest::Open(open)) = &record.stream else { return };
         let mute = open.mute;
-        self.tray.open().begin((place, record.generation), mute);
+        self.handler_requests.open().begin((place, record.generation), mute);
         self.fill_open(token, place);
     }
 
     /// Moves the bytes that a handler wrote to the output. No send is in flight.
     fn fill_open(&mut self, token: Token, place: u32) {
-        let due = self.tray.open().take(place);
+        let due = self.handler_requests.open().take(place);
         let Some(record) = self.records.get_mut(place) else { return };
         let Some(ResponseRest::Open(open)) = &mut record.stream else { return };
         let framing = record.asked.framing;
@@ -127,7 +127,7 @@ impl Core {
 
     /// Handles a completed send of a connection with an open response.
     pub(crate) fn open_sent(&mut self, token: Token, place: u32) {
-        self.tray.open().sent(place);
+        self.handler_requests.open().sent(place);
         self.fill_open(token, place);
         if let Some(record) = self.records.get(place)
             && matches!(record.stream, Some(ResponseRest::Open(_)))
@@ -137,7 +137,7 @@ impl Core {
                 let left_ns = record.rate_left_ns;
                 self.set_deadline(token, left_ns);
             }
-            if self.tray.open().has_room_again(place) {
+            if self.handler_requests.open().has_room_again(place) {
                 self.call_handler(handler, key, |handler| handler.writable(key));
             }
         }

@@ -13,12 +13,12 @@ impl Core {
     pub(crate) fn operate(&mut self, order: OperatorCommand) {
         let obeyed = catch_unwind(AssertUnwindSafe(|| match order {
             OperatorCommand::Verbs(ticket) => {
-                ticket.give(self.operators.actions.iter().map(|(verbs, _)| verbs.clone()).collect());
+                ticket.resolve(self.operators.actions.iter().map(|(verbs, _)| verbs.clone()).collect());
             }
             OperatorCommand::Act { feature, verb, value, parts } => {
                 self.operate_verb(&feature, &verb, &value, &parts)
             }
-            OperatorCommand::Explain(request, ticket) => ticket.give(self.explain(&request.view())),
+            OperatorCommand::Explain(request, ticket) => ticket.resolve(self.explain(&request.view())),
         }));
         if obeyed.is_err() {
             self.metrics.handler_panics.add(1);

@@ -275,7 +275,7 @@ impl Engine<'_> {
 
     /// The resident's own context: what it dials there reports to [`Resident::upstream`].
     pub fn context(&self) -> HandlerContext {
-        HandlerContext::new(JobId::number_of(self.seat), Rc::clone(&self.core.tray))
+        HandlerContext::new(JobId::number_of(self.seat), Rc::clone(&self.core.handler_requests))
     }
 
     /// Bytes that a connection's peer has not acknowledged, and what the kernel keeps for them.
@@ -331,7 +331,7 @@ impl Slot<'_> {
 
     /// The resident's own context, as [`Engine::context`] returns it.
     pub fn context(&self) -> HandlerContext {
-        HandlerContext::new(JobId::number_of(self.seat), Rc::clone(&self.core.tray))
+        HandlerContext::new(JobId::number_of(self.seat), Rc::clone(&self.core.handler_requests))
     }
 
     /// Whether the server stops.
@@ -777,7 +777,7 @@ impl Core {
     }
 
     /// The mailbox of a resident on another worker.
-    pub(crate) fn meet(&mut self, links: &[Arc<Inbox>]) {
+    pub(crate) fn pass_mailboxes(&mut self, links: &[Arc<Inbox>]) {
         for seat in self.residents.seats() {
             let mailbox = |link: &Arc<Inbox>| ResidentMailbox { link: Arc::clone(link), seat };
             let mailboxes = links.iter().map(mailbox).collect();

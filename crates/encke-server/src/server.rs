@@ -80,7 +80,7 @@ impl Default for Options {
 /// A server that is being configured.
 pub struct Server {
     options: Options,
-    doors: Vec<ListenConfig>,
+    listeners: Vec<ListenConfig>,
     inherited: Vec<Listener>,
     admin: Vec<Listener>,
     mounts: Vec<MountPoint>,
@@ -113,7 +113,7 @@ impl Server {
     pub fn new(options: Options) -> Self {
         Self {
             options,
-            doors: Vec::new(),
+            listeners: Vec::new(),
             inherited: Vec::new(),
             admin: Vec::new(),
             mounts: Vec::new(),
@@ -126,13 +126,13 @@ impl Server {
     /// Adds a listener on a TCP address. Port 0 lets the system choose a port.
     #[must_use]
     pub fn listen(self, address: SocketAddr) -> Self {
-        self.door(address.into())
+        self.listener(address.into())
     }
 
     /// Adds a listener with the given configuration.
     #[must_use]
-    pub fn door(mut self, door: ListenConfig) -> Self {
-        self.doors.push(door);
+    pub fn listener(mut self, door: ListenConfig) -> Self {
+        self.listeners.push(door);
         self
     }
 
@@ -204,7 +204,7 @@ impl Server {
 
     /// Returns the configured listeners.
     pub fn doors(&self) -> &[ListenConfig] {
-        &self.doors
+        &self.listeners
     }
 
     /// Binds every address and starts the workers. When this returns, every listener accepts.
@@ -224,8 +224,16 @@ impl Server {
         self,
         admin: impl FnOnce(&Arc<ServerStatus>) -> Vec<(String, Arc<dyn Mount>)>,
     ) -> io::Result<Running> {
-        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, sources, guards, log } =
-            self;
+        let Self {
+            options,
+            listeners: doors,
+            inherited,
+            admin: admin_listeners,
+            mut mounts,
+            sources,
+            guards,
+            log,
+        } = self;
         check_guards(&guards, &mounts)?;
         let (backend, backend_reason) = match options.backend {
             Some(backend) => (backend, "as asked for"),
@@ -517,7 +525,7 @@ impl Running {
         Ok(Bound(queues))
     }
 
-    /// Gives listeners that already use TLS the identities of `doors`. Returns the addresses at which TLS is turned on or off:
+    /// Gives listeners that already use TLS the identities of `listeners`. Returns the addresses at which TLS is turned on or off:
     /// these need a new listener.
     pub fn renew_identities(&self, doors: &[ListenConfig]) -> Vec<Address> {
         let identities = lock(&self.board.identities);
@@ -533,7 +541,7 @@ impl Running {
         changed
     }
 
-    /// Keeps only the listeners of `doors`: adds those just bound, and closes all others.
+    /// Keeps only the listeners of `listeners`: adds those just bound, and closes all others.
     pub fn listen_only(&self, doors: &[ListenConfig], bound: Bound) {
         let mut addresses = lock(&self.board.addresses);
         for address in addresses.extract_if(.., |known| !doors.iter().any(|door| door.address == *known)) {

@@ -154,7 +154,7 @@ impl Core {
                 }
             }
             Action::Respond => {
-                if let Some((key, reply)) = self.tray.next_reply() {
+                if let Some((key, reply)) = self.handler_requests.next_reply() {
                     self.answer(key, reply);
                 }
             }
@@ -175,7 +175,7 @@ impl Core {
             self.flush_upstream(place);
         }
         self.serve_open();
-        self.tray.refill(|| self.buffers.take_spare());
+        self.handler_requests.refill(|| self.buffers.take_spare());
     }
 
     /// Sends waiting bytes unless a send is in flight, and then shuts down this side if that was requested.
@@ -230,7 +230,7 @@ impl Core {
         }
         upstream.state = UpstreamState::Open;
         self.receive_upstream(token);
-        self.tell_upstream(place, UpstreamEvent::Connected);
+        self.report_upstream(place, UpstreamEvent::Connected);
         self.flush_upstream(place);
     }
 
@@ -240,11 +240,11 @@ impl Core {
             return self.records_arrived(place, bytes);
         }
         self.metrics.upstream_received_bytes.add(bytes.len() as u64);
-        self.tell_upstream(place, UpstreamEvent::Received(bytes));
+        self.report_upstream(place, UpstreamEvent::Received(bytes));
     }
 
     pub(crate) fn upstream_sent(&mut self, token: Token) {
-        let Some(place) = self.upstream_place(token) else { return self.end_farewell(token, Op::Close) };
+        let Some(place) = self.upstream_place(token) else { return self.close_ended(token, Op::Close) };
         let upstream = &mut self.upstreams.table[place as usize];
         if upstream.session.as_mut().is_some_and(|session| session.went_out(upstream.in_flight)) {
             return self.flush_sealed(place);
@@ -252,7 +252,7 @@ impl Core {
         let sent = std::mem::take(&mut upstream.in_flight);
         if sent > 0 {
             self.metrics.upstream_sent_bytes.add(sent);
-            self.tell_upstream(place, UpstreamEvent::Sent(sent));
+            self.report_upstream(place, UpstreamEvent::Sent(sent));
         }
         self.flush_upstream(place);
     }
@@ -261,7 +261,7 @@ impl Core {
     pub(crate) fn upstream_ended(&mut self, token: Token) {
         let Some(place) = self.upstream_place(token) else { return };
         match &self.upstreams.table[place as usize].session {
-            None => self.tell_upstream(place, UpstreamEvent::Ended),
+            None => self.report_upstream(place, UpstreamEvent::Ended),
             Some(session) if session.has_ended() => {}
             Some(_) => self.fail_upstream(place, UpstreamFault::Truncated),
         }
@@ -270,14 +270,14 @@ impl Core {
     pub(crate) fn upstream_overdue(&mut self, token: Token) {
         self.conns[token.index as usize].deadline_ns = u64::MAX;
         match self.upstream_place(token) {
-            Some(place) => self.tell_upstream(place, UpstreamEvent::Overdue),
-            None => self.end_farewell(token, Op::Abort),
+            Some(place) => self.report_upstream(place, UpstreamEvent::Overdue),
+            None => self.close_ended(token, Op::Abort),
         }
     }
 
     /// Handles a failed operation of an outgoing connection; a send failed after `sent` bytes.
     pub(crate) fn upstream_broken(&mut self, token: Token, fault: Fault, sent: u64) {
-        let Some(place) = self.upstream_place(token) else { return self.end_farewell(token, Op::Close) };
+        let Some(place) = self.upstream_place(token) else { return self.close_ended(token, Op::Close) };
         let upstream = &self.upstreams.table[place as usize];
         let sent = match &upstream.session {
             None => sent,
@@ -285,7 +285,7 @@ impl Core {
         };
         if sent > 0 {
             self.metrics.upstream_sent_bytes.add(sent);
-            self.tell_upstream(place, UpstreamEvent::Sent(sent));
+            self.report_upstream(place, UpstreamEvent::Sent(sent));
         }
         self.fail_upstream(place, UpstreamFault::Failed(fault));
     }
@@ -294,7 +294,7 @@ impl Core {
     pub(crate) fn fail_upstream(&mut self, place: u32, fault: UpstreamFault) {
         self.residents.report_gone();
         let (id, owner) = (self.upstreams.id(place), self.upstreams.table[place as usize].owner);
-        let current = self.tray.is_current(id);
+        let current = self.handler_requests.is_current(id);
         self.close_upstream(place, UpstreamEnd::of(&fault));
         if current && self.tell(owner, id, UpstreamEvent::Failed(fault)).is_err() {
             self.metrics.handler_panics.add(1);
@@ -305,7 +305,7 @@ impl Core {
     pub(crate) fn drain_upstream(&mut self, token: Token) {
         match self.upstream_place(token) {
             Some(place) => self.fail_upstream(place, UpstreamFault::Draining),
-            None => self.end_farewell(token, Op::Abort),
+            None => self.close_ended(token, Op::Abort),
         }
     }
 
@@ -333,7 +333,7 @@ impl Core {
     fn close_upstream(&mut self, place: u32, end: UpstreamEnd) {
         let id = self.upstreams.id(place);
         let upstream = std::mem::replace(&mut self.upstreams.table[place as usize], Upstream::VACANT);
-        self.tray.release(id);
+        self.handler_requests.release(id);
         self.metrics.upstream_ended(end);
         let token = upstream.token;
         let mut unsent = upstream.waiting.iter().any(|segment| !segment.is_empty());
@@ -345,7 +345,7 @@ impl Core {
                 && end.sends_records()
                 && matches!(upstream.state, UpstreamState::Handshaking | UpstreamState::Open)
             {
-                farewell = session.farewell();
+                farewell = session.last_records();
             }
         }
         let Some(conn) = self.conn(token) else { return };
@@ -362,7 +362,7 @@ impl Core {
     }
 
     /// Closes the socket of an ended connection, once its last records are sent or have failed.
-    fn end_farewell(&mut self, token: Token, op: Op) {
+    fn close_ended(&mut self, token: Token, op: Op) {
         let Some(conn) = self.conn(token) else { return };
         if conn.has(LAST) {
             conn.flags &= !LAST;
@@ -380,11 +380,11 @@ impl Core {
     }
 
     /// Reports an event to the owner of an outgoing connection, unless the owner has closed it.
-    pub(crate) fn tell_upstream(&mut self, place: u32, event: UpstreamEvent<'_>) {
+    pub(crate) fn report_upstream(&mut self, place: u32, event: UpstreamEvent<'_>) {
         // A resident first learns which of its connections have closed, and may then close this one with them.
         self.residents.report_gone();
         let id = self.upstreams.id(place);
-        if !self.tray.is_current(id) {
+        if !self.handler_requests.is_current(id) {
             return;
         }
         let owner = self.upstreams.table[place as usize].owner;

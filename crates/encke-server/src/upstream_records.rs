@@ -20,7 +20,7 @@ impl Core {
         self.report_established(place);
         if !plain.is_empty() && self.upstreams.table[place as usize].state == UpstreamState::Open {
             self.metrics.upstream_received_bytes.add(plain.len() as u64);
-            self.tell_upstream(place, UpstreamEvent::Received(&mut plain));
+            self.report_upstream(place, UpstreamEvent::Received(&mut plain));
         }
         self.scratch.plain = plain;
         self.records_opened(place);
@@ -35,7 +35,7 @@ impl Core {
             upstream.state = UpstreamState::Open;
             let token = upstream.token;
             self.receive_upstream(token);
-            self.tell_upstream(place, UpstreamEvent::Connected);
+            self.report_upstream(place, UpstreamEvent::Connected);
         }
     }
 
@@ -55,7 +55,7 @@ impl Core {
             let token = upstream.token;
             self.set_receiving(token, false);
             self.conns[token.index as usize].flags |= PEER_ENDED;
-            self.tell_upstream(place, UpstreamEvent::Ended);
+            self.report_upstream(place, UpstreamEvent::Ended);
         }
         self.flush_upstream(place);
     }

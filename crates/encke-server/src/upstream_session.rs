@@ -96,7 +96,7 @@ impl UpstreamSession {
     }
 
     /// The last records: an alert after an error, or a close_notify.
-    pub(crate) fn farewell(mut self) -> Vec<u8> {
+    pub(crate) fn last_records(mut self) -> Vec<u8> {
         let mut out = Vec::new();
         self.session.output(&mut out);
         if self.session.is_established() && !self.finished {

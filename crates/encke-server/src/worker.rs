@@ -104,7 +104,7 @@ impl<R: Reactor> Worker<R> {
             routes: Default::default(),
             guards: Guards::default(),
             retired: false,
-            tray: Rc::new(HandlerRequests::new(Arc::clone(&shared.metrics))),
+            handler_requests: Rc::new(HandlerRequests::new(Arc::clone(&shared.metrics))),
             link: Arc::clone(commands.link()),
             heads: Vec::new(),
             out: Out::default(),
@@ -125,7 +125,7 @@ impl<R: Reactor> Worker<R> {
             upstreams: Upstreams::default(),
             turn_answers: 0,
             census: shared.census,
-            doors: Vec::new(),
+            listeners: Vec::new(),
             retiring: false,
             closing: Vec::new(),
             accept_paused: false,
@@ -154,7 +154,14 @@ impl<R: Reactor> Worker<R> {
     pub(crate) fn listen(&mut self, listener: Listener, kind: ListenerKind) -> Result<(), Fault> {
         let address = listener.address().clone();
         let token = self.reactor.adopt(Source::Listener(listener))?;
-        self.core.doors.push(OpenListener { token, address, kind, drops: 0, until_ns: None, closing: None });
+        self.core.listeners.push(OpenListener {
+            token,
+            address,
+            kind,
+            drops: 0,
+            until_ns: None,
+            closing: None,
+        });
         if !self.core.accept_paused {
             self.reactor.submit(token, Op::Accept);
         }
@@ -234,13 +241,13 @@ impl<R: Reactor> Worker<R> {
     /// Executes what features have asked for in callbacks. Returns whether there was anything.
     #[inline]
     fn serve_actions(&mut self) -> bool {
-        self.core.tray.has_actions() && self.execute_actions()
+        self.core.handler_requests.has_actions() && self.execute_actions()
     }
 
     #[inline(never)]
     fn execute_actions(&mut self) -> bool {
         let empty = std::mem::take(&mut self.core.actions);
-        let mut actions = self.core.tray.take_actions(empty);
+        let mut actions = self.core.handler_requests.take_actions(empty);
         for action in actions.drain(..) {
             match action {
                 Action::Dial(dial) => self.dial(dial),
@@ -365,7 +372,7 @@ impl<R: Reactor> Worker<R> {
                 let at_address =
                     |door: &&mut OpenListener| door.until_ns.is_none() && door.address == *closing.address();
                 // A worker has one listener of an address.
-                if let Some(door) = self.core.doors.iter_mut().find(at_address) {
+                if let Some(door) = self.core.listeners.iter_mut().find(at_address) {
                     self.reactor.submit(door.token, Op::Retire);
                     door.until_ns = Some(until_ns);
                     door.closing = Some(closing);
@@ -383,7 +390,7 @@ impl<R: Reactor> Worker<R> {
             }
             WorkerCommand::Operate(order) => self.core.operate(order),
             WorkerCommand::Meet(links) => {
-                self.core.meet(&links);
+                self.core.pass_mailboxes(&links);
             }
             WorkerCommand::Drain { delay, time } => {
                 if self.core.stage == WorkerStage::Serving {
@@ -397,8 +404,8 @@ impl<R: Reactor> Worker<R> {
     /// Gives the reactor what handlers have asked for by their contexts.
     #[inline]
     fn serve_contexts(&mut self) {
-        if self.core.tray.has_work() {
-            self.serve_tray();
+        if self.core.handler_requests.has_work() {
+            self.serve_handler_requests();
         }
         if self.core.retired {
             self.drop_retired();
@@ -406,15 +413,15 @@ impl<R: Reactor> Worker<R> {
     }
 
     #[inline(never)]
-    fn serve_tray(&mut self) {
-        for job in self.core.tray.take_jobs() {
+    fn serve_handler_requests(&mut self) {
+        for job in self.core.handler_requests.take_jobs() {
             if let Some(Some(mounted)) = self.core.handlers.get_mut(JobId(job.key).handler()) {
                 mounted.jobs += 1;
             }
             self.core.guards.job_begins(JobId(job.key));
             self.reactor.submit(Token::NONE, Op::Offload(job));
         }
-        for (context, watched) in self.core.tray.take_watches() {
+        for (context, watched) in self.core.handler_requests.take_watches() {
             let watches = match self.core.handlers.get_mut(usize::from(context)) {
                 Some(Some(mounted)) => Some(&mut mounted.watches),
                 _ => self.core.guards.watches(context),
@@ -508,14 +515,14 @@ impl<R: Reactor> Worker<R> {
         self.core.residents.forget_due_ns();
         let now = self.core.now.mono_ns;
         let over = |door: &mut OpenListener| door.until_ns.is_some_and(|until_ns| until_ns <= now);
-        for door in self.core.doors.extract_if(.., over) {
+        for door in self.core.listeners.extract_if(.., over) {
             self.reactor.submit(door.token, Op::Close);
             self.core.closing.extend(door.closing.map(|closing| (door.token, closing)));
         }
-        self.core.retiring = self.core.doors.iter().any(|door| door.until_ns.is_some());
+        self.core.retiring = self.core.listeners.iter().any(|door| door.until_ns.is_some());
         match self.core.stage {
             WorkerStage::Announced { until_ns, time_ns } if until_ns <= now => {
-                for door in &self.core.doors {
+                for door in &self.core.listeners {
                     self.reactor.submit(door.token, Op::Retire);
                 }
                 self.core.stage = WorkerStage::Retired {
@@ -524,7 +531,7 @@ impl<R: Reactor> Worker<R> {
                 };
             }
             WorkerStage::Retired { until_ns, end_ns } if until_ns <= now || self.core.is_deserted() => {
-                for door in self.core.doors.drain(..) {
+                for door in self.core.listeners.drain(..) {
                     self.reactor.submit(door.token, Op::Close);
                 }
                 self.core.stage = WorkerStage::Draining { end_ns };
@@ -567,7 +574,7 @@ impl<R: Reactor> Worker<R> {
         if core.now.unix_s() != core.checked_second {
             core.checked_second = core.now.unix_s();
             let mut drops = 0;
-            for door in &mut core.doors {
+            for door in &mut core.listeners {
                 let total = self.reactor.listen_drops(door.token).unwrap_or(0);
                 drops += u64::from(total.wrapping_sub(door.drops));
                 door.drops = total;

@@ -46,12 +46,12 @@ pub(super) struct FileHandler {
     context: HandlerContext,
     shared: Arc<Shared>,
     grounds: Vec<SiteRoot>,
-    shelf: FileCache<Resource>,
+    cache: FileCache<Resource>,
     watch: DirWatcher,
     tastes: Tastes,
     /// Requests that wait for the thread pool.
     waiting: HashMap<LookupTask, PendingLookup>,
-    errands: HashMap<JobId, PoolJob>,
+    jobs: HashMap<JobId, PoolJob>,
     /// The time of the next check for replaced roots, in ns of the monotonic clock: made by the next cold request.
     roots_due_ns: u64,
     /// A symbolic link leads to a root. Every request may then run that check, since no notification reports a new target.
@@ -145,7 +145,7 @@ impl FileHandler {
         }
         shared.clerks.fetch_add(1, Ordering::Relaxed);
         Self {
-            shelf: FileCache::new(shared.hash_key, shared.share()),
+            cache: FileCache::new(shared.hash_key, shared.share()),
             roots_due_ns: context.now().mono_ns + ROOTS_EVERY_NS,
             linked_roots: grounds.iter().any(SiteRoot::is_linked),
             context,
@@ -154,7 +154,7 @@ impl FileHandler {
             watch: DirWatcher::new(changes),
             tastes: Tastes::default(),
             waiting: HashMap::new(),
-            errands: HashMap::new(),
+            jobs: HashMap::new(),
             boundaries: 0,
         }
     }
@@ -183,7 +183,7 @@ impl Handler for FileHandler {
     }
 
     fn offloaded(&mut self, job: JobId, done: Option<Done>) {
-        match self.errands.remove(&job) {
+        match self.jobs.remove(&job) {
             Some(PoolJob::For(task @ LookupTask::Find(..))) => self.found(task, done),
             Some(PoolJob::For(task @ LookupTask::List(..))) => self.listed(&task, done),
             Some(PoolJob::Press(key, coding)) => self.compressed(key, coding, done),
@@ -199,17 +199,17 @@ impl Handler for FileHandler {
         }
         let mut removed = Vec::new();
         if news.all {
-            self.shelf.clear(&mut removed);
+            self.cache.clear(&mut removed);
         }
         for key in news.stale {
-            self.shelf.remove(key, &mut removed);
+            self.cache.remove(key, &mut removed);
         }
         self.watch.release(&removed);
     }
 
     fn shrink(&mut self) {
         let mut removed = Vec::new();
-        self.shelf.clear(&mut removed);
+        self.cache.clear(&mut removed);
         self.watch.release(&removed);
     }
 }
@@ -223,8 +223,8 @@ impl FileHandler {
             self.check_roots(now);
         }
         if request.method().reads() && !request.is_conditional() {
-            let name = self.shelf.name(site, request.path());
-            if let Some(resource) = self.shelf.find(&name, now.mono_ns)
+            let name = self.cache.name(site, request.path());
+            if let Some(resource) = self.cache.find(&name, now.mono_ns)
                 && let Resource::Page(page) = &**resource
             {
                 let (whole, wanted) = page.whole(|| self.tastes.of(request));
@@ -331,8 +331,8 @@ impl FileHandler {
 
     /// Looks up a name; `None` if only the thread pool can.
     fn look(&mut self, site: u16, raw: &[u8], now: Now) -> Option<Rc<Resource>> {
-        let name = self.shelf.name(site, raw);
-        if let Some(resource) = self.shelf.find(&name, now.mono_ns) {
+        let name = self.cache.name(site, raw);
+        if let Some(resource) = self.cache.find(&name, now.mono_ns) {
             return Some(Rc::clone(resource));
         }
         if now.mono_ns >= self.roots_due_ns {
@@ -377,7 +377,7 @@ impl FileHandler {
         is_watched: bool,
         now: Now,
     ) -> Rc<Resource> {
-        let name = self.shelf.name(site, raw);
+        let name = self.cache.name(site, raw);
         let rules = Arc::clone(&self.grounds[usize::from(site)].rules);
         let LookupResult { thing, policy, steps } = found;
         let mut fresh_for_ns = if is_watched { WATCHED_FOR_NS } else { rules.revalidate_ns };
@@ -387,7 +387,7 @@ impl FileHandler {
                 if page.is_weak() {
                     fresh_for_ns = fresh_for_ns.min(SETTLED_AFTER_NS);
                 }
-                if let Some(before) = self.shelf.find_stale(&name)
+                if let Some(before) = self.cache.find_stale(&name)
                     && let Resource::Page(before) = &**before
                 {
                     page.inherit(before);
@@ -403,9 +403,9 @@ impl FileHandler {
         };
         let resource = Rc::new(resource);
         let mut removed = Vec::new();
-        self.shelf.limit(self.shared.share());
+        self.cache.limit(self.shared.share());
         let until_ns = now.mono_ns.saturating_add(fresh_for_ns);
-        let key = self.shelf.put(&name, Rc::clone(&resource), until_ns, &mut removed);
+        let key = self.cache.put(&name, Rc::clone(&resource), until_ns, &mut removed);
         if is_watched {
             self.watch.depend(key, steps.unwrap_or_default());
         }
@@ -451,7 +451,7 @@ impl FileHandler {
                 .context
                 .offload(move || Listing::read(&ground, &path).map(|listing| view.render(listing))),
         };
-        self.errands.insert(job, PoolJob::For(task.clone()));
+        self.jobs.insert(job, PoolJob::For(task.clone()));
         wait.sent += 1;
         wait.epoch = self.watch.epoch();
         self.waiting.insert(task, wait);
@@ -542,10 +542,10 @@ impl FileHandler {
     /// starts nothing.
     #[cold]
     fn compress(&mut self, request: &Request<'_>, site: u16, raw: &[u8], coding: Coding) {
-        let name = self.shelf.name(site, raw);
-        let Some(key) = self.shelf.key(&name) else { return };
-        let Some(Resource::Page(page)) = self.shelf.at(key).map(|resource| &**resource) else { return };
-        let pressing = self.errands.values().filter(|errand| matches!(errand, PoolJob::Press(..)));
+        let name = self.cache.name(site, raw);
+        let Some(key) = self.cache.key(&name) else { return };
+        let Some(Resource::Page(page)) = self.cache.at(key).map(|resource| &**resource) else { return };
+        let pressing = self.jobs.values().filter(|errand| matches!(errand, PoolJob::Press(..)));
         let is_same = |errand: &PoolJob| matches!(errand, PoolJob::Press(one, other) if (*one, *other) == (key, coding));
         // The compressed bytes of a file that may still change would be useless.
         if request.method() != Method::Get
@@ -564,12 +564,12 @@ impl FileHandler {
         let source = CompressionKey { site, opaque: page.opaque().to_vec(), coding };
         let shared = Arc::clone(&self.shared);
         let job = self.context.offload(move || shared.press.compressed(source, content, len));
-        self.errands.insert(job, PoolJob::Press(key, coding));
+        self.jobs.insert(job, PoolJob::Press(key, coding));
     }
 
     fn compressed(&mut self, key: SlotKey, coding: Coding, done: Option<Done>) {
         // The key identifies the compressed state of the file: a later look-up has another key.
-        let Some(Resource::Page(page)) = self.shelf.at(key).map(|resource| &**resource) else { return };
+        let Some(Resource::Page(page)) = self.cache.at(key).map(|resource| &**resource) else { return };
         let result = done.and_then(|done| done.downcast::<std::io::Result<Option<Arc<[u8]>>>>().ok());
         let page = match result.map(|result| *result) {
             // The pool was busy: the next request tries again.
@@ -577,11 +577,11 @@ impl FileHandler {
             Some(Ok(made)) => page.with_coded(coding, made),
             Some(Err(_)) => page.with_coded(coding, None),
         };
-        self.shelf.replace(key, Rc::new(Resource::Page(page)));
-        while let Some(over) = self.shelf.next_made() {
-            let Some(Resource::Page(page)) = self.shelf.at(over).map(|resource| &**resource) else { return };
+        self.cache.replace(key, Rc::new(Resource::Page(page)));
+        while let Some(over) = self.cache.next_made() {
+            let Some(Resource::Page(page)) = self.cache.at(over).map(|resource| &**resource) else { return };
             let page = page.without_made();
-            self.shelf.replace(over, Rc::new(Resource::Page(page)));
+            self.cache.replace(over, Rc::new(Resource::Page(page)));
         }
     }
 
@@ -592,7 +592,7 @@ impl FileHandler {
         if self.waiting.is_empty() {
             self.watch.sweep();
         }
-        if self.errands.values().any(|errand| matches!(errand, PoolJob::Roots)) {
+        if self.jobs.values().any(|errand| matches!(errand, PoolJob::Roots)) {
             return;
         }
         let grounds = self.grounds.clone();
@@ -601,7 +601,7 @@ impl FileHandler {
                 grounds.iter().enumerate().filter_map(|(site, ground)| Some((site, ground.renewed()?)));
             renewed.collect::<Vec<(usize, SiteRoot)>>()
         });
-        self.errands.insert(job, PoolJob::Roots);
+        self.jobs.insert(job, PoolJob::Roots);
     }
 
     fn roots_checked(&mut self, done: Option<Done>) {

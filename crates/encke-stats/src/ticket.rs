@@ -24,7 +24,7 @@ impl<T> Ticket<T> {
     }
 
     /// Gives the result.
-    pub fn give(mut self, result: T) {
+    pub fn resolve(mut self, result: T) {
         if let Some(respond) = self.respond.take() {
             respond(Some(result));
         }
@@ -91,7 +91,7 @@ impl<T> Drop for GatheredParts<T> {
     fn drop(&mut self) {
         let (merged, ticket) = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let (Some(merged), Some(ticket)) = (merged.take(), ticket.take()) {
-            ticket.give(merged);
+            ticket.resolve(merged);
         }
     }
 }
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_ticket_gives_its_result_once_from_any_thread() {
         let (ticket, result) = ticket();
-        std::thread::spawn(move || ticket.give(7)).join().expect("it does not panic");
+        std::thread::spawn(move || ticket.resolve(7)).join().expect("it does not panic");
         assert_eq!(result.iter().collect::<Vec<_>>(), [Some(7)]);
     }
 
@@ -137,7 +137,7 @@ mod tests {
             assert!(result.try_recv().is_err(), "part {number} is missing");
             // One worker ends without a result.
             if number != 1 {
-                part.give(number as u32 + 1);
+                part.resolve(number as u32 + 1);
             }
         }
         assert_eq!(result.iter().collect::<Vec<_>>(), [Some(4)]);

@@ -62,7 +62,7 @@ fn start() -> Result<encke_server::Running, Box<dyn std::error::Error>> {
         None => None,
     };
     let server = Server::new(options)
-        .door(ListenConfig { tls: identity, ..ListenConfig::from(listen.parse::<SocketAddr>()?) })
+        .listener(ListenConfig { tls: identity, ..ListenConfig::from(listen.parse::<SocketAddr>()?) })
         .mount("/", site)
         .mount("/echo", Echo)
         .mount("/ws-echo", ws_echo);

@@ -20,7 +20,7 @@ fn serve(stand: Stand, folder: &Folder, trusted: &[Network]) -> Rig {
         policy.trusted_proxies = trusted.to_vec();
     });
     let server = Server::new(options)
-        .door(ListenConfig { to_https: true, ..ListenConfig::from(any_port()) })
+        .listener(ListenConfig { to_https: true, ..ListenConfig::from(any_port()) })
         .listen(any_port())
         .mount("/", site(folder));
     Rig::of(server.start().expect("free ports"))

@@ -73,10 +73,12 @@ impl Actions for ToyActions {
         let note = if user == "everybody" { "all".to_owned() } else { format!("worker {}", self.0) };
         let report = ActionReport { affected: 3, notes: vec![note] };
         match verb {
-            "later" => drop(std::thread::spawn(move || ticket.give(Ok(report)))),
+            "later" => drop(std::thread::spawn(move || ticket.resolve(Ok(report)))),
             "panic" => panic!("an action that fails"),
-            _ if user == "root" && self.0 == 0 => ticket.give(Err(ActionError::Refused("not root".into()))),
-            _ => ticket.give(Ok(report)),
+            _ if user == "root" && self.0 == 0 => {
+                ticket.resolve(Err(ActionError::Refused("not root".into())))
+            }
+            _ => ticket.resolve(Ok(report)),
         }
     }
 }

@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn only_a_node_says_who_comes_and_goes() {
         let announcement =
-            Announcement { channel: name("a"), member: "ann".into(), comes: false, after: Some(7) };
+            Announcement { channel: name("a"), member: "ann".into(), joins: false, after: Some(7) };
         let id = id_of(&announcement).expect("several may find it");
         // An id with a publisher's key starts with the channel and a hexadecimal number, and no channel's name contains a
         // space.

@@ -144,7 +144,7 @@ impl Peers {
     /// Records a change of the local subscribers.
     pub(super) fn tell(&mut self, change: AudienceChange) {
         let ours = self.ours.entry(change.channel.clone()).or_default();
-        let AudienceChange { channel, subscribers, came, went } = change;
+        let AudienceChange { channel, subscribers, joined: came, left: went } = change;
         let came: Vec<_> =
             came.into_iter().filter(|member| ours.members.insert(Arc::clone(member))).collect();
         let went: Vec<_> = went.into_iter().filter(|member| ours.members.remove(member)).collect();
@@ -153,7 +153,7 @@ impl Peers {
             self.ours.remove(&channel);
         }
         if before != subscribers || !came.is_empty() || !went.is_empty() {
-            self.changes.push(AudienceChange { channel, subscribers, came, went });
+            self.changes.push(AudienceChange { channel, subscribers, joined: came, left: went });
         }
     }
 
@@ -215,8 +215,8 @@ impl Peers {
             let all = self.ours.iter().map(|(channel, audience)| AudienceChange {
                 channel: channel.clone(),
                 subscribers: audience.subscribers,
-                came: audience.members.iter().cloned().collect(),
-                went: Vec::new(),
+                joined: audience.members.iter().cloned().collect(),
+                left: Vec::new(),
             });
             let mut whole = parts(all.collect());
             if whole.is_empty() {
@@ -283,7 +283,7 @@ impl Peers {
 fn parts(changes: Vec<AudienceChange>) -> Vec<Beat> {
     let mut beats: Vec<Beat> = Vec::new();
     let mut bytes = 0;
-    for AudienceChange { channel, subscribers, came, went } in changes {
+    for AudienceChange { channel, subscribers, joined: came, left: went } in changes {
         // A channel with very many names takes several entries.
         let names: Vec<(bool, Arc<str>)> = came
             .into_iter()
@@ -318,7 +318,12 @@ fn parts(changes: Vec<AudienceChange>) -> Vec<Beat> {
 
 /// Decodes a change; `None` if its channel has an invalid name.
 fn change((channel, subscribers, came, went): Word) -> Option<AudienceChange> {
-    Some(AudienceChange { channel: Name::parse(channel.as_bytes()).ok()?, subscribers, came, went })
+    Some(AudienceChange {
+        channel: Name::parse(channel.as_bytes()).ok()?,
+        subscribers,
+        joined: came,
+        left: went,
+    })
 }
 
 #[cfg(test)]
@@ -338,7 +343,7 @@ mod tests {
     }
 
     fn now_there(channel: &str, subscribers: u32, came: &[&str], went: &[&str]) -> AudienceChange {
-        AudienceChange { channel: name(channel), subscribers, came: members(came), went: members(went) }
+        AudienceChange { channel: name(channel), subscribers, joined: members(came), left: members(went) }
     }
 
     /// The other node's channels, as one node knows them.
@@ -353,7 +358,7 @@ mod tests {
                     if anew {
                         self.0.clear();
                     }
-                    for AudienceChange { channel, subscribers, came, went } in changes {
+                    for AudienceChange { channel, subscribers, joined: came, left: went } in changes {
                         let known = self.0.entry(channel.clone()).or_default();
                         known.0 = subscribers;
                         known.1.extend(came);

@@ -43,7 +43,7 @@ struct Backfill {
     /// The cause to report in a gap.
     reason: GapReason,
     /// The end of the last reported gap.
-    told_to: u64,
+    reported_to: u64,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Backfills {
     }
 
     pub(super) fn begin(&mut self, id: u32, reason: GapReason) {
-        self.by_subscriber.entry(id).or_insert(Backfill { step: BackfillStep::Ask, reason, told_to: 0 });
+        self.by_subscriber.entry(id).or_insert(Backfill { step: BackfillStep::Ask, reason, reported_to: 0 });
     }
 
     pub(super) fn end(&mut self, id: u32) {
@@ -71,7 +71,7 @@ impl Backfills {
     }
 
     /// Stores a run. Returns whether a subscriber waits for it.
-    pub(super) fn comes(&mut self, id: u32, number: u64, run: Recalled) -> bool {
+    pub(super) fn store_run(&mut self, id: u32, number: u64, run: Recalled) -> bool {
         let Some(reading) = self.by_subscriber.get_mut(&id) else { return false };
         let asked = matches!(reading.step, BackfillStep::Asked(asked) if asked == number);
         if asked {
@@ -128,28 +128,28 @@ impl Hub {
     }
 
     /// Discards the pending run of a backfilling subscriber whose channels have changed.
-    pub(super) fn asks_anew(&mut self, id: u32) {
-        if self.readings.take(id).is_some() && self.subscribers[id].state == SubscriberState::Reading {
+    pub(super) fn discard_run(&mut self, id: u32) {
+        if self.backfills.take(id).is_some() && self.subscribers[id].state == SubscriberState::Reading {
             self.enqueue(id);
         }
     }
 
     /// Continues the backfill of a writable subscriber.
     pub(super) fn read(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
-        match self.readings.take(id) {
+        match self.backfills.take(id) {
             None => return,
-            Some(BackfillStep::Asked(number)) => return self.readings.put(id, BackfillStep::Asked(number)),
+            Some(BackfillStep::Asked(number)) => return self.backfills.put(id, BackfillStep::Asked(number)),
             Some(BackfillStep::Ask) => {}
             Some(BackfillStep::Came(run)) => {
-                if self.tell_recalled(id, run, encoder, out) {
+                if self.deliver_recalled(id, run, encoder, out) {
                     return;
                 }
             }
         }
         if self.may_recall(id) {
-            return self.ask_for_more(id);
+            return self.request_more(id);
         }
-        self.readings.end(id);
+        self.backfills.end(id);
         let subscriber = &mut self.subscribers[id];
         subscriber.state = SubscriberState::Ready;
         if subscriber.once == Once::Never {
@@ -161,22 +161,22 @@ impl Hub {
 
     /// Queues waiting subscribers that may request now.
     pub(super) fn lets_read(&mut self) {
-        let room = READERS_MAX.saturating_sub(self.readings.busy);
+        let room = READERS_MAX.saturating_sub(self.backfills.busy);
         for _ in 0..room {
-            let Some(id) = self.readings.waiting.pop_front() else { return };
+            let Some(id) = self.backfills.waiting.pop_front() else { return };
             if self.subscribers.get(id).is_some_and(|one| one.state == SubscriberState::Reading) {
                 self.enqueue(id);
             }
         }
     }
 
-    fn ask_for_more(&mut self, id: u32) {
-        if self.readings.busy >= READERS_MAX {
-            return self.readings.waiting.push_back(id);
+    fn request_more(&mut self, id: u32) {
+        if self.backfills.busy >= READERS_MAX {
+            return self.backfills.waiting.push_back(id);
         }
-        self.readings.asked += 1;
-        let number = self.readings.asked;
-        self.readings.put(id, BackfillStep::Asked(number));
+        self.backfills.asked += 1;
+        let number = self.backfills.asked;
+        self.backfills.put(id, BackfillStep::Asked(number));
         let position = self.subscribers[id].position;
         let lost = self.channels_of(id).filter(|(at, floor)| self.channels[*at].has_lost(position, *floor));
         let to = lost.map(|(at, _)| self.channels[at].lost_to).max().unwrap_or(position);
@@ -191,7 +191,7 @@ impl Hub {
     }
 
     /// Delivers a run to a subscriber. Returns whether there was anything to deliver.
-    fn tell_recalled(
+    fn deliver_recalled(
         &mut self,
         id: u32,
         run: Recalled,
@@ -206,9 +206,9 @@ impl Hub {
         }
         let (mut messages, buried_to) = self.wanted_of(id, messages);
         let gone_to = gone_to.max(buried_to).max(lost_to);
-        let Some(reading) = self.readings.by_subscriber.get_mut(&id) else { return false };
-        let (reason, untold) = (reading.reason, gone_to > from.max(reading.told_to));
-        reading.told_to = reading.told_to.max(gone_to);
+        let Some(reading) = self.backfills.by_subscriber.get_mut(&id) else { return false };
+        let (reason, untold) = (reading.reason, gone_to > from.max(reading.reported_to));
+        reading.reported_to = reading.reported_to.max(gone_to);
         let gap = untold.then(|| Gap { from: self.at(from).into(), to: self.at(gone_to).into(), reason });
         if messages.is_empty() && gap.is_none() {
             self.subscribers[id].position = to;
@@ -230,19 +230,20 @@ impl Hub {
         };
         let more = rest.len() + self.kept_behind(id, to);
         if keeps {
-            self.readings.put(id, BackfillStep::Came(Recalled { to, messages: rest, ..Recalled::default() }));
+            self.backfills
+                .put(id, BackfillStep::Came(Recalled { to, messages: rest, ..Recalled::default() }));
         }
         self.subscribers[id].position = position;
         if self.subscribers[id].part {
             self.scratch.messages = taken;
-            self.hand_part(id, from, gap, more);
+            self.deliver_part(id, from, gap, more);
             return true;
         }
         let position = self.at(position);
         let run = Run { messages: &taken, position, beside: Beside::default(), gap: gap.as_ref(), more };
         let bytes = super::encode(encoder, form, &run, &mut self.scratch.bytes, &mut self.encodings);
         self.scratch.messages = taken;
-        self.hand(id, bytes, out);
+        self.deliver_bytes(id, bytes, out);
         true
     }
 

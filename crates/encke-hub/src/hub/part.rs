@@ -123,7 +123,7 @@ impl Hub {
     }
 
     /// Delivers the collected messages to a part.
-    pub(super) fn hand_part(&mut self, id: u32, from: u64, gap: Option<Gap>, more: usize) {
+    pub(super) fn deliver_part(&mut self, id: u32, from: u64, gap: Option<Gap>, more: usize) {
         let subscriber = &mut self.subscribers[id];
         let (key, to, once) = (subscriber.key, subscriber.position, subscriber.once);
         let messages = self.scratch.messages.drain(..).collect();

@@ -146,7 +146,7 @@ enum PendingWrite {
 struct CommitFlight {
     commit: Arc<Commit>,
     /// Number of its messages that were delivered already; they come first.
-    told: usize,
+    delivered: usize,
     /// The first offset of the other messages.
     base: u64,
     /// The commit removes messages that rings have evicted.
@@ -210,7 +210,7 @@ impl Durable {
     }
 
     /// Adds a delivered message to the next commit.
-    pub(super) fn owe(&mut self, message: Arc<Message>, key: Option<IdempotencyKey>) {
+    pub(super) fn add_to_commit(&mut self, message: Arc<Message>, key: Option<IdempotencyKey>) {
         self.behind.push(Stored { message, key });
     }
 
@@ -364,7 +364,8 @@ impl Sequencer {
             messages,
         });
         let evicted = std::mem::take(&mut durable.evicted);
-        durable.flight = Some(CommitFlight { commit: Arc::clone(&commit), told, base, evicted, answers });
+        durable.flight =
+            Some(CommitFlight { commit: Arc::clone(&commit), delivered: told, base, evicted, answers });
         Some(commit)
     }
 
@@ -375,7 +376,8 @@ impl Sequencer {
         outcome: Result<(), PublishError>,
     ) -> Vec<(PublishTicket, Result<Published, PublishError>)> {
         let Some(durable) = &mut self.durable else { return Vec::new() };
-        let Some(CommitFlight { commit, told, evicted, answers, .. }) = durable.flight.take() else {
+        let Some(CommitFlight { commit, delivered: told, evicted, answers, .. }) = durable.flight.take()
+        else {
             return Vec::new();
         };
         let (behind, new) = commit.messages.split_at(told);
@@ -478,13 +480,13 @@ impl Sequencer {
         if let Some(durable) = &mut self.durable {
             durable.knows_lost(name, to);
         }
-        self.tell_of_loss(at);
+        self.mark_lost(at);
         self.forget_if_unused(at);
     }
 
     /// Applies a change of the set of durable channels. The messages of a changed channel are stored or removed. For channels
     /// that do not exist, only the highest loss of all is known.
-    pub(super) fn obey_durability(&mut self, before: &[(Name, bool)]) {
+    pub(super) fn apply_durability(&mut self, before: &[(Name, bool)]) {
         let Some(durable) = &mut self.durable else { return };
         durable.compare(&self.rules);
         if durable.durability == self.rules.durability() {
@@ -498,7 +500,7 @@ impl Sequencer {
             match (was, channel.rules.durable) {
                 (false, true) => {
                     let messages = channel.ring.iter().filter(|message| !message.is_event());
-                    messages.for_each(|message| durable.owe(Arc::clone(message), None));
+                    messages.for_each(|message| durable.add_to_commit(Arc::clone(message), None));
                     durable.lose(name, channel.lost_to);
                 }
                 (true, false) => {

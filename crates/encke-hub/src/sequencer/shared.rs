@@ -192,15 +192,15 @@ pub(super) struct SharedStream {
     /// Publishes in flight, with their channels and payload bytes.
     flights: HashMap<PublishTicket, (Name, usize)>,
     bytes: usize,
-    errands: Vec<ClusterCommand>,
+    commands: Vec<ClusterCommand>,
     audiences: Audiences,
     presence: Presence,
     queue: PublishQueue,
 }
 
 impl Sequencer {
-    /// Creates a sequencer that follows a shared stream, which is at offset `newest`. [`Self::hear`] takes the events of the
-    /// stream, [`Self::take_errands`] returns the commands to it. Durability is up to the stream: nothing is stored here.
+    /// Creates a sequencer that follows a shared stream, which is at offset `newest`. [`Self::on_event`] takes the events of the
+    /// stream, [`Self::take_commands`] returns the commands to it. Durability is up to the stream: nothing is stored here.
     pub fn follow(epoch: Epoch, newest: u64, rules: Arc<Rules>, cores: usize) -> Self {
         let mut sequencer = Self::new(epoch, rules, cores);
         sequencer.newest = newest;
@@ -209,7 +209,7 @@ impl Sequencer {
             tickets: 0,
             flights: HashMap::new(),
             bytes: 0,
-            errands: Vec::new(),
+            commands: Vec::new(),
             audiences: Audiences::default(),
             presence: Presence::default(),
             queue: PublishQueue::default(),
@@ -240,18 +240,21 @@ impl Sequencer {
     }
 
     /// Appends the commands to the stream, in order.
-    pub fn take_errands(&mut self, into: &mut Vec<ClusterCommand>) {
+    pub fn take_commands(&mut self, into: &mut Vec<ClusterCommand>) {
         if let Some(shared) = &mut self.shared {
             if shared.up {
-                shared.queue.send(&mut shared.errands);
+                shared.queue.send(&mut shared.commands);
             }
-            into.append(&mut shared.errands);
+            into.append(&mut shared.commands);
             self.take_changes(into);
         }
     }
 
     /// Applies an event from the stream. Returns the result of a publish, if the event is one.
-    pub fn hear(&mut self, news: ClusterEvent) -> Option<(PublishTicket, Result<Published, PublishError>)> {
+    pub fn on_event(
+        &mut self,
+        news: ClusterEvent,
+    ) -> Option<(PublishTicket, Result<Published, PublishError>)> {
         let shared = self.shared.as_mut()?;
         match news {
             ClusterEvent::Up => shared.up = true,
@@ -297,7 +300,11 @@ impl Sequencer {
     }
 
     /// Sends a draft to the stream, or queues it.
-    pub(super) fn hand_over(&mut self, now: HubNow, mut draft: Draft) -> Result<Publishing, PublishError> {
+    pub(super) fn send_or_queue(
+        &mut self,
+        now: HubNow,
+        mut draft: Draft,
+    ) -> Result<Publishing, PublishError> {
         let shared = self.shared.as_mut().expect("only one that follows a stream hands over");
         // Only the server may set this flag.
         draft.flags = draft.flags.without(Flags::CONTROL);
@@ -324,25 +331,25 @@ impl Sequencer {
         let ticket = shared.next_ticket();
         shared.flights.insert(ticket, (draft.channel.clone(), bytes));
         shared.bytes += bytes;
-        shared.errands.push(ClusterCommand::Publish { ticket, draft, number: None });
+        shared.commands.push(ClusterCommand::Publish { ticket, draft, number: None });
         Ok(Publishing::Waits(ticket))
     }
 
     /// Requests the history of a new channel.
-    pub(super) fn ask_for_past(&mut self, at: u32) {
+    pub(super) fn request_history(&mut self, at: u32) {
         let Some(shared) = &mut self.shared else { return };
         let ticket = shared.next_ticket();
         let channel = &mut self.channels[at];
         channel.reading = Some(ticket);
         let ChannelRules { messages, .. } = channel.rules;
         let (channel, to, most) = (channel.name.clone(), self.newest, messages.max(1));
-        shared.errands.push(ClusterCommand::Read { ticket, channel, to, most });
+        shared.commands.push(ClusterCommand::Read { ticket, channel, to, most });
     }
 
     /// Releases a removed channel.
-    pub(super) fn let_go(&mut self, channel: Name) {
+    pub(super) fn release(&mut self, channel: Name) {
         if let Some(shared) = &mut self.shared {
-            shared.errands.push(ClusterCommand::Release { channel });
+            shared.commands.push(ClusterCommand::Release { channel });
         }
     }
 
@@ -381,7 +388,7 @@ impl Sequencer {
         if self.channels[at].reading != Some(ticket) {
             return;
         }
-        let forgotten_to = history::bury(&mut messages).max(self.channels[at].forgotten_to);
+        let forgotten_to = history::apply_tombstones(&mut messages).max(self.channels[at].forgotten_to);
         (self.channels[at].reading, self.channels[at].forgotten_to) = (None, forgotten_to);
         if self.channels[at].lost_to <= to {
             // The history contains all messages up to this offset.
@@ -409,7 +416,7 @@ impl Sequencer {
             self.arm(at);
         }
         for core in 0..self.cores.len() {
-            if self.channels[at].readers[core].wanted {
+            if self.channels[at].feeds[core].wanted {
                 self.cores[core].opening.push_back(at);
             }
         }
@@ -430,7 +437,7 @@ impl Sequencer {
             // Counts one more message that no worker was fed: so every worker receives the loss before any later message.
             self.channels[at].gone += 1;
             self.channels[at].lost_to = to;
-            self.tell_of_loss(at);
+            self.mark_lost(at);
         }
     }
 }

@@ -649,7 +649,7 @@ fn a_certificate_may_what_its_subject_may() {
         let identity = asked.identity(&rights).expect("somebody");
         assert_eq!(identity.name.as_deref(), Some(subject));
         assert_eq!(identity.expires_unix_s, Some(NOW_S + 100));
-        assert!(identity.is_somebody() && !identity.publishes_as_anybody());
+        assert!(identity.is_authenticated() && !identity.publishes_anonymously());
         assert!(matches!(identity.denial(Act::Manage, &news()), Denial::Forbidden(_)));
     }
     assert_eq!(Asked::here().from(REMOTE).acts(&rights), []);
@@ -667,7 +667,7 @@ fn a_certificate_that_expires_on_an_open_connection_is_rejected() {
     };
     assert!(text.contains("certificate has expired"), "{text}");
     let anonymous = Asked::here().from(REMOTE).at(NOW_S + 100).identity(&rights);
-    assert!(anonymous.is_ok_and(|identity| !identity.is_somebody()));
+    assert!(anonymous.is_ok_and(|identity| !identity.is_authenticated()));
 }
 
 #[test]

@@ -88,7 +88,7 @@ pub(crate) struct Http2 {
     streams: Slab<Http2Stream>,
     /// The generation of the latest stream, so that a late event never reaches another stream.
     generation: u32,
-    rung: Arc<WokenStreams>,
+    woken: Arc<WokenStreams>,
     /// Indices of engines to poll.
     stirred: Vec<u32>,
     /// Indices of engines whose output is sent once no engine is left to poll.
@@ -105,7 +105,7 @@ impl Http2 {
             engines: Slab::new(),
             streams: Slab::new(),
             generation: 0,
-            rung: Arc::default(),
+            woken: Arc::default(),
             stirred: Vec::new(),
             touched: Vec::new(),
             sent: Vec::new(),
@@ -305,7 +305,7 @@ impl Core {
     /// Whether there are operations to submit or streams to continue.
     #[inline]
     pub(crate) fn is_stirred(&self) -> bool {
-        !self.ops.is_empty() || self.tray.has_actions() || !self.http2.is_quiet()
+        !self.ops.is_empty() || self.handler_requests.has_actions() || !self.http2.is_quiet()
     }
 
     /// Continues engines and streams. Returns true if operations may have resulted or more work is left.
@@ -346,7 +346,7 @@ impl Core {
         if let Some(engine) = self.http2.engines.get_mut(place) {
             engine.stirred = false;
             for stream in engine.take_crowded() {
-                self.http2.rung.ring(stream);
+                self.http2.woken.wake(stream);
             }
             self.http2.touched.push(place);
         }
@@ -412,12 +412,12 @@ impl Core {
         self.plaintext(token, &mut text);
         self.buffers.give(text);
         // From now on the stream's bell reports changes by the client.
-        self.http2.rung.ring(place);
+        self.http2.woken.wake(place);
     }
 
     fn answer_bells(&mut self) {
         let mut bells = std::mem::take(&mut self.http2.bells);
-        self.http2.rung.take(&mut bells);
+        self.http2.woken.take(&mut bells);
         bells.sort_unstable();
         bells.dedup();
         let urgency = |place: &u32| self.http2.streams.get(*place).map_or(URGENCY, |stream| stream.urgency);
@@ -430,11 +430,11 @@ impl Core {
 
     /// Continues a stream whose window, body or end may have changed.
     fn go_on_with(&mut self, place: u32) {
-        let rung = Arc::clone(&self.http2.rung);
+        let rung = Arc::clone(&self.http2.woken);
         let Some(stream) = self.http2.streams.get_mut(place) else { return };
         stream.expect_no_more();
         let (token, engine) = (stream.token, stream.engine);
-        let bell = stream.bell(place, &rung);
+        let bell = stream.waker(place, &rung);
         if stream.is_reset(&bell) {
             self.metrics.h2_resets_received.add(1);
             return self.close(token, CloseReason::PeerReset, true);
@@ -489,7 +489,7 @@ impl Core {
 
     /// Passes a stream's send to its engine, as much as the engine takes.
     fn push_out(&mut self, token: Token) {
-        let rung = Arc::clone(&self.http2.rung);
+        let rung = Arc::clone(&self.http2.woken);
         let Some(stream) = self.http2.stream_of(token) else { return };
         let engine = stream.engine;
         match stream.push_out(among_streams(token), &rung) {
@@ -547,7 +547,7 @@ impl Core {
                 }
             }
             Op::Recv => {
-                self.http2.rung.ring(place);
+                self.http2.woken.wake(place);
                 if let Some(engine) = self.http2.stream_of(token).map(|stream| stream.engine) {
                     self.http2.stir(engine);
                 }

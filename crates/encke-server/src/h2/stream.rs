@@ -156,7 +156,7 @@ pub(super) struct Http2Stream {
     _open: Charge,
     body: Option<RecvStream>,
     form: BodyForm,
-    bell: Option<Waker>,
+    waker: Option<Waker>,
 }
 
 impl Http2Stream {
@@ -189,7 +189,7 @@ impl Http2Stream {
             _open: open,
             body,
             form: BodyForm::None,
-            bell: None,
+            waker: None,
         }
     }
 
@@ -231,8 +231,8 @@ impl Http2Stream {
     }
 
     /// Returns the stream's waker.
-    pub(super) fn bell(&mut self, place: u32, rung: &Arc<WokenStreams>) -> Waker {
-        bell(&mut self.bell, place, rung).clone()
+    pub(super) fn waker(&mut self, place: u32, rung: &Arc<WokenStreams>) -> Waker {
+        waker(&mut self.waker, place, rung).clone()
     }
 
     /// Ends the charge for an expected response: from now on its actual bytes are charged.
@@ -301,7 +301,7 @@ impl Http2Stream {
             answer.reserve_capacity(wanted);
             let capacity = answer.capacity().min(wanted);
             if capacity == 0 {
-                let bell = bell(&mut self.bell, place, rung);
+                let bell = waker(&mut self.waker, place, rung);
                 match answer.poll_capacity(&mut Context::from_waker(bell)) {
                     Poll::Ready(Some(Ok(_))) => continue,
                     Poll::Ready(Some(Err(_)) | None) => return Pushed::Gone,
@@ -454,6 +454,6 @@ impl Http2Stream {
 }
 
 /// Returns a stream's waker. It is created at the first wait: most streams have their response before.
-fn bell<'a>(made: &'a mut Option<Waker>, place: u32, rung: &Arc<WokenStreams>) -> &'a Waker {
-    made.get_or_insert_with(|| rung.bell(place))
+fn waker<'a>(made: &'a mut Option<Waker>, place: u32, rung: &Arc<WokenStreams>) -> &'a Waker {
+    made.get_or_insert_with(|| rung.waker(place))
 }

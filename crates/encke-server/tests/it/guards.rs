@@ -81,7 +81,7 @@ impl Toy {
     }
 
     fn pass(&self) {
-        self.take().1.give(passed());
+        self.take().1.resolve(passed());
     }
 
     fn wait_gone(&self, key: ExchangeKey) {
@@ -111,11 +111,11 @@ impl Guard for ToyGuard {
         }
         let (hold, ticket) = call.hold();
         match path {
-            b"/hold/thread-pass" => drop(std::thread::spawn(move || ticket.give(passed()))),
+            b"/hold/thread-pass" => drop(std::thread::spawn(move || ticket.resolve(passed()))),
             b"/hold/thread-refuse" => {
-                drop(std::thread::spawn(move || ticket.give(GuardVerdict::Refuse(refusal()))));
+                drop(std::thread::spawn(move || ticket.resolve(GuardVerdict::Refuse(refusal()))));
             }
-            b"/hold/within" => ticket.give(passed()),
+            b"/hold/within" => ticket.resolve(passed()),
             b"/hold/drop" => drop(ticket),
             b"/hold/thread-drop" => drop(std::thread::spawn(move || drop(ticket))),
             b"/hold/offload" => {
@@ -135,8 +135,8 @@ impl Guard for ToyGuard {
         let at = self.2.iter().position(|(id, _)| *id == job).expect("a job of this guard");
         let (_, ticket) = self.2.swap_remove(at);
         match done.and_then(|done| done.downcast::<bool>().ok()) {
-            Some(right) if *right => ticket.give(passed()),
-            _ => ticket.give(GuardVerdict::Refuse(refusal())),
+            Some(right) if *right => ticket.resolve(passed()),
+            _ => ticket.resolve(GuardVerdict::Refuse(refusal())),
         }
     }
 }
@@ -220,7 +220,7 @@ fn a_held_request_reaches_its_handler_as_it_arrived(on: Stand) {
         let (_, ticket) = toy.take();
         assert!(!client.has_news());
         client.send(&post[at..]);
-        ticket.give(passed());
+        ticket.resolve(passed());
         assert_eq!(client.answer().text(), "what came", "cut at {at}");
     }
     let body: Vec<u8> = (0..1_000_000_usize).map(|at| at as u8).collect();
@@ -229,7 +229,7 @@ fn a_held_request_reaches_its_handler_as_it_arrived(on: Stand) {
     let (_, ticket) = toy.take();
     // Without a reader the buffers take only a part.
     let sent = client.send_what_fits(&body);
-    ticket.give(passed());
+    ticket.resolve(passed());
     client.send(&body[sent..]);
     assert!(client.answer().body == body);
     rig.end();
@@ -243,7 +243,7 @@ fn requests_behind_a_held_one_wait_for_it(on: Stand) {
     let (_, ticket) = toy.take();
     assert!(!client.has_news(), "the request behind it was answered");
     assert!(lock(&toy.0).held.is_empty(), "the request behind it was checked");
-    ticket.give(GuardVerdict::Refuse(refusal()));
+    ticket.resolve(GuardVerdict::Refuse(refusal()));
     let statuses: Vec<u16> = client.answers(2).iter().map(|answer| answer.status).collect();
     assert_eq!(statuses, [403, 403]);
     toy.pass();
@@ -266,7 +266,7 @@ fn a_verdict_during_a_send_waits_for_its_end(on: Stand) {
         // The guard holds the second request while the first response is still being sent.
         let (_, ticket) = toy.take();
         rig.wait(|| rig.count("encke_sends_in_flight") == 1, "an answer is being sent");
-        ticket.give(verdict);
+        ticket.resolve(verdict);
         assert_eq!(client.answer().body.len(), large.len());
         assert_eq!(client.answer().status, wanted);
         assert_eq!(client.answer().text(), "Hello\n");
@@ -283,13 +283,13 @@ fn the_body_is_invited_only_after_the_guard_passes(on: Stand) {
     client.send(EXPECTS);
     let (_, ticket) = toy.take();
     assert!(!client.has_news(), "100 before the verdict");
-    ticket.give(passed());
+    ticket.resolve(passed());
     assert_eq!(client.answer().status, 100);
     client.send("body");
     assert_eq!(client.answer().text(), "body");
 
     client.send(EXPECTS);
-    toy.take().1.give(GuardVerdict::Refuse(refusal()));
+    toy.take().1.resolve(GuardVerdict::Refuse(refusal()));
     let answer = client.answer();
     assert!(answer.status == 403 && answer.closes(), "{answer:?}");
     rig.end();
@@ -302,7 +302,7 @@ fn a_guard_learns_that_a_client_has_left(on: Stand) {
     let (key, ticket) = toy.take();
     client.reset();
     toy.wait_gone(key);
-    ticket.give(passed());
+    ticket.resolve(passed());
     wait_until_empty(&rig);
     assert_eq!(failures(&rig, "dropped"), 0);
     assert_eq!(rig.client().get("/").text(), "Hello\n");
@@ -364,7 +364,7 @@ fn a_drain_waits_for_a_held_request(on: Stand) {
     assert_eq!(idle.get("/").text(), "Hello\n");
     rig.running().drain(Duration::ZERO, Duration::from_secs(3_600));
     assert_eq!(idle.end(), End::Finished, "the drain has begun");
-    ticket.give(passed());
+    ticket.resolve(passed());
     let answer = client.answer();
     assert!(answer.text() == "Hello\n" && answer.closes(), "{answer:?}");
     assert_eq!(client.end(), End::Finished);
@@ -383,7 +383,7 @@ fn what_is_held_at_the_end_of_a_drain_is_gone(on: Stand) {
     let (key, ticket) = toy.take();
     rig.end();
     assert_eq!(lock(&toy.0).gone, [key]);
-    ticket.give(passed());
+    ticket.resolve(passed());
     assert_ne!(client.rest().0, b"Hello\n");
 }
 
@@ -399,9 +399,9 @@ fn streams_of_a_connection_wait_independently(on: Stand) {
     // Another stream gets its response meanwhile.
     client.send(&request(5, GET, "/", END_STREAM));
     assert_eq!(client.answer(5).body, b"Hello\n");
-    other.give(passed());
+    other.resolve(passed());
     assert_eq!(client.answer(3).body, b"body");
-    one.give(GuardVerdict::Refuse(refusal()));
+    one.resolve(GuardVerdict::Refuse(refusal()));
     assert_eq!(client.answer(1).body, b"not you\n");
     for (stream, path, body) in [
         (7, "/hold/thread-pass", &b"Hello\n"[..]),
@@ -422,8 +422,8 @@ fn a_reset_stream_is_reported_to_its_guard(on: Stand) {
     let (_, other) = toy.take();
     client.send(&frame(RST_STREAM, 0, key.stream, &CANCEL.to_be_bytes()));
     toy.wait_gone(key);
-    ticket.give(passed());
-    other.give(passed());
+    ticket.resolve(passed());
+    other.resolve(passed());
     assert_eq!(client.answer(4 - key.stream).body, b"Hello\n");
     rig.wait(|| rig.count("encke_exchanges_open") == 0, "nothing is open");
     rig.end();
@@ -468,7 +468,7 @@ impl Guard for Named {
             return GuardOutcome::Pass(passage);
         }
         let (hold, ticket) = call.hold();
-        std::thread::spawn(move || ticket.give(GuardVerdict::Pass(passage)));
+        std::thread::spawn(move || ticket.resolve(GuardVerdict::Pass(passage)));
         GuardOutcome::Later(hold)
     }
 }
@@ -525,14 +525,14 @@ fn a_ticket_never_decides_for_another_guard(on: Stand) {
     client.send(get("/hold"));
     let (_, ticket) = toy.take();
     for old in lock(&hoarder.0).drain(..) {
-        old.give(passed());
+        old.resolve(passed());
     }
     // A worker processes the tickets' messages before the response to a later request.
     for _ in 0..20 {
         assert_eq!(rig.client().get("/").text(), "Hello\n");
     }
     assert!(!client.has_news(), "the ticket of another guard has decided");
-    ticket.give(GuardVerdict::Refuse(refusal()));
+    ticket.resolve(GuardVerdict::Refuse(refusal()));
     assert_eq!(client.answer().status, 403);
     rig.end();
 }
@@ -578,7 +578,7 @@ fn a_held_request_outlives_a_reload_with_its_guards_and_handler(on: Stand) {
     };
     reload(vec![GuardPoint { at: None, guard: Arc::new(refuse) }]);
     rig.wait(|| rig.client().get("/").text() == "new", "the new guard is there");
-    ticket.give(passed());
+    ticket.resolve(passed());
     assert_eq!(client.answer().text(), "Hello\n", "the handler at its arrival");
     // Repeated reloads reuse the numbers of guards and leave none open.
     for _ in 0..20 {

@@ -37,7 +37,7 @@ fn several_listeners_serve_alike(stand: Stand) {
         .listen(any_port())
         .listen(any_port())
         .listen(SocketAddr::from((Ipv6Addr::LOCALHOST, 0)))
-        .door(unix)
+        .listener(unix)
         .mount("/", hello);
     let rig = Rig::of(server.start().expect("free ports"));
     assert_eq!(rig.addresses().len(), 4);
@@ -62,7 +62,7 @@ fn unix_door(folder: &Folder, mode: Option<u32>) -> ListenConfig {
 fn a_unix_socket_serves_everything_that_tcp_does(stand: Stand) {
     let folder = Folder::new();
     let server = Server::new(stand.options(|_| {}))
-        .door(unix_door(&folder, Some(0o600)))
+        .listener(unix_door(&folder, Some(0o600)))
         .mount("/", hello)
         .mount("/echo", Echo);
     let rig = Rig::of(server.start().expect("a folder of our own"));
@@ -83,7 +83,7 @@ fn a_unix_socket_serves_everything_that_tcp_does(stand: Stand) {
 fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not(stand: Stand) {
     let folder = Folder::new();
     let start =
-        || Server::new(stand.options(|_| {})).door(unix_door(&folder, None)).mount("/", hello).start();
+        || Server::new(stand.options(|_| {})).listener(unix_door(&folder, None)).mount("/", hello).start();
     for _ in 0..2 {
         // The socket file of an ended server is stale for the next one.
         let rig = Rig::of(start().expect("a folder of our own"));
@@ -129,7 +129,7 @@ fn an_address_of_another_machine_is_an_error_unless_it_is_optional(stand: Stand)
     // A block for documentation (RFC 5737): no machine has it.
     let elsewhere = ListenConfig::from(SocketAddr::from(([192, 0, 2, 1], 8080)));
     let start = |door: ListenConfig| {
-        Server::new(stand.options(|_| {})).listen(any_port()).door(door).mount("/", hello).start()
+        Server::new(stand.options(|_| {})).listen(any_port()).listener(door).mount("/", hello).start()
     };
     let error = start(elsewhere.clone()).err().expect("it is not here").to_string();
     assert!(error.contains("192.0.2.1:8080"), "{error}");

@@ -30,7 +30,7 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// A server whose connections begin with a PROXY header.
 fn serve_proxied(stand: Stand, limit: impl FnOnce(&mut ConnLimits)) -> Rig {
     let door = ListenConfig { proxy_protocol: true, ..ListenConfig::from(any_port()) };
-    let server = Server::new(stand.options(limit)).door(door).mount("/", who);
+    let server = Server::new(stand.options(limit)).listener(door).mount("/", who);
     Rig::of(server.start().expect("a free port"))
 }
 
@@ -219,7 +219,7 @@ fn a_proxy_at_a_unix_socket_is_believed(stand: Stand) {
     let limit = |policy: &mut ConnLimits| {
         policy.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 32 }];
     };
-    let server = Server::new(stand.options(limit)).door(door).mount("/", who);
+    let server = Server::new(stand.options(limit)).listener(door).mount("/", who);
     let rig = Rig::of(server.start().expect("a folder of our own"));
     let mut client = rig.client();
     assert_eq!(said(&mut client, "X-Forwarded-For: 203.0.113.9\r\n"), "203.0.113.9 clear");

@@ -362,7 +362,8 @@ fn a_proxy_header_comes_before_the_handshake(stand: Stand) {
     let authority = Authority::new();
     let identity = identity(&settings(authority.sign("localhost", &["localhost"])));
     let door = ListenConfig { proxy_protocol: true, tls: Some(identity), ..ListenConfig::from(any_port()) };
-    let server = Server::new(stand.options(|policy| policy.limits.handshake_time = ms(60_000))).door(door);
+    let server =
+        Server::new(stand.options(|policy| policy.limits.handshake_time = ms(60_000))).listener(door);
     let rig = Rig::of(server.mount("/", crate::rig::handlers::who).start().expect("a free port"));
     let config = Arc::new(authority.client(&BOTH));
     let header = b"PROXY TCP4 203.0.113.9 10.0.0.1 51234 443\r\n";
@@ -607,7 +608,7 @@ fn pairs_that_change_are_taken_while_clients_come_and_nobody_notices(stand: Stan
         ListenConfig { tls: Some(identity(&settings(shown.clone()))), ..ListenConfig::from(any_port()) };
     let mut options = stand.options(|policy| policy.limits.handshake_time = ms(60_000));
     options.certificates_every = Duration::from_millis(10);
-    let rig = Rig::of(Server::new(options).door(door).start().expect("a free port"));
+    let rig = Rig::of(Server::new(options).listener(door).start().expect("a free port"));
 
     let over = AtomicBool::new(false);
     // A new configuration for each client: no session is resumed, and every handshake is a full one.

@@ -113,7 +113,7 @@ pub fn serve_as(
         policy.limits.handshake_time = ms(60_000);
         limit(policy);
     }));
-    Rig::of(assemble(server.door(door)).start().expect("a free port"))
+    Rig::of(assemble(server.listener(door)).start().expect("a free port"))
 }
 
 pub fn connect(rig: &Rig) -> TcpStream {

@@ -40,7 +40,7 @@ pub struct Multiplex<K> {
     streams: Vec<ClientStream<K>>,
     /// Unused indices of `streams`.
     free: Vec<u32>,
-    rung: Arc<WokenStreams>,
+    woken: Arc<WokenStreams>,
     /// Indices of streams to poll.
     ripe: Vec<u32>,
     /// The server accepts no more streams.
@@ -126,7 +126,7 @@ impl<K> Multiplex<K> {
             sender,
             streams: Vec::new(),
             free: Vec::new(),
-            rung: Arc::default(),
+            woken: Arc::default(),
             ripe: Vec::new(),
             leaving: false,
             over: None,
@@ -205,7 +205,7 @@ impl<K> Multiplex<K> {
         let place = self.free.pop().unwrap_or_else(|| {
             // Cannot truncate: SETTINGS limit the number of streams to 32 bits.
             let place = self.streams.len() as u32;
-            let bell = self.rung.bell(place);
+            let bell = self.woken.waker(place);
             self.streams.push(ClientStream { key: None, stage: StreamStage::Free, bell });
             place
         });
@@ -237,7 +237,7 @@ impl<K> Multiplex<K> {
     pub fn tidings(&mut self) -> Option<StreamEvent<K>> {
         loop {
             let Some(place) = self.ripe.pop() else {
-                self.rung.take(&mut self.ripe);
+                self.woken.take(&mut self.ripe);
                 if self.ripe.is_empty() {
                     return None;
                 }

@@ -11,12 +11,12 @@ pub struct WokenStreams(Mutex<Vec<u32>>);
 
 impl WokenStreams {
     /// Returns a waker that queues the stream at index `place`.
-    pub fn bell(self: &Arc<Self>, place: u32) -> Waker {
+    pub fn waker(self: &Arc<Self>, place: u32) -> Waker {
         Waker::from(Arc::new(StreamWaker { place, rung: Arc::clone(self) }))
     }
 
     /// Queues the stream at index `place`.
-    pub fn ring(&self, place: u32) {
+    pub fn wake(&self, place: u32) {
         lock(&self.0).push(place);
     }
 
@@ -37,6 +37,6 @@ impl Wake for StreamWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.ring(self.place);
+        self.rung.wake(self.place);
     }
 }

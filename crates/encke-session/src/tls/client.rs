@@ -144,7 +144,7 @@ impl ClientSession {
     /// The handshake has not ended, or the session has failed.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Distrust> {
         self.output(out);
-        if !self.records.may_speak() {
+        if !self.records.can_seal() {
             return Err(Distrust::of(Error::HandshakeNotComplete));
         }
         self.records.seal(plain, out).map_err(Distrust::of)

@@ -142,7 +142,7 @@ impl Tls {
     /// Whether there is output to send.
     pub fn has_output(&self) -> bool {
         let more = !self.queue.is_empty() || self.last;
-        !self.records.control.is_empty() || self.records.may_speak() && more
+        !self.records.control.is_empty() || self.records.can_seal() && more
     }
 
     /// Appends the records of one send to `out`.
@@ -151,7 +151,7 @@ impl Tls {
     /// A file in the queue has become shorter, or cannot be read.
     pub fn seal(&mut self, out: &mut Vec<u8>, scratch: &mut Scratch) -> Result<(), Fault> {
         self.records.output(out);
-        if !self.records.may_speak() {
+        if !self.records.can_seal() {
             return Ok(());
         }
         let records = &mut self.records;
@@ -162,7 +162,7 @@ impl Tls {
             self.queue = VecDeque::new();
             if self.last {
                 self.last = false;
-                self.records.say_goodbye(out);
+                self.records.put_close_notify(out);
             }
         }
         Ok(())
@@ -210,7 +210,7 @@ impl Session for Tls {
 
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         self.records.output(out);
-        if !self.records.may_speak() {
+        if !self.records.can_seal() {
             return Err(TlsFault::Protocol.into());
         }
         Ok(self.records.seal(plain, out).map_err(|error| TlsFault::of(&error))?)

@@ -27,7 +27,7 @@ use encke_wire::civil::Civil;
 /// The certificates of a listener and the configuration of its handshakes. All workers share one. A reload or a change of the
 /// files replaces its contents.
 pub struct TlsIdentity {
-    shown: Mutex<LoadedIdentity>,
+    loaded: Mutex<LoadedIdentity>,
     /// The state of the files when they were last read, with or without success.
     stamp: Mutex<Stamp>,
 }
@@ -61,7 +61,7 @@ impl TlsIdentity {
         // Taken before the files are read: a change during the read gives another stamp and is noticed later.
         let stamp = Stamp::of(settings);
         let shown = LoadedIdentity::read(settings, proofs, notes)?;
-        Ok(Self { shown: Mutex::new(shown), stamp: Mutex::new(stamp) })
+        Ok(Self { loaded: Mutex::new(shown), stamp: Mutex::new(stamp) })
     }
 
     /// Reads the files again. New handshakes use the new contents; open connections continue.
@@ -69,7 +69,7 @@ impl TlsIdentity {
     /// # Errors
     /// As for [`TlsIdentity::read`]; the contents then stay as they are.
     pub fn reread(&self, notes: &mut Vec<String>) -> io::Result<()> {
-        let LoadedIdentity { settings, proofs, .. } = lock(&self.shown).clone();
+        let LoadedIdentity { settings, proofs, .. } = lock(&self.loaded).clone();
         *lock(&self.stamp) = Stamp::of(&settings);
         let new = Self::proved_by(&settings, &proofs, notes)?;
         // If the fetched certificate is missing or broken, keep the present one.
@@ -82,9 +82,9 @@ impl TlsIdentity {
 
     /// Takes over the contents of `other`. Open connections continue, and tickets issued before stay valid.
     pub fn renew(&self, other: &Self) {
-        let mut new = lock(&other.shown).clone();
+        let mut new = lock(&other.loaded).clone();
         let stamp = lock(&other.stamp).clone();
-        let mut shown = lock(&self.shown);
+        let mut shown = lock(&self.loaded);
         let mut config = ServerConfig::clone(&new.config);
         config.ticketer = Arc::clone(&shown.config.ticketer);
         new.config = Arc::new(config);
@@ -94,18 +94,18 @@ impl TlsIdentity {
 
     /// The configuration for a new handshake.
     pub fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&lock(&self.shown).config)
+        Arc::clone(&lock(&self.loaded).config)
     }
 
     /// The present state of the files, if it differs from the state when they were last read.
     pub(super) fn changed(&self) -> Option<Stamp> {
-        let now = Stamp::of(&lock(&self.shown).settings);
+        let now = Stamp::of(&lock(&self.loaded).settings);
         (now != *lock(&self.stamp)).then_some(now)
     }
 
     /// The file of each certificate, and its expiry in seconds since 1970.
     pub fn ends(&self) -> Vec<(PathBuf, u64)> {
-        lock(&self.shown).ends.clone()
+        lock(&self.loaded).ends.clone()
     }
 }
 

@@ -95,7 +95,7 @@ impl<S: Unbuffered> Records<S> {
     }
 
     /// Whether plaintext may be sealed.
-    pub(super) const fn may_speak(&self) -> bool {
+    pub(super) const fn can_seal(&self) -> bool {
         self.established && !self.broken
     }
 
@@ -221,13 +221,13 @@ impl<S: Unbuffered> Records<S> {
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         self.output(out);
         // A broken session has ranges of bytes that no longer exist, so it is not called again.
-        if self.may_speak() {
-            self.say_goodbye(out);
+        if self.can_seal() {
+            self.put_close_notify(out);
         }
     }
 
     /// Appends close_notify (RFC 8446 §6.1), which proves that nothing was truncated.
-    pub(super) fn say_goodbye(&mut self, out: &mut Vec<u8>) {
+    pub(super) fn put_close_notify(&mut self, out: &mut Vec<u8>) {
         if let UnbufferedStatus { state: Ok(ConnectionState::WriteTraffic(mut traffic)), .. } =
             self.session.step(&mut self.partial)
         {

@@ -77,7 +77,7 @@ impl CertWatcher {
         let thread = thread::Builder::new().name("certificates".into()).spawn(move || {
             let mut settling = Vec::new();
             while !ended.within(every) {
-                settling = look(identities(), &settling);
+                settling = check_files(identities(), &settling);
             }
         })?;
         Ok(Self { end, thread })
@@ -104,7 +104,7 @@ impl WatchEnd {
 type Settling = (Arc<TlsIdentity>, Stamp);
 
 /// Checks each identity once. Reads those whose changed files are as at the last check; returns the other changed ones.
-fn look(mut identities: Vec<Arc<TlsIdentity>>, before: &[Settling]) -> Vec<Settling> {
+fn check_files(mut identities: Vec<Arc<TlsIdentity>>, before: &[Settling]) -> Vec<Settling> {
     // The IPv4 and IPv6 listeners of one address share an identity.
     identities.dedup_by(|one, other| Arc::ptr_eq(one, other));
     let mut settling = Vec::new();

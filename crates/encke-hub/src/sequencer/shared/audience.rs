@@ -27,9 +27,9 @@ pub struct AudienceChange {
     /// The current number of subscribers.
     pub subscribers: u32,
     /// Names that are present now.
-    pub came: Vec<Arc<str>>,
+    pub joined: Vec<Arc<str>>,
     /// Names that are absent now.
-    pub went: Vec<Arc<str>>,
+    pub left: Vec<Arc<str>>,
 }
 
 /// The subscribers on other nodes, and the changes to announce to them.
@@ -50,8 +50,8 @@ struct NodeAudience {
 
 impl Audiences {
     /// Applies an announced change of a node.
-    fn told(&mut self, node: NodeId, change: &AudienceChange) {
-        let AudienceChange { channel, subscribers, came, went } = change;
+    fn apply(&mut self, node: NodeId, change: &AudienceChange) {
+        let AudienceChange { channel, subscribers, joined: came, left: went } = change;
         let audience = self.elsewhere.entry(channel.clone()).or_default().entry(node).or_default();
         audience.subscribers = *subscribers;
         audience.members.extend(came.iter().cloned());
@@ -101,17 +101,17 @@ impl Sequencer {
         let Some(shared) = &mut self.shared else { return };
         let mut went = if anew { shared.audiences.gone(node) } else { Vec::new() };
         for change in changes {
-            shared.audiences.told(node, &change);
-            went.extend(change.went.into_iter().map(|member| (change.channel.clone(), member)));
+            shared.audiences.apply(node, &change);
+            went.extend(change.left.into_iter().map(|member| (change.channel.clone(), member)));
         }
-        self.went_elsewhere(went);
+        self.leave_elsewhere(went);
     }
 
     /// Applies the end of another node.
     pub(super) fn hears_of_end(&mut self, node: NodeId) {
         if let Some(shared) = &mut self.shared {
             let went = shared.audiences.gone(node);
-            self.went_elsewhere(went);
+            self.leave_elsewhere(went);
         }
     }
 
@@ -144,7 +144,12 @@ impl Sequencer {
             let (came, went) = touched
                 .into_iter()
                 .partition(|member| found.is_some_and(|channel| channel.roster.has(member)));
-            into.push(ClusterCommand::Tell(AudienceChange { channel, subscribers, came, went }));
+            into.push(ClusterCommand::Tell(AudienceChange {
+                channel,
+                subscribers,
+                joined: came,
+                left: went,
+            }));
         }
     }
 }

@@ -72,7 +72,7 @@ impl Sequencer {
         shared.tickets += 1;
         let ticket = PublishTicket(shared.tickets);
         shared.flights.insert(ticket, (channel.clone(), 0));
-        shared.errands.push(ClusterCommand::Forget { ticket, channel: channel.clone() });
+        shared.commands.push(ClusterCommand::Forget { ticket, channel: channel.clone() });
         Ok(Publishing::Waits(ticket))
     }
 
@@ -90,7 +90,7 @@ impl Sequencer {
         let gone_to = forgotten_to.filter(|forgotten_to| *forgotten_to > after).max().unwrap_or(0);
         let recall = Recall { core, reader, number, gone_to };
         match &mut self.shared {
-            Some(shared) => shared.errands.push(ClusterCommand::Recall { recall, channels, after, to }),
+            Some(shared) => shared.commands.push(ClusterCommand::Recall { recall, channels, after, to }),
             // Without a shared stream, no other copy exists.
             None => self.recalled(recall, Recalled { lost_to: to, to, ..Recalled::default() }),
         }
@@ -122,12 +122,12 @@ impl Sequencer {
         // Messages purged before they arrived here count as well. If the history of the channel is being read, the loss is
         // after it.
         channel.lost_to = channel.lost_to.max(to);
-        self.tell_of_loss(at);
+        self.mark_lost(at);
     }
 }
 
 /// Removes tombstones and deleted messages from the history of a channel. Returns the offset up to which it is deleted.
-pub(crate) fn bury(messages: &mut Vec<Arc<Message>>) -> u64 {
+pub(crate) fn apply_tombstones(messages: &mut Vec<Arc<Message>>) -> u64 {
     let forgotten_to = messages.iter().filter_map(|message| message.forgets_to()).max();
     let Some(forgotten_to) = forgotten_to else { return 0 };
     messages.retain(|message| message.offset > forgotten_to && message.forgets_to().is_none());

@@ -37,7 +37,7 @@ pub struct Announcement {
     /// The name of the member.
     pub member: Arc<str>,
     /// Whether this is a join.
-    pub comes: bool,
+    pub joins: bool,
     /// For a leave found by a check: the offset of the member's join. Several nodes may find this leave; it is published once.
     pub after: Option<u64>,
 }
@@ -47,9 +47,9 @@ impl Announcement {
     pub fn draft(&self) -> Draft {
         Draft {
             channel: self.channel.clone(),
-            data: roster::told(&self.member),
+            data: roster::presence_payload(&self.member),
             content_type: Some("application/json".into()),
-            event: Some(if self.comes { JOIN } else { LEAVE }.into()),
+            event: Some(if self.joins { JOIN } else { LEAVE }.into()),
             flags: Flags::CONTROL,
             key: None,
         }
@@ -60,7 +60,7 @@ impl Announcement {
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     /// Announced members of each channel, with the offsets of their joins.
-    told: BTreeMap<Name, BTreeMap<Arc<str>, u64>>,
+    announced: BTreeMap<Name, BTreeMap<Arc<str>, u64>>,
     /// Possible differences between announced and present members.
     doubts: BTreeMap<(Name, Arc<str>), Doubt>,
     now_ns: u64,
@@ -84,12 +84,12 @@ impl Presence {
         };
         let member: Arc<str> = roster::named(&message.data)?.into();
         if came {
-            let members = self.told.entry(message.channel.clone()).or_default();
+            let members = self.announced.entry(message.channel.clone()).or_default();
             members.insert(Arc::clone(&member), message.offset);
-        } else if let Some(members) = self.told.get_mut(&message.channel) {
+        } else if let Some(members) = self.announced.get_mut(&message.channel) {
             members.remove(&member);
             if members.is_empty() {
-                self.told.remove(&message.channel);
+                self.announced.remove(&message.channel);
             }
         }
         Some((member, came))
@@ -100,20 +100,20 @@ impl Presence {
         self.doubts.insert((channel.clone(), Arc::clone(member)), Doubt { due_ns, said });
     }
 
-    fn told(&self, channel: &Name, member: &Arc<str>) -> Option<u64> {
-        self.told.get(channel)?.get(member).copied()
+    fn announced_at(&self, channel: &Name, member: &Arc<str>) -> Option<u64> {
+        self.announced.get(channel)?.get(member).copied()
     }
 
-    fn is_said(&self, key: &(Name, Arc<str>)) -> bool {
+    fn is_announced(&self, key: &(Name, Arc<str>)) -> bool {
         self.doubts.get(key).is_some_and(|doubt| doubt.said)
     }
 
     /// Drops the announced members of a removed channel, except those in doubt.
     pub(super) fn forget(&mut self, channel: &Name) {
-        let Some(told) = self.told.get_mut(channel) else { return };
+        let Some(told) = self.announced.get_mut(channel) else { return };
         told.retain(|member, _| self.doubts.contains_key(&(channel.clone(), Arc::clone(member))));
         if told.is_empty() {
-            self.told.remove(channel);
+            self.announced.remove(channel);
         }
     }
 }
@@ -125,7 +125,7 @@ impl Sequencer {
         // Announced already: the stream is faster than the announcements of nodes. But a leave of this node may be in flight.
         let told = self.shared.as_ref().is_some_and(|shared| {
             let key = (name.clone(), Arc::clone(member));
-            shared.presence.told(&name, member).is_some() && !shared.presence.is_said(&key)
+            shared.presence.announced_at(&name, member).is_some() && !shared.presence.is_announced(&key)
         });
         if told || self.is_elsewhere(&name, member) {
             self.doubts(&name, member);
@@ -145,7 +145,7 @@ impl Sequencer {
     }
 
     /// Handles leaves on another node.
-    pub(super) fn went_elsewhere(&mut self, members: impl IntoIterator<Item = (Name, Arc<str>)>) {
+    pub(super) fn leave_elsewhere(&mut self, members: impl IntoIterator<Item = (Name, Arc<str>)>) {
         for (channel, member) in members {
             self.doubts(&channel, &member);
         }
@@ -162,7 +162,7 @@ impl Sequencer {
         let key = (channel.clone(), member);
         if came == there {
             shared.presence.doubts.remove(&key);
-        } else if here && !shared.presence.is_said(&key) {
+        } else if here && !shared.presence.is_announced(&key) {
             self.announce(&key.0, &key.1, true, None);
         } else {
             self.doubts(&key.0, &key.1);
@@ -199,17 +199,17 @@ impl Sequencer {
             let (here, elsewhere) = (self.is_here(&channel, &member), self.is_elsewhere(&channel, &member));
             let Some(shared) = &mut self.shared else { return };
             shared.presence.doubts.remove(&(channel.clone(), Arc::clone(&member)));
-            match shared.presence.told(&channel, &member) {
+            match shared.presence.announced_at(&channel, &member) {
                 None if here => self.announce(&channel, &member, true, None),
                 Some(offset) if !here && !elsewhere => self.announce(&channel, &member, false, Some(offset)),
                 _ => {}
             }
-            self.forget_told(&channel);
+            self.drop_announced(&channel);
         }
     }
 
     /// Drops the announced members of a channel that does not exist here.
-    pub(in super::super) fn forget_told(&mut self, channel: &Name) {
+    pub(in super::super) fn drop_announced(&mut self, channel: &Name) {
         let kept = self.names.contains_key(channel);
         if let Some(shared) = self.shared.as_mut().filter(|_| !kept) {
             shared.presence.forget(channel);
@@ -219,7 +219,7 @@ impl Sequencer {
     fn doubts(&mut self, channel: &Name, member: &Arc<str>) {
         if self.rules.of(channel).presence
             && let Some(shared) = &mut self.shared
-            && !shared.presence.is_said(&(channel.clone(), Arc::clone(member)))
+            && !shared.presence.is_announced(&(channel.clone(), Arc::clone(member)))
         {
             shared.presence.doubt(channel, member, DOUBT_NS, false);
         }
@@ -235,7 +235,7 @@ impl Sequencer {
         }
         shared.presence.doubt(channel, member, WAY_NS, true);
         let (channel, member) = (channel.clone(), Arc::clone(member));
-        shared.errands.push(ClusterCommand::Announce(Announcement { channel, member, comes, after }));
+        shared.commands.push(ClusterCommand::Announce(Announcement { channel, member, joins: comes, after }));
     }
 
     fn is_here(&self, channel: &Name, member: &Arc<str>) -> bool {

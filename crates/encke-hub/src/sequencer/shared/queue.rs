@@ -78,7 +78,7 @@ struct QueuedMessage {
 struct ChannelQueue {
     tickets: VecDeque<PublishTicket>,
     /// The first message is in flight.
-    flies: bool,
+    in_flight: bool,
 }
 
 impl QueuedMessage {
@@ -154,13 +154,13 @@ impl PublishQueue {
             if self.before.contains_key(&channel) {
                 continue;
             }
-            let Some(line) = self.lines.get_mut(&channel).filter(|line| !line.flies) else { continue };
+            let Some(line) = self.lines.get_mut(&channel).filter(|line| !line.in_flight) else { continue };
             let Some((ticket, entry)) =
                 line.tickets.front().and_then(|ticket| self.entries.get_key_value(ticket))
             else {
                 continue;
             };
-            line.flies = true;
+            line.in_flight = true;
             self.flying += 1;
             errands.push(ClusterCommand::Publish {
                 ticket: *ticket,
@@ -175,11 +175,11 @@ impl PublishQueue {
         let Some(channel) = self.entries.get(&ticket).map(|entry| entry.draft.channel.clone()) else {
             return false;
         };
-        let Some(line) = self.lines.get_mut(&channel).filter(|line| line.flies) else { return false };
+        let Some(line) = self.lines.get_mut(&channel).filter(|line| line.in_flight) else { return false };
         if line.tickets.front() != Some(&ticket) {
             return false;
         }
-        line.flies = false;
+        line.in_flight = false;
         self.flying -= 1;
         match refusal {
             None => self.remove(ticket),
@@ -215,7 +215,7 @@ impl PublishQueue {
                 break;
             }
             let line = self.lines.get(&entry.draft.channel);
-            if !line.is_some_and(|line| line.flies && line.tickets.front() == Some(ticket)) {
+            if !line.is_some_and(|line| line.in_flight && line.tickets.front() == Some(ticket)) {
                 old.push(*ticket);
             }
         }

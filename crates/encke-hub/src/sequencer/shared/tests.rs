@@ -35,7 +35,7 @@ fn node() -> Sequencer {
 
 fn told(sequencer: &mut Sequencer, messages: &[(&str, u64)], to: u64) {
     let messages = messages.iter().map(|(channel, offset)| message(channel, *offset)).collect();
-    assert_eq!(sequencer.hear(ClusterEvent::Messages { messages, to }), None);
+    assert_eq!(sequencer.on_event(ClusterEvent::Messages { messages, to }), None);
 }
 
 /// Creates the history that responds to a ticket.
@@ -69,12 +69,12 @@ fn feed(sequencer: &mut Sequencer, core: usize) -> Vec<String> {
 /// Returns the commands to the stream as text.
 fn asked(sequencer: &mut Sequencer) -> Vec<String> {
     let mut errands = Vec::new();
-    sequencer.take_errands(&mut errands);
+    sequencer.take_commands(&mut errands);
     let one = |errand: ClusterCommand| match errand {
         ClusterCommand::Publish { draft, .. } => format!("publish to {}", draft.channel),
         ClusterCommand::Read { channel, to, most, .. } => format!("read {channel} up to {to}, {most}"),
         ClusterCommand::Release { channel } => format!("release {channel}"),
-        ClusterCommand::Announce(Announcement { channel, member, comes, .. }) => {
+        ClusterCommand::Announce(Announcement { channel, member, joins: comes, .. }) => {
             format!("{member} {comes} {channel}")
         }
         ClusterCommand::Tell(AudienceChange { channel, subscribers, .. }) => {
@@ -96,15 +96,15 @@ fn a_publish_waits_for_its_place_and_is_told_to_nobody_before() {
     node.count(0, &name("a"), 2, 0);
     let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"x")) else { panic!("it waits") };
     assert_eq!(asked(&mut node), ["read a up to 10, 3", "publish to a", "2 listen to a"]);
-    node.hear(past(1, "a", 10, 0, &[]));
+    node.on_event(past(1, "a", 10, 0, &[]));
     assert_eq!(feed(&mut node, 0), ["a [] behind 0 up to 10"]);
 
     let fate = Ok(PublishAck { offset: 11, repeated: false });
-    let (answered, result) = node.hear(ClusterEvent::Placed { ticket, fate }).expect("an answer");
+    let (answered, result) = node.on_event(ClusterEvent::Placed { ticket, fate }).expect("an answer");
     let published = result.expect("published");
     assert_eq!((answered, published.position.offset, published.subscribers), (ticket, 11, 2));
     assert_eq!(feed(&mut node, 0), [""; 0], "it has yet to come");
-    assert_eq!(node.hear(ClusterEvent::Placed { ticket, fate }), None, "answered once");
+    assert_eq!(node.on_event(ClusterEvent::Placed { ticket, fate }), None, "answered once");
 
     told(&mut node, &[("a", 11)], 11);
     assert_eq!(feed(&mut node, 0), ["11 behind 0"]);
@@ -116,12 +116,12 @@ fn a_publish_waits_for_its_place_and_is_told_to_nobody_before() {
 fn an_outage_is_told_to_publishers_and_what_is_on_its_way_is_still_answered() {
     let mut node = node();
     let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"x")) else { panic!("it waits") };
-    node.hear(ClusterEvent::Down);
+    node.on_event(ClusterEvent::Down);
     assert!(!node.is_up());
     assert_eq!(node.publish(NOW, draft("a", b"y")), Err(PublishError::Away));
-    let answer = node.hear(ClusterEvent::Placed { ticket, fate: Err(PublishError::Unanswered) });
+    let answer = node.on_event(ClusterEvent::Placed { ticket, fate: Err(PublishError::Unanswered) });
     assert_eq!(answer, Some((ticket, Err(PublishError::Unanswered))));
-    node.hear(ClusterEvent::Up);
+    node.on_event(ClusterEvent::Up);
     assert!(matches!(node.publish(NOW, draft("a", b"y")), Ok(Publishing::Waits(_))));
 }
 
@@ -135,7 +135,7 @@ fn only_so_much_may_be_on_its_way() {
     }
     assert_eq!(node.publish(NOW, draft("a", b"")), Err(PublishError::Crowded));
     let ticket = first.expect("there was one");
-    node.hear(ClusterEvent::Placed { ticket, fate: Err(PublishError::Unanswered) });
+    node.on_event(ClusterEvent::Placed { ticket, fate: Err(PublishError::Unanswered) });
     assert!(node.publish(NOW, draft("a", b"")).is_ok());
 }
 
@@ -145,7 +145,7 @@ fn a_channel_is_opened_with_its_past_and_what_came_meanwhile() {
     node.want(0, &name("a"));
     told(&mut node, &[("b", 11), ("a", 12)], 13);
     assert_eq!(feed(&mut node, 0), [""; 0], "its past is not known yet");
-    node.hear(past(1, "a", 10, 4, &[6, 9]));
+    node.on_event(past(1, "a", 10, 4, &[6, 9]));
     assert_eq!(feed(&mut node, 0), ["a [6, 9, 12] behind 4 up to 13"]);
     // A second worker causes no second read.
     asked(&mut node);
@@ -162,7 +162,7 @@ fn a_past_behind_a_hole_is_lost_with_it() {
     node.want(0, &name("a"));
     // The ring keeps three messages, so 11 is lost before the history arrives.
     told(&mut node, &[("a", 11), ("a", 12), ("a", 13), ("a", 14)], 14);
-    node.hear(past(1, "a", 10, 0, &[8, 9]));
+    node.on_event(past(1, "a", 10, 0, &[8, 9]));
     assert_eq!(feed(&mut node, 0), ["a [12, 13, 14] behind 11 up to 14"]);
 }
 
@@ -173,14 +173,14 @@ fn a_past_that_reaches_behind_the_asking_has_what_came_meanwhile() {
     // The first message was delivered because of an earlier want of the channel; the second was not.
     told(&mut node, &[("a", 11)], 15);
     told(&mut node, &[("b", 16), ("a", 17)], 17);
-    node.hear(past(1, "a", 15, 9, &[11, 14]));
+    node.on_event(past(1, "a", 15, 9, &[11, 14]));
     assert_eq!(feed(&mut node, 0), ["a [11, 14, 17] behind 9 up to 17"]);
     let bytes = [11, 14, 17].map(|offset| message("a", offset).charge()).iter().sum::<u64>();
     assert_eq!(node.memory(), bytes);
     // Messages that the ring has lost meanwhile are in the history as well.
     node.want(0, &name("c"));
     told(&mut node, &[("c", 18), ("c", 19), ("c", 20), ("c", 21)], 21);
-    node.hear(past(2, "c", 21, 17, &[18, 19, 20, 21]));
+    node.on_event(past(2, "c", 21, 17, &[18, 19, 20, 21]));
     assert_eq!(feed(&mut node, 0), ["c [19, 20, 21] behind 18 up to 21"]);
 }
 
@@ -193,7 +193,7 @@ fn who_publishes_to_a_channel_that_nobody_wants_here_waits_for_nobody() {
         }
         let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"x")) else { panic!("it waits") };
         let fate = Ok(PublishAck { offset: 11, repeated: false });
-        let (_, result) = node.hear(ClusterEvent::Placed { ticket, fate }).expect("an answer");
+        let (_, result) = node.on_event(ClusterEvent::Placed { ticket, fate }).expect("an answer");
         assert_eq!(result.map(|published| published.wanted), Ok(wanted));
     }
 }
@@ -207,9 +207,9 @@ fn what_nobody_wants_is_not_kept_and_an_old_answer_opens_nothing() {
     assert_eq!((node.channels(), node.memory()), (0, 0));
     node.want(0, &name("a"));
     assert_eq!(asked(&mut node), ["read a up to 10, 3", "release a", "read a up to 11, 3"]);
-    node.hear(past(1, "a", 10, 0, &[9]));
+    node.on_event(past(1, "a", 10, 0, &[9]));
     assert_eq!(feed(&mut node, 0), [""; 0]);
-    node.hear(past(2, "a", 11, 0, &[9, 11]));
+    node.on_event(past(2, "a", 11, 0, &[9, 11]));
     assert_eq!(feed(&mut node, 0), ["a [9, 11] behind 0 up to 11"]);
     node.unwant(0, &name("a"));
     assert_eq!((node.channels(), node.memory()), (0, 0));
@@ -221,10 +221,10 @@ fn what_the_stream_dropped_before_it_came_is_told_as_lost() {
     for core in 0..2 {
         node.want(core, &name("a"));
     }
-    node.hear(past(1, "a", 10, 0, &[9]));
+    node.on_event(past(1, "a", 10, 0, &[9]));
     assert_eq!(feed(&mut node, 0), ["a [9] behind 0 up to 10"]);
-    node.hear(ClusterEvent::Lost { to: 20 });
-    node.hear(ClusterEvent::Lost { to: 15 });
+    node.on_event(ClusterEvent::Lost { to: 20 });
+    node.on_event(ClusterEvent::Lost { to: 15 });
     assert_eq!(feed(&mut node, 0), ["a lost 20"]);
     told(&mut node, &[("a", 21)], 21);
     assert_eq!(feed(&mut node, 0), ["21 behind 20"]);
@@ -235,11 +235,11 @@ fn what_the_stream_dropped_before_it_came_is_told_as_lost() {
 fn a_channel_that_opens_before_a_loss_is_told_says_nothing_of_what_is_behind_it() {
     let mut node = node();
     node.want(0, &name("a"));
-    node.hear(past(1, "a", 10, 0, &[9]));
+    node.on_event(past(1, "a", 10, 0, &[9]));
     feed(&mut node, 0);
-    node.hear(ClusterEvent::Lost { to: 20 });
+    node.on_event(ClusterEvent::Lost { to: 20 });
     node.want(0, &name("b"));
-    node.hear(past(2, "b", 20, 20, &[]));
+    node.on_event(past(2, "b", 20, 20, &[]));
     // If the opening were fed up to 19, the worker's position would claim all messages of `a` up to there.
     assert_eq!(feed(&mut node, 0), ["b [] behind 20 up to 10", "a lost 20"]);
 }
@@ -266,17 +266,17 @@ fn who_listens_on_other_nodes_counts_until_they_end() {
     let there = |subscribers, came: &[&Arc<str>], went: &[&Arc<str>]| AudienceChange {
         channel: name("a"),
         subscribers,
-        came: came.iter().map(|one| Arc::clone(one)).collect(),
-        went: went.iter().map(|one| Arc::clone(one)).collect(),
+        joined: came.iter().map(|one| Arc::clone(one)).collect(),
+        left: went.iter().map(|one| Arc::clone(one)).collect(),
     };
     let all =
         |node: &Sequencer| (node.info(&name("a")).map(|info| info.subscribers), node.members(&name("a")));
-    node.hear(ClusterEvent::Told {
+    node.on_event(ClusterEvent::Told {
         node: NodeId(1),
         anew: true,
         changes: vec![there(2, &[&ann, &bob], &[])],
     });
-    node.hear(ClusterEvent::Told { node: NodeId(2), anew: true, changes: vec![there(5, &[&ann], &[])] });
+    node.on_event(ClusterEvent::Told { node: NodeId(2), anew: true, changes: vec![there(5, &[&ann], &[])] });
     assert_eq!(all(&node), (Some(7), vec![ann.clone(), bob.clone()]));
     assert!(node.info(&name("a")).is_some_and(|info| !info.kept), "its history is not here");
     // Together with the subscribers of this node, which are announced to the others.
@@ -285,19 +285,19 @@ fn who_listens_on_other_nodes_counts_until_they_end() {
     node.member_joins(NOW, &name("a"), &Member { name: Arc::clone(&bob), client: None });
     assert_eq!(all(&node).0, Some(8));
     let mut errands = Vec::new();
-    node.take_errands(&mut errands);
+    node.take_commands(&mut errands);
     let told = errands.into_iter().find_map(|errand| match errand {
         ClusterCommand::Tell(change) => Some(change),
         _ => None,
     });
     assert_eq!(told, Some(there(1, &[&bob], &[])));
 
-    node.hear(ClusterEvent::Told { node: NodeId(1), anew: false, changes: vec![there(1, &[], &[&ann])] });
+    node.on_event(ClusterEvent::Told { node: NodeId(1), anew: false, changes: vec![there(1, &[], &[&ann])] });
     assert_eq!(all(&node), (Some(7), vec![ann, bob.clone()]));
-    node.hear(ClusterEvent::Gone { node: NodeId(2) });
+    node.on_event(ClusterEvent::Gone { node: NodeId(2) });
     assert_eq!(all(&node), (Some(2), vec![bob.clone()]));
     // Earlier announcements of the node are void.
-    node.hear(ClusterEvent::Told { node: NodeId(1), anew: true, changes: Vec::new() });
+    node.on_event(ClusterEvent::Told { node: NodeId(1), anew: true, changes: Vec::new() });
     assert_eq!(all(&node), (Some(1), vec![bob]));
 }
 
@@ -310,7 +310,7 @@ fn recall(node: &mut Sequencer, core: usize, after: u64, to: u64) -> Option<Reca
     let (reader, number) = (SubscriberId(4), 9);
     node.apply(NOW, core, FeedRequest::Recall { reader, number, channels: vec![name("a")], after, to });
     let mut errands = Vec::new();
-    node.take_errands(&mut errands);
+    node.take_commands(&mut errands);
     errands.into_iter().find_map(|errand| match errand {
         ClusterCommand::Recall { recall, channels, after: from, to: end } => {
             assert_eq!((channels, from, end), (vec![name("a")], after, to));
@@ -325,7 +325,7 @@ fn what_is_before_a_ring_is_read_for_the_core_that_asks() {
     let mut node = node();
     let recall = recall(&mut node, 1, 2, 8).expect("the stream is asked");
     let run = Recalled { lost_to: 3, to: 6, messages: vec![message("a", 5)], ..Recalled::default() };
-    node.hear(ClusterEvent::Recalled { recall, run });
+    node.on_event(ClusterEvent::Recalled { recall, run });
     assert!(!node.has_feed(0) && node.has_feed(1));
     assert_eq!(feed(&mut node, 1), ["4 9 [5] up to 6 behind 3"]);
 }
@@ -341,19 +341,22 @@ fn where_no_stream_is_shared_nothing_is_before_a_ring() {
 fn a_tombstone_empties_a_channel_and_is_told_to_nobody() {
     let mut node = node();
     node.want(0, &name("a"));
-    node.hear(past(1, "a", 10, 0, &[3, 9]));
+    node.on_event(past(1, "a", 10, 0, &[3, 9]));
     assert_eq!(feed(&mut node, 0), ["a [3, 9] behind 0 up to 10"]);
     let Ok(Publishing::Waits(ticket)) = node.forget(&name("a")) else { panic!("it waits") };
     assert_eq!(asked(&mut node), ["read a up to 10, 3", "forget a"]);
     let answer =
-        node.hear(ClusterEvent::Placed { ticket, fate: Ok(PublishAck { offset: 12, repeated: false }) });
+        node.on_event(ClusterEvent::Placed { ticket, fate: Ok(PublishAck { offset: 12, repeated: false }) });
     assert_eq!(answer.expect("an answer").1.expect("it has its place").position.offset, 12);
-    node.hear(ClusterEvent::Messages { messages: vec![message("a", 11), tombstone("a", 12, 11)], to: 13 });
+    node.on_event(ClusterEvent::Messages {
+        messages: vec![message("a", 11), tombstone("a", 12, 11)],
+        to: 13,
+    });
     assert_eq!(feed(&mut node, 0), ["a lost 11"]);
     assert_eq!(node.newest().offset, 13);
     assert_eq!(node.info(&name("a")).expect("it is wanted").messages, 0);
 
-    node.hear(ClusterEvent::Down);
+    node.on_event(ClusterEvent::Down);
     assert_eq!(node.forget(&name("a")), Err(PublishError::Away));
 }
 
@@ -363,7 +366,7 @@ fn behind_a_tombstone_nothing_is_there_though_the_stream_has_it() {
     // A tombstone is in the history that is read when the channel is created here.
     node.want(0, &name("a"));
     let messages = vec![message("a", 3), message("a", 4), tombstone("a", 5, 3), message("a", 7)];
-    node.hear(ClusterEvent::Past {
+    node.on_event(ClusterEvent::Past {
         ticket: PublishTicket(1),
         channel: name("a"),
         to: 10,
@@ -373,15 +376,18 @@ fn behind_a_tombstone_nothing_is_there_though_the_stream_has_it() {
     assert_eq!(feed(&mut node, 0), ["a [4, 7] behind 3 up to 10"]);
     // Another one arrives while the history is read.
     node.want(0, &name("b"));
-    node.hear(ClusterEvent::Messages { messages: vec![tombstone("b", 11, 8), message("b", 12)], to: 12 });
-    node.hear(past(2, "b", 10, 0, &[8]));
+    node.on_event(ClusterEvent::Messages { messages: vec![tombstone("b", 11, 8), message("b", 12)], to: 12 });
+    node.on_event(past(2, "b", 10, 0, &[8]));
     assert_eq!(feed(&mut node, 0), ["b [12] behind 8 up to 12"]);
     // The messages that it deletes were purged before they arrived here.
-    node.hear(ClusterEvent::Messages { messages: vec![tombstone("a", 20, 19)], to: 20 });
+    node.on_event(ClusterEvent::Messages { messages: vec![tombstone("a", 20, 19)], to: 20 });
     assert_eq!(feed(&mut node, 0), ["a lost 19"]);
     // Deleted messages before the ring are hidden.
     let recall = recall(&mut node, 0, 1, 19).expect("the stream is asked");
     let messages = vec![message("a", 3), tombstone("a", 5, 3), message("a", 7), tombstone("a", 20, 19)];
-    node.hear(ClusterEvent::Recalled { recall, run: Recalled { to: 20, messages, ..Recalled::default() } });
+    node.on_event(ClusterEvent::Recalled {
+        recall,
+        run: Recalled { to: 20, messages, ..Recalled::default() },
+    });
     assert_eq!(feed(&mut node, 0), ["4 9 [20] up to 20 behind 0 and 19"]);
 }
