@@ -22,7 +22,7 @@ use encke_settings::{Section as _, state};
 
 use crate::settings::{AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, Settings, TlsSettings};
 
-use encke_push::PushPlan;
+use encke_push::{PushPlan, PushPublisher};
 use encke_rights::Openness;
 use encke_site::{Site, SiteSettings};
 
@@ -212,6 +212,11 @@ impl Service {
     /// Maximum number of connections.
     pub fn connections(&self) -> usize {
         self.connections
+    }
+
+    /// Creates a publisher for messages of this program; `None` if channels are off.
+    pub fn publisher(&self) -> Option<PushPublisher> {
+        self.push.as_ref().map(|push| push.publisher())
     }
 
     /// Applies new settings. Unchanged listeners stay open, and an open request keeps its settings. Returns warnings for the

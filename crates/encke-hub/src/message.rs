@@ -21,6 +21,22 @@ pub struct Draft {
     pub key: Option<IdempotencyKey>,
 }
 
+impl Draft {
+    /// A plain message: no media type, event name, flags or key.
+    ///
+    /// ```
+    /// use encke_hub::{Draft, Name};
+    ///
+    /// let draft = Draft { event: Some("score".into()), ..Draft::new(Name::parse(b"games/7")?, *b"2:1") };
+    /// assert_eq!(&*draft.data, b"2:1");
+    /// # Ok::<(), encke_hub::NameError>(())
+    /// ```
+    pub fn new(channel: Name, data: impl Into<Box<[u8]>>) -> Self {
+        let data = data.into();
+        Self { channel, data, content_type: None, event: None, flags: Flags::default(), key: None }
+    }
+}
+
 /// Identifies one publish, so that retries do not publish again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey {

@@ -32,6 +32,7 @@ mod handler;
 mod negotiate;
 mod parked;
 mod plan;
+mod publisher;
 mod push_worker;
 mod reject;
 mod resident;
@@ -44,7 +45,9 @@ mod socket;
 mod source;
 mod subscriber;
 
+pub use encke_hub::{Draft, Flags, IdempotencyKey, Name, NameError, Position, PublishError, Published};
 pub use plan::PushPlan;
+pub use publisher::{Accepted, PublishFailure, PushPublisher};
 pub use settings::cluster::{ClusterSettings, StreamSettings, StreamStorage};
 pub use settings::{AckMode, ChannelSettings, OverrunPolicy, PushSettings};
 pub use source::sources_without_push;
@@ -55,7 +58,19 @@ pub use source::sources_without_push;
 /// # Errors
 /// The settings contradict themselves, or the system has no random bytes.
 pub fn mount(server: Server, push: &PushSettings, auth: &AuthSettings) -> io::Result<Server> {
+    mount_with_publisher(server, push, auth).map(|(server, _)| server)
+}
+
+/// Mounts channels as [`mount`] does, and returns a publisher for messages of the program.
+///
+/// # Errors
+/// See [`mount`].
+pub fn mount_with_publisher(
+    server: Server,
+    push: &PushSettings,
+    auth: &AuthSettings,
+) -> io::Result<(Server, PushPublisher)> {
     let openness = Openness::of(false, false, server.doors().iter().map(|door| &door.address));
     let plan = Arc::new(PushPlan::new(push, auth, openness)?);
-    Ok(server.mount_all(plan.mounts()))
+    Ok((server.mount_all(plan.mounts()), plan.publisher()))
 }

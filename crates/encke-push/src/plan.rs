@@ -11,6 +11,7 @@ use super::admission::Admission;
 use super::archive::{self, Archive};
 use super::cluster::ClusterLink;
 use super::figures::PushFigures;
+use super::publisher::{Entrance, PushPublisher};
 use crate::settings::PushSettings;
 use crate::settings::cluster::ClusterSettings;
 use encke_rights::{Act, AuthSettings, Openness, Rights};
@@ -51,6 +52,8 @@ pub struct PushPlan {
     pub(crate) channel_rates: Option<Arc<AddressRates>>,
     /// The figures of the workers.
     pub(crate) figures: Arc<PushFigures>,
+    /// For messages of the program.
+    pub(crate) entrance: Arc<Entrance>,
 }
 
 impl PushPlan {
@@ -87,6 +90,7 @@ impl PushPlan {
                 .on()
                 .map(|rate| Arc::new(AddressRates::new(LimitedAction::Channels, rate))),
             figures: Arc::default(),
+            entrance: Arc::default(),
         })
     }
 
@@ -106,6 +110,11 @@ impl PushPlan {
     /// The store cannot be opened.
     pub fn kept_in(self, folder: &Path) -> io::Result<Self> {
         Ok(self.stored_in(Archive::open(folder)?))
+    }
+
+    /// Creates a publisher for the server that mounts this plan. It stays valid over reloads ([`PushPlan::with_epoch_of`]).
+    pub fn publisher(&self) -> PushPublisher {
+        PushPublisher::new(&self.entrance)
     }
 
     /// Returns whether messages outlive the process: stored on disk, or kept by a cluster.
@@ -138,6 +147,7 @@ impl PushPlan {
             anonymous_rates,
             channel_rates,
             figures: Arc::clone(&other.figures),
+            entrance: Arc::clone(&other.entrance),
             ..self
         }
     }

@@ -27,6 +27,7 @@ use super::figures::PushCounters;
 use super::form::{MessageForm, RunEncoder};
 use super::negotiate::refusal;
 use super::plan::PushPlan;
+use super::publisher::{Accepted, ProgramPublish};
 use super::side::SideTable;
 use encke_rights::{Act, Principal, Share};
 use encke_server::{Body, Exchange, Farewells, Inflation, Reply, ResidentMailbox};
@@ -223,16 +224,6 @@ struct PendingPublish {
     open: usize,
 }
 
-/// An accepted message.
-#[derive(Clone, Copy)]
-enum Accepted {
-    Published(Published),
-    /// The message waits for the cluster and has no id yet.
-    Queued {
-        subscribers: u32,
-    },
-}
-
 /// The requester of an order.
 enum Requester {
     /// A publisher by HTTP.
@@ -241,6 +232,8 @@ enum Requester {
     Speaker { core: usize, token: encke_io::Token, reference: Option<u64>, tell: bool },
     /// A client that deletes channels; `elsewhere`: on all nodes of a cluster.
     Remover { exchange: Exchange, elsewhere: bool },
+    /// The program itself.
+    Program(encke_stats::Ticket<Result<Accepted, PublishError>>),
 }
 
 /// A response held back until every hub has the message, so that a read after the 201 finds it on any worker.
@@ -257,6 +250,7 @@ enum ReplyTarget {
     Publisher { exchange: Exchange, told: PublishReply },
     Speaker { core: usize, token: encke_io::Token, answer: Vec<u8> },
     Remover { exchange: Exchange },
+    Program { ticket: encke_stats::Ticket<Result<Accepted, PublishError>>, accepted: Accepted },
 }
 
 impl PushWorker {
@@ -335,6 +329,9 @@ impl PushWorker {
         if let (Some(_), Some(cluster), Some(first)) = (&self.central, &self.plan.cluster, self.links.first())
         {
             cluster.begin(first);
+        }
+        if let (Some(_), Some(first)) = (&self.central, self.links.first()) {
+            self.plan.entrance.open(first);
         }
         for letter in std::mem::take(&mut self.early) {
             self.post(letter);
@@ -556,6 +553,9 @@ impl PushWorker {
     pub(crate) fn close(&mut self, now: Now) {
         // In a simulation every connection has closed by now.
         debug_assert!(!cfg!(test) || self.sides.is_empty(), "a closed connection has a row");
+        if self.central.is_some() {
+            self.plan.entrance.close();
+        }
         match (&mut self.central, &self.plan.archive) {
             (Some(central), Some(archive)) => {
                 // This time makes every message due, also if it waits to share a commit.
@@ -636,6 +636,7 @@ impl PushWorker {
                     exchange.answer(told.reply(fanout_ns));
                 }
                 ReplyTarget::Remover { exchange } => exchange.answer(deleted_reply()),
+                ReplyTarget::Program { ticket, accepted } => ticket.resolve(Ok(accepted)),
                 ReplyTarget::Speaker { core, token, answer } if core == self.core => {
                     own.push((token, answer))
                 }
@@ -699,6 +700,14 @@ impl PushWorker {
         let SocketPublish { core, token, reference, draft, wants_reply: tell } = spoken;
         let whose = Requester::Speaker { core, token, reference, tell };
         self.published += central.publish(now, whose, vec![draft]);
+        self.pending = true;
+    }
+
+    /// Publishes a message of the program, on the first worker.
+    pub(crate) fn publish_for_program(&mut self, now: Now, publish: ProgramPublish) {
+        let Some(central) = &mut self.central else { return };
+        let ProgramPublish { draft, ticket } = publish;
+        self.published += central.publish(now, Requester::Program(ticket), vec![draft]);
         self.pending = true;
     }
 }
@@ -857,6 +866,18 @@ impl PushCoordinator {
                 }
                 0
             }
+            Requester::Program(ticket) => match results.into_iter().next() {
+                Some(Ok(accepted)) => {
+                    let owed = ReplyTarget::Program { ticket, accepted };
+                    self.held.push_back(HeldReply { to, traced: None, owed });
+                    u64::from(!accepted.is_repeated())
+                }
+                Some(Err(error)) => {
+                    ticket.give(Err(error));
+                    0
+                }
+                None => 0,
+            },
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use encke_io::{Done, Now};
 
+use super::publisher::ProgramPublish;
 use super::push_worker::{PushMessage, PushWorker};
 use encke_server::{Asked, Engine, Farewells, Gone, JobId, Kernel, Resident, ResidentMailbox, Slot};
 
@@ -39,12 +40,16 @@ impl Resident for PushWorker {
     }
 
     fn message(&mut self, engine: &mut Engine<'_>, message: Box<dyn Any + Send>) {
-        let Ok(letter) = message.downcast::<PushMessage>() else {
-            debug_assert!(false, "rooms send letters only");
-            return;
-        };
-        if let Some((token, answer)) = self.read(engine.now(), *letter) {
-            self.on_publish_reply(engine, token, &answer);
+        match message.downcast::<PushMessage>() {
+            Ok(message) => {
+                if let Some((token, answer)) = self.read(engine.now(), *message) {
+                    self.on_publish_reply(engine, token, &answer);
+                }
+            }
+            Err(message) => match message.downcast::<ProgramPublish>() {
+                Ok(publish) => self.publish_for_program(engine.now(), *publish),
+                Err(_) => debug_assert!(false, "only workers and the program send messages to push"),
+            },
         }
     }
 

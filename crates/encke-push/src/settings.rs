@@ -10,6 +10,16 @@ use serde::{Deserialize, Serialize};
 pub(crate) mod cluster;
 
 /// `[push]`
+///
+/// ```
+/// use encke_push::PushSettings;
+/// use encke_settings::Section as _;
+///
+/// let settings = PushSettings { prefix: "/events/".into(), ..PushSettings::default() };
+/// assert!(settings.check().is_empty());
+/// let settings = PushSettings { prefix: "events".into(), ..settings };
+/// assert!(!settings.check().is_empty(), "the prefix has no slashes");
+/// ```
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PushSettings {

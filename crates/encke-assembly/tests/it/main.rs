@@ -21,6 +21,7 @@ mod files;
 mod h2;
 mod https;
 mod operators;
+mod publisher;
 mod push;
 mod reload;
 mod service;

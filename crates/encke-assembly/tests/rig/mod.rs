@@ -57,6 +57,11 @@ impl Channels for Server {
     }
 }
 
+/// The channels that this case has mounted last.
+pub fn channels() -> Arc<PushPlan> {
+    CHANNELS.with_borrow(Option::clone).expect("the case has mounted channels")
+}
+
 /// A server with reloadable channels.
 pub trait Reloads {
     /// Reloads the channels of this case with other settings; messages and rates stay.
@@ -65,7 +70,7 @@ pub trait Reloads {
 
 impl Reloads for Running {
     fn reload_push(&self, push: &PushSettings, auth: &AuthSettings) -> io::Result<()> {
-        let old = CHANNELS.with_borrow(Option::clone).expect("the case has mounted channels");
+        let old = channels();
         let plan = PushPlan::new(push, auth, Openness::Shut(Shut::Settings))?;
         let plan = Arc::new(plan.with_epoch_of(&old));
         self.replace(plan.mounts());
