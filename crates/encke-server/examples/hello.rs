@@ -1,57 +1,19 @@
-//! A small server with three responses: an immediate one, one from another thread, and a stream.
+//! The smallest server: a handler that responds at once.
 //!
-//! `cargo run -p encke-server --example hello -- 127.0.0.1:8080 [BACKEND]`
+//! `cargo run -p encke-server --example hello`, then `curl http://127.0.0.1:8080/`
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use encke_server::{
-    Body, Exchange, Fields, Options, Outcome, Prepared, Pull, Pulled, Reply, Request, Server,
-};
+use encke_server::{Exchange, Options, Outcome, Reply, Request, Server};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8080".into()).parse()?;
-    let backend = arguments.next().map(|name| name.parse()).transpose()?;
-
-    let mut fields = Fields::new();
-    fields.push("Content-Type", b"text/plain")?;
-    let hello = Arc::new(Prepared::memory(200, fields, b"Hello, World!"));
-
-    let running = Server::new(Options { workers: Some(1), backend, ..Options::default() })
-        .listen(address)
-        // At once, from memory.
-        .mount("/", move |_: &Request<'_>, _| Outcome::Now(Reply::prepared(Arc::clone(&hello))))
-        // Later, from another thread.
-        .mount("/later", |_: &Request<'_>, exchange: Exchange| {
-            std::thread::spawn(move || exchange.answer(Reply::text(200, "This took a thread.\n")));
-            Outcome::Later
-        })
-        // Piece by piece, as the client receives it.
-        .mount("/count", |_: &Request<'_>, _| {
-            Outcome::Now(Reply::new(200).body(Body::Stream(Box::new(Count(0)))))
-        })
-        .start()?;
-    println!("http://{}/ on {}", running.addresses()[0], running.backend().0);
-    // Until ^C on the terminal.
-    loop {
-        std::thread::park_timeout(Duration::MAX);
-    }
+    let running = app(Server::new(Options::default()).listen("127.0.0.1:8080".parse()?)).start()?;
+    println!("http://{}/", running.addresses()[0]);
+    running.join();
+    Ok(())
 }
 
-/// The numbers below a million.
-struct Count(u32);
-
-impl Pull for Count {
-    fn pull(&mut self, max: usize, out: &mut Vec<u8>) -> Pulled {
-        let end = out.len() + max - 16;
-        while out.len() < end {
-            if self.0 == 1_000_000 {
-                return Pulled::End;
-            }
-            out.extend_from_slice(format!("{}\n", self.0).as_bytes());
-            self.0 += 1;
-        }
-        Pulled::More
-    }
+pub(crate) fn app(server: Server) -> Server {
+    server.mount("/", |request: &Request<'_>, _: Exchange| {
+        let path = String::from_utf8_lossy(request.path());
+        Outcome::Now(Reply::text(200, format!("You asked for {path}\n")))
+    })
 }

@@ -16,6 +16,7 @@ mod asking;
 mod cuts;
 mod defects;
 mod deflate;
+mod examples;
 mod expiry;
 mod files;
 mod h2;

@@ -29,6 +29,7 @@ mod dials;
 #[cfg(feature = "tls")]
 mod dials_by_tls;
 mod drain;
+mod examples;
 mod figures;
 mod framing;
 mod guards;
