@@ -52,6 +52,7 @@ const RULES: &[Rule] = &[
     Rule { name: "size", says: "files stay readable", check: text::size },
     Rule { name: "link", says: "documents link to what is there", check: documents::link },
     Rule { name: "name", says: "documents name code that is there", check: documents::name },
+    Rule { name: "excerpt", says: "code in docs/embedding.md is an excerpt", check: documents::excerpt },
     Rule {
         name: "translation",
         says: "pages keep up with their translations",

@@ -137,6 +137,35 @@ fn identifiers(tree: &Tree) -> BTreeSet<&str> {
         .collect()
 }
 
+/// Pages with excerpts of sources that tests compile and run.
+const EXCERPTS: &[&str] = &["docs/embedding.md"];
+
+/// Rule: each block of Rust on these pages is an excerpt of the source in the last link before it, whatever the indentation.
+pub(super) fn excerpt(tree: &Tree, findings: &mut Findings) {
+    for page in EXCERPTS {
+        let mut source = None;
+        let mut lines = tree.text(page).unwrap_or_default().lines().enumerate();
+        while let Some((index, line)) = lines.next() {
+            if let Some(target) = links(line).filter(|target| target.ends_with(".rs")).last() {
+                source = resolved(page, target);
+            }
+            if line.trim() != "```rust" {
+                continue;
+            }
+            let block: Vec<&str> =
+                lines.by_ref().map(|(_, line)| line.trim()).take_while(|line| *line != "```").collect();
+            let Some(path) = &source else {
+                findings.add("excerpt", page, index + 1, "no link to a source before this block");
+                continue;
+            };
+            let text: Vec<&str> = tree.text(path).unwrap_or_default().lines().map(str::trim).collect();
+            if !text.windows(block.len().max(1)).any(|part| part == block) {
+                findings.add("excerpt", page, index + 1, format!("`{path}` has no such lines"));
+            }
+        }
+    }
+}
+
 /// Directories with translated pages: the languages are subdirectories with the same file names.
 const TRANSLATED: &[(&str, &[&str])] = &[("docs/lab", &["ja", "zh-Hant"])];
 
