@@ -49,6 +49,15 @@ pub enum NameError {
 impl Name {
     /// Parses a name.
     ///
+    /// ```
+    /// use encke_hub::{Name, NameError};
+    ///
+    /// let name = Name::parse(b"rooms/7")?;
+    /// assert_eq!(name.segments().collect::<Vec<_>>(), ["rooms", "7"]);
+    /// assert_eq!(Name::parse(b"rooms//7"), Err(NameError::EmptySegment { at: 6 }));
+    /// # Ok::<(), NameError>(())
+    /// ```
+    ///
     /// # Errors
     /// See [`NameError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, NameError> {

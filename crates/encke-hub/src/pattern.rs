@@ -40,6 +40,15 @@ pub enum PatternError {
 
 impl Pattern {
     /// Returns whether the pattern matches a name.
+    ///
+    /// ```
+    /// use encke_hub::{Name, Pattern};
+    ///
+    /// let pattern: Pattern = "news/**".parse()?;
+    /// assert!(pattern.matches(&Name::parse(b"news/a/b")?));
+    /// assert!(!pattern.matches(&Name::parse(b"news")?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn matches(&self, name: &Name) -> bool {
         let mut names = name.segments();
         for segment in &self.segments {

@@ -133,6 +133,14 @@ pub struct SinceError;
 impl Since {
     /// Parses `now`, `all`, `last:N`, an age (`90s`, `10m`, `12h`, `7d`) or the id of a message.
     ///
+    /// ```
+    /// use encke_hub::{Since, SinceError};
+    ///
+    /// assert_eq!(Since::parse("last:10"), Ok(Since::Last(10)));
+    /// assert_eq!(Since::parse("10m"), Ok(Since::Age { ms: 600_000 }));
+    /// assert_eq!(Since::parse("yesterday"), Err(SinceError));
+    /// ```
+    ///
     /// # Errors
     /// The text has none of these forms.
     pub fn parse(text: &str) -> Result<Self, SinceError> {

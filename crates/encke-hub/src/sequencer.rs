@@ -365,6 +365,17 @@ impl Sequencer {
     /// Publishes a message. In a durable channel without early acknowledgement it waits for its commit, and in a shared stream
     /// for its offset.
     ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use encke_hub::{Draft, Epoch, Name, Now, Rules, Sequencer};
+    ///
+    /// let mut sequencer = Sequencer::new(Epoch(1), Arc::new(Rules::default()), 1);
+    /// let draft = Draft::new(Name::parse(b"news")?, *b"hello");
+    /// let published = sequencer.publish(Now::default(), draft)?.done().expect("the channel is not durable");
+    /// assert_eq!(published.position, sequencer.newest());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// See [`PublishError`]; then nothing has changed.
     pub fn publish(&mut self, now: HubNow, draft: Draft) -> Result<Publishing, PublishError> {

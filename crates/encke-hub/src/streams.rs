@@ -28,6 +28,15 @@ impl Streams {
     }
 
     /// Returns the stream of a channel.
+    ///
+    /// ```
+    /// use encke_hub::{Name, Streams};
+    ///
+    /// let streams = Streams::new([vec!["orders/**".parse()?]]);
+    /// assert_eq!(streams.of(&Name::parse(b"orders/7")?), 1);
+    /// assert_eq!(streams.of(&Name::parse(b"news")?), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn of(&self, name: &Name) -> usize {
         let found = self.patterns.iter().find(|(pattern, _)| pattern.matches(name));
         found.map_or(0, |(_, stream)| *stream)

@@ -34,6 +34,16 @@ impl TokenBucket {
     /// Takes `count` tokens from a bucket that is full at `full_ns`. Returns when the bucket is full again. All times are of
     /// one clock, in ns.
     ///
+    /// ```
+    /// use std::num::NonZeroU32;
+    /// use encke_hub::Pace;
+    ///
+    /// let pace = Pace::new(NonZeroU32::new(10).expect("not 0"), 2);
+    /// let full_ns = pace.take(0, 0, 2).expect("two tokens in the bucket");
+    /// assert_eq!(pace.take(full_ns, 0, 1), Err(100_000_000));
+    /// assert!(pace.take(full_ns, 100_000_000, 1).is_ok());
+    /// ```
+    ///
     /// # Errors
     /// The bucket has fewer tokens: the time until it has enough, in ns. A count above the burst never succeeds.
     pub fn take(self, full_ns: u64, now_ns: u64, count: u64) -> Result<u64, u64> {

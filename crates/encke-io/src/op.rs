@@ -176,6 +176,14 @@ impl Segment {
     }
 
     /// The rest of the segment after its first `bytes` bytes; `None` if nothing remains.
+    ///
+    /// ```
+    /// use encke_io::Segment;
+    ///
+    /// let rest = Segment::Bytes(b"hello".to_vec()).after(2).expect("three bytes remain");
+    /// assert_eq!(rest.memory(), Some(&b"llo"[..]));
+    /// assert!(rest.after(3).is_none());
+    /// ```
     pub fn after(self, bytes: u64) -> Option<Self> {
         let left = self.len().checked_sub(bytes).filter(|left| *left > 0)?;
         Some(match self {

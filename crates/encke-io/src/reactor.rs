@@ -161,6 +161,14 @@ impl Backend {
     pub const NAMED: [Self; 4] = [Self::Uring, Self::EpollEdge, Self::EpollLevel, Self::Poll];
 
     /// The name on the command line, in settings, logs and metrics.
+    ///
+    /// ```
+    /// use encke_io::Backend;
+    ///
+    /// assert_eq!("epoll-edge".parse(), Ok(Backend::EpollEdge));
+    /// assert_eq!(Backend::Uring.name(), "uring");
+    /// assert!("kqueue".parse::<Backend>().is_err());
+    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Self::Poll => "poll",

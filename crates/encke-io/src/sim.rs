@@ -137,6 +137,15 @@ pub struct World(Rc<RefCell<State>>);
 
 impl World {
     /// Creates a world without errors.
+    ///
+    /// ```
+    /// use encke_io::sim::World;
+    ///
+    /// let world = World::new(7);
+    /// let client = world.connect("10.0.0.1:80".parse().expect("an address"));
+    /// assert_ne!(client.address().port(), 80);
+    /// assert_eq!(world.trace(), World::new(7).trace(), "same seed, same start");
+    /// ```
     pub fn new(seed: u64) -> Self {
         Self::with(seed, Conditions::default())
     }

@@ -35,6 +35,16 @@ impl<T> Slab<T> {
     }
 
     /// Stores a value in a free slot and returns its index.
+    ///
+    /// ```
+    /// use encke_io::slab::Slab;
+    ///
+    /// let mut slab = Slab::new();
+    /// let (one, two) = (slab.insert("one"), slab.insert("two"));
+    /// assert_eq!(slab.remove(one), Some("one"));
+    /// assert_eq!(slab.insert("three"), one, "the index is reused");
+    /// assert_eq!(slab.get(two), Some(&"two"));
+    /// ```
     pub fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         if self.free == END {

@@ -125,6 +125,19 @@ impl Wheel {
     }
 
     /// Advances the wheel to `mono_ns`. Disarms each timer that is due and appends its index to `due`.
+    ///
+    /// ```
+    /// use encke_io::wheel::Wheel;
+    ///
+    /// const SECOND_NS: u64 = 1_000_000_000;
+    /// let mut wheel = Wheel::new(0);
+    /// wheel.arm(7, SECOND_NS);
+    /// let mut due = Vec::new();
+    /// wheel.expire(SECOND_NS / 2, &mut due);
+    /// assert!(due.is_empty());
+    /// wheel.expire(SECOND_NS * 2, &mut due);
+    /// assert_eq!(due, [7]);
+    /// ```
     #[inline]
     pub fn expire(&mut self, mono_ns: u64, due: &mut Vec<u32>) {
         if mono_ns >> TICK_SHIFT >= self.next {

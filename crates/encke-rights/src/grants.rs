@@ -74,6 +74,13 @@ impl Grants {
 
 /// Parses a pattern of channels, as settings and tokens contain it.
 ///
+/// ```
+/// let news = encke_rights::pattern("news/*")?;
+/// assert!(news.matches(&encke_hub::Name::parse(b"news/today").expect("a valid name")));
+/// assert!(encke_rights::pattern("news/**/x").is_err());
+/// # Ok::<(), String>(())
+/// ```
+///
 /// # Errors
 /// The text is not a valid pattern. The message names the problem and shows a valid one.
 pub fn pattern(text: &str) -> Result<Pattern, String> {

@@ -76,6 +76,16 @@ impl Shut {
 
 impl Openness {
     /// Returns the openness of a server that was started with these listeners. `open_flag` is `--open`.
+    ///
+    /// ```
+    /// use encke_io::Address;
+    /// use encke_rights::{Openness, Shut};
+    ///
+    /// let local: Address = std::net::SocketAddr::from(([127, 0, 0, 1], 8080)).into();
+    /// let public: Address = std::net::SocketAddr::from(([0, 0, 0, 0], 8080)).into();
+    /// assert_eq!(Openness::of(false, false, [&local]), Openness::Loopback);
+    /// assert_eq!(Openness::of(false, false, [&local, &public]), Openness::Shut(Shut::Listener));
+    /// ```
     pub fn of<'a>(
         open_flag: bool,
         has_settings_file: bool,

@@ -56,6 +56,29 @@ impl Exchange {
     }
 
     /// Answers. If the client has gone meanwhile, nothing happens.
+    ///
+    /// ```
+    /// use encke_server::{Exchange, Options, Outcome, Reply, Request, Server};
+    ///
+    /// # fn ask(running: &encke_server::Running, request: &str) -> std::io::Result<String> {
+    /// #     use std::io::{Read, Write};
+    /// #     let mut client = std::net::TcpStream::connect(running.addresses()[0].to_string())?;
+    /// #     client.write_all(request.as_bytes())?;
+    /// #     let mut response = String::new();
+    /// #     client.read_to_string(&mut response)?;
+    /// #     Ok(response)
+    /// # }
+    /// let server = Server::new(Options::default()).listen("127.0.0.1:0".parse()?);
+    /// let server = server.mount("/", |_: &Request<'_>, exchange: Exchange| {
+    ///     std::thread::spawn(move || exchange.answer(Reply::text(200, "from a thread")));
+    ///     Outcome::Later
+    /// });
+    /// let running = server.start()?;
+    /// let response = ask(&running, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    /// assert!(response.ends_with("\r\n\r\nfrom a thread"), "{response}");
+    /// running.stop();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn answer(mut self, mut reply: Reply) {
         self.open = false;
         reply.fields.extend(&self.fields);

@@ -73,6 +73,47 @@ pub trait GuardMount: Send + Sync {
 }
 
 /// Decides whether requests reach their handlers, on one worker.
+///
+/// ```
+/// use encke_server::{
+///     Exchange, Guard, GuardCall, GuardMount, GuardOutcome, HandlerContext, Options, Outcome, Passage, Reply,
+///     Request, Server, WorkerSetup,
+/// };
+///
+/// struct Key;
+///
+/// impl GuardMount for Key {
+///     fn open(&self, _context: HandlerContext, _worker: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
+///         Box::new(Key)
+///     }
+/// }
+///
+/// impl Guard for Key {
+///     fn check(&mut self, request: &Request<'_>, _call: GuardCall<'_>) -> GuardOutcome {
+///         match request.field("X-Key") {
+///             Some(b"secret") => GuardOutcome::Pass(Passage::default()),
+///             _ => GuardOutcome::Refuse(Reply::error(403)),
+///         }
+///     }
+/// }
+///
+/// # fn ask(running: &encke_server::Running, request: &str) -> std::io::Result<String> {
+/// #     use std::io::{Read, Write};
+/// #     let mut client = std::net::TcpStream::connect(running.addresses()[0].to_string())?;
+/// #     client.write_all(request.as_bytes())?;
+/// #     let mut response = String::new();
+/// #     client.read_to_string(&mut response)?;
+/// #     Ok(response)
+/// # }
+/// let server = Server::new(Options::default()).listen("127.0.0.1:0".parse()?).guard(Key);
+/// let hello = |_: &Request<'_>, _: Exchange| Outcome::Now(Reply::text(200, "hello"));
+/// let running = server.mount("/", hello).start()?;
+/// let get = |field: &str| ask(&running, &format!("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{field}\r\n"));
+/// assert!(get("")?.starts_with("HTTP/1.1 403 "));
+/// assert!(get("X-Key: secret\r\n")?.starts_with("HTTP/1.1 200 "));
+/// running.stop();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Guard {
     /// Checks a request, now or later. It must not wait for anything.
     fn check(&mut self, request: &Request<'_>, call: GuardCall<'_>) -> GuardOutcome;

@@ -23,6 +23,47 @@ use crate::resident::WorkerSetup;
 use crate::takeover::Takeover;
 
 /// Something that is mounted on a server: opened once by every worker.
+///
+/// ```
+/// use encke_server::{
+///     Exchange, Handler, HandlerContext, Mount, Options, Outcome, Reply, Request, Server, WorkerSetup,
+/// };
+///
+/// /// Mounted once; each worker opens its own counter, so a counter needs no lock.
+/// struct Counters;
+///
+/// struct Counter(u64);
+///
+/// impl Mount for Counters {
+///     fn open(&self, _context: HandlerContext, _worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+///         Box::new(Counter(0))
+///     }
+/// }
+///
+/// impl Handler for Counter {
+///     fn call(&mut self, _request: &Request<'_>, _exchange: Exchange) -> Outcome {
+///         self.0 += 1;
+///         Outcome::Now(Reply::text(200, self.0.to_string()))
+///     }
+/// }
+///
+/// # fn ask(running: &encke_server::Running, request: &str) -> std::io::Result<String> {
+/// #     use std::io::{Read, Write};
+/// #     let mut client = std::net::TcpStream::connect(running.addresses()[0].to_string())?;
+/// #     client.write_all(request.as_bytes())?;
+/// #     let mut response = String::new();
+/// #     client.read_to_string(&mut response)?;
+/// #     Ok(response)
+/// # }
+/// let server = Server::new(Options { workers: Some(1), ..Options::default() });
+/// let running = server.listen("127.0.0.1:0".parse()?).mount("/", Counters).start()?;
+/// for count in ["1", "2"] {
+///     let response = ask(&running, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+///     assert!(response.ends_with(&format!("\r\n\r\n{count}")), "{response}");
+/// }
+/// running.stop();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Mount: Send + Sync {
     /// Where the settings have it, for explanations.
     fn source(&self) -> Option<SourceLine> {

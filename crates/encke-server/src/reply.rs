@@ -44,6 +44,30 @@ pub enum Body {
 }
 
 /// A body whose length is not known in advance.
+///
+/// ```
+/// use encke_server::{Body, Pull, Pulled, Reply};
+///
+/// struct Countdown(u8);
+///
+/// impl Pull for Countdown {
+///     fn pull(&mut self, _max: usize, out: &mut Vec<u8>) -> Pulled {
+///         if self.0 == 0 {
+///             return Pulled::End;
+///         }
+///         out.extend_from_slice(format!("{}\n", self.0).as_bytes());
+///         self.0 -= 1;
+///         Pulled::More
+///     }
+/// }
+///
+/// let mut out = Vec::new();
+/// let mut countdown = Countdown(2);
+/// while countdown.pull(1024, &mut out) == Pulled::More {}
+/// assert_eq!(out, b"2\n1\n");
+/// let reply = Reply::new(200).body(Body::Stream(Box::new(Countdown(2))));
+/// assert_eq!(reply.body.len(), None, "sent in chunks");
+/// ```
 pub trait Pull: Send {
     /// Appends at most `max` bytes to `out`. Called again only when the transport can send.
     fn pull(&mut self, max: usize, out: &mut Vec<u8>) -> Pulled;
@@ -76,6 +100,14 @@ impl Reply {
     }
 
     /// Creates a plain-text response.
+    ///
+    /// ```
+    /// use encke_server::Reply;
+    ///
+    /// let reply = Reply::text(404, "no such order\n").with("Cache-Control", "no-store");
+    /// assert_eq!(reply.fields.value("cache-control"), Some(&b"no-store"[..]));
+    /// assert_eq!(reply.body.len(), Some(14));
+    /// ```
     pub fn text(status: u16, text: impl Into<String>) -> Self {
         Self::new(status)
             .with("Content-Type", "text/plain; charset=utf-8")
@@ -158,6 +190,16 @@ impl Fields {
     }
 
     /// Adds a field.
+    ///
+    /// ```
+    /// use encke_server::Fields;
+    ///
+    /// let mut fields = Fields::new();
+    /// fields.push("Location", b"/orders/7")?;
+    /// assert!(fields.push("Location", b"/\r\nSet-Cookie: a=b").is_err());
+    /// assert_eq!(fields.lines(), b"Location: /orders/7\r\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The name is no token, or the value has characters that no field value may have (RFC 9110 §5.5). This prevents response
@@ -274,6 +316,16 @@ pub const BLOCK_CONTENT_MAX: usize = 8 * 1024;
 
 impl Prepared {
     /// Prepares a response with its own copy of the content.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use encke_server::{ContentView, Fields, Prepared, Reply};
+    ///
+    /// let hello = Arc::new(Prepared::memory(200, Fields::new(), b"hello"));
+    /// assert!(matches!(hello.content(), ContentView::Memory(b"hello")));
+    /// let replies = [Reply::prepared(Arc::clone(&hello)), Reply::prepared(hello)];
+    /// assert!(replies.iter().all(|reply| reply.status == 200));
+    /// ```
     pub fn memory(status: u16, fields: Fields, content: &[u8]) -> Self {
         let len = content.len() as u64;
         if content.len() <= BLOCK_CONTENT_MAX {

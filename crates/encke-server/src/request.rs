@@ -210,6 +210,14 @@ pub struct Kept {
 impl Kept {
     /// Builds a request from this machine that no client has sent, for explanations. Returns `None` if it is no valid HTTP
     /// request.
+    ///
+    /// ```
+    /// use encke_server::{Fields, Kept};
+    ///
+    /// let kept = Kept::sample("GET", "/orders?page=2", "example.org", &Fields::new()).expect("a valid request");
+    /// assert_eq!(kept.view().path(), b"/orders");
+    /// assert_eq!(kept.view().query(), Some(&b"page=2"[..]));
+    /// ```
     pub fn sample(method: &str, target: &str, host: &str, fields: &Fields) -> Option<Self> {
         let lines = String::from_utf8_lossy(fields.lines());
         let bytes = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n").into_bytes();

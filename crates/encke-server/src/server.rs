@@ -398,12 +398,33 @@ impl Running {
     }
 
     /// Returns the figures of the engine and of all features, under the names of `/metrics`.
+    ///
+    /// ```
+    /// use encke_server::{Options, Server};
+    ///
+    /// let running = Server::new(Options { workers: Some(1), ..Options::default() }).start()?;
+    /// assert!(running.families().iter().any(|family| family.name == "encke_connections"));
+    /// running.stop();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn families(&self) -> Vec<Family> {
         self.board.families()
     }
 
     /// Drains the server. For `delay` the workers keep serving while `/readyz` reports the drain. Then they accept nothing new,
     /// and open exchanges have `time` to end.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use encke_server::{Options, Server};
+    ///
+    /// let running = Server::new(Options::default()).listen("127.0.0.1:0".parse()?).start()?;
+    /// let address = running.addresses()[0].to_string();
+    /// running.drain(Duration::ZERO, Duration::from_secs(30));
+    /// running.join();
+    /// assert!(std::net::TcpStream::connect(address).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn drain(&self, delay: Duration, time: Duration) {
         self.board.begin_drain();
         for worker in &self.commands {

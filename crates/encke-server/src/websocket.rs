@@ -84,6 +84,22 @@ impl Upgrade {
     /// Upgrades a request that is a WebSocket handshake. `socket` receives its messages, of at most `message_bytes_max` bytes
     /// each.
     ///
+    /// ```
+    /// use encke_server::{Answers, Fields, Kept, Socket, SocketMessage, Upgrade};
+    ///
+    /// struct Echo;
+    ///
+    /// impl Socket for Echo {
+    ///     fn message(&mut self, message: SocketMessage<'_>, answers: &mut Answers<'_>) {
+    ///         answers.send(message);
+    ///     }
+    /// }
+    ///
+    /// let kept = Kept::sample("GET", "/echo", "example.org", &Fields::new()).expect("a valid request");
+    /// let reply = Upgrade::accept(&kept.view(), 1024, Echo).err().expect("the request offers no WebSocket");
+    /// assert_eq!(reply.status, 400);
+    /// ```
+    ///
     /// # Errors
     /// The response to a request that is no well-formed handshake: 400 or 426.
     pub fn accept(

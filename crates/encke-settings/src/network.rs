@@ -18,6 +18,15 @@ pub struct Network {
 
 impl Network {
     /// Whether the range contains an address. An IPv4-mapped IPv6 address counts as IPv4.
+    ///
+    /// ```
+    /// use encke_settings::Network;
+    ///
+    /// let network: Network = "10.0.0.0/8".parse()?;
+    /// assert!(network.contains([10, 1, 2, 3].into()));
+    /// assert!(!network.contains([192, 168, 0, 1].into()));
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address.to_canonical(), address.to_canonical()) {
             (IpAddr::V4(ours), IpAddr::V4(other)) => {

@@ -99,6 +99,13 @@ impl fmt::Display for Printable<'_> {
 }
 
 /// The word of `known` that was probably meant: the edit distance is at most a third of its length.
+///
+/// ```
+/// use encke_settings::meant;
+///
+/// assert_eq!(meant("lisen", ["listen", "workers"]), Some("listen"));
+/// assert_eq!(meant("colour", ["listen", "workers"]), None);
+/// ```
 pub fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()

@@ -15,6 +15,14 @@ use crate::written;
 use crate::written::Written;
 
 /// A duration, in whole nanoseconds: `250ms`, `10s`, `1m30s`, `2h`, `7d`.
+///
+/// ```
+/// use encke_settings::Period;
+///
+/// assert_eq!("1m30s".parse(), Ok(Period::seconds(90)));
+/// assert_eq!(Period::seconds(90).to_string(), "1m30s");
+/// assert!("90".parse::<Period>().is_err(), "a unit is required");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Period(u64);
 
@@ -105,6 +113,13 @@ impl Written for Period {
 }
 
 /// A number of bytes: `64KiB`, `1.5 MB`, `4096`.
+///
+/// ```
+/// use encke_settings::ByteSize;
+///
+/// assert_eq!("64KiB".parse(), Ok(ByteSize::kib(64)));
+/// assert_eq!("1.5 MB".parse(), Ok(ByteSize::of(1_500_000)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ByteSize(u64);
 
@@ -245,6 +260,13 @@ impl Written for ByteRate {
 written! { Period, ByteSize, ByteRate }
 
 /// A value, or `off`.
+///
+/// ```
+/// use encke_settings::{OrOff, Period};
+///
+/// assert_eq!("off".parse::<OrOff<Period>>().map(OrOff::on), Ok(None));
+/// assert_eq!("10s".parse::<OrOff<Period>>().map(OrOff::on), Ok(Some(Period::seconds(10))));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum OrOff<T> {
     /// `off`: no value.

@@ -140,6 +140,13 @@ impl AcmeSettings {
 }
 
 /// Whether a certificate can have that name: labels of letters, digits and hyphens.
+///
+/// ```
+/// use encke_settings::is_dns_name;
+///
+/// assert!(is_dns_name("example.org"));
+/// assert!(!is_dns_name("-example.org") && !is_dns_name("192.0.2.1"));
+/// ```
 pub fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())

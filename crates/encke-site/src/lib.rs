@@ -95,6 +95,14 @@ impl Site {
     /// Opens the roots of all sites. `forbidden` are files and directories that are never served: the settings file, the state
     /// directory, logs.
     ///
+    /// ```
+    /// use encke_site::{Site, SiteSettings};
+    ///
+    /// let missing = SiteSettings { root: "/no/such/directory".into(), ..SiteSettings::default() };
+    /// let error = Site::new(&[missing], Vec::new()).err().expect("the root is missing");
+    /// assert_eq!((error.site.as_str(), error.key), ("1", "root"));
+    /// ```
+    ///
     /// # Errors
     /// A setting is invalid, or a root cannot be read; the text names it and the remedy.
     pub fn new(sites: &[SiteSettings], forbidden: Vec<FileId>) -> Result<Self, SiteError> {

@@ -11,6 +11,16 @@ use serde::{Deserialize, Serialize};
 use encke_settings::{ByteSize, Period};
 
 /// A site: a directory of files, for some host names or for all.
+///
+/// ```
+/// use encke_settings::Section as _;
+/// use encke_site::SiteSettings;
+///
+/// let settings = SiteSettings { index: vec!["home.html".into()], spa: true, ..SiteSettings::default() };
+/// assert!(settings.check().is_empty());
+/// let settings = SiteSettings { index: vec!["home/index.html".into()], ..settings };
+/// assert_eq!(settings.check()[0].path, ["index"]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SiteSettings {

@@ -21,6 +21,15 @@ impl Counter {
     }
 
     /// Adds `count`.
+    ///
+    /// ```
+    /// use encke_stats::Counter;
+    ///
+    /// let requests = Counter::new();
+    /// requests.increment();
+    /// requests.add(2);
+    /// assert_eq!(requests.value(), 3);
+    /// ```
     #[inline]
     pub fn add(&self, count: u64) {
         // Not `fetch_add`: one writer needs no atomic addition, and a locked add costs some 20 cycles.

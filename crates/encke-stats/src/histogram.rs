@@ -153,6 +153,15 @@ impl Distribution {
     /// The quantile in nanoseconds: the smallest value such that at least the share `quantile` (0 to 1) of all durations is at
     /// most that value. It is rounded up to the end of its bucket (at most 1/64 more), but never above the maximum. `None` for
     /// an empty distribution.
+    ///
+    /// ```
+    /// use encke_stats::Histogram;
+    ///
+    /// let histogram = Histogram::new();
+    /// (1..=100).for_each(|ms| histogram.record(ms * 1_000_000));
+    /// let median_ns = histogram.distribution().quantile_ns(0.5).expect("it is not empty");
+    /// assert!((50_000_000..=51_000_000).contains(&median_ns));
+    /// ```
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         let count = self.count();
         if count == 0 {

@@ -33,6 +33,14 @@ const BOUNDS_NS: [u64; 19] = [
 ];
 
 /// Renders a snapshot. Families without samples are left out.
+///
+/// ```
+/// use encke_stats::{Family, prometheus};
+///
+/// let orders = Family::counter("shop_orders_total", "Orders placed.").value(3_u64);
+/// let text = "# HELP shop_orders_total Orders placed.\n# TYPE shop_orders_total counter\nshop_orders_total 3\n";
+/// assert_eq!(prometheus::render(&[orders]), text);
+/// ```
 pub fn render(families: &[Family]) -> String {
     let mut text = String::with_capacity(families.len() * 256);
     for family in families.iter().filter(|family| !family.samples.is_empty()) {

@@ -17,6 +17,24 @@ use crate::family::Family;
 use crate::ticket::{Gathered, Ticket};
 
 /// The metrics and lists of a feature. Each name of a family or of a source belongs to only one source.
+///
+/// ```
+/// use encke_stats::{Family, Source};
+///
+/// struct Shop;
+///
+/// impl Source for Shop {
+///     fn name(&self) -> &'static str {
+///         "shop"
+///     }
+///
+///     fn families(&self) -> Vec<Family> {
+///         vec![Family::gauge("shop_open_orders", "Orders not shipped.").value(2_u64)]
+///     }
+/// }
+///
+/// assert_eq!(Shop.families()[0].samples.len(), 1);
+/// ```
 pub trait Source: Send + Sync {
     /// The name of the source's part of the status, and of its list.
     fn name(&self) -> &'static str;

@@ -12,6 +12,18 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The right to give one result, once.
+///
+/// ```
+/// use std::sync::mpsc::channel;
+/// use encke_stats::Ticket;
+///
+/// let (send, results) = channel();
+/// let send_again = send.clone();
+/// let ticket = Ticket::new(move |result| send.send(result).expect("the test receives it"));
+/// std::thread::spawn(move || ticket.give(7)).join().expect("it does not panic");
+/// drop(Ticket::<u32>::new(move |result| send_again.send(result).expect("the test receives it")));
+/// assert_eq!(results.iter().collect::<Vec<_>>(), [Some(7), None]);
+/// ```
 pub struct Ticket<T> {
     /// `None` after use.
     respond: Option<Box<dyn FnOnce(Option<T>) + Send>>,

@@ -13,6 +13,14 @@ use crate::field;
 
 /// The index in `offered` of the type with the highest weight, and the first of equal ones. `lines` are the values of all
 /// `Accept` lines; without any, every type is accepted. `None` if the client accepts none of the types.
+///
+/// ```
+/// use encke_wire::accept::preferred;
+///
+/// let accept = [&b"text/html, application/*;q=0.8"[..]];
+/// assert_eq!(preferred(accept.into_iter(), &["application/json", "text/html"]), Some(1));
+/// assert_eq!(preferred(accept.into_iter(), &["image/png"]), None);
+/// ```
 #[must_use]
 pub fn preferred<'a>(lines: impl Iterator<Item = &'a [u8]> + Clone, offered: &[&str]) -> Option<usize> {
     if lines.clone().all(<[u8]>::is_empty) {

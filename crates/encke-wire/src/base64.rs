@@ -13,6 +13,16 @@ pub fn put(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Decodes `text`; `None` if it is not Base64 with padding.
+///
+/// ```
+/// use encke_wire::base64;
+///
+/// let mut text = Vec::new();
+/// base64::put(&mut text, b"hello");
+/// assert_eq!(text, b"aGVsbG8=");
+/// assert_eq!(base64::decode(&text).as_deref(), Some(&b"hello"[..]));
+/// assert_eq!(base64::decode(b"aGVsbG8"), None);
+/// ```
 #[must_use]
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = vec![0; text.len().div_ceil(4) * 3];

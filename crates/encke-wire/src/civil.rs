@@ -22,6 +22,12 @@ pub struct Civil {
 
 impl Civil {
     /// The date `unix_s` seconds after 1970-01-01T00:00:00Z. Dates after the year 9999 become its last second.
+    ///
+    /// ```
+    /// use encke_wire::civil::Civil;
+    ///
+    /// assert_eq!(&Civil::of(784_111_777).rfc3339(), b"1994-11-06T08:49:37");
+    /// ```
     #[must_use]
     pub fn of(unix_s: u64) -> Self {
         let unix_s = unix_s.min(253_402_300_799);

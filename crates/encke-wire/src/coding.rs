@@ -98,6 +98,14 @@ impl AcceptEncoding {
     }
 
     /// The coding in `offered` with the highest weight, and the first of equal ones. `None` if the client excludes all of them.
+    ///
+    /// ```
+    /// use encke_wire::coding::{AcceptEncoding, Coding};
+    ///
+    /// let accept = AcceptEncoding::of([&b"gzip;q=0.5, zstd"[..]].into_iter());
+    /// assert_eq!(accept.best(&[Coding::Gzip, Coding::Zstd]), Some(Coding::Zstd));
+    /// assert_eq!(accept.best(&[Coding::Brotli, Coding::Identity]), Some(Coding::Identity));
+    /// ```
     #[must_use]
     pub fn best(&self, offered: &[Coding]) -> Option<Coding> {
         let mut best = None;

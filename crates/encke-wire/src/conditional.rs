@@ -64,6 +64,21 @@ pub enum ConditionResult {
 }
 
 /// Evaluates the conditions in the order of RFC 9110 §13.2.2 against an existing representation.
+///
+/// ```
+/// use encke_wire::conditional::{Conditions, EntityTag, Validators, Verdict, evaluate};
+/// use encke_wire::method::Method;
+///
+/// let conditions = Conditions {
+///     if_match: None.into_iter(),
+///     if_none_match: Some(&b"\"v1\", \"v2\""[..]).into_iter(),
+///     if_modified_since: None,
+///     if_unmodified_since: None,
+/// };
+/// let etag = Some(EntityTag { weak: false, opaque: b"v2" });
+/// let validators = Validators { etag, last_modified: None };
+/// assert_eq!(evaluate(&conditions, Method::Get, &validators), Verdict::NotModified);
+/// ```
 #[must_use]
 pub fn evaluate<'a, L>(
     conditions: &Conditions<'a, L>,

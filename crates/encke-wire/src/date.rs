@@ -18,6 +18,13 @@ pub fn imf_fixdate(unix: u64) -> [u8; DATE_BYTES] {
 }
 
 /// Parses IMF-fixdate, RFC 850 or asctime format into seconds since 1970. `None` if the text is invalid, or before 1970.
+///
+/// ```
+/// use encke_wire::date::{imf_fixdate, parse_date};
+///
+/// assert_eq!(parse_date(b"Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+/// assert_eq!(&imf_fixdate(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
+/// ```
 #[must_use]
 pub fn parse_date(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;

@@ -44,6 +44,16 @@ pub const HOPS_MAX: usize = 32;
 ///
 /// An element that is not an address (`unknown`, `_hidden`, or malformed) ends the walk. The client is then the last proxy with
 /// a known address.
+///
+/// ```
+/// use encke_wire::forwarded::{Dialect, client};
+///
+/// let lines = [&b"6.6.6.6, 203.0.113.9, 10.0.0.2"[..]];
+/// let peer = [10, 0, 0, 1].into();
+/// let is_trusted = |address: std::net::IpAddr| address.to_string().starts_with("10.");
+/// let found = client(peer, Dialect::XForwardedFor, lines.into_iter(), is_trusted);
+/// assert_eq!(found.address.to_string(), "203.0.113.9");
+/// ```
 pub fn client<'a>(
     peer: IpAddr,
     dialect: ForwardingField,

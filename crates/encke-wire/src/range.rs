@@ -64,6 +64,14 @@ impl ByteRange {
 impl Ranges {
     /// Parses a Range field for a representation of `size` bytes. The caller has checked that the field applies: the method is
     /// GET, and If-Range, if present, holds.
+    ///
+    /// ```
+    /// use encke_wire::range::{ByteRange, Ranges};
+    ///
+    /// assert_eq!(Ranges::of(b"bytes=-500", 2_000), Ranges::One(ByteRange { start: 1_500, end: 2_000 }));
+    /// assert_eq!(Ranges::of(b"bytes=2000-", 2_000), Ranges::Unsatisfiable);
+    /// assert_eq!(Ranges::of(b"lines=1-2", 2_000), Ranges::Whole);
+    /// ```
     #[must_use]
     pub fn of(value: &[u8], size: u64) -> Self {
         let Some(set) =

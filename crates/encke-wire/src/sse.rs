@@ -243,6 +243,15 @@ impl Parser {
     /// Parses `input` up to the end of the first event. The caller advances by `used` and calls again until its input is used
     /// up. Each call consumes at least one byte. Bytes that are not UTF-8 become U+FFFD.
     ///
+    /// ```
+    /// use encke_wire::sse::{Event, Parser};
+    ///
+    /// let mut parser = Parser::new(1024);
+    /// let step = parser.feed(b"id: 7\ndata: hello\n\ndata: next").expect("a small event");
+    /// assert_eq!(step.event, Some(Event::Message { id: "7", event: "message", data: "hello" }));
+    /// assert_eq!(parser.last_id(), "7");
+    /// ```
+    ///
     /// # Errors
     /// [`TooLarge`]. The parser must not be used afterwards.
     pub fn feed(&mut self, input: &[u8]) -> Result<SseStep<'_>, TooLarge> {

@@ -82,6 +82,16 @@ impl std::error::Error for TargetError {}
 /// The result begins with `/`. Its segments, separated by single slashes, are never `.` or `..`. Only the last segment may be
 /// empty, if the path names a directory (it ended in `/`, `/.` or `/..`).
 ///
+/// ```
+/// use encke_wire::target::decode_path;
+///
+/// let mut path = String::new();
+/// decode_path(b"/docs/../caf%C3%A9//menu", &mut path)?;
+/// assert_eq!(path, "/caf\u{e9}/menu");
+/// assert!(decode_path(b"/a%2Fb", &mut path).is_err(), "an escape hides a slash");
+/// # Ok::<(), encke_wire::target::TargetError>(())
+/// ```
+///
 /// # Errors
 /// A [`TargetError`] if the path could be understood in more than one way. `out` is then empty.
 pub fn decode_path(raw: &[u8], out: &mut String) -> Result<(), TargetError> {
@@ -179,6 +189,13 @@ pub fn split_target(raw: &[u8]) -> (&[u8], Option<&[u8]>) {
 
 /// The `key=value` pairs of a query, decoded like forms: `+` is a space and `%XX` a byte. A malformed escape is kept as it is,
 /// as in browsers. A pair without `=` has an empty value. Bytes that are not UTF-8 become U+FFFD.
+///
+/// ```
+/// use encke_wire::target::query_pairs;
+///
+/// let pairs: Vec<_> = query_pairs(b"q=a+b%21&all").collect();
+/// assert_eq!(pairs, [("q".into(), "a b!".into()), ("all".into(), "".into())]);
+/// ```
 pub fn query_pairs(query: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
         let mut halves = pair.splitn(2, |&byte| byte == b'=');

@@ -105,6 +105,16 @@ impl<K> Default for Multiplex<K> {
 
 impl<K> Multiplex<K> {
     /// Creates a connection whose first output is the preface and SETTINGS.
+    ///
+    /// ```
+    /// use encke_session::http2::Multiplex;
+    ///
+    /// let mut client = Multiplex::<()>::new();
+    /// let mut out = Vec::new();
+    /// client.output(&mut out);
+    /// assert!(out.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+    /// assert_eq!(client.room(), 0, "the server has not sent its SETTINGS");
+    /// ```
     pub fn new() -> Self {
         let pipe = Pipe::new();
         let mut builder = Builder::new();

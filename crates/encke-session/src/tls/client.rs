@@ -110,6 +110,17 @@ impl Trust {
 
     /// Creates a session with the server of a name or address (IPv6 without brackets). Its first output is the ClientHello.
     ///
+    /// ```
+    /// use encke_session::tls::Trust;
+    ///
+    /// let mut session = Trust::of_anybody()?.session("localhost").expect("a valid name");
+    /// let mut hello = Vec::new();
+    /// session.output(&mut hello);
+    /// assert_eq!(hello[0], 22, "a handshake record");
+    /// assert!(!session.is_established());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// No certificate can match such a name.
     pub fn session(&self, host: &str) -> Result<ClientSession, Distrust> {

@@ -65,6 +65,14 @@ pub struct SigningRequest {
 impl SigningRequest {
     /// Creates a request for these names.
     ///
+    /// ```
+    /// use encke_session::tls::SigningRequest;
+    ///
+    /// let request = SigningRequest::new(&["example.org".to_owned()])?;
+    /// assert!(request.key_pem().starts_with("-----BEGIN PRIVATE KEY-----"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A name is not valid in a certificate, or there is no randomness for the key.
     pub fn new(names: &[String]) -> io::Result<Self> {

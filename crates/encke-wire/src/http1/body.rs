@@ -92,6 +92,17 @@ impl ChunkedDecoder {
     /// again until its input is used up or the state is `Done`. The rest of the input is then the next message. An empty `data`
     /// with `More` means that all of the input was framing.
     ///
+    /// ```
+    /// use encke_wire::http1::{BodyState, ChunkedDecoder};
+    ///
+    /// let mut decoder = ChunkedDecoder::new();
+    /// let chunk = decoder.feed(b"5\r\nhello\r\n0\r\n\r\n")?;
+    /// assert_eq!((chunk.data, chunk.state), (&b"hello"[..], BodyState::More));
+    /// let end = decoder.feed(&b"5\r\nhello\r\n0\r\n\r\n"[chunk.consumed..])?;
+    /// assert_eq!((end.data, end.state), (&b""[..], BodyState::Done));
+    /// # Ok::<(), encke_wire::http1::Refusal>(())
+    /// ```
+    ///
     /// # Errors
     /// A [`Refusal`] at the first byte that cannot be part of a valid body. The decoder must not be used afterwards.
     pub fn feed<'a>(&mut self, input: &'a [u8]) -> Result<Chunk<'a>, Refusal> {

@@ -144,6 +144,17 @@ impl Head {
     /// Parses the bytes received so far. `buf` begins at the head's first byte and only grows between calls. Bytes after the
     /// head are ignored. After `Done` or `Refused` the result stays the same until `reset`.
     ///
+    /// ```
+    /// use encke_wire::http1::{Head, HeadLimits, Progress};
+    /// use encke_wire::method::Method;
+    ///
+    /// let request = b"GET /a?b HTTP/1.1\r\nHost: example.org\r\n\r\n";
+    /// let (mut head, limits) = (Head::new(), HeadLimits::default());
+    /// assert_eq!(head.feed(&request[..20], &limits), Progress::Partial);
+    /// assert_eq!(head.feed(request, &limits), Progress::Done { head_bytes: request.len() });
+    /// assert_eq!((head.method(), head.path(request)), (Method::Get, &b"/a"[..]));
+    /// ```
+    ///
     /// # Errors
     /// `Refused` as soon as no continuation could make the head valid within `limits`. Rules about a whole line or head are
     /// checked at its end.

@@ -154,6 +154,12 @@ pub fn key_of(nonce: [u8; 16]) -> [u8; 24] {
 }
 
 /// The accept value with which a server responds to `key` (RFC 6455 §4.2.2), and which the client checks.
+///
+/// ```
+/// // The example of RFC 6455, section 1.3.
+/// let accept = encke_wire::websocket::accept_of(b"dGhlIHNhbXBsZSBub25jZQ==");
+/// assert_eq!(&accept, b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+/// ```
 #[must_use]
 pub fn accept_of(key: &[u8; 24]) -> [u8; 28] {
     let digest = Sha1::new().chain_update(key).chain_update(SALT).finalize();
