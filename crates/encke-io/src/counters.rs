@@ -4,9 +4,10 @@
 //!  Counters::of_this_thread ─► a descriptor for each event, of which the first leads: all are read at one moment
 //!            read ─► numbers since then, of this thread in user space
 //! ```
-//! Many machines deny access: virtual machines have no such counters, others reserve them for the administrator. The error of
-//! [`Counters::of_this_thread`] gives the reason.
+//! Many machines deny access: virtual machines have no such counters, others reserve them for the administrator.
+//! [`CounterError`] gives the reason.
 
+use std::fmt;
 use std::io;
 
 /// An event to count.
@@ -22,6 +23,54 @@ pub enum Event {
     PageFaults,
 }
 
+/// Why there are no counts. The origin is always this machine. A retry may help only with [`CounterError::Busy`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CounterError {
+    /// The machine shows programs no such counters.
+    Hidden(io::Error),
+    /// The administrator does not allow programs to count.
+    Denied(io::Error),
+    /// The kernel was built without counters.
+    NotBuilt(io::Error),
+    /// The kernel did not open a counter for another reason.
+    Open(io::Error),
+    /// The counters cannot be read, or this system is not supported.
+    System(io::Error),
+    /// Other programs used the counters all the time.
+    Busy,
+}
+
+impl fmt::Display for CounterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hidden(_) => {
+                "this machine shows its programs no such counters, as is usual for virtual ones"
+            }
+            Self::Denied(_) => {
+                "programs may not count here; kernel.perf_event_paranoid = 2 or less lets them"
+            }
+            Self::NotBuilt(_) => "the kernel was built without perf_event_open",
+            Self::Open(error) => return write!(f, "perf_event_open: {error}"),
+            Self::System(error) => return error.fmt(f),
+            Self::Busy => "the counters were never free",
+        })
+    }
+}
+
+impl std::error::Error for CounterError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Hidden(error)
+            | Self::Denied(error)
+            | Self::NotBuilt(error)
+            | Self::Open(error)
+            | Self::System(error) => Some(error),
+            Self::Busy => None,
+        }
+    }
+}
+
 /// Counters of one thread, starting when they are created.
 #[derive(Debug)]
 pub struct Counters {
@@ -34,11 +83,11 @@ impl Counters {
     /// Counts these events of the calling thread, in user space only. This is the most that an unprivileged program may count.
     ///
     /// # Errors
-    /// The machine or its administrator does not allow programs to count. The message is meant for users.
-    pub fn of_this_thread(events: &[Event]) -> io::Result<Self> {
+    /// The machine or its administrator does not allow programs to count.
+    pub fn of_this_thread(events: &[Event]) -> Result<Self, CounterError> {
         let mut descriptors: Vec<std::fs::File> = Vec::with_capacity(events.len());
         for &event in events {
-            let opened = open(event, descriptors.first()).map_err(|error| reason(&error));
+            let opened = open(event, descriptors.first()).map_err(reason);
             descriptors.push(opened?);
         }
         Ok(Self { descriptors })
@@ -49,18 +98,18 @@ impl Counters {
     ///
     /// # Errors
     /// The kernel did not count at all.
-    pub fn read(&mut self) -> io::Result<Vec<u64>> {
+    pub fn read(&mut self) -> Result<Vec<u64>, CounterError> {
         use std::io::Read as _;
         // The layout: nr, time_enabled, time_running, and one value per event.
         let mut bytes = vec![0; 8 * (3 + self.descriptors.len())];
         let Some(leader) = self.descriptors.first_mut() else { return Ok(Vec::new()) };
-        leader.read_exact(&mut bytes)?;
+        leader.read_exact(&mut bytes).map_err(CounterError::System)?;
         let mut words = bytes
             .chunks_exact(8)
             .map(|word| u64::from_ne_bytes(word.try_into().expect("chunks of 8 have 8 bytes")));
         let [_count, enabled_ns, running_ns] = [(); 3].map(|()| words.next().unwrap_or(0));
         if running_ns == 0 && enabled_ns > 0 {
-            return Err(io::Error::other("the counters were never free"));
+            return Err(CounterError::Busy);
         }
         let scaled = |value: u64| match running_ns {
             running_ns if running_ns < enabled_ns => {
@@ -78,16 +127,16 @@ impl Counters {
     ///
     /// # Errors
     /// Always.
-    pub fn of_this_thread(_: &[Event]) -> io::Result<Self> {
-        Err(crate::host::unsupported())
+    pub fn of_this_thread(_: &[Event]) -> Result<Self, CounterError> {
+        Err(CounterError::System(crate::host::unsupported()))
     }
 
     /// Not supported on this system.
     ///
     /// # Errors
     /// Always.
-    pub fn read(&mut self) -> io::Result<Vec<u64>> {
-        Err(crate::host::unsupported())
+    pub fn read(&mut self) -> Result<Vec<u64>, CounterError> {
+        Err(CounterError::System(crate::host::unsupported()))
     }
 }
 
@@ -144,20 +193,15 @@ fn open(event: Event, leader: Option<&std::fs::File>) -> io::Result<std::fs::Fil
     Ok(unsafe { std::fs::File::from_raw_fd(opened as i32) })
 }
 
-/// Translates an error of perf_event_open(2) into a message for users.
+/// Classifies an error of perf_event_open(2).
 #[cfg(target_os = "linux")]
-fn reason(error: &io::Error) -> io::Error {
-    let text = match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
-            "this machine shows its programs no such counters, as is usual for virtual ones"
-        }
-        Some(libc::EACCES | libc::EPERM) => {
-            "programs may not count here; kernel.perf_event_paranoid = 2 or less lets them"
-        }
-        Some(libc::ENOSYS) => "the kernel was built without perf_event_open",
-        _ => return io::Error::new(error.kind(), format!("perf_event_open: {error}")),
-    };
-    io::Error::new(error.kind(), text)
+fn reason(error: io::Error) -> CounterError {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => CounterError::Hidden(error),
+        Some(libc::EACCES | libc::EPERM) => CounterError::Denied(error),
+        Some(libc::ENOSYS) => CounterError::NotBuilt(error),
+        _ => CounterError::Open(error),
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -183,7 +227,7 @@ mod tests {
 
     #[test]
     fn hardware_that_is_not_shown_is_named_in_words() {
-        let told = |number| reason(&io::Error::from_raw_os_error(number)).to_string();
+        let told = |number| reason(io::Error::from_raw_os_error(number)).to_string();
         assert!(told(libc::ENOENT).contains("virtual"));
         assert!(told(libc::EACCES).contains("kernel.perf_event_paranoid"));
         assert!(told(libc::EMFILE).starts_with("perf_event_open: "));

@@ -48,7 +48,7 @@ pub use clock::Now;
 pub use fault::Fault;
 pub use lock::lock;
 pub use op::{Done, Event, Job, JobLane, Op, OpKind, Peer, Segment, Send, Token, Tuning};
-pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
+pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable, UnknownBackend};
 pub use sim::SimReactor;
 pub use socket::{Address, Listener};
 pub use wake::Waker;
@@ -86,8 +86,8 @@ pub fn run_on(backend: Backend, pool: offload::Pool, run: impl Run) {
         Backend::Uring => run.run(UringReactor::new(pool)),
         other => {
             drop(pool);
-            let reason = "this program was built without it".into();
-            run.run::<SimReactor>(Err(Unavailable { backend: Some(other), reason }));
+            let reason = "this program was built without it";
+            run.run::<SimReactor>(Err(Unavailable::not_built(Some(other), reason)));
         }
     }
 }

@@ -32,6 +32,7 @@
 //! - `poll` costs O(sources) per turn, inherent in poll(2) (report 002 of the lab). It is plain POSIX.
 //! - `sim` does not block in `wait`: [`crate::sim::World::step`] advances the time.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
@@ -198,7 +199,7 @@ impl Backend {
         } else if Self::Poll.compiled() {
             Ok((Self::Poll, "the only back end for this system"))
         } else {
-            Err(Unavailable { backend: None, reason: "no event back end for this system yet".into() })
+            Err(Unavailable::not_built(None, "no event back end for this system yet"))
         }
     }
 
@@ -228,44 +229,99 @@ impl fmt::Display for Backend {
 }
 
 impl FromStr for Backend {
-    type Err = String;
+    type Err = UnknownBackend;
 
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::NAMED.into_iter().find(|backend| backend.name() == name).ok_or_else(|| {
-            format!("no back end is called '{name}'; there are uring, epoll-edge, epoll-level and poll")
-        })
+    fn from_str(name: &str) -> Result<Self, UnknownBackend> {
+        let found = Self::NAMED.into_iter().find(|backend| backend.name() == name);
+        found.ok_or_else(|| UnknownBackend(name.to_owned()))
     }
 }
 
+/// A text that names no back end; an error of the user's input.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownBackend(String);
+
+impl fmt::Display for UnknownBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(name) = self;
+        write!(f, "no back end is called '{name}'; there are uring, epoll-edge, epoll-level and poll")
+    }
+}
+
+impl std::error::Error for UnknownBackend {}
+
 /// The requested back end is not available: an error, never a silent substitution.
+///
+/// A retry does not help: the system, or the choice of the back end, has to change.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Unavailable {
     /// The requested back end, if one was named.
     pub backend: Option<Backend>,
-    /// The system's reason, and advice.
-    pub reason: String,
+    /// The system's error; `None` if this program was built without the back end.
+    error: Option<io::Error>,
+    /// Advice after the system's error; the whole reason without one.
+    advice: Cow<'static, str>,
 }
 
 impl Unavailable {
+    /// The system lacks the back end, or denies it.
     #[cfg(unix)]
-    pub(crate) fn new(backend: Backend, error: &io::Error, help: &str) -> Self {
-        Self { backend: Some(backend), reason: format!("{error}{help}") }
+    pub(crate) fn new(backend: Backend, error: io::Error, advice: impl Into<Cow<'static, str>>) -> Self {
+        Self { backend: Some(backend), error: Some(error), advice: advice.into() }
+    }
+
+    /// This program was built without the back end.
+    pub(crate) const fn not_built(backend: Option<Backend>, reason: &'static str) -> Self {
+        Self { backend, error: None, advice: Cow::Borrowed(reason) }
     }
 }
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.backend {
-            Some(backend) => write!(f, "back end {backend} is not available: {}", self.reason),
-            None => f.write_str(&self.reason),
+        if let Some(backend) = self.backend {
+            write!(f, "back end {backend} is not available: ")?;
         }
+        if let Some(error) = &self.error {
+            error.fmt(f)?;
+        }
+        f.write_str(&self.advice)
     }
 }
 
-impl std::error::Error for Unavailable {}
+impl std::error::Error for Unavailable {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.error.as_ref()?)
+    }
+}
 
 impl From<Unavailable> for io::Error {
     fn from(error: Unavailable) -> Self {
         Self::new(io::ErrorKind::Unsupported, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_back_end_is_parsed_from_its_name_only() {
+        for backend in Backend::NAMED {
+            assert_eq!(backend.name().parse(), Ok(backend));
+        }
+        let error = "sim".parse::<Backend>().expect_err("the simulator cannot be selected");
+        assert!(error.to_string().starts_with("no back end is called 'sim'"), "{error}");
+    }
+
+    #[test]
+    fn an_unavailable_back_end_is_reported_with_its_cause() {
+        let not_built = Unavailable::not_built(Some(Backend::Uring), "this program was built without it");
+        assert_eq!(
+            not_built.to_string(),
+            "back end uring is not available: this program was built without it"
+        );
+        let none = Unavailable::not_built(None, "no event back end for this system yet");
+        assert_eq!(none.to_string(), "no event back end for this system yet");
     }
 }

@@ -145,7 +145,7 @@ impl<P: Poller> Readiness<P> {
     /// # Errors
     /// The system lacks the back end, or is out of descriptors.
     pub fn new(pool: Pool) -> Result<Self, Unavailable> {
-        let unavailable = |errno: Errno| Unavailable::new(P::BACKEND, &errno.into(), "");
+        let unavailable = |errno: Errno| Unavailable::new(P::BACKEND, errno.into(), "");
         let bell = wake::Listener::new().map_err(unavailable)?;
         let mut poller = P::new().map_err(unavailable)?;
         let interest = Interest { read: true, write: false, hangup: false };

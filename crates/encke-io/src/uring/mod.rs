@@ -293,7 +293,7 @@ enum Served {
 pub(crate) fn probe() -> Result<bool, Unavailable> {
     let ring = Ring::open()?;
     let few = Buffers::register(&ring.uring.submitter(), 1, 4_096);
-    few.map(drop).map_err(|error| ring::unavailable(&error, None))?;
+    few.map(drop).map_err(|error| ring::unavailable(error, None))?;
     Ok(ring.gathers())
 }
 
@@ -315,9 +315,9 @@ impl UringReactor {
         assert!(settings.buffer_bytes as usize <= LEASE_BYTES_MAX, "a buffer is lent as one lease");
         let ring = Ring::open()?;
         let buffers = Buffers::register(&ring.uring.submitter(), settings.buffers, settings.buffer_bytes)
-            .map_err(|error| ring::unavailable(&error, None))?;
+            .map_err(|error| ring::unavailable(error, None))?;
         let bell =
-            wake::Listener::new().map_err(|errno| Unavailable::new(Backend::Uring, &errno.into(), ""))?;
+            wake::Listener::new().map_err(|errno| Unavailable::new(Backend::Uring, errno.into(), ""))?;
         let mut places = Places::new();
         let token = places.insert(Place { flags: WANTED | CHANGED, ..Place::new(None, Kind::Bell) });
         assert_eq!(token, BELL, "the first place of an empty table");

@@ -71,9 +71,9 @@ impl Ring {
                 break;
             }
         }
-        let uring = outcome.map_err(|error| unavailable(&error, disabled_setting()))?;
+        let uring = outcome.map_err(|error| unavailable(error, disabled_setting()))?;
         if !uring.params().is_feature_ext_arg() {
-            return Err(unavailable(&io::Error::from_raw_os_error(libc::EINVAL), None));
+            return Err(unavailable(io::Error::from_raw_os_error(libc::EINVAL), None));
         }
         Ok(Self { uring, backlog: VecDeque::new() })
     }
@@ -177,7 +177,7 @@ fn disabled_setting() -> Option<u8> {
 }
 
 /// Creates an error with the reason why io_uring is not available, and advice.
-pub(super) fn unavailable(error: &io::Error, disabled: Option<u8>) -> Unavailable {
+pub(super) fn unavailable(error: io::Error, disabled: Option<u8>) -> Unavailable {
     const OTHERWISE: &str = "or choose --backend epoll-edge";
     let help = match error.raw_os_error() {
         Some(libc::ENOSYS) => {
@@ -209,7 +209,7 @@ pub(super) fn unavailable(error: &io::Error, disabled: Option<u8>) -> Unavailabl
         Some(libc::EMFILE | libc::ENFILE) => ": raise the limit of open files (`ulimit -n`)".into(),
         _ => format!("; {OTHERWISE}"),
     };
-    Unavailable::new(Backend::Uring, error, &help)
+    Unavailable::new(Backend::Uring, error, help)
 }
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_its_remedy() {
-        let text = |errno, disabled| unavailable(&io::Error::from_raw_os_error(errno), disabled).to_string();
+        let text = |errno, disabled| unavailable(io::Error::from_raw_os_error(errno), disabled).to_string();
         assert!(text(libc::ENOSYS, None).contains("without io_uring"));
         assert!(text(libc::EPERM, Some(2)).contains("sysctl kernel.io_uring_disabled=0"));
         assert!(text(libc::EPERM, Some(1)).contains("kernel.io_uring_group"));
@@ -228,6 +228,9 @@ mod tests {
         assert!(text(libc::EINVAL, None).contains("Linux 5.19"));
         assert!(text(libc::EMFILE, None).contains("ulimit -n"));
         assert!(text(libc::EIO, None).contains("epoll-edge"));
+        let error = unavailable(io::Error::from_raw_os_error(libc::EPERM), None);
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        assert!(cause.is_some_and(|cause| error.to_string().contains(&cause)), "{error}");
     }
 
     #[test]
