@@ -10,6 +10,8 @@ use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::input::InputError;
+
 /// The expected body of every response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Expected {
@@ -56,12 +58,12 @@ impl Comparison {
 }
 
 impl FromStr for Expected {
-    type Err = String;
+    type Err = InputError;
 
     /// Parses `sha256:` and 64 hexadecimal digits, or the text itself.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InputError> {
         let Some(hex) = text.strip_prefix("sha256:") else { return Ok(Self::Text(text.into())) };
-        let wrong = || format!("`{text}`: expected 64 hexadecimal digits behind sha256:");
+        let wrong = || InputError::Digest(text.to_owned());
         let mut digest = [0; DIGEST_BYTES];
         if hex.len() != 2 * DIGEST_BYTES || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(wrong());
@@ -129,7 +131,7 @@ mod tests {
         for text in
             ["sha256:", "sha256:ba78", &format!("sha256:{}", "g".repeat(64)), &format!("{ABC}0"), "sha256:é"]
         {
-            let error = text.parse::<Expected>().expect_err(text);
+            let error = text.parse::<Expected>().expect_err(text).to_string();
             assert!(error.contains("64 hexadecimal digits"), "{text}: {error}");
         }
     }

@@ -17,6 +17,7 @@ use std::str::FromStr;
 use encke_io::socket::{self, Address, Stream};
 use encke_io::{Fault, host};
 
+use crate::input::InputError;
 use crate::plan::Share;
 
 /// A socket being connected.
@@ -93,10 +94,10 @@ fn of_loopback(connections: u64, ports: u64, taken: impl Fn(Ipv4Addr) -> u64) ->
 }
 
 impl FromStr for Sources {
-    type Err = String;
+    type Err = InputError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |part: &str| format!("`{part}`: expected an address, or a range such as 127.0.0.2-9");
+    fn from_str(text: &str) -> Result<Self, InputError> {
+        let wrong = |part: &str| InputError::Source(part.to_owned());
         let mut sources = Vec::new();
         for part in text.split(',').map(str::trim) {
             if let Ok(address) = part.parse::<IpAddr>() {
@@ -140,10 +141,8 @@ mod tests {
         }
         for text in ["", "localhost", "127.0.0.9-2", "127.0.0.2-256", "127.0.0.2-", "::1-::3", "127.0.0.2,,"]
         {
-            assert!(
-                text.parse::<Sources>().is_err_and(|error| error.contains("expected an address")),
-                "{text}"
-            );
+            let error = text.parse::<Sources>().expect_err(text);
+            assert!(matches!(error, InputError::Source(_)), "{text}: {error}");
         }
     }
 

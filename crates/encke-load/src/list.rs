@@ -15,6 +15,7 @@ use std::fmt;
 use encke_wire::civil::Civil;
 use encke_wire::field;
 
+use crate::input::InputError;
 use crate::url::Url;
 
 /// A line of a file of URLs.
@@ -43,7 +44,7 @@ pub struct Wrong {
     /// Line number, from 1.
     pub line: usize,
     /// The problem.
-    pub reason: String,
+    pub reason: InputError,
 }
 
 /// The requests of an access log that can be repeated.
@@ -76,24 +77,24 @@ pub fn lines(text: &str) -> Result<Vec<Line>, Wrong> {
         found.push(line(text).map_err(|reason| Wrong { line: number + 1, reason })?);
     }
     if found.is_empty() {
-        return Err(Wrong { line: 1, reason: "there is no URL in it".into() });
+        return Err(Wrong { line: 1, reason: InputError::NoUrls });
     }
     Ok(found)
 }
 
-fn line(text: &str) -> Result<Line, String> {
+fn line(text: &str) -> Result<Line, InputError> {
     let (weight, rest) = weight(text)?;
     let (method, place) = match rest.split_once(char::is_whitespace) {
         None => (None, rest),
         Some((method, _)) if !field::is_token(method.as_bytes()) => {
-            return Err(format!("`{method}` is no method; expected [WEIGHT@][METHOD ]URL"));
+            return Err(InputError::Method(method.to_owned()));
         }
         Some((method, place)) => (Some(method.to_owned()), place.trim_start()),
     };
     let place = if place.starts_with('/') {
         // Only visible ASCII is valid in a URL. Anything else must not reach the lines of a request.
         if !place.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(format!("`{place}` is no path"));
+            return Err(InputError::Path(place.to_owned()));
         }
         Place::Target(place.to_owned())
     } else {
@@ -106,13 +107,13 @@ fn line(text: &str) -> Result<Line, String> {
 ///
 /// # Errors
 /// The weight is 0.
-pub fn weight(text: &str) -> Result<(u32, &str), String> {
+pub fn weight(text: &str) -> Result<(u32, &str), InputError> {
     let weighted = text.split_once('@').and_then(|(digits, rest)| {
         let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
         plain.then(|| digits.parse::<u32>().ok()).flatten().map(|weight| (weight, rest))
     });
     match weighted {
-        Some((0, _)) => Err(format!("`{text}`: a weight is 1 or more")),
+        Some((0, _)) => Err(InputError::Weight(text.to_owned())),
         Some((weight, rest)) => Ok((weight, rest)),
         None => Ok((1, text)),
     }
@@ -123,7 +124,7 @@ impl Log {
     ///
     /// # Errors
     /// The log has no request that can be repeated, or it spans more than 400 days.
-    pub fn read(text: &str) -> Result<Self, String> {
+    pub fn read(text: &str) -> Result<Self, InputError> {
         let mut log = Self::default();
         let mut places: HashMap<(&str, &str), u32> = HashMap::new();
         let mut moments = Vec::new();
@@ -142,14 +143,11 @@ impl Log {
         // A log line is written when its request ends, so requests may be out of order by their begin.
         moments.sort_by_key(|(second, _)| *second);
         let (Some((first, _)), Some((last, _))) = (moments.first(), moments.last()) else {
-            return Err(format!(
-                "there is no GET or HEAD in its {} lines that could be sent again",
-                log.left_out
-            ));
+            return Err(InputError::NoRequests(log.left_out));
         };
         let span = last - first;
         if span > SECONDS_MAX {
-            return Err(format!("it goes over {} days; 400 are the most", span / 86_400));
+            return Err(InputError::LongLog(span / 86_400));
         }
         log.seconds = vec![0; span as usize + 1];
         for (second, place) in &moments {
@@ -184,7 +182,11 @@ impl fmt::Display for Wrong {
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for Wrong {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.reason)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -222,7 +224,7 @@ mod tests {
             ("/ä\n", 1, "is no path"),
         ] {
             let wrong = lines(text).expect_err(text);
-            assert!(wrong.line == number && wrong.reason.contains(said), "{text:?}: {wrong}");
+            assert!(wrong.line == number && wrong.to_string().contains(said), "{text:?}: {wrong}");
         }
     }
 
@@ -258,7 +260,7 @@ no line of a log
                 "730 days",
             ),
         ] {
-            let error = Log::read(text).expect_err(text);
+            let error = Log::read(text).expect_err(text).to_string();
             assert!(error.contains(said), "{error}");
         }
     }

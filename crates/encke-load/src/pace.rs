@@ -13,6 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::input::InputError;
 use crate::random::Random;
 use crate::words;
 
@@ -180,11 +181,11 @@ impl Schedule {
 const SCHEDULES: u64 = 1 << 32;
 
 impl FromStr for Rate {
-    type Err = String;
+    type Err = InputError;
 
     /// Parses `20k`, `1k..50k/60s` (a ramp), or `1k,2k,5k@10s` (steps of ten seconds each).
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no rate; expected 500, 20k, 1k..50k/60s or 1k,2k,5k@10s");
+    fn from_str(text: &str) -> Result<Self, InputError> {
+        let wrong = || InputError::Rate(text.to_owned());
         if let Some((range, time)) = text.split_once('/') {
             let (from, to) = range.split_once("..").ok_or_else(wrong)?;
             let (from, to) = (per_second(from).ok_or_else(wrong)?, per_second(to).ok_or_else(wrong)?);
@@ -344,7 +345,7 @@ mod tests {
     fn what_is_no_rate_is_refused() {
         for text in ["", "0", "-1", "1e3", "k", "1k..2k", "1k..2k/0s", "1,,2@1s", "1@5", "999M", "nan", "inf"]
         {
-            let error = text.parse::<Rate>().expect_err(text);
+            let error = text.parse::<Rate>().expect_err(text).to_string();
             assert!(error.contains("is no rate"), "{text}: {error}");
         }
     }

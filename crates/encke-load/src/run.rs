@@ -7,13 +7,15 @@
 //! The threads share only a barrier at the start and a halt flag.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::host::TcpCounters;
-use encke_io::{Backend, Unavailable};
+use encke_io::{Backend, Fault, Unavailable};
 
 use crate::dial::Sockets;
+use crate::message::MessageError;
 use crate::plan::{Plan, Share};
 use crate::requests::{Requests, Times};
 use crate::sealed::Sealed;
@@ -78,14 +80,22 @@ pub struct ThreadShare {
 }
 
 /// Why a run could not start or finish.
+///
+/// [`Trouble::Request`] and [`Trouble::Descriptors`] ask for another plan; the others come from the operating system. The
+/// same run may succeed later only after [`Trouble::Thread`] and [`Trouble::Wait`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Trouble {
     /// The back end is unavailable.
     Backend(Unavailable),
     /// The connections need more descriptors than allowed: needed, and the limit.
     Descriptors(u64, u64),
-    /// A thread could not be started, or could not continue.
-    System(String),
+    /// A request of the plan is invalid.
+    Request(MessageError),
+    /// A thread could not be started.
+    Thread(io::Error),
+    /// A thread could not wait for events.
+    Wait(Fault),
 }
 
 impl Run {
@@ -227,9 +237,21 @@ impl fmt::Display for Trouble {
                 "{wanted} descriptors are needed and {limit} allowed; use fewer connections, or raise the limit \
                  (ulimit -Hn)"
             ),
-            Self::System(reason) => f.write_str(reason),
+            Self::Request(error) => error.fmt(f),
+            Self::Thread(error) => write!(f, "a thread cannot be started: {error}"),
+            Self::Wait(fault) => write!(f, "waiting for events failed: {fault}"),
         }
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for Trouble {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Backend(unavailable) => Some(unavailable),
+            Self::Descriptors(..) => None,
+            Self::Request(error) => Some(error),
+            Self::Thread(error) => Some(error),
+            Self::Wait(fault) => Some(fault),
+        }
+    }
+}

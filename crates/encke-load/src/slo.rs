@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use encke_stats::Distribution;
 
+use crate::input::InputError;
 use crate::report::Report;
 use crate::words;
 
@@ -131,21 +132,16 @@ impl Relation {
 }
 
 impl FromStr for Slo {
-    type Err = String;
+    type Err = InputError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InputError> {
         text.split(',').map(|part| Condition::parse(part.trim())).collect::<Result<_, _>>().map(Self)
     }
 }
 
 impl Condition {
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "`{text}` is no condition; expected p99<10ms, errors<0.1%, rate>=20k or reach=100% (p50 to \
-                 p99.999, max, mean)"
-            )
-        };
+    fn parse(text: &str) -> Result<Self, InputError> {
+        let wrong = || InputError::Condition(text.to_owned());
         let at = text.find(['<', '>', '=']).ok_or_else(wrong)?;
         let (name, rest) = text.split_at(at);
         let (relation, bound) = match rest.as_bytes() {
@@ -239,7 +235,7 @@ mod tests {
             "p99=1ms",
             "reach=all",
         ] {
-            let error = text.parse::<Slo>().expect_err(text);
+            let error = text.parse::<Slo>().expect_err(text).to_string();
             assert!(error.contains("is no condition"), "{text}: {error}");
         }
     }

@@ -148,7 +148,7 @@ impl<P: Send + 'static> Threads<P> {
             thread::Builder::new()
                 .name(format!("load-{number}"))
                 .spawn(move || seat.take())
-                .map_err(|error| Trouble::System(format!("a thread cannot be started: {error}")))?;
+                .map_err(Trouble::Thread)?;
         }
         let (parts, expected, trouble) = (Vec::new(), threads, None);
         Ok(Self { halt, news, parts, expected, trouble, tcp, quota, clock, began_unix_ns })
@@ -222,7 +222,7 @@ impl<S: Script> Seat<S> {
             Ok(pool) => run_on(self.script.backend(), pool, self),
             Err(error) => {
                 self.stay_away();
-                self.tell(Err(Trouble::System(format!("a thread cannot be started: {error}"))));
+                self.tell(Err(Trouble::Thread(error)));
             }
         }
     }
@@ -238,7 +238,6 @@ impl<S: Script> Seat<S> {
     }
 
     fn drive<R: Reactor>(&self, reactor: R) -> Result<Ended<S::Part>, Trouble> {
-        let lost = |fault| Trouble::System(format!("waiting for events failed: {fault}"));
         self.halt.enrol(reactor.waker());
         host::wake_on_time();
         let crowd = self.script.crowd(self.share);
@@ -249,9 +248,9 @@ impl<S: Script> Seat<S> {
             self.script.prepared();
         }
         self.barrier.wait();
-        opened.map_err(lost)?;
+        opened.map_err(Trouble::Wait)?;
         let (before, began_ns) = (host::thread_times(), engine.now_ns());
-        let over_ns = engine.run().map_err(lost)?;
+        let over_ns = engine.run().map_err(Trouble::Wait)?;
         let share = before.zip(host::thread_times());
         let share = share.map(|(before, after)| share_of(before, after, over_ns.saturating_sub(began_ns)));
         Ok(Ended { part: S::part(engine.into_crowd()), share })

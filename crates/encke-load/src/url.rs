@@ -8,6 +8,8 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 
+use crate::input::InputError;
+
 /// URL of a server that load is sent to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Url {
@@ -72,10 +74,10 @@ impl Url {
 }
 
 impl FromStr for Url {
-    type Err = String;
+    type Err = InputError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no URL; expected http://HOST:PORT/PATH");
+    fn from_str(text: &str) -> Result<Self, InputError> {
+        let wrong = || InputError::Url(text.to_owned());
         // Only visible ASCII is valid in a URL. Anything else must not reach the lines of a request.
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(wrong());
@@ -87,7 +89,7 @@ impl FromStr for Url {
         let rest = rest.split('#').next().unwrap_or(rest);
         let (authority, behind) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         if authority.contains('@') {
-            return Err(format!("`{text}` names a user; say it with -H 'Authorization: …'"));
+            return Err(InputError::UserInUrl(text.to_owned()));
         }
         let (host, port) = server(authority).ok_or_else(wrong)?;
         let port = match port {
@@ -174,7 +176,7 @@ mod tests {
             ("https:/h/", "is no URL"),
             ("http://a:b@h/", "-H 'Authorization"),
         ] {
-            let error = text.parse::<Url>().expect_err(text);
+            let error = text.parse::<Url>().expect_err(text).to_string();
             assert!(error.contains(said), "{text}: {error}");
         }
     }

@@ -40,8 +40,8 @@ use encke_load::message::MESSAGES_MAX;
 use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
 use encke_load::{
-    Expected, Message, Mix, Pace, Plan, Protocol, Rate, Report, Run, Series, Slo, Sources, Stop, Style,
-    Target, Url, words,
+    Expected, InputError, Message, Mix, Pace, Plan, Protocol, Rate, Report, Run, Series, Slo, Sources, Stop,
+    Style, Target, Url, words,
 };
 use encke_session::tls::{ClientSessions, Sessions};
 
@@ -328,11 +328,17 @@ pub(crate) struct Weighted {
 }
 
 impl std::str::FromStr for Weighted {
-    type Err = String;
+    type Err = InputError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, InputError> {
         let (weight, url) = list::weight(text)?;
         Ok(Self { weight, url: url.parse()? })
+    }
+}
+
+impl From<InputError> for Failure {
+    fn from(error: InputError) -> Self {
+        Self::Usage(error.to_string())
     }
 }
 
@@ -629,7 +635,7 @@ impl<'a> Letter<'a> {
     /// Reads the requests of an access log.
     fn logged(&self, server: &Url, path: &Path, replay: bool) -> Result<Errand, Failure> {
         let wrong = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
-        let log = Log::read(&text_of(path)?).map_err(wrong)?;
+        let log = Log::read(&text_of(path)?).map_err(|error| wrong(error.to_string()))?;
         if log.left_out > 0 {
             let left_out = words::plural(log.left_out, "line");
             note(&format!("{}: skipped {left_out} without a GET or HEAD request", path.display()));
@@ -657,7 +663,7 @@ fn text_of(path: &Path) -> Result<String, Failure> {
 fn expected_body(text: &str) -> Result<Expected, Failure> {
     match text.strip_prefix('@') {
         Some(_) => Ok(Expected::Text(body(text)?)),
-        None => text.parse().map_err(Failure::Usage),
+        None => Ok(text.parse::<Expected>()?),
     }
 }
 
@@ -717,7 +723,9 @@ mod tests {
         assert_eq!((weighted.weight, weighted.url.to_string().as_str()), (3, "http://h/a"));
         assert_eq!("http://h/a".parse::<Weighted>().expect("a URL").weight, 1);
         assert_eq!("http://h/a@b".parse::<Weighted>().expect("a URL").weight, 1);
-        assert!("0@http://h/".parse::<Weighted>().is_err_and(|error| error.contains("1 or more")));
+        assert!(
+            "0@http://h/".parse::<Weighted>().is_err_and(|error| error.to_string().contains("1 or more"))
+        );
     }
 
     #[test]

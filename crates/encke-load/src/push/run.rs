@@ -140,8 +140,7 @@ impl Run {
     /// The back end, descriptors or threads that the plan needs are unavailable, or a header field is invalid.
     pub fn start(plan: Plan) -> Result<Self, Trouble> {
         let (pacer, pacing) = paced::pair();
-        let script =
-            Listening::new(plan.placed(), pacer).map_err(|error| Trouble::System(error.to_string()))?;
+        let script = Listening::new(plan.placed(), pacer).map_err(Trouble::Request)?;
         let script = Arc::new(script);
         let threads = Threads::start(&script)?;
         Ok(Self { script, threads, pacing })

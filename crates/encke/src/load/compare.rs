@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Compare, signals: Signals) -> Done {
 }
 
 fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Done {
-    let url = |name: &String| name.parse::<Weighted>().map(|url| [url]).map_err(Failure::Usage);
+    let url = |name: &String| name.parse::<Weighted>().map(|url| [url]).map_err(Failure::from);
     let urls = [url(&arguments.one)?, url(&arguments.other)?];
     let block = Some(Stop::After(arguments.block.duration()));
     let plans = [plan(&urls[0], &arguments.traffic, block)?, plan(&urls[1], &arguments.traffic, block)?];

@@ -477,7 +477,7 @@ fn dialect(arguments: &Push, url: &Url, preset: Preset) -> Result<Dialect, Failu
                 *place = path.clone();
             }
             Some(text) => {
-                let named: Url = text.parse().map_err(usage)?;
+                let named = text.parse::<Url>()?;
                 if !named.same_server(url) {
                     return Err(usage(format!("{named} and {url} are different servers; a run has one")));
                 }
