@@ -7,8 +7,8 @@
 //! The caller decides when to order, stores keys and certificates, and responds to challenges (see [`Stage`]). [`order`] blocks
 //! on the network, so it needs a thread that may block. Tokio runs only on that thread, and only during an order.
 
-use std::error::Error as _;
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ use instant_acme::{
     Order, OrderStatus, Problem, RetryPolicy,
 };
 use tokio::runtime;
+
+use crate::ErrorOrigin;
+use crate::error::causes;
 
 /// Limit of a whole order: three round trips per name, validation, and the signature. Let's Encrypt takes about ten seconds. If
 /// a directory has not finished after three minutes, the server retries later.
@@ -88,8 +91,10 @@ pub trait Stage {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AcmeError {
-    /// The directory was not reached, or its response is not ACME; with every cause.
-    Unreachable(String),
+    /// The order could not be started on this machine.
+    System(io::Error),
+    /// The directory was not reached, or its response is not ACME.
+    Unreachable(Error),
     /// The directory does not know the account, or the stored account cannot be parsed: create a new one.
     NoAccount,
     /// The directory rejected the order, for this reason.
@@ -103,7 +108,8 @@ pub enum AcmeError {
 impl fmt::Display for AcmeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable(why) => write!(f, "the directory is out of reach: {why}"),
+            Self::System(error) => write!(f, "the order cannot be started: {error}"),
+            Self::Unreachable(error) => write!(f, "the directory is out of reach: {}", causes(error)),
             Self::NoAccount => f.write_str("the directory does not know our account"),
             Self::Refused(why) => write!(f, "the directory refuses: {why}"),
             Self::NotOffered(name, challenge) => {
@@ -114,7 +120,32 @@ impl fmt::Display for AcmeError {
     }
 }
 
-impl std::error::Error for AcmeError {}
+impl std::error::Error for AcmeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::System(error) => Some(error),
+            Self::Unreachable(error) => Some(error),
+            Self::NoAccount | Self::Refused(_) | Self::NotOffered(..) | Self::Time => None,
+        }
+    }
+}
+
+impl AcmeError {
+    /// The origin of the error.
+    pub const fn origin(&self) -> ErrorOrigin {
+        match self {
+            Self::System(_) => ErrorOrigin::System,
+            Self::Unreachable(_) | Self::NoAccount | Self::Refused(_) | Self::Time => ErrorOrigin::Upstream,
+            Self::NotOffered(..) => ErrorOrigin::Settings,
+        }
+    }
+
+    /// Whether the same order may succeed later. After [`AcmeError::NoAccount`] it needs another account; the other permanent
+    /// errors need an administrator.
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::System(_) | Self::Unreachable(_) | Self::Time)
+    }
+}
 
 impl Challenge {
     /// The identifier of RFC 8555 and RFC 8737.
@@ -139,7 +170,7 @@ impl Challenge {
 /// See [`AcmeError`].
 pub fn order(request: &Request<'_>, stage: &dyn Stage) -> Result<String, AcmeError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| AcmeError::Unreachable(error.to_string()))?;
+    let runtime = runtime.map_err(AcmeError::System)?;
     let limited = async { tokio::time::timeout(ORDER_TIME, fetch(request, stage)).await };
     runtime.block_on(limited).unwrap_or(Err(AcmeError::Time))
 }
@@ -239,20 +270,7 @@ impl From<Error> for AcmeError {
                 }
             }
             Error::Timeout(_) => Self::Time,
-            error => {
-                // Network errors are wrapped several times, and the innermost cause is the most useful: the text lists them
-                // all.
-                let mut text = error.to_string();
-                let mut cause = error.source();
-                while let Some(error) = cause {
-                    let part = error.to_string();
-                    if !text.contains(&part) {
-                        text = text + ": " + &part;
-                    }
-                    cause = error.source();
-                }
-                Self::Unreachable(text)
-            }
+            error => Self::Unreachable(error),
         }
     }
 }
@@ -286,7 +304,9 @@ mod tests {
             challenge: Challenge::Http,
             csr: &[],
         };
-        let error = order(&request, &Nothing).expect_err("nobody listens there").to_string();
+        let error = order(&request, &Nothing).expect_err("nobody listens there");
+        assert_eq!((error.origin(), error.is_transient()), (ErrorOrigin::Upstream, true));
+        let error = error.to_string();
         assert!(error.contains("out of reach") && error.contains("refused"), "{error}");
         let broken = Request { account: Some("{"), ..request };
         let error = order(&broken, &Nothing).expect_err("no account");

@@ -14,10 +14,12 @@
 
 #[cfg(feature = "acme")]
 pub mod acme;
+mod error;
 #[cfg(feature = "nats")]
 pub mod nats;
 mod record;
 pub mod sim;
 mod store;
 
+pub use error::ErrorOrigin;
 pub use store::{Allocate, Contents, End, Opener, RESERVE_BYTES, Store, StoreError};

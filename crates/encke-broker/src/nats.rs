@@ -37,6 +37,9 @@ use tokio::runtime;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use crate::error::causes;
+
+mod error;
 mod follow;
 mod forgetting;
 mod history;
@@ -45,10 +48,12 @@ mod letter;
 mod past;
 mod peers;
 
+use error::Failure;
 use follow::{Follower, Wish};
 use history::Histories;
 use peers::Peers;
 
+pub use error::{JoinError, Misfit};
 pub use peers::{About, Node};
 
 /// Maximum batches of events in transit to the workers, each of at most [`BATCH`] messages. When a worker lags this far, the
@@ -215,8 +220,7 @@ impl Engine {
             });
         });
         spawned.map_err(JoinError::Thread)?;
-        let (epoch, newest) =
-            told.recv().map_err(|_| JoinError::Thread(std::io::Error::other("it has ended")))??;
+        let (epoch, newest) = told.recv().map_err(|_| JoinError::Ended)??;
         Ok(Self { epoch, newest, errands, places, begins: Mutex::new(Some(begins)), nodes })
     }
 
@@ -256,52 +260,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why a node could not join.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum JoinError {
-    /// The engine's thread could not be started, or ended early.
-    Thread(std::io::Error),
-    /// The credentials file cannot be used.
-    Credentials(PathBuf, std::io::Error),
-    /// No server was reached: the servers, and the cause.
-    Unreachable(String, String),
-    /// The server rejected the login: the servers.
-    Refused(String),
-    /// NATS did not provide the stream in time: the servers.
-    Time(String),
-    /// The stream could be neither found nor created: its name, and the cause.
-    Stream(String, String),
-    /// A stream of that name exists, but does not fit: its name, and the reason.
-    Unfit(String, String),
-}
-
-impl fmt::Display for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Thread(error) => write!(f, "the thread for NATS cannot be started: {error}"),
-            Self::Credentials(file, error) => {
-                write!(f, "the credentials in {} cannot be used: {error}", file.display())
-            }
-            Self::Unreachable(servers, why) => write!(f, "no NATS server is reached at {servers}: {why}"),
-            Self::Refused(servers) => write!(
-                f,
-                "NATS at {servers} refuses the login: look at cluster.token, cluster.user and cluster.credentials"
-            ),
-            Self::Time(servers) => write!(
-                f,
-                "NATS at {servers} has not found or made the stream within {} s; is JetStream enabled there, has it a leader, \
-                 and are there as many servers as cluster.replicas?",
-                JOIN_TIME.as_secs()
-            ),
-            Self::Stream(name, why) => write!(f, "the stream {name} can be neither found nor made: {why}"),
-            Self::Unfit(name, why) => write!(f, "the stream {name} is there and cannot be followed: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for JoinError {}
-
 /// A connection, and the stream on it.
 struct Joined {
     jetstream: jetstream::Context,
@@ -340,7 +298,7 @@ async fn join(cluster: &Cluster) -> Result<Joined, JoinError> {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             JoinError::Refused(servers.clone())
         }
-        _ => JoinError::Unreachable(servers.clone(), causes(&error)),
+        _ => JoinError::Unreachable(servers.clone(), error),
     })?;
     let jetstream = ContextBuilder::new()
         .timeout(ANSWER_TIME)
@@ -354,11 +312,11 @@ async fn join(cluster: &Cluster) -> Result<Joined, JoinError> {
         match jetstream.get_or_create_stream(shape(cluster)).await {
             Ok(stream) => break stream,
             Err(error) if is_for_now(&error.kind()) => {}
-            Err(error) => return Err(JoinError::Stream(name.clone(), causes(&error))),
+            Err(error) => return Err(JoinError::Stream(name.clone(), error)),
         }
     };
     let info = stream.cached_info();
-    fits(&info.config, cluster).map_err(|why| JoinError::Unfit(name.clone(), why))?;
+    fits(&info.config, cluster).map_err(|misfit| JoinError::Unfit(name.clone(), misfit))?;
     let (epoch, newest) = (epoch(info), info.state.last_sequence);
     Ok(Joined { epoch, newest, jetstream, stream, events })
 }
@@ -409,27 +367,20 @@ fn shape(cluster: &Cluster) -> Config {
 
 /// Checks that a resume can be complete on a stream: the stream contains all messages, and drops only the oldest. Its duplicate
 /// window must cover `queue_age`.
-fn fits(config: &Config, cluster: &Cluster) -> Result<(), String> {
+fn fits(config: &Config, cluster: &Cluster) -> Result<(), Misfit> {
     let wanted = format!("{}.>", prefix(&cluster.stream));
     if !config.subjects.contains(&wanted) {
-        return Err(format!("it does not take {wanted}; add that to its subjects"));
+        return Err(Misfit::Subjects(wanted));
     }
     if config.retention != RetentionPolicy::Limits {
-        return Err("its retention has to be limits, so that every node can read all of it".into());
+        return Err(Misfit::Retention);
     }
     if config.max_messages_per_subject > 0 {
-        return Err("it has a limit a subject, which drops messages from its middle; remove that".into());
+        return Err(Misfit::SubjectLimit);
     }
-    let window = 2 * cluster.queue_age;
-    if config.duplicate_window < window {
-        return Err(format!(
-            "it knows a message that is sent again for {} s, and for what waits up to cluster.queue_age that has to be {} s: \
-             `nats stream edit {} --dupe-window={}s`, or a shorter cluster.queue_age",
-            config.duplicate_window.as_secs_f64(),
-            window.as_secs_f64(),
-            cluster.stream,
-            window.as_secs_f64().ceil()
-        ));
+    let (window, required) = (config.duplicate_window, 2 * cluster.queue_age);
+    if window < required {
+        return Err(Misfit::Window { stream: cluster.stream.clone(), window, required });
     }
     Ok(())
 }
@@ -823,42 +774,8 @@ fn is_passing(error: &jetstream::context::PublishError) -> bool {
     )
 }
 
-/// Prefix of the text of a permanent failure.
-const ANOTHER: &str = "the cluster's stream is another one";
-
 /// A type without values.
 enum Never {}
-
-/// The reason for a retry, as text.
-#[derive(Debug)]
-struct Failure(String);
-
-impl Failure {
-    fn of(error: impl fmt::Display) -> Self {
-        Self(error.to_string())
-    }
-}
-
-impl<E: std::error::Error> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self(causes(&error))
-    }
-}
-
-/// The text of an error and its causes.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
-}
 
 /// Converts a message of NATS, at its offset in the stream.
 fn message(channel: Name, one: &jetstream::Message, place: &Place<'_>) -> Arc<Message> {

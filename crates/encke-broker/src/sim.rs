@@ -6,6 +6,7 @@
 //! ```
 //! A restart ends the process that used the disk: files opened before it return errors from then on.
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +33,15 @@ struct State {
     space: Option<usize>,
     /// Number of restarts.
     life: u64,
+}
+
+/// An injected fault.
+#[derive(Clone, Copy, Debug)]
+enum DiskFault {
+    /// The power is off, or the file was opened before a restart.
+    Power,
+    /// A sync that was to fail.
+    Sync,
 }
 
 /// The file, as opened by one process.
@@ -103,11 +113,28 @@ impl State {
     }
 }
 
+impl fmt::Display for DiskFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Power => "the power is gone",
+            Self::Sync => "a fault of the disk",
+        })
+    }
+}
+
+impl std::error::Error for DiskFault {}
+
+impl From<DiskFault> for io::Error {
+    fn from(fault: DiskFault) -> Self {
+        Self::other(fault)
+    }
+}
+
 impl File {
     fn state(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.disk.state();
         let gone = self.life != state.life || state.is_off();
-        if gone { Err(io::Error::other("the power is gone")) } else { Ok(state) }
+        if gone { Err(DiskFault::Power.into()) } else { Ok(state) }
     }
 }
 
@@ -140,11 +167,11 @@ impl StorageBackend for File {
         let state = &mut *guard;
         state.syncs += 1;
         if state.is_off() {
-            return Err(io::Error::other("the power is gone"));
+            return Err(DiskFault::Power.into());
         }
         if state.failing > 0 {
             state.failing -= 1;
-            return Err(io::Error::other("a fault of the disk"));
+            return Err(DiskFault::Sync.into());
         }
         for (at, data) in state.writes.drain(..) {
             if let Some(place) = state.synced.get_mut(at..at + data.len()) {

@@ -42,6 +42,7 @@ use redb::{
     ReadableTableMetadata, StorageBackend, StorageError, TableDefinition, TableError, WriteTransaction,
 };
 
+use crate::ErrorOrigin;
 use crate::record;
 
 type Numbers = TableDefinition<'static, &'static str, u64>;
@@ -596,6 +597,24 @@ impl StoreError {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
         matches!(&self.fault, Fault::Redb(redb::Error::Io(error)) if full.contains(&error.kind()))
     }
+
+    /// The origin of the error.
+    pub fn origin(&self) -> ErrorOrigin {
+        match &self.fault {
+            Fault::Redb(redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch) => {
+                ErrorOrigin::Settings
+            }
+            Fault::Redb(redb::Error::Io(error)) if !is_damage(error) => ErrorOrigin::System,
+            Fault::Redb(_) | Fault::Format(_) | Fault::Broken(_) | Fault::Empty | Fault::Panicked(_) => {
+                ErrorOrigin::File
+            }
+        }
+    }
+
+    /// Whether a retry may succeed without a change by an administrator: the disk may have space again, or work again.
+    pub fn is_transient(&self) -> bool {
+        self.origin() == ErrorOrigin::System
+    }
 }
 
 impl fmt::Display for StoreError {
@@ -605,10 +624,7 @@ impl fmt::Display for StoreError {
             Fault::Redb(redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch) => {
                 write!(f, "{place} is in use by another process: give each server a state_dir of its own")
             }
-            // redb reports files of other programs as `InvalidData`, and a file that ends within a page as `UnexpectedEof`.
-            Fault::Redb(redb::Error::Io(error))
-                if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
-            {
+            Fault::Redb(redb::Error::Io(error)) if is_damage(error) => {
                 write!(f, "{place} is damaged ({error}): {REMEDY}")
             }
             Fault::Redb(redb::Error::Io(error)) => write!(f, "{place}: {error}"),
@@ -625,7 +641,20 @@ impl fmt::Display for StoreError {
     }
 }
 
-impl std::error::Error for StoreError {}
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.fault {
+            Fault::Redb(error) => Some(error),
+            Fault::Format(_) | Fault::Broken(_) | Fault::Empty | Fault::Panicked(_) => None,
+        }
+    }
+}
+
+/// Whether an error is about the file's content. redb reports files of other programs as `InvalidData`, and a file that ends
+/// within a page as `UnexpectedEof`.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
 
 const REMEDY: &str = "move it away to begin with an empty store, or restore it from a backup";
 

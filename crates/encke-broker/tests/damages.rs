@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use encke_broker::{Contents, Store, StoreError};
+use encke_broker::{Contents, ErrorOrigin, Store, StoreError};
 use encke_hub::{Commit, Epoch, Flags, Message, Name, SavedHistories, Stored};
 
 /// Damages of each kind, for each of the two files; all together take a few seconds.
@@ -172,7 +172,9 @@ fn an_empty_store_file_is_reported_and_left_alone() {
     let path = folder.0.join("push.redb");
     for content in [&b""[..], b"something else", &[0; 100_000]] {
         fs::write(&path, content).expect("written");
-        let text = open(&path).map(drop).expect_err("no store").to_string();
+        let error = open(&path).map(drop).expect_err("no store");
+        assert_eq!((error.origin(), error.is_transient()), (ErrorOrigin::File, false));
+        let text = error.to_string();
         assert!(text.contains("push.redb is damaged (") && text.contains("move it away"), "{text}");
         assert_eq!(fs::read(&path).expect("still there"), content);
     }

@@ -44,8 +44,8 @@ use tokio::time::timeout;
 
 use super::interest::Interest;
 use super::{
-    AHEAD, ANOTHER, ANSWER_TIME, ASKING, BATCH, Failure, HEARTBEAT, INACTIVE, Never, Note, PAUSE, Side,
-    epoch, letter, message,
+    AHEAD, ANSWER_TIME, ASKING, BATCH, Failure, HEARTBEAT, INACTIVE, Never, Note, PAUSE, Side, epoch, letter,
+    message,
 };
 
 /// Interval of requests for the stream's info, and of beacons while no read waits for one.
@@ -153,10 +153,10 @@ impl Follower {
         let mut unfit = false;
         loop {
             let Err(failure) = self.followed().await;
-            let permanent = failure.0.starts_with(ANOTHER);
+            let permanent = failure.is_permanent();
             if permanent && !unfit {
                 self.side.bring(vec![ClusterEvent::Down]).await;
-                self.side.outlet.note(Note::Trouble(failure.0));
+                self.side.outlet.note(Note::Trouble(failure.to_string()));
             }
             unfit = permanent;
             self.side.pause().await;
@@ -190,12 +190,12 @@ impl Follower {
                 let rest = self.rest(looking.is_terminated());
                 tokio::select! {
                     batch = batches.next() => {
-                        self.take(batch.ok_or_else(|| Failure("the consumer has ended".into()))?).await?;
+                        self.take(batch.ok_or(Failure::ConsumerEnded)?).await?;
                     }
-                    () = &mut back => return Err(Failure("the connection is another one".into())),
+                    () = &mut back => return Err(Failure::Reconnected),
                     count = self.wishes.recv_many(&mut wishes, BATCH) => {
                         if count == 0 {
-                            return Err(Failure("nobody wants anything any more".into()));
+                            return Err(Failure::Closed);
                         }
                         wishes.drain(..).for_each(|wish| self.wish(wish));
                     }
@@ -323,8 +323,8 @@ impl Follower {
                             self.looked(Look { first: look.first.min(place.stream_sequence), ..look }).await;
                         }
                         // The next attempt to follow finds out whether the stream was replaced.
-                        Err(Failure(why)) => {
-                            failed = Some(Failure(format!("what was dropped is not known: {why}")));
+                        Err(failure) => {
+                            failed = Some(Failure::DropsUnknown(Box::new(failure)));
                             break;
                         }
                     }
@@ -347,10 +347,10 @@ impl Follower {
 
     /// Returns a delivery and its position if it is the consumer's next one.
     fn in_turn<'a>(&mut self, one: &'a Coming) -> Result<(&'a jetstream::Message, Place<'a>), Failure> {
-        let one = one.as_ref().map_err(Failure::of)?;
-        let place = one.info().map_err(Failure::of)?;
+        let one = one.as_ref().map_err(|error| Failure::Nats(error.to_string().into()))?;
+        let place = one.info().map_err(Failure::Nats)?;
         if place.consumer_sequence != self.counted + 1 {
-            return Err(Failure("messages were lost on their way".into()));
+            return Err(Failure::Skipped);
         }
         self.counted += 1;
         Ok((one, place))
@@ -440,11 +440,7 @@ impl Side {
         let info = self.stream.get_info().await?;
         let (first, last) = (info.state.first_sequence, info.state.last_sequence);
         if epoch(&info) != self.epoch || last + 1 < next {
-            return Err(Failure(format!(
-                "{ANOTHER}: {} was made anew or has lost its end; publishing is refused until the nodes are started \
-                 again",
-                self.cluster.stream
-            )));
+            return Err(Failure::Replaced(self.cluster.stream.clone()));
         }
         Ok(Look { at, first, last, roomy: is_roomy(&info) })
     }

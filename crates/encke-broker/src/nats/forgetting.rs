@@ -16,7 +16,7 @@ use encke_hub::{ClusterEvent, Draft, Name, PublishAck, PublishError, PublishTick
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Failure, Note, Side, causes, history, is_passing, letter};
+use super::{Failure, Note, Side, history, is_passing, letter};
 
 /// Attempts to purge: over a minute and a half if NATS is silent, five seconds if it rejects them.
 const TRIES: usize = 20;
@@ -37,10 +37,10 @@ impl Side {
         };
         let _gone = tell.send(ClusterEvent::Placed { ticket, fate });
         if to > 0
-            && let Err(Failure(why)) = self.remove(&subject, to).await
+            && let Err(failure) = self.remove(&subject, to).await
         {
             let text = format!(
-                "what was forgotten of channel {channel} is hidden, and could not be removed from the cluster's stream: {why}"
+                "what was forgotten of channel {channel} is hidden, and could not be removed from the cluster's stream: {failure}"
             );
             self.outlet.note(Note::Trouble(text));
         }
@@ -87,7 +87,7 @@ impl Side {
             // The purge excludes the sequence that it is given.
             match self.stream.purge().filter(subject).sequence(to + 1).await {
                 Ok(_) => return Ok(()),
-                Err(error) if tries == TRIES => return Err(Failure(causes(&error))),
+                Err(error) if tries == TRIES => return Err(error.into()),
                 Err(_) => self.pause().await,
             }
         }

@@ -164,8 +164,8 @@ async fn read(
         let mut batch = consumer.fetch().max_messages(most).messages().await?;
         let before = reached;
         while let Some(next) = batch.next().await {
-            let next = next.map_err(Failure::of)?;
-            let info = next.info().map_err(Failure::of)?;
+            let next = next.map_err(Failure::Nats)?;
+            let info = next.info().map_err(Failure::Nats)?;
             (reached, pending) = (info.stream_sequence, info.pending);
             // A server without support for several filters delivers everything.
             if let Some(channel) = letter::channel(prefix, &next.subject)
@@ -177,7 +177,7 @@ async fn read(
             }
         }
         if reached == before {
-            return Err(Failure("a read has ended early".into()));
+            return Err(Failure::ReadEnded);
         }
     }
     // NATS deletes an idle consumer soon, but under load it should be deleted earlier.
@@ -190,7 +190,7 @@ async fn read(
         // The consumer's server may lag behind the stream's leader, whose state is authoritative.
         for channel in channels {
             if last(stream, &letter::subject(prefix, channel)).await? > reached.max(gone_to) {
-                return Err(Failure("a server is behind the others".into()));
+                return Err(Failure::Lag);
             }
         }
     }

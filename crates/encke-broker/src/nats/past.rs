@@ -59,12 +59,12 @@ pub(super) async fn read(
         let mut batch = consumer.fetch().max_messages(left).messages().await?;
         let before = messages.len();
         while let Some(next) = batch.next().await {
-            let next = next.map_err(Failure::of)?;
-            let info = next.info().map_err(Failure::of)?;
+            let next = next.map_err(Failure::Nats)?;
+            let info = next.info().map_err(Failure::Nats)?;
             messages.push((info.pending, message(channel.clone(), &next, &info)));
         }
         if messages.len() == before {
-            return Err(Failure("a read has ended early".into()));
+            return Err(Failure::ReadEnded);
         }
     }
     // The history may be incomplete where the stream dropped messages meanwhile.
@@ -72,7 +72,7 @@ pub(super) async fn read(
     // The consumer's server may lag behind the stream's leader, whose state is authoritative.
     let reached = messages.last().map_or(0, |(_, message)| message.offset);
     if reached.max(gone_to) < last {
-        return Err(Failure("a server is behind the others".into()));
+        return Err(Failure::Lag);
     }
     // A tombstone after `to` counts as well: the messages it deletes may already be purged.
     let forgotten_to = messages.iter().filter_map(|(_, message)| message.forgets_to()).max().unwrap_or(0);
