@@ -2,6 +2,9 @@
 //!
 //! Repetition, order and statistics are the same for all experiments (`rounds.rs`).
 
+use std::sync::Arc;
+
+use crate::error::LabError;
 use crate::interval::Interval;
 use crate::results::Results;
 use crate::rounds::Pace;
@@ -152,7 +155,7 @@ pub struct Sample {
     /// Total CPU time of the thread under test, in ns.
     pub cpu_ns: u64,
     /// The processor's counts, or the reason why they are not available; `None` if the experiment does not count.
-    pub counts: Option<Result<Counts, String>>,
+    pub counts: Option<Result<Counts, Arc<LabError>>>,
     /// Other findings, by name. Tables show the facts of the last round.
     pub facts: Vec<(&'static str, Fact)>,
 }

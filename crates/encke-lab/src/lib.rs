@@ -14,6 +14,7 @@
 //! difference* was *seen*.
 
 mod aside;
+mod error;
 mod experiment;
 mod experiments;
 mod interval;
@@ -32,6 +33,7 @@ mod stopwatch;
 pub mod table;
 pub mod texts;
 
+pub use error::LabError;
 pub use experiment::{
     Absent, Axis, Cell, Claim, Counts, Design, Drawn, Experiment, Fact, Figure, Judged, Load, Row, Sample,
     Seen, Way,

@@ -60,7 +60,7 @@ impl Numbers {
                     all.push(each(one));
                 }
             }
-            Some(Err(reason)) => self.uncounted = Some(reason),
+            Some(Err(reason)) => self.uncounted = Some(reason.to_string()),
             None => {}
         }
         self.facts.push(sample.facts);

@@ -20,6 +20,8 @@ use encke_assembly::settings::{Listen, ListenAddress, LogTarget, OrAuto, OrOff, 
 use encke_io::{Address, host};
 use encke_server::{Exchange, Outcome, Reply, Request};
 
+use crate::error::LabError;
+
 /// A server that runs until it is dropped.
 pub(crate) struct Served {
     address: SocketAddr,
@@ -38,7 +40,7 @@ impl Served {
     ///
     /// # Errors
     /// The server cannot be started.
-    pub(crate) fn start(program: Option<&Path>, connections: Option<NonZeroU32>) -> io::Result<Self> {
+    pub(crate) fn start(program: Option<&Path>, connections: Option<NonZeroU32>) -> Result<Self, LabError> {
         let Some(program) = program else {
             let service = service(connections)?;
             return Ok(Self { address: address(&service)?, place: Place::Here(Some(Box::new(service))) });
@@ -51,12 +53,13 @@ impl Served {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn()?;
         let mut line = String::new();
-        let told = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+        let told = child.stdout.take().ok_or_else(|| LabError::unexpected("it has no output"))?;
         BufReader::new(told).read_line(&mut line)?;
         let Ok(address) = line.trim().parse() else {
             drop(child.stdin.take());
             let status = child.wait()?;
-            return Err(io::Error::other(format!("the server under test did not start ({status})")));
+            let text = format!("the server under test did not start ({status})");
+            return Err(LabError::unexpected(text));
         };
         Ok(Self { address, place: Place::Child(child) })
     }
@@ -107,7 +110,7 @@ pub const UNDER_TEST: &str = "--under-test";
 ///
 /// # Errors
 /// The server cannot start, or its address cannot be written.
-pub fn under_test(connections: Option<NonZeroU32>) -> io::Result<()> {
+pub fn under_test(connections: Option<NonZeroU32>) -> Result<(), LabError> {
     let service = service(connections)?;
     let mut output = io::stdout().lock();
     writeln!(output, "{}", address(&service)?)?;
@@ -131,9 +134,9 @@ fn service(connections: Option<NonZeroU32>) -> io::Result<Service> {
     Service::start_with(&settings, |_: &Request<'_>, _: Exchange| Outcome::Now(Reply::error(404)))
 }
 
-fn address(service: &Service) -> io::Result<SocketAddr> {
+fn address(service: &Service) -> Result<SocketAddr, LabError> {
     match service.addresses()[..] {
         [Address::Inet(address)] => Ok(address),
-        _ => Err(io::Error::other("the server listens elsewhere than asked")),
+        _ => Err(LabError::unexpected("the server listens elsewhere than asked")),
     }
 }

@@ -1,10 +1,12 @@
 //! Measures wall and CPU time of some work, and processor counters where programs may read them.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use encke_io::clock::{Clock, thread_cpu_ns};
-use encke_io::counters::{Counters, Event};
+use encke_io::counters::{CounterError, Counters, Event};
 
+use crate::error::LabError;
 use crate::experiment::{Counts, Sample};
 
 /// Returns the time that `work` takes on this thread.
@@ -24,20 +26,23 @@ pub(crate) fn count(work: impl FnOnce()) -> Sample {
 }
 
 /// This thread's counters, or the reason why they are not available.
-fn counted() -> Result<Counts, String> {
+fn counted() -> Result<Counts, Arc<LabError>> {
     thread_local! {
-        static COUNTERS: RefCell<Result<Counters, String>> = RefCell::new(
-            Counters::of_this_thread(&[Event::Cycles, Event::Instructions, Event::BranchMisses])
-                .map_err(|error| error.to_string()),
+        static COUNTERS: RefCell<Result<Counters, Arc<LabError>>> = RefCell::new(
+            Counters::of_this_thread(&[Event::Cycles, Event::Instructions, Event::BranchMisses]).map_err(shared),
         );
     }
     COUNTERS.with_borrow_mut(|counters| {
-        let numbers = counters.as_mut().map_err(|reason| reason.clone())?.read();
-        match numbers.map_err(|error| error.to_string())?[..] {
+        let numbers = counters.as_mut().map_err(|error| Arc::clone(error))?.read();
+        match numbers.map_err(shared)?[..] {
             [cycles, instructions, branch_misses] => Ok(Counts { cycles, instructions, branch_misses }),
-            _ => Err("the kernel has counted something else".into()),
+            _ => Err(Arc::new(LabError::unexpected("the kernel has counted something else"))),
         }
     })
+}
+
+fn shared(error: CounterError) -> Arc<LabError> {
+    Arc::new(error.into())
 }
 
 impl Counts {
@@ -63,7 +68,7 @@ mod tests {
         });
         match sample.counts.expect("it was asked for") {
             Ok(counts) => assert!(counts.instructions > 1_000_000, "{counts:?}"),
-            Err(reason) => assert!(!reason.is_empty()),
+            Err(error) => assert!(!error.to_string().is_empty()),
         }
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 //! Each measurement starts and stops its own server, because an idle server that wakes up would disturb the others.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -26,6 +26,7 @@ use encke_io::{
 use encke_wire::http1::{Head, HeadLimits, Progress};
 
 use crate::aside::Aside;
+use crate::error::LabError;
 use crate::experiment::{
     Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way, loads_within,
 };
@@ -106,11 +107,8 @@ impl Experiment for Accept {
         let times = if matches!(door, Door::Specimen(How::SleepAlways | How::SleepIdle)) { 1 } else { TIMES };
         let requests = count * REQUESTS * times;
         let known = if cell.load == 0 { self.idle[cell.row] } else { Some(0.0) };
-        let (mut sample, idle) = self
-            .aside
-            .run(move || besieged(door, clients, requests, known))
-            .ok_or_else(|| Absent("its thread broke off".into()))?
-            .map_err(|error| Absent(error.to_string()))?;
+        let besieged = self.aside.run(move || besieged(door, clients, requests, known));
+        let (mut sample, idle) = besieged.unwrap_or(Err(LabError::Ended("its thread broke off")))?;
         if cell.load == 0 {
             self.idle[cell.row] = Some(idle);
             sample.facts.push((IDLE, Fact::Number(idle)));
@@ -151,6 +149,9 @@ impl Experiment for Accept {
     }
 }
 
+/// The server's thread panicked.
+const SERVER_BROKE_OFF: LabError = LabError::Ended("the server broke off");
+
 /// Name of the fact for a server without clients: every wake-up makes some system calls to no purpose.
 const IDLE: &str = "wake-ups a second, idle";
 /// How long the server has no clients.
@@ -163,7 +164,7 @@ const CRAWL_NS: f64 = 9.5e6;
 /// Starts the loop, measures its idle wake-ups if they are not known, and runs `clients` clients with `requests` requests each.
 /// Returns the total time and the wake-ups. The first request of each client is not counted: it meets the loop anywhere in its
 /// sleep. CPU time is that of the whole process.
-fn besieged(door: Door, clients: usize, requests: u64, idle: Option<f64>) -> io::Result<(Sample, f64)> {
+fn besieged(door: Door, clients: usize, requests: u64, idle: Option<f64>) -> Result<(Sample, f64), LabError> {
     let answer: Arc<[u8]> = answer().into();
     let stop = AtomicBool::new(false);
     let (ready, done) = (Barrier::new(clients + 1), Barrier::new(clients + 1));
@@ -174,8 +175,8 @@ fn besieged(door: Door, clients: usize, requests: u64, idle: Option<f64>) -> io:
             scope.spawn(move || open(door, answer, stop, tell))
         };
         let Ok(opened) = told.recv() else {
-            let result = server.join().unwrap_or_else(|_| Err(io::Error::other("the server broke off")));
-            return Err(result.err().unwrap_or_else(|| io::Error::other("the server ended at once")));
+            let result = server.join().unwrap_or(Err(SERVER_BROKE_OFF));
+            return Err(result.err().unwrap_or(LabError::Ended("the server ended at once")));
         };
         let idle = idle.unwrap_or_else(wakes);
         let visitors: Vec<_> = (0..clients)
@@ -203,15 +204,14 @@ fn besieged(door: Door, clients: usize, requests: u64, idle: Option<f64>) -> io:
         if let Some(waker) = &opened.waker {
             waker.wake();
         }
-        let broken = || Err(io::Error::other("a thread broke off"));
         // From the first start to the last end, because this thread may have woken later.
         let (mut begun_ns, mut ended_ns) = (u64::MAX, 0);
         for visitor in visitors {
-            let (begun, ended) = visitor.join().unwrap_or_else(|_| broken())?;
+            let (begun, ended) = visitor.join().unwrap_or(Err(LabError::Ended("a thread broke off")))?;
             (begun_ns, ended_ns) = (begun_ns.min(begun), ended_ns.max(ended));
         }
         let wall_ns = ended_ns - begun_ns;
-        let threads = server.join().unwrap_or_else(|_| Err(io::Error::other("the server broke off")))?;
+        let threads = server.join().unwrap_or(Err(SERVER_BROKE_OFF))?;
         let all = requests as f64 * clients as f64;
         let visited = (requests + 1) as f64 * clients as f64;
         let cpu_ns = after.cpu_ns - before.cpu_ns;
@@ -236,7 +236,7 @@ fn wakes() -> f64 {
 }
 
 /// A request on a new connection, as `ab` makes it.
-fn visit(address: SocketAddr, expected: usize) -> io::Result<()> {
+fn visit(address: SocketAddr, expected: usize) -> Result<(), LabError> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(REQUEST)?;
@@ -245,7 +245,10 @@ fn visit(address: SocketAddr, expected: usize) -> io::Result<()> {
     loop {
         match stream.read(&mut buffer)? {
             0 if bytes == expected => return Ok(()),
-            0 => return Err(io::Error::other(format!("{bytes} bytes came in place of {expected}"))),
+            0 => {
+                let text = format!("{bytes} bytes came in place of {expected}");
+                return Err(LabError::unexpected(text));
+            }
             some => bytes += some,
         }
     }
@@ -267,13 +270,13 @@ struct Opened {
 }
 
 /// Runs the loop on this thread until `stop`. Returns the number of threads that it started.
-fn open(door: Door, answer: Arc<[u8]>, stop: &AtomicBool, tell: Sender<Opened>) -> io::Result<u64> {
+fn open(door: Door, answer: Arc<[u8]>, stop: &AtomicBool, tell: Sender<Opened>) -> Result<u64, LabError> {
     match door {
         Door::Specimen(how) => {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
             let _lives = tell.send(Opened { address: listener.local_addr()?, waker: None });
             drop(tell);
-            accept::serve(how, &listener, stop, &answer)
+            Ok(accept::serve(how, &listener, stop, &answer)?)
         }
         Door::Encke(backend) => {
             let mut result = Ok(());
@@ -290,13 +293,13 @@ struct Responder<'a> {
     answer: Arc<[u8]>,
     stop: &'a AtomicBool,
     tell: Sender<Opened>,
-    result: &'a mut io::Result<()>,
+    result: &'a mut Result<(), LabError>,
 }
 
 impl Run for Responder<'_> {
     fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
         *self.result = reactor
-            .map_err(io::Error::from)
+            .map_err(LabError::from)
             .and_then(|reactor| respond(reactor, &self.answer, self.stop, self.tell));
     }
 }
@@ -306,14 +309,13 @@ fn respond<R: Reactor>(
     answer: &Arc<[u8]>,
     stop: &AtomicBool,
     tell: Sender<Opened>,
-) -> io::Result<()> {
-    let fault = |fault: encke_io::Fault| io::Error::other(fault.to_string());
+) -> Result<(), LabError> {
     let any = Address::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let listener = Listener::bind(&any, ListenOptions { backlog: 4096, shared: false, mode: None })?;
     let Address::Inet(address) = *listener.address() else {
-        return Err(io::Error::other("a TCP listener has another address"));
+        return Err(LabError::unexpected("a TCP listener has another address"));
     };
-    let door = reactor.adopt(Source::Listener(listener)).map_err(fault)?;
+    let door = reactor.adopt(Source::Listener(listener))?;
     reactor.submit(door, Op::Accept);
     let _lives = tell.send(Opened { address, waker: Some(reactor.waker()) });
     drop(tell);
@@ -321,7 +323,7 @@ fn respond<R: Reactor>(
     // By connection index: the bytes received of the request.
     let mut requests: Vec<Vec<u8>> = Vec::new();
     while !stop.load(Ordering::SeqCst) {
-        reactor.wait(None).map_err(fault)?;
+        reactor.wait(None)?;
         while let Some(event) = reactor.next() {
             let then: Option<(Token, Op)> = match event {
                 Event::Accepted { token, .. } => {
@@ -345,7 +347,7 @@ fn respond<R: Reactor>(
                 }
                 Event::Sent { token, .. } | Event::PeerClosed { token, .. } => Some((token, Op::Close)),
                 Event::Failed { token, .. } if token != door => Some((token, Op::Abort)),
-                Event::Failed { fault: reason, .. } => return Err(fault(reason)),
+                Event::Failed { fault, .. } => return Err(fault.into()),
                 _ => None,
             };
             if let Some((token, op)) = then {

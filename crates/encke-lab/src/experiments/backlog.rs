@@ -7,14 +7,14 @@
 //! ```
 //! One thread runs both ends, so that nothing is accepted before the last connect has started.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use encke_io::offload::Pool;
 use encke_io::socket::{self, Address, ListenOptions};
-use encke_io::{Event, Fault, Listener, Op, OpKind, PollReactor, Reactor as _, Source, Token, host};
+use encke_io::{Event, Listener, Op, OpKind, PollReactor, Reactor as _, Source, Token, host};
 
+use crate::error::LabError;
 use crate::experiment::{
     Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way, loads_within,
 };
@@ -89,8 +89,7 @@ impl Experiment for Backlog {
     fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
         let mut all = Sample::default();
         for _ in 0..count {
-            let one = burst(self.rows[cell.row].0, self.bursts[cell.load])
-                .map_err(|error| Absent(error.to_string()))?;
+            let one = burst(self.rows[cell.row].0, self.bursts[cell.load])?;
             all = Sample {
                 wall_ns: all.wall_ns + one.wall_ns,
                 cpu_ns: all.cpu_ns + one.cpu_ns,
@@ -129,19 +128,19 @@ impl Experiment for Backlog {
 }
 
 /// Opens `clients` connections at once to a listener with this backlog, on a port of its own.
-fn burst(backlog: u32, clients: usize) -> io::Result<Sample> {
+fn burst(backlog: u32, clients: usize) -> Result<Sample, LabError> {
     let pool = Pool::start(1, 1)?;
     let mut reactor = PollReactor::new(pool.clone())?;
     let any = Address::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let listener = Listener::bind(&any, ListenOptions { backlog, shared: false, mode: None })?;
     let Address::Inet(address) = *listener.address() else {
-        return Err(io::Error::other("a TCP listener has another address"));
+        return Err(LabError::unexpected("a TCP listener has another address"));
     };
-    let door = reactor.adopt(Source::Listener(listener)).map_err(io_error)?;
+    let door = reactor.adopt(Source::Listener(listener))?;
     let mut ends = Vec::with_capacity(clients);
     for _ in 0..clients {
         let stream = socket::unconnected(&address, None)?;
-        ends.push(reactor.adopt(Source::Stream(stream)).map_err(io_error)?);
+        ends.push(reactor.adopt(Source::Stream(stream))?);
     }
     let mut accepted: Vec<Token> = Vec::with_capacity(clients);
     let mut connected = 0;
@@ -173,22 +172,22 @@ fn settle(
     clients: usize,
     connected: &mut usize,
     accepted: &mut Vec<Token>,
-) -> io::Result<()> {
+) -> Result<(), LabError> {
     let until = reactor.now().plus(PATIENCE);
     while *connected < clients {
-        let now = reactor.wait(Some(until)).map_err(io_error)?;
+        let now = reactor.wait(Some(until))?;
         while let Some(event) = reactor.next() {
             match event {
                 Event::Connected { .. } => *connected += 1,
                 Event::Accepted { token, .. } => accepted.push(token),
                 Event::Failed { op: OpKind::Connect | OpKind::Accept, fault, .. } => {
-                    return Err(io_error(fault));
+                    return Err(fault.into());
                 }
                 _ => {}
             }
         }
         if now.mono_ns >= until {
-            return Err(io::Error::other(format!(
+            return Err(LabError::unexpected(format!(
                 "{} of {clients} were not connected within {} s",
                 clients - *connected,
                 PATIENCE.as_secs()
@@ -196,10 +195,6 @@ fn settle(
         }
     }
     Ok(())
-}
-
-fn io_error(fault: Fault) -> io::Error {
-    io::Error::other(fault.to_string())
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@
 //! ```
 //! `encke load` provides the clients, on one thread. Their own time is part of every result.
 
-use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use encke_io::host;
 use encke_load::push::{Dialect, Memory, Plan, Preset, Run, Transport};
 
 use crate::aside::Aside;
+use crate::error::LabError;
 use crate::experiment::{
     Absent, Axis, Cell, Claim, Design, Drawn, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way,
     loads_within,
@@ -161,8 +161,7 @@ impl Experiment for Comet {
             let one = self
                 .aside
                 .run(move || cycle(row, crowd, program))
-                .ok_or_else(|| Absent("its thread broke off".into()))?
-                .map_err(|error| Absent(error.to_string()))?;
+                .unwrap_or(Err(LabError::Ended("its thread broke off")))?;
             all = Sample {
                 wall_ns: all.wall_ns + one.wall_ns,
                 cpu_ns: all.cpu_ns + one.cpu_ns,
@@ -227,30 +226,30 @@ impl Comet {
 const TAKEN: &str = "RSS of all connections, KB";
 
 /// One round of the report, against a server of its own.
-fn cycle(chat: &Chat, crowd: usize, program: Option<PathBuf>) -> io::Result<Sample> {
+fn cycle(chat: &Chat, crowd: usize, program: Option<PathBuf>) -> Result<Sample, LabError> {
     let served = Served::start(program.as_deref(), chat.connections)?;
     let address = served.address();
     let dialect = Dialect::of(Preset::Encke, chat.transport, false)
-        .ok_or_else(|| io::Error::other("Encke has no such transport"))?;
+        .ok_or_else(|| LabError::unexpected("Encke has no such transport"))?;
     let capped = chat.connections.is_some();
+    let subscribers = u32::try_from(crowd);
     let plan = Plan {
         channels: vec!["comet".into()],
-        subscribers: u32::try_from(crowd).map_err(io::Error::other)?,
+        subscribers: subscribers.map_err(|_| LabError::unexpected("too many subscribers"))?,
         cycles: Some(1),
         timeout: if capped { PATIENCE_CAPPED } else { PATIENCE },
         watch: served.process(),
         ..Plan::new(address, address.to_string(), dialect, chat.transport, 1)
     };
-    let trouble = |trouble: encke_load::Trouble| io::Error::other(trouble.to_string());
-    let mut run = Run::start(plan).map_err(trouble)?;
+    let mut run = Run::start(plan)?;
     while !run.wait(PATIENCE) {}
-    let outcome = run.outcome().map_err(trouble)?;
+    let outcome = run.outcome()?;
     let Some(round) = outcome.rounds.first() else {
-        return Err(io::Error::other("the round did not come to its end"));
+        return Err(LabError::unexpected("the round did not come to its end"));
     };
     let (held, received) = (round.held, round.received);
     if !capped && (held as usize != crowd || received != held) {
-        return Err(io::Error::other(format!(
+        return Err(LabError::unexpected(format!(
             "of {crowd}, {held} were there and {received} had the message"
         )));
     }

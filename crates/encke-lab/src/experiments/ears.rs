@@ -5,7 +5,6 @@
 //!  counter:  wait for events ─ count ─ as many as expected? ───┘   … until the sender drops it
 //! ```
 
-use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +15,8 @@ use std::time::Duration;
 use encke_io::offload::Pool;
 use encke_io::socket::Stream;
 use encke_io::{Backend, Event, Op, Reactor, Run, Source, Token, Unavailable, Waker, run_on};
+
+use crate::error::LabError;
 
 /// A byte counter, which runs until it is dropped.
 pub(super) struct Ears {
@@ -38,7 +39,7 @@ impl Ears {
     ///
     /// # Errors
     /// The thread or its reactor cannot be started.
-    pub(super) fn open(streams: Vec<TcpStream>) -> io::Result<Self> {
+    pub(super) fn open(streams: Vec<TcpStream>) -> Result<Self, LabError> {
         let (backend, _reason) = Backend::auto()?;
         let shared = Arc::<Shared>::default();
         let (tell, told) = mpsc::channel();
@@ -49,7 +50,7 @@ impl Ears {
             run_on(backend, pool.clone(), listening);
             pool.close();
         })?;
-        let waker = open.recv().unwrap_or_else(|_| Err(io::Error::other("the ears broke off")))?;
+        let waker = open.recv().unwrap_or(Err(LabError::Ended("the ears broke off")))?;
         Ok(Self { shared, told, waker, thread: Some(thread) })
     }
 
@@ -62,8 +63,9 @@ impl Ears {
     ///
     /// # Errors
     /// They have not arrived after `at_most`.
-    pub(super) fn wait(&self, at_most: Duration) -> io::Result<()> {
-        self.told.recv_timeout(at_most).map_err(|_| io::Error::other("not everybody has heard all of it"))
+    pub(super) fn wait(&self, at_most: Duration) -> Result<(), LabError> {
+        let told = self.told.recv_timeout(at_most);
+        told.map_err(|_| LabError::unexpected("not everybody has heard all of it"))
     }
 }
 
@@ -81,13 +83,13 @@ struct Listening {
     streams: Vec<TcpStream>,
     shared: Arc<Shared>,
     tell: Sender<()>,
-    opened: Sender<io::Result<Waker>>,
+    opened: Sender<Result<Waker, LabError>>,
 }
 
 impl Run for Listening {
     fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
         let Self { streams, shared, tell, opened } = self;
-        let ready = reactor.map_err(io::Error::from).and_then(|mut reactor| {
+        let ready = reactor.map_err(LabError::from).and_then(|mut reactor| {
             let tokens = adopt(&mut reactor, streams)?;
             Ok((reactor, tokens))
         });
@@ -103,12 +105,11 @@ impl Run for Listening {
     }
 }
 
-fn adopt<R: Reactor>(reactor: &mut R, streams: Vec<TcpStream>) -> io::Result<Vec<Token>> {
+fn adopt<R: Reactor>(reactor: &mut R, streams: Vec<TcpStream>) -> Result<Vec<Token>, LabError> {
     let mut tokens = Vec::with_capacity(streams.len());
     for stream in streams {
         let stream = Stream::connected(stream.into())?;
-        let token =
-            reactor.adopt(Source::Stream(stream)).map_err(|fault| io::Error::other(fault.to_string()))?;
+        let token = reactor.adopt(Source::Stream(stream))?;
         reactor.submit(token, Op::Recv);
         tokens.push(token);
     }

@@ -23,6 +23,7 @@ use encke_io::{Backend, Event, Op, Reactor, Run, Segment, Send, Source, Token, U
 
 use super::ears::Ears;
 use crate::aside::Aside;
+use crate::error::LabError;
 use crate::experiment::{
     Absent, Axis, Cell, Claim, Design, Experiment, Judged, Load, Row, Sample, Way, loads_within,
 };
@@ -98,17 +99,20 @@ impl Fanout {
     }
 
     /// The server under test. It is started at its first use, and serves all rounds.
-    fn served(&mut self) -> io::Result<Arc<Served>> {
+    fn served(&mut self) -> Result<Arc<Served>, LabError> {
         if let Some(served) = &self.served {
             return Ok(Arc::clone(served));
         }
         let program = self.program.clone();
         let started = self.aside.run(move || Served::start(program.as_deref(), None));
-        let served = Arc::new(started.ok_or_else(|| io::Error::other("its thread broke off"))??);
+        let served = Arc::new(started.unwrap_or(Err(BROKE_OFF))?);
         self.served = Some(Arc::clone(&served));
         Ok(served)
     }
 }
+
+/// The helper thread could not be started, or panicked.
+const BROKE_OFF: LabError = LabError::Ended("its thread broke off");
 
 impl Experiment for Fanout {
     fn design(&self) -> &Design {
@@ -117,22 +121,21 @@ impl Experiment for Fanout {
 
     fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
         let (mouth, crowd) = (ROWS[cell.row].0, self.crowds[cell.load]);
-        let absent = |error: io::Error| Absent(error.to_string());
         let served = match mouth {
-            Mouth::Encke(_) => Some(self.served().map_err(absent)?),
+            Mouth::Encke(_) => Some(self.served()?),
             _ => None,
         };
         // The byte counter must not be pinned to the sender's processor.
         let ready = self.aside.run(move || Ready::new(crowd, served.as_deref().map(Served::address)));
-        let ready = ready.unwrap_or_else(|| Err(io::Error::other("its thread broke off"))).map_err(absent)?;
-        match (mouth, &self.served) {
+        let ready = ready.unwrap_or(Err(BROKE_OFF))?;
+        let sample = match (mouth, &self.served) {
             (Mouth::Send, _) => ready.write(count, 1),
             (Mouth::Gathered, _) => ready.write(count, MESSAGES),
             (Mouth::Reactor(backend), _) => ready.react(backend, count),
             (Mouth::Encke(together), Some(served)) => ready.publish(served, count, together),
-            (Mouth::Encke(_), None) => Err(io::Error::other("there is no server")),
-        }
-        .map_err(absent)
+            (Mouth::Encke(_), None) => Err(LabError::Ended("there is no server")),
+        };
+        Ok(sample?)
     }
 
     /// Each measurement opens thousands of connections.
@@ -165,7 +168,7 @@ struct Ready {
 
 impl Ready {
     /// Connects `crowd` subscribers: to WebSockets of a server, or to sockets of this process.
-    fn new(crowd: usize, server: Option<SocketAddr>) -> io::Result<Self> {
+    fn new(crowd: usize, server: Option<SocketAddr>) -> Result<Self, LabError> {
         let (mut streams, mut ends) = (Vec::with_capacity(crowd), Vec::new());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let own = listener.local_addr()?;
@@ -185,7 +188,7 @@ impl Ready {
     }
 
     /// Sends `count` times eight messages, `together` of them in each system call.
-    fn write(self, count: u64, together: usize) -> io::Result<Sample> {
+    fn write(self, count: u64, together: usize) -> Result<Sample, LabError> {
         let frame = [b'x'; FRAME_BYTES];
         let gathered = [IoSlice::new(&frame); MESSAGES];
         let mut result = Ok(());
@@ -195,7 +198,7 @@ impl Ready {
                 for mut end in &self.ends {
                     // A socket's buffer is empty, and holds many times as much.
                     if end.write_vectored(&gathered[..together])? != together * FRAME_BYTES {
-                        return Err(io::Error::other("a message did not go out whole"));
+                        return Err(LabError::unexpected("a message did not go out whole"));
                     }
                 }
                 self.ears.wait(PATIENCE)
@@ -205,7 +208,7 @@ impl Ready {
     }
 
     /// Sends the same messages one at a time, by a reactor.
-    fn react(self, backend: Backend, count: u64) -> io::Result<Sample> {
+    fn react(self, backend: Backend, count: u64) -> Result<Sample, LabError> {
         let mut result = Ok(Sample::default());
         let pool = Pool::start(1, 1)?;
         run_on(backend, pool.clone(), Reacting { ready: self, count, result: &mut result });
@@ -214,7 +217,7 @@ impl Ready {
     }
 
     /// Sends the same messages by Encke, with `together` of them in each publish request.
-    fn publish(self, served: &Served, count: u64, together: usize) -> io::Result<Sample> {
+    fn publish(self, served: &Served, count: u64, together: usize) -> Result<Sample, LabError> {
         let mut publisher = TcpStream::connect(served.address())?;
         publisher.set_nodelay(true)?;
         publisher.set_read_timeout(Some(PATIENCE))?;
@@ -232,7 +235,7 @@ impl Ready {
         (0..count as usize * MESSAGES / together).try_for_each(|_| round())?;
         let wall_ns = clock.now().mono_ns - begun_ns;
         let used = served.cpu_ns().zip(before_ns).map(|(after_ns, before_ns)| after_ns - before_ns);
-        let cpu_ns = used.ok_or_else(|| io::Error::other("the server is no process of its own"))?;
+        let cpu_ns = used.ok_or_else(|| LabError::unexpected("the server is no process of its own"))?;
         Ok(Sample { wall_ns, cpu_ns, ..Sample::default() })
     }
 }
@@ -241,22 +244,21 @@ impl Ready {
 struct Reacting<'a> {
     ready: Ready,
     count: u64,
-    result: &'a mut io::Result<Sample>,
+    result: &'a mut Result<Sample, LabError>,
 }
 
 impl Run for Reacting<'_> {
     fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
         let Self { ready, count, result } = self;
-        *result = reactor.map_err(io::Error::from).and_then(|reactor| sent(reactor, ready, count));
+        *result = reactor.map_err(LabError::from).and_then(|reactor| sent(reactor, ready, count));
     }
 }
 
-fn sent<R: Reactor>(mut reactor: R, ready: Ready, count: u64) -> io::Result<Sample> {
-    let fault = |fault: encke_io::Fault| io::Error::other(fault.to_string());
+fn sent<R: Reactor>(mut reactor: R, ready: Ready, count: u64) -> Result<Sample, LabError> {
     let mut tokens: Vec<Token> = Vec::with_capacity(ready.crowd);
     for end in ready.ends {
         let stream = Stream::connected(end.into())?;
-        tokens.push(reactor.adopt(Source::Stream(stream)).map_err(fault)?);
+        tokens.push(reactor.adopt(Source::Stream(stream))?);
     }
     let frame: Arc<[u8]> = [b'x'; FRAME_BYTES].as_slice().into();
     let mut result = Ok(());
@@ -269,11 +271,11 @@ fn sent<R: Reactor>(mut reactor: R, ready: Ready, count: u64) -> io::Result<Samp
             }
             let mut left = tokens.len();
             while left > 0 {
-                reactor.wait(None).map_err(fault)?;
+                reactor.wait(None)?;
                 while let Some(event) = reactor.next() {
                     match event {
                         Event::Sent { .. } => left -= 1,
-                        Event::Failed { fault: reason, .. } => return Err(fault(reason)),
+                        Event::Failed { fault, .. } => return Err(fault.into()),
                         _ => {}
                     }
                 }
@@ -285,7 +287,7 @@ fn sent<R: Reactor>(mut reactor: R, ready: Ready, count: u64) -> io::Result<Samp
 }
 
 /// Opens a WebSocket subscription, which receives only the frames of payloads.
-fn shake_hands(mut stream: &TcpStream, server: SocketAddr) -> io::Result<()> {
+fn shake_hands(mut stream: &TcpStream, server: SocketAddr) -> Result<(), LabError> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let request = format!(
         "GET /push/{CHANNEL} HTTP/1.1\r\nHost: {server}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -295,7 +297,7 @@ fn shake_hands(mut stream: &TcpStream, server: SocketAddr) -> io::Result<()> {
     let head = head(&mut stream)?;
     match head.starts_with(b"HTTP/1.1 101 ") {
         true => Ok(()),
-        false => Err(io::Error::other(format!("no WebSocket: {}", first_line(&head)))),
+        false => Err(LabError::unexpected(format!("no WebSocket: {}", first_line(&head)))),
     }
 }
 
@@ -318,16 +320,16 @@ fn publishing(server: SocketAddr, together: usize) -> Vec<u8> {
 }
 
 /// Reads the response to a publish request.
-fn published(stream: &mut TcpStream) -> io::Result<()> {
+fn published(stream: &mut TcpStream) -> Result<(), LabError> {
     let head = head(stream)?;
     let line = first_line(&head);
     if !line.starts_with("HTTP/1.1 201 ") {
-        return Err(io::Error::other(format!("not published: {line}")));
+        return Err(LabError::unexpected(format!("not published: {line}")));
     }
     let text = String::from_utf8_lossy(&head).to_ascii_lowercase();
     let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
-    let length: usize = length.ok_or_else(|| io::Error::other("an answer without a length"))?;
-    stream.read_exact(&mut vec![0; length])
+    let length: usize = length.ok_or_else(|| LabError::unexpected("an answer without a length"))?;
+    Ok(stream.read_exact(&mut vec![0; length])?)
 }
 
 /// Reads a head up to its empty line, and not beyond, because other data may follow. Reading single bytes is slow, but only the

@@ -20,6 +20,7 @@ use encke_io::offload::Pool;
 use encke_io::socket::Stream;
 use encke_io::{Backend, Event, Op, Reactor, Run, Segment, Send, Source, Token, Unavailable, host, run_on};
 
+use crate::error::LabError;
 use crate::experiment::{
     Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Way, loads_within,
 };
@@ -169,9 +170,9 @@ impl Experiment for Multiplexers {
         let (server, crowd) = (ROWS[cell.row].0, self.crowds[cell.load]);
         let mut exchanged = |rounds| {
             let random = Random::new(self.random.next());
-            exchanged(server, crowd, rounds, random).map_err(|error| Absent(error.to_string()))
+            exchanged(server, crowd, rounds, random)
         };
-        let Some(rounds) = crowd.rounds else { return exchanged(count) };
+        let Some(rounds) = crowd.rounds else { return Ok(exchanged(count)?) };
         // With poll each of these takes seconds, nine times over; neither client threads nor Encke's reactor change that.
         if matches!(server, Server::Thronged(_) | Server::Encke(Backend::Poll)) {
             return Err(Absent(LEFT_OUT.into()));
@@ -209,7 +210,7 @@ impl Experiment for Multiplexers {
 }
 
 /// Runs `count` rounds on new connections, after an uncounted round that arms the sockets.
-fn exchanged(server: Server, crowd: Crowd, count: u64, random: Random) -> io::Result<Sample> {
+fn exchanged(server: Server, crowd: Crowd, count: u64, random: Random) -> Result<Sample, LabError> {
     let (clients, sockets) = Clients::connected(crowd, random)?;
     match server {
         Server::Specimen(how) | Server::Thronged(how) => {
@@ -259,13 +260,17 @@ impl Clients {
     }
 
     /// Measures `serve` for `count` rounds; its argument is the number of messages of a round.
-    fn rounds(self, count: u64, serve: impl FnMut(u64) -> io::Result<()>) -> io::Result<Sample> {
+    fn rounds(self, count: u64, serve: impl FnMut(u64) -> Result<(), LabError>) -> Result<Sample, LabError> {
         let Self { ends, active, random } = self;
         rounds(&mut OneThread(&ends), Speakers { all: ends.len(), active, random }, count, serve)
     }
 
     /// Measures the same with client threads. They share the server's processor, because they start on it.
-    fn rounds_of_threads(self, count: u64, serve: impl FnMut(u64) -> io::Result<()>) -> io::Result<Sample> {
+    fn rounds_of_threads(
+        self,
+        count: u64,
+        serve: impl FnMut(u64) -> Result<(), LabError>,
+    ) -> Result<Sample, LabError> {
         let Self { ends, active, random } = self;
         thread::scope(|scope| {
             let mut threads = Threads::start(scope, &ends)?;
@@ -283,8 +288,8 @@ fn rounds(
     voices: &mut impl Voices,
     mut speakers: Speakers,
     count: u64,
-    mut serve: impl FnMut(u64) -> io::Result<()>,
-) -> io::Result<Sample> {
+    mut serve: impl FnMut(u64) -> Result<(), LabError>,
+) -> Result<Sample, LabError> {
     let mut sample = Sample::default();
     for round in 0..=count {
         let speakers_now = speakers.next();
@@ -307,26 +312,26 @@ type Message = [u8; MESSAGE_BYTES];
 /// Sends for the clients: each speaker sends a message, and must receive it back.
 trait Voices {
     /// Sends all messages; they may leave shortly after this returns.
-    fn say(&mut self, speakers: &[usize], message: Message) -> io::Result<()>;
+    fn say(&mut self, speakers: &[usize], message: Message) -> Result<(), LabError>;
 
     /// Waits for all responses.
-    fn hear(&mut self, speakers: &[usize], message: Message) -> io::Result<()>;
+    fn hear(&mut self, speakers: &[usize], message: Message) -> Result<(), LabError>;
 }
 
 /// The serving thread sends before, and receives after it serves.
 struct OneThread<'a>(&'a [UnixStream]);
 
 impl Voices for OneThread<'_> {
-    fn say(&mut self, speakers: &[usize], message: Message) -> io::Result<()> {
-        speakers.iter().try_for_each(|&speaker| (&self.0[speaker]).write_all(&message))
+    fn say(&mut self, speakers: &[usize], message: Message) -> Result<(), LabError> {
+        Ok(speakers.iter().try_for_each(|&speaker| (&self.0[speaker]).write_all(&message))?)
     }
 
-    fn hear(&mut self, speakers: &[usize], message: Message) -> io::Result<()> {
+    fn hear(&mut self, speakers: &[usize], message: Message) -> Result<(), LabError> {
         let mut answer = [0; MESSAGE_BYTES];
         for &speaker in speakers {
             (&self.0[speaker]).read_exact(&mut answer)?;
             if answer != message {
-                return Err(io::Error::other("an answer is not what was asked"));
+                return Err(LabError::unexpected("an answer is not what was asked"));
             }
         }
         Ok(())
@@ -336,7 +341,7 @@ impl Voices for OneThread<'_> {
 /// Client threads, each for some of the active connections of a round. They end when this is dropped.
 struct Threads {
     orders: Vec<Sender<(Vec<usize>, Message)>>,
-    heard: Receiver<io::Result<()>>,
+    heard: Receiver<Result<(), LabError>>,
 }
 
 impl Threads {
@@ -361,15 +366,15 @@ impl Threads {
 }
 
 impl Voices for Threads {
-    fn say(&mut self, speakers: &[usize], message: Message) -> io::Result<()> {
+    fn say(&mut self, speakers: &[usize], message: Message) -> Result<(), LabError> {
         for (thread, order) in self.orders.iter().enumerate() {
             let its = speakers.iter().copied().skip(thread).step_by(CLIENT_THREADS).collect();
-            order.send((its, message)).map_err(|_| io::Error::other("a client has ended"))?;
+            order.send((its, message)).map_err(|_| LabError::Ended("a client has ended"))?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, _: &[usize], _: Message) -> io::Result<()> {
+    fn hear(&mut self, _: &[usize], _: Message) -> Result<(), LabError> {
         self.heard.iter().take(CLIENT_THREADS).collect()
     }
 }
@@ -395,13 +400,13 @@ struct Exchange<'a> {
     clients: Clients,
     sockets: Vec<UnixStream>,
     count: u64,
-    result: &'a mut io::Result<Sample>,
+    result: &'a mut Result<Sample, LabError>,
 }
 
 impl Run for Exchange<'_> {
     fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
         let Self { clients, sockets, count, result } = self;
-        *result = reactor.map_err(io::Error::from).and_then(|reactor| {
+        *result = reactor.map_err(LabError::from).and_then(|reactor| {
             let mut echo = Echo::new(reactor, sockets)?;
             clients.rounds(count, |messages| echo.serve(messages))
         });
@@ -418,11 +423,11 @@ struct Echo<R> {
 }
 
 impl<R: Reactor> Echo<R> {
-    fn new(mut reactor: R, sockets: Vec<UnixStream>) -> io::Result<Self> {
+    fn new(mut reactor: R, sockets: Vec<UnixStream>) -> Result<Self, LabError> {
         let mut partial = Vec::new();
         for socket in sockets {
             let stream = Stream::connected(OwnedFd::from(socket))?;
-            let token = reactor.adopt(Source::Stream(stream)).map_err(io_error)?;
+            let token = reactor.adopt(Source::Stream(stream))?;
             reactor.submit(token, Op::Recv);
             partial.resize_with(partial.len().max(token.index as usize + 1), Vec::new);
         }
@@ -430,16 +435,16 @@ impl<R: Reactor> Echo<R> {
         // here.
         for _ in 0..=partial.len() / 32 {
             let now = reactor.now().mono_ns;
-            reactor.wait(Some(now)).map_err(io_error)?;
+            reactor.wait(Some(now))?;
             while reactor.next().is_some() {}
         }
         Ok(Self { reactor, partial, spare: Vec::new() })
     }
 
-    fn serve(&mut self, messages: u64) -> io::Result<()> {
+    fn serve(&mut self, messages: u64) -> Result<(), LabError> {
         let mut answered = 0;
         while answered < messages {
-            self.reactor.wait(None).map_err(io_error)?;
+            self.reactor.wait(None)?;
             while let Some(event) = self.reactor.next() {
                 let answer: (Token, Vec<Segment>) = match event {
                     Event::Received { token, lease } => {
@@ -461,8 +466,8 @@ impl<R: Reactor> Echo<R> {
                         self.spare.push(segments);
                         continue;
                     }
-                    Event::Failed { fault, .. } => return Err(io_error(fault)),
-                    Event::PeerClosed { .. } => return Err(io::Error::other("a client has closed")),
+                    Event::Failed { fault, .. } => return Err(fault.into()),
+                    Event::PeerClosed { .. } => return Err(LabError::unexpected("a client has closed")),
                     _ => continue,
                 };
                 let (token, segments) = answer;
@@ -481,10 +486,6 @@ fn filled(spare: Option<Vec<Segment>>, message: &[u8]) -> Vec<Segment> {
         bytes.extend_from_slice(message);
     }
     segments
-}
-
-fn io_error(fault: encke_io::Fault) -> io::Error {
-    io::Error::other(fault.to_string())
 }
 
 #[cfg(test)]
@@ -529,7 +530,7 @@ mod tests {
     #[test]
     fn clients_that_are_threads_end_with_a_server_that_breaks_off() {
         let (clients, _sockets) = Clients::connected(CROWD, Random::new(3)).expect("64 pairs of sockets");
-        let broken = clients.rounds_of_threads(3, |_| Err(io::Error::other("broken off")));
+        let broken = clients.rounds_of_threads(3, |_| Err(LabError::Ended("broken off")));
         assert_eq!(broken.expect_err("the server's fault").to_string(), "broken off");
     }
 

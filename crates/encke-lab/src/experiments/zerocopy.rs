@@ -21,6 +21,7 @@ use encke_io::offload::Pool;
 use encke_io::socket::Stream;
 use encke_io::{Event, Op, PollReactor, Reactor as _, Segment, Send, Source, Token};
 
+use crate::error::LabError;
 use crate::experiment::{
     Absent, Axis, Cell, Claim, Design, Experiment, Judged, Load, Row, Sample, Way, loads_within,
 };
@@ -111,7 +112,7 @@ impl Zerocopy {
         };
         let sizes: Vec<u64> = sizes.iter().map(|(bytes, _)| *bytes).collect();
         let bench = Bench::new(sizes.iter().copied().max().unwrap_or(0))
-            .map_err(|error| Absent(format!("no file or connection to measure with: {error}")));
+            .map_err(|error| error.context("no file or connection to measure with").into());
         Self { design, sizes, bench }
     }
 }
@@ -124,9 +125,8 @@ impl Experiment for Zerocopy {
     fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
         let bytes = self.sizes[cell.load];
         let bench = self.bench.as_mut().map_err(|absent| absent.clone())?;
-        bench
-            .measure(ROWS[cell.row].0, bytes, count)
-            .map_err(|error| Absent(format!("this system does not send so: {error}")))
+        let sample = bench.measure(ROWS[cell.row].0, bytes, count);
+        sample.map_err(|error| error.context("this system does not send so").into())
     }
 
     fn claims(&self, results: &Results) -> Vec<Claim> {
@@ -147,26 +147,22 @@ impl Experiment for Zerocopy {
 }
 
 impl Bench {
-    fn new(bytes: u64) -> io::Result<Self> {
+    fn new(bytes: u64) -> Result<Self, LabError> {
         let scratch = Scratch::of(bytes)?;
         let root = Root::new(&std::env::temp_dir())?;
-        let open = root
-            .open(scratch.name.as_bytes(), Links::Deny, Patience::Patient)
-            .map_err(|error| io::Error::other(error.to_string()))?;
+        let open = root.open(scratch.name.as_bytes(), Links::Deny, Patience::Patient)?;
         let file = File::open(&scratch.path)?;
         let (socket, blocking) = receiver()?;
         let (evented_socket, evented) = receiver()?;
         let pool = Pool::start(1, 1)?;
-        let mut reactor =
-            PollReactor::new(pool.clone()).map_err(|error| io::Error::other(error.to_string()))?;
+        let mut reactor = PollReactor::new(pool.clone())?;
         let stream = Stream::connected(OwnedFd::from(evented_socket))?;
-        let token =
-            reactor.adopt(Source::Stream(stream)).map_err(|fault| io::Error::other(fault.to_string()))?;
+        let token = reactor.adopt(Source::Stream(stream))?;
         Ok(Self { file, open: Arc::new(open), blocking, socket, reactor, token, evented, pool })
     }
 
     /// Sends the first `bytes` of the file `count` times, and returns once the receiver has everything.
-    fn measure(&mut self, path: Path, bytes: u64, count: u64) -> io::Result<Sample> {
+    fn measure(&mut self, path: Path, bytes: u64, count: u64) -> Result<Sample, LabError> {
         let mut sent = Ok(());
         let (line, each) = match path {
             Path::Specimen(_) => (&self.blocking, bytes),
@@ -175,7 +171,7 @@ impl Bench {
         line.expect(count * each)?;
         let sample = stopwatch::time(|| {
             sent = (0..count).try_for_each(|_| match path {
-                Path::Specimen(how) => files::send(how, &self.socket, &self.file, bytes),
+                Path::Specimen(how) => Ok(files::send(how, &self.socket, &self.file, bytes)?),
                 Path::Encke => self.send_by_reactor(bytes),
             });
         });
@@ -192,7 +188,7 @@ impl Bench {
         Ok(sample)
     }
 
-    fn send_by_reactor(&mut self, bytes: u64) -> io::Result<()> {
+    fn send_by_reactor(&mut self, bytes: u64) -> Result<(), LabError> {
         let segments = vec![
             Segment::Bytes(HEAD.to_vec()),
             Segment::File { file: Arc::clone(&self.open), offset: 0, len: bytes },
@@ -202,11 +198,11 @@ impl Bench {
             while let Some(event) = self.reactor.next() {
                 match event {
                     Event::Sent { .. } => return Ok(()),
-                    Event::Failed { fault, .. } => return Err(io::Error::other(fault.to_string())),
+                    Event::Failed { fault, .. } => return Err(fault.into()),
                     _ => {}
                 }
             }
-            self.reactor.wait(None).map_err(|fault| io::Error::other(fault.to_string()))?;
+            self.reactor.wait(None)?;
         }
     }
 }
@@ -218,12 +214,12 @@ impl Drop for Bench {
 }
 
 impl Line {
-    fn expect(&self, bytes: u64) -> io::Result<()> {
-        self.expected.send(bytes).map_err(|_| io::Error::other("the receiver has ended"))
+    fn expect(&self, bytes: u64) -> Result<(), LabError> {
+        self.expected.send(bytes).map_err(|_| LabError::Ended("the receiver has ended"))
     }
 
-    fn wait(&self) -> io::Result<()> {
-        self.come.recv().map_err(|_| io::Error::other("the receiver has ended"))?
+    fn wait(&self) -> Result<(), LabError> {
+        Ok(self.come.recv().map_err(|_| LabError::Ended("the receiver has ended"))??)
     }
 }
 

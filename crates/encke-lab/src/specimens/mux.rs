@@ -45,7 +45,7 @@ impl<'a> Mux<'a> {
     /// The system has no epoll, or memory is insufficient.
     pub(crate) fn new(how: How, sockets: &'a [UnixStream]) -> io::Result<Self> {
         let numbers: Vec<i32> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
-        let count = u32::try_from(numbers.len()).map_err(io::Error::other)?;
+        let count = u32::try_from(numbers.len()).expect("each socket has its own number, which is an i32");
         // SAFETY: there are `count` numbers, which are copied.
         let state = unsafe { lab_mux_open(how as i32, numbers.as_ptr(), count) };
         let state = NonNull::new(state).ok_or_else(io::Error::last_os_error)?;
