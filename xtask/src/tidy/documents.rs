@@ -1,6 +1,7 @@
 //! Rules about documents: links, names of code and metrics, translations, the form of the changelog.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use super::Findings;
 use super::tree::Tree;
@@ -11,8 +12,8 @@ pub(super) fn link(tree: &Tree, findings: &mut Findings) {
     for (path, text) in documents(tree) {
         for (number, line) in prose(text) {
             for target in links(line) {
-                if let Err(text) = follow(tree, path, target) {
-                    findings.add("link", path, number, text);
+                if let Err(dead) = follow(tree, path, target) {
+                    findings.add("link", path, number, dead.to_string());
                 }
             }
             for span in spans(line).filter(|span| is_path(span)) {
@@ -60,21 +61,41 @@ fn is_path(span: &str) -> bool {
         && span.chars().all(|char| char.is_ascii_alphanumeric() || "/._-".contains(char))
 }
 
-fn follow(tree: &Tree, from: &str, target: &str) -> Result<(), String> {
+/// Why a link leads nowhere.
+enum DeadLink<'a> {
+    /// The target is above the root.
+    Outside(&'a str),
+    /// The target leads to this path, which does not exist.
+    NoFile(&'a str, String),
+    /// The document at this path has no such heading.
+    NoHeading(String, &'a str),
+}
+
+impl fmt::Display for DeadLink<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outside(target) => write!(f, "`{target}` leads out of the repository"),
+            Self::NoFile(target, path) => write!(f, "`{target}` leads to `{path}`, which is not there"),
+            Self::NoHeading(path, anchor) => write!(f, "`{path}` has no heading #{anchor}"),
+        }
+    }
+}
+
+fn follow<'a>(tree: &Tree, from: &str, target: &'a str) -> Result<(), DeadLink<'a>> {
     if target.contains("://") || target.starts_with("mailto:") {
         return Ok(());
     }
     let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
     let path = if file.is_empty() { Some(from.to_owned()) } else { resolved(from, file) };
-    let path = path.ok_or_else(|| format!("`{target}` leads out of the repository"))?;
+    let path = path.ok_or(DeadLink::Outside(target))?;
     if !tree.has(&path) {
-        return Err(format!("`{target}` leads to `{path}`, which is not there"));
+        return Err(DeadLink::NoFile(target, path));
     }
     let Some(anchor) = anchor.filter(|_| path.ends_with(".md")) else { return Ok(()) };
     let found = prose(tree.text(&path).unwrap_or_default())
         .filter(|(_, line)| line.starts_with('#'))
         .any(|(_, line)| slug(line.trim_start_matches('#')) == anchor);
-    if found { Ok(()) } else { Err(format!("`{path}` has no heading #{anchor}")) }
+    if found { Ok(()) } else { Err(DeadLink::NoHeading(path, anchor)) }
 }
 
 /// Resolves a path relative to a file's directory. Returns `None` if it leads above the root.

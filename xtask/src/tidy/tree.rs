@@ -1,6 +1,7 @@
 //! The tracked files of the repository, read once.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -24,19 +25,21 @@ pub(super) struct File {
 impl Tree {
     /// Reads the files that git tracks, except deleted ones.
     ///
-    ///  # Errors
-    /// git fails, or a file cannot be read.
-    pub(super) fn tracked(root: &Path) -> io::Result<Self> {
-        let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output()?;
+    /// # Errors
+    /// See [`TreeError`].
+    pub(super) fn tracked(root: &Path) -> Result<Self, TreeError> {
+        let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output();
+        let listed = listed.map_err(TreeError::Start)?;
         if !listed.status.success() {
-            return Err(io::Error::other(String::from_utf8_lossy(&listed.stderr).trim().to_owned()));
+            let said = String::from_utf8_lossy(&listed.stderr);
+            return Err(TreeError::Git(said.trim().to_owned()));
         }
         let mut contents = Vec::new();
         for path in String::from_utf8_lossy(&listed.stdout).split_terminator('\0') {
             match std::fs::read(root.join(path)) {
                 Ok(bytes) => contents.push((path.to_owned(), bytes)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(io::Error::new(error.kind(), format!("{path}: {error}"))),
+                Err(error) => return Err(TreeError::Read(path.to_owned(), error)),
             }
         }
         Ok(Self::of(contents))
@@ -94,6 +97,36 @@ impl Tree {
         let folder = format!("{path}/");
         self.files.contains_key(path)
             || self.files.range(folder.clone()..).next().is_some_and(|(other, _)| other.starts_with(&folder))
+    }
+}
+
+/// Why the tree cannot be read.
+#[derive(Debug)]
+pub(super) enum TreeError {
+    /// git could not be started.
+    Start(io::Error),
+    /// git failed, with this message.
+    Git(String),
+    /// A tracked file could not be read: its path.
+    Read(String, io::Error),
+}
+
+impl fmt::Display for TreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(error) => error.fmt(f),
+            Self::Git(said) => f.write_str(said),
+            Self::Read(path, error) => write!(f, "{path}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TreeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Start(error) | Self::Read(_, error) => Some(error),
+            Self::Git(_) => None,
+        }
     }
 }
 
