@@ -14,6 +14,7 @@ use std::process::ExitCode;
 mod cycles;
 mod documents;
 mod engine;
+mod errors;
 mod manifest;
 mod modules;
 mod ratchets;
@@ -47,6 +48,7 @@ const RULES: &[Rule] = &[
     Rule { name: "reason", says: "a dependency is named in ARCHITECTURE.md", check: manifest::reason },
     Rule { name: "unfinished", says: "nothing is left for later", check: text::unfinished },
     Rule { name: "unwrap", says: "`unwrap` is for tests", check: text::unwrap },
+    Rule { name: "error", says: "an error is a type, not a `String`", check: errors::typed },
     Rule { name: "header", says: "a source file opens with what it is", check: text::header },
     Rule { name: "machine", says: "no path of somebody's machine", check: text::machine_path },
     Rule { name: "size", says: "files stay readable", check: text::size },

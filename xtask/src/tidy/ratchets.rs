@@ -66,6 +66,48 @@ pub(super) const RATCHETS: &[Ratchet] = &[
         why: "main.rs declares the errors and exit codes of the sub-commands that it calls",
     },
     Ratchet {
+        rule: "error",
+        place: "crates/encke/src/",
+        limit: Limit::Exactly(23),
+        why: "commands pass errors on to `Failure`, which holds texts",
+    },
+    Ratchet {
+        rule: "error",
+        place: "crates/encke-assembly/src/",
+        limit: Limit::Exactly(12),
+        why: "texts of a setting are parsed by `FromStr`, and its error becomes a `Problem`",
+    },
+    Ratchet {
+        rule: "error",
+        place: "crates/encke-push/src/",
+        limit: Limit::Exactly(5),
+        why: "errors of a request become the text of its response",
+    },
+    Ratchet {
+        rule: "error",
+        place: "crates/encke-rights/src/",
+        limit: Limit::Exactly(26),
+        why: "errors of keys and patterns become the text of a setting's error",
+    },
+    Ratchet {
+        rule: "error",
+        place: "crates/encke-session/src/",
+        limit: Limit::Exactly(1),
+        why: "the error becomes the text of a log line",
+    },
+    Ratchet {
+        rule: "error",
+        place: "crates/encke-settings/src/",
+        limit: Limit::Exactly(18),
+        why: "the error of a value is the text that `Written` reports",
+    },
+    Ratchet {
+        rule: "error",
+        place: "crates/encke-site/src/",
+        limit: Limit::Exactly(2),
+        why: "errors of rules become the text of a setting's error",
+    },
+    Ratchet {
         rule: "size",
         place: "crates/encke-hub/src/hub.rs",
         limit: Limit::UpTo(1450),

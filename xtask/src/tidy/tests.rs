@@ -43,7 +43,8 @@ const CLEAN: &[(&str, &str)] = &[
     (
         "crates/encke-server/src/lib.rs",
         "//! Server.\nimpl Worker { fn turn() { count(\"encke_turns_total\") } }\n\
-         #[cfg(test)]\nmod tests {\n fn a() { b.unwrap(); Instant::now(); }\n}\n",
+         #[cfg(test)]\nmod tests {\n fn a() { b.unwrap(); Instant::now(); }\n \
+         fn b() -> Result<(), String> {}\n}\n",
     ),
 ];
 
@@ -77,6 +78,9 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("unfinished", "crates/encke-io/src/lib.rs", "fn a() {} // FIXME later\n"),
     ("unfinished", "crates/encke-io/tests/a.rs", "//! A.\n#[test]\n#[ignore = \"slow\"]\nfn a() {}\n"),
     ("unwrap", "crates/encke-io/src/lib.rs", "fn a() { b.unwrap(); }\n"),
+    ("error", "crates/encke-io/src/lib.rs", "fn a() -> Result<(), String> {}\n"),
+    ("error", "crates/encke-io/src/more.rs", "//! More.\nimpl FromStr for A {\n type Err = String;\n}\n"),
+    ("error", "xtask/src/more.rs", "//! More.\nfn a() -> Result<\n Vec<u8>,\n String,\n> {}\n"),
     ("header", "crates/encke-io/src/more.rs", "use std::io;\n//! More.\n"),
     ("size", "crates/encke-io/src/more.rs", LONG),
     ("link", "README.md", "[gone](docs/gone.md)\n"),
