@@ -37,28 +37,32 @@ pub enum InputError {
 impl fmt::Display for InputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Url(text) => write!(f, "`{text}` is no URL; expected http://HOST:PORT/PATH"),
-            Self::UserInUrl(text) => write!(f, "`{text}` names a user; say it with -H 'Authorization: …'"),
+            Self::Url(text) => write!(f, "invalid URL `{text}`: expected http://HOST:PORT/PATH"),
+            Self::UserInUrl(text) => {
+                write!(f, "`{text}` contains a user name: send credentials with -H 'Authorization: …'")
+            }
             Self::Rate(text) => {
-                write!(f, "`{text}` is no rate; expected 500, 20k, 1k..50k/60s or 1k,2k,5k@10s")
+                write!(f, "invalid rate `{text}`: expected 500, 20k, 1k..50k/60s or 1k,2k,5k@10s")
             }
             Self::Condition(text) => write!(
                 f,
-                "`{text}` is no condition; expected p99<10ms, errors<0.1%, rate>=20k or reach=100% (p50 to \
+                "invalid condition `{text}`: expected p99<10ms, errors<0.1%, rate>=20k or reach=100% (p50 to \
                  p99.999, max, mean)"
             ),
             Self::Source(text) => {
-                write!(f, "`{text}`: expected an address, or a range such as 127.0.0.2-9")
+                write!(f, "invalid source `{text}`: expected an address, or a range such as 127.0.0.2-9")
             }
-            Self::Digest(text) => write!(f, "`{text}`: expected 64 hexadecimal digits behind sha256:"),
-            Self::Method(text) => write!(f, "`{text}` is no method; expected [WEIGHT@][METHOD ]URL"),
-            Self::Path(text) => write!(f, "`{text}` is no path"),
-            Self::Weight(text) => write!(f, "`{text}`: a weight is 1 or more"),
-            Self::NoUrls => f.write_str("there is no URL in it"),
+            Self::Digest(text) => {
+                write!(f, "invalid digest `{text}`: expected 64 hexadecimal digits after sha256:")
+            }
+            Self::Method(text) => write!(f, "invalid method `{text}`: expected [WEIGHT@][METHOD ]URL"),
+            Self::Path(text) => write!(f, "invalid path `{text}`"),
+            Self::Weight(text) => write!(f, "invalid weight in `{text}`: expected 1 or more"),
+            Self::NoUrls => f.write_str("no URL in the file"),
             Self::NoRequests(lines) => {
-                write!(f, "there is no GET or HEAD in its {lines} lines that could be sent again")
+                write!(f, "no GET or HEAD that can be repeated in {lines} lines")
             }
-            Self::LongLog(days) => write!(f, "it goes over {days} days; 400 are the most"),
+            Self::LongLog(days) => write!(f, "the log spans {days} days: at most 400 are supported"),
         }
     }
 }

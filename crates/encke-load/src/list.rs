@@ -215,13 +215,13 @@ mod tests {
     #[test]
     fn what_is_no_line_is_told_with_its_number() {
         for (text, number, said) in [
-            ("", 1, "no URL in it"),
-            ("# nothing\n\n", 1, "no URL in it"),
-            ("/a\n\nnowhere\n", 3, "is no URL"),
+            ("", 1, "no URL in the file"),
+            ("# nothing\n\n", 1, "no URL in the file"),
+            ("/a\n\nnowhere\n", 3, "invalid URL"),
             ("/a\n0@/b\n", 2, "1 or more"),
-            ("G(T /a\n", 1, "is no method"),
-            ("GET /a b\n", 1, "is no path"),
-            ("/ä\n", 1, "is no path"),
+            ("G(T /a\n", 1, "invalid method"),
+            ("GET /a b\n", 1, "invalid path"),
+            ("/ä\n", 1, "invalid path"),
         ] {
             let wrong = lines(text).expect_err(text);
             assert!(wrong.line == number && wrong.to_string().contains(said), "{text:?}: {wrong}");
@@ -252,8 +252,8 @@ no line of a log
     #[test]
     fn a_log_without_requests_is_told_as_that() {
         for (text, said) in [
-            ("", "no GET or HEAD in its 0 lines"),
-            ("x\ny\n", "no GET or HEAD in its 2 lines"),
+            ("", "no GET or HEAD that can be repeated in 0 lines"),
+            ("x\ny\n", "no GET or HEAD that can be repeated in 2 lines"),
             (
                 "- - - [21/Nov/2024:21:26:05 +0000] \"GET / HTTP/1.1\" 200 0\n\
                  - - - [21/Nov/2026:21:26:05 +0000] \"GET / HTTP/1.1\" 200 0\n",

@@ -346,7 +346,7 @@ mod tests {
         for text in ["", "0", "-1", "1e3", "k", "1k..2k", "1k..2k/0s", "1,,2@1s", "1@5", "999M", "nan", "inf"]
         {
             let error = text.parse::<Rate>().expect_err(text).to_string();
-            assert!(error.contains("is no rate"), "{text}: {error}");
+            assert!(error.contains("invalid rate"), "{text}: {error}");
         }
     }
 }

@@ -236,7 +236,7 @@ mod tests {
             "reach=all",
         ] {
             let error = text.parse::<Slo>().expect_err(text).to_string();
-            assert!(error.contains("is no condition"), "{text}: {error}");
+            assert!(error.contains("invalid condition"), "{text}: {error}");
         }
     }
 }

@@ -164,16 +164,16 @@ mod tests {
     #[test]
     fn what_is_no_url_is_refused_with_a_reason() {
         for (text, said) in [
-            ("", "is no URL"),
-            ("example.com/x", "is no URL"),
-            ("http://", "is no URL"),
-            ("http://h:65536/", "is no URL"),
-            ("http://h:/", "is no URL"),
-            ("http://[::1/", "is no URL"),
-            ("http://h/a b", "is no URL"),
-            ("http://h/a\r\nX:y", "is no URL"),
-            ("ftp://h:1/", "is no URL"),
-            ("https:/h/", "is no URL"),
+            ("", "invalid URL"),
+            ("example.com/x", "invalid URL"),
+            ("http://", "invalid URL"),
+            ("http://h:65536/", "invalid URL"),
+            ("http://h:/", "invalid URL"),
+            ("http://[::1/", "invalid URL"),
+            ("http://h/a b", "invalid URL"),
+            ("http://h/a\r\nX:y", "invalid URL"),
+            ("ftp://h:1/", "invalid URL"),
+            ("https:/h/", "invalid URL"),
             ("http://a:b@h/", "-H 'Authorization"),
         ] {
             let error = text.parse::<Url>().expect_err(text).to_string();

@@ -439,7 +439,7 @@ fn a_file_that_is_no_list_is_told_with_its_line() {
     let other = folder.write("other", "/\nhttp://127.0.0.1:2/\n");
     let log = folder.write("log", "nothing\n");
     for (flags, said) in [
-        (["--urls", &urls], "line 2: `nowhere` is no URL"),
+        (["--urls", &urls], "line 2: invalid URL `nowhere`"),
         (["--urls", &other], "threads × 2 servers"),
         (["--from-log", &log], "no GET or HEAD"),
         (["--expect-body", "sha256:1"], "64 hexadecimal digits"),
