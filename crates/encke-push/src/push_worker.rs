@@ -869,11 +869,11 @@ impl PushCoordinator {
             Requester::Program(ticket) => match results.into_iter().next() {
                 Some(Ok(accepted)) => {
                     let owed = ReplyTarget::Program { ticket, accepted };
-                    self.held.push_back(HeldReply { to, traced: None, owed });
+                    self.held.push_back(HeldReply { to, traced: None, target: owed });
                     u64::from(!accepted.is_repeated())
                 }
                 Some(Err(error)) => {
-                    ticket.give(Err(error));
+                    ticket.resolve(Err(error));
                     0
                 }
                 None => 0,
