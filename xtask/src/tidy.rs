@@ -11,6 +11,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+mod crates;
 mod cycles;
 mod documents;
 mod engine;
@@ -18,7 +19,6 @@ mod errors;
 mod manifest;
 mod modules;
 mod ratchets;
-mod rooms;
 mod source;
 mod text;
 mod tree;
@@ -30,17 +30,17 @@ use tree::Tree;
 struct Rule {
     name: &'static str,
     says: &'static str,
-    check: fn(&Tree, &mut Findings),
+    check: fn(&Tree, &mut TidyFindings),
 }
 
 /// All rules, in the order of the output.
 const RULES: &[Rule] = &[
-    Rule { name: "arrows", says: "crates depend on crates below them, as on the map", check: rooms::arrows },
-    Rule { name: "unsafe", says: "`unsafe` stays in its rooms", check: rooms::unsafe_code },
-    Rule { name: "safety", says: "each `unsafe` says why it is sound", check: rooms::safety },
-    Rule { name: "system", says: "only encke-io knows operating systems apart", check: rooms::system },
-    Rule { name: "clock", says: "only encke-io asks for the time", check: rooms::clock },
-    Rule { name: "sleep", says: "nothing waits for time to pass", check: rooms::sleep },
+    Rule { name: "arrows", says: "crates depend on crates below them, as on the map", check: crates::arrows },
+    Rule { name: "unsafe", says: "`unsafe` stays in its rooms", check: crates::unsafe_code },
+    Rule { name: "safety", says: "each `unsafe` says why it is sound", check: crates::safety },
+    Rule { name: "system", says: "only encke-io knows operating systems apart", check: crates::system },
+    Rule { name: "clock", says: "only encke-io asks for the time", check: crates::clock },
+    Rule { name: "sleep", says: "nothing waits for time to pass", check: crates::sleep },
     Rule { name: "engine", says: "encke-server names no feature", check: engine::names_no_feature },
     Rule { name: "directory", says: "no import cycle between directories", check: cycles::directories },
     Rule { name: "cycle", says: "at most 5 files of a directory import each other", check: cycles::files },
@@ -117,10 +117,10 @@ const EXCEPTIONS: &[Exception] = &[
 
 /// The findings of all rules.
 #[derive(Default)]
-struct Findings(Vec<Finding>);
+struct TidyFindings(Vec<TidyFinding>);
 
 #[derive(Debug)]
-struct Finding {
+struct TidyFinding {
     rule: &'static str,
     /// A file's path, or the subject of the rule.
     place: String,
@@ -131,9 +131,9 @@ struct Finding {
     figure: Option<usize>,
 }
 
-impl Findings {
+impl TidyFindings {
     fn add(&mut self, rule: &'static str, place: &str, line: usize, text: impl Into<String>) {
-        self.0.push(Finding { rule, place: place.to_owned(), line, text: text.into(), figure: None });
+        self.0.push(TidyFinding { rule, place: place.to_owned(), line, text: text.into(), figure: None });
     }
 
     /// Adds a finding with a figure that a [`Ratchet`] may allow.
@@ -156,7 +156,7 @@ pub(crate) fn run() -> ExitCode {
         }
     };
     let findings = check(&tree, EXCEPTIONS, RATCHETS);
-    for Finding { rule, place, line, text, .. } in &findings {
+    for TidyFinding { rule, place, line, text, .. } in &findings {
         let line = if *line == 0 { String::new() } else { format!("{line}:") };
         println!("{place}:{line} [{rule}] {text}");
     }
@@ -187,8 +187,8 @@ pub(crate) fn list() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn check(tree: &Tree, exceptions: &[Exception], ratchets: &[Ratchet]) -> Vec<Finding> {
-    let mut findings = Findings::default();
+fn check(tree: &Tree, exceptions: &[Exception], ratchets: &[Ratchet]) -> Vec<TidyFinding> {
+    let mut findings = TidyFindings::default();
     for rule in RULES {
         (rule.check)(tree, &mut findings);
     }

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 use std::{fs, io};
 
-use encke_broker::acme::{self, AcmeError, Challenge, Proof, Request, Stage};
+use encke_broker::acme::{self, AcmeError, Challenge, OrderCallbacks, OrderRequest, Proof};
 use encke_io::clock::Clock;
 use encke_io::host;
 use encke_session::tls::{Life, Proofs, SigningRequest, date};
@@ -288,7 +288,7 @@ fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
     let signing = SigningRequest::new(&settings.domains).map_err(|error| told(&error))?;
 
     let known = fs::read_to_string(&account).ok();
-    let mut request = Request {
+    let mut request = OrderRequest {
         directory: &settings.directory,
         root: settings.ca.as_deref(),
         email: settings.email.as_deref(),
@@ -320,7 +320,7 @@ struct OrderHost<'a> {
     account: &'a Path,
 }
 
-impl Stage for OrderHost<'_> {
+impl OrderCallbacks for OrderHost<'_> {
     fn remember(&self, account: &str) {
         if let Err(error) = state::put_private(self.account, account.as_bytes()) {
             notice::report(Level::Warn, &format!("tls: cannot save the account: {error}"));

@@ -4,7 +4,7 @@
 //!  account ─► order ─► each name: its challenge ─► Stage::show ─► ready ─► the directory validates ─┬─ valid ───► CSR ─► chain
 //!                                                                                                   └─ invalid ─► Refused
 //! ```
-//! The caller decides when to order, stores keys and certificates, and responds to challenges (see [`Stage`]). [`order`] blocks
+//! The caller decides when to order, stores keys and certificates, and responds to challenges (see [`OrderCallbacks`]). [`order`] blocks
 //! on the network, so it needs a thread that may block. Tokio runs only on that thread, and only during an order.
 
 use std::fmt;
@@ -33,14 +33,14 @@ const POLL: RetryPolicy = RetryPolicy::new()
 
 /// The parameters of an order.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct OrderRequest<'a> {
     /// URL of the directory (RFC 8555 §7.1.1), with https.
     pub directory: &'a str,
     /// PEM file with the CA certificates that the directory is verified with; `None` for the system's roots.
     pub root: Option<&'a Path>,
     /// Contact address for the directory, which receives it when an account is created.
     pub email: Option<&'a str>,
-    /// The account, as passed to [`Stage::remember`]; `None` creates one.
+    /// The account, as passed to [`OrderCallbacks::remember`]; `None` creates one.
     pub account: Option<&'a str>,
     /// DNS names of the certificate.
     pub names: &'a [String],
@@ -79,8 +79,8 @@ pub enum Proof<'a> {
 }
 
 /// Callbacks of an order to the server whose names are validated.
-pub trait Stage {
-    /// Stores a new account, for [`Request::account`] of later orders. The text contains a private key.
+pub trait OrderCallbacks {
+    /// Stores a new account, for [`OrderRequest::account`] of later orders. The text contains a private key.
     fn remember(&self, account: &str);
 
     /// Serves `proof` from now on. The server may drop it when the order has ended.
@@ -168,14 +168,14 @@ impl Challenge {
 ///
 /// # Errors
 /// See [`AcmeError`].
-pub fn order(request: &Request<'_>, stage: &dyn Stage) -> Result<String, AcmeError> {
+pub fn order(request: &OrderRequest<'_>, stage: &dyn OrderCallbacks) -> Result<String, AcmeError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(AcmeError::System)?;
     let limited = async { tokio::time::timeout(ORDER_TIME, fetch(request, stage)).await };
     runtime.block_on(limited).unwrap_or(Err(AcmeError::Time))
 }
 
-async fn fetch(request: &Request<'_>, stage: &dyn Stage) -> Result<String, AcmeError> {
+async fn fetch(request: &OrderRequest<'_>, stage: &dyn OrderCallbacks) -> Result<String, AcmeError> {
     let account = account(request, stage).await?;
     let names: Vec<Identifier> = request.names.iter().cloned().map(Identifier::Dns).collect();
     let mut order = account.new_order(&NewOrder::new(&names)).await?;
@@ -218,7 +218,7 @@ fn no_reason() -> String {
 }
 
 /// Loads the account of the request, or creates one.
-async fn account(request: &Request<'_>, stage: &dyn Stage) -> Result<Account, AcmeError> {
+async fn account(request: &OrderRequest<'_>, stage: &dyn OrderCallbacks) -> Result<Account, AcmeError> {
     let builder = || -> Result<AccountBuilder, Error> {
         request.root.map_or_else(Account::builder, Account::builder_with_root)
     };
@@ -281,7 +281,7 @@ mod tests {
 
     struct Nothing;
 
-    impl Stage for Nothing {
+    impl OrderCallbacks for Nothing {
         fn remember(&self, account: &str) {
             panic!("no directory, no account: {account}");
         }
@@ -295,7 +295,7 @@ mod tests {
     fn a_directory_that_is_out_of_reach_is_told_with_the_last_cause() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let directory = format!("https://{}/directory", closed.expect("a port that was free"));
-        let request = Request {
+        let request = OrderRequest {
             directory: &directory,
             root: None,
             email: None,
@@ -308,10 +308,10 @@ mod tests {
         assert_eq!((error.origin(), error.is_transient()), (ErrorOrigin::Upstream, true));
         let error = error.to_string();
         assert!(error.contains("out of reach") && error.contains("refused"), "{error}");
-        let broken = Request { account: Some("{"), ..request };
+        let broken = OrderRequest { account: Some("{"), ..request };
         let error = order(&broken, &Nothing).expect_err("no account");
         assert!(matches!(error, AcmeError::NoAccount), "{error}");
-        let absent = Request { root: Some(Path::new("absent.pem")), ..request };
+        let absent = OrderRequest { root: Some(Path::new("absent.pem")), ..request };
         let error = order(&absent, &Nothing).expect_err("no such authority").to_string();
         assert!(error.contains("No such file"), "{error}");
     }

@@ -39,17 +39,17 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::error::causes;
 
+mod channel_history;
+mod deletion;
+mod encoding;
 mod error;
 mod follow;
-mod forgetting;
 mod history;
 mod interest;
-mod letter;
-mod past;
 mod peers;
 
-use error::Failure;
-use follow::{Follower, Wish};
+use error::NatsFailure;
+use follow::{FollowCommand, Follower};
 use history::Histories;
 use peers::Peers;
 
@@ -89,7 +89,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Settings of a cluster: the stream, and how to create it if it does not exist.
 #[derive(Clone, Debug)]
-pub struct Cluster {
+pub struct ClusterConfig {
     /// Servers, as `nats://host:port` or `tls://host:port`.
     pub servers: Vec<String>,
     /// Credentials for NATS.
@@ -149,8 +149,8 @@ impl fmt::Debug for Login {
 
 /// Receives the engine's events. Its methods are called on the engine's thread, and must not block.
 pub trait Outlet: Send + Sync {
-    /// A batch of cluster events. The receiver calls [`Engine::taken`] once for each batch that it has processed.
-    fn news(&self, news: Vec<ClusterEvent>);
+    /// A batch of cluster events. The receiver calls [`NatsEngine::taken`] once for each batch that it has processed.
+    fn on_events(&self, news: Vec<ClusterEvent>);
 
     /// A note for the operator.
     fn note(&self, note: Note);
@@ -169,30 +169,30 @@ pub enum Note {
 }
 
 /// A node's connection to the cluster's stream.
-pub struct Engine {
+pub struct NatsEngine {
     /// Epoch of the stream.
     pub epoch: Epoch,
     /// Offset of the stream's last message when the node joined.
     pub newest: u64,
-    errands: mpsc::UnboundedSender<Task>,
-    places: Arc<Semaphore>,
+    commands: mpsc::UnboundedSender<EngineCommand>,
+    permits: Arc<Semaphore>,
     begins: Mutex<Option<oneshot::Sender<Arc<dyn Outlet>>>>,
     nodes: Arc<Mutex<Vec<Node>>>,
 }
 
 /// A command to the engine's thread.
-enum Task {
+enum EngineCommand {
     Errand(ClusterCommand),
     /// Announces that this node leaves, then drops the sender.
     Leave(std::sync::mpsc::Sender<()>),
 }
 
-impl Engine {
+impl NatsEngine {
     /// Joins the stream, and creates it if it does not exist. Blocks for at most 30 s.
     ///
     /// # Errors
     /// NATS cannot be reached or rejects the login, or its stream does not fit.
-    pub fn join(cluster: Cluster) -> Result<Self, JoinError> {
+    pub fn join(cluster: ClusterConfig) -> Result<Self, JoinError> {
         let (errands, asked) = mpsc::unbounded_channel();
         let (begins, begun) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
@@ -221,7 +221,14 @@ impl Engine {
         });
         spawned.map_err(JoinError::Thread)?;
         let (epoch, newest) = told.recv().map_err(|_| JoinError::Ended)??;
-        Ok(Self { epoch, newest, errands, places, begins: Mutex::new(Some(begins)), nodes })
+        Ok(Self {
+            epoch,
+            newest,
+            commands: errands,
+            permits: places,
+            begins: Mutex::new(Some(begins)),
+            nodes,
+        })
     }
 
     /// Starts following the stream, from the offset at which the node joined. Later calls do nothing.
@@ -234,10 +241,10 @@ impl Engine {
 
     /// Queues a command of the sequencer.
     pub fn run(&self, errand: ClusterCommand) {
-        let _gone = self.errands.send(Task::Errand(errand));
+        let _gone = self.commands.send(EngineCommand::Errand(errand));
     }
 
-    /// The nodes of the cluster as last seen; empty before [`Engine::begin`].
+    /// The nodes of the cluster as last seen; empty before [`NatsEngine::begin`].
     pub fn nodes(&self) -> Vec<Node> {
         locked(&self.nodes).clone()
     }
@@ -246,13 +253,13 @@ impl Engine {
     /// announcement is sent, at most 1 s.
     pub fn leave(&self) {
         let (tell, told) = std::sync::mpsc::channel();
-        let _gone = self.errands.send(Task::Leave(tell));
+        let _gone = self.commands.send(EngineCommand::Leave(tell));
         let _said = told.recv_timeout(FAREWELL);
     }
 
     /// Marks a batch of events as processed, which permits another one.
     pub fn taken(&self) {
-        self.places.add_permits(1);
+        self.permits.add_permits(1);
     }
 }
 
@@ -269,7 +276,7 @@ struct Joined {
     newest: u64,
 }
 
-async fn join(cluster: &Cluster) -> Result<Joined, JoinError> {
+async fn join(cluster: &ClusterConfig) -> Result<Joined, JoinError> {
     let (tell, events) = mpsc::unbounded_channel();
     let mut options = ConnectOptions::new()
         .name("encke")
@@ -346,7 +353,7 @@ fn shown(servers: &[String]) -> String {
 }
 
 /// The configuration with which the stream is created.
-fn shape(cluster: &Cluster) -> Config {
+fn shape(cluster: &ClusterConfig) -> Config {
     Config {
         name: cluster.stream.clone(),
         description: Some("channels of Encke".into()),
@@ -367,7 +374,7 @@ fn shape(cluster: &Cluster) -> Config {
 
 /// Checks that a resume can be complete on a stream: the stream contains all messages, and drops only the oldest. Its duplicate
 /// window must cover `queue_age`.
-fn fits(config: &Config, cluster: &Cluster) -> Result<(), Misfit> {
+fn fits(config: &Config, cluster: &ClusterConfig) -> Result<(), Misfit> {
     let wanted = format!("{}.>", prefix(&cluster.stream));
     if !config.subjects.contains(&wanted) {
         return Err(Misfit::Subjects(wanted));
@@ -403,7 +410,7 @@ fn epoch(info: &Info) -> Epoch {
 
 /// State shared by the engine's tasks.
 struct Side {
-    cluster: Cluster,
+    cluster: ClusterConfig,
     prefix: String,
     jetstream: jetstream::Context,
     stream: Stream,
@@ -422,12 +429,12 @@ struct Side {
 
 /// Runs commands until their queue closes, and follows the stream meanwhile.
 async fn serve(
-    cluster: Cluster,
+    cluster: ClusterConfig,
     joined: Joined,
     outlet: Arc<dyn Outlet>,
     places: Arc<Semaphore>,
     nodes: Arc<Mutex<Vec<Node>>>,
-    mut errands: mpsc::UnboundedReceiver<Task>,
+    mut errands: mpsc::UnboundedReceiver<EngineCommand>,
 ) {
     let Joined { jetstream, stream, events, epoch, newest } = joined;
     let side = Arc::new(Side {
@@ -453,40 +460,42 @@ async fn serve(
     tokio::spawn(Follower::new(Arc::clone(&side), newest, wishes, tell.clone()).follow());
     while let Some(task) = errands.recv().await {
         match task {
-            Task::Errand(ClusterCommand::Publish { ticket, draft, number }) => {
+            EngineCommand::Errand(ClusterCommand::Publish { ticket, draft, number }) => {
                 let id = match (&draft.key, number) {
-                    (Some(key), _) => Some(letter::id(&draft.channel, key)),
-                    (None, Some(number)) => Some(letter::id_of_queued(side.cluster.node, number)),
+                    (Some(key), _) => Some(encoding::id(&draft.channel, key)),
+                    (None, Some(number)) => Some(encoding::id_of_queued(side.cluster.node, number)),
                     (None, None) => None,
                 };
                 let tell = tell.clone();
                 let placed = move |fate| drop(tell.send(ClusterEvent::Placed { ticket, fate }));
                 side.publish(draft, id, placed).await;
             }
-            Task::Errand(ClusterCommand::Announce(announcement)) => {
-                let (draft, id) = (announcement.draft(), letter::id_of(&announcement));
+            EngineCommand::Errand(ClusterCommand::Announce(announcement)) => {
+                let (draft, id) = (announcement.draft(), encoding::id_of(&announcement));
                 let tell = tell.clone();
                 let placed = move |fate| drop(tell.send(ClusterEvent::Announced { announcement, fate }));
                 side.publish(draft, id, placed).await;
             }
-            Task::Errand(ClusterCommand::Read { ticket, channel, to, most }) => {
-                drop(wish.send(Wish::Read { ticket, channel, to, most }));
+            EngineCommand::Errand(ClusterCommand::Read { ticket, channel, to, most }) => {
+                drop(wish.send(FollowCommand::Read { ticket, channel, to, most }));
             }
-            Task::Errand(ClusterCommand::Recall { recall, channels, after, to }) => {
+            EngineCommand::Errand(ClusterCommand::Recall { recall, channels, after, to }) => {
                 tokio::spawn(Arc::clone(&side).recall(recall, channels, after, to, tell.clone()));
             }
-            Task::Errand(ClusterCommand::Forget { ticket, channel }) => {
+            EngineCommand::Errand(ClusterCommand::Forget { ticket, channel }) => {
                 tokio::spawn(Arc::clone(&side).forget(ticket, channel, tell.clone()));
             }
-            Task::Errand(ClusterCommand::Release { channel }) => drop(wish.send(Wish::Release { channel })),
-            Task::Errand(ClusterCommand::Tell(one)) => drop(change.send(Said::Change(one))),
-            Task::Leave(ended) => drop(change.send(Said::Leave(ended))),
+            EngineCommand::Errand(ClusterCommand::Release { channel }) => {
+                drop(wish.send(FollowCommand::Release { channel }))
+            }
+            EngineCommand::Errand(ClusterCommand::Tell(one)) => drop(change.send(PeerMessage::Change(one))),
+            EngineCommand::Leave(ended) => drop(change.send(PeerMessage::Leave(ended))),
         }
     }
 }
 
 /// A message for the other nodes.
-enum Said {
+enum PeerMessage {
     Change(AudienceChange),
     Leave(std::sync::mpsc::Sender<()>),
 }
@@ -496,7 +505,7 @@ impl Side {
     async fn bring(&self, news: Vec<ClusterEvent>) {
         if let Ok(place) = self.places.acquire().await {
             place.forget();
-            self.outlet.news(news);
+            self.outlet.on_events(news);
         }
     }
 
@@ -551,11 +560,11 @@ impl Side {
         most: usize,
         tell: mpsc::UnboundedSender<ClusterEvent>,
     ) {
-        let subject = letter::subject(&self.prefix, &channel);
+        let subject = encoding::subject(&self.prefix, &channel);
         let Ok(_one_of_few) = self.reads.acquire().await else { return };
         loop {
-            match past::read(&self.stream, &channel, &subject, to, most).await {
-                Ok(past::Past { lost_to, messages }) => {
+            match channel_history::read(&self.stream, &channel, &subject, to, most).await {
+                Ok(channel_history::Past { lost_to, messages }) => {
                     let _gone = tell.send(ClusterEvent::Past { ticket, channel, to, lost_to, messages });
                     return;
                 }
@@ -587,7 +596,7 @@ impl Side {
     // ── The other nodes ─────────────────────────────────────────────────────────────────────────────────────────
 
     /// Exchanges heartbeats with the other nodes: presence of this node and its subscribers, and theirs.
-    async fn keep_company(self: Arc<Self>, mut changes: mpsc::UnboundedReceiver<Said>) {
+    async fn keep_company(self: Arc<Self>, mut changes: mpsc::UnboundedReceiver<PeerMessage>) {
         let subjects = format!("{}.n", self.cluster.stream);
         let client = self.jetstream.client();
         // The client resubscribes after every reconnect. An error means that the client has ended.
@@ -602,11 +611,11 @@ impl Side {
             let mut news = Vec::new();
             tokio::select! {
                 said = changes.recv() => match said {
-                    Some(Said::Change(change)) => peers.tell(change),
-                    Some(Said::Leave(_ended)) => {
+                    Some(PeerMessage::Change(change)) => peers.record_change(change),
+                    Some(PeerMessage::Leave(_ended)) => {
                         // Pending changes go first: other nodes announce the members of this node as gone, and need all names.
                         let mut beats = peers.beats(now, &self.about());
-                        beats.push(peers.farewell(&self.about()));
+                        beats.push(peers.last_heartbeat(&self.about()));
                         return self.say(&ours, beats).await;
                     }
                     None => return,
@@ -636,7 +645,7 @@ impl Side {
     }
 
     /// Publishes heartbeats. A node that misses one requests the full state.
-    async fn say(&self, subject: &str, beats: impl IntoIterator<Item = peers::Beat>) {
+    async fn say(&self, subject: &str, beats: impl IntoIterator<Item = peers::Heartbeat>) {
         let client = self.jetstream.client();
         for beat in beats {
             if let Ok(text) = serde_json::to_vec(&beat) {
@@ -652,19 +661,19 @@ impl Side {
 
     // ── Publishing ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Publishes a draft under a message id, or under a new one if `id` is `None`. `tell` receives the outcome later.
+    /// Publishes a draft under a message id, or under a new one if `id` is `None`. `record_change` receives the outcome later.
     async fn publish(
         self: &Arc<Self>,
         draft: Draft,
         id: Option<String>,
         tell: impl FnOnce(Result<Placed, PublishError>) + Send + 'static,
     ) {
-        let subject = letter::subject(&self.prefix, &draft.channel);
+        let subject = encoding::subject(&self.prefix, &draft.channel);
         let id = id.unwrap_or_else(|| self.jetstream.client().new_inbox());
         // The first attempts are sent in order; retries may be reordered.
         let first = timeout(
             self.cluster.patience,
-            self.jetstream.send_publish(subject.clone(), letter::written(&draft, &id)),
+            self.jetstream.send_publish(subject.clone(), encoding::written(&draft, &id)),
         );
         let first = first
             .await
@@ -712,7 +721,7 @@ impl Side {
                 },
                 None => {}
             }
-            let again = self.jetstream.send_publish(subject.clone(), letter::written(draft, id)).await;
+            let again = self.jetstream.send_publish(subject.clone(), encoding::written(draft, id)).await;
             sent = Some(again.map_err(|error| self.refusal(&error, draft))?);
         }
     }
@@ -721,7 +730,7 @@ impl Side {
     /// equal.
     async fn same(&self, place: Placed, draft: &Draft) -> Result<Placed, PublishError> {
         let Ok(found) = self.stream.get_raw_message(place.offset).await else { return Ok(place) };
-        let other = letter::read(draft.channel.clone(), Some(&found.headers), &found.payload);
+        let other = encoding::read(draft.channel.clone(), Some(&found.headers), &found.payload);
         let same = (&other.data, &other.content_type, &other.event)
             == (&draft.data, &draft.content_type, &draft.event);
         // A retry by this node is not a repetition; a key that a publisher reuses is one.
@@ -780,8 +789,8 @@ enum Never {}
 /// Converts a message of NATS, at its offset in the stream.
 fn message(channel: Name, one: &jetstream::Message, place: &Place<'_>) -> Arc<Message> {
     let unix_ms = u64::try_from(place.published.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
-    let draft = letter::read(channel, one.headers.as_ref(), &one.payload);
-    let official = letter::is_official(one.headers.as_ref());
+    let draft = encoding::read(channel, one.headers.as_ref(), &one.payload);
+    let official = encoding::is_official(one.headers.as_ref());
     Arc::new(Message::placed(place.stream_sequence, unix_ms, draft, official))
 }
 

@@ -16,10 +16,10 @@ use crate::Opener;
 
 /// A simulated disk with one file. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Disk(Arc<Mutex<State>>);
+pub struct Disk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     synced: Vec<u8>,
     cached: Vec<u8>,
     /// Writes since the last sync, in order.
@@ -46,7 +46,7 @@ enum DiskFault {
 
 /// The file, as opened by one process.
 #[derive(Debug)]
-struct File {
+struct DiskFile {
     disk: Disk,
     life: u64,
 }
@@ -58,7 +58,9 @@ impl Disk {
         Box::new(move |verify| {
             let life = disk.state().life;
             let mut builder = Database::builder();
-            builder.set_check_integrity_on_open(verify).create_with_backend(File { disk: disk.clone(), life })
+            builder
+                .set_check_integrity_on_open(verify)
+                .create_with_backend(DiskFile { disk: disk.clone(), life })
         })
     }
 
@@ -102,12 +104,12 @@ impl Disk {
         state.life += 1;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl DiskState {
     fn is_off(&self) -> bool {
         self.off_at.is_some_and(|at| self.syncs >= at)
     }
@@ -130,15 +132,15 @@ impl From<DiskFault> for io::Error {
     }
 }
 
-impl File {
-    fn state(&self) -> io::Result<MutexGuard<'_, State>> {
+impl DiskFile {
+    fn state(&self) -> io::Result<MutexGuard<'_, DiskState>> {
         let state = self.disk.state();
         let gone = self.life != state.life || state.is_off();
         if gone { Err(DiskFault::Power.into()) } else { Ok(state) }
     }
 }
 
-impl StorageBackend for File {
+impl StorageBackend for DiskFile {
     fn len(&self) -> io::Result<u64> {
         Ok(self.state()?.cached.len() as u64)
     }

@@ -45,14 +45,14 @@ use redb::{
 use crate::ErrorOrigin;
 use crate::record;
 
-type Numbers = TableDefinition<'static, &'static str, u64>;
-type Records = TableDefinition<'static, (&'static str, u64), &'static [u8]>;
+type NumbersTable = TableDefinition<'static, &'static str, u64>;
+type RecordsTable = TableDefinition<'static, (&'static str, u64), &'static [u8]>;
 
-const NUMBERS: Numbers = TableDefinition::new("numbers");
-const MESSAGES: Records = TableDefinition::new("messages");
-const LOST: Numbers = TableDefinition::new("lost");
-const RINGS: Records = TableDefinition::new("rings");
-const RING_LOST: Numbers = TableDefinition::new("ring_lost");
+const NUMBERS: NumbersTable = TableDefinition::new("numbers");
+const MESSAGES: RecordsTable = TableDefinition::new("messages");
+const LOST: NumbersTable = TableDefinition::new("lost");
+const RINGS: RecordsTable = TableDefinition::new("rings");
+const RING_LOST: NumbersTable = TableDefinition::new("ring_lost");
 const DURABILITY: TableDefinition<&str, &str> = TableDefinition::new("durability");
 
 /// The file format that this version writes. A change of the layout needs a new number.
@@ -120,10 +120,10 @@ impl Store {
     /// The file is in use by another process, empty, damaged or of another format; or an error of the operating system.
     pub fn open(path: &Path, allocate: Allocate, fresh: Epoch) -> Result<(Self, Contents), StoreError> {
         let prepared = match fs::metadata(path) {
-            Ok(found) if found.len() == 0 => Err(Fault::Empty),
+            Ok(found) if found.len() == 0 => Err(StoreErrorKind::Empty),
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => contained(|| create(path, allocate)),
-            Err(error) => Err(Fault::Redb(redb::Error::Io(error))),
+            Err(error) => Err(StoreErrorKind::Redb(redb::Error::Io(error))),
         };
         prepared.map_err(|fault| StoreError { place: path.to_owned(), fault })?;
         let file = path.to_owned();
@@ -201,7 +201,10 @@ impl Store {
     }
 
     /// Drops the reserve, then retries an action that found the disk full.
-    fn on_reserve<T>(&mut self, act: impl Fn(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
+    fn on_reserve<T>(
+        &mut self,
+        act: impl Fn(&Database) -> Result<T, StoreErrorKind>,
+    ) -> Result<T, StoreError> {
         self.attempt_twice(|database| {
             let transaction = database.begin_write()?;
             transaction.delete_table(RESERVE)?;
@@ -212,7 +215,10 @@ impl Store {
 
     /// Runs an action, and retries it once if the disk is full. Pages freed by the last commit are available for the next one
     /// but one, or after the file is reopened.
-    fn attempt_twice<T>(&mut self, act: impl Fn(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
+    fn attempt_twice<T>(
+        &mut self,
+        act: impl Fn(&Database) -> Result<T, StoreErrorKind>,
+    ) -> Result<T, StoreError> {
         match self.attempt(&act) {
             Err(error) if error.is_full() => self.attempt(act),
             other => other,
@@ -220,14 +226,17 @@ impl Store {
     }
 
     /// Runs an action on the file. After an error the next action reopens the file.
-    fn attempt<T>(&mut self, act: impl FnOnce(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
+    fn attempt<T>(
+        &mut self,
+        act: impl FnOnce(&Database) -> Result<T, StoreErrorKind>,
+    ) -> Result<T, StoreError> {
         self.attempt_on(false, act)
     }
 
     /// Like [`Store::attempt`], after verifying all checksums of the file.
     fn attempt_verified<T>(
         &mut self,
-        act: impl FnOnce(&Database) -> Result<T, Fault>,
+        act: impl FnOnce(&Database) -> Result<T, StoreErrorKind>,
     ) -> Result<T, StoreError> {
         self.attempt_on(true, act)
     }
@@ -235,7 +244,7 @@ impl Store {
     fn attempt_on<T>(
         &mut self,
         verify: bool,
-        act: impl FnOnce(&Database) -> Result<T, Fault>,
+        act: impl FnOnce(&Database) -> Result<T, StoreErrorKind>,
     ) -> Result<T, StoreError> {
         let Self { database, opener, .. } = self;
         let database = database.take();
@@ -258,7 +267,7 @@ impl Store {
 
 /// Creates the file with an empty database in it. The file gets its name once it is complete, so an empty file of that name was
 /// damaged later.
-fn create(path: &Path, allocate: Allocate) -> Result<(), Fault> {
+fn create(path: &Path, allocate: Allocate) -> Result<(), StoreErrorKind> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
     let unfinished = Path::new(&unfinished);
@@ -371,7 +380,7 @@ thread_local! {
 
 /// Calls redb and returns its panics as errors, without a message on standard error. The database is dropped while the panic
 /// unwinds, so no half-changed state is used again.
-fn contained<T>(act: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+fn contained<T>(act: impl FnOnce() -> Result<T, StoreErrorKind>) -> Result<T, StoreErrorKind> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let report = panic::take_hook();
@@ -384,7 +393,7 @@ fn contained<T>(act: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     CAUGHT.set(true);
     let done = panic::catch_unwind(AssertUnwindSafe(act));
     CAUGHT.set(false);
-    done.unwrap_or_else(|payload| Err(Fault::Panicked(panic_text(&*payload))))
+    done.unwrap_or_else(|payload| Err(StoreErrorKind::Panicked(panic_text(&*payload))))
 }
 
 fn panic_text(payload: &(dyn Any + Send)) -> String {
@@ -395,7 +404,7 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
 
 /// Restores the reserve if it was dropped, and ensures that enough pages stay free to drop it again. This is the last step of a
 /// transaction.
-fn keep_reserve(transaction: &WriteTransaction) -> Result<(), Fault> {
+fn keep_reserve(transaction: &WriteTransaction) -> Result<(), StoreErrorKind> {
     let mut reserve = transaction.open_table(RESERVE)?;
     for row in reserve.len()?..RESERVE_ROWS {
         reserve.insert(row, &*vec![0; RESERVE_ROW_BYTES])?;
@@ -407,7 +416,7 @@ fn keep_reserve(transaction: &WriteTransaction) -> Result<(), Fault> {
 }
 
 /// Reads the contents and marks the store as in use: without a planned end, the next start reports [`End::Abrupt`].
-fn begin(database: &Database, fresh: Epoch, reserve: bool) -> Result<Contents, Fault> {
+fn begin(database: &Database, fresh: Epoch, reserve: bool) -> Result<Contents, StoreErrorKind> {
     let reading = database.begin_read()?;
     let contents = match numbers(&reading)? {
         Some(numbers) => read(&reading, &numbers, fresh)?,
@@ -449,7 +458,7 @@ fn begin(database: &Database, fresh: Epoch, reserve: bool) -> Result<Contents, F
 }
 
 /// The values of table `numbers`.
-struct Known {
+struct StoredNumbers {
     epoch: Epoch,
     newest: u64,
     ceiling: u64,
@@ -460,20 +469,21 @@ struct Known {
 }
 
 /// Reads table `numbers`; `None` if the store is new.
-fn numbers(reading: &ReadTransaction) -> Result<Option<Known>, Fault> {
+fn numbers(reading: &ReadTransaction) -> Result<Option<StoredNumbers>, StoreErrorKind> {
     let numbers = match reading.open_table(NUMBERS) {
         Ok(numbers) => numbers,
         Err(TableError::TableDoesNotExist(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let number = |name| Ok::<_, Fault>(numbers.get(name)?.map(|value| value.value()));
-    let must =
-        |name: &'static str| number(name)?.ok_or_else(|| Fault::Broken(format!("it has no number {name:?}")));
+    let number = |name| Ok::<_, StoreErrorKind>(numbers.get(name)?.map(|value| value.value()));
+    let must = |name: &'static str| {
+        number(name)?.ok_or_else(|| StoreErrorKind::Broken(format!("it has no number {name:?}")))
+    };
     let format = must("format")?;
     if format != FORMAT {
-        return Err(Fault::Format(format));
+        return Err(StoreErrorKind::Format(format));
     }
-    Ok(Some(Known {
+    Ok(Some(StoredNumbers {
         epoch: Epoch(must("epoch")?),
         newest: number("newest")?.unwrap_or(0),
         ceiling: must("ceiling")?,
@@ -484,7 +494,7 @@ fn numbers(reading: &ReadTransaction) -> Result<Option<Known>, Fault> {
     }))
 }
 
-fn read(reading: &ReadTransaction, known: &Known, fresh: Epoch) -> Result<Contents, Fault> {
+fn read(reading: &ReadTransaction, known: &StoredNumbers, fresh: Epoch) -> Result<Contents, StoreErrorKind> {
     let mut channels = channels(reading, (MESSAGES, LOST), true, known.forgotten_to)?;
     if known.planned {
         channels.extend(self::channels(reading, (RINGS, RING_LOST), false, known.ring_forgotten_to)?);
@@ -513,14 +523,15 @@ fn read(reading: &ReadTransaction, known: &Known, fresh: Epoch) -> Result<Conten
 /// Reads channels and their messages from one pair of tables.
 fn channels(
     reading: &ReadTransaction,
-    (records, lost): (Records, Numbers),
+    (records, lost): (RecordsTable, NumbersTable),
     durable: bool,
     forgotten_to: u64,
-) -> Result<Vec<SavedChannel>, Fault> {
+) -> Result<Vec<SavedChannel>, StoreErrorKind> {
     let (records, lost) = (reading.open_table(records)?, reading.open_table(lost)?);
     let mut channels: Vec<SavedChannel> = Vec::new();
     let named = |text: &str| {
-        Name::parse(text.as_bytes()).map_err(|_| Fault::Broken(format!("{text:?} is no channel's name")))
+        Name::parse(text.as_bytes())
+            .map_err(|_| StoreErrorKind::Broken(format!("{text:?} is no channel's name")))
     };
     for entry in records.range::<(&str, u64)>(..)? {
         let (key, value) = entry?;
@@ -531,7 +542,7 @@ fn channels(
         }
         let channel = channels.last_mut().expect("pushed above");
         let stored: Stored = record::read(&channel.name, offset, value.value())
-            .ok_or_else(|| Fault::Broken(format!("message {offset} of {text} is no message")))?;
+            .ok_or_else(|| StoreErrorKind::Broken(format!("message {offset} of {text} is no message")))?;
         channel.messages.push(stored);
     }
     // Channels without messages have only their lost offset.
@@ -546,7 +557,7 @@ fn channels(
     Ok(channels)
 }
 
-fn write(transaction: &WriteTransaction, commit: &Commit) -> Result<(), Fault> {
+fn write(transaction: &WriteTransaction, commit: &Commit) -> Result<(), StoreErrorKind> {
     let mut numbers = transaction.open_table(NUMBERS)?;
     numbers.insert("ceiling", commit.ceiling)?;
     numbers.insert("early", u64::from(commit.early))?;
@@ -579,11 +590,11 @@ fn write(transaction: &WriteTransaction, commit: &Commit) -> Result<(), Fault> {
 #[derive(Debug)]
 pub struct StoreError {
     place: PathBuf,
-    fault: Fault,
+    fault: StoreErrorKind,
 }
 
 #[derive(Debug)]
-enum Fault {
+enum StoreErrorKind {
     Redb(redb::Error),
     Format(u64),
     Broken(String),
@@ -595,19 +606,21 @@ impl StoreError {
     /// Returns whether the disk, a quota or the file size limit leaves no space.
     pub fn is_full(&self) -> bool {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
-        matches!(&self.fault, Fault::Redb(redb::Error::Io(error)) if full.contains(&error.kind()))
+        matches!(&self.fault, StoreErrorKind::Redb(redb::Error::Io(error)) if full.contains(&error.kind()))
     }
 
     /// The origin of the error.
     pub fn origin(&self) -> ErrorOrigin {
         match &self.fault {
-            Fault::Redb(redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch) => {
+            StoreErrorKind::Redb(redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch) => {
                 ErrorOrigin::Settings
             }
-            Fault::Redb(redb::Error::Io(error)) if !is_damage(error) => ErrorOrigin::System,
-            Fault::Redb(_) | Fault::Format(_) | Fault::Broken(_) | Fault::Empty | Fault::Panicked(_) => {
-                ErrorOrigin::File
-            }
+            StoreErrorKind::Redb(redb::Error::Io(error)) if !is_damage(error) => ErrorOrigin::System,
+            StoreErrorKind::Redb(_)
+            | StoreErrorKind::Format(_)
+            | StoreErrorKind::Broken(_)
+            | StoreErrorKind::Empty
+            | StoreErrorKind::Panicked(_) => ErrorOrigin::File,
         }
     }
 
@@ -621,22 +634,24 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.place.display();
         match &self.fault {
-            Fault::Redb(redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch) => {
+            StoreErrorKind::Redb(redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch) => {
                 write!(f, "{place} is in use by another process: give each server a state_dir of its own")
             }
-            Fault::Redb(redb::Error::Io(error)) if is_damage(error) => {
+            StoreErrorKind::Redb(redb::Error::Io(error)) if is_damage(error) => {
                 write!(f, "{place} is damaged ({error}): {REMEDY}")
             }
-            Fault::Redb(redb::Error::Io(error)) => write!(f, "{place}: {error}"),
-            Fault::Redb(error) => write!(f, "{place} is damaged ({error}): {REMEDY}"),
-            Fault::Format(found) => write!(
+            StoreErrorKind::Redb(redb::Error::Io(error)) => write!(f, "{place}: {error}"),
+            StoreErrorKind::Redb(error) => write!(f, "{place} is damaged ({error}): {REMEDY}"),
+            StoreErrorKind::Format(found) => write!(
                 f,
                 "{place} has format {found}, and this version knows {FORMAT}: use the version that wrote it, or \
                  another state_dir"
             ),
-            Fault::Broken(what) => write!(f, "{place} is damaged ({what}): {REMEDY}"),
-            Fault::Empty => write!(f, "{place} is damaged (it is empty): {REMEDY}"),
-            Fault::Panicked(text) => write!(f, "{place} is damaged (redb panicked: {text}): {REMEDY}"),
+            StoreErrorKind::Broken(what) => write!(f, "{place} is damaged ({what}): {REMEDY}"),
+            StoreErrorKind::Empty => write!(f, "{place} is damaged (it is empty): {REMEDY}"),
+            StoreErrorKind::Panicked(text) => {
+                write!(f, "{place} is damaged (redb panicked: {text}): {REMEDY}")
+            }
         }
     }
 }
@@ -644,8 +659,11 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.fault {
-            Fault::Redb(error) => Some(error),
-            Fault::Format(_) | Fault::Broken(_) | Fault::Empty | Fault::Panicked(_) => None,
+            StoreErrorKind::Redb(error) => Some(error),
+            StoreErrorKind::Format(_)
+            | StoreErrorKind::Broken(_)
+            | StoreErrorKind::Empty
+            | StoreErrorKind::Panicked(_) => None,
         }
     }
 }
@@ -660,7 +678,7 @@ const REMEDY: &str = "move it away to begin with an empty store, or restore it f
 
 macro_rules! from {
     ($($error:ty),*) => {
-        $(impl From<$error> for Fault {
+        $(impl From<$error> for StoreErrorKind {
             fn from(error: $error) -> Self {
                 Self::Redb(error.into())
             }

@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use encke_broker::Store;
-use encke_broker::nats::{About, Cluster, Engine, Login, Note, Outlet};
+use encke_broker::nats::{About, ClusterConfig, Login, NatsEngine, Note, Outlet};
 use encke_broker::sim::Disk;
 use encke_hub::{
     ChannelRules, ClusterEvent, Deletion, Delivery, DeliveryContent, Draft, Encoder, Epoch, FeedRequest,
@@ -277,7 +277,7 @@ fn what_was_acknowledged_survives_a_kill_where_that_is_promised_and_is_told_as_l
 enum Broker {
     Memory,
     Disk { store: Option<Store>, disk: Disk },
-    Nats { engine: Option<(Engine, Receiver<Vec<ClusterEvent>>)>, nats: Nats },
+    Nats { engine: Option<(NatsEngine, Receiver<Vec<ClusterEvent>>)>, nats: Nats },
 }
 
 impl Broker {
@@ -294,7 +294,7 @@ impl Broker {
                 Sequencer::restore(now, found.saved, found.ceiling, rules(true), CORES)
             }
             Self::Nats { engine, nats } => {
-                let joined = Engine::join(cluster(nats)).unwrap_or_else(|error| panic!("{error}"));
+                let joined = NatsEngine::join(cluster(nats)).unwrap_or_else(|error| panic!("{error}"));
                 let (tell, news) = channel();
                 joined.begin(Arc::new(Hand(Mutex::new(tell))));
                 let sequencer = Sequencer::follow(joined.epoch, joined.newest, rules(false), CORES);
@@ -317,8 +317,8 @@ impl Broker {
     }
 }
 
-fn cluster(nats: &Nats) -> Cluster {
-    Cluster {
+fn cluster(nats: &Nats) -> ClusterConfig {
+    ClusterConfig {
         servers: vec![nats.url()],
         login: Login::Nobody,
         authority: None,
@@ -341,7 +341,7 @@ fn cluster(nats: &Nats) -> Cluster {
 struct Hand(Mutex<Sender<Vec<ClusterEvent>>>);
 
 impl Outlet for Hand {
-    fn news(&self, news: Vec<ClusterEvent>) {
+    fn on_events(&self, news: Vec<ClusterEvent>) {
         let _gone = self.0.lock().expect("no panic").send(news);
     }
 

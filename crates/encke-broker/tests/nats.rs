@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
-use encke_broker::nats::{About, Cluster, Engine, JoinError, Login, Misfit, Note, Outlet};
+use encke_broker::nats::{About, ClusterConfig, JoinError, Login, Misfit, NatsEngine, Note, Outlet};
 use encke_hub::{
     ClusterCommand, ClusterEvent, Draft, Epoch, Flags, HubNow, IdempotencyKey, Name, NodeId, Position,
     PublishError, PublishTicket, Publishing, Queueing, Rules, Sequencer,
@@ -22,7 +22,7 @@ const NOW: HubNow = HubNow { mono_ns: 1, unix_ms: 1 };
 
 /// A node: its sequencer, and an engine that the test drives.
 struct Node {
-    engine: Engine,
+    engine: NatsEngine,
     sequencer: Sequencer,
     news: Receiver<Vec<ClusterEvent>>,
     /// Outcomes of publishes.
@@ -38,7 +38,7 @@ type Fate = Result<(u64, bool), PublishError>;
 struct Hand(Mutex<Sender<Vec<ClusterEvent>>>);
 
 impl Outlet for Hand {
-    fn news(&self, news: Vec<ClusterEvent>) {
+    fn on_events(&self, news: Vec<ClusterEvent>) {
         let _gone = self.0.lock().expect("no panic").send(news);
     }
 
@@ -52,8 +52,8 @@ impl Outlet for Hand {
     }
 }
 
-fn cluster(nats: &Nats) -> Cluster {
-    Cluster {
+fn cluster(nats: &Nats) -> ClusterConfig {
+    ClusterConfig {
         servers: vec![nats.url()],
         login: Login::Nobody,
         authority: None,
@@ -80,7 +80,7 @@ fn node_id() -> NodeId {
 
 impl Node {
     fn join(nats: &Nats) -> Self {
-        let engine = Engine::join(cluster(nats)).unwrap_or_else(|error| panic!("{error}"));
+        let engine = NatsEngine::join(cluster(nats)).unwrap_or_else(|error| panic!("{error}"));
         let (tell, news) = channel();
         engine.begin(Arc::new(Hand(Mutex::new(tell))));
         let mut rules = Rules::default();
@@ -420,7 +420,7 @@ fn what_a_stream_has_dropped_before_a_node_was_told_is_a_loss_whatever_else_was_
 fn a_stream_on_which_a_resume_could_not_be_whole_is_refused() {
     let nats = Nats::start("unfit", &[]);
     make(&nats, Config { max_messages_per_subject: 1, ..theirs() });
-    let error = Engine::join(cluster(&nats)).err().expect("refused");
+    let error = NatsEngine::join(cluster(&nats)).err().expect("refused");
     assert!(matches!(&error, JoinError::Unfit(_, Misfit::SubjectLimit)), "{error}");
 }
 
@@ -428,13 +428,13 @@ fn a_stream_on_which_a_resume_could_not_be_whole_is_refused() {
 fn who_may_not_come_in_is_told_so() {
     let nats = Nats::start("login", &["--user", "encke", "--pass", "secret"]);
     for login in [Login::Nobody, Login::User("encke".into(), "wrong".into()), Login::Token("secret".into())] {
-        let error = Engine::join(Cluster { login, ..cluster(&nats) }).err().expect("refused");
+        let error = NatsEngine::join(ClusterConfig { login, ..cluster(&nats) }).err().expect("refused");
         assert!(matches!(error, JoinError::Refused(_)), "{error}");
     }
     let login = Login::User("encke".into(), "secret".into());
-    assert!(Engine::join(Cluster { login, ..cluster(&nats) }).is_ok());
-    let nobody = Cluster { servers: vec!["nats://127.0.0.1:1".into()], ..cluster(&nats) };
-    let error = Engine::join(nobody).err().expect("nobody is there");
+    assert!(NatsEngine::join(ClusterConfig { login, ..cluster(&nats) }).is_ok());
+    let nobody = ClusterConfig { servers: vec!["nats://127.0.0.1:1".into()], ..cluster(&nats) };
+    let error = NatsEngine::join(nobody).err().expect("nobody is there");
     assert!(matches!(error, JoinError::Unreachable(..)), "{error}");
 }
 
@@ -512,11 +512,11 @@ fn what_waits_while_nats_is_away_is_in_the_stream_once_however_often_it_is_sent(
 #[test]
 fn a_stream_that_forgets_too_soon_what_it_was_sent_is_refused_with_the_remedy() {
     let nats = Nats::start("forgetful", &[]);
-    let queueing = |seconds| Cluster { queue_age: Duration::from_secs(seconds), ..cluster(&nats) };
+    let queueing = |seconds| ClusterConfig { queue_age: Duration::from_secs(seconds), ..cluster(&nats) };
     // The first node creates the stream with a window that is long enough for it.
-    assert!(Engine::join(queueing(90)).is_ok());
-    assert!(Engine::join(queueing(30)).is_ok());
-    let error = Engine::join(queueing(91)).err().expect("refused");
+    assert!(NatsEngine::join(queueing(90)).is_ok());
+    assert!(NatsEngine::join(queueing(30)).is_ok());
+    let error = NatsEngine::join(queueing(91)).err().expect("refused");
     assert!(matches!(error, JoinError::Unfit(..)), "{error}");
     assert!(error.to_string().contains("nats stream edit encke --dupe-window=182s"), "{error}");
 }

@@ -12,7 +12,7 @@ use std::io;
 
 /// An event to count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum CountedEvent {
     /// Clock cycles of the processor.
     Cycles,
     /// Retired instructions.
@@ -84,7 +84,7 @@ impl Counters {
     ///
     /// # Errors
     /// The machine or its administrator does not allow programs to count.
-    pub fn of_this_thread(events: &[Event]) -> Result<Self, CounterError> {
+    pub fn of_this_thread(events: &[CountedEvent]) -> Result<Self, CounterError> {
         let mut descriptors: Vec<std::fs::File> = Vec::with_capacity(events.len());
         for &event in events {
             let opened = open(event, descriptors.first()).map_err(reason);
@@ -127,7 +127,7 @@ impl Counters {
     ///
     /// # Errors
     /// Always.
-    pub fn of_this_thread(_: &[Event]) -> Result<Self, CounterError> {
+    pub fn of_this_thread(_: &[CountedEvent]) -> Result<Self, CounterError> {
         Err(CounterError::System(crate::host::unsupported()))
     }
 
@@ -158,7 +158,7 @@ struct Attributes {
 }
 
 #[cfg(target_os = "linux")]
-fn open(event: Event, leader: Option<&std::fs::File>) -> io::Result<std::fs::File> {
+fn open(event: CountedEvent, leader: Option<&std::fs::File>) -> io::Result<std::fs::File> {
     use std::os::fd::FromRawFd as _;
     const HARDWARE: u32 = 0;
     const SOFTWARE: u32 = 1;
@@ -168,10 +168,10 @@ fn open(event: Event, leader: Option<&std::fs::File>) -> io::Result<std::fs::Fil
     const USER_ALONE: u64 = 1 << 5 | 1 << 6;
     const CLOSE_ON_EXEC: u64 = 8;
     let (kind, number) = match event {
-        Event::Cycles => (HARDWARE, 0),
-        Event::Instructions => (HARDWARE, 1),
-        Event::BranchMisses => (HARDWARE, 5),
-        Event::PageFaults => (SOFTWARE, 2),
+        CountedEvent::Cycles => (HARDWARE, 0),
+        CountedEvent::Instructions => (HARDWARE, 1),
+        CountedEvent::BranchMisses => (HARDWARE, 5),
+        CountedEvent::PageFaults => (SOFTWARE, 2),
     };
     let attributes = Attributes {
         kind,
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn what_this_thread_does_is_counted_or_it_is_said_why_not() {
         const PAGES: usize = 64;
-        match Counters::of_this_thread(&[Event::PageFaults, Event::PageFaults]) {
+        match Counters::of_this_thread(&[CountedEvent::PageFaults, CountedEvent::PageFaults]) {
             Ok(mut counters) => {
                 let before = counters.read().expect("it counts");
                 let fresh = vec![1_u8; PAGES * 65_536];
@@ -231,7 +231,7 @@ mod tests {
         assert!(told(libc::ENOENT).contains("virtual"));
         assert!(told(libc::EACCES).contains("kernel.perf_event_paranoid"));
         assert!(told(libc::EMFILE).starts_with("perf_event_open: "));
-        if let Err(error) = Counters::of_this_thread(&[Event::Cycles, Event::Instructions]) {
+        if let Err(error) = Counters::of_this_thread(&[CountedEvent::Cycles, CountedEvent::Instructions]) {
             assert!(error.to_string().len() > 20, "{error}");
         }
     }

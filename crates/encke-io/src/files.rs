@@ -31,7 +31,7 @@ pub enum Patience {
 
 /// The type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
@@ -44,7 +44,7 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata {
     /// The file type.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Length in bytes.
     pub len: u64,
     /// Last modification of the contents, in ns since 1970. Earlier times read as 1970.
@@ -106,12 +106,12 @@ pub struct OpenFile {
 
 /// One entry of a directory.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct DirEntry {
     /// The file name as raw bytes.
     pub name: Vec<u8>,
     /// Whether the entry is a symbolic link. [`Root::open`] decides whether it may be followed.
     pub is_link: bool,
-    /// Type, length and times. Those of the link itself if the entry is a link ([`Kind::Other`]).
+    /// Type, length and times. Those of the link itself if the entry is a link ([`FileKind::Other`]).
     pub metadata: Metadata,
 }
 
@@ -120,7 +120,7 @@ pub type FileId = (u64, u64);
 
 /// A directory lookup that determines the target of a name: if the entry changes, so may the target.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Step {
+pub struct PathStep {
     /// The directory, by its real path.
     pub folder: PathBuf,
     /// The entry looked up.
@@ -138,7 +138,7 @@ impl Root {
     /// those listed. Returns `None` if the links form a cycle.
     ///
     /// This is for change notifications only, and never decides about access: [`Root::open`] does.
-    pub fn steps(&self, name: &[u8]) -> Option<Vec<Step>> {
+    pub fn steps(&self, name: &[u8]) -> Option<Vec<PathStep>> {
         let mut steps = Vec::new();
         let mut folder = self.path.clone();
         let mut pending: Vec<Vec<u8>> = components(name);
@@ -155,7 +155,7 @@ impl Root {
                     if links > LINKS_MAX {
                         return None;
                     }
-                    steps.push(Step { folder: folder.clone(), name: component });
+                    steps.push(PathStep { folder: folder.clone(), name: component });
                     if target.has_root() {
                         folder = PathBuf::from("/");
                     }
@@ -166,7 +166,7 @@ impl Root {
                     folder = path;
                 }
                 Err(_) => {
-                    steps.push(Step { folder, name: component });
+                    steps.push(PathStep { folder, name: component });
                     return Some(steps);
                 }
             }
@@ -407,7 +407,7 @@ mod unix {
         /// Not a directory, or an error of the file system.
         // The fields of struct stat have other widths on other systems.
         #[allow(clippy::unnecessary_cast)]
-        pub fn entries(&self, limit: usize) -> io::Result<(Vec<Entry>, bool)> {
+        pub fn entries(&self, limit: usize) -> io::Result<(Vec<DirEntry>, bool)> {
             let mut entries = Vec::new();
             for entry in sys::Dir::read_from(&self.descriptor)? {
                 let entry = entry?;
@@ -421,7 +421,7 @@ mod unix {
                 if let Ok(stat) = sys::statat(&self.descriptor, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
                 {
                     let is_link = FileType::from_raw_mode(stat.st_mode as _) == FileType::Symlink;
-                    entries.push(Entry { name: name.to_vec(), is_link, metadata: Metadata::from(&stat) });
+                    entries.push(DirEntry { name: name.to_vec(), is_link, metadata: Metadata::from(&stat) });
                 }
             }
             Ok((entries, false))
@@ -439,9 +439,9 @@ mod unix {
         #[allow(clippy::unnecessary_cast)]
         fn from(stat: &sys::Stat) -> Self {
             let kind = match FileType::from_raw_mode(stat.st_mode as _) {
-                FileType::RegularFile => Kind::File,
-                FileType::Directory => Kind::Folder,
-                _ => Kind::Other,
+                FileType::RegularFile => FileKind::File,
+                FileType::Directory => FileKind::Folder,
+                _ => FileKind::Other,
             };
             let moment = |seconds: i64, nanoseconds: i64| {
                 let seconds = u64::try_from(seconds).unwrap_or(0);
@@ -556,7 +556,7 @@ impl OpenFile {
     ///
     /// # Errors
     /// Always: files cannot be served on this system yet.
-    pub fn entries(&self, _limit: usize) -> io::Result<(Vec<Entry>, bool)> {
+    pub fn entries(&self, _limit: usize) -> io::Result<(Vec<DirEntry>, bool)> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -648,7 +648,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
             .expect("made");
         let opened = scene.root().open(b"pipe", Links::Deny, Patience::Patient).expect("opened");
-        assert_eq!(opened.metadata.kind, Kind::Other);
+        assert_eq!(opened.metadata.kind, FileKind::Other);
     }
 
     #[test]
@@ -660,7 +660,7 @@ mod tests {
         let site = root.path().to_path_buf();
         let steps = |name: &str| {
             let steps = root.steps(name.as_bytes())?.into_iter();
-            let text = |step: Step| {
+            let text = |step: PathStep| {
                 let folder = step.folder.strip_prefix(&site).expect("below the root").join("");
                 format!("{}{}", folder.display(), String::from_utf8_lossy(&step.name))
             };
@@ -697,7 +697,7 @@ mod tests {
         assert_eq!((all.len(), more), (6, false));
         let links: Vec<_> = all.iter().filter(|entry| entry.is_link).collect();
         assert_eq!(links.len(), 4);
-        assert!(links.iter().all(|link| link.metadata.kind == Kind::Other));
+        assert!(links.iter().all(|link| link.metadata.kind == FileKind::Other));
         let (some, more) = root.entries(3).expect("read");
         assert_eq!((some.len(), more), (3, true));
     }

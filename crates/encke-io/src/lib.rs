@@ -18,12 +18,12 @@
 pub mod changes;
 pub mod clock;
 pub mod counters;
-pub mod fault;
 pub mod files;
 pub mod host;
 #[cfg_attr(not(unix), allow(dead_code, reason = "no back end of this system submits to it yet"))]
 pub mod offload;
 pub mod op;
+pub mod op_error;
 pub mod reactor;
 pub mod sim;
 pub mod slab;
@@ -45,10 +45,10 @@ mod sending;
 mod uring;
 
 pub use clock::Now;
-pub use fault::Fault;
 pub use lock::lock;
 pub use op::{Done, Event, Job, JobLane, Op, OpKind, Peer, Segment, Send, Token, Tuning};
-pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable, UnknownBackend};
+pub use op_error::OpError;
+pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource, Unavailable, UnknownBackend};
 pub use sim::SimReactor;
 pub use socket::{Address, Listener};
 pub use wake::Waker;
@@ -67,14 +67,14 @@ pub type EpollEdgeReactor = readiness::Readiness<poller::epoll::EpollEdge>;
 pub use uring::{UringReactor, UringSettings};
 
 /// Code that is generic over the reactor it runs on.
-pub trait Run {
+pub trait ReactorTask {
     /// Runs on `reactor`, or handles the error if the back end is unavailable.
     fn run<R: Reactor>(self, reactor: Result<R, Unavailable>);
 }
 
 /// Creates the reactor of `backend` on this thread and passes it to `run`. Only this function maps a back end's value to its
 /// type.
-pub fn run_on(backend: Backend, pool: offload::Pool, run: impl Run) {
+pub fn run_on(backend: Backend, pool: offload::Pool, run: impl ReactorTask) {
     match backend {
         #[cfg(unix)]
         Backend::Poll => run.run(PollReactor::new(pool)),

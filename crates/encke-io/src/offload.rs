@@ -29,18 +29,18 @@ pub const REMOTE_QUEUE_MAX: usize = 64;
 /// Threads shared by the workers of a process, by [`JobLane`].
 #[derive(Clone)]
 pub struct Pool {
-    local: Arc<Shared>,
-    remote: Arc<Shared>,
+    local: Arc<PoolShared>,
+    remote: Arc<PoolShared>,
 }
 
-struct Shared {
+struct PoolShared {
     /// Prefix of the thread names.
     name: &'static str,
-    queue: Mutex<Queue>,
+    queue: Mutex<JobQueue>,
     work: Condvar,
 }
 
-struct Queue {
+struct JobQueue {
     jobs: VecDeque<(Job, Arc<Returns>)>,
     limit: usize,
     threads: usize,
@@ -56,11 +56,11 @@ impl Pool {
     /// # Errors
     /// The system cannot create another thread.
     pub fn start(threads: usize, limit: usize) -> io::Result<Self> {
-        let local = Shared::new("offload", threads.max(1), limit);
+        let local = PoolShared::new("offload", threads.max(1), limit);
         for _ in 0..threads.max(1) {
             local.start_thread(&mut lock(&local.queue))?;
         }
-        Ok(Self { local, remote: Shared::new("remote", REMOTE_THREADS_MAX, REMOTE_QUEUE_MAX) })
+        Ok(Self { local, remote: PoolShared::new("remote", REMOTE_THREADS_MAX, REMOTE_QUEUE_MAX) })
     }
 
     /// Queues a job whose result goes to `returns`. Gives the job back if the queue is full.
@@ -80,9 +80,9 @@ impl Pool {
     }
 }
 
-impl Shared {
+impl PoolShared {
     fn new(name: &'static str, threads_max: usize, limit: usize) -> Arc<Self> {
-        let queue = Queue { jobs: VecDeque::new(), limit, threads: 0, threads_max, idle: 0, open: true };
+        let queue = JobQueue { jobs: VecDeque::new(), limit, threads: 0, threads_max, idle: 0, open: true };
         Arc::new(Self { name, queue: Mutex::new(queue), work: Condvar::new() })
     }
 
@@ -102,7 +102,7 @@ impl Shared {
         Ok(())
     }
 
-    fn start_thread(self: &Arc<Self>, queue: &mut Queue) -> io::Result<()> {
+    fn start_thread(self: &Arc<Self>, queue: &mut JobQueue) -> io::Result<()> {
         let shared = Arc::clone(self);
         thread::Builder::new()
             .name(format!("{}-{}", self.name, queue.threads))

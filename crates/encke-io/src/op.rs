@@ -18,8 +18,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::fault::Fault;
 use crate::files::OpenFile;
+use crate::op_error::OpError;
 
 /// Identifies one source of a reactor: its slot, and one use of that slot.
 ///
@@ -72,7 +72,7 @@ pub enum Op {
     Send(Send),
     /// Stream: end the sending direction. The peer sees the end of stream after all data, including a send in flight.
     Shutdown,
-    /// Cancel a `Send` or `Connect` in flight. It ends as [`Event::Failed`] with [`Fault::Canceled`], unless it has already
+    /// Cancel a `Send` or `Connect` in flight. It ends as [`Event::Failed`] with [`OpError::Canceled`], unless it has already
     /// completed, which its own event reports. After a cancelled connect the stream can only be closed.
     Cancel,
     /// Close gracefully: the kernel still delivers the data it has accepted. But if the peer's bytes are unread, or more
@@ -93,7 +93,7 @@ pub enum Op {
 /// The operation that closes a source.
 #[cfg(unix)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Closing {
+pub(crate) enum CloseOp {
     Close,
     Recycle,
     Abort,
@@ -146,7 +146,7 @@ pub enum Segment {
         file: Arc<OpenFile>,
         /// Offset of the first byte.
         offset: u64,
-        /// Number of bytes. If the file ends earlier, the operation fails with [`Fault::FileShrunk`].
+        /// Number of bytes. If the file ends earlier, the operation fails with [`OpError::FileShrunk`].
         len: u64,
     },
 }
@@ -295,7 +295,7 @@ pub enum Event<'a> {
         /// The operation that failed.
         op: OpKind,
         /// The reason of the failure.
-        fault: Fault,
+        fault: OpError,
         /// For a send: bytes that the kernel accepted before the failure.
         sent: u64,
         /// The segments of a send.

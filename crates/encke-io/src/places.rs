@@ -14,7 +14,7 @@ use crate::op::Token;
 /// The sources of one reactor, by token.
 #[derive(Debug)]
 pub(crate) struct Places<T> {
-    rows: Vec<Row<T>>,
+    rows: Vec<PlacesRow<T>>,
     /// The most recently released row, which links to all other free rows.
     free: u32,
     used: usize,
@@ -22,13 +22,13 @@ pub(crate) struct Places<T> {
 
 /// One slot. A row costs its source plus four bytes, if the source has a niche (an enum, a descriptor).
 #[derive(Debug)]
-pub(crate) struct Row<T> {
+pub(crate) struct PlacesRow<T> {
     generation: u32,
-    state: State<T>,
+    state: RowState<T>,
 }
 
 #[derive(Debug)]
-enum State<T> {
+enum RowState<T> {
     Used(T),
     Empty { next: u32 },
 }
@@ -53,22 +53,24 @@ impl<T> Places<T> {
     pub(crate) fn insert(&mut self, source: T) -> Token {
         self.used += 1;
         if self.free == END {
-            self.rows.push(Row { generation: 0, state: State::Used(source) });
+            self.rows.push(PlacesRow { generation: 0, state: RowState::Used(source) });
             return Token { index: (self.rows.len() - 1) as u32, generation: 0 };
         }
         let index = self.free;
         let row = &mut self.rows[index as usize];
-        if let State::Empty { next } = row.state {
+        if let RowState::Empty { next } = row.state {
             self.free = next;
         }
-        row.state = State::Used(source);
+        row.state = RowState::Used(source);
         Token { index, generation: row.generation }
     }
 
     /// The source of a token, unless the token is stale.
     pub(crate) fn get(&self, token: Token) -> Option<&T> {
         match self.rows.get(token.index as usize)? {
-            Row { generation, state: State::Used(source) } if *generation == token.generation => Some(source),
+            PlacesRow { generation, state: RowState::Used(source) } if *generation == token.generation => {
+                Some(source)
+            }
             _ => None,
         }
     }
@@ -76,7 +78,9 @@ impl<T> Places<T> {
     /// Mutable access to the source of a token, unless the token is stale.
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
         match self.rows.get_mut(token.index as usize)? {
-            Row { generation, state: State::Used(source) } if *generation == token.generation => Some(source),
+            PlacesRow { generation, state: RowState::Used(source) } if *generation == token.generation => {
+                Some(source)
+            }
             _ => None,
         }
     }
@@ -84,8 +88,8 @@ impl<T> Places<T> {
     /// The source in a slot, even if it is leaving.
     pub(crate) fn at(&mut self, index: u32) -> Option<&mut T> {
         match &mut self.rows.get_mut(index as usize)?.state {
-            State::Used(source) => Some(source),
-            State::Empty { .. } => None,
+            RowState::Used(source) => Some(source),
+            RowState::Empty { .. } => None,
         }
     }
 
@@ -103,20 +107,20 @@ impl<T> Places<T> {
     /// Removes and returns the source. The slot stays unused until it is released.
     pub(crate) fn remove(&mut self, index: u32) -> T {
         let row = &mut self.rows[index as usize];
-        match std::mem::replace(&mut row.state, State::Empty { next: END }) {
-            State::Used(source) => {
+        match std::mem::replace(&mut row.state, RowState::Empty { next: END }) {
+            RowState::Used(source) => {
                 self.used -= 1;
                 source
             }
-            State::Empty { .. } => unreachable!("a source leaves once"),
+            RowState::Empty { .. } => unreachable!("a source leaves once"),
         }
     }
 
     /// Makes an empty slot available again.
     pub(crate) fn release(&mut self, index: u32) {
         let row = &mut self.rows[index as usize];
-        debug_assert!(matches!(row.state, State::Empty { .. }), "released with its source inside");
-        row.state = State::Empty { next: self.free };
+        debug_assert!(matches!(row.state, RowState::Empty { .. }), "released with its source inside");
+        row.state = RowState::Empty { next: self.free };
         self.free = index;
     }
 }

@@ -39,8 +39,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clock::Now;
-use crate::fault::Fault;
 use crate::op::{Event, Op, Token};
+use crate::op_error::OpError;
 use crate::socket::{Listener, Stream, Watched};
 use crate::wake::Waker;
 
@@ -63,7 +63,7 @@ pub trait Reactor {
     ///
     /// # Errors
     /// The back end has no room for the source (epoll's limit of watches, memory).
-    fn adopt(&mut self, source: Source) -> Result<Token, Fault>;
+    fn adopt(&mut self, source: ReactorSource) -> Result<Token, OpError>;
 
     /// Submits an operation. The reactor may perform it within the call; its event still comes from [`Reactor::next`].
     fn submit(&mut self, token: Token, op: Op);
@@ -72,7 +72,7 @@ pub trait Reactor {
     ///
     /// # Errors
     /// The system refuses to wait, which is a fault of this program or of the machine. The worker cannot continue.
-    fn wait(&mut self, until: Option<u64>) -> Result<Now, Fault>;
+    fn wait(&mut self, until: Option<u64>) -> Result<Now, OpError>;
 
     /// Makes every later `wait` that starts without pending events last at least `time`, in whole microseconds, to batch
     /// events. Returns whether batching is active: the back end supports it (io_uring since Linux 6.12) and `time` is not zero.
@@ -120,7 +120,7 @@ pub trait Reactor {
 }
 
 /// A source that a reactor can adopt.
-pub enum Source {
+pub enum ReactorSource {
     /// Accepts connections ([`Op::Accept`]).
     Listener(Listener),
     /// Sends and receives. A client creates one with [`crate::socket::unconnected`].

@@ -24,13 +24,13 @@ use rustix::io::Errno;
 use rustix::net::{self as sys, RecvFlags, Shutdown, sockopt};
 
 use crate::clock::{Clock, Now};
-use crate::fault::Fault;
 use crate::offload::{Pool, Returns};
-use crate::op::{Closing, Done, Event, Op, OpKind, Send, Token};
+use crate::op::{CloseOp, Done, Event, Op, OpKind, Send, Token};
+use crate::op_error::OpError;
 use crate::places::Places;
 use crate::poller::{Interest, Poller, Ready};
-use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, SPARES_MAX, Source, Unavailable};
-use crate::sending::{QUIET, Sending, Step, is_one_segment};
+use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource, SPARES_MAX, Unavailable};
+use crate::sending::{QUIET, SendStep, Sending, is_one_segment};
 use crate::slab::Slab;
 use crate::socket::{self, Stream};
 use crate::wake::{self, Waker};
@@ -38,7 +38,7 @@ use crate::wake::{self, Waker};
 /// A reactor that performs operations itself once the poller `P` reports that they will not block.
 pub struct Readiness<P> {
     poller: P,
-    places: Places<Place>,
+    sources: Places<ReadySource>,
     sends: Slab<Sending>,
     /// Sources with work, each at most once.
     queue: VecDeque<Token>,
@@ -48,7 +48,7 @@ pub struct Readiness<P> {
     changed: Vec<Token>,
     scratch: Box<[u8]>,
     spares: Vec<Stream>,
-    bell: wake::Listener,
+    wake: wake::WakeReceiver,
     pool: Pool,
     returns: Arc<Returns>,
     returned: VecDeque<(u64, Option<Done>)>,
@@ -65,18 +65,18 @@ const NONE: u32 = u32::MAX;
 
 /// A source: 12 bytes, or 16 with its generation. Together with the connection's slot and its timer, this is the whole cost of
 /// an idle connection.
-struct Place {
+struct ReadySource {
     /// `None` only in the bell's slot.
     descriptor: Option<OwnedFd>,
     /// The send in flight, or `NONE`.
     link: u32,
     flags: u16,
-    kind: Kind,
+    kind: ReadySourceKind,
     registered: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum ReadySourceKind {
     Bell,
     Listener,
     Stream,
@@ -123,14 +123,14 @@ const fn reading_due(flags: u16) -> bool {
     wanted || flags & (ARMED | ENDED | HINTED) == 0 && flags & (HANGUP | BROKEN) != 0
 }
 
-/// Bits of `Place::registered`: the current registration with the poller.
+/// Bits of `ReadySource::registered`: the current registration with the poller.
 const TOLD: u8 = 1;
 const TOLD_READ: u8 = 2;
 const TOLD_WRITE: u8 = 4;
 const TOLD_HANGUP: u8 = 8;
 
-impl Place {
-    const fn new(descriptor: Option<OwnedFd>, kind: Kind, flags: u16) -> Self {
+impl ReadySource {
+    const fn new(descriptor: Option<OwnedFd>, kind: ReadySourceKind, flags: u16) -> Self {
         Self { descriptor, link: NONE, flags, kind, registered: 0 }
     }
 
@@ -146,17 +146,18 @@ impl<P: Poller> Readiness<P> {
     /// The system lacks the back end, or is out of descriptors.
     pub fn new(pool: Pool) -> Result<Self, Unavailable> {
         let unavailable = |errno: Errno| Unavailable::new(P::BACKEND, errno.into(), "");
-        let bell = wake::Listener::new().map_err(unavailable)?;
+        let bell = wake::WakeReceiver::new().map_err(unavailable)?;
         let mut poller = P::new().map_err(unavailable)?;
         let interest = Interest { read: true, write: false, hangup: false };
         poller.add(bell.descriptor().as_fd(), BELL, interest).map_err(unavailable)?;
         let mut places = Places::new();
-        let token = places.insert(Place { registered: TOLD, ..Place::new(None, Kind::Bell, 0) });
+        let token = places
+            .insert(ReadySource { registered: TOLD, ..ReadySource::new(None, ReadySourceKind::Bell, 0) });
         assert_eq!(token, BELL, "the first place of an empty table");
         let mut clock = Clock::new();
         Ok(Self {
             poller,
-            places,
+            sources: places,
             sends: Slab::new(),
             queue: VecDeque::new(),
             done: VecDeque::new(),
@@ -164,7 +165,7 @@ impl<P: Poller> Readiness<P> {
             scratch: vec![0; LEASE_BYTES_MAX].into_boxed_slice(),
             spares: Vec::new(),
             returns: Returns::new(bell.waker()),
-            bell,
+            wake: bell,
             pool,
             returned: VecDeque::new(),
             jobs: 0,
@@ -176,7 +177,7 @@ impl<P: Poller> Readiness<P> {
 
     /// Queues a source with work, unless it is already queued.
     fn enqueue(&mut self, token: Token) {
-        let place = self.places.get_mut(token).expect(LIVE);
+        let place = self.sources.get_mut(token).expect(LIVE);
         if place.flags & QUEUED == 0 {
             place.flags |= QUEUED;
             self.queue.push_back(token);
@@ -185,7 +186,7 @@ impl<P: Poller> Readiness<P> {
 
     /// Records that the registration of a slot may be out of date.
     fn note_change(&mut self, token: Token) {
-        let place = self.places.get_mut(token).expect(LIVE);
+        let place = self.sources.get_mut(token).expect(LIVE);
         let settled = P::EDGE && place.registered & TOLD != 0;
         if !settled && place.flags & CHANGED == 0 {
             place.flags |= CHANGED;
@@ -198,13 +199,13 @@ impl<P: Poller> Readiness<P> {
         for position in 0..self.changed.len() {
             let token = self.changed[position];
             // Sources closed since then need no update.
-            let Some(place) = self.places.get_mut(token) else { continue };
+            let Some(place) = self.sources.get_mut(token) else { continue };
             place.flags &= !CHANGED;
             let flags = place.flags;
             let interest = Interest {
                 read: flags & ARMED != 0 && flags & ENDED == 0,
                 write: flags & (BLOCKED | CONNECTING) != 0,
-                hangup: flags & (ENDED | HINTED) == 0 && place.kind == Kind::Stream,
+                hangup: flags & (ENDED | HINTED) == 0 && place.kind == ReadySourceKind::Stream,
             };
             let told = place.registered;
             let wanted = interest != Interest::default() || P::EDGE && told & TOLD != 0;
@@ -230,7 +231,7 @@ impl<P: Poller> Readiness<P> {
             if let Err(errno) = result {
                 place.registered = 0;
                 place.flags &= !ARMED;
-                let op = if place.kind == Kind::Listener { OpKind::Accept } else { OpKind::Recv };
+                let op = if place.kind == ReadySourceKind::Listener { OpKind::Accept } else { OpKind::Recv };
                 self.done.push_back(failed(token, op, errno.into()));
             }
         }
@@ -238,7 +239,7 @@ impl<P: Poller> Readiness<P> {
     }
 
     /// Records the readiness that the poller reports. Returns whether this gives the source work.
-    fn note_ready(place: &mut Place, ready: Ready) -> bool {
+    fn note_ready(place: &mut ReadySource, ready: Ready) -> bool {
         if ready.read || ready.hangup || ready.error {
             place.flags |= READABLE;
         }
@@ -264,62 +265,66 @@ impl<P: Poller> Readiness<P> {
     }
 
     /// Serves the source at the head of the queue, with at most one event.
-    fn serve(&mut self, token: Token) -> Served {
-        let Some(place) = self.places.get_mut(token) else { return Served::Nothing };
+    fn serve(&mut self, token: Token) -> ReadyOutcome {
+        let Some(place) = self.sources.get_mut(token) else { return ReadyOutcome::Nothing };
         place.flags &= !QUEUED;
         match place.kind {
-            Kind::Bell => {
-                if self.bell.silence() {
+            ReadySourceKind::Bell => {
+                if self.wake.clear() {
                     self.returns.take(&mut self.returned);
-                    Served::Event(Event::Woken)
+                    ReadyOutcome::Event(Event::Woken)
                 } else {
-                    Served::Nothing
+                    ReadyOutcome::Nothing
                 }
             }
-            Kind::Watched => {
+            ReadySourceKind::Watched => {
                 if place.flags & (ARMED | READABLE) != ARMED | READABLE {
-                    return Served::Nothing;
+                    return ReadyOutcome::Nothing;
                 }
                 // The owner reads until nothing is left, so that an edge will report the next data.
                 place.flags &= !READABLE;
-                Served::Event(Event::Watched { token })
+                ReadyOutcome::Event(Event::Watched { token })
             }
-            Kind::Listener => self.accept(token),
-            Kind::Stream => self.serve_stream(token),
+            ReadySourceKind::Listener => self.accept(token),
+            ReadySourceKind::Stream => self.serve_stream(token),
         }
     }
 
-    fn accept(&mut self, listener: Token) -> Served {
-        let place = self.places.get_mut(listener).expect(LIVE);
+    fn accept(&mut self, listener: Token) -> ReadyOutcome {
+        let place = self.sources.get_mut(listener).expect(LIVE);
         if place.flags & (ARMED | READABLE) != ARMED | READABLE {
-            return Served::Nothing;
+            return ReadyOutcome::Nothing;
         }
         match socket::accept(place.descriptor()) {
             Ok((descriptor, peer)) => {
                 self.enqueue(listener);
                 // A new connection has often sent its request already, so the first receive is tried at once.
-                let token = self.places.insert(Place::new(Some(descriptor), Kind::Stream, READABLE));
-                Served::Event(Event::Accepted { listener, token, peer })
+                let token = self.sources.insert(ReadySource::new(
+                    Some(descriptor),
+                    ReadySourceKind::Stream,
+                    READABLE,
+                ));
+                ReadyOutcome::Event(Event::Accepted { listener, token, peer })
             }
             Err(Errno::AGAIN) => {
                 place.flags &= !READABLE;
-                Served::Nothing
+                ReadyOutcome::Nothing
             }
             Err(errno) if socket::failed_before_accept(errno) => {
                 self.enqueue(listener);
-                Served::Nothing
+                ReadyOutcome::Nothing
             }
             Err(errno) => {
                 // The listener's queue still has connections: READABLE stays set, and arming again tries again.
                 place.flags &= !ARMED;
                 self.note_change(listener);
-                Served::Event(failed(listener, OpKind::Accept, errno.into()))
+                ReadyOutcome::Event(failed(listener, OpKind::Accept, errno.into()))
             }
         }
     }
 
-    fn serve_stream(&mut self, token: Token) -> Served {
-        let place = self.places.get_mut(token).expect(LIVE);
+    fn serve_stream(&mut self, token: Token) -> ReadyOutcome {
+        let place = self.sources.get_mut(token).expect(LIVE);
         if place.flags & CONNECTING != 0 {
             return self.finish_connect(token);
         }
@@ -330,13 +335,13 @@ impl<P: Poller> Readiness<P> {
             place.flags ^= SENT_LAST;
             self.enqueue(token);
         }
-        let place = self.places.get_mut(token).expect(LIVE);
+        let place = self.sources.get_mut(token).expect(LIVE);
         if sending_due && (!reading_due || place.flags & SENT_LAST != 0) {
             self.continue_send(token);
-            return Served::Nothing;
+            return ReadyOutcome::Nothing;
         }
         if !reading_due {
-            return Served::Nothing;
+            return ReadyOutcome::Nothing;
         }
         if place.flags & ARMED == 0 {
             place.flags |= HINTED;
@@ -345,8 +350,8 @@ impl<P: Poller> Readiness<P> {
                 place.flags |= ENDED;
             }
             self.note_change(token);
-            return Served::Event(if broken {
-                failed(token, OpKind::Recv, Fault::Reset)
+            return ReadyOutcome::Event(if broken {
+                failed(token, OpKind::Recv, OpError::Reset)
             } else {
                 Event::PeerClosed { token, behind_data: true }
             });
@@ -355,7 +360,7 @@ impl<P: Poller> Readiness<P> {
             Ok((0, _)) => {
                 place.flags = place.flags & !ARMED | ENDED | OVER;
                 self.note_change(token);
-                Served::Event(Event::PeerClosed { token, behind_data: false })
+                ReadyOutcome::Event(Event::PeerClosed { token, behind_data: false })
             }
             Ok((len, _)) => {
                 if len < LEASE_BYTES_MAX && place.flags & (HANGUP | BROKEN) == 0 {
@@ -364,26 +369,26 @@ impl<P: Poller> Readiness<P> {
                 } else {
                     self.enqueue(token);
                 }
-                Served::Received(token, len)
+                ReadyOutcome::Received(token, len)
             }
             Err(Errno::AGAIN) => {
                 place.flags &= !READABLE;
-                Served::Nothing
+                ReadyOutcome::Nothing
             }
             Err(Errno::INTR) => {
                 self.enqueue(token);
-                Served::Nothing
+                ReadyOutcome::Nothing
             }
             Err(errno) => {
                 place.flags = place.flags & !ARMED | ENDED;
                 self.note_change(token);
-                Served::Event(failed(token, OpKind::Recv, errno.into()))
+                ReadyOutcome::Event(failed(token, OpKind::Recv, errno.into()))
             }
         }
     }
 
-    fn finish_connect(&mut self, token: Token) -> Served {
-        let place = self.places.get_mut(token).expect(LIVE);
+    fn finish_connect(&mut self, token: Token) -> ReadyOutcome {
+        let place = self.sources.get_mut(token).expect(LIVE);
         let outcome = if place.flags & CONNECTED != 0 {
             Ok(())
         } else {
@@ -393,7 +398,7 @@ impl<P: Poller> Readiness<P> {
                     // In progress, or woken without an outcome (a hang-up before connect(2), see epoll(7)).
                     Ok(Ok(())) if nameless == Errno::NOTCONN => {
                         place.flags &= !(READABLE | HANGUP | BROKEN);
-                        return Served::Nothing;
+                        return ReadyOutcome::Nothing;
                     }
                     Ok(Ok(())) => Err(nameless),
                     Ok(Err(errno)) | Err(errno) => Err(errno),
@@ -406,15 +411,18 @@ impl<P: Poller> Readiness<P> {
             place.flags |= ENDED;
         }
         self.note_change(token);
-        Served::Event(match outcome {
+        ReadyOutcome::Event(match outcome {
             Ok(()) => Event::Connected { token },
             Err(errno) => failed(token, OpKind::Connect, errno.into()),
         })
     }
 
     fn start_send(&mut self, token: Token, send: Send) {
-        let place = self.places.get_mut(token).expect(LIVE);
-        assert!(place.kind == Kind::Stream && place.link == NONE, "one send at a time, on a stream");
+        let place = self.sources.get_mut(token).expect(LIVE);
+        assert!(
+            place.kind == ReadySourceKind::Stream && place.link == NONE,
+            "one send at a time, on a stream"
+        );
         if place.flags & NAGLE != 0 {
             if place.flags & UNSENT == 0 || !is_one_segment(&send) {
                 socket::send_at_once(place.descriptor());
@@ -438,9 +446,9 @@ impl<P: Poller> Readiness<P> {
         let mut sending = Sending::new(send);
         sending.skip(taken);
         match sending.advance(place.descriptor(), &mut self.scratch) {
-            Step::Done => self.done.push_back(sending.ended(token, Ok(()))),
-            Step::Failed(fault) => self.done.push_back(sending.ended(token, Err(fault))),
-            step @ (Step::Blocked | Step::Yielded) => {
+            SendStep::Done => self.done.push_back(sending.ended(token, Ok(()))),
+            SendStep::Failed(fault) => self.done.push_back(sending.ended(token, Err(fault))),
+            step @ (SendStep::Blocked | SendStep::Yielded) => {
                 place.link = self.sends.insert(sending);
                 self.put_off(token, &step);
             }
@@ -448,18 +456,18 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn continue_send(&mut self, token: Token) {
-        let place = self.places.get_mut(token).expect(LIVE);
+        let place = self.sources.get_mut(token).expect(LIVE);
         let sending = self.sends.get_mut(place.link).expect("a place's link names its send");
         match sending.advance(place.descriptor(), &mut self.scratch) {
-            Step::Done => self.end_send(token, Ok(())),
-            Step::Failed(fault) => self.end_send(token, Err(fault)),
-            step @ (Step::Blocked | Step::Yielded) => self.put_off(token, &step),
+            SendStep::Done => self.end_send(token, Ok(())),
+            SendStep::Failed(fault) => self.end_send(token, Err(fault)),
+            step @ (SendStep::Blocked | SendStep::Yielded) => self.put_off(token, &step),
         }
     }
 
     /// Removes the send in flight from its source, then performs a shutdown that was waiting for it.
-    fn end_send(&mut self, token: Token, result: Result<(), Fault>) {
-        let place = self.places.get_mut(token).expect(LIVE);
+    fn end_send(&mut self, token: Token, result: Result<(), OpError>) {
+        let place = self.sources.get_mut(token).expect(LIVE);
         let link = std::mem::replace(&mut place.link, NONE);
         let finishing = place.flags & FINISHING != 0;
         place.flags &= !(BLOCKED | FINISHING);
@@ -471,9 +479,9 @@ impl<P: Poller> Readiness<P> {
         }
     }
 
-    fn put_off(&mut self, token: Token, step: &Step) {
-        if matches!(step, Step::Blocked) {
-            self.places.get_mut(token).expect(LIVE).flags |= BLOCKED;
+    fn put_off(&mut self, token: Token, step: &SendStep) {
+        if matches!(step, SendStep::Blocked) {
+            self.sources.get_mut(token).expect(LIVE).flags |= BLOCKED;
             self.note_change(token);
         } else {
             self.enqueue(token);
@@ -481,7 +489,7 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn connect(&mut self, token: Token, peer: std::net::SocketAddr) {
-        let place = self.places.get_mut(token).expect(LIVE);
+        let place = self.sources.get_mut(token).expect(LIVE);
         place.flags |= NAGLE | UNSENT;
         match sys::connect(place.descriptor(), &peer) {
             Ok(()) => self.done.push_back(Event::Connected { token }),
@@ -494,18 +502,18 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn cancel(&mut self, token: Token) {
-        let place = self.places.get_mut(token).expect(LIVE);
+        let place = self.sources.get_mut(token).expect(LIVE);
         if place.flags & CONNECTING != 0 {
             place.flags = place.flags & !(CONNECTING | CONNECTED) | ENDED;
             self.note_change(token);
-            self.done.push_back(failed(token, OpKind::Connect, Fault::Canceled));
+            self.done.push_back(failed(token, OpKind::Connect, OpError::Canceled));
         } else if place.link != NONE {
-            self.end_send(token, Err(Fault::Canceled));
+            self.end_send(token, Err(OpError::Canceled));
         }
     }
 
     fn shutdown(&mut self, token: Token) {
-        let place = self.places.get_mut(token).expect(LIVE);
+        let place = self.sources.get_mut(token).expect(LIVE);
         if place.link != NONE {
             place.flags |= FINISHING;
             return;
@@ -515,21 +523,21 @@ impl<P: Poller> Readiness<P> {
         }
     }
 
-    fn close(&mut self, token: Token, how: Closing) {
-        self.places.outdate(token.index);
-        let place = self.places.remove(token.index);
+    fn close(&mut self, token: Token, how: CloseOp) {
+        self.sources.outdate(token.index);
+        let place = self.sources.remove(token.index);
         let descriptor = place.descriptor.expect("the bell's token is nobody's to close");
-        let is_kept = how == Closing::Recycle
+        let is_kept = how == CloseOp::Recycle
             && place.flags & OVER != 0
             && place.link == NONE
             && self.spares.len() < SPARES_MAX
             && socket::disconnect(descriptor.as_fd());
         if place.registered & TOLD != 0 {
             // Listeners and watched descriptors may have duplicates elsewhere, which keep them in epoll's set.
-            let closing = place.kind == Kind::Stream && !is_kept;
+            let closing = place.kind == ReadySourceKind::Stream && !is_kept;
             self.poller.remove(descriptor.as_fd(), token, closing);
         }
-        if how == Closing::Abort {
+        if how == CloseOp::Abort {
             // A zero linger time makes close(2) send a reset and discard queued data (socket(7)).
             let _best_effort = sockopt::set_socket_linger(&descriptor, Some(Duration::ZERO));
         }
@@ -546,7 +554,7 @@ impl<P: Poller> Readiness<P> {
 /// The reason why tokens used internally are valid.
 const LIVE: &str = "tokens are checked where they come in";
 
-fn failed(token: Token, op: OpKind, fault: Fault) -> Event<'static> {
+fn failed(token: Token, op: OpKind, fault: OpError) -> Event<'static> {
     Event::Failed { token, op, fault, sent: 0, segments: Vec::new() }
 }
 
@@ -555,14 +563,14 @@ impl<P: Poller> Reactor for Readiness<P> {
         P::BACKEND
     }
 
-    fn adopt(&mut self, source: Source) -> Result<Token, Fault> {
+    fn adopt(&mut self, source: ReactorSource) -> Result<Token, OpError> {
         // No read was tried yet, so a listener or stream may be readable. The owner of a watched descriptor reads by itself.
         let (descriptor, kind, flags) = match source {
-            Source::Listener(listener) => (listener.descriptor, Kind::Listener, READABLE),
-            Source::Stream(stream) => (stream.descriptor, Kind::Stream, READABLE),
-            Source::Watched(watched) => (watched.descriptor, Kind::Watched, 0),
+            ReactorSource::Listener(listener) => (listener.descriptor, ReadySourceKind::Listener, READABLE),
+            ReactorSource::Stream(stream) => (stream.descriptor, ReadySourceKind::Stream, READABLE),
+            ReactorSource::Watched(watched) => (watched.descriptor, ReadySourceKind::Watched, 0),
         };
-        Ok(self.places.insert(Place::new(Some(descriptor), kind, flags)))
+        Ok(self.sources.insert(ReadySource::new(Some(descriptor), kind, flags)))
     }
 
     fn submit(&mut self, token: Token, op: Op) {
@@ -574,7 +582,7 @@ impl<P: Poller> Reactor for Readiness<P> {
             }
             return;
         }
-        let Some(place) = self.places.get_mut(token) else { return };
+        let Some(place) = self.sources.get_mut(token) else { return };
         match op {
             Op::Accept | Op::Recv | Op::Watch => {
                 if place.flags & ENDED == 0 {
@@ -606,14 +614,14 @@ impl<P: Poller> Reactor for Readiness<P> {
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),
             Op::Cancel => self.cancel(token),
-            Op::Close => self.close(token, Closing::Close),
-            Op::Recycle => self.close(token, Closing::Recycle),
-            Op::Abort => self.close(token, Closing::Abort),
+            Op::Close => self.close(token, CloseOp::Close),
+            Op::Recycle => self.close(token, CloseOp::Recycle),
+            Op::Abort => self.close(token, CloseOp::Abort),
             Op::Offload(_) => unreachable!("returned above"),
         }
     }
 
-    fn wait(&mut self, until: Option<u64>) -> Result<Now, Fault> {
+    fn wait(&mut self, until: Option<u64>) -> Result<Now, OpError> {
         self.register();
         let busy = !(self.queue.is_empty() && self.done.is_empty() && self.returned.is_empty());
         let timeout = if busy {
@@ -623,15 +631,15 @@ impl<P: Poller> Reactor for Readiness<P> {
             let now = if self.is_read { self.now } else { self.clock.now() };
             until.map(|until| Duration::from_nanos(until.saturating_sub(now.mono_ns)))
         };
-        let (places, queue) = (&mut self.places, &mut self.queue);
+        let (places, queue) = (&mut self.sources, &mut self.queue);
         self.poller.wait(timeout, |token, ready| {
             let Some(place) = places.get_mut(token) else { return };
-            let work = Self::note_ready(place, ready) || place.kind == Kind::Bell;
+            let work = Self::note_ready(place, ready) || place.kind == ReadySourceKind::Bell;
             if work && place.flags & QUEUED == 0 {
                 place.flags |= QUEUED;
                 // Watched descriptors go first, so that a request sent after a file was changed sees the change.
                 match place.kind {
-                    Kind::Watched => queue.push_front(token),
+                    ReadySourceKind::Watched => queue.push_front(token),
                     _ => queue.push_back(token),
                 }
             }
@@ -649,7 +657,7 @@ impl<P: Poller> Reactor for Readiness<P> {
         loop {
             if let Some(event) = self.done.pop_front() {
                 if let Event::Closed { token, .. } = event {
-                    self.places.release(token.index);
+                    self.sources.release(token.index);
                 }
                 return Some(event);
             }
@@ -659,9 +667,9 @@ impl<P: Poller> Reactor for Readiness<P> {
             }
             let token = self.queue.pop_front()?;
             match self.serve(token) {
-                Served::Nothing => {}
-                Served::Event(event) => return Some(event),
-                Served::Received(token, len) => {
+                ReadyOutcome::Nothing => {}
+                ReadyOutcome::Event(event) => return Some(event),
+                ReadyOutcome::Received(token, len) => {
                     return Some(Event::Received { token, lease: &mut self.scratch[..len] });
                 }
             }
@@ -675,30 +683,30 @@ impl<P: Poller> Reactor for Readiness<P> {
     }
 
     fn waker(&self) -> Waker {
-        self.bell.waker()
+        self.wake.waker()
     }
 
     fn unsent(&self, token: Token) -> u64 {
-        let place = self.places.get(token);
+        let place = self.sources.get(token);
         place.and_then(|place| self.sends.get(place.link)).map_or(0, Sending::unsent)
     }
 
     #[cfg(target_os = "linux")]
     fn unacknowledged(&self, token: Token) -> u64 {
-        let place = self.places.get(token).filter(|place| place.kind == Kind::Stream);
+        let place = self.sources.get(token).filter(|place| place.kind == ReadySourceKind::Stream);
         place.map_or(0, |place| socket::unacknowledged(place.descriptor()))
     }
 
     #[cfg(target_os = "linux")]
     fn buffered(&self, token: Token) -> Option<u64> {
-        let place = self.places.get(token).filter(|place| place.kind == Kind::Stream)?;
+        let place = self.sources.get(token).filter(|place| place.kind == ReadySourceKind::Stream)?;
         socket::buffered(place.descriptor())
     }
 
     fn listen_drops(&self, listener: Token) -> Option<u32> {
         #[cfg(target_os = "linux")]
         {
-            let place = self.places.get(listener).filter(|place| place.kind == Kind::Listener)?;
+            let place = self.sources.get(listener).filter(|place| place.kind == ReadySourceKind::Listener)?;
             socket::drops(place.descriptor())
         }
         #[cfg(not(target_os = "linux"))]
@@ -709,12 +717,12 @@ impl<P: Poller> Reactor for Readiness<P> {
     }
 
     fn occupancy(&self) -> Occupancy {
-        Occupancy { sources: self.places.len() - 1, sends: self.sends.len(), jobs: self.jobs, leases: 0 }
+        Occupancy { sources: self.sources.len() - 1, sends: self.sends.len(), jobs: self.jobs, leases: 0 }
     }
 }
 
 /// The outcome of serving a source.
-enum Served {
+enum ReadyOutcome {
     Nothing,
     Event(Event<'static>),
     /// The number of bytes received into the scratch buffer.
@@ -727,6 +735,6 @@ mod tests {
 
     #[test]
     fn a_source_costs_sixteen_bytes() {
-        assert_eq!(size_of::<crate::places::Row<Place>>(), 16);
+        assert_eq!(size_of::<crate::places::PlacesRow<ReadySource>>(), 16);
     }
 }

@@ -10,9 +10,9 @@
 //! travels with its file, and no packet waits for an acknowledgement. sendfile(2) sends a file without a copy through this
 //! process.
 
-use crate::fault::Fault;
 use crate::files::OpenFile;
 use crate::op::{Event, OpKind, Segment, Send, Token};
+use crate::op_error::OpError;
 
 /// A send whose segments before `segment`, and the first `offset` bytes of that one, have been sent.
 pub(crate) struct Sending {
@@ -35,13 +35,13 @@ pub(crate) fn is_one_segment(send: &Send) -> bool {
 }
 
 /// The rest of the segment being sent.
-pub(crate) enum Head<'a> {
+pub(crate) enum SegmentRest<'a> {
     Memory(&'a [u8]),
     File { file: &'a OpenFile, offset: u64, left: u64 },
 }
 
 /// The result of [`Sending::advance`].
-pub(crate) enum Step {
+pub(crate) enum SendStep {
     /// All bytes are sent.
     Done,
     /// The socket accepts no more bytes at the moment.
@@ -49,7 +49,7 @@ pub(crate) enum Step {
     /// The quantum is used up: other connections are served first.
     Yielded,
     /// The send failed.
-    Failed(Fault),
+    Failed(OpError),
 }
 
 impl Sending {
@@ -60,13 +60,13 @@ impl Sending {
     }
 
     /// The next bytes to send; `None` if everything is sent.
-    pub(crate) fn head(&self) -> Option<Head<'_>> {
+    pub(crate) fn head(&self) -> Option<SegmentRest<'_>> {
         let segment = self.segments.get(self.segment)?;
         Some(match segment {
             Segment::File { file, offset, len } => {
-                Head::File { file, offset: offset + self.offset, left: len - self.offset }
+                SegmentRest::File { file, offset: offset + self.offset, left: len - self.offset }
             }
-            memory => Head::Memory(&memory.memory().expect("not a file")[self.offset as usize..]),
+            memory => SegmentRest::Memory(&memory.memory().expect("not a file")[self.offset as usize..]),
         })
     }
 
@@ -110,7 +110,7 @@ impl Sending {
     }
 
     /// Converts the send into its completion event.
-    pub(crate) fn ended(self, token: Token, result: Result<(), Fault>) -> Event<'static> {
+    pub(crate) fn ended(self, token: Token, result: Result<(), OpError>) -> Event<'static> {
         let Self { segments, sent, .. } = self;
         match result {
             Ok(()) => Event::Sent { token, bytes: sent, segments },
@@ -133,9 +133,9 @@ mod system {
     use rustix::io::Errno;
     use rustix::net::{self as sys, SendFlags};
 
-    use super::{Head, Sending, Step};
-    use crate::fault::Fault;
+    use super::{SegmentRest, SendStep, Sending};
     use crate::files::OpenFile;
+    use crate::op_error::OpError;
     use crate::reactor::SEND_QUANTUM;
 
     /// Maximum number of slices per sendmsg(2). Linux accepts up to 1,024.
@@ -143,27 +143,27 @@ mod system {
 
     impl Sending {
         /// Sends as much as the kernel accepts, at most one quantum.
-        pub(crate) fn advance(&mut self, socket: BorrowedFd<'_>, scratch: &mut [u8]) -> Step {
+        pub(crate) fn advance(&mut self, socket: BorrowedFd<'_>, scratch: &mut [u8]) -> SendStep {
             let quantum_end = self.sent + SEND_QUANTUM;
             while let Some(head) = self.head() {
                 if self.sent >= quantum_end {
-                    return Step::Yielded;
+                    return SendStep::Yielded;
                 }
                 let result = match head {
-                    Head::File { file, offset, left } => {
+                    SegmentRest::File { file, offset, left } => {
                         send_file(socket, file, offset, left.min(SEND_QUANTUM), scratch)
                     }
-                    Head::Memory(_) => self.send_run(socket),
+                    SegmentRest::Memory(_) => self.send_run(socket),
                 };
                 match result {
                     Ok(sent) => self.skip(sent),
-                    Err(SendFault::Errno(Errno::AGAIN)) => return Step::Blocked,
+                    Err(SendFault::Errno(Errno::AGAIN)) => return SendStep::Blocked,
                     Err(SendFault::Errno(Errno::INTR)) => {}
-                    Err(SendFault::Errno(errno)) => return Step::Failed(errno.into()),
-                    Err(SendFault::FileShrunk) => return Step::Failed(Fault::FileShrunk),
+                    Err(SendFault::Errno(errno)) => return SendStep::Failed(errno.into()),
+                    Err(SendFault::FileShrunk) => return SendStep::Failed(OpError::FileShrunk),
                 }
             }
-            Step::Done
+            SendStep::Done
         }
 
         /// Sends the run of memory segments at the current position.

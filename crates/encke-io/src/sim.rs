@@ -29,17 +29,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::clock::Now;
-use crate::fault::Fault;
 use crate::op::{Done, Event, Job, Op, OpKind, Peer, Send, Token};
+use crate::op_error::OpError;
 use crate::places::Places;
-use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source};
-use crate::sending::{Head, Sending};
+use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource};
+use crate::sending::{SegmentRest, Sending};
 use crate::socket::{Address, Listener, Stream};
-use crate::wake::{Bell, Waker};
+use crate::wake::{WakeSignal, Waker};
 
 /// The properties of a world. Probabilities are in thousandths.
 #[derive(Clone, Debug)]
-pub struct Conditions {
+pub struct SimConditions {
     /// Time from one end of a link to the other, in ns.
     pub latency_ns: RangeInclusive<u64>,
     /// Size in bytes of the pieces that travel together.
@@ -66,7 +66,7 @@ pub struct Conditions {
     pub slow_readers: u16,
 }
 
-impl Default for Conditions {
+impl Default for SimConditions {
     /// A world without errors, but with delays, pieces and partial sends.
     fn default() -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Default for Conditions {
     }
 }
 
-impl Conditions {
+impl SimConditions {
     /// A world in which every fault occurs occasionally.
     pub fn harsh() -> Self {
         Self {
@@ -118,9 +118,9 @@ pub struct FaultCounts {
     pub slow_readers: u64,
 }
 
-/// The read state of a [`Client`].
+/// The read state of a [`SimClient`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum SimReadState {
     /// More data may arrive.
     Open,
     /// The other side ended its stream, and all data before the end has been read.
@@ -133,7 +133,7 @@ pub enum End {
 
 /// A simulated world, shared by its reactors and clients.
 #[derive(Clone)]
-pub struct World(Rc<RefCell<State>>);
+pub struct World(Rc<RefCell<WorldState>>);
 
 impl World {
     /// Creates a world without errors.
@@ -147,20 +147,20 @@ impl World {
     /// assert_eq!(world.trace(), World::new(7).trace(), "same seed, same start");
     /// ```
     pub fn new(seed: u64) -> Self {
-        Self::with(seed, Conditions::default())
+        Self::with(seed, SimConditions::default())
     }
 
     /// Creates a world with the given conditions.
-    pub fn with(seed: u64, conditions: Conditions) -> Self {
-        Self(Rc::new(RefCell::new(State {
+    pub fn with(seed: u64, conditions: SimConditions) -> Self {
+        Self(Rc::new(RefCell::new(WorldState {
             now_ns: EPOCH_NS,
-            random: Random(seed),
+            random: SimRandom(seed),
             conditions,
             trace: seed,
             faults: FaultCounts::default(),
             stations: Vec::new(),
             links: Places::new(),
-            doors: Vec::new(),
+            listeners: Vec::new(),
             agenda: BinaryHeap::new(),
             sequence: 0,
             next_port: 0,
@@ -170,7 +170,7 @@ impl World {
     /// Adds a reactor. [`World::step`] identifies it by its number, counted from 0.
     pub fn reactor(&self) -> SimReactor {
         let mut state = self.0.borrow_mut();
-        let bell = Bell::without_rope();
+        let bell = WakeSignal::without_descriptor();
         state.stations.push(Station::new(Arc::clone(&bell)));
         let number = state.stations.len() - 1;
         SimReactor { world: self.clone(), number, bell, lease: Vec::new() }
@@ -194,11 +194,11 @@ impl World {
     }
 
     /// Creates a client that connects to `address`. The client may send at once.
-    pub fn connect(&self, address: SocketAddr) -> Client {
+    pub fn connect(&self, address: SocketAddr) -> SimClient {
         let mut state = self.0.borrow_mut();
         let link = state.open_link(Owner::Client, address);
         let origin = state.links.get(link).expect(OPEN).origin;
-        Client { world: self.clone(), link, origin, shut: false }
+        SimClient { world: self.clone(), link, origin, shut: false }
     }
 
     /// Advances the time to the next event and returns the number of the reactor to run for one turn, a wait and its events.
@@ -209,7 +209,7 @@ impl World {
     pub fn step(&self) -> Option<usize> {
         let mut state = self.0.borrow_mut();
         loop {
-            state.hear_bells();
+            state.deliver_wakes();
             let runnable: Vec<usize> = (0..state.stations.len())
                 .filter(|number| state.stations[*number].is_due(state.now_ns))
                 .collect();
@@ -230,7 +230,7 @@ impl World {
     /// Whether nothing is pending: only timers or calls from outside can cause further events.
     pub fn is_quiet(&self) -> bool {
         let state = self.0.borrow();
-        let busy = |station: &Station| !station.gone && (station.has_work() || station.bell.is_rung());
+        let busy = |station: &Station| !station.gone && (station.has_work() || station.bell.is_set());
         state.agenda.is_empty() && !state.stations.iter().any(busy)
     }
 
@@ -256,14 +256,14 @@ impl World {
 }
 
 /// The remote end of a connection, driven by the test. When dropped, it closes as a program that exits.
-pub struct Client {
+pub struct SimClient {
     world: World,
     link: Token,
     origin: SocketAddr,
     shut: bool,
 }
 
-impl Client {
+impl SimClient {
     /// The client's address as the server sees it.
     pub fn address(&self) -> SocketAddr {
         self.origin
@@ -319,33 +319,33 @@ impl Client {
     }
 
     /// The read state of this client.
-    pub fn end(&self) -> End {
+    pub fn end(&self) -> SimReadState {
         let state = self.world.0.borrow();
-        let Some(link) = state.links.get(self.link) else { return End::Reset };
+        let Some(link) = state.links.get(self.link) else { return SimReadState::Reset };
         let end = &link.ends[CLIENT];
         if end.refused {
-            End::Refused
+            SimReadState::Refused
         } else if end.reset {
-            End::Reset
+            SimReadState::Reset
         } else if end.finished && end.inbox.is_empty() {
-            End::Finished
+            SimReadState::Finished
         } else {
-            End::Open
+            SimReadState::Open
         }
     }
 
     /// Whether no more data can arrive.
     pub fn is_closed(&self) -> bool {
-        self.end() != End::Open
+        self.end() != SimReadState::Open
     }
 
-    /// Whether the sending direction has ended, by [`Client::shutdown`] or by the world ([`Conditions::half_closes`]).
+    /// Whether the sending direction has ended, by [`SimClient::shutdown`] or by the world ([`SimConditions::half_closes`]).
     pub fn is_shut(&self) -> bool {
         self.shut
     }
 }
 
-impl Drop for Client {
+impl Drop for SimClient {
     fn drop(&mut self) {
         self.world.0.borrow_mut().close(self.link, CLIENT);
     }
@@ -355,7 +355,7 @@ impl Drop for Client {
 pub struct SimReactor {
     world: World,
     number: usize,
-    bell: Arc<Bell>,
+    bell: Arc<WakeSignal>,
     lease: Vec<u8>,
 }
 
@@ -365,7 +365,7 @@ impl SimReactor {
         self.number
     }
 
-    fn state(&self) -> RefMut<'_, State> {
+    fn state(&self) -> RefMut<'_, WorldState> {
         self.world.0.borrow_mut()
     }
 
@@ -379,21 +379,21 @@ impl Reactor for SimReactor {
         Backend::Sim
     }
 
-    fn adopt(&mut self, source: Source) -> Result<Token, Fault> {
+    fn adopt(&mut self, source: ReactorSource) -> Result<Token, OpError> {
         let number = self.number;
         let mut state = self.state();
         let (kind, address) = match &source {
-            Source::Listener(listener) => match listener.address() {
-                Address::Inet(address) => (Kind::Listener, Some(*address)),
+            ReactorSource::Listener(listener) => match listener.address() {
+                Address::Inet(address) => (SimSourceKind::Listener, Some(*address)),
                 // A world has ports but no paths.
-                Address::Unix(_) => return Err(Fault::Unreachable),
+                Address::Unix(_) => return Err(OpError::Unreachable),
             },
-            Source::Stream(_) => (Kind::Stream, None),
-            Source::Watched(_) => (Kind::Watched, None),
+            ReactorSource::Stream(_) => (SimSourceKind::Stream, None),
+            ReactorSource::Watched(_) => (SimSourceKind::Watched, None),
         };
-        let token = state.stations[number].places.insert(Place::new(kind, None));
+        let token = state.stations[number].places.insert(SimSource::new(kind, None));
         if let Some(address) = address {
-            state.doors.push(Door { address, station: number, token, retired: false });
+            state.listeners.push(SimListener { address, station: number, token, retired: false });
         }
         Ok(token)
     }
@@ -418,7 +418,7 @@ impl Reactor for SimReactor {
                 state.stations[number].enqueue(token);
             }
             Op::Retire => {
-                for door in &mut state.doors {
+                for door in &mut state.listeners {
                     door.retired |= door.station == number && door.token == token;
                 }
             }
@@ -440,7 +440,7 @@ impl Reactor for SimReactor {
         }
     }
 
-    fn wait(&mut self, until: Option<u64>) -> Result<Now, Fault> {
+    fn wait(&mut self, until: Option<u64>) -> Result<Now, OpError> {
         let number = self.number;
         let mut state = self.state();
         let turn_ns = state.conditions.turn_ns.clone();
@@ -464,8 +464,8 @@ impl Reactor for SimReactor {
         drop(state);
         self.lease = lease;
         Some(match told? {
-            Told::Event(event) => event,
-            Told::Received(token) => Event::Received { token, lease: &mut self.lease },
+            PendingEvent::Event(event) => event,
+            PendingEvent::Received(token) => Event::Received { token, lease: &mut self.lease },
         })
     }
 
@@ -510,7 +510,7 @@ impl SimReactor {
         state.stations[number].jobs += 1;
         let job_ns = state.conditions.job_ns.clone();
         let after_ns = state.random.within(job_ns);
-        state.plan(after_ns, What::Done { station: number, key: job.key, done });
+        state.plan(after_ns, SimEvent::Done { station: number, key: job.key, done });
     }
 }
 
@@ -551,23 +551,23 @@ const SERVER: usize = 1;
 const OPEN: &str = "the link was opened by this call";
 const KNOWN: &str = "tokens are checked where they come in";
 
-struct State {
+struct WorldState {
     now_ns: u64,
-    random: Random,
-    conditions: Conditions,
+    random: SimRandom,
+    conditions: SimConditions,
     trace: u64,
     faults: FaultCounts,
     stations: Vec<Station>,
-    links: Places<Link>,
-    doors: Vec<Door>,
-    agenda: BinaryHeap<Reverse<Due>>,
+    links: Places<SimLink>,
+    listeners: Vec<SimListener>,
+    agenda: BinaryHeap<Reverse<ScheduledEvent>>,
     sequence: u64,
     next_port: u16,
 }
 
 /// The state of one reactor.
 struct Station {
-    places: Places<Place>,
+    places: Places<SimSource>,
     /// Sources that may have work, each at most once.
     queue: VecDeque<Token>,
     done: VecDeque<Event<'static>>,
@@ -577,15 +577,15 @@ struct Station {
     alarm_ns: Option<u64>,
     /// The reactor was dropped. Its jobs may still complete and its bell may ring, without effect.
     gone: bool,
-    bell: Arc<Bell>,
+    bell: Arc<WakeSignal>,
     /// The time at which a wake-up is delivered.
     wake_ns: Option<u64>,
     sends: usize,
     jobs: usize,
 }
 
-struct Place {
-    kind: Kind,
+struct SimSource {
+    kind: SimSourceKind,
     flags: u8,
     link: Option<(Token, usize)>,
     sending: Option<Sending>,
@@ -594,7 +594,7 @@ struct Place {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum SimSourceKind {
     Listener,
     Stream,
     Watched,
@@ -615,14 +615,14 @@ const CONNECTING: u8 = 1 << 5;
 const FINISHING: u8 = 1 << 6;
 
 /// A listener's address.
-struct Door {
+struct SimListener {
     address: SocketAddr,
     station: usize,
     token: Token,
     retired: bool,
 }
 
-struct Link {
+struct SimLink {
     /// The address of the end that connected.
     origin: SocketAddr,
     ends: [LinkEnd; 2],
@@ -658,14 +658,14 @@ enum Owner {
     Gone,
 }
 
-struct Due {
+struct ScheduledEvent {
     at_ns: u64,
     sequence: u64,
-    what: What,
+    what: SimEvent,
 }
 
 /// A future event.
-enum What {
+enum SimEvent {
     /// A connection attempt reaches the address.
     Attempt {
         link: Token,
@@ -675,7 +675,7 @@ enum What {
     /// The response to an attempt reaches the end that connects.
     Answer {
         link: Token,
-        outcome: Result<(), Fault>,
+        outcome: Result<(), OpError>,
     },
     Piece {
         link: Token,
@@ -703,34 +703,34 @@ enum What {
     Wake,
 }
 
-enum Told {
+enum PendingEvent {
     Event(Event<'static>),
     /// The bytes are in the lease.
     Received(Token),
 }
 
-impl PartialEq for Due {
+impl PartialEq for ScheduledEvent {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Due {}
+impl Eq for ScheduledEvent {}
 
-impl PartialOrd for Due {
+impl PartialOrd for ScheduledEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Due {
+impl Ord for ScheduledEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at_ns, self.sequence).cmp(&(other.at_ns, other.sequence))
     }
 }
 
-impl Place {
-    fn new(kind: Kind, link: Option<(Token, usize)>) -> Self {
+impl SimSource {
+    fn new(kind: SimSourceKind, link: Option<(Token, usize)>) -> Self {
         Self { kind, flags: 0, link, sending: None, backlog: VecDeque::new() }
     }
 
@@ -740,7 +740,7 @@ impl Place {
 }
 
 impl Station {
-    fn new(bell: Arc<Bell>) -> Self {
+    fn new(bell: Arc<WakeSignal>) -> Self {
         Self {
             places: Places::new(),
             queue: VecDeque::new(),
@@ -772,7 +772,7 @@ impl Station {
     }
 }
 
-impl State {
+impl WorldState {
     const fn now(&self) -> Now {
         Now { mono_ns: self.now_ns, unix_ns: EPOCH_UNIX_NS + self.now_ns }
     }
@@ -780,14 +780,14 @@ impl State {
     /// Adds words to the trace.
     fn note(&mut self, words: &[u64]) {
         for word in words {
-            self.trace = Random((self.trace ^ word).rotate_left(5)).word();
+            self.trace = SimRandom((self.trace ^ word).rotate_left(5)).word();
         }
     }
 
-    fn note_event(&mut self, number: usize, told: &Told) {
+    fn note_event(&mut self, number: usize, told: &PendingEvent) {
         let (kind, token, size) = match told {
-            Told::Received(token) => (1, *token, 0),
-            Told::Event(event) => match event {
+            PendingEvent::Received(token) => (1, *token, 0),
+            PendingEvent::Event(event) => match event {
                 Event::Accepted { token, .. } => (2, *token, 0),
                 Event::Connected { token } => (3, *token, 0),
                 Event::Received { .. } => unreachable!("told with its lease"),
@@ -804,18 +804,18 @@ impl State {
     }
 
     /// Decides randomly whether a fault occurs now.
-    fn strikes(&mut self, chance: impl Fn(&Conditions) -> u16) -> bool {
+    fn strikes(&mut self, chance: impl Fn(&SimConditions) -> u16) -> bool {
         let chance = u64::from(chance(&self.conditions));
         chance > 0 && self.random.below(1_000) < chance
     }
 
-    fn plan(&mut self, after_ns: u64, what: What) {
+    fn plan(&mut self, after_ns: u64, what: SimEvent) {
         self.plan_at(self.now_ns.saturating_add(after_ns), what);
     }
 
-    fn plan_at(&mut self, at_ns: u64, what: What) {
+    fn plan_at(&mut self, at_ns: u64, what: SimEvent) {
         self.sequence += 1;
-        self.agenda.push(Reverse(Due { at_ns, sequence: self.sequence, what }));
+        self.agenda.push(Reverse(ScheduledEvent { at_ns, sequence: self.sequence, what }));
     }
 
     fn latency(&mut self) -> u64 {
@@ -830,41 +830,41 @@ impl State {
             && let Some(Reverse(due)) = self.agenda.pop()
         {
             match due.what {
-                What::Attempt { link, address, tries } => self.attempt(link, address, tries),
-                What::Answer { link, outcome } => self.answer(link, outcome),
-                What::Piece { link, to, bytes } => self.arrive(link, to, &bytes),
-                What::Finish { link, to } => {
+                SimEvent::Attempt { link, address, tries } => self.attempt(link, address, tries),
+                SimEvent::Answer { link, outcome } => self.answer(link, outcome),
+                SimEvent::Piece { link, to, bytes } => self.arrive(link, to, &bytes),
+                SimEvent::Finish { link, to } => {
                     if let Some(link) = self.links.get_mut(link) {
                         link.ends[to].finished = true;
                     }
-                    self.tell(link, to);
+                    self.queue_owner(link, to);
                 }
-                What::Reset { link, to } => self.break_end(link, to),
-                What::Room { link, to } => {
+                SimEvent::Reset { link, to } => self.break_end(link, to),
+                SimEvent::Room { link, to } => {
                     if let Some(link) = self.links.get_mut(link) {
                         link.ends[to].room_promised = false;
                     }
                     self.unblock(link, to);
                 }
-                What::Done { station, key, done } => {
+                SimEvent::Done { station, key, done } => {
                     self.stations[station].jobs -= 1;
                     self.stations[station].done.push_back(Event::Offloaded { key, done });
                 }
-                What::Wake => {}
+                SimEvent::Wake => {}
             }
         }
     }
 
     /// Turns rung bells into events, at once or late.
-    fn hear_bells(&mut self) {
+    fn deliver_wakes(&mut self) {
         for number in 0..self.stations.len() {
             let station = &mut self.stations[number];
             if station.wake_ns.is_some_and(|wake| wake <= self.now_ns) {
                 station.wake_ns = None;
-                if station.bell.silence() {
+                if station.bell.clear() {
                     station.done.push_back(Event::Woken);
                 }
-            } else if station.wake_ns.is_none() && station.bell.is_rung() {
+            } else if station.wake_ns.is_none() && station.bell.is_set() {
                 let mut after_ns = 0;
                 if self.strikes(|conditions| conditions.delayed_wakes) {
                     self.faults.delayed_wakes += 1;
@@ -872,7 +872,7 @@ impl State {
                 }
                 let wake_ns = self.now_ns + after_ns;
                 self.stations[number].wake_ns = Some(wake_ns);
-                self.plan_at(wake_ns, What::Wake);
+                self.plan_at(wake_ns, SimEvent::Wake);
             }
         }
     }
@@ -897,17 +897,17 @@ impl State {
                 room_promised: false,
             }
         });
-        let link = self.links.insert(Link { origin, ends });
+        let link = self.links.insert(SimLink { origin, ends });
         let after_ns = self.latency();
         self.links.get_mut(link).expect(OPEN).ends[SERVER].last_ns = self.now_ns + after_ns;
-        self.plan(after_ns, What::Attempt { link, address, tries: 0 });
+        self.plan(after_ns, SimEvent::Attempt { link, address, tries: 0 });
         link
     }
 
     fn attempt(&mut self, link: Token, address: SocketAddr, tries: u32) {
         let after_ns = self.latency();
-        let known = self.doors.iter().any(|door| door.address == address);
-        let open = self.doors.iter().filter(|door| door.address == address && !door.retired);
+        let known = self.listeners.iter().any(|door| door.address == address);
+        let open = self.listeners.iter().filter(|door| door.address == address && !door.retired);
         let open: Vec<(usize, Token)> = open.map(|door| (door.station, door.token)).collect();
         let Some(found) = self.links.get_mut(link) else { return };
         if !open.is_empty() {
@@ -917,19 +917,19 @@ impl State {
                 place.backlog.push_back(link);
             }
             self.stations[station].enqueue(listener);
-            self.plan(after_ns, What::Answer { link, outcome: Ok(()) });
+            self.plan(after_ns, SimEvent::Answer { link, outcome: Ok(()) });
         } else if known && tries < RETRIES {
             // Retired listeners do not respond.
-            self.plan(RETRY_NS << tries, What::Attempt { link, address, tries: tries + 1 });
+            self.plan(RETRY_NS << tries, SimEvent::Attempt { link, address, tries: tries + 1 });
         } else {
-            let fault = if known { Fault::Unreachable } else { Fault::Refused };
+            let fault = if known { OpError::Unreachable } else { OpError::Refused };
             found.ends[SERVER].owner = Owner::Gone;
-            self.plan(after_ns, What::Answer { link, outcome: Err(fault) });
+            self.plan(after_ns, SimEvent::Answer { link, outcome: Err(fault) });
             self.forget_link(link);
         }
     }
 
-    fn answer(&mut self, link: Token, outcome: Result<(), Fault>) {
+    fn answer(&mut self, link: Token, outcome: Result<(), OpError>) {
         let Some(found) = self.links.get_mut(link) else { return };
         let end = &mut found.ends[CLIENT];
         end.refused = outcome.is_err();
@@ -975,7 +975,7 @@ impl State {
             end.transit += piece.len();
             end.last_ns = end.last_ns.max(earliest_ns) + travel_ns;
             let at_ns = end.last_ns;
-            self.plan_at(at_ns, What::Piece { link, to, bytes: piece.to_vec() });
+            self.plan_at(at_ns, SimEvent::Piece { link, to, bytes: piece.to_vec() });
         }
     }
 
@@ -1003,9 +1003,9 @@ impl State {
             self.faults.slow_readers += 1;
             let until_ns = self.now_ns + self.random.below(1_000_000_000);
             self.links.get_mut(link).expect("looked up above").ends[to].choked_until_ns = until_ns;
-            self.plan_at(until_ns, What::Room { link, to: 1 - to });
+            self.plan_at(until_ns, SimEvent::Room { link, to: 1 - to });
         }
-        self.tell(link, to);
+        self.queue_owner(link, to);
     }
 
     /// Reads bytes that have arrived at a link's end.
@@ -1024,7 +1024,7 @@ impl State {
         let after_ns = self.latency();
         let Some(found) = self.links.get_mut(link) else { return };
         if !std::mem::replace(&mut found.ends[to].room_promised, true) {
-            self.plan(after_ns, What::Room { link, to });
+            self.plan(after_ns, SimEvent::Room { link, to });
         }
     }
 
@@ -1039,7 +1039,7 @@ impl State {
         let end = &mut found.ends[to];
         end.last_ns = end.last_ns.max(earliest_ns);
         let at_ns = end.last_ns;
-        self.plan_at(at_ns, What::Finish { link, to });
+        self.plan_at(at_ns, SimEvent::Finish { link, to });
     }
 
     /// Closes an end. Bytes sent before are delivered. But if received bytes are unread, the other side is reset, as systems do
@@ -1071,7 +1071,7 @@ impl State {
 
     fn send_reset(&mut self, link: Token, to: usize) {
         let after_ns = self.latency();
-        self.plan(after_ns, What::Reset { link, to });
+        self.plan(after_ns, SimEvent::Reset { link, to });
     }
 
     /// Handles the arrival of a reset. Unread bytes are lost, which a lingering close prevents.
@@ -1096,7 +1096,7 @@ impl State {
     }
 
     /// Queues the owner of an end to be served.
-    fn tell(&mut self, link: Token, at: usize) {
+    fn queue_owner(&mut self, link: Token, at: usize) {
         if let Some(found) = self.links.get(link)
             && let Owner::Source(station, token) = found.ends[at].owner
         {
@@ -1115,22 +1115,22 @@ impl State {
         }
     }
 
-    fn next(&mut self, number: usize, lease: &mut Vec<u8>) -> Option<Told> {
+    fn next(&mut self, number: usize, lease: &mut Vec<u8>) -> Option<PendingEvent> {
         loop {
             let station = &mut self.stations[number];
             if let Some(event) = station.done.pop_front() {
                 if let Event::Closed { token, .. } = event {
                     station.places.release(token.index);
                 }
-                return Some(Told::Event(event));
+                return Some(PendingEvent::Event(event));
             }
             let token = station.queue.pop_front()?;
             let Some(place) = station.places.get_mut(token) else { continue };
             place.flags &= !QUEUED;
             let told = match place.kind {
-                Kind::Watched => None,
-                Kind::Listener => self.accept(number, token),
-                Kind::Stream => self.serve(number, token, lease),
+                SimSourceKind::Watched => None,
+                SimSourceKind::Listener => self.accept(number, token),
+                SimSourceKind::Stream => self.serve(number, token, lease),
             };
             if told.is_some() {
                 return told;
@@ -1138,7 +1138,7 @@ impl State {
         }
     }
 
-    fn accept(&mut self, number: usize, listener: Token) -> Option<Told> {
+    fn accept(&mut self, number: usize, listener: Token) -> Option<PendingEvent> {
         loop {
             let place = self.stations[number].places.get_mut(listener)?;
             if !place.has(ARMED) || place.backlog.is_empty() {
@@ -1147,7 +1147,7 @@ impl State {
             if self.strikes(|conditions| conditions.accept_failures) {
                 self.faults.accept_failures += 1;
                 self.stations[number].places.get_mut(listener)?.flags &= !ARMED;
-                return Some(Told::Event(failed(listener, OpKind::Accept, Fault::Descriptors)));
+                return Some(PendingEvent::Event(failed(listener, OpKind::Accept, OpError::Descriptors)));
             }
             let link = self.stations[number].places.get_mut(listener)?.backlog.pop_front()?;
             let Some(found) = self.links.get(link) else { continue };
@@ -1157,16 +1157,18 @@ impl State {
                 continue;
             }
             let peer = Peer::Inet(found.origin);
-            let token = self.stations[number].places.insert(Place::new(Kind::Stream, Some((link, SERVER))));
+            let token = self.stations[number]
+                .places
+                .insert(SimSource::new(SimSourceKind::Stream, Some((link, SERVER))));
             let found = self.links.get_mut(link).expect("looked up above");
             found.ends[SERVER].owner = Owner::Source(number, token);
             self.stations[number].enqueue(listener);
-            return Some(Told::Event(Event::Accepted { listener, token, peer }));
+            return Some(PendingEvent::Event(Event::Accepted { listener, token, peer }));
         }
     }
 
     /// Serves a stream, with at most one event.
-    fn serve(&mut self, number: usize, token: Token, lease: &mut Vec<u8>) -> Option<Told> {
+    fn serve(&mut self, number: usize, token: Token, lease: &mut Vec<u8>) -> Option<PendingEvent> {
         let place = self.stations[number].places.get_mut(token)?;
         let (link, at) = place.link?;
         let end = &self.links.get(link)?.ends[at];
@@ -1194,33 +1196,36 @@ impl State {
         self.tell_reading(number, token, lease)
     }
 
-    fn tell_reading(&mut self, number: usize, token: Token, lease: &mut Vec<u8>) -> Option<Told> {
+    fn tell_reading(&mut self, number: usize, token: Token, lease: &mut Vec<u8>) -> Option<PendingEvent> {
         let place = self.stations[number].places.get_mut(token)?;
         let (link, at) = place.link?;
         let end = &self.links.get(link)?.ends[at];
         if end.reset {
             place.flags = place.flags & !ARMED | ENDED;
-            return Some(Told::Event(failed(token, OpKind::Recv, Fault::Reset)));
+            return Some(PendingEvent::Event(failed(token, OpKind::Recv, OpError::Reset)));
         }
         if !place.has(ARMED) {
             place.flags |= HINTED;
-            return Some(Told::Event(Event::PeerClosed { token, behind_data: true }));
+            return Some(PendingEvent::Event(Event::PeerClosed { token, behind_data: true }));
         }
         if end.inbox.is_empty() {
             place.flags = place.flags & !ARMED | ENDED;
-            return Some(Told::Event(Event::PeerClosed { token, behind_data: false }));
+            return Some(PendingEvent::Event(Event::PeerClosed { token, behind_data: false }));
         }
         let limit = self.random.within_usize(1..=LEASE_BYTES_MAX);
         lease.clear();
         self.read(link, at, limit, lease);
         self.stations[number].enqueue(token);
-        Some(Told::Received(token))
+        Some(PendingEvent::Received(token))
     }
 
     fn start_send(&mut self, number: usize, token: Token, send: Send) {
         let station = &mut self.stations[number];
         let place = station.places.get_mut(token).expect(KNOWN);
-        assert!(place.kind == Kind::Stream && place.sending.is_none(), "one send at a time, on a stream");
+        assert!(
+            place.kind == SimSourceKind::Stream && place.sending.is_none(),
+            "one send at a time, on a stream"
+        );
         place.sending = Some(Sending::new(send));
         station.sends += 1;
         self.continue_send(number, token);
@@ -1229,7 +1234,7 @@ impl State {
     fn continue_send(&mut self, number: usize, token: Token) {
         let place = self.stations[number].places.get_mut(token).expect(KNOWN);
         let Some((link, at)) = place.link else {
-            self.end_send(number, token, Err(Fault::Reset));
+            self.end_send(number, token, Err(OpError::Reset));
             return;
         };
         loop {
@@ -1245,19 +1250,19 @@ impl State {
                     return;
                 }
                 Some(_) if broken => {
-                    self.end_send(number, token, Err(Fault::Reset));
+                    self.end_send(number, token, Err(OpError::Reset));
                     return;
                 }
                 Some(_) if room == 0 => {
                     place.flags |= BLOCKED;
                     return;
                 }
-                Some(Head::Memory(bytes)) => bytes[..bytes.len().min(limit)].to_vec(),
-                Some(Head::File { file, offset, left }) => {
+                Some(SegmentRest::Memory(bytes)) => bytes[..bytes.len().min(limit)].to_vec(),
+                Some(SegmentRest::File { file, offset, left }) => {
                     let mut bytes = vec![0; usize::try_from(left).unwrap_or(usize::MAX).min(limit.max(1))];
                     match file.read_at(offset, &mut bytes) {
                         Ok(0) => {
-                            self.end_send(number, token, Err(Fault::FileShrunk));
+                            self.end_send(number, token, Err(OpError::FileShrunk));
                             return;
                         }
                         Ok(read) => bytes.truncate(read.min(limit)),
@@ -1279,7 +1284,7 @@ impl State {
         }
     }
 
-    fn end_send(&mut self, number: usize, token: Token, result: Result<(), Fault>) {
+    fn end_send(&mut self, number: usize, token: Token, result: Result<(), OpError>) {
         let station = &mut self.stations[number];
         let place = station.places.get_mut(token).expect(KNOWN);
         let sending = place.sending.take().expect("a send is in flight");
@@ -1298,7 +1303,7 @@ impl State {
             place.flags |= FINISHING;
         } else if let Some((link, at)) = place.link {
             if self.links.get(link).is_some_and(|link| link.ends[at].reset) {
-                self.stations[number].done.push_back(failed(token, OpKind::Shutdown, Fault::Reset));
+                self.stations[number].done.push_back(failed(token, OpKind::Shutdown, OpError::Reset));
             } else {
                 self.finish(link, at);
             }
@@ -1309,9 +1314,9 @@ impl State {
         let place = self.stations[number].places.get_mut(token).expect(KNOWN);
         if place.has(CONNECTING) {
             place.flags = place.flags & !CONNECTING | ENDED;
-            self.stations[number].done.push_back(failed(token, OpKind::Connect, Fault::Canceled));
+            self.stations[number].done.push_back(failed(token, OpKind::Connect, OpError::Canceled));
         } else if place.sending.is_some() {
-            self.end_send(number, token, Err(Fault::Canceled));
+            self.end_send(number, token, Err(OpError::Canceled));
         }
     }
 
@@ -1327,8 +1332,8 @@ impl State {
         if let Some((link, at)) = place.link {
             if abort { self.abort(link, at) } else { self.close(link, at) }
         }
-        if place.kind == Kind::Listener {
-            self.doors.retain(|door| door.station != number || door.token != token);
+        if place.kind == SimSourceKind::Listener {
+            self.listeners.retain(|door| door.station != number || door.token != token);
             // Connections not yet accepted are reset, as by close(2).
             for link in place.backlog {
                 self.abort(link, SERVER);
@@ -1337,14 +1342,14 @@ impl State {
     }
 }
 
-fn failed(token: Token, op: OpKind, fault: Fault) -> Event<'static> {
+fn failed(token: Token, op: OpKind, fault: OpError) -> Event<'static> {
     Event::Failed { token, op, fault, sent: 0, segments: Vec::new() }
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): small, and any number is a valid seed.
-struct Random(u64);
+struct SimRandom(u64);
 
-impl Random {
+impl SimRandom {
     fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut word = self.0;

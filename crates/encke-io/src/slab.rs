@@ -4,14 +4,14 @@
 /// few cache lines.
 #[derive(Debug)]
 pub struct Slab<T> {
-    places: Vec<Place<T>>,
+    entries: Vec<SlabEntry<T>>,
     /// The most recently freed slot, which links to all other free slots.
     free: u32,
     len: usize,
 }
 
 #[derive(Debug)]
-enum Place<T> {
+enum SlabEntry<T> {
     Used(T),
     Free { next: u32 },
 }
@@ -21,7 +21,7 @@ const END: u32 = u32::MAX;
 impl<T> Slab<T> {
     /// Creates an empty table without allocating.
     pub const fn new() -> Self {
-        Self { places: Vec::new(), free: END, len: 0 }
+        Self { entries: Vec::new(), free: END, len: 0 }
     }
 
     /// Number of values.
@@ -48,33 +48,33 @@ impl<T> Slab<T> {
     pub fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         if self.free == END {
-            self.places.push(Place::Used(value));
-            return (self.places.len() - 1) as u32;
+            self.entries.push(SlabEntry::Used(value));
+            return (self.entries.len() - 1) as u32;
         }
         let index = self.free;
-        let place = &mut self.places[index as usize];
-        if let Place::Free { next } = *place {
+        let place = &mut self.entries[index as usize];
+        if let SlabEntry::Free { next } = *place {
             self.free = next;
         }
-        *place = Place::Used(value);
+        *place = SlabEntry::Used(value);
         index
     }
 
     /// The index that the next insertion returns.
     pub fn next_index(&self) -> u32 {
-        if self.free == END { self.places.len() as u32 } else { self.free }
+        if self.free == END { self.entries.len() as u32 } else { self.free }
     }
 
     /// Removes and returns a value. Its slot may be reused at once.
     pub fn remove(&mut self, index: u32) -> Option<T> {
-        let place = self.places.get_mut(index as usize)?;
-        match std::mem::replace(place, Place::Free { next: self.free }) {
-            Place::Used(value) => {
+        let place = self.entries.get_mut(index as usize)?;
+        match std::mem::replace(place, SlabEntry::Free { next: self.free }) {
+            SlabEntry::Used(value) => {
                 self.free = index;
                 self.len -= 1;
                 Some(value)
             }
-            free @ Place::Free { .. } => {
+            free @ SlabEntry::Free { .. } => {
                 *place = free;
                 None
             }
@@ -83,25 +83,25 @@ impl<T> Slab<T> {
 
     /// The value at an index.
     pub fn get(&self, index: u32) -> Option<&T> {
-        match self.places.get(index as usize)? {
-            Place::Used(value) => Some(value),
-            Place::Free { .. } => None,
+        match self.entries.get(index as usize)? {
+            SlabEntry::Used(value) => Some(value),
+            SlabEntry::Free { .. } => None,
         }
     }
 
     /// Mutable access to the value at an index.
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        match self.places.get_mut(index as usize)? {
-            Place::Used(value) => Some(value),
-            Place::Free { .. } => None,
+        match self.entries.get_mut(index as usize)? {
+            SlabEntry::Used(value) => Some(value),
+            SlabEntry::Free { .. } => None,
         }
     }
 
     /// Iterates over all values with their indices.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.places.iter().enumerate().filter_map(|(index, place)| match place {
-            Place::Used(value) => Some((index as u32, value)),
-            Place::Free { .. } => None,
+        self.entries.iter().enumerate().filter_map(|(index, place)| match place {
+            SlabEntry::Used(value) => Some((index as u32, value)),
+            SlabEntry::Free { .. } => None,
         })
     }
 }

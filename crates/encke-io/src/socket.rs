@@ -488,7 +488,7 @@ mod tests {
     use super::*;
     use crate::offload::Pool;
     use crate::op::{Event, Op, Segment, Send, Token};
-    use crate::reactor::{Reactor, Source};
+    use crate::reactor::{Reactor, ReactorSource};
 
     /// Takes turns until an event of the connection satisfies `wanted`.
     fn until(reactor: &mut impl Reactor, wanted: impl Fn(&Event<'_>) -> bool) {
@@ -509,7 +509,7 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let stream = unconnected(&address, None).expect("a socket");
         let eye = stream.descriptor.try_clone().expect("a descriptor");
-        let token: Token = reactor.adopt(Source::Stream(stream)).expect("room for a source");
+        let token: Token = reactor.adopt(ReactorSource::Stream(stream)).expect("room for a source");
         reactor.submit(token, Op::Connect(address));
         until(&mut reactor, |event| matches!(event, Event::Connected { .. }));
         let sends = sends.iter().map(|(len, more)| {

@@ -5,22 +5,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Wakes one reactor from any thread. The reactor then delivers one [`crate::Event::Woken`].
 #[derive(Clone)]
-pub struct Waker(Arc<Bell>);
+pub struct Waker(Arc<WakeSignal>);
 
-pub(crate) struct Bell {
+pub(crate) struct WakeSignal {
     /// Set from the first `wake` until the reactor handles it, so that any number of wakes cost one system call.
-    rung: AtomicBool,
-    /// The descriptor that interrupts the system's wait. `None` in the simulator, whose world checks `rung` itself.
+    set: AtomicBool,
+    /// The descriptor that interrupts the system's wait. `None` in the simulator, whose world checks `set` itself.
     #[cfg(unix)]
-    rope: Option<rustix::fd::OwnedFd>,
+    descriptor: Option<rustix::fd::OwnedFd>,
 }
 
 impl Waker {
     /// Wakes the reactor. May be called any number of times, even before the reactor waits.
     pub fn wake(&self) {
-        if !self.0.rung.swap(true, Ordering::AcqRel) {
+        if !self.0.set.swap(true, Ordering::AcqRel) {
             #[cfg(unix)]
-            if let Some(rope) = &self.0.rope {
+            if let Some(rope) = &self.0.descriptor {
                 // An eventfd(2) takes eight bytes. If the pipe or counter is full, the bell is already rung.
                 let _full = rustix::io::write(rope, &1u64.to_ne_bytes());
             }
@@ -28,13 +28,13 @@ impl Waker {
     }
 }
 
-impl Bell {
+impl WakeSignal {
     /// Creates a bell without a descriptor, for the simulator.
-    pub(crate) fn without_rope() -> Arc<Self> {
+    pub(crate) fn without_descriptor() -> Arc<Self> {
         Arc::new(Self {
-            rung: AtomicBool::new(false),
+            set: AtomicBool::new(false),
             #[cfg(unix)]
-            rope: None,
+            descriptor: None,
         })
     }
 
@@ -42,36 +42,36 @@ impl Bell {
         Waker(Arc::clone(self))
     }
 
-    pub(crate) fn is_rung(&self) -> bool {
-        self.rung.load(Ordering::Acquire)
+    pub(crate) fn is_set(&self) -> bool {
+        self.set.load(Ordering::Acquire)
     }
 
     /// Clears the flag so that the bell can ring again. Returns whether it was rung.
-    pub(crate) fn silence(&self) -> bool {
-        self.rung.swap(false, Ordering::AcqRel)
+    pub(crate) fn clear(&self) -> bool {
+        self.set.swap(false, Ordering::AcqRel)
     }
 }
 
 /// The reactor's side of a bell, which silences it so that the next `wake` rings it again.
 #[cfg(unix)]
-pub(crate) struct Listener {
-    bell: Arc<Bell>,
+pub(crate) struct WakeReceiver {
+    bell: Arc<WakeSignal>,
     /// The reading end of the pipe, where it is not the end written to.
     #[cfg(not(target_os = "linux"))]
     reader: rustix::fd::OwnedFd,
 }
 
 #[cfg(unix)]
-impl Listener {
-    /// Creates a bell, which [`Listener::waker`] rings.
+impl WakeReceiver {
+    /// Creates a bell, which [`WakeReceiver::waker`] rings.
     #[cfg(target_os = "linux")]
     pub(crate) fn new() -> rustix::io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
         let rope = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { bell: Arc::new(Bell { rung: AtomicBool::new(false), rope: Some(rope) }) })
+        Ok(Self { bell: Arc::new(WakeSignal { set: AtomicBool::new(false), descriptor: Some(rope) }) })
     }
 
-    /// Creates a bell, which [`Listener::waker`] rings.
+    /// Creates a bell, which [`WakeReceiver::waker`] rings.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn new() -> rustix::io::Result<Self> {
         let (reader, rope) = rustix::pipe::pipe()?;
@@ -79,7 +79,7 @@ impl Listener {
             rustix::io::ioctl_fionbio(end, true)?;
             rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC)?;
         }
-        Ok(Self { bell: Arc::new(Bell { rung: AtomicBool::new(false), rope: Some(rope) }), reader })
+        Ok(Self { bell: Arc::new(WakeSignal { rung: AtomicBool::new(false), rope: Some(rope) }), reader })
     }
 
     pub(crate) fn waker(&self) -> Waker {
@@ -90,16 +90,16 @@ impl Listener {
     ///
     /// The descriptor is read before the flag is cleared. In the opposite order, a `wake` in between would set the flag and
     /// write a word that is then read. The flag would stay set, and no later `wake` would write again.
-    pub(crate) fn silence(&self) -> bool {
+    pub(crate) fn clear(&self) -> bool {
         let mut word = [0; 64];
         let _empty = rustix::io::read(self.descriptor(), &mut word);
-        self.bell.silence()
+        self.bell.clear()
     }
 
     /// The descriptor that becomes readable when the bell rings.
     #[cfg(target_os = "linux")]
     pub(crate) fn descriptor(&self) -> &rustix::fd::OwnedFd {
-        self.bell.rope.as_ref().expect("made with one")
+        self.bell.descriptor.as_ref().expect("made with one")
     }
 
     /// The descriptor that becomes readable when the bell rings.
@@ -116,7 +116,7 @@ mod tests {
 
     const WAKES: usize = 100_000;
 
-    fn is_readable(listener: &Listener) -> bool {
+    fn is_readable(listener: &WakeReceiver) -> bool {
         let mut entries = [PollFd::new(listener.descriptor(), PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut entries, Some(&at_once)).expect("a descriptor of ours") > 0
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_bell_that_is_rung_can_be_heard_whenever_it_was_silenced() {
-        let listener = Listener::new().expect("a descriptor");
+        let listener = WakeReceiver::new().expect("a descriptor");
         let ringers: Vec<_> = (0..2)
             .map(|_| {
                 let waker = listener.waker();
@@ -134,10 +134,10 @@ mod tests {
         // Behaves as a reactor does: the bell is silenced only when its descriptor is readable.
         while ringers.iter().any(|ringer| !ringer.is_finished()) {
             if is_readable(&listener) {
-                listener.silence();
+                listener.clear();
             }
         }
         ringers.into_iter().for_each(|ringer| ringer.join().expect("no panic"));
-        assert!(!listener.bell.is_rung() || is_readable(&listener), "rung, and nobody will ever hear it");
+        assert!(!listener.bell.is_set() || is_readable(&listener), "rung, and nobody will ever hear it");
     }
 }

@@ -32,7 +32,7 @@ pub struct Wheel {
     heads: [u32; LEVELS * SLOTS as usize],
     /// One bit per slot: set if the slot has entries.
     occupied: [u64; LEVELS],
-    entries: Vec<Entry>,
+    entries: Vec<WheelEntry>,
     armed: u32,
     /// A lower bound for the first tick of any slot with entries, returned by `next_ns`. So a turn without changes costs one
     /// comparison. After a cancel it may be too early, never too late.
@@ -41,7 +41,7 @@ pub struct Wheel {
 
 /// INVARIANT: `prev == NONE` exactly when the entry is in no slot.
 #[derive(Clone, Copy)]
-struct Entry {
+struct WheelEntry {
     prev: u32,
     next: u32,
     tick: u32,
@@ -67,14 +67,14 @@ impl Wheel {
 
     /// Memory used by the wheel, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.entries.capacity() * size_of::<Entry>()
+        size_of::<Self>() + self.entries.capacity() * size_of::<WheelEntry>()
     }
 
     /// Arms the timer of `index` for `deadline_ns`, replacing its previous deadline.
     pub fn arm(&mut self, index: u32, deadline_ns: u64) {
         debug_assert!(index < NONE);
         if index as usize >= self.entries.len() {
-            self.entries.resize(index as usize + 1, Entry { prev: NONE, next: NONE, tick: 0 });
+            self.entries.resize(index as usize + 1, WheelEntry { prev: NONE, next: NONE, tick: 0 });
         }
         self.cancel(index);
         // Never the current tick, because it may have been processed already.
@@ -210,7 +210,7 @@ impl Wheel {
         if next != NONE {
             self.entries[next as usize].prev = index;
         }
-        self.entries[index as usize] = Entry { prev: HEAD + head as u32, next, tick };
+        self.entries[index as usize] = WheelEntry { prev: HEAD + head as u32, next, tick };
         self.heads[head] = index;
         self.occupied[level as usize] |= 1 << slot;
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use encke_io::offload::Pool;
 use encke_io::socket::ListenOptions;
-use encke_io::{Address, Event, Listener, Occupancy, Op, Reactor, Source};
+use encke_io::{Address, Event, Listener, Occupancy, Op, Reactor, ReactorSource};
 
 /// More than io_uring's completion queue (4,096), its buffers (256), and the events of a turn (256).
 const CROWD: u64 = 5_000;
@@ -36,7 +36,7 @@ fn hears_everybody(crowd: usize, mut reactor: impl Reactor) {
     let options = ListenOptions { backlog: 4_096, shared: false, mode: None };
     let listener = Listener::bind(&any_port, options).expect("a free port");
     let Address::Inet(address) = *listener.address() else { panic!("an Internet address was asked for") };
-    let listener = reactor.adopt(Source::Listener(listener)).expect("room for a source");
+    let listener = reactor.adopt(ReactorSource::Listener(listener)).expect("room for a source");
     reactor.submit(listener, Op::Accept);
     let until = reactor.now().plus(Duration::from_secs(60));
     let mut clients: Vec<TcpStream> = Vec::new();

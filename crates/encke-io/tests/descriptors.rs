@@ -11,7 +11,7 @@ use std::time::Duration;
 use encke_io::offload::Pool;
 use encke_io::op::OpKind;
 use encke_io::socket::ListenOptions;
-use encke_io::{Address, Event, Fault, Listener, Op, Reactor, Source, Token};
+use encke_io::{Address, Event, Listener, Op, OpError, Reactor, ReactorSource, Token};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Small, so that it is soon reached, but enough for the test's own descriptors.
@@ -37,12 +37,12 @@ fn loses_nobody(mut reactor: impl Reactor) {
     let options = ListenOptions { backlog: 16, shared: false, mode: None };
     let listener = Listener::bind(&any_port, options).expect("a free port");
     let Address::Inet(address) = *listener.address() else { panic!("an Internet address was asked for") };
-    let listener = reactor.adopt(Source::Listener(listener)).expect("room for a source");
+    let listener = reactor.adopt(ReactorSource::Listener(listener)).expect("room for a source");
     let clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(address).expect("a listener")).collect();
 
     let hoard: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     reactor.submit(listener, Op::Accept);
-    assert_eq!(next(&mut reactor), Said::Failed(listener, OpKind::Accept, Fault::Descriptors), "{name}");
+    assert_eq!(next(&mut reactor), Said::Failed(listener, OpKind::Accept, OpError::Descriptors), "{name}");
     // Until it is armed again, the listener reports nothing and does not spin.
     let until = reactor.now().plus(Duration::from_millis(10));
     let mut waits = 0;
@@ -51,7 +51,7 @@ fn loses_nobody(mut reactor: impl Reactor) {
         assert!(waits < 3 && reactor.next().is_none(), "{name}: woken for nothing");
     }
     reactor.submit(listener, Op::Accept);
-    assert_eq!(next(&mut reactor), Said::Failed(listener, OpKind::Accept, Fault::Descriptors), "{name}");
+    assert_eq!(next(&mut reactor), Said::Failed(listener, OpKind::Accept, OpError::Descriptors), "{name}");
 
     drop(hoard);
     reactor.submit(listener, Op::Accept);
@@ -73,7 +73,7 @@ fn loses_nobody(mut reactor: impl Reactor) {
 #[derive(PartialEq, Eq, Debug)]
 enum Said {
     Accepted(Token),
-    Failed(Token, OpKind, Fault),
+    Failed(Token, OpKind, OpError),
     Closed(Token),
     Other(String),
 }

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use encke_io::sim::{Client, Conditions, End, FaultCounts, World};
+use encke_io::sim::{FaultCounts, SimClient, SimConditions, SimReadState, World};
 use encke_io::{
-    Event, Fault, Job, JobLane, Now, Occupancy, Op, OpKind, Reactor, Segment, Send, SimReactor, Source, Token,
+    Event, Job, JobLane, Now, Occupancy, Op, OpError, OpKind, Reactor, ReactorSource, Segment, Send,
+    SimReactor, Token,
 };
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=200;
@@ -45,7 +46,7 @@ impl Echo {
     fn new(world: &World) -> Self {
         let mut reactor = world.reactor();
         let listener = world.listener(address()).expect("a descriptor");
-        let listener = reactor.adopt(Source::Listener(listener)).expect("room");
+        let listener = reactor.adopt(ReactorSource::Listener(listener)).expect("room");
         reactor.submit(listener, Op::Accept);
         Self { reactor, listener, talks: BTreeMap::new(), retry_ns: None, accepted: 0, heard: 0 }
     }
@@ -82,11 +83,11 @@ impl Echo {
                     self.go_on(token);
                 }
                 Event::Failed { op: OpKind::Accept, fault, .. } => {
-                    assert_eq!(fault, Fault::Descriptors);
+                    assert_eq!(fault, OpError::Descriptors);
                     self.retry_ns = Some(now.plus(Duration::from_millis(100)));
                 }
                 Event::Failed { token, fault, .. } => {
-                    assert_eq!(fault, Fault::Reset);
+                    assert_eq!(fault, OpError::Reset);
                     self.reactor.submit(token, Op::Close);
                 }
                 Event::Closed { token, .. } => drop(self.talks.remove(&token.index)),
@@ -117,7 +118,7 @@ impl Echo {
 
 /// A client of the run, with the bytes it has sent and received.
 struct Speaker {
-    client: Client,
+    client: SimClient,
     left: usize,
     said: Vec<u8>,
     heard: Vec<u8>,
@@ -133,7 +134,7 @@ struct Run {
 }
 
 /// Runs clients against a server of three workers until all of them are done.
-fn run(seed: u64, conditions: Conditions) -> Run {
+fn run(seed: u64, conditions: SimConditions) -> Run {
     let world = World::with(seed, conditions);
     let mut workers: Vec<_> = (0..WORKERS).map(|_| Echo::new(&world)).collect();
     let mut speakers: Vec<_> = (0..CLIENTS)
@@ -207,12 +208,12 @@ fn judge(seed: u64, speaker: &Speaker) -> bool {
     let Speaker { client, said, heard, .. } = speaker;
     assert!(said.starts_with(heard), "seed {seed}: what came back was not said");
     match client.end() {
-        End::Finished => {
+        SimReadState::Finished => {
             assert!(client.is_shut(), "seed {seed}: the server ended first");
             assert_eq!(said.len(), heard.len(), "seed {seed}: not everything came back");
             true
         }
-        End::Reset => false,
+        SimReadState::Reset => false,
         end => panic!("seed {seed}: {end:?}"),
     }
 }
@@ -220,7 +221,7 @@ fn judge(seed: u64, speaker: &Speaker) -> bool {
 #[test]
 fn without_malice_every_byte_comes_back() {
     for seed in SEEDS {
-        let run = run(seed, Conditions::default());
+        let run = run(seed, SimConditions::default());
         assert_eq!(run.whole, CLIENTS, "seed {seed}");
         assert_eq!(run.accepted.iter().sum::<u64>(), CLIENTS as u64, "seed {seed}");
     }
@@ -232,7 +233,7 @@ fn in_a_harsh_world_every_fault_happens_and_nothing_is_left() {
     let mut whole = 0;
     let mut accepted = vec![0; WORKERS];
     for seed in SEEDS {
-        let run = run(seed, Conditions::harsh());
+        let run = run(seed, SimConditions::harsh());
         faults.resets += run.faults.resets;
         faults.half_closes += run.faults.half_closes;
         faults.short_sends += run.faults.short_sends;
@@ -265,7 +266,7 @@ fn in_a_harsh_world_every_fault_happens_and_nothing_is_left() {
 fn one_seed_is_one_run() {
     let mut traces = Vec::new();
     for seed in [1, 2, 3, 4, u64::MAX] {
-        let (first, second) = (run(seed, Conditions::harsh()), run(seed, Conditions::harsh()));
+        let (first, second) = (run(seed, SimConditions::harsh()), run(seed, SimConditions::harsh()));
         assert_eq!(first.trace, second.trace, "seed {seed}");
         assert_eq!(first.faults, second.faults, "seed {seed}");
         assert_eq!(first.ended, second.ended, "seed {seed}");
@@ -367,9 +368,9 @@ fn a_job_runs_at_once_and_completes_later() {
 fn nobody_listens_is_a_refusal() {
     let world = World::new(1);
     let client = world.connect(address());
-    assert_eq!(client.end(), End::Open);
+    assert_eq!(client.end(), SimReadState::Open);
     assert_eq!(world.step(), None, "there is no reactor to take a turn");
-    assert_eq!(client.end(), End::Refused);
+    assert_eq!(client.end(), SimReadState::Refused);
 }
 
 #[test]
@@ -378,7 +379,7 @@ fn an_attempt_that_meets_silence_is_repeated_and_finds_the_next_listener() {
     let (mut old, mut new) = (world.reactor(), world.reactor());
     let adopt = |reactor: &mut SimReactor| {
         let listener = world.listener(address()).expect("a descriptor");
-        reactor.adopt(Source::Listener(listener)).expect("room")
+        reactor.adopt(ReactorSource::Listener(listener)).expect("room")
     };
     let retiring = adopt(&mut old);
     old.submit(retiring, Op::Retire);
@@ -401,10 +402,10 @@ fn an_attempt_that_meets_silence_is_repeated_and_finds_the_next_listener() {
 }
 
 /// A connection to a new reactor, accepted and not armed.
-fn connected(world: &World) -> (SimReactor, Token, Client) {
+fn connected(world: &World) -> (SimReactor, Token, SimClient) {
     let mut reactor = world.reactor();
     let listener = world.listener(address()).expect("a descriptor");
-    let listener = reactor.adopt(Source::Listener(listener)).expect("room");
+    let listener = reactor.adopt(ReactorSource::Listener(listener)).expect("room");
     reactor.submit(listener, Op::Accept);
     let client = world.connect(address());
     loop {
@@ -434,7 +435,7 @@ fn closing_with_unread_bytes_destroys_an_answer_that_was_not_read() {
     settle(&world, &mut reactor);
     reactor.submit(token, Op::Close);
     settle(&world, &mut reactor);
-    assert_eq!((client.end(), client.take()), (End::Reset, Vec::new()));
+    assert_eq!((client.end(), client.take()), (SimReadState::Reset, Vec::new()));
 }
 
 #[test]
@@ -447,11 +448,11 @@ fn closing_with_nothing_unread_delivers_the_answer() {
     reactor.submit(token, Op::Send(Send { segments: vec![Segment::Bytes(b"413".to_vec())], more: false }));
     reactor.submit(token, Op::Close);
     settle(&world, &mut reactor);
-    assert_eq!((client.take(), client.end()), (b"413".to_vec(), End::Finished));
+    assert_eq!((client.take(), client.end()), (b"413".to_vec(), SimReadState::Finished));
     // Data sent to a closed end is answered by a reset.
     assert_eq!(client.send(b"more"), 4);
     settle(&world, &mut reactor);
-    assert_eq!(client.end(), End::Reset);
+    assert_eq!(client.end(), SimReadState::Reset);
 }
 
 #[test]
@@ -483,5 +484,5 @@ fn a_reactor_that_is_dropped_closes_its_connections() {
     let (reactor, _, client) = connected(&world);
     drop(reactor);
     while world.step().is_some() {}
-    assert_eq!(client.end(), End::Finished);
+    assert_eq!(client.end(), SimReadState::Finished);
 }

@@ -6,8 +6,8 @@ use std::io;
 
 use encke_io::counters::CounterError;
 use encke_io::files::OpenError;
-use encke_io::{Fault, Unavailable};
-use encke_load::Trouble;
+use encke_io::{OpError, Unavailable};
+use encke_load::RunError;
 
 use crate::experiment::Absent;
 
@@ -17,8 +17,8 @@ use crate::experiment::Absent;
 pub enum LabError {
     /// The operating system failed an operation.
     System(io::Error),
-    /// A reactor failed an operation: an error of the system or of the peer, see [`Fault`].
-    Reactor(Fault),
+    /// A reactor failed an operation: an error of the system or of the peer, see [`OpError`].
+    Reactor(OpError),
     /// The back end is unavailable.
     Backend(Unavailable),
     /// The file to send could not be opened.
@@ -26,7 +26,7 @@ pub enum LabError {
     /// The processor's counters are unavailable.
     Counters(CounterError),
     /// The load generator failed.
-    Load(Trouble),
+    Load(RunError),
     /// A thread of the experiment ended early: the description.
     Ended(&'static str),
     /// The server, a client or the system did not behave as expected: the description.
@@ -89,11 +89,11 @@ macro_rules! from {
 
 from! {
     io::Error => System,
-    Fault => Reactor,
+    OpError => Reactor,
     Unavailable => Backend,
     OpenError => File,
     CounterError => Counters,
-    Trouble => Load,
+    RunError => Load,
 }
 
 impl From<LabError> for Absent {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::LabError;
 use crate::interval::Interval;
 use crate::results::Results;
-use crate::rounds::Pace;
+use crate::rounds::RoundPace;
 
 /// An experiment, ready to run on this machine.
 pub trait Experiment {
@@ -19,11 +19,11 @@ pub trait Experiment {
     ///
     /// # Errors
     /// The machine lacks something that the cell needs; the other cells are measured without it.
-    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent>;
+    fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent>;
 
     /// Minimum operations of a cell in a round. More than a batch needs if costs come in bursts, or if a round needs much
     /// preparation.
-    fn count_min(&self, _cell: Cell) -> u64 {
+    fn count_min(&self, _cell: CellIndex) -> u64 {
         1
     }
 
@@ -46,11 +46,11 @@ pub struct Design {
     /// The time that the verdicts compare.
     pub judged: Judged,
     /// The variants. The others are compared with the first one.
-    pub rows: Vec<Row>,
+    pub rows: Vec<DesignRow>,
     /// The loads that each row is measured under.
     pub loads: Vec<Load>,
     /// The scale of the loads.
-    pub axis: Axis,
+    pub axis: LoadAxis,
     /// Facts that are plotted in addition to the times.
     pub drawn: Vec<Drawn>,
 }
@@ -78,14 +78,14 @@ pub enum Judged {
 
 /// One variant of the work.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct DesignRow {
     /// The printed name.
     pub name: String,
     /// The origin of the variant.
     pub way: Way,
 }
 
-impl Row {
+impl DesignRow {
     /// Creates a row.
     pub fn new(way: Way, name: impl Into<String>) -> Self {
         Self { name: name.into(), way }
@@ -131,7 +131,7 @@ impl Load {
 
 /// The scale of loads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Axis {
+pub enum LoadAxis {
     /// Different kinds, plotted as groups of bars.
     Kinds,
     /// Amounts of the named quantity, plotted as lines over a logarithmic axis.
@@ -140,7 +140,7 @@ pub enum Axis {
 
 /// A row under a load, as indices into the design.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cell {
+pub struct CellIndex {
     /// Index of the row.
     pub row: usize,
     /// Index of the load.
@@ -149,7 +149,7 @@ pub struct Cell {
 
 /// The cost of some operations.
 #[derive(Clone, Debug, Default)]
-pub struct Sample {
+pub struct CellSample {
     /// Total wall time in ns; 0 if nothing was timed and there are only facts.
     pub wall_ns: u64,
     /// Total CPU time of the thread under test, in ns.
@@ -202,16 +202,16 @@ pub enum Figure {
     /// A cell's time as a fraction of another's.
     Ratio {
         /// The cell of the numerator.
-        cell: Cell,
+        cell: CellIndex,
         /// The cell of the denominator.
-        other: Cell,
+        other: CellIndex,
         /// The ratio of their times.
         ratio: Interval,
     },
     /// A fact of a cell.
     Found {
         /// The cell.
-        cell: Cell,
+        cell: CellIndex,
         /// The number, with its unit.
         told: String,
     },
@@ -240,6 +240,6 @@ pub enum Seen {
 }
 
 /// Chooses the loads of an experiment by the pace.
-pub(crate) fn loads_within<T: Copy>(all: &[T], quick: &[T], pace: &Pace) -> Vec<T> {
+pub(crate) fn loads_within<T: Copy>(all: &[T], quick: &[T], pace: &RoundPace) -> Vec<T> {
     if pace.quick { quick.to_vec() } else { all.to_vec() }
 }

@@ -13,10 +13,10 @@
 //! And it draws no conclusion from noise: two rows *differ* if the 95 % interval of their ratio excludes 1, else *no
 //! difference* was *seen*.
 
-mod aside;
 mod error;
 mod experiment;
 mod experiments;
+mod helper;
 mod interval;
 mod machine;
 pub mod merged;
@@ -35,12 +35,12 @@ pub mod texts;
 
 pub use error::LabError;
 pub use experiment::{
-    Absent, Axis, Cell, Claim, Counts, Design, Drawn, Experiment, Fact, Figure, Judged, Load, Row, Sample,
-    Seen, Way,
+    Absent, CellIndex, CellSample, Claim, Counts, Design, DesignRow, Drawn, Experiment, Fact, Figure, Judged,
+    Load, LoadAxis, Seen, Way,
 };
 pub use experiments::{NAMES, open};
 pub use interval::Interval;
 pub use machine::{Machine, rfc3339};
-pub use results::{Outcome, Results, Verdict};
-pub use rounds::{Pace, Stop};
+pub use results::{CellVerdict, ExperimentOutcome, Results};
+pub use rounds::{RoundPace, StopHandle};
 pub use served::{UNDER_TEST, under_test};

@@ -1,8 +1,8 @@
 //! Merges the results of several machines, for example of a class, into one table.
 //!
 //! ```text
-//!  lab.json of each ─► [`Saved::read`] ─┐
-//!  lab.json of each ─► [`Saved::read`] ─┴─► [`text`]  [`csv`]  [`page`]: a table for each experiment, a line for each load
+//!  lab.json of each ─► [`SavedLab::read`] ─┐
+//!  lab.json of each ─► [`SavedLab::read`] ─┴─► [`text`]  [`csv`]  [`page`]: a table for each experiment, a line for each load
 //!                                                                       and machine, a column for each row
 //! ```
 //! Verdicts and claims are taken from the files, not computed again. Times of different machines are shown but not compared;
@@ -21,14 +21,14 @@ use crate::texts::Language;
 
 /// The output of `encke lab --json` on one machine.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Saved {
+pub struct SavedLab {
     /// The machine's name in the tables: the name of its file.
     #[serde(skip)]
     name: String,
     schema: u32,
     date: String,
     machine: Where,
-    experiments: Vec<Experiment>,
+    experiments: Vec<SavedExperiment>,
 }
 
 /// The machine's properties that are shown here.
@@ -42,18 +42,18 @@ struct Where {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Experiment {
+struct SavedExperiment {
     name: String,
     /// Older files lack this key; like most experiments, theirs compare CPU time.
     #[serde(default)]
-    judged: Judged,
-    cells: Vec<Cell>,
-    claims: Vec<Claim>,
+    judged: SavedJudged,
+    cells: Vec<SavedCell>,
+    claims: Vec<SavedClaim>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Judged {
+enum SavedJudged {
     #[default]
     Cpu,
     Wall,
@@ -61,7 +61,7 @@ enum Judged {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Cell {
+struct SavedCell {
     row: String,
     load: String,
     wall_ns: Option<Interval>,
@@ -72,14 +72,14 @@ struct Cell {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Claim {
+struct SavedClaim {
     claim: String,
     seen: Seen,
 }
 
 /// Why a file cannot be read as a result.
 #[derive(Debug)]
-pub enum Unreadable {
+pub enum SavedLabError {
     /// The file is not an output of `encke lab --json`.
     Json(serde_json::Error),
     /// The file has another schema: its number.
@@ -89,7 +89,7 @@ pub enum Unreadable {
 /// The schema that `encke lab --json` writes.
 pub(crate) const SCHEMA: u32 = 1;
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for SavedLabError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Json(error) => write!(f, "it is not what `encke lab --json` writes: {error}"),
@@ -98,17 +98,17 @@ impl fmt::Display for Unreadable {
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for SavedLabError {}
 
-impl Saved {
+impl SavedLab {
     /// Parses an output of `encke lab --json`; `name` is the machine's name in the tables.
     ///
     /// # Errors
     /// The text is something else, or has another schema.
-    pub fn read(name: &str, text: &str) -> Result<Self, Unreadable> {
-        let saved: Self = serde_json::from_str(text).map_err(Unreadable::Json)?;
+    pub fn read(name: &str, text: &str) -> Result<Self, SavedLabError> {
+        let saved: Self = serde_json::from_str(text).map_err(SavedLabError::Json)?;
         if saved.schema != SCHEMA {
-            return Err(Unreadable::Schema(saved.schema));
+            return Err(SavedLabError::Schema(saved.schema));
         }
         Ok(Self { name: name.to_owned(), ..saved })
     }
@@ -120,18 +120,18 @@ impl Saved {
     }
 }
 
-impl Cell {
-    fn judged(&self, judged: Judged) -> Option<Interval> {
+impl SavedCell {
+    fn judged(&self, judged: SavedJudged) -> Option<Interval> {
         match judged {
-            Judged::Cpu => self.cpu_ns,
-            Judged::Wall => self.wall_ns,
-            Judged::Facts => None,
+            SavedJudged::Cpu => self.cpu_ns,
+            SavedJudged::Wall => self.wall_ns,
+            SavedJudged::Facts => None,
         }
     }
 
     /// The cell as in the table of one machine.
-    fn shown(&self, judged: Judged) -> String {
-        if judged == Judged::Facts && !self.verdict.starts_with("absent") {
+    fn shown(&self, judged: SavedJudged) -> String {
+        if judged == SavedJudged::Facts && !self.verdict.starts_with("absent") {
             let facts = self.facts.values().filter_map(|fact| Fact::deserialize(fact).ok());
             return facts.map(|fact| fact_text(&fact)).collect::<Vec<_>>().join(" ");
         }
@@ -156,7 +156,7 @@ struct Sheet {
 }
 
 /// A sheet for each experiment of any machine, in the order of appearance.
-fn sheets(all: &[Saved], language: Language) -> Vec<Sheet> {
+fn sheets(all: &[SavedLab], language: Language) -> Vec<Sheet> {
     let mut names: Vec<&str> = Vec::new();
     for experiment in all.iter().flat_map(|saved| &saved.experiments) {
         remember(&mut names, &experiment.name);
@@ -164,8 +164,8 @@ fn sheets(all: &[Saved], language: Language) -> Vec<Sheet> {
     names.into_iter().map(|name| sheet(name, all, language)).collect()
 }
 
-fn sheet(name: &str, all: &[Saved], language: Language) -> Sheet {
-    let found: Vec<(&Saved, &Experiment)> = all
+fn sheet(name: &str, all: &[SavedLab], language: Language) -> Sheet {
+    let found: Vec<(&SavedLab, &SavedExperiment)> = all
         .iter()
         .filter_map(|saved| Some((saved, saved.experiments.iter().find(|one| one.name == name)?)))
         .collect();
@@ -179,14 +179,14 @@ fn sheet(name: &str, all: &[Saved], language: Language) -> Sheet {
             remember(&mut claims, &claim.claim);
         }
     }
-    let line = |load: &str, (saved, experiment): &(&Saved, &Experiment)| {
+    let line = |load: &str, (saved, experiment): &(&SavedLab, &SavedExperiment)| {
         let shown = |row: &&str| {
             let cell = experiment.cells.iter().find(|cell| cell.row == *row && cell.load == load);
             cell.map_or_else(|| "–".into(), |cell| cell.shown(experiment.judged))
         };
         [language.name(load), saved.name.clone()].into_iter().chain(rows.iter().map(shown)).collect()
     };
-    let seen = |(saved, experiment): &(&Saved, &Experiment)| {
+    let seen = |(saved, experiment): &(&SavedLab, &SavedExperiment)| {
         let word = |claim: &&str| {
             let found = experiment.claims.iter().find(|one| one.claim == *claim);
             found.map_or("–", |found| language.seen(found.seen)).to_owned()
@@ -222,7 +222,7 @@ fn remember<'a>(known: &mut Vec<&'a str>, name: &'a str) {
 }
 
 /// Tables for people.
-pub fn text(all: &[Saved], language: Language) -> String {
+pub fn text(all: &[SavedLab], language: Language) -> String {
     let mut text = String::new();
     for saved in all {
         let _infallible = writeln!(text, "{}: {}", saved.name, saved.line(language));
@@ -244,7 +244,7 @@ pub fn text(all: &[Saved], language: Language) -> String {
 
 /// All cells of all machines as CSV (RFC 4180) with a header line. Times are in ns per unit; a field is empty if there is no
 /// value.
-pub fn csv(all: &[Saved]) -> String {
+pub fn csv(all: &[SavedLab]) -> String {
     let mut lines = String::from(
         "machine,processors,processor,system,experiment,row,load,wall_ns,wall_low_ns,wall_high_ns,cpu_ns,cpu_low_ns,\
          cpu_high_ns,ratio,ratio_low,ratio_high,verdict\r\n",
@@ -275,7 +275,7 @@ pub fn csv(all: &[Saved]) -> String {
 }
 
 /// The same tables as an HTML page.
-pub fn page(all: &[Saved], language: Language) -> String {
+pub fn page(all: &[SavedLab], language: Language) -> String {
     let words = language.words();
     let mut body =
         format!("<header>\n<h1>{}</h1>\n<p>{}</p>\n", escaped(words.title), escaped(words.preface));
@@ -309,17 +309,17 @@ pub fn page(all: &[Saved], language: Language) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rounds::{self, Pace, Stop};
-    use crate::{Machine, Outcome, open, table};
+    use crate::rounds::{self, RoundPace, StopHandle};
+    use crate::{ExperimentOutcome, Machine, open, table};
 
     /// A quick run of one experiment, as a machine would save it.
-    fn saved(name: &str, experiment: &str) -> Saved {
-        let pace = Pace { rounds: 6, batch_ns: 1_000, ..Pace::quick(1) };
+    fn saved(name: &str, experiment: &str) -> SavedLab {
+        let pace = RoundPace { rounds: 6, batch_ns: 1_000, ..RoundPace::quick(1) };
         let mut experiment = open(experiment, &pace).expect("a name of the list");
-        let results = rounds::run(&mut *experiment, &pace, &Stop::new());
-        let outcome = Outcome::new(&*experiment, results);
+        let results = rounds::run(&mut *experiment, &pace, &StopHandle::new());
+        let outcome = ExperimentOutcome::new(&*experiment, results);
         let text = table::json(&[outcome], &Machine::look(), &pace, "2026-01-01T00:00:00Z");
-        Saved::read(name, &text).expect("it was just written")
+        SavedLab::read(name, &text).expect("it was just written")
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn what_is_no_result_is_refused_with_its_reason() {
-        let told = |text: &str| Saved::read("x", text).map(|_| ()).map_err(|error| error.to_string());
+        let told = |text: &str| SavedLab::read("x", text).map(|_| ()).map_err(|error| error.to_string());
         assert!(told("{}").is_err_and(|said| said.contains("encke lab --json")));
         let other = r#"{"schema":9,"date":"","machine":{"processor":"","processors":1,"system":"","encke":"","optimised":true},"experiments":[]}"#;
         assert!(told(other).is_err_and(|said| said.contains("schema 9")));

@@ -2,7 +2,7 @@
 
 use encke_stats::plot::{Axis, Plot, Ranking, Scale};
 
-use crate::experiment::{self, Cell, Drawn, Way};
+use crate::experiment::{self, CellIndex, Drawn, Way};
 use crate::results::Results;
 use crate::table::duration;
 use crate::texts::Language;
@@ -10,8 +10,8 @@ use crate::texts::Language;
 /// All plots of an experiment, as HTML.
 pub(crate) fn plots(results: &Results, language: Language) -> String {
     let plots = match results.design().axis {
-        experiment::Axis::Kinds => rankings(results, language),
-        experiment::Axis::Amounts(name) => curves(results, name, language),
+        experiment::LoadAxis::Kinds => rankings(results, language),
+        experiment::LoadAxis::Amounts(name) => curves(results, name, language),
     };
     let drawn: String = results.design().drawn.iter().map(|drawn| found(results, drawn, language)).collect();
     format!("<div class=\"plots\">\n{plots}{drawn}</div>\n")
@@ -23,7 +23,8 @@ fn rankings(results: &Results, language: Language) -> String {
     let ranking = |(load, named): (usize, &experiment::Load)| {
         let mut ranking = Ranking::new(&language.name(&named.name), duration);
         for (row, of) in design.rows.iter().enumerate() {
-            let within = results.judged(Cell { row, load }).map(|time| [time.median, time.low, time.high]);
+            let within =
+                results.judged(CellIndex { row, load }).map(|time| [time.median, time.low, time.high]);
             ranking.bar(&language.name(&of.name), colour(of.way), within);
         }
         ranking.figure()

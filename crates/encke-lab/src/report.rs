@@ -6,13 +6,19 @@ use encke_stats::page::{self, escaped};
 
 use crate::machine::Machine;
 use crate::plot;
-use crate::results::{Outcome, Results};
-use crate::rounds::Pace;
+use crate::results::{ExperimentOutcome, Results};
+use crate::rounds::RoundPace;
 use crate::table;
 use crate::texts::{Language, Words, filled};
 
 /// Renders the page. `date` is shown as given.
-pub fn page(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str, language: Language) -> String {
+pub fn page(
+    outcomes: &[ExperimentOutcome],
+    machine: &Machine,
+    pace: &RoundPace,
+    date: &str,
+    language: Language,
+) -> String {
     let words = language.words();
     let mut body = String::new();
     let _infallible = writeln!(
@@ -42,7 +48,7 @@ pub fn page(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str, la
 }
 
 /// Renders one experiment.
-fn section(page: &mut String, outcome: &Outcome, language: Language, words: &Words) {
+fn section(page: &mut String, outcome: &ExperimentOutcome, language: Language, words: &Words) {
     let results = &outcome.results;
     let design = results.design();
     let Some(text) = language.text(design.name) else { return };
@@ -135,21 +141,21 @@ fn told(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rounds::{self, Stop};
+    use crate::rounds::{self, StopHandle};
     use crate::{NAMES, open};
 
     /// Renders experiments that were stopped before they ran: all texts are present, and no external resource is used.
     #[test]
     fn a_page_needs_nothing_but_itself() {
-        let pace = Pace::quick(1);
-        let stop = Stop::new();
+        let pace = RoundPace::quick(1);
+        let stop = StopHandle::new();
         stop.ask();
-        let outcomes: Vec<Outcome> = NAMES
+        let outcomes: Vec<ExperimentOutcome> = NAMES
             .iter()
             .map(|name| {
                 let mut experiment = open(name, &pace).expect("a name of the list");
                 let results = rounds::run(&mut *experiment, &pace, &stop);
-                Outcome::new(&*experiment, results)
+                ExperimentOutcome::new(&*experiment, results)
             })
             .collect();
         let page = page(&outcomes, &Machine::look(), &pace, "2026-01-01T00:00:00Z", Language::English);

@@ -1,7 +1,7 @@
 //! The results of an experiment: numbers by cell and round, and the verdicts.
 
 use crate::experiment::{
-    Absent, Cell, Claim, Counts, Design, Experiment, Fact, Figure, Judged, Sample, Seen,
+    Absent, CellIndex, CellSample, Claim, Counts, Design, Experiment, Fact, Figure, Judged, Seen,
 };
 use crate::interval::Interval;
 
@@ -16,14 +16,14 @@ pub struct Results {
 
 /// An experiment's results, and its claims about them.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ExperimentOutcome {
     /// The numbers.
     pub results: Results,
     /// In the order of the texts.
     pub claims: Vec<Claim>,
 }
 
-impl Outcome {
+impl ExperimentOutcome {
     /// Lets the experiment compare its claims with its results.
     pub fn new(experiment: &dyn Experiment, results: Results) -> Self {
         Self { claims: experiment.claims(&results), results }
@@ -47,7 +47,7 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     /// Adds the sample of a round, which contains `units` units. Rounds must come in order.
-    pub(crate) fn take(&mut self, round: usize, units: f64, sample: Sample) {
+    pub(crate) fn take(&mut self, round: usize, units: f64, sample: CellSample) {
         debug_assert_eq!(round, self.facts.len());
         let each = |total: u64| total as f64 / units;
         if sample.wall_ns > 0 {
@@ -69,7 +69,7 @@ impl Numbers {
 
 /// The comparison of a cell with the first row.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Verdict {
+pub enum CellVerdict {
     /// The cell is in the first row.
     Baseline,
     /// The 95 % interval of the ratio excludes 1.
@@ -84,7 +84,7 @@ pub enum Verdict {
     Absent(String),
 }
 
-impl Verdict {
+impl CellVerdict {
     /// The verdict in files, for programs. [`crate::texts`] translates it for people.
     pub fn text(&self) -> String {
         match self {
@@ -119,23 +119,23 @@ impl Results {
     }
 
     /// Every cell, row by row.
-    pub fn cells(&self) -> impl Iterator<Item = Cell> + use<> {
+    pub fn cells(&self) -> impl Iterator<Item = CellIndex> + use<> {
         let loads = self.design.loads.len();
-        (0..self.numbers.len()).map(move |place| Cell { row: place / loads, load: place % loads })
+        (0..self.numbers.len()).map(move |place| CellIndex { row: place / loads, load: place % loads })
     }
 
     /// Wall time of a unit, in ns.
-    pub fn wall(&self, cell: Cell) -> Option<Interval> {
+    pub fn wall(&self, cell: CellIndex) -> Option<Interval> {
         Interval::of(&self.numbers(cell).wall_ns)
     }
 
     /// CPU time of a unit, in ns.
-    pub fn cpu(&self, cell: Cell) -> Option<Interval> {
+    pub fn cpu(&self, cell: CellIndex) -> Option<Interval> {
         Interval::of(&self.numbers(cell).cpu_ns)
     }
 
     /// Cycles, instructions and branch misses of a unit, if they were counted.
-    pub fn counts(&self, cell: Cell) -> Option<[Interval; 3]> {
+    pub fn counts(&self, cell: CellIndex) -> Option<[Interval; 3]> {
         let [cycles, instructions, misses] = &self.numbers(cell).counts;
         Some([Interval::of(cycles)?, Interval::of(instructions)?, Interval::of(misses)?])
     }
@@ -146,34 +146,34 @@ impl Results {
     }
 
     /// The time that the verdicts compare, in ns per unit.
-    pub fn judged(&self, cell: Cell) -> Option<Interval> {
+    pub fn judged(&self, cell: CellIndex) -> Option<Interval> {
         Interval::of(self.numbers(cell).judged(self.design.judged))
     }
 
     /// Facts of the last round, by name.
-    pub fn facts(&self, cell: Cell) -> &[(&'static str, Fact)] {
+    pub fn facts(&self, cell: CellIndex) -> &[(&'static str, Fact)] {
         self.numbers(cell).facts.last().map_or(&[], Vec::as_slice)
     }
 
     /// A number that was found in each round, by name.
-    pub fn found(&self, cell: Cell, name: &str) -> Option<Interval> {
+    pub fn found(&self, cell: CellIndex, name: &str) -> Option<Interval> {
         let numbers: Vec<f64> =
             self.numbers(cell).facts.iter().filter_map(|facts| number_of(facts, name)).collect();
         Interval::of(&numbers)
     }
 
     /// A number found in the last round, by name.
-    pub fn number(&self, cell: Cell, name: &str) -> Option<f64> {
+    pub fn number(&self, cell: CellIndex, name: &str) -> Option<f64> {
         number_of(self.facts(cell), name)
     }
 
     /// A row's time as a fraction of another row's under one load: the median of the ratios of all rounds.
     pub fn ratio(&self, row: usize, other: usize, load: usize) -> Option<Interval> {
-        self.ratio_of_cells(Cell { row, load }, Cell { row: other, load })
+        self.ratio_of_cells(CellIndex { row, load }, CellIndex { row: other, load })
     }
 
     /// A cell's time as a fraction of another's: the median of the ratios of all rounds.
-    pub fn ratio_of_cells(&self, cell: Cell, other: Cell) -> Option<Interval> {
+    pub fn ratio_of_cells(&self, cell: CellIndex, other: CellIndex) -> Option<Interval> {
         let judged = |cell| self.numbers(cell).judged(self.design.judged);
         let ratios: Vec<f64> = judged(cell)
             .iter()
@@ -185,32 +185,32 @@ impl Results {
     }
 
     /// Compares a cell with the first row.
-    pub fn verdict(&self, cell: Cell) -> Verdict {
+    pub fn verdict(&self, cell: CellIndex) -> CellVerdict {
         let numbers = self.numbers(cell);
         if let Some(Absent(reason)) = &numbers.absent {
-            return Verdict::Absent(reason.clone());
+            return CellVerdict::Absent(reason.clone());
         }
         let is_timed = !numbers.wall_ns.is_empty() || numbers.facts.is_empty();
         if self.design.judged == Judged::Facts || !is_timed {
-            return Verdict::Facts;
+            return CellVerdict::Facts;
         }
         let Some(ratio) = self.ratio(cell.row, 0, cell.load) else {
-            return Verdict::TooFew(numbers.wall_ns.len());
+            return CellVerdict::TooFew(numbers.wall_ns.len());
         };
         match ratio {
-            _ if cell.row == 0 => Verdict::Baseline,
-            Interval { low, high, .. } if low > 1.0 || high < 1.0 => Verdict::Differs,
-            _ => Verdict::NoDifferenceSeen,
+            _ if cell.row == 0 => CellVerdict::Baseline,
+            Interval { low, high, .. } if low > 1.0 || high < 1.0 => CellVerdict::Differs,
+            _ => CellVerdict::NoDifferenceSeen,
         }
     }
 
     /// Claims that `row` takes at most `bound` times as long as `other` under `load`.
     pub fn at_most(&self, bound: f64, row: usize, other: usize, load: usize) -> Claim {
-        self.cell_at_most(bound, Cell { row, load }, Cell { row: other, load })
+        self.cell_at_most(bound, CellIndex { row, load }, CellIndex { row: other, load })
     }
 
     /// Claims that `cell` takes at most `bound` times as long as `other`.
-    pub fn cell_at_most(&self, bound: f64, cell: Cell, other: Cell) -> Claim {
+    pub fn cell_at_most(&self, bound: f64, cell: CellIndex, other: CellIndex) -> Claim {
         let Some(ratio) = self.ratio_of_cells(cell, other) else { return Claim::unclear() };
         let seen = match ratio {
             Interval { high, .. } if high <= bound => Seen::Yes,
@@ -221,7 +221,7 @@ impl Results {
     }
 
     /// Claims that a number found in a cell is at most `bound`. `told` formats the number.
-    pub fn found_at_most(&self, bound: f64, cell: Cell, name: &str, told: fn(f64) -> String) -> Claim {
+    pub fn found_at_most(&self, bound: f64, cell: CellIndex, name: &str, told: fn(f64) -> String) -> Claim {
         let Some(found) = self.found(cell, name) else { return Claim::unclear() };
         let seen = match found {
             Interval { high, .. } if high <= bound => Seen::Yes,
@@ -231,7 +231,7 @@ impl Results {
         Claim { seen, figure: Figure::Found { cell, told: told(found.median) } }
     }
 
-    fn numbers(&self, cell: Cell) -> &Numbers {
+    fn numbers(&self, cell: CellIndex) -> &Numbers {
         &self.numbers[cell.row * self.design.loads.len() + cell.load]
     }
 }

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use encke_io::clock::Clock;
 use encke_io::host;
 
-use crate::experiment::{Absent, Cell, Experiment};
+use crate::experiment::{Absent, CellIndex, Experiment};
 use crate::results::{Numbers, Results};
 
 /// The duration and number of rounds, and the seed.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct RoundPace {
     /// Runs fewer and smaller loads: all experiments take three minutes.
     pub quick: bool,
     /// Number of measured rounds.
@@ -36,7 +36,7 @@ pub struct Pace {
     pub program: Option<PathBuf>,
 }
 
-impl Pace {
+impl RoundPace {
     /// All loads, within 20 minutes.
     pub const fn full(seed: u64) -> Self {
         Self {
@@ -65,9 +65,9 @@ impl Pace {
 
 /// A request to end a run early, from another thread. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct StopHandle(Arc<AtomicBool>);
 
-impl Stop {
+impl StopHandle {
     /// Creates a stop that is not requested.
     pub fn new() -> Self {
         Self::default()
@@ -86,12 +86,12 @@ impl Stop {
 
 /// Runs an experiment on this thread, which is pinned where the system supports it: a thread that migrates starts with cold
 /// caches. A stopped run returns the results so far, which may be too few for a verdict.
-pub fn run(experiment: &mut dyn Experiment, pace: &Pace, stop: &Stop) -> Results {
+pub fn run(experiment: &mut dyn Experiment, pace: &RoundPace, stop: &StopHandle) -> Results {
     // Unpinned, the intervals are wider but still correct.
     let _unpinned = host::pin_thread_here();
     let design = experiment.design().clone();
-    let cells: Vec<Cell> = (0..design.rows.len())
-        .flat_map(|row| (0..design.loads.len()).map(move |load| Cell { row, load }))
+    let cells: Vec<CellIndex> = (0..design.rows.len())
+        .flat_map(|row| (0..design.loads.len()).map(move |load| CellIndex { row, load }))
         .collect();
     let mut clock = Clock::new();
     let begun_ns = clock.now().mono_ns;
@@ -106,7 +106,7 @@ pub fn run(experiment: &mut dyn Experiment, pace: &Pace, stop: &Stop) -> Results
             Err(absent) => numbers[place].absent = Some(absent),
         }
     }
-    let mut random = Random::new(pace.seed);
+    let mut random = OrderRandom::new(pace.seed);
     let mut order: Vec<usize> = (0..cells.len()).filter(|&place| counts[place] > 0).collect();
     for round in 0..pace.rounds {
         let spent_ns = clock.now().mono_ns - begun_ns;
@@ -136,7 +136,7 @@ pub fn run(experiment: &mut dyn Experiment, pace: &Pace, stop: &Stop) -> Results
 
 /// Runs a cell with growing counts until it lasts about a batch, and returns that count. Each count is tried twice and the
 /// shorter time is used, because first touches and preemption add time.
-fn warm(experiment: &mut dyn Experiment, cell: Cell, pace: &Pace) -> Result<u64, Absent> {
+fn warm(experiment: &mut dyn Experiment, cell: CellIndex, pace: &RoundPace) -> Result<u64, Absent> {
     let count_max = experiment.count_max().min(COUNT_MAX);
     let mut count = experiment.count_min(cell).min(count_max);
     loop {
@@ -166,9 +166,9 @@ const GROWTH_MAX: u64 = 64;
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): repeatable, and good enough for an
 /// order.
-pub(crate) struct Random(u64);
+pub(crate) struct OrderRandom(u64);
 
-impl Random {
+impl OrderRandom {
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -195,14 +195,14 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Axis, Claim, Design, Fact, Judged, Load, Row, Sample, Way};
-    use crate::results::Verdict;
+    use crate::experiment::{CellSample, Claim, Design, DesignRow, Fact, Judged, Load, LoadAxis, Way};
+    use crate::results::CellVerdict;
 
     /// Four rows with given times, without a clock; the last one is absent.
     struct Told {
         design: Design,
-        asked: Vec<Cell>,
-        stop_at: Option<(usize, Stop)>,
+        asked: Vec<CellIndex>,
+        stop_at: Option<(usize, StopHandle)>,
         /// The second row fails at this call and after it, counting from 1.
         fails_at: usize,
         /// Whether the second row has only facts.
@@ -215,9 +215,9 @@ mod tests {
                 name: "told",
                 unit: "a question",
                 judged: Judged::Cpu,
-                rows: ["old", "half", "same", "absent"].map(|name| Row::new(Way::Old, name)).to_vec(),
+                rows: ["old", "half", "same", "absent"].map(|name| DesignRow::new(Way::Old, name)).to_vec(),
                 loads: vec![Load::kind("all")],
-                axis: Axis::Kinds,
+                axis: LoadAxis::Kinds,
                 drawn: Vec::new(),
             };
             Self { design, asked: Vec::new(), stop_at: None, fails_at: usize::MAX, untimed: false }
@@ -229,7 +229,7 @@ mod tests {
             &self.design
         }
 
-        fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+        fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
             self.asked.push(cell);
             if let Some((at, stop)) = &self.stop_at
                 && self.asked.len() == *at
@@ -240,15 +240,15 @@ mod tests {
                 return Err(Absent("no more".into()));
             }
             if cell.row == 1 && self.untimed {
-                return Ok(Sample { facts: vec![("held", Fact::Number(7.0))], ..Sample::default() });
+                return Ok(CellSample { facts: vec![("held", Fact::Number(7.0))], ..CellSample::default() });
             }
             // A temporary disturbance, which affects all rows of a round alike.
             let weather = 100 + (self.asked.len() as u64 / 4 % 5) * 50;
             let share = [20, 10, 20][..].get(cell.row).ok_or_else(|| Absent("there is none".into()))?;
-            Ok(Sample {
+            Ok(CellSample {
                 wall_ns: count * weather * share,
                 cpu_ns: count * weather * share,
-                ..Sample::default()
+                ..CellSample::default()
             })
         }
 
@@ -263,10 +263,13 @@ mod tests {
 
     #[test]
     fn a_half_differs_and_the_same_does_not_whatever_the_weather() {
-        let results = run(&mut Told::new(), &Pace::quick(7), &Stop::new());
-        assert_eq!(results.verdict(Cell { row: 0, load: 0 }), Verdict::Baseline);
-        assert_eq!(results.verdict(Cell { row: 1, load: 0 }), Verdict::Differs);
-        assert_eq!(results.verdict(Cell { row: 3, load: 0 }), Verdict::Absent("there is none".into()));
+        let results = run(&mut Told::new(), &RoundPace::quick(7), &StopHandle::new());
+        assert_eq!(results.verdict(CellIndex { row: 0, load: 0 }), CellVerdict::Baseline);
+        assert_eq!(results.verdict(CellIndex { row: 1, load: 0 }), CellVerdict::Differs);
+        assert_eq!(
+            results.verdict(CellIndex { row: 3, load: 0 }),
+            CellVerdict::Absent("there is none".into())
+        );
         let half = results.ratio(1, 0, 0).expect("both were measured");
         // The disturbance affects both rows equally in most rounds, so the median is exact.
         assert_eq!(half.median, 0.5, "{half:?}");
@@ -277,13 +280,13 @@ mod tests {
     fn the_seed_decides_the_order_and_every_round_has_every_cell() {
         let asked = |seed| {
             let mut told = Told::new();
-            run(&mut told, &Pace::quick(seed), &Stop::new());
+            run(&mut told, &RoundPace::quick(seed), &StopHandle::new());
             told.asked
         };
         assert_eq!(asked(1), asked(1));
         assert_ne!(asked(1), asked(2));
         let counted = asked(3);
-        let rounds = Pace::quick(3).rounds;
+        let rounds = RoundPace::quick(3).rounds;
         let tail = &counted[counted.len() - 3 * rounds..];
         for round in tail.chunks(3) {
             let mut rows: Vec<usize> = round.iter().map(|cell| cell.row).collect();
@@ -295,12 +298,12 @@ mod tests {
     #[test]
     fn what_fails_in_a_round_is_absent_from_then_on_and_the_others_go_on() {
         let mut told = Told::new();
-        run(&mut told, &Pace::quick(7), &Stop::new());
+        run(&mut told, &RoundPace::quick(7), &StopHandle::new());
         let whole = told.asked.len();
         let mut told = Told { fails_at: whole / 2, ..Told::new() };
-        let results = run(&mut told, &Pace::quick(7), &Stop::new());
-        assert_eq!(results.verdict(Cell { row: 1, load: 0 }), Verdict::Absent("no more".into()));
-        assert_eq!(results.rounds(), Pace::quick(7).rounds);
+        let results = run(&mut told, &RoundPace::quick(7), &StopHandle::new());
+        assert_eq!(results.verdict(CellIndex { row: 1, load: 0 }), CellVerdict::Absent("no more".into()));
+        assert_eq!(results.rounds(), RoundPace::quick(7).rounds);
         let failed = told.asked.iter().rposition(|cell| cell.row == 1).expect("it was asked");
         assert!(failed >= whole / 2 - 1, "it was asked until it failed");
         assert!(told.asked[whole / 2 + 3..].iter().all(|cell| cell.row != 1), "and then no more");
@@ -309,21 +312,21 @@ mod tests {
     #[test]
     fn a_cell_without_times_is_not_held_against_others() {
         let mut told = Told { untimed: true, ..Told::new() };
-        let results = run(&mut told, &Pace::quick(7), &Stop::new());
-        let cell = Cell { row: 1, load: 0 };
-        assert_eq!(results.verdict(cell), Verdict::Facts);
+        let results = run(&mut told, &RoundPace::quick(7), &StopHandle::new());
+        let cell = CellIndex { row: 1, load: 0 };
+        assert_eq!(results.verdict(cell), CellVerdict::Facts);
         assert_eq!((results.wall(cell), results.ratio(1, 0, 0)), (None, None));
         assert_eq!(results.number(cell, "held"), Some(7.0));
-        assert_eq!(results.verdict(Cell { row: 0, load: 0 }), Verdict::Baseline);
-        assert_eq!(results.rounds(), Pace::quick(7).rounds);
+        assert_eq!(results.verdict(CellIndex { row: 0, load: 0 }), CellVerdict::Baseline);
+        assert_eq!(results.rounds(), RoundPace::quick(7).rounds);
     }
 
     #[test]
     fn who_is_stopped_ends_with_the_cell_at_hand() {
-        let stop = Stop::new();
+        let stop = StopHandle::new();
         let mut told = Told { stop_at: Some((2, stop.clone())), ..Told::new() };
-        let results = run(&mut told, &Pace::quick(1), &stop);
+        let results = run(&mut told, &RoundPace::quick(1), &stop);
         assert!(told.asked.len() < 40, "{}", told.asked.len());
-        assert!(matches!(results.verdict(Cell { row: 0, load: 0 }), Verdict::TooFew(0)));
+        assert!(matches!(results.verdict(CellIndex { row: 0, load: 0 }), CellVerdict::TooFew(0)));
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  this process                              `encke lab --under-test`: the same program
-//!  [`Served::start`] ── starts ──► [`under_test`] ── starts the server
+//!  [`RunningServer::start`] ── starts ──► [`under_test`] ── starts the server
 //!        ◄─────────── "127.0.0.1:PORT\n" ────────┘
-//!  [`Served`] drops ── closes the pipe ─────► end of input: it exits. So does the death of this process.
+//!  [`RunningServer`] drops ── closes the pipe ─────► end of input: it exits. So does the death of this process.
 //! ```
 //! Without a program (in this crate's tests) the server runs on threads of this process. It serves in the same way, but its
 //! memory and CPU time are not reported.
@@ -23,19 +23,19 @@ use encke_server::{Exchange, Outcome, Reply, Request};
 use crate::error::LabError;
 
 /// A server that runs until it is dropped.
-pub(crate) struct Served {
+pub(crate) struct RunningServer {
     address: SocketAddr,
-    place: Place,
+    place: ServerPlace,
 }
 
 /// The server's process or threads.
-enum Place {
+enum ServerPlace {
     Child(Child),
     /// Taken when the server is dropped.
     Here(Option<Box<Service>>),
 }
 
-impl Served {
+impl RunningServer {
     /// Starts a server on a port that the system chooses. `connections` is its limit; `None` for as many as it has descriptors.
     ///
     /// # Errors
@@ -43,7 +43,10 @@ impl Served {
     pub(crate) fn start(program: Option<&Path>, connections: Option<NonZeroU32>) -> Result<Self, LabError> {
         let Some(program) = program else {
             let service = service(connections)?;
-            return Ok(Self { address: address(&service)?, place: Place::Here(Some(Box::new(service))) });
+            return Ok(Self {
+                address: address(&service)?,
+                place: ServerPlace::Here(Some(Box::new(service))),
+            });
         };
         let mut command = Command::new(program);
         command.args(["lab", UNDER_TEST]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -61,7 +64,7 @@ impl Served {
             let text = format!("the server under test did not start ({status})");
             return Err(LabError::unexpected(text));
         };
-        Ok(Self { address, place: Place::Child(child) })
+        Ok(Self { address, place: ServerPlace::Child(child) })
     }
 
     /// The address at which the server listens.
@@ -72,8 +75,8 @@ impl Served {
     /// The server's process, if it is not this one.
     pub(crate) fn process(&self) -> Option<u32> {
         match &self.place {
-            Place::Child(child) => Some(child.id()),
-            Place::Here(_) => None,
+            ServerPlace::Child(child) => Some(child.id()),
+            ServerPlace::Here(_) => None,
         }
     }
 
@@ -84,15 +87,15 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         match &mut self.place {
-            Place::Child(child) => {
+            ServerPlace::Child(child) => {
                 // The server exits at the end of its input.
                 drop(child.stdin.take());
                 let _is_gone = child.wait();
             }
-            Place::Here(service) => {
+            ServerPlace::Here(service) => {
                 if let Some(service) = service.take() {
                     service.drain();
                     service.join();

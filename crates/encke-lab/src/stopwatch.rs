@@ -4,32 +4,36 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use encke_io::clock::{Clock, thread_cpu_ns};
-use encke_io::counters::{CounterError, Counters, Event};
+use encke_io::counters::{CountedEvent, CounterError, Counters};
 
 use crate::error::LabError;
-use crate::experiment::{Counts, Sample};
+use crate::experiment::{CellSample, Counts};
 
 /// Returns the time that `work` takes on this thread.
-pub(crate) fn time(work: impl FnOnce()) -> Sample {
+pub(crate) fn time(work: impl FnOnce()) -> CellSample {
     let mut clock = Clock::new();
     let (wall_ns, cpu_ns) = (clock.now().mono_ns, thread_cpu_ns());
     work();
-    Sample { wall_ns: clock.now().mono_ns - wall_ns, cpu_ns: thread_cpu_ns() - cpu_ns, ..Sample::default() }
+    CellSample {
+        wall_ns: clock.now().mono_ns - wall_ns,
+        cpu_ns: thread_cpu_ns() - cpu_ns,
+        ..CellSample::default()
+    }
 }
 
 /// Like [`time`], with processor counters of user space: for work outside the kernel.
-pub(crate) fn count(work: impl FnOnce()) -> Sample {
+pub(crate) fn count(work: impl FnOnce()) -> CellSample {
     let before = counted();
     let sample = time(work);
     let counts = before.and_then(|before| Ok(counted()?.since(before)));
-    Sample { counts: Some(counts), ..sample }
+    CellSample { counts: Some(counts), ..sample }
 }
 
 /// This thread's counters, or the reason why they are not available.
 fn counted() -> Result<Counts, Arc<LabError>> {
     thread_local! {
         static COUNTERS: RefCell<Result<Counters, Arc<LabError>>> = RefCell::new(
-            Counters::of_this_thread(&[Event::Cycles, Event::Instructions, Event::BranchMisses]).map_err(shared),
+            Counters::of_this_thread(&[CountedEvent::Cycles, CountedEvent::Instructions, CountedEvent::BranchMisses]).map_err(shared),
         );
     }
     COUNTERS.with_borrow_mut(|counters| {

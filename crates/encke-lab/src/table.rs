@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::experiment::{Cell, Fact, Judged};
+use crate::experiment::{CellIndex, Fact, Judged};
 use crate::interval::Interval;
 use crate::machine::Machine;
 use crate::merged::SCHEMA;
-use crate::results::{Outcome, Results, Verdict};
-use crate::rounds::Pace;
+use crate::results::{CellVerdict, ExperimentOutcome, Results};
+use crate::rounds::RoundPace;
 use crate::texts::Language;
 
 /// A table of one experiment, with its claims.
-pub fn text(outcome: &Outcome, language: Language) -> String {
+pub fn text(outcome: &ExperimentOutcome, language: Language) -> String {
     let words = language.words();
     let results = &outcome.results;
     let design = results.design();
@@ -41,7 +41,9 @@ pub fn text(outcome: &Outcome, language: Language) -> String {
         let _infallible = writeln!(lines, "{space}{seen}  {said}\n{:SEEN_COLUMNS$}  {figure}", "");
     }
     let absent = results.cells().filter_map(|cell| match results.verdict(cell) {
-        Verdict::Absent(reason) => Some((language.name(&design.rows[cell.row].name), language.name(&reason))),
+        CellVerdict::Absent(reason) => {
+            Some((language.name(&design.rows[cell.row].name), language.name(&reason)))
+        }
         _ => None,
     });
     let mut absent: Vec<(String, String)> = absent.collect();
@@ -79,25 +81,25 @@ fn heads(results: &Results, language: Language) -> Vec<String> {
 }
 
 /// A cell for people: median and ratio.
-pub(crate) fn shown(results: &Results, cell: Cell, language: Language) -> String {
+pub(crate) fn shown(results: &Results, cell: CellIndex, language: Language) -> String {
     match results.verdict(cell) {
-        Verdict::Absent(_) => return "–".into(),
-        Verdict::TooFew(_) => return "?".into(),
-        Verdict::Facts if results.design().judged != Judged::Facts => {
+        CellVerdict::Absent(_) => return "–".into(),
+        CellVerdict::TooFew(_) => return "?".into(),
+        CellVerdict::Facts if results.design().judged != Judged::Facts => {
             return language.words().untimed.into();
         }
-        Verdict::Facts => {
+        CellVerdict::Facts => {
             let facts = results.facts(cell).iter().map(|(_, fact)| fact_text(fact)).collect::<Vec<_>>();
             return facts.join(" ");
         }
-        Verdict::Baseline | Verdict::Differs | Verdict::NoDifferenceSeen => {}
+        CellVerdict::Baseline | CellVerdict::Differs | CellVerdict::NoDifferenceSeen => {}
     }
     let (Some(time), Some(ratio)) = (results.judged(cell), results.ratio(cell.row, 0, cell.load)) else {
         return "?".into();
     };
     let beside = match results.verdict(cell) {
-        Verdict::Baseline => String::new(),
-        Verdict::Differs => format!(" {}", times(ratio)),
+        CellVerdict::Baseline => String::new(),
+        CellVerdict::Differs => format!(" {}", times(ratio)),
         _ => " ~".into(),
     };
     format!("{}{beside}", duration(time.median))
@@ -142,7 +144,7 @@ fn facts(results: &Results, language: Language) -> String {
 }
 
 /// The facts of a cell, each with its name.
-pub(crate) fn facts_of(results: &Results, cell: Cell, language: Language) -> Vec<String> {
+pub(crate) fn facts_of(results: &Results, cell: CellIndex, language: Language) -> Vec<String> {
     let facts = results.facts(cell).iter();
     facts.map(|(name, fact)| format!("{} {}", language.name(name), fact_text(fact))).collect()
 }
@@ -196,7 +198,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
 }
 
 /// All cells as CSV (RFC 4180) with a header line. Times are in ns per unit; a field is empty if there is no value.
-pub fn csv(outcomes: &[Outcome]) -> String {
+pub fn csv(outcomes: &[ExperimentOutcome]) -> String {
     let mut lines = String::from(
         "experiment,row,load,amount,wall_ns,wall_low_ns,wall_high_ns,cpu_ns,cpu_low_ns,cpu_high_ns,ratio,ratio_low,\
          ratio_high,verdict,facts,cycles,instructions,branch_misses\r\n",
@@ -240,10 +242,10 @@ pub(crate) fn quoted(field: &str) -> String {
 }
 
 /// All results as JSON. A schema only ever gains keys.
-pub fn json(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str) -> String {
+pub fn json(outcomes: &[ExperimentOutcome], machine: &Machine, pace: &RoundPace, date: &str) -> String {
     use serde_json::{Value, json};
     let interval = |interval: Option<Interval>| serde_json::to_value(interval).unwrap_or(Value::Null);
-    let experiments = outcomes.iter().map(|Outcome { results, claims }| {
+    let experiments = outcomes.iter().map(|ExperimentOutcome { results, claims }| {
         let design = results.design();
         let said = Language::English.text(design.name).map_or(&[][..], |text| text.claims);
         let cells = results.cells().map(|cell| {

@@ -5,7 +5,7 @@
 //!                                                      └──► table, page: Language::name
 //!  texts/english.rs  japanese.rs  chinese.rs ── one `Words` each ─► table, page: titles, claims, verdicts, lessons
 //! ```
-//! A new word is a field of [`Words`], a new experiment another [`Text`]: a language that lacks one of them does not compile.
+//! A new word is a field of [`Words`], a new experiment another [`ExperimentText`]: a language that lacks one of them does not compile.
 //! Names in experiments are looked up by their English words, with placeholders in braces for figures. Tests below check that
 //! each language knows all names, with the same placeholders and figures.
 
@@ -13,8 +13,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::NAMES;
-use crate::experiment::{Cell, Design, Figure, Judged, Seen};
-use crate::results::Verdict;
+use crate::experiment::{CellIndex, Design, Figure, Judged, Seen};
+use crate::results::CellVerdict;
 
 mod chinese;
 mod english;
@@ -27,7 +27,7 @@ pub use template::filled;
 
 /// The text of an experiment. An empty line separates paragraphs.
 #[derive(Debug)]
-pub struct Text {
+pub struct ExperimentText {
     /// The name on the command line.
     pub name: &'static str,
     /// The headline.
@@ -104,7 +104,7 @@ pub struct Words {
     /// Warning if this program was compiled without optimizations.
     pub not_optimised: &'static str,
     /// The texts of all experiments.
-    pub experiments: &'static [Text; NAMES.len()],
+    pub experiments: &'static [ExperimentText; NAMES.len()],
     /// Translations of names in experiments, by their English words: rows, loads, units, scales, facts, and reasons for absent
     /// cells. The first match is used.
     pub names: &'static [(&'static str, &'static str)],
@@ -156,7 +156,7 @@ impl Language {
     }
 
     /// The text of an experiment in this language.
-    pub fn text(self, name: &str) -> Option<&'static Text> {
+    pub fn text(self, name: &str) -> Option<&'static ExperimentText> {
         self.words().experiments.iter().find(|text| text.name == name)
     }
 
@@ -183,16 +183,16 @@ impl Language {
         }
     }
 
-    /// The verdict in this language; programs read [`Verdict::text`].
-    pub(crate) fn verdict(self, verdict: &Verdict) -> String {
+    /// The verdict in this language; programs read [`CellVerdict::text`].
+    pub(crate) fn verdict(self, verdict: &CellVerdict) -> String {
         let words = self.words();
         match verdict {
-            Verdict::Baseline => words.baseline.into(),
-            Verdict::Differs => words.differs.into(),
-            Verdict::NoDifferenceSeen => words.no_difference.into(),
-            Verdict::Facts => words.untimed.into(),
-            Verdict::TooFew(rounds) => filled(words.too_few, &[("rounds", rounds.to_string())]),
-            Verdict::Absent(reason) => filled(words.absent, &[("reason", self.name(reason))]),
+            CellVerdict::Baseline => words.baseline.into(),
+            CellVerdict::Differs => words.differs.into(),
+            CellVerdict::NoDifferenceSeen => words.no_difference.into(),
+            CellVerdict::Facts => words.untimed.into(),
+            CellVerdict::TooFew(rounds) => filled(words.too_few, &[("rounds", rounds.to_string())]),
+            CellVerdict::Absent(reason) => filled(words.absent, &[("reason", self.name(reason))]),
         }
     }
 
@@ -205,7 +205,7 @@ impl Language {
             Figure::All(figures) => {
                 figures.iter().map(|figure| self.figure(figure, design)).collect::<Vec<_>>().join("; ")
             }
-            Figure::Found { cell: Cell { row, load }, told } => {
+            Figure::Found { cell: CellIndex { row, load }, told } => {
                 let [row, load] = [&design.rows[*row].name, &design.loads[*load].name];
                 format!("{}, {}: {}", self.name(row), self.name(load), self.name(told))
             }
@@ -246,8 +246,8 @@ impl Language {
             ("seconds", format!("{:.1}", took_ns as f64 / 1e9)),
         ];
         match design.axis {
-            crate::Axis::Kinds => filled(words.times_of_kinds, &values),
-            crate::Axis::Amounts(scale) => {
+            crate::LoadAxis::Kinds => filled(words.times_of_kinds, &values),
+            crate::LoadAxis::Amounts(scale) => {
                 values.push(("axis", self.name(scale)));
                 filled(words.times_of_amounts, &values)
             }
@@ -282,20 +282,20 @@ impl std::error::Error for UnknownLanguage {}
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::template::{Part, parts};
+    use super::template::{TextPart, parts};
     use super::*;
-    use crate::{Interval, Outcome, Pace, Stop, open, rounds};
+    use crate::{ExperimentOutcome, Interval, RoundPace, StopHandle, open, rounds};
 
     #[test]
     fn every_experiment_has_a_text_and_answers_each_of_its_claims() {
-        let pace = Pace { rounds: 0, batch_ns: 0, ..Pace::quick(1) };
-        let stop = Stop::new();
+        let pace = RoundPace { rounds: 0, batch_ns: 0, ..RoundPace::quick(1) };
+        let stop = StopHandle::new();
         stop.ask();
         for name in NAMES {
             let mut experiment = open(name, &pace).expect("a name of the list");
             assert_eq!(experiment.design().name, name);
             let results = rounds::run(&mut *experiment, &pace, &stop);
-            let outcome = Outcome::new(&*experiment, results);
+            let outcome = ExperimentOutcome::new(&*experiment, results);
             for language in Language::ALL {
                 let text = language.text(name).expect(name);
                 assert_eq!(outcome.claims.len(), text.claims.len(), "{name}, {language:?}");
@@ -328,18 +328,20 @@ mod tests {
     /// Collects all names that are quick to find: both paces, and a measurement of the first and the last row.
     fn named() -> BTreeSet<String> {
         let mut named = BTreeSet::new();
-        for (name, pace) in NAMES.iter().flat_map(|name| [(name, Pace::quick(1)), (name, Pace::full(1))]) {
+        for (name, pace) in
+            NAMES.iter().flat_map(|name| [(name, RoundPace::quick(1)), (name, RoundPace::full(1))])
+        {
             let mut experiment = open(name, &pace).expect("a name of the list");
             let design = experiment.design().clone();
             named.extend(design.rows.iter().map(|row| row.name.clone()));
             named.extend(design.loads.iter().map(|load| load.name.clone()));
             named.insert(design.unit.to_owned());
             named.extend(design.drawn.iter().map(|drawn| drawn.fact.to_owned()));
-            if let crate::Axis::Amounts(scale) = design.axis {
+            if let crate::LoadAxis::Amounts(scale) = design.axis {
                 named.insert(scale.to_owned());
             }
             for row in [0, design.rows.len() - 1].into_iter().filter(|_| pace.quick) {
-                match experiment.measure(Cell { row, load: 0 }, 1) {
+                match experiment.measure(CellIndex { row, load: 0 }, 1) {
                     Ok(sample) => named.extend(sample.facts.iter().map(|(name, _)| (*name).to_owned())),
                     Err(crate::Absent(reason)) => drop(named.insert(reason)),
                 }
@@ -364,8 +366,8 @@ mod tests {
     fn places(template: &str) -> BTreeSet<&str> {
         parts(template)
             .filter_map(|part| match part {
-                Part::Place(name) => Some(name),
-                Part::Literal(_) => None,
+                TextPart::Place(name) => Some(name),
+                TextPart::Literal(_) => None,
             })
             .collect()
     }
@@ -398,12 +400,13 @@ mod tests {
             for (theirs, own) in language.words().names {
                 assert_eq!(places(own), places(theirs), "{own}");
                 assert_eq!(figures(own), figures(theirs), "{own}");
-                let is_told_apart = parts(theirs).any(|part| matches!(part, Part::Literal(_)));
+                let is_told_apart = parts(theirs).any(|part| matches!(part, TextPart::Literal(_)));
                 assert!(is_told_apart, "{theirs:?} fits everything");
             }
             for name in NAMES {
                 let [own, theirs] = [language, english].map(|language| language.text(name).expect(name));
-                let prose = |text: &Text| [text.title, text.question, text.expectation, text.lesson];
+                let prose =
+                    |text: &ExperimentText| [text.title, text.question, text.expectation, text.lesson];
                 let own = prose(own).into_iter().chain(own.claims.iter().copied());
                 let theirs = prose(theirs).into_iter().chain(theirs.claims.iter().copied());
                 for (own, theirs) in own.zip(theirs) {
@@ -428,11 +431,11 @@ mod tests {
 
     #[test]
     fn figures_of_a_claim_name_what_differs() {
-        let pace = Pace::quick(1);
+        let pace = RoundPace::quick(1);
         let experiment = open("parser", &pace).expect("a name of the list");
         let ratio = Interval { median: 0.5, low: 0.4, high: 0.625 };
         let told = |cell: [usize; 2], other: [usize; 2]| {
-            let [cell, other] = [cell, other].map(|[row, load]| Cell { row, load });
+            let [cell, other] = [cell, other].map(|[row, load]| CellIndex { row, load });
             Language::English.figure(&Figure::Ratio { cell, other, ratio }, experiment.design())
         };
         assert_eq!(told([8, 0], [5, 0]), "Encke / httparse, 35 B: 0.50 (0.40 to 0.62)");

@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use encke_load::{Message, Mix, Plan, Run, Stop, Style, Url};
+use encke_load::{Mix, Plan, PreparedRequest, RunHandle, Stop, Style, Url};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -14,11 +14,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let connections = next("64").parse()?;
     let seconds = next("5").parse()?;
 
-    let message = Message::new("GET", &url.authority(), url.target(), &[], None, Style::default())?;
+    let message = PreparedRequest::new("GET", &url.authority(), url.target(), &[], None, Style::default())?;
     let mix = Mix::new(vec![(message, 1)]).ok_or("one message is a mix")?;
     let server = url.addresses()?.remove(0);
     let stop = Stop::After(Duration::from_secs(seconds));
-    let mut run = Run::start(Plan { connections, stop, ..Plan::new(server, mix) })?;
+    let mut run = RunHandle::start(Plan { connections, stop, ..Plan::new(server, mix) })?;
     while !run.wait(Duration::from_secs(1)) {}
     let outcome = run.outcome()?;
 

@@ -20,8 +20,8 @@ use encke_wire::method::Method;
 
 /// Position within the responses of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader {
-    phase: Phase,
+pub(crate) struct ResponseReader {
+    phase: ResponsePhase,
     status: u16,
     keep_alive: bool,
 }
@@ -34,12 +34,12 @@ pub(crate) struct Heads {
     last: Vec<u8>,
     /// Request method of the last head, and the meaning of the head as a response to it.
     method: Method,
-    meaning: Meaning,
+    meaning: HeadSummary,
 }
 
 /// The properties of a head that a reader needs.
 #[derive(Clone, Copy, Debug)]
-struct Meaning {
+struct HeadSummary {
     status: u16,
     keep_alive: bool,
     framing: ResponseFraming,
@@ -50,12 +50,12 @@ const REMEMBERED_BYTES_MAX: usize = 1_024;
 
 impl Heads {
     pub(crate) const fn new() -> Self {
-        let meaning = Meaning { status: 0, keep_alive: true, framing: ResponseFraming::None };
+        let meaning = HeadSummary { status: 0, keep_alive: true, framing: ResponseFraming::None };
         Self { parsed: ResponseHead::new(), last: Vec::new(), method: Method::Get, meaning }
     }
 
     /// The length of the head at the start of `input`, and its meaning as a response to `method`; `None` if incomplete.
-    fn read(&mut self, input: &[u8], method: Method) -> Result<Option<(usize, Meaning)>, Refusal> {
+    fn read(&mut self, input: &[u8], method: Method) -> Result<Option<(usize, HeadSummary)>, Refusal> {
         // The same bytes have the same meaning, whatever follows them.
         if !self.last.is_empty() && self.method == method && input.starts_with(&self.last) {
             return Ok(Some((self.last.len(), self.meaning)));
@@ -67,7 +67,7 @@ impl Heads {
             Progress::Done { head_bytes } => head_bytes,
         };
         self.method = method;
-        self.meaning = Meaning {
+        self.meaning = HeadSummary {
             status: self.parsed.status(),
             keep_alive: self.parsed.keep_alive(),
             framing: self.parsed.framing(method),
@@ -82,7 +82,7 @@ impl Heads {
 
 /// Result of reading some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Step {
+pub(crate) struct ResponseStep {
     /// Bytes consumed. If the step is not done, the rest of the input is a partial head.
     pub(crate) consumed: usize,
     /// Body bytes among them, without framing.
@@ -92,16 +92,16 @@ pub(crate) struct Step {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Phase {
+enum ResponsePhase {
     Head,
     Length(u64),
     Chunked(ChunkedDecoder),
     UntilClose,
 }
 
-impl Reader {
+impl ResponseReader {
     pub(crate) const fn new() -> Self {
-        Self { phase: Phase::Head, status: 0, keep_alive: true }
+        Self { phase: ResponsePhase::Head, status: 0, keep_alive: true }
     }
 
     /// Reads up to the end of one response to a request with `method`. `body` receives the pieces of the body.
@@ -114,12 +114,12 @@ impl Reader {
         method: Method,
         input: &[u8],
         mut body: impl FnMut(&[u8]),
-    ) -> Result<Step, Refusal> {
-        let mut step = Step { consumed: 0, body: 0, done: false };
+    ) -> Result<ResponseStep, Refusal> {
+        let mut step = ResponseStep { consumed: 0, body: 0, done: false };
         loop {
             let rest = &input[step.consumed..];
             match &mut self.phase {
-                Phase::Head => {
+                ResponsePhase::Head => {
                     let Some((head_bytes, meaning)) = heads.read(rest, method)? else { return Ok(step) };
                     step.consumed += head_bytes;
                     if self.understand(meaning) {
@@ -127,7 +127,7 @@ impl Reader {
                         return Ok(step);
                     }
                 }
-                Phase::Length(left) => {
+                ResponsePhase::Length(left) => {
                     // At most `rest.len()`, so the cast holds.
                     let passed = (*left).min(rest.len() as u64) as usize;
                     *left -= passed as u64;
@@ -135,18 +135,18 @@ impl Reader {
                     step.consumed += passed;
                     step.body += passed;
                     if *left == 0 {
-                        self.phase = Phase::Head;
+                        self.phase = ResponsePhase::Head;
                         step.done = true;
                     }
                     return Ok(step);
                 }
-                Phase::Chunked(decoder) => {
+                ResponsePhase::Chunked(decoder) => {
                     let chunk = decoder.feed(rest)?;
                     step.consumed += chunk.consumed;
                     step.body += chunk.data.len();
                     body(chunk.data);
                     if chunk.state == BodyState::Done {
-                        self.phase = Phase::Head;
+                        self.phase = ResponsePhase::Head;
                         step.done = true;
                         return Ok(step);
                     }
@@ -154,7 +154,7 @@ impl Reader {
                         return Ok(step);
                     }
                 }
-                Phase::UntilClose => {
+                ResponsePhase::UntilClose => {
                     step.consumed = input.len();
                     step.body += rest.len();
                     body(rest);
@@ -166,9 +166,9 @@ impl Reader {
 
     /// Handles an orderly end of the connection. Returns whether it completes a response.
     pub(crate) fn ended(&mut self) -> bool {
-        let complete = matches!(self.phase, Phase::UntilClose);
+        let complete = matches!(self.phase, ResponsePhase::UntilClose);
         if complete {
-            self.phase = Phase::Head;
+            self.phase = ResponsePhase::Head;
         }
         complete
     }
@@ -184,7 +184,7 @@ impl Reader {
     }
 
     /// Applies a complete head; returns whether the response ends with it.
-    fn understand(&mut self, Meaning { status, keep_alive, framing }: Meaning) -> bool {
+    fn understand(&mut self, HeadSummary { status, keep_alive, framing }: HeadSummary) -> bool {
         if (100..200).contains(&status) && status != SWITCHING_PROTOCOLS {
             return false;
         }
@@ -192,10 +192,10 @@ impl Reader {
         self.keep_alive = keep_alive && status != SWITCHING_PROTOCOLS;
         match framing {
             ResponseFraming::None | ResponseFraming::Length(0) => return true,
-            ResponseFraming::Length(bytes) => self.phase = Phase::Length(bytes),
-            ResponseFraming::Chunked => self.phase = Phase::Chunked(ChunkedDecoder::new()),
+            ResponseFraming::Length(bytes) => self.phase = ResponsePhase::Length(bytes),
+            ResponseFraming::Chunked => self.phase = ResponsePhase::Chunked(ChunkedDecoder::new()),
             ResponseFraming::Close => {
-                self.phase = Phase::UntilClose;
+                self.phase = ResponsePhase::UntilClose;
                 self.keep_alive = false;
             }
         }
@@ -225,7 +225,7 @@ mod tests {
         pieces: &[&[u8]],
         end: bool,
     ) -> Result<Vec<Read>, Refusal> {
-        let mut reader = Reader::new();
+        let mut reader = ResponseReader::new();
         let (mut kept, mut body, mut answers) = (Vec::new(), String::new(), Vec::new());
         for piece in pieces {
             kept.extend_from_slice(piece);
@@ -375,6 +375,6 @@ mod tests {
 
     #[test]
     fn it_takes_forty_bytes_a_connection() {
-        assert!(size_of::<Reader>() <= 40, "{}", size_of::<Reader>());
+        assert!(size_of::<ResponseReader>() <= 40, "{}", size_of::<ResponseReader>());
     }
 }

@@ -25,7 +25,7 @@ const DIGEST_BYTES: usize = 32;
 
 /// State of a body's comparison.
 #[derive(Clone, Default)]
-pub(crate) struct Comparison {
+pub(crate) struct BodyComparison {
     /// Bytes compared so far; for text only.
     same: usize,
     /// Whether a piece differed; for text only.
@@ -34,7 +34,7 @@ pub(crate) struct Comparison {
     digest: Sha256,
 }
 
-impl Comparison {
+impl BodyComparison {
     /// Compares the next piece of the body.
     pub(crate) fn take(&mut self, expected: &Expected, piece: &[u8]) {
         match expected {
@@ -110,7 +110,7 @@ mod tests {
             (ABC, "", false),
         ] {
             let expected: Expected = expected.parse().expect("an expectation");
-            let mut comparison = Comparison::default();
+            let mut comparison = BodyComparison::default();
             let mut ends = |pieces: &[&str]| {
                 pieces.iter().for_each(|piece| comparison.take(&expected, piece.as_bytes()));
                 comparison.end(&expected)

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use crate::environment::Environment;
 use crate::push;
 use crate::random::Random;
-use crate::report::saved::{Held, SavedVerdict};
+use crate::report::saved::{SavedDistribution, SavedVerdict};
 use crate::report::{Report, Saved};
 use crate::series::Stretch;
 use crate::words;
@@ -88,7 +88,7 @@ pub struct Comparison {
     /// How they were measured, in one line.
     pub how: String,
     /// One row per metric that both have.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparisonRow>,
     /// Remarks that qualify the results.
     pub remarks: Vec<String>,
     /// Whether the results describe the servers, not the generator.
@@ -97,7 +97,7 @@ pub struct Comparison {
 
 /// One metric of both sides.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Row {
+pub struct ComparisonRow {
     /// The metric.
     pub metric: Metric,
     /// The medians of A and B: per second, in nanoseconds, or as a share.
@@ -124,11 +124,11 @@ impl Block {
     }
 
     /// The block of a whole run of subscribers.
-    pub fn of_push(run: &push::Saved) -> Self {
-        let middle = |held: &Option<Held>| {
-            held.as_ref().and_then(|Held(held)| between(held, 0.5).filter(|_| held.count() > 0))
+    pub fn of_push(run: &push::SavedPushRun) -> Self {
+        let middle = |held: &Option<SavedDistribution>| {
+            held.as_ref().and_then(|SavedDistribution(held)| between(held, 0.5).filter(|_| held.count() > 0))
         };
-        let receipt = run.times.receipt.as_ref().and_then(|Held(held)| between(held, 0.99));
+        let receipt = run.times.receipt.as_ref().and_then(|SavedDistribution(held)| between(held, 0.99));
         let opening_ns = run.subscribers.opening_ns;
         let push = [
             (Metric::Connect, (opening_ns > 0).then_some(opening_ns as f64)),
@@ -252,7 +252,12 @@ fn between(latency: &Distribution, quantile: f64) -> Option<f64> {
 }
 
 /// The rows of two saved runs. Blocks give intervals if both runs have any; `among` is the number of such metrics.
-fn rows_of_runs(metrics: &[Metric], among: usize, whole: &[Block; 2], parts: &[Vec<Block>; 2]) -> Vec<Row> {
+fn rows_of_runs(
+    metrics: &[Metric],
+    among: usize,
+    whole: &[Block; 2],
+    parts: &[Vec<Block>; 2],
+) -> Vec<ComparisonRow> {
     let rows = metrics.iter().filter_map(|&metric| {
         let values = [metric.of(&whole[0])?, metric.of(&whole[1])?];
         let [a, b] = parts
@@ -262,9 +267,9 @@ fn rows_of_runs(metrics: &[Metric], among: usize, whole: &[Block; 2], parts: &[V
         let differences = sorted(differences.collect());
         if differences.is_empty() {
             let change = metric.unscale(metric.scale(values[1]) - metric.scale(values[0]));
-            return Some(Row { metric, values, change, interval: None });
+            return Some(ComparisonRow { metric, values, change, interval: None });
         }
-        Row::new(metric, values, differences, &rank_sums(a.len(), b.len()), among)
+        ComparisonRow::new(metric, values, differences, &rank_sums(a.len(), b.len()), among)
     });
     rows.collect()
 }
@@ -307,7 +312,13 @@ impl Comparison {
             let pairs: Vec<[f64; 2]> = pairs.collect();
             let changes: Vec<f64> = pairs.iter().map(|[a, b]| metric.scale(*b) - metric.scale(*a)).collect();
             let values = [0, 1].map(|side| median(pairs.iter().map(|pair| pair[side])));
-            Row::new(metric, values, walsh_averages(&changes), &signed_ranks(changes.len()), metrics.len())
+            ComparisonRow::new(
+                metric,
+                values,
+                walsh_averages(&changes),
+                &signed_ranks(changes.len()),
+                metrics.len(),
+            )
         });
         Self { names, how, rows: rows.collect(), remarks: Vec::new(), is_verdict: true }
     }
@@ -330,7 +341,7 @@ impl Comparison {
     }
 
     /// Compares two saved runs of subscribers. Connect time and lost share have one value per run, and so no interval.
-    pub fn of_push_runs(names: [String; 2], runs: [&push::Saved; 2]) -> Self {
+    pub fn of_push_runs(names: [String; 2], runs: [&push::SavedPushRun; 2]) -> Self {
         let blocks = runs.map(|run| columns(&run.columns));
         Self {
             names,
@@ -383,8 +394,8 @@ impl Comparison {
 
     /// The differences shown, in words.
     fn words(&self) -> String {
-        let shown = |row: &&Row| row.shown() != Ordering::Equal;
-        let told: Vec<String> = self.rows.iter().filter(shown).map(Row::sentence).collect();
+        let shown = |row: &&ComparisonRow| row.shown() != Ordering::Equal;
+        let told: Vec<String> = self.rows.iter().filter(shown).map(ComparisonRow::sentence).collect();
         if self.rows.iter().all(|row| row.interval.is_none()) {
             return format!(
                 "Too little was measured to say whether there is a difference: {} rounds, or runs of {} s, are the \
@@ -435,7 +446,7 @@ impl Comparison {
     }
 }
 
-impl Row {
+impl ComparisonRow {
     /// A row from sorted candidates for the change, and the probability of each number of candidates below the true one. `None`
     /// without candidates. `among` is the number of metrics in the comparison.
     fn new(

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use encke_io::{Event, Fault, Op, Token};
+use encke_io::{Event, Op, OpError, Token};
 
 /// Virtual users, each with at most one connection.
 pub(crate) trait Crowd {
@@ -19,25 +19,25 @@ pub(crate) trait Crowd {
     const DIALS_AT_ONCE: usize;
 
     /// Opens the connections that must be open before the run begins.
-    fn open(&mut self, at: Moment, out: &mut Outbox);
+    fn open(&mut self, at: TurnTime, out: &mut Outbox);
 
     /// Whether opening has finished, successfully or not.
     fn is_open(&self) -> bool;
 
     /// Begins the run.
-    fn begin(&mut self, at: Moment, out: &mut Outbox);
+    fn begin(&mut self, at: TurnTime, out: &mut Outbox);
 
     /// Whether a queued dial is still wanted. A user may cancel a queued dial, and is queued twice if it dials again.
-    fn is_in_line(&self, user: u32) -> bool;
+    fn is_queued(&self, user: u32) -> bool;
 
     /// Result of a user's dial: the token of its new connection, or the reason why there is none.
-    fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox);
+    fn dialed(&mut self, user: u32, token: Result<Token, OpError>, at: TurnTime, out: &mut Outbox);
 
     /// Handles an event of the reactor.
-    fn on_event(&mut self, event: Event<'_>, at: Moment, out: &mut Outbox);
+    fn on_event(&mut self, event: Event<'_>, at: TurnTime, out: &mut Outbox);
 
     /// Called when the time of [`Crowd::next_ns`] is reached, and at the end of each turn.
-    fn on_time(&mut self, at: Moment, out: &mut Outbox);
+    fn on_time(&mut self, at: TurnTime, out: &mut Outbox);
 
     /// How long the reactor may gather events before it returns them ([`encke_io::Reactor::gather`]), in ns.
     fn gather_ns(&self) -> u64 {
@@ -48,7 +48,7 @@ pub(crate) trait Crowd {
     fn next_ns(&self) -> Option<u64>;
 
     /// Begins nothing new; open work may finish.
-    fn stop(&mut self, at: Moment);
+    fn stop(&mut self, at: TurnTime);
 
     /// Whether all work is finished.
     fn is_over(&self) -> bool;
@@ -59,7 +59,7 @@ pub(crate) trait Crowd {
 
 /// Time within a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct TurnTime {
     /// When the turn's wait ended; all its events happened before. Responses are timed by it, so that none is charged for
     /// others read earlier in the same turn.
     pub(crate) woken_ns: u64,

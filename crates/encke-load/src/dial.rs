@@ -15,10 +15,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use encke_io::socket::{self, Address, Stream};
-use encke_io::{Fault, host};
+use encke_io::{OpError, host};
 
 use crate::input::InputError;
-use crate::plan::Share;
+use crate::plan::PlanShare;
 
 /// A socket being connected.
 #[derive(Debug)]
@@ -29,10 +29,10 @@ pub(crate) struct Dial {
 }
 
 /// Creates the sockets of a user: by the system, or in a simulated world. Takes a spare socket to reuse, if there is one.
-pub(crate) type Sockets = Box<dyn FnMut(u32, Option<Stream>) -> Result<Dial, Fault>>;
+pub(crate) type Sockets = Box<dyn FnMut(u32, Option<Stream>) -> Result<Dial, OpError>>;
 
 /// The sockets of a thread to one server. Sources rotate over all threads.
-pub(crate) fn sockets(server: Address, sources: Vec<IpAddr>, share: Share) -> Sockets {
+pub(crate) fn sockets(server: Address, sources: Vec<IpAddr>, share: PlanShare) -> Sockets {
     let mut turn = share.number;
     Box::new(move |_user, spare| match &server {
         Address::Unix(path) => Ok(Dial { stream: socket::connected_local(path)?, peer: None }),
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_path_at_which_nobody_listens_is_told_when_it_is_dialed() {
         let nowhere = Address::Unix("/nowhere/at/all".into());
-        let mut sockets = sockets(nowhere, Vec::new(), Share { number: 0, threads: 1 });
+        let mut sockets = sockets(nowhere, Vec::new(), PlanShare { number: 0, threads: 1 });
         assert!(sockets(0, None).is_err());
     }
 }

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use encke_io::{Event, Fault, Op, Reactor, Source};
+use encke_io::{Event, Op, OpError, Reactor, ReactorSource};
 
-use crate::crowd::{Crowd, Moment, Outbox};
+use crate::crowd::{Crowd, Outbox, TurnTime};
 use crate::dial::Sockets;
 
 /// Maximum events per turn, so that due requests are not starved.
@@ -29,7 +29,7 @@ const ROUNDED_NS: u64 = 20_000_000;
 const END_NS: u64 = 10_000_000;
 
 /// A crowd and its reactor.
-pub(crate) struct Engine<R, C> {
+pub(crate) struct LoadEngine<R, C> {
     reactor: R,
     crowd: C,
     sockets: Sockets,
@@ -41,7 +41,7 @@ pub(crate) struct Engine<R, C> {
     out: Outbox,
 }
 
-impl<R: Reactor, C: Crowd> Engine<R, C> {
+impl<R: Reactor, C: Crowd> LoadEngine<R, C> {
     pub(crate) fn new(reactor: R, crowd: C, sockets: Sockets, halt: Arc<AtomicBool>) -> Self {
         Self { reactor, crowd, sockets, halt, halted: false, seen_ns: 0, out: Outbox::default() }
     }
@@ -50,7 +50,7 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
     ///
     /// # Errors
     /// The reactor cannot wait for events.
-    pub(crate) fn open(&mut self) -> Result<(), Fault> {
+    pub(crate) fn open(&mut self) -> Result<(), OpError> {
         self.prepare();
         while !self.crowd.is_open() && !self.halted {
             self.turn()?;
@@ -62,7 +62,7 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
     ///
     /// # Errors
     /// The reactor cannot wait for events.
-    pub(crate) fn run(&mut self) -> Result<u64, Fault> {
+    pub(crate) fn run(&mut self) -> Result<u64, OpError> {
         self.begin();
         while !self.crowd.is_over() {
             self.turn()?;
@@ -91,7 +91,7 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
     ///
     /// # Errors
     /// The reactor cannot wait for events, so the thread cannot continue.
-    pub(crate) fn turn(&mut self) -> Result<(), Fault> {
+    pub(crate) fn turn(&mut self) -> Result<(), OpError> {
         let until_ns = if self.out.dials.is_empty() {
             self.crowd.next_ns().map(|next_ns| match next_ns.saturating_sub(self.seen_ns) {
                 0..=ROUNDED_NS => next_ns,
@@ -102,7 +102,7 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         };
         let gathered = self.reactor.gather(Duration::from_nanos(self.crowd.gather_ns()));
         let woken_ns = self.reactor.wait(until_ns)?.mono_ns;
-        let mut at = Moment { woken_ns, now_ns: woken_ns, gathered };
+        let mut at = TurnTime { woken_ns, now_ns: woken_ns, gathered };
         for _ in 0..EVENTS_PER_TURN {
             match self.reactor.next() {
                 Some(event) => self.crowd.on_event(event, at, &mut self.out),
@@ -159,7 +159,7 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         self.crowd
     }
 
-    fn pass_time(&mut self, at: &mut Moment) {
+    fn pass_time(&mut self, at: &mut TurnTime) {
         self.crowd.on_time(*at, &mut self.out);
         if !self.out.is_empty() {
             self.submit(at);
@@ -167,19 +167,19 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
     }
 
     /// Submits the crowd's operations and up to `DIALS_AT_ONCE` of its dials.
-    fn submit(&mut self, at: &mut Moment) {
+    fn submit(&mut self, at: &mut TurnTime) {
         self.operate();
         for _ in 0..C::DIALS_AT_ONCE {
-            let Some(user) = self.next_in_line() else { break };
+            let Some(user) = self.next_dial() else { break };
             self.dial(user, at);
             self.operate();
         }
         at.now_ns = self.reactor.now().mono_ns;
     }
 
-    fn next_in_line(&mut self) -> Option<u32> {
+    fn next_dial(&mut self) -> Option<u32> {
         while let Some(user) = self.out.dials.pop_front() {
-            if self.crowd.is_in_line(user) {
+            if self.crowd.is_queued(user) {
                 return Some(user);
             }
         }
@@ -192,12 +192,12 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         }
     }
 
-    fn dial(&mut self, user: u32, at: &mut Moment) {
+    fn dial(&mut self, user: u32, at: &mut TurnTime) {
         at.now_ns = self.reactor.now().mono_ns;
         let spare = self.reactor.spare();
         let dial = (self.sockets)(user, spare);
         let peer = dial.as_ref().map_or(None, |dial| dial.peer);
-        let token = dial.and_then(|dial| self.reactor.adopt(Source::Stream(dial.stream)));
+        let token = dial.and_then(|dial| self.reactor.adopt(ReactorSource::Stream(dial.stream)));
         self.crowd.dialed(user, token, *at, &mut self.out);
         match (token, peer) {
             (Ok(token), Some(peer)) => self.reactor.submit(token, Op::Connect(peer)),
@@ -206,8 +206,8 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         }
     }
 
-    fn moment(&mut self) -> Moment {
+    fn moment(&mut self) -> TurnTime {
         let now_ns = self.reactor.now().mono_ns;
-        Moment { woken_ns: now_ns, now_ns, gathered: false }
+        TurnTime { woken_ns: now_ns, now_ns, gathered: false }
     }
 }

@@ -12,7 +12,7 @@ use crate::environment::Environment;
 use crate::gathering::PART;
 use crate::plan::Protocol;
 use crate::report::PERCENTILES;
-use crate::report::saved::{Held, Saved, SavedVerdict, Thread};
+use crate::report::saved::{Saved, SavedDistribution, SavedVerdict, Thread};
 use crate::verdict::WAITING;
 use crate::words;
 
@@ -26,14 +26,14 @@ pub struct Finding {
     /// The figure, or the part of the run.
     pub about: &'static str,
     /// How trustworthy the figure is.
-    pub trust: Trust,
+    pub trust: FigureTrust,
     /// The reason.
     pub text: String,
 }
 
 /// How trustworthy a figure is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Trust {
+pub enum FigureTrust {
     /// The figure says nothing about the server.
     Not,
     /// The figure says less than it seems to.
@@ -56,7 +56,7 @@ pub fn of(run: &Saved) -> Explained {
     let mut findings = Findings::default();
     findings.verdict(&run.verdict, "Rates and latencies");
     if run.requests.finished == 0 {
-        findings.say("all figures", Trust::Not, "No request was answered.");
+        findings.say("all figures", FigureTrust::Not, "No request was answered.");
     }
     findings.loops(run);
     findings.percentiles(run);
@@ -73,7 +73,7 @@ pub fn of(run: &Saved) -> Explained {
 pub(crate) struct Findings(Vec<Finding>);
 
 impl Findings {
-    pub(crate) fn say(&mut self, about: &'static str, trust: Trust, text: impl Into<String>) {
+    pub(crate) fn say(&mut self, about: &'static str, trust: FigureTrust, text: impl Into<String>) {
         self.0.push(Finding { about, trust, text: text.into() });
     }
 
@@ -81,20 +81,20 @@ impl Findings {
     pub(crate) fn verdict(&mut self, verdict: &SavedVerdict, measured: &str) {
         let text = &verdict.text;
         if verdict.is_verdict {
-            self.say("who was the limit", Trust::Fine, text);
+            self.say("who was the limit", FigureTrust::Fine, text);
         } else {
             let text = format!("{text} {measured} are the generator's, not the server's.");
-            self.say("all figures", Trust::Not, text);
+            self.say("all figures", FigureTrust::Not, text);
         }
         for remark in &verdict.remarks {
-            self.say("the run", Trust::Doubt, remark);
+            self.say("the run", FigureTrust::Doubt, remark);
         }
     }
 
     /// The precision of percentiles.
     pub(crate) fn precision(&mut self) {
         let text = "A value is known to 1/64 of itself, rounded up: what differs by less than 1.6 % may be the same.";
-        self.say("percentiles", Trust::Fine, text);
+        self.say("percentiles", FigureTrust::Fine, text);
     }
 
     /// Whether the generator could run whenever it needed to, and was compiled with optimisation.
@@ -105,11 +105,11 @@ impl Findings {
                 "For {} of the time others had the generator's processor: every time includes waiting for it.",
                 words::percent(waiting)
             );
-            self.say("latency", Trust::Doubt, text);
+            self.say("latency", FigureTrust::Doubt, text);
         }
         if !environment.optimised && !environment.system.is_empty() {
             let text = "The generator was compiled without optimisation: it is several times slower than it could be.";
-            self.say("all figures", Trust::Not, text);
+            self.say("all figures", FigureTrust::Not, text);
         }
     }
 
@@ -125,7 +125,7 @@ impl Findings {
             let machine = environment.line();
             self.say(
                 about,
-                Trust::Doubt,
+                FigureTrust::Doubt,
                 format!("Server and generator shared this machine ({machine}): {so}"),
             );
         }
@@ -141,12 +141,12 @@ impl Findings {
         if !run.is_closed() {
             let text = "An open loop: response times count from when a request was due, so they are what users see at \
                         this rate.";
-            return self.say("latency", Trust::Fine, text);
+            return self.say("latency", FigureTrust::Fine, text);
         }
         let text = "A closed loop: while the server is slow it is asked less, so its percentiles are service times and \
                     no user's. They may be compared with those of another closed loop of as many connections; what \
                     users see tells a rate (-r).";
-        self.say("latency", Trust::Doubt, text);
+        self.say("latency", FigureTrust::Doubt, text);
         let measured = run.waited().and_then(|waited| waited.quantile_ns(0.99));
         if let Some((estimate, measured)) =
             run.latency.open_loop_estimate.as_ref().and_then(|estimate| estimate.p99_ns).zip(measured)
@@ -156,14 +156,14 @@ impl Findings {
                 "The server stood still at times: 99 of 100 answers took {measured} at most, but somebody who came at \
                  any moment would have waited up to {estimate} (an estimate)."
             );
-            self.say("p99", Trust::Doubt, text);
+            self.say("p99", FigureTrust::Doubt, text);
         }
         if run.plan.pipeline > 1 && run.plan.protocol != Protocol::Http2.name() {
             let text = format!(
                 "{} requests at a time on a connection: an answer waits for those before it, and its time with it.",
                 run.plan.pipeline
             );
-            self.say("latency", Trust::Doubt, text);
+            self.say("latency", FigureTrust::Doubt, text);
         }
         if run.requests.gathered > 0 {
             let text = format!(
@@ -171,7 +171,7 @@ impl Findings {
                  to 1/{PART} of the median sooner.",
                 words::count(run.requests.gathered)
             );
-            self.say("latency", Trust::Fine, text);
+            self.say("latency", FigureTrust::Fine, text);
         }
     }
 
@@ -193,13 +193,13 @@ impl Findings {
             );
             self.0.push(Finding {
                 about: "percentiles",
-                trust: Trust::Doubt,
+                trust: FigureTrust::Doubt,
                 text: format!("{}: {text}", names.join(", ")),
             });
         }
         let text = "The longest of all: it grows with the length of a run, and says nothing that another run would \
                     repeat.";
-        self.say("max", Trust::Doubt, text);
+        self.say("max", FigureTrust::Doubt, text);
         self.precision();
     }
 
@@ -225,14 +225,14 @@ impl Findings {
             );
             if hidden.is_empty() {
                 text.push_str(", and too few to change one.");
-                self.say("latency", Trust::Doubt, text);
+                self.say("latency", FigureTrust::Doubt, text);
             } else {
                 let _infallible = write!(
                     text,
                     ": had they counted as the longest, {} would be among them.",
                     hidden.join(", ")
                 );
-                self.say("latency", Trust::Not, text);
+                self.say("latency", FigureTrust::Not, text);
             }
         }
         if requests.wrong > 0 {
@@ -243,24 +243,26 @@ impl Findings {
                 words::count(requests.finished)
             );
             let many = requests.wrong as f64 > CHANGE * requests.finished as f64;
-            self.say("rate and latency", if many { Trust::Not } else { Trust::Doubt }, text);
+            self.say("rate and latency", if many { FigureTrust::Not } else { FigureTrust::Doubt }, text);
         }
         if let Some(error) = run.errors.iter().find(|error| error.ours) {
             let text =
                 format!("{}: {} times. That is this side's limit.", error.cause, words::count(error.count));
-            self.say("failed requests", Trust::Not, text);
+            self.say("failed requests", FigureTrust::Not, text);
         }
     }
 
     fn schedule(&mut self, run: &Saved) {
-        let (Some(Held(lag)), Some(Held(response))) = (&run.latency.lag, &run.latency.response) else {
+        let (Some(SavedDistribution(lag)), Some(SavedDistribution(response))) =
+            (&run.latency.lag, &run.latency.response)
+        else {
             return;
         };
         let (Some(late), Some(waited)) = (lag.quantile_ns(0.99), response.quantile_ns(0.5)) else { return };
         let (late_words, waited_words) = (words::time(late), words::time(waited));
         if late as f64 <= LAG * waited as f64 {
             let text = format!("99 of 100 requests were sent within {late_words} of when they were due.");
-            return self.say("the schedule", Trust::Fine, text);
+            return self.say("the schedule", FigureTrust::Fine, text);
         }
         let text = if run.requests.queued * 100 > run.requests.begun {
             format!(
@@ -275,7 +277,7 @@ impl Findings {
                  {waited_words} at most: a good part of these times may be the generator's."
             )
         };
-        self.say("p50 and p99", Trust::Doubt, text);
+        self.say("p50 and p99", FigureTrust::Doubt, text);
     }
 
     fn beginning(&mut self, run: &Saved) {
@@ -297,10 +299,10 @@ impl Findings {
                 "No warm-up was left out, and the first second was not like the others: {own_words} a second, then \
                  {rate_words}. --warm-up 2s leaves it out."
             );
-            self.say("rate and latency", Trust::Doubt, text);
+            self.say("rate and latency", FigureTrust::Doubt, text);
         } else {
             let text = "No warm-up was left out; the first second was like the others.";
-            self.say("the beginning", Trust::Fine, text);
+            self.say("the beginning", FigureTrust::Fine, text);
         }
     }
 
@@ -312,7 +314,7 @@ impl Findings {
                 "{} are short: what machines and servers do every few seconds is in it by chance, or not at all.",
                 words::time(run.elapsed_ns)
             );
-            self.say("all figures", Trust::Doubt, text);
+            self.say("all figures", FigureTrust::Doubt, text);
         }
         // The first and last seconds are incomplete.
         let whole = run.seconds.get(1..run.seconds.len().saturating_sub(1)).unwrap_or_default();
@@ -332,7 +334,7 @@ impl Findings {
                 words::number(begun),
                 words::number(ended)
             );
-            self.say("rate", Trust::Doubt, text);
+            self.say("rate", FigureTrust::Doubt, text);
         }
     }
 
@@ -348,7 +350,7 @@ impl Findings {
                  new ones is in its figures.",
                 words::count(again)
             );
-            self.say("rate and latency", Trust::Doubt, text);
+            self.say("rate and latency", FigureTrust::Doubt, text);
         }
     }
 }
@@ -362,7 +364,7 @@ impl Explained {
     /// The findings as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for trust in [Trust::Not, Trust::Doubt, Trust::Fine] {
+        for trust in [FigureTrust::Not, FigureTrust::Doubt, FigureTrust::Fine] {
             let mut found = self.0.iter().filter(|finding| finding.trust == trust).peekable();
             if found.peek().is_some() {
                 let _infallible = writeln!(text, "{}", trust.words());
@@ -383,7 +385,7 @@ impl Explained {
     }
 }
 
-impl Trust {
+impl FigureTrust {
     const fn words(self) -> &'static str {
         match self {
             Self::Not => "Do not trust:",
@@ -405,7 +407,7 @@ impl Trust {
 mod tests {
     use super::*;
     use crate::report::example;
-    use crate::report::saved::{Extent, Percentiles, Thread};
+    use crate::report::saved::{Percentiles, SavedExtent, Thread};
     use crate::series::Stretch;
 
     /// An open loop of 10 s with 100,000 responses of 1 ms, without any problem.
@@ -416,11 +418,11 @@ mod tests {
         (run.requests.begun, run.requests.finished, run.requests.wrong) = (100_000, 100_000, 0);
         let mut waited = encke_stats::Distribution::new();
         waited.record_many(1_000_000, 2_000_000);
-        run.latency.response = Some(Held(waited.clone()));
-        run.latency.service = Some(Held(waited));
+        run.latency.response = Some(SavedDistribution(waited.clone()));
+        run.latency.service = Some(SavedDistribution(waited));
         let mut lag = encke_stats::Distribution::new();
         lag.record_many(1_000, 100_000);
-        run.latency.lag = Some(Held(lag));
+        run.latency.lag = Some(SavedDistribution(lag));
         run.errors.clear();
         run.environment.optimised = true;
         run.connections.made = run.plan.connections.into();
@@ -446,7 +448,7 @@ mod tests {
         let bad: Vec<_> = explained
             .findings()
             .iter()
-            .filter(|finding| finding.trust != Trust::Fine && finding.about != "max")
+            .filter(|finding| finding.trust != FigureTrust::Fine && finding.about != "max")
             .collect();
         assert!(bad.is_empty(), "{bad:?}");
         assert!(explained.text().starts_with("Read with care:\n- max: "), "{}", explained.text());
@@ -456,47 +458,47 @@ mod tests {
     #[test]
     fn each_thing_that_is_wrong_is_named() {
         type Change = fn(&mut Saved);
-        let cases: [(&str, Trust, Change); 16] = [
-            ("the generator's, not the server's", Trust::Not, |run| run.verdict.is_verdict = false),
-            ("A closed loop", Trust::Doubt, |run| run.plan.pace.r#loop = "closed".into()),
-            ("stood still at times", Trust::Doubt, |run| {
+        let cases: [(&str, FigureTrust, Change); 16] = [
+            ("the generator's, not the server's", FigureTrust::Not, |run| run.verdict.is_verdict = false),
+            ("A closed loop", FigureTrust::Doubt, |run| run.plan.pace.r#loop = "closed".into()),
+            ("stood still at times", FigureTrust::Doubt, |run| {
                 run.plan.pace.r#loop = "closed".into();
                 run.latency.open_loop_estimate =
                     Some(Percentiles { p99_ns: Some(190_000_000), ..Percentiles::default() });
             }),
-            ("p99.9, p99.99, p99.999", Trust::Doubt, |run| {
+            ("p99.9, p99.99, p99.999", FigureTrust::Doubt, |run| {
                 let mut few = encke_stats::Distribution::new();
                 few.record_many(1_000_000, 5_000);
-                run.latency.response = Some(Held(few));
+                run.latency.response = Some(SavedDistribution(few));
             }),
-            ("p99, p99.9, p99.99, p99.999 would be among them", Trust::Not, |run| {
+            ("p99, p99.9, p99.99, p99.999 would be among them", FigureTrust::Not, |run| {
                 run.requests.failed = 2_000;
             }),
-            ("too few to change one", Trust::Doubt, |run| {
+            ("too few to change one", FigureTrust::Doubt, |run| {
                 run.requests.finished = 10_000_000;
                 run.requests.aborted = 1;
             }),
-            ("not expected", Trust::Doubt, |run| run.requests.wrong = 10),
-            ("not expected", Trust::Not, |run| run.requests.wrong = 90_000),
-            ("late, where half of the responses", Trust::Doubt, |run| {
+            ("not expected", FigureTrust::Doubt, |run| run.requests.wrong = 10),
+            ("not expected", FigureTrust::Not, |run| run.requests.wrong = 90_000),
+            ("late, where half of the responses", FigureTrust::Doubt, |run| {
                 let mut late = encke_stats::Distribution::new();
                 late.record_many(800_000, 100_000);
-                run.latency.lag = Some(Held(late));
+                run.latency.lag = Some(SavedDistribution(late));
             }),
-            ("first second was not like the others", Trust::Doubt, |run| run.seconds[0].finished = 500),
-            ("are short", Trust::Doubt, |run| run.elapsed_ns = 1_000_000_000),
-            ("in the first third", Trust::Doubt, |run| {
+            ("first second was not like the others", FigureTrust::Doubt, |run| run.seconds[0].finished = 500),
+            ("are short", FigureTrust::Doubt, |run| run.elapsed_ns = 1_000_000_000),
+            ("in the first third", FigureTrust::Doubt, |run| {
                 run.seconds[6..].iter_mut().for_each(|second| second.finished = 5_000);
             }),
-            ("others had the generator's processor", Trust::Doubt, |run| {
+            ("others had the generator's processor", FigureTrust::Doubt, |run| {
                 run.threads = vec![Thread { waiting: 0.3, ..Thread::default() }];
             }),
-            ("shared this machine", Trust::Doubt, |run| run.plan.server = "127.0.0.1:8080".into()),
-            ("without optimisation", Trust::Not, |run| {
+            ("shared this machine", FigureTrust::Doubt, |run| run.plan.server = "127.0.0.1:8080".into()),
+            ("without optimisation", FigureTrust::Not, |run| {
                 run.environment.system = "linux".into();
                 run.environment.optimised = false;
             }),
-            ("had to be made again", Trust::Doubt, |run| run.connections.made += 500),
+            ("had to be made again", FigureTrust::Doubt, |run| run.connections.made += 500),
         ];
         for (words, trust, change) in cases {
             let found = said(change);
@@ -505,7 +507,7 @@ mod tests {
         }
         let warmed = said(|run| {
             run.seconds[0].finished = 500;
-            run.plan.warm_up = Extent { requests: Some(100), seconds: None };
+            run.plan.warm_up = SavedExtent { requests: Some(100), seconds: None };
         });
         assert!(warmed.is_empty(), "{warmed:?}");
     }

@@ -20,18 +20,18 @@ use crate::url::Url;
 
 /// A line of a file of URLs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
+pub struct UrlLine {
     /// Relative frequency of the request.
     pub weight: u32,
     /// The method, if the line has one.
     pub method: Option<String>,
     /// Target of the request.
-    pub place: Place,
+    pub place: LineTarget,
 }
 
 /// Target of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum LineTarget {
     /// Path and query, on the server given elsewhere.
     Target(String),
     /// A complete URL.
@@ -40,7 +40,7 @@ pub enum Place {
 
 /// Why a file of URLs cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wrong {
+pub struct ListError {
     /// Line number, from 1.
     pub line: usize,
     /// The problem.
@@ -67,22 +67,22 @@ const SECONDS_MAX: u64 = 400 * 86_400;
 ///
 /// # Errors
 /// The first invalid line, or a file without any requests.
-pub fn lines(text: &str) -> Result<Vec<Line>, Wrong> {
+pub fn lines(text: &str) -> Result<Vec<UrlLine>, ListError> {
     let mut found = Vec::new();
     for (number, text) in text.lines().enumerate() {
         let text = text.trim();
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        found.push(line(text).map_err(|reason| Wrong { line: number + 1, reason })?);
+        found.push(line(text).map_err(|reason| ListError { line: number + 1, reason })?);
     }
     if found.is_empty() {
-        return Err(Wrong { line: 1, reason: InputError::NoUrls });
+        return Err(ListError { line: 1, reason: InputError::NoUrls });
     }
     Ok(found)
 }
 
-fn line(text: &str) -> Result<Line, InputError> {
+fn line(text: &str) -> Result<UrlLine, InputError> {
     let (weight, rest) = weight(text)?;
     let (method, place) = match rest.split_once(char::is_whitespace) {
         None => (None, rest),
@@ -96,11 +96,11 @@ fn line(text: &str) -> Result<Line, InputError> {
         if !place.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(InputError::Path(place.to_owned()));
         }
-        Place::Target(place.to_owned())
+        LineTarget::Target(place.to_owned())
     } else {
-        Place::Url(place.parse()?)
+        LineTarget::Url(place.parse()?)
     };
-    Ok(Line { weight, method, place })
+    Ok(UrlLine { weight, method, place })
 }
 
 /// Splits a leading `WEIGHT@` off a text; without it the weight is 1.
@@ -176,13 +176,13 @@ fn entry(line: &str) -> Option<(u64, &str, &str)> {
     Some((Civil::seconds_of_combined(date.as_bytes())?, method, target))
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.reason)
     }
 }
 
-impl std::error::Error for Wrong {
+impl std::error::Error for ListError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.reason)
     }
@@ -200,8 +200,8 @@ mod tests {
             .iter()
             .map(|line| {
                 let place = match &line.place {
-                    Place::Target(target) => target.clone(),
-                    Place::Url(url) => url.to_string(),
+                    LineTarget::Target(target) => target.clone(),
+                    LineTarget::Url(url) => url.to_string(),
                 };
                 format!("{} {} {place}", line.weight, line.method.as_deref().unwrap_or("-"))
             })

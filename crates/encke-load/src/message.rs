@@ -30,7 +30,7 @@ pub struct Style {
 
 /// A request, ready to be sent.
 #[derive(Clone, Debug)]
-pub struct Message {
+pub struct PreparedRequest {
     method: Method,
     /// The head up to the length of the body.
     head: Template,
@@ -52,7 +52,7 @@ pub enum MessageError {
     Reserved(String),
 }
 
-impl Message {
+impl PreparedRequest {
     /// A request for `target` on the server `authority`. Fields are names and values; `Host` and `User-Agent` are added if
     /// missing. Target, field values and body may have placeholders.
     ///
@@ -128,7 +128,7 @@ impl Message {
     }
 
     /// The request for HTTP/2, over TLS (`secure`) or plaintext; `None` if HTTP/2 cannot represent it.
-    pub(crate) fn letter(&self, secure: bool, sequence: u64, random: &mut Random) -> Option<H2Request> {
+    pub(crate) fn h2_request(&self, secure: bool, sequence: u64, random: &mut Random) -> Option<H2Request> {
         let mut bytes = Vec::new();
         self.put(sequence, random, &mut bytes);
         H2Request::of(&bytes, secure)
@@ -136,7 +136,7 @@ impl Message {
 
     /// Whether HTTP/2 can represent the request. Its rules for method, host and target are stricter.
     pub fn fits_http2(&self) -> bool {
-        self.letter(false, 0, &mut Random::new(0, 0)).is_some()
+        self.h2_request(false, 0, &mut Random::new(0, 0)).is_some()
     }
 
     fn write(&self, sequence: u64, random: &mut Random, out: &mut Vec<u8>) {
@@ -160,7 +160,7 @@ impl Message {
 /// Requests and the frequency or order in which they are sent.
 #[derive(Clone, Debug)]
 pub struct Mix {
-    messages: Vec<Message>,
+    messages: Vec<PreparedRequest>,
     /// Cumulative weights up to each message; empty if the messages have an order.
     sums: Vec<u64>,
     /// The order of the messages, repeated from the beginning; empty if they are chosen by weight.
@@ -172,7 +172,7 @@ pub const MESSAGES_MAX: usize = 1 << 20;
 
 impl Mix {
     /// Messages and their weights, none of which is 0. `None` if there are no messages or more than [`MESSAGES_MAX`].
-    pub fn new(messages: Vec<(Message, u32)>) -> Option<Self> {
+    pub fn new(messages: Vec<(PreparedRequest, u32)>) -> Option<Self> {
         if messages.is_empty() || messages.len() > MESSAGES_MAX {
             return None;
         }
@@ -188,7 +188,7 @@ impl Mix {
 
     /// Messages in a fixed order, given as indices into `messages`. `None` if the order is empty, an index is out of range, or
     /// there are more than [`MESSAGES_MAX`] messages.
-    pub fn in_order(messages: Vec<Message>, order: Vec<u32>) -> Option<Self> {
+    pub fn in_order(messages: Vec<PreparedRequest>, order: Vec<u32>) -> Option<Self> {
         let there = order.iter().all(|place| (*place as usize) < messages.len());
         if order.is_empty() || messages.len() > MESSAGES_MAX || !there {
             return None;
@@ -197,7 +197,7 @@ impl Mix {
     }
 
     /// The message with a number returned by [`Mix::choose`].
-    pub(crate) fn message(&self, number: u32) -> &Message {
+    pub(crate) fn message(&self, number: u32) -> &PreparedRequest {
         &self.messages[number as usize]
     }
 
@@ -208,7 +208,7 @@ impl Mix {
 
     /// Whether HTTP/2 can represent all messages.
     pub fn fits_http2(&self) -> bool {
-        self.messages.iter().all(Message::fits_http2)
+        self.messages.iter().all(PreparedRequest::fits_http2)
     }
 
     /// The bytes of the only message, if they are always the same.
@@ -256,16 +256,20 @@ const RESERVED: [&str; 3] = ["Content-Length", "Transfer-Encoding", "Connection"
 mod tests {
     use super::*;
 
-    fn written(message: &Message, sequence: u64) -> String {
+    fn written(message: &PreparedRequest, sequence: u64) -> String {
         let mut out = Vec::new();
         message.put(sequence, &mut Random::new(1, 0), &mut out);
         String::from_utf8(out).expect("text")
     }
 
-    fn message(style: Style, fields: &[(&str, &str)], body: Option<&[u8]>) -> Result<Message, MessageError> {
+    fn message(
+        style: Style,
+        fields: &[(&str, &str)],
+        body: Option<&[u8]>,
+    ) -> Result<PreparedRequest, MessageError> {
         let fields: Vec<_> =
             fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Message::new("GET", "h:1", "/a", &fields, body, style)
+        PreparedRequest::new("GET", "h:1", "/a", &fields, body, style)
     }
 
     #[test]
@@ -313,7 +317,8 @@ mod tests {
         for (method, told) in
             [("POST", true), ("PUT", true), ("PATCH", true), ("GET", false), ("DELETE", false)]
         {
-            let message = Message::new(method, "h", "/", &[], None, Style::default()).expect("a request");
+            let message =
+                PreparedRequest::new(method, "h", "/", &[], None, Style::default()).expect("a request");
             assert_eq!(written(&message, 0).contains("Content-Length: 0\r\n\r\n"), told, "{method}");
         }
     }
@@ -321,7 +326,7 @@ mod tests {
     #[test]
     fn what_would_be_no_request_is_refused() {
         assert!(matches!(
-            Message::new("G T", "h", "/", &[], None, Style::default()),
+            PreparedRequest::new("G T", "h", "/", &[], None, Style::default()),
             Err(MessageError::Method(_))
         ));
         assert!(matches!(
@@ -362,7 +367,7 @@ mod tests {
     #[test]
     fn what_is_literal_has_no_holes() {
         let style = Style { literal: true, ..Style::default() };
-        let message = Message::new("GET", "h", "/{seq}", &[], None, style).expect("a request");
+        let message = PreparedRequest::new("GET", "h", "/{seq}", &[], None, style).expect("a request");
         assert!(message.fixed().is_some() && written(&message, 7).starts_with("GET /{seq} "));
     }
 }

@@ -254,13 +254,13 @@ impl fmt::Display for Plan {
 
 /// One thread's share of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Share {
+pub(crate) struct PlanShare {
     /// Number of the thread, from 0.
     pub(crate) number: usize,
     pub(crate) threads: usize,
 }
 
-impl Share {
+impl PlanShare {
     /// This thread's part of a number that all threads share. Parts differ by at most one and add up to the whole.
     pub(crate) fn of(self, whole: u64) -> u64 {
         let (number, threads) = (self.number as u64, self.threads as u64);
@@ -291,7 +291,7 @@ mod tests {
         for threads in 1..=7 {
             for whole in [0, 1, 6, 7, 1_000, 1_000_003] {
                 let parts: Vec<u64> =
-                    (0..threads).map(|number| Share { number, threads }.of(whole)).collect();
+                    (0..threads).map(|number| PlanShare { number, threads }.of(whole)).collect();
                 assert_eq!(parts.iter().sum::<u64>(), whole);
                 assert!(parts[0] - parts[threads - 1] <= 1, "{parts:?}");
             }

@@ -19,7 +19,7 @@ use crate::environment::Environment;
 use crate::estimate::Estimate;
 use crate::pace::Pace;
 use crate::plan::{Plan, Stop};
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 use crate::series::Series;
 use crate::verdict::Verdict;
 
@@ -37,7 +37,7 @@ pub struct Report {
     /// The command that repeats the run.
     pub command: String,
     /// Results of the run.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// Results over time.
     pub series: Series,
     /// The bottleneck.
@@ -48,7 +48,7 @@ pub struct Report {
 
 impl Report {
     /// Evaluates a run.
-    pub fn new(plan: Plan, urls: Vec<String>, command: String, outcome: Outcome, series: Series) -> Self {
+    pub fn new(plan: Plan, urls: Vec<String>, command: String, outcome: RunOutcome, series: Series) -> Self {
         let verdict = Verdict::of(&plan, &outcome);
         Self { plan, urls, command, outcome, series, verdict, environment: Environment::look() }
     }
@@ -96,13 +96,13 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::message::{Message, Mix, Style};
+    use crate::message::{Mix, PreparedRequest, Style};
     use crate::pace::{Arrivals, Rate};
     use crate::run::ThreadShare;
-    use crate::tally::{Cause, Errors, Phase, Totals};
+    use crate::tally::{Cause, Errors, RequestPhase, Totals};
 
     pub(crate) fn report(pace: Pace) -> Report {
-        let message = Message::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
+        let message = PreparedRequest::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
         let mix = Mix::new(vec![(message, 1)]).expect("one message");
         let plan = Plan { pace, ..Plan::new(std::net::SocketAddr::from(([127, 0, 0, 1], 80)), mix) };
         let mut totals = Totals { begun: 1_003, finished: 1_000, failed: 2, aborted: 1, ..Totals::default() };
@@ -117,8 +117,8 @@ pub(crate) mod tests {
             }
         }
         let mut errors = Errors::default();
-        errors.add(Phase::FirstByte, Cause::Ended, 5, b"HTTP/1.1 2");
-        let outcome = Outcome {
+        errors.add(RequestPhase::FirstByte, Cause::Ended, 5, b"HTTP/1.1 2");
+        let outcome = RunOutcome {
             began_unix_ns: 0,
             totals,
             errors,

@@ -25,44 +25,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::wheel::Wheel;
-use encke_io::{Event, Fault, Op, OpKind, Segment, Send, Token};
+use encke_io::{Event, Op, OpError, OpKind, Segment, Send, Token};
 use encke_session::http2::H2Request;
 
-use crate::answer::{Heads, Reader};
-use crate::check::Comparison;
-use crate::crowd::{Crowd, Moment, Outbox};
+use crate::answer::{Heads, ResponseReader};
+use crate::check::BodyComparison;
+use crate::crowd::{Crowd, Outbox, TurnTime};
 use crate::gathering::Gathering;
 use crate::message::Mix;
 use crate::pace::Pace;
-use crate::plan::{Plan, Protocol, Share};
+use crate::plan::{Plan, PlanShare, Protocol};
 use crate::random::Random;
-use crate::sealed::{Sealable, Shaken};
-use crate::tally::{Cause, Errors, Phase, Tally};
-use crate::tickets::{Ticket, Tickets};
+use crate::sealed::{HandshakeOutcome, Sealable};
+use crate::tally::{Cause, Errors, RequestPhase, Tally};
+use crate::tickets::{RequestTicket, Tickets};
 
 use streams::Carrier;
 
 /// The users of a thread, and their state.
 pub(crate) struct Requests {
     plan: Arc<Plan>,
-    share: Share,
+    share: PlanShare,
     tally: Arc<Tally>,
     errors: Errors,
     users: Vec<User>,
     /// With HTTP/2: the streams of each user; otherwise empty.
     carriers: Vec<Option<Box<Carrier>>>,
     /// With an expected body: the comparison of each user's current body; otherwise empty.
-    comparisons: Vec<Comparison>,
+    comparisons: Vec<BodyComparison>,
     /// The user of each of the reactor's tokens, by token index.
     owners: Vec<u32>,
     /// `plan.pipeline` entries per user.
-    flights: Vec<Flight>,
+    flights: Vec<OpenRequest>,
     /// Flights that have begun and not ended.
     under_way: u64,
     /// Users that wait for a ticket, the longest waiting first.
     idle: VecDeque<u32>,
     tickets: Tickets,
-    stage: Stage,
+    stage: RequestsStage,
     /// Before the run: users from this one on have not dialed.
     undialed: u32,
     /// During the run: users from this one on have not begun.
@@ -77,16 +77,16 @@ pub(crate) struct Requests {
     timeout_ns: u64,
     /// Time at which the run ends even if requests are open.
     drain_ns: u64,
-    times: Times,
+    times: RequestTimes,
     heads: Heads,
     /// For pipelined requests.
     gathering: Gathering,
-    load: Load,
+    load: SendBuilder,
 }
 
 /// Begin and end of a thread's run, on the monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Times {
+pub(crate) struct RequestTimes {
     /// Dialing before the run began.
     pub(crate) opening_ns: u64,
     /// All connections that could be opened were open.
@@ -97,7 +97,7 @@ pub(crate) struct Times {
     pub(crate) ended_ns: u64,
 }
 
-impl Times {
+impl RequestTimes {
     /// Extends the interval to that of another thread or server.
     pub(crate) fn stretch(&mut self, other: Self) {
         if other.counted_ns > 0 {
@@ -115,7 +115,7 @@ impl Times {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum RequestsStage {
     Opening,
     Running,
     /// Finished: nothing begins any more.
@@ -126,7 +126,7 @@ enum Stage {
 /// its own.
 struct User {
     token: Token,
-    state: State,
+    state: UserState,
     /// Whether the user is in `idle`.
     queued: bool,
     /// Whether the user waited for its next ticket. If not, the ticket waited for a user.
@@ -147,13 +147,13 @@ struct User {
     served: u64,
     /// Dialing, Shaking, Greeting: begin of the state. Resting: end of the back-off.
     since_ns: u64,
-    reader: Reader,
+    reader: ResponseReader,
     /// A partial head.
     partial: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum UserState {
     /// No connection.
     Away,
     /// Backs off after a failure to connect.
@@ -168,7 +168,7 @@ enum State {
 
 /// An open request.
 #[derive(Clone, Copy, Default)]
-struct Flight {
+struct OpenRequest {
     intended_ns: u64,
     begun_ns: u64,
     message: u32,
@@ -189,30 +189,30 @@ const PARTING_MAX: u32 = 64;
 const PARTING: u32 = NOBODY - PARTING_MAX;
 
 impl Requests {
-    pub(crate) fn new(plan: Arc<Plan>, share: Share, tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(plan: Arc<Plan>, share: PlanShare, tally: Arc<Tally>) -> Self {
         let count = share.of(plan.connections.into()) as usize;
         let depth = usize::from(plan.pipeline);
         let users: Vec<User> = (0..count).map(|_| User::away()).collect();
         Self {
             tickets: Tickets::new(&plan, share, 0),
             timeout_ns: u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX),
-            load: Load::new(&plan, share),
+            load: SendBuilder::new(&plan, share),
             carriers: if plan.protocol == Protocol::Http2 {
                 (0..count).map(|_| None).collect()
             } else {
                 Vec::new()
             },
-            comparisons: vec![Comparison::default(); if plan.body.is_some() { count } else { 0 }],
+            comparisons: vec![BodyComparison::default(); if plan.body.is_some() { count } else { 0 }],
             plan,
             share,
             tally,
             errors: Errors::default(),
-            flights: vec![Flight::default(); count * depth],
+            flights: vec![OpenRequest::default(); count * depth],
             users,
             owners: Vec::new(),
             under_way: 0,
             idle: VecDeque::new(),
-            stage: Stage::Opening,
+            stage: RequestsStage::Opening,
             undialed: 0,
             unbegun: 0,
             dialing: 0,
@@ -221,7 +221,7 @@ impl Requests {
             wheel: Wheel::new(0),
             due: Vec::new(),
             drain_ns: u64::MAX,
-            times: Times::default(),
+            times: RequestTimes::default(),
             heads: Heads::new(),
             gathering: Gathering::default(),
         }
@@ -232,7 +232,7 @@ impl Requests {
         self.errors
     }
 
-    pub(crate) fn times(&self) -> Times {
+    pub(crate) fn times(&self) -> RequestTimes {
         self.times
     }
 
@@ -240,27 +240,27 @@ impl Requests {
 
     /// Whether the run has begun, but some users have not.
     fn is_beginning(&self) -> bool {
-        self.stage == Stage::Running && (self.unbegun as usize) < self.users.len()
+        self.stage == RequestsStage::Running && (self.unbegun as usize) < self.users.len()
     }
 
-    fn begin_some(&mut self, at: Moment, out: &mut Outbox) {
+    fn begin_some(&mut self, at: TurnTime, out: &mut Outbox) {
         for index in (self.unbegun..self.users.len() as u32).take(BEGIN_MAX as usize) {
             self.unbegun = index + 1;
             let user = &self.users[index as usize];
             match user.state {
                 // An event in the meantime has started this user.
                 _ if user.queued || user.count > 0 => {}
-                State::Open => self.refill(index, at, out),
-                State::Away => self.revive(index, at, out),
-                State::Resting | State::Dialing | State::Shaking | State::Greeting => {}
+                UserState::Open => self.refill(index, at, out),
+                UserState::Away => self.revive(index, at, out),
+                UserState::Resting | UserState::Dialing | UserState::Shaking | UserState::Greeting => {}
             }
         }
     }
 
     /// Lets a connected user begin as many requests as it may, and sends them in one send.
-    fn refill(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    fn refill(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
         let user = &self.users[index as usize];
-        if user.state != State::Open || user.sending || self.stage != Stage::Running {
+        if user.state != UserState::Open || user.sending || self.stage != RequestsStage::Running {
             return;
         }
         if !self.carriers.is_empty() {
@@ -288,8 +288,8 @@ impl Requests {
     }
 
     /// Lets a user without a connection dial, if it has a request or gets a ticket.
-    fn revive(&mut self, index: u32, at: Moment, out: &mut Outbox) {
-        if self.stage != Stage::Running {
+    fn revive(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
+        if self.stage != RequestsStage::Running {
             return;
         }
         if self.users[index as usize].count == 0 {
@@ -307,8 +307,8 @@ impl Requests {
     }
 
     /// Begins a request.
-    fn depart(&mut self, index: u32, ticket: Ticket, at: Moment) {
-        let Ticket { intended_ns, warm } = ticket;
+    fn depart(&mut self, index: u32, ticket: RequestTicket, at: TurnTime) {
+        let RequestTicket { intended_ns, warm } = ticket;
         let message = self.load.choose(&self.plan.mix);
         let rested = std::mem::take(&mut self.users[index as usize].rested);
         self.under_way += 1;
@@ -325,11 +325,11 @@ impl Requests {
                 }
             }
         }
-        self.line_up(index, Flight { intended_ns, begun_ns: at.now_ns, message, warm });
+        self.line_up(index, OpenRequest { intended_ns, begun_ns: at.now_ns, message, warm });
     }
 
     /// Appends a flight to a user's ring.
-    fn line_up(&mut self, index: u32, flight: Flight) {
+    fn line_up(&mut self, index: u32, flight: OpenRequest) {
         let depth = self.plan.pipeline;
         let user = &mut self.users[index as usize];
         let place = ring(depth, user.first, user.count);
@@ -337,16 +337,16 @@ impl Requests {
         self.flights[index as usize * usize::from(depth) + place] = flight;
     }
 
-    fn dial(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    fn dial(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
-        (user.state, user.since_ns) = (State::Dialing, at.now_ns);
+        (user.state, user.since_ns) = (UserState::Dialing, at.now_ns);
         self.dialing += 1;
         self.arm(index, at.now_ns.saturating_add(self.timeout_ns));
         out.dials.push_back(index);
     }
 
     /// Sends all unsent flights of a user.
-    fn send(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    fn send(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
         let depth = self.plan.pipeline;
         let user = &mut self.users[index as usize];
         let unsent = user.count - user.sent;
@@ -372,7 +372,7 @@ impl Requests {
 
     // ---- ends of requests ----
 
-    fn received(&mut self, index: u32, lease: &[u8], at: Moment, out: &mut Outbox) {
+    fn received(&mut self, index: u32, lease: &[u8], at: TurnTime, out: &mut Outbox) {
         if self.plan.tls.is_none() {
             self.tally.received_bytes.add(lease.len() as u64);
         }
@@ -380,9 +380,9 @@ impl Requests {
     }
 
     /// Processes decrypted input.
-    fn understand(&mut self, index: u32, lease: &[u8], at: Moment, out: &mut Outbox) {
+    fn understand(&mut self, index: u32, lease: &[u8], at: TurnTime, out: &mut Outbox) {
         if !self.carriers.is_empty() {
-            return self.hear(index, lease, at, out);
+            return self.on_input(index, lease, at, out);
         }
         let mut kept = std::mem::take(&mut self.users[index as usize].partial);
         if kept.is_empty() {
@@ -402,13 +402,13 @@ impl Requests {
     }
 
     /// Reads responses. Returns the number of bytes consumed, or `None` if the connection is over.
-    fn read(&mut self, index: u32, input: &[u8], at: Moment, out: &mut Outbox) -> Option<usize> {
+    fn read(&mut self, index: u32, input: &[u8], at: TurnTime, out: &mut Outbox) -> Option<usize> {
         let mut consumed = 0;
         while consumed < input.len() {
             let rest = &input[consumed..];
             let user = &mut self.users[index as usize];
             if user.sent == 0 {
-                self.broken(index, Phase::Body, &Cause::Unasked, rest, at, out);
+                self.broken(index, RequestPhase::Body, &Cause::Unasked, rest, at, out);
                 return None;
             }
             let oldest = index as usize * usize::from(self.plan.pipeline) + usize::from(user.first);
@@ -426,7 +426,7 @@ impl Requests {
             let step = match user.reader.feed(&mut self.heads, method, rest, body) {
                 Ok(step) => step,
                 Err(refusal) => {
-                    self.broken(index, Phase::Body, &Cause::Malformed(refusal), rest, at, out);
+                    self.broken(index, RequestPhase::Body, &Cause::Malformed(refusal), rest, at, out);
                     return None;
                 }
             };
@@ -455,7 +455,7 @@ impl Requests {
     }
 
     /// Completes the oldest flight.
-    fn answered(&mut self, index: u32, at: Moment) {
+    fn answered(&mut self, index: u32, at: TurnTime) {
         let flight = self.land(index);
         let user = &mut self.users[index as usize];
         user.answering = false;
@@ -468,7 +468,7 @@ impl Requests {
     }
 
     /// Ends a flight with a complete response. `same`: the body is the expected one.
-    fn finish(&mut self, flight: Flight, status: u16, same: bool, at: Moment) {
+    fn finish(&mut self, flight: OpenRequest, status: u16, same: bool, at: TurnTime) {
         self.under_way -= 1;
         self.times.ended_ns = at.now_ns;
         if flight.warm {
@@ -501,7 +501,7 @@ impl Requests {
     }
 
     /// Removes the oldest flight from the ring.
-    fn land(&mut self, index: u32) -> Flight {
+    fn land(&mut self, index: u32) -> OpenRequest {
         let depth = self.plan.pipeline;
         let user = &mut self.users[index as usize];
         let flight = self.flights[index as usize * usize::from(depth) + usize::from(user.first)];
@@ -512,9 +512,9 @@ impl Requests {
     }
 
     /// The server has ended its side. `cut`: without the close_notify of TLS.
-    fn ended(&mut self, index: u32, cut: bool, at: Moment, out: &mut Outbox) {
+    fn ended(&mut self, index: u32, cut: bool, at: TurnTime, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
-        if let State::Shaking | State::Greeting = user.state {
+        if let UserState::Shaking | UserState::Greeting = user.state {
             let phase = user.phase();
             return self.unconnected(index, phase, &Cause::Ended, at, out);
         }
@@ -538,24 +538,31 @@ impl Requests {
     fn broken(
         &mut self,
         index: u32,
-        mut phase: Phase,
+        mut phase: RequestPhase,
         cause: &Cause,
         seen: &[u8],
-        at: Moment,
+        at: TurnTime,
         out: &mut Outbox,
     ) {
         self.lose_streams(index, phase, cause, at);
         for _ in 0..self.users[index as usize].sent {
             self.fail(index, phase, cause, seen, at);
             // Later requests have received nothing.
-            phase = Phase::FirstByte;
+            phase = RequestPhase::FirstByte;
         }
         self.hang_up(index, out);
         self.revive(index, at, out);
     }
 
     /// A user failed to connect, or TLS failed.
-    fn unconnected(&mut self, index: u32, phase: Phase, cause: &Cause, at: Moment, out: &mut Outbox) {
+    fn unconnected(
+        &mut self,
+        index: u32,
+        phase: RequestPhase,
+        cause: &Cause,
+        at: TurnTime,
+        out: &mut Outbox,
+    ) {
         self.tally.unconnected.increment();
         let waiting = self.users[index as usize].count;
         if waiting == 0 {
@@ -568,19 +575,19 @@ impl Requests {
         let user = &mut self.users[index as usize];
         let rest_ns = REST_NS << user.failures.min(REST_DOUBLINGS_MAX);
         user.failures = user.failures.saturating_add(1);
-        (user.state, user.since_ns) = (State::Resting, at.now_ns.saturating_add(rest_ns));
+        (user.state, user.since_ns) = (UserState::Resting, at.now_ns.saturating_add(rest_ns));
         user.timed = true;
         self.wheel.arm(index, user.since_ns);
         self.dial_next(at, out);
     }
 
-    fn fail(&mut self, index: u32, phase: Phase, cause: &Cause, seen: &[u8], at: Moment) {
+    fn fail(&mut self, index: u32, phase: RequestPhase, cause: &Cause, seen: &[u8], at: TurnTime) {
         let flight = self.land(index);
         self.lose(flight, phase, cause, seen, at);
     }
 
     /// Ends a flight without a complete response.
-    fn lose(&mut self, flight: Flight, phase: Phase, cause: &Cause, seen: &[u8], at: Moment) {
+    fn lose(&mut self, flight: OpenRequest, phase: RequestPhase, cause: &Cause, seen: &[u8], at: TurnTime) {
         self.under_way -= 1;
         self.times.ended_ns = at.now_ns;
         if flight.warm {
@@ -592,12 +599,12 @@ impl Requests {
     }
 
     /// Aborts a flight because the run is over.
-    fn abort(&mut self, flight: Flight) {
+    fn abort(&mut self, flight: OpenRequest) {
         self.under_way -= 1;
         if flight.warm { &self.tally.warm_up } else { &self.tally.aborted }.increment();
     }
 
-    fn since_begin(&self, at: Moment) -> u64 {
+    fn since_begin(&self, at: TurnTime) -> u64 {
         at.now_ns.saturating_sub(self.times.open_ns)
     }
 
@@ -605,14 +612,14 @@ impl Requests {
     /// server that announces a close has not processed them (RFC 9112 section 9.6).
     fn hang_up(&mut self, index: u32, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
-        if matches!(user.state, State::Dialing | State::Shaking | State::Greeting) {
+        if matches!(user.state, UserState::Dialing | UserState::Shaking | UserState::Greeting) {
             self.dialing -= 1;
         }
         if let Some(carrier) = self.carriers.get_mut(index as usize) {
             *carrier = None;
         }
         if let Some(compared) = self.comparisons.get_mut(index as usize) {
-            *compared = Comparison::default();
+            *compared = BodyComparison::default();
         }
         if user.token != Token::NONE {
             self.owners[user.token.index as usize] = NOBODY;
@@ -624,7 +631,7 @@ impl Requests {
 
     // ---- connections ----
 
-    fn connected(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    fn connected(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
         self.count_connect(index, at);
         out.put(self.users[index as usize].token, Op::Recv);
         if self.carriers.is_empty() {
@@ -634,23 +641,23 @@ impl Requests {
         }
     }
 
-    fn count_connect(&mut self, index: u32, at: Moment) {
+    fn count_connect(&mut self, index: u32, at: TurnTime) {
         self.tally.connected.increment();
         self.tally.connect.record(at.woken_ns.saturating_sub(self.users[index as usize].since_ns));
     }
 
     /// Marks a connection as ready for requests.
-    fn opened(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    fn opened(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
-        (user.state, user.failures) = (State::Open, 0);
+        (user.state, user.failures) = (UserState::Open, 0);
         self.dialing -= 1;
         self.dial_next(at, out);
         self.refill(index, at, out);
     }
 
     /// Before the run: dials until DIALS_MAX users are dialing.
-    fn dial_next(&mut self, at: Moment, out: &mut Outbox) {
-        if self.stage != Stage::Opening {
+    fn dial_next(&mut self, at: TurnTime, out: &mut Outbox) {
+        if self.stage != RequestsStage::Opening {
             return;
         }
         while self.dialing < DIALS_MAX && (self.undialed as usize) < self.users.len() {
@@ -661,36 +668,36 @@ impl Requests {
     }
 
     /// Handles a user's timer.
-    fn look(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    fn look(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
         user.timed = false;
         let oldest = index as usize * usize::from(self.plan.pipeline) + usize::from(user.first);
-        if user.state == State::Open && !self.carriers.is_empty() {
+        if user.state == UserState::Open && !self.carriers.is_empty() {
             return self.expire_streams(index, at, out);
         }
         let deadline_ns = match user.state {
-            State::Resting => user.since_ns,
+            UserState::Resting => user.since_ns,
             // The timeout of a dial starts when it leaves the queue.
-            State::Dialing if user.is_in_line() => at.now_ns.saturating_add(self.timeout_ns),
-            State::Dialing | State::Shaking | State::Greeting => {
+            UserState::Dialing if user.is_in_line() => at.now_ns.saturating_add(self.timeout_ns),
+            UserState::Dialing | UserState::Shaking | UserState::Greeting => {
                 user.since_ns.saturating_add(self.timeout_ns)
             }
-            State::Open if user.sent > 0 => self.flights[oldest].begun_ns.saturating_add(self.timeout_ns),
-            State::Away | State::Open => return,
+            UserState::Open if user.sent > 0 => self.flights[oldest].begun_ns.saturating_add(self.timeout_ns),
+            UserState::Away | UserState::Open => return,
         };
         if deadline_ns > at.now_ns {
             return self.arm(index, deadline_ns);
         }
         match user.state {
-            State::Resting => {
-                user.state = State::Away;
+            UserState::Resting => {
+                user.state = UserState::Away;
                 self.revive(index, at, out);
             }
-            State::Dialing | State::Shaking | State::Greeting => {
+            UserState::Dialing | UserState::Shaking | UserState::Greeting => {
                 let phase = user.phase();
                 self.unconnected(index, phase, &Cause::Timeout, at, out);
             }
-            State::Away | State::Open => {
+            UserState::Away | UserState::Open => {
                 let phase = user.phase();
                 let seen = std::mem::take(&mut user.partial);
                 self.broken(index, phase, &Cause::Timeout, &seen, at, out);
@@ -735,7 +742,7 @@ impl Requests {
 impl Crowd for Requests {
     const DIALS_AT_ONCE: usize = 1;
 
-    fn open(&mut self, at: Moment, out: &mut Outbox) {
+    fn open(&mut self, at: TurnTime, out: &mut Outbox) {
         self.wheel = Wheel::new(at.now_ns);
         self.times.opening_ns = at.now_ns;
         if self.plan.one_shot() {
@@ -749,10 +756,10 @@ impl Crowd for Requests {
         self.dialing == 0 && self.undialed as usize == self.users.len()
     }
 
-    fn begin(&mut self, at: Moment, out: &mut Outbox) {
+    fn begin(&mut self, at: TurnTime, out: &mut Outbox) {
         self.times.open_ns = at.now_ns;
         self.times.ended_ns = at.now_ns;
-        self.stage = Stage::Running;
+        self.stage = RequestsStage::Running;
         self.tickets = Tickets::new(&self.plan, self.share, at.now_ns);
         let drain_ns = u64::try_from(self.plan.drain.as_nanos()).unwrap_or(u64::MAX);
         self.drain_ns =
@@ -760,11 +767,11 @@ impl Crowd for Requests {
         self.begin_some(at, out);
     }
 
-    fn is_in_line(&self, user: u32) -> bool {
+    fn is_queued(&self, user: u32) -> bool {
         self.users.get(user as usize).is_some_and(User::is_in_line)
     }
 
-    fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
+    fn dialed(&mut self, user: u32, token: Result<Token, OpError>, at: TurnTime, out: &mut Outbox) {
         match token {
             Ok(token) => {
                 let place = token.index as usize;
@@ -776,11 +783,11 @@ impl Crowd for Requests {
                 // Dials may be queued: each is timed from its own attempt.
                 (user.token, user.since_ns) = (token, at.now_ns);
             }
-            Err(fault) => self.unconnected(user, Phase::Connect, &fault.into(), at, out),
+            Err(fault) => self.unconnected(user, RequestPhase::Connect, &fault.into(), at, out),
         }
     }
 
-    fn on_event(&mut self, event: Event<'_>, at: Moment, out: &mut Outbox) {
+    fn on_event(&mut self, event: Event<'_>, at: TurnTime, out: &mut Outbox) {
         match event {
             Event::Received { token, lease } => {
                 if let Some(index) = self.owner(token) {
@@ -816,11 +823,11 @@ impl Crowd for Requests {
                 if let Some(index) = self.owner(token) {
                     let user = &self.users[index as usize];
                     match user.state {
-                        State::Dialing | State::Shaking | State::Greeting => {
+                        UserState::Dialing | UserState::Shaking | UserState::Greeting => {
                             self.unconnected(index, user.phase(), &fault.into(), at, out);
                         }
                         _ => {
-                            let phase = if op == OpKind::Send { Phase::Write } else { user.phase() };
+                            let phase = if op == OpKind::Send { RequestPhase::Write } else { user.phase() };
                             self.broken(index, phase, &fault.into(), &[], at, out);
                         }
                     }
@@ -833,8 +840,8 @@ impl Crowd for Requests {
         }
     }
 
-    fn on_time(&mut self, at: Moment, out: &mut Outbox) {
-        if self.stage == Stage::Over {
+    fn on_time(&mut self, at: TurnTime, out: &mut Outbox) {
+        if self.stage == RequestsStage::Over {
             return;
         }
         if self.is_beginning() {
@@ -850,9 +857,9 @@ impl Crowd for Requests {
             let user = &mut self.users[index as usize];
             (user.queued, user.rested) = (false, true);
             match user.state {
-                State::Open => self.refill(index, at, out),
-                State::Away => self.revive(index, at, out),
-                State::Resting | State::Dialing | State::Shaking | State::Greeting => {}
+                UserState::Open => self.refill(index, at, out),
+                UserState::Away => self.revive(index, at, out),
+                UserState::Resting | UserState::Dialing | UserState::Shaking | UserState::Greeting => {}
             }
         }
         if at.now_ns >= self.drain_ns {
@@ -874,7 +881,7 @@ impl Crowd for Requests {
         [due_ns, self.wheel.next_ns(), drain_ns].into_iter().flatten().min()
     }
 
-    fn stop(&mut self, at: Moment) {
+    fn stop(&mut self, at: TurnTime) {
         self.tickets.stop();
         let drain_ns = u64::try_from(self.plan.drain.as_nanos()).unwrap_or(u64::MAX);
         self.drain_ns = self.drain_ns.min(at.now_ns.saturating_add(drain_ns));
@@ -882,9 +889,9 @@ impl Crowd for Requests {
 
     fn is_over(&self) -> bool {
         match self.stage {
-            Stage::Opening => false,
-            Stage::Running => self.under_way == 0 && self.tickets.is_exhausted(),
-            Stage::Over => true,
+            RequestsStage::Opening => false,
+            RequestsStage::Running => self.under_way == 0 && self.tickets.is_exhausted(),
+            RequestsStage::Over => true,
         }
     }
 
@@ -904,19 +911,19 @@ impl Crowd for Requests {
             }
         }
         self.tickets.stop();
-        self.stage = Stage::Over;
+        self.stage = RequestsStage::Over;
     }
 }
 
 impl Sealable for Requests {
-    fn shaking(&mut self, token: Token, at: Moment) {
+    fn shaking(&mut self, token: Token, at: TurnTime) {
         let Some(index) = self.owner(token) else { return };
         self.count_connect(index, at);
         let user = &mut self.users[index as usize];
-        (user.state, user.since_ns) = (State::Shaking, at.now_ns);
+        (user.state, user.since_ns) = (UserState::Shaking, at.now_ns);
     }
 
-    fn shaken(&mut self, token: Token, shaken: Shaken, at: Moment, out: &mut Outbox) {
+    fn shaken(&mut self, token: Token, shaken: HandshakeOutcome, at: TurnTime, out: &mut Outbox) {
         let Some(index) = self.owner(token) else { return };
         self.tally.handshakes.increment();
         if shaken.resumed {
@@ -928,7 +935,7 @@ impl Sealable for Requests {
         } else if shaken.http2 {
             self.greet(index, at, out);
         } else {
-            self.unconnected(index, Phase::Tls, &Cause::Strange, at, out);
+            self.unconnected(index, RequestPhase::Tls, &Cause::Strange, at, out);
         }
     }
 
@@ -940,12 +947,12 @@ impl Sealable for Requests {
         self.tally.sent_bytes.add(bytes);
     }
 
-    fn untrusted(&mut self, token: Token, cause: Cause, at: Moment, out: &mut Outbox) {
+    fn untrusted(&mut self, token: Token, cause: Cause, at: TurnTime, out: &mut Outbox) {
         let Some(index) = self.owner(token) else { return };
         let user = &self.users[index as usize];
         match (cause, user.state) {
             (Cause::Cut, _) => self.ended(index, true, at, out),
-            (cause, State::Shaking | State::Greeting) => {
+            (cause, UserState::Shaking | UserState::Greeting) => {
                 self.unconnected(index, user.phase(), &cause, at, out);
             }
             (cause, _) => self.broken(index, user.phase(), &cause, &[], at, out),
@@ -957,7 +964,7 @@ impl User {
     const fn away() -> Self {
         Self {
             token: Token::NONE,
-            state: State::Away,
+            state: UserState::Away,
             queued: false,
             rested: false,
             sending: false,
@@ -969,30 +976,30 @@ impl User {
             sent: 0,
             served: 0,
             since_ns: 0,
-            reader: Reader::new(),
+            reader: ResponseReader::new(),
             partial: Vec::new(),
         }
     }
 
     /// Whether its dial is queued.
     fn is_in_line(&self) -> bool {
-        self.state == State::Dialing && self.token == Token::NONE
+        self.state == UserState::Dialing && self.token == Token::NONE
     }
 
     /// The phase of the connection, or of the oldest flight.
-    fn phase(&self) -> Phase {
-        if self.state == State::Dialing {
-            Phase::Connect
-        } else if self.state == State::Shaking {
-            Phase::Tls
-        } else if self.state == State::Greeting {
-            Phase::Greeting
+    fn phase(&self) -> RequestPhase {
+        if self.state == UserState::Dialing {
+            RequestPhase::Connect
+        } else if self.state == UserState::Shaking {
+            RequestPhase::Tls
+        } else if self.state == UserState::Greeting {
+            RequestPhase::Greeting
         } else if self.sending && !self.answering {
-            Phase::Write
+            RequestPhase::Write
         } else if self.answering {
-            Phase::Body
+            RequestPhase::Body
         } else {
-            Phase::FirstByte
+            RequestPhase::FirstByte
         }
     }
 }
@@ -1003,11 +1010,11 @@ fn ring(depth: u16, first: u16, nth: u16) -> usize {
 }
 
 /// Builds sends, with reusable buffers.
-struct Load {
+struct SendBuilder {
     /// If all requests are identical: as many copies as a pipeline holds, and the length of one.
     train: Option<(Arc<[u8]>, usize)>,
     /// With HTTP/2: the prepared form of each constant message, once it was used.
-    letters: Vec<Option<H2Request>>,
+    h2_requests: Vec<Option<H2Request>>,
     /// Segments of completed sends, which still contain the train.
     spare: Vec<Vec<Segment>>,
     buffers: Vec<Vec<u8>>,
@@ -1023,14 +1030,14 @@ struct Load {
 const BUFFERS_MAX: usize = 64;
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
-impl Load {
-    fn new(plan: &Plan, share: Share) -> Self {
+impl SendBuilder {
+    fn new(plan: &Plan, share: PlanShare) -> Self {
         let http1 = plan.protocol == Protocol::Http1;
         let single = plan.mix.single().filter(|_| http1);
         let train = single.map(|message| (message.repeat(usize::from(plan.pipeline)).into(), message.len()));
         Self {
             train,
-            letters: vec![None; if http1 { 0 } else { plan.mix.len() }],
+            h2_requests: vec![None; if http1 { 0 } else { plan.mix.len() }],
             spare: Vec::new(),
             buffers: Vec::new(),
             random: Random::new(plan.seed, share.number as u64),
@@ -1082,11 +1089,11 @@ impl Load {
     /// such message.
     fn letter(&mut self, plan: &Plan, number: u32) -> Option<H2Request> {
         let message = plan.mix.message(number);
-        let kept = self.letters.get_mut(number as usize)?;
+        let kept = self.h2_requests.get_mut(number as usize)?;
         if let Some(letter) = kept {
             return Some(letter.clone());
         }
-        let letter = message.letter(plan.tls.is_some(), self.sequence, &mut self.random)?;
+        let letter = message.h2_request(plan.tls.is_some(), self.sequence, &mut self.random)?;
         if message.fixed().is_some() {
             *kept = Some(letter.clone());
         } else {
@@ -1132,7 +1139,7 @@ mod tests {
 
     #[test]
     fn a_held_connection_takes_what_its_comment_says() {
-        assert_eq!((size_of::<User>(), size_of::<Flight>()), (96, 24));
+        assert_eq!((size_of::<User>(), size_of::<OpenRequest>()), (96, 24));
     }
 
     #[test]

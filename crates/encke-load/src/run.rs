@@ -12,29 +12,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::host::TcpCounters;
-use encke_io::{Backend, Fault, Unavailable};
+use encke_io::{Backend, OpError, Unavailable};
 
 use crate::dial::Sockets;
 use crate::message::MessageError;
-use crate::plan::{Plan, Share};
-use crate::requests::{Requests, Times};
+use crate::plan::{Plan, PlanShare};
+use crate::probe::ProbeResult;
+use crate::requests::{RequestTimes, Requests};
 use crate::sealed::Sealed;
 use crate::several::{self, Several};
 use crate::tally::{Errors, Tally, Totals};
 pub use crate::threads::Halt;
 use crate::threads::{Script, Threads};
-use crate::watch::Watched;
 
 /// Handle of a running plan.
-pub struct Run {
+pub struct RunHandle {
     /// Per server: its name, and one tally per thread.
     servers: Vec<(String, Vec<Arc<Tally>>)>,
-    threads: Threads<Vec<Part>>,
+    threads: Threads<Vec<ThreadOutcome>>,
 }
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// When the threads were started, in nanoseconds since 1970.
     pub began_unix_ns: u64,
     /// All counters and histograms.
@@ -52,14 +52,14 @@ pub struct Outcome {
     /// Fraction of CPU quota periods in which this program's quota was exhausted; 0 without a quota.
     pub throttled: f64,
     /// Resources used by the server, if it was watched.
-    pub server: Option<Watched>,
+    pub server: Option<ProbeResult>,
     /// Per-server results of a run with several servers; otherwise empty.
-    pub targets: Vec<Aimed>,
+    pub targets: Vec<ServerOutcome>,
 }
 
 /// The results of one server among several.
 #[derive(Clone, Debug)]
-pub struct Aimed {
+pub struct ServerOutcome {
     /// Name of the server.
     pub name: String,
     /// Counters and histograms of this server.
@@ -81,11 +81,11 @@ pub struct ThreadShare {
 
 /// Why a run could not start or finish.
 ///
-/// [`Trouble::Request`] and [`Trouble::Descriptors`] ask for another plan; the others come from the operating system. The
-/// same run may succeed later only after [`Trouble::Thread`] and [`Trouble::Wait`].
+/// [`RunError::Request`] and [`RunError::Descriptors`] ask for another plan; the others come from the operating system. The
+/// same run may succeed later only after [`RunError::Thread`] and [`RunError::Wait`].
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum RunError {
     /// The back end is unavailable.
     Backend(Unavailable),
     /// The connections need more descriptors than allowed: needed, and the limit.
@@ -95,22 +95,22 @@ pub enum Trouble {
     /// A thread could not be started.
     Thread(io::Error),
     /// A thread could not wait for events.
-    Wait(Fault),
+    Wait(OpError),
 }
 
-impl Run {
+impl RunHandle {
     /// Starts the threads.
     ///
     /// # Errors
     /// The back end, descriptors or threads that the plan needs are unavailable.
-    pub fn start(plan: Plan) -> Result<Self, Trouble> {
+    pub fn start(plan: Plan) -> Result<Self, RunError> {
         let names = plan.targets.iter().map(|target| target.name.clone());
         let names = if plan.targets.is_empty() { vec![String::new()] } else { names.collect() };
         let plans: Vec<Arc<Plan>> = plan.parts().into_iter().map(Arc::new).collect();
         let tallies = || (0..plan.threads).map(|_| Arc::new(Tally::new())).collect::<Vec<_>>();
         let servers: Vec<_> = names.into_iter().map(|name| (name, tallies())).collect();
         let tallies = servers.iter().map(|(_, tallies)| tallies.clone()).collect();
-        let script = Requesting { whole: plan, plans, tallies };
+        let script = RequestScript { whole: plan, plans, tallies };
         Ok(Self { servers, threads: Threads::start(&Arc::new(script))? })
     }
 
@@ -137,18 +137,18 @@ impl Run {
         )
     }
 
-    /// The outcome of the run. Call it once [`Run::wait`] has returned true.
+    /// The outcome of the run. Call it once [`RunHandle::wait`] has returned true.
     ///
     /// # Errors
     /// The first error that kept a thread from finishing.
-    pub fn outcome(self) -> Result<Outcome, Trouble> {
+    pub fn outcome(self) -> Result<RunOutcome, RunError> {
         let whole = self.threads.whole()?;
         let mut errors = Errors::default();
         // Neutral element for `stretch`: a run without any times.
-        let nothing = Times { opening_ns: u64::MAX, counted_ns: u64::MAX, ..Times::default() };
+        let nothing = RequestTimes { opening_ns: u64::MAX, counted_ns: u64::MAX, ..RequestTimes::default() };
         let (mut all, mut each) = (nothing, vec![nothing; self.servers.len()]);
         for parts in whole.parts {
-            for (Part { times, errors: theirs }, server) in parts.into_iter().zip(&mut each) {
+            for (ThreadOutcome { times, errors: theirs }, server) in parts.into_iter().zip(&mut each) {
                 all.stretch(times);
                 server.stretch(times);
                 errors.merge(theirs);
@@ -157,12 +157,12 @@ impl Run {
         let totals = |tallies: &[Arc<Tally>]| Totals::of(tallies.iter().map(|tally| &**tally));
         let several = self.servers.len() > 1;
         let servers = self.servers.iter().zip(each).filter(|_| several);
-        let targets = servers.map(|((name, tallies), times)| Aimed {
+        let targets = servers.map(|((name, tallies), times)| ServerOutcome {
             name: name.clone(),
             totals: totals(tallies),
             elapsed: times.counted(),
         });
-        Ok(Outcome {
+        Ok(RunOutcome {
             began_unix_ns: whole.began_unix_ns,
             targets: targets.collect(),
             totals: Totals::of(self.servers.iter().flat_map(|(_, tallies)| tallies).map(|tally| &**tally)),
@@ -178,7 +178,7 @@ impl Run {
 }
 
 /// The script of crowds that send a plan's requests.
-struct Requesting {
+struct RequestScript {
     whole: Plan,
     /// One plan per server.
     plans: Vec<Arc<Plan>>,
@@ -187,17 +187,17 @@ struct Requesting {
 }
 
 /// The result of one crowd.
-struct Part {
+struct ThreadOutcome {
     errors: Errors,
-    times: Times,
+    times: RequestTimes,
 }
 
-impl Script for Requesting {
+impl Script for RequestScript {
     type Crowd = Several;
     /// One per server.
-    type Part = Vec<Part>;
+    type Part = Vec<ThreadOutcome>;
 
-    fn sockets(&self, share: Share) -> Sockets {
+    fn sockets(&self, share: PlanShare) -> Sockets {
         several::sockets(&self.plans, share)
     }
 
@@ -213,7 +213,7 @@ impl Script for Requesting {
         self.whole.connections.into()
     }
 
-    fn crowd(&self, share: Share) -> Several {
+    fn crowd(&self, share: PlanShare) -> Several {
         let each = self.plans.iter().zip(&self.tallies);
         let crowds = each.map(|(plan, tallies)| {
             let crowd = Requests::new(Arc::clone(plan), share, Arc::clone(&tallies[share.number]));
@@ -222,13 +222,13 @@ impl Script for Requesting {
         Several::new(crowds.collect(), &self.plans, share)
     }
 
-    fn part(crowd: Several) -> Vec<Part> {
+    fn part(crowd: Several) -> Vec<ThreadOutcome> {
         let crowds = crowd.into_inner().into_iter();
-        crowds.map(|crowd| Part { times: crowd.times(), errors: crowd.into_errors() }).collect()
+        crowds.map(|crowd| ThreadOutcome { times: crowd.times(), errors: crowd.into_errors() }).collect()
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Backend(unavailable) => unavailable.fmt(f),
@@ -244,7 +244,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-impl std::error::Error for Trouble {
+impl std::error::Error for RunError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Backend(unavailable) => Some(unavailable),

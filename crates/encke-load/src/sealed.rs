@@ -13,20 +13,20 @@
 use std::mem;
 use std::sync::Arc;
 
-use encke_io::{Event, Fault, Op, Segment, Send, Token};
+use encke_io::{Event, Op, OpError, Segment, Send, Token};
 use encke_session::tls::{Session, Sessions};
 
-use crate::crowd::{Crowd, Moment, Outbox};
+use crate::crowd::{Crowd, Outbox, TurnTime};
 use crate::tally::Cause;
 
 /// A crowd whose connections may use TLS.
 pub(crate) trait Sealable: Crowd {
     /// A connection is established and its handshake begins. The crowd gets no [`Event::Connected`] for it, and needs no
     /// [`Op::Recv`] to receive.
-    fn shaking(&mut self, _token: Token, _at: Moment) {}
+    fn shaking(&mut self, _token: Token, _at: TurnTime) {}
 
     /// The handshake of a connection is complete: the crowd can send and receive.
-    fn shaken(&mut self, token: Token, shaken: Shaken, at: Moment, out: &mut Outbox);
+    fn shaken(&mut self, token: Token, shaken: HandshakeOutcome, at: TurnTime, out: &mut Outbox);
 
     /// Counts bytes of records received.
     fn arrived(&mut self, _bytes: u64) {}
@@ -35,12 +35,12 @@ pub(crate) trait Sealable: Crowd {
     fn spoken(&mut self, bytes: u64);
 
     /// TLS failed on a connection. [`Cause::Cut`]: the connection ended without close_notify.
-    fn untrusted(&mut self, token: Token, cause: Cause, at: Moment, out: &mut Outbox);
+    fn untrusted(&mut self, token: Token, cause: Cause, at: TurnTime, out: &mut Outbox);
 }
 
 /// The outcome of a handshake.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shaken {
+pub(crate) struct HandshakeOutcome {
     pub(crate) took_ns: u64,
     pub(crate) resumed: bool,
     /// Whether the server agreed to HTTP/2 (ALPN).
@@ -56,7 +56,7 @@ pub(crate) struct Sealed<C> {
     crowd: C,
     sessions: Option<Arc<dyn Sessions>>,
     /// By token index.
-    links: Vec<Option<Link>>,
+    links: Vec<Option<TlsConn>>,
     /// Operations of the crowd before they are sealed.
     wishes: Outbox,
     /// Buffer for decrypted bytes.
@@ -66,7 +66,7 @@ pub(crate) struct Sealed<C> {
 }
 
 /// A connection and its TLS session.
-struct Link {
+struct TlsConn {
     token: Token,
     session: Box<dyn Session>,
     since_ns: u64,
@@ -74,7 +74,7 @@ struct Link {
     told: bool,
     /// Whether the crowd knows that the peer has ended its side.
     ended: bool,
-    sending: Sending,
+    sending: SendOrigin,
     /// The crowd's send that waits for another send to complete.
     waiting: Option<Vec<Segment>>,
     /// Plaintext of the crowd's send in flight, returned with its completion.
@@ -83,7 +83,7 @@ struct Link {
 
 /// The originator of the send in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Sending {
+enum SendOrigin {
     Nobody,
     Tls,
     Crowd,
@@ -120,7 +120,7 @@ impl<C: Sealable> Sealed<C> {
         self.wishes = wishes;
     }
 
-    fn link(&mut self, token: Token) -> Option<&mut Link> {
+    fn link(&mut self, token: Token) -> Option<&mut TlsConn> {
         let link = self.links.get_mut(token.index as usize)?.as_mut()?;
         (link.token == token).then_some(link)
     }
@@ -128,7 +128,7 @@ impl<C: Sealable> Sealed<C> {
     /// Sends the crowd's waiting data, or the session's own records, unless a send is in flight.
     fn speak(&mut self, token: Token, out: &mut Outbox) {
         let link = self.links.get_mut(token.index as usize).and_then(Option::as_mut);
-        if let Some(link) = link.filter(|link| link.token == token && link.sending == Sending::Nobody) {
+        if let Some(link) = link.filter(|link| link.token == token && link.sending == SendOrigin::Nobody) {
             let mut segments = self.spare.pop().unwrap_or_default();
             if segments.is_empty() {
                 segments.push(Segment::Bytes(Vec::new()));
@@ -160,7 +160,7 @@ impl<C: Sealable> Sealed<C> {
             // A TLS connection receives from the start of its handshake.
             Op::Recv => {}
             Op::Close | Op::Recycle | Op::Abort => {
-                let silent = link.sending == Sending::Nobody && !link.session.is_ended();
+                let silent = link.sending == SendOrigin::Nobody && !link.session.is_ended();
                 if silent && !matches!(op, Op::Abort) {
                     // A close_notify or an alert. Its arrival is not waited for.
                     let mut bytes = Vec::new();
@@ -178,11 +178,11 @@ impl<C: Sealable> Sealed<C> {
     }
 
     /// Reports failed TLS to the crowd, which closes the connection. The close sends the session's alert.
-    fn give_up(&mut self, token: Token, cause: Cause, at: Moment, out: &mut Outbox) {
+    fn give_up(&mut self, token: Token, cause: Cause, at: TurnTime, out: &mut Outbox) {
         self.with(out, |crowd, out| crowd.untrusted(token, cause, at, out));
     }
 
-    fn connected(&mut self, token: Token, at: Moment, out: &mut Outbox) {
+    fn connected(&mut self, token: Token, at: TurnTime, out: &mut Outbox) {
         let Some(sessions) = &self.sessions else {
             return self.crowd.on_event(Event::Connected { token }, at, out);
         };
@@ -196,13 +196,13 @@ impl<C: Sealable> Sealed<C> {
         if self.links.len() <= place {
             self.links.resize_with(place + 1, || None);
         }
-        self.links[place] = Some(Link {
+        self.links[place] = Some(TlsConn {
             token,
             session,
             since_ns: at.now_ns,
             told: false,
             ended: false,
-            sending: Sending::Nobody,
+            sending: SendOrigin::Nobody,
             waiting: None,
             lent: Vec::new(),
         });
@@ -210,7 +210,7 @@ impl<C: Sealable> Sealed<C> {
         self.speak(token, out);
     }
 
-    fn received(&mut self, token: Token, lease: &mut [u8], at: Moment, out: &mut Outbox) {
+    fn received(&mut self, token: Token, lease: &mut [u8], at: TurnTime, out: &mut Outbox) {
         self.crowd.arrived(lease.len() as u64);
         let mut plain = mem::take(&mut self.plain);
         let Some(link) = self.link(token) else { return self.plain = plain };
@@ -218,7 +218,7 @@ impl<C: Sealable> Sealed<C> {
         let established = !link.told && link.session.is_established();
         link.told |= established;
         if established {
-            let shaken = Shaken {
+            let shaken = HandshakeOutcome {
                 took_ns: at.woken_ns.saturating_sub(link.since_ns),
                 resumed: link.session.is_resumed(),
                 http2: link.session.speaks_http2(),
@@ -245,23 +245,23 @@ impl<C: Sealable> Sealed<C> {
     }
 
     /// A send of a connection has completed.
-    fn sent(&mut self, token: Token, bytes: u64, segments: Vec<Segment>, at: Moment, out: &mut Outbox) {
+    fn sent(&mut self, token: Token, bytes: u64, segments: Vec<Segment>, at: TurnTime, out: &mut Outbox) {
         let Some(link) = self.link(token) else {
             return self.crowd.on_event(Event::Sent { token, bytes, segments }, at, out);
         };
-        let (whose, lent) = (mem::replace(&mut link.sending, Sending::Nobody), mem::take(&mut link.lent));
+        let (whose, lent) = (mem::replace(&mut link.sending, SendOrigin::Nobody), mem::take(&mut link.lent));
         self.take_back(segments);
         match whose {
-            Sending::Crowd => {
+            SendOrigin::Crowd => {
                 let event = Event::Sent { token, bytes, segments: lent };
                 self.with(out, |crowd, out| crowd.on_event(event, at, out));
             }
-            Sending::Nobody | Sending::Tls => self.crowd.spoken(bytes),
+            SendOrigin::Nobody | SendOrigin::Tls => self.crowd.spoken(bytes),
         }
         self.speak(token, out);
     }
 
-    fn closed(&mut self, token: Token, behind_data: bool, at: Moment, out: &mut Outbox) {
+    fn closed(&mut self, token: Token, behind_data: bool, at: TurnTime, out: &mut Outbox) {
         let Some(link) = self.link(token).map(|link| (link.told, link.ended)) else {
             return self.with(out, |crowd, out| {
                 crowd.on_event(Event::PeerClosed { token, behind_data }, at, out);
@@ -276,7 +276,7 @@ impl<C: Sealable> Sealed<C> {
         }
     }
 
-    fn failed(&mut self, event: Event<'_>, at: Moment, out: &mut Outbox) {
+    fn failed(&mut self, event: Event<'_>, at: TurnTime, out: &mut Outbox) {
         let Event::Failed { token, fault, sent, .. } = event else { return };
         match self.link(token).map(|link| link.told) {
             Some(false) => {
@@ -288,14 +288,14 @@ impl<C: Sealable> Sealed<C> {
     }
 }
 
-impl Link {
+impl TlsConn {
     /// Fills the single buffer of `segments`, and sends it unless it stays empty.
     fn speak(&mut self, mut segments: Vec<Segment>, spare: &mut Vec<Vec<Segment>>, out: &mut Outbox) {
         let [Segment::Bytes(bytes)] = &mut segments[..] else { return };
         let whose = match self.waiting.take() {
             None => {
                 self.session.output(bytes);
-                Sending::Tls
+                SendOrigin::Tls
             }
             Some(plain) => {
                 for segment in &plain {
@@ -304,7 +304,7 @@ impl Link {
                     let _broken = self.session.seal(plain, bytes);
                 }
                 self.lent = plain;
-                Sending::Crowd
+                SendOrigin::Crowd
             }
         };
         if bytes.is_empty() {
@@ -318,7 +318,7 @@ impl Link {
 impl<C: Sealable> Crowd for Sealed<C> {
     const DIALS_AT_ONCE: usize = C::DIALS_AT_ONCE;
 
-    fn open(&mut self, at: Moment, out: &mut Outbox) {
+    fn open(&mut self, at: TurnTime, out: &mut Outbox) {
         self.with(out, |crowd, out| crowd.open(at, out));
     }
 
@@ -326,19 +326,19 @@ impl<C: Sealable> Crowd for Sealed<C> {
         self.crowd.is_open()
     }
 
-    fn begin(&mut self, at: Moment, out: &mut Outbox) {
+    fn begin(&mut self, at: TurnTime, out: &mut Outbox) {
         self.with(out, |crowd, out| crowd.begin(at, out));
     }
 
-    fn is_in_line(&self, user: u32) -> bool {
-        self.crowd.is_in_line(user)
+    fn is_queued(&self, user: u32) -> bool {
+        self.crowd.is_queued(user)
     }
 
-    fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
+    fn dialed(&mut self, user: u32, token: Result<Token, OpError>, at: TurnTime, out: &mut Outbox) {
         self.with(out, |crowd, out| crowd.dialed(user, token, at, out));
     }
 
-    fn on_event(&mut self, event: Event<'_>, at: Moment, out: &mut Outbox) {
+    fn on_event(&mut self, event: Event<'_>, at: TurnTime, out: &mut Outbox) {
         if self.sessions.is_none() {
             return self.crowd.on_event(event, at, out);
         }
@@ -352,7 +352,7 @@ impl<C: Sealable> Crowd for Sealed<C> {
         }
     }
 
-    fn on_time(&mut self, at: Moment, out: &mut Outbox) {
+    fn on_time(&mut self, at: TurnTime, out: &mut Outbox) {
         self.with(out, |crowd, out| crowd.on_time(at, out));
     }
 
@@ -364,7 +364,7 @@ impl<C: Sealable> Crowd for Sealed<C> {
         self.crowd.next_ns()
     }
 
-    fn stop(&mut self, at: Moment) {
+    fn stop(&mut self, at: TurnTime) {
         self.crowd.stop(at);
     }
 

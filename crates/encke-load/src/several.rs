@@ -9,11 +9,11 @@
 
 use std::sync::Arc;
 
-use encke_io::{Event, Fault, Token};
+use encke_io::{Event, OpError, Token};
 
-use crate::crowd::{Crowd, Moment, Outbox};
+use crate::crowd::{Crowd, Outbox, TurnTime};
 use crate::dial::{self, Sockets};
-use crate::plan::{Plan, Share};
+use crate::plan::{Plan, PlanShare};
 use crate::requests::Requests;
 use crate::sealed::Sealed;
 
@@ -27,7 +27,7 @@ pub(crate) struct Several {
 }
 
 /// The sockets of a thread. Its users are numbered plan by plan.
-pub(crate) fn sockets(plans: &[Arc<Plan>], share: Share) -> Sockets {
+pub(crate) fn sockets(plans: &[Arc<Plan>], share: PlanShare) -> Sockets {
     let mut each: Vec<Sockets> =
         plans.iter().map(|plan| dial::sockets(plan.server.clone(), plan.sources.clone(), share)).collect();
     let first = first_users(plans.iter().map(|plan| users(plan, share)));
@@ -37,7 +37,7 @@ pub(crate) fn sockets(plans: &[Arc<Plan>], share: Share) -> Sockets {
 }
 
 /// Number of a thread's users for a plan.
-fn users(plan: &Plan, share: Share) -> u32 {
+fn users(plan: &Plan, share: PlanShare) -> u32 {
     // A part of a 32-bit number, so the cast holds.
     share.of(plan.connections.into()) as u32
 }
@@ -54,7 +54,7 @@ fn home(first: &[u32], user: u32) -> usize {
 
 impl Several {
     /// The crowds of a thread, one per plan.
-    pub(crate) fn new(crowds: Vec<Sealed<Requests>>, plans: &[Arc<Plan>], share: Share) -> Self {
+    pub(crate) fn new(crowds: Vec<Sealed<Requests>>, plans: &[Arc<Plan>], share: PlanShare) -> Self {
         let first = first_users(plans.iter().map(|plan| users(plan, share)));
         Self { crowds, first, homes: Vec::new() }
     }
@@ -81,7 +81,7 @@ impl Several {
 impl Crowd for Several {
     const DIALS_AT_ONCE: usize = Sealed::<Requests>::DIALS_AT_ONCE;
 
-    fn open(&mut self, at: Moment, out: &mut Outbox) {
+    fn open(&mut self, at: TurnTime, out: &mut Outbox) {
         self.with_each(out, |crowd, out| crowd.open(at, out));
     }
 
@@ -89,16 +89,16 @@ impl Crowd for Several {
         self.crowds.iter().all(Crowd::is_open)
     }
 
-    fn begin(&mut self, at: Moment, out: &mut Outbox) {
+    fn begin(&mut self, at: TurnTime, out: &mut Outbox) {
         self.with_each(out, |crowd, out| crowd.begin(at, out));
     }
 
-    fn is_in_line(&self, user: u32) -> bool {
+    fn is_queued(&self, user: u32) -> bool {
         let place = home(&self.first, user);
-        self.crowds[place].is_in_line(user - self.first[place])
+        self.crowds[place].is_queued(user - self.first[place])
     }
 
-    fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
+    fn dialed(&mut self, user: u32, token: Result<Token, OpError>, at: TurnTime, out: &mut Outbox) {
         let place = home(&self.first, user);
         if let (Ok(token), [_, _, ..]) = (token, &self.crowds[..]) {
             let index = token.index as usize;
@@ -111,7 +111,7 @@ impl Crowd for Several {
         self.with(place, out, |crowd, out| crowd.dialed(own, token, at, out));
     }
 
-    fn on_event(&mut self, event: Event<'_>, at: Moment, out: &mut Outbox) {
+    fn on_event(&mut self, event: Event<'_>, at: TurnTime, out: &mut Outbox) {
         let place = match &event {
             _ if self.crowds.len() == 1 => 0,
             Event::Connected { token }
@@ -125,7 +125,7 @@ impl Crowd for Several {
         self.with(place, out, |crowd, out| crowd.on_event(event, at, out));
     }
 
-    fn on_time(&mut self, at: Moment, out: &mut Outbox) {
+    fn on_time(&mut self, at: TurnTime, out: &mut Outbox) {
         self.with_each(out, |crowd, out| crowd.on_time(at, out));
     }
 
@@ -138,7 +138,7 @@ impl Crowd for Several {
         self.crowds.iter().filter(|crowd| !crowd.is_over()).filter_map(Crowd::next_ns).min()
     }
 
-    fn stop(&mut self, at: Moment) {
+    fn stop(&mut self, at: TurnTime) {
         self.crowds.iter_mut().for_each(|crowd| crowd.stop(at));
     }
 

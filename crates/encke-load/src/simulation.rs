@@ -10,19 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use encke_io::sim::{Conditions, World};
-use encke_io::{Address, Event, Op, Reactor, Segment, Send, SimReactor, Source, Token};
+use encke_io::sim::{SimConditions, World};
+use encke_io::{Address, Event, Op, Reactor, ReactorSource, Segment, Send, SimReactor, Token};
 use encke_session::tls::{Distrust, Session, SessionError, Sessions};
 
 use crate::crowd::Crowd;
 use crate::dial::Dial;
-use crate::engine::Engine;
-use crate::message::{Message, Mix, Style};
+use crate::engine::LoadEngine;
+use crate::message::{Mix, PreparedRequest, Style};
 use crate::pace::{Arrivals, Pace, Rate};
-use crate::plan::{Plan, Share, Stop, WarmUp};
+use crate::plan::{Plan, PlanShare, Stop, WarmUp};
 use crate::requests::Requests;
 use crate::sealed::Sealed;
-use crate::tally::{Cause, Errors, Phase, Tally, Totals};
+use crate::tally::{Cause, Errors, RequestPhase, Tally, Totals};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=60;
 pub(crate) const MS: u64 = 1_000_000;
@@ -36,8 +36,8 @@ pub(crate) fn address() -> SocketAddr {
 }
 
 /// A world with constant delays and without faults.
-pub(crate) fn calm() -> Conditions {
-    Conditions {
+pub(crate) fn calm() -> SimConditions {
+    SimConditions {
         latency_ns: 20_000..=20_000,
         piece_bytes: 64 * 1024..=64 * 1024,
         window_bytes: 64 * 1024..=64 * 1024,
@@ -45,12 +45,13 @@ pub(crate) fn calm() -> Conditions {
         turn_ns: 1_000..=1_000,
         short_sends: 0,
         delayed_wakes: 0,
-        ..Conditions::default()
+        ..SimConditions::default()
     }
 }
 
 fn plan(stop: Stop, pace: Pace) -> Plan {
-    let message = Message::new("GET", "sim", "/{seq}", &[], None, Style::default()).expect("a request");
+    let message =
+        PreparedRequest::new("GET", "sim", "/{seq}", &[], None, Style::default()).expect("a request");
     Plan { stop, pace, ..Plan::new(address(), Mix::new(vec![(message, 1)]).expect("one message")) }
 }
 
@@ -211,7 +212,7 @@ impl Server {
     fn new(world: &World, manners: Manners) -> Self {
         let mut reactor = world.reactor();
         let listener = world.listener(address()).expect("a descriptor");
-        let listener = reactor.adopt(Source::Listener(listener)).expect("a place");
+        let listener = reactor.adopt(ReactorSource::Listener(listener)).expect("a place");
         reactor.submit(listener, Op::Accept);
         Self {
             reactor,
@@ -351,18 +352,18 @@ struct Ended {
     gather_ns: u64,
 }
 
-fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended {
+fn run(seed: u64, conditions: SimConditions, manners: Manners, plan: Plan) -> Ended {
     let world = World::with(seed, conditions);
     let mut server = Server::new(&world, manners);
     let tally = Arc::new(Tally::new());
-    let share = Share { number: 0, threads: 1 };
+    let share = PlanShare { number: 0, threads: 1 };
     let Address::Inet(target) = plan.server else { unreachable!("a world has no files") };
     let sessions = plan.tls.clone();
     let crowd = Sealed::new(Requests::new(Arc::new(plan), share, Arc::clone(&tally)), sessions);
     let factory = world.clone();
     let sockets = Box::new(move |_user, _spare| Ok(Dial { stream: factory.stream()?, peer: Some(target) }));
     let reactor = world.reactor();
-    let mut engine = Engine::new(reactor, crowd, sockets, Arc::new(AtomicBool::new(false)));
+    let mut engine = LoadEngine::new(reactor, crowd, sockets, Arc::new(AtomicBool::new(false)));
     engine.prepare();
     let (mut begun, mut steps, mut gather_ns) = (false, 0, 0);
     while !engine.crowd().is_over() {
@@ -430,7 +431,7 @@ fn an_open_loop_shows_a_freeze_as_those_met_it_who_came_by_the_clock() {
 fn a_closed_loop_does_not_show_it_and_its_estimate_does() {
     // The run ends before the freeze of the next second, which would be one too many.
     let plan = Plan { connections: 4, ..plan(Stop::After(Duration::from_millis(3_900)), Pace::Closed) };
-    let slower = Conditions { latency_ns: 100_000..=100_000, ..calm() };
+    let slower = SimConditions { latency_ns: 100_000..=100_000, ..calm() };
     let totals = run(1, slower, FREEZING, plan).totals;
     check_sum(&totals, 1);
     assert!(
@@ -446,7 +447,7 @@ fn a_closed_loop_does_not_show_it_and_its_estimate_does() {
 fn requests_that_find_no_free_connection_stay_due_and_their_time_runs() {
     // With 10 connections at 100 ms per response, 100 requests per second are possible. 200 are due, so after 10 s the last are
     // 10 s late. None are dropped.
-    let conditions = Conditions { latency_ns: 50 * MS..=50 * MS, ..calm() };
+    let conditions = SimConditions { latency_ns: 50 * MS..=50 * MS, ..calm() };
     let plan = Plan {
         connections: 10,
         timeout: Duration::from_secs(60),
@@ -465,7 +466,7 @@ fn requests_that_find_no_free_connection_stay_due_and_their_time_runs() {
 #[test]
 fn pipelined_answers_gather_for_a_128th_of_their_median_and_no_others_do() {
     let run = |pipeline: u16, latency_ns: u64| {
-        let conditions = Conditions { latency_ns: latency_ns..=latency_ns, ..calm() };
+        let conditions = SimConditions { latency_ns: latency_ns..=latency_ns, ..calm() };
         let plan = Plan { pipeline, connections: 4, ..plan(Stop::Count(10_000), Pace::Closed) };
         let Ended { totals, gather_ns, .. } = run(1, conditions, Manners::default(), plan);
         check_sum(&totals, 1);
@@ -542,7 +543,7 @@ fn an_answer_that_ends_with_its_connection_is_whole_only_if_tls_says_so() {
         let failed = if curt { 250 } else { 0 };
         assert_eq!((totals.finished, totals.failed), (1_000 - failed, failed), "{errors:?}");
         assert!(
-            errors.iter().all(|error| (error.phase, &error.cause) == (Phase::Body, &Cause::Cut)),
+            errors.iter().all(|error| (error.phase, &error.cause) == (RequestPhase::Body, &Cause::Cut)),
             "{errors:?}"
         );
     }
@@ -557,7 +558,7 @@ fn what_answers_the_hello_with_something_else_is_never_asked() {
     check_sum(&totals, 1);
     assert_eq!((totals.failed, totals.handshakes, server.requests), (40, 0, 0));
     let phases: Vec<_> = errors.iter().map(|error| (error.phase, error.cause.clone())).collect();
-    assert_eq!(phases, [(Phase::Tls, Cause::Timeout)]);
+    assert_eq!(phases, [(RequestPhase::Tls, Cause::Timeout)]);
 }
 
 #[test]
@@ -589,11 +590,11 @@ fn what_is_under_way_at_the_end_is_waited_for_and_then_given_up() {
 fn requests_have_their_connections_dialed_one_at_a_time() {
     let world = World::with(1, calm());
     let plan = Plan { connections: 30, ..plan(Stop::Count(100), Pace::Closed) };
-    let crowd = Requests::new(Arc::new(plan), Share { number: 0, threads: 1 }, Arc::new(Tally::new()));
+    let crowd = Requests::new(Arc::new(plan), PlanShare { number: 0, threads: 1 }, Arc::new(Tally::new()));
     let factory = world.clone();
     let sockets =
         Box::new(move |_user, _spare| Ok(Dial { stream: factory.stream()?, peer: Some(address()) }));
-    let mut engine = Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)));
+    let mut engine = LoadEngine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)));
     engine.prepare();
     assert_eq!(engine.connections(), 1);
     engine.turn().expect("worlds wait");
@@ -641,7 +642,7 @@ fn every_request_ends_in_one_counter_whatever_the_world_does() {
             _ => None,
         };
         let warm = if let WarmUp::Count(count) = plan.warm_up { count } else { 0 };
-        let first = run(seed, Conditions::harsh(), manners, plan.clone());
+        let first = run(seed, SimConditions::harsh(), manners, plan.clone());
         check_sum(&first.totals, seed);
         if let Some(count) = counted {
             assert_eq!(first.totals.begun, count + warm, "seed {seed}");
@@ -653,7 +654,7 @@ fn every_request_ends_in_one_counter_whatever_the_world_does() {
         assert_eq!(first.left, 0, "seed {seed}: connections are left");
         assert_eq!(first.totals.service.count(), first.totals.finished, "seed {seed}");
 
-        let again = run(seed, Conditions::harsh(), manners, plan);
+        let again = run(seed, SimConditions::harsh(), manners, plan);
         assert_eq!(
             (first.trace, first.totals),
             (again.trace, again.totals),

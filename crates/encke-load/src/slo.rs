@@ -16,14 +16,14 @@ pub struct Slo(Vec<Condition>);
 #[derive(Clone, PartialEq, Debug)]
 struct Condition {
     text: String,
-    metric: Metric,
+    metric: SloMetric,
     relation: Relation,
     /// In nanoseconds, as a share, or per second.
     bound: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Metric {
+enum SloMetric {
     /// A percentile of latency, as a share; 1 is the maximum.
     Latency(f64),
     Mean,
@@ -98,7 +98,7 @@ impl Slo {
     }
 }
 
-impl Metric {
+impl SloMetric {
     fn of(self, figures: &impl Figures) -> Option<f64> {
         let latency = figures.latency();
         match self {
@@ -154,26 +154,26 @@ impl Condition {
             _ => (Relation::Above, &rest[1..]),
         };
         let metric = match name.trim() {
-            "max" => Metric::Latency(1.0),
-            "mean" => Metric::Mean,
-            "errors" => Metric::Errors,
-            "rate" => Metric::Rate,
-            "reach" => Metric::Reach,
+            "max" => SloMetric::Latency(1.0),
+            "mean" => SloMetric::Mean,
+            "errors" => SloMetric::Errors,
+            "rate" => SloMetric::Rate,
+            "reach" => SloMetric::Reach,
             name => {
                 let percent: f64 =
                     name.strip_prefix('p').and_then(|digits| digits.parse().ok()).ok_or_else(wrong)?;
                 if !(percent > 0.0 && percent < 100.0) {
                     return Err(wrong());
                 }
-                Metric::Latency(percent / 100.0)
+                SloMetric::Latency(percent / 100.0)
             }
         };
         let units: &[(&str, f64)] = match metric {
-            Metric::Latency(_) | Metric::Mean => {
+            SloMetric::Latency(_) | SloMetric::Mean => {
                 &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)]
             }
-            Metric::Errors | Metric::Reach => &[("%", 0.01), ("", 1.0)],
-            Metric::Rate => &[("k", 1e3), ("M", 1e6), ("", 1.0)],
+            SloMetric::Errors | SloMetric::Reach => &[("%", 0.01), ("", 1.0)],
+            SloMetric::Rate => &[("k", 1e3), ("M", 1e6), ("", 1.0)],
         };
         let bound = bound.trim();
         let digits = bound.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();

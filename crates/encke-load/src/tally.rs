@@ -12,12 +12,12 @@
 use std::fmt;
 use std::io;
 
-use encke_io::Fault;
+use encke_io::OpError;
 use encke_session::http2;
 use encke_stats::{Counter, Distribution, Histogram};
 use encke_wire::http1::Refusal;
 
-use crate::push::Wrong;
+use crate::push::StreamError;
 
 /// Counters of one thread.
 #[derive(Debug, Default)]
@@ -163,7 +163,7 @@ impl Totals {
 
 /// The phase of a request in which an error occurred.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Phase {
+pub enum RequestPhase {
     /// Establishing a connection.
     Connect,
     /// The handshake of TLS.
@@ -208,21 +208,21 @@ pub enum Cause {
     /// The server responded with this status.
     Status(u16),
     /// A subscription's response is invalid.
-    NotUnderstood(Wrong),
+    NotUnderstood(StreamError),
     /// Error reported by the operating system, on this side or caused by the server.
-    Fault(Fault),
+    Fault(OpError),
 }
 
 impl Cause {
     /// Whether this side ran out of a resource, so that the server is not at fault.
     pub fn is_ours(&self) -> bool {
-        matches!(self, Self::Ports | Self::Fault(Fault::Descriptors | Fault::Memory))
+        matches!(self, Self::Ports | Self::Fault(OpError::Descriptors | OpError::Memory))
     }
 }
 
-impl From<Fault> for Cause {
-    fn from(fault: Fault) -> Self {
-        let Fault::System(number) = fault else { return Self::Fault(fault) };
+impl From<OpError> for Cause {
+    fn from(fault: OpError) -> Self {
+        let OpError::System(number) = fault else { return Self::Fault(fault) };
         match io::Error::from_raw_os_error(number).kind() {
             io::ErrorKind::AddrNotAvailable => Self::Ports,
             io::ErrorKind::WouldBlock => Self::Backlog,
@@ -239,7 +239,7 @@ pub struct Errors(Vec<Error>);
 #[derive(Clone, PartialEq, Debug)]
 pub struct Error {
     /// Phase of the request.
-    pub phase: Phase,
+    pub phase: RequestPhase,
     /// Reason.
     pub cause: Cause,
     /// Number of occurrences.
@@ -255,7 +255,7 @@ const SAMPLE_BYTES_MAX: usize = 256;
 
 impl Errors {
     /// Counts a failure. `seen` is the received part of the response.
-    pub(crate) fn add(&mut self, phase: Phase, cause: Cause, at_ns: u64, seen: &[u8]) {
+    pub(crate) fn add(&mut self, phase: RequestPhase, cause: Cause, at_ns: u64, seen: &[u8]) {
         // There are only a few kinds, so a search costs less than a table.
         match self.0.iter_mut().find(|error| error.phase == phase && error.cause == cause) {
             Some(error) => error.count += 1,
@@ -294,7 +294,7 @@ impl Errors {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for RequestPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect => "connect",
@@ -336,11 +336,11 @@ mod tests {
     #[test]
     fn failures_are_counted_by_kind_with_the_first_one_shown() {
         let (mut one, mut two) = (Errors::default(), Errors::default());
-        one.add(Phase::Body, Cause::Ended, 50, b"HTTP/1.1 2");
-        one.add(Phase::Body, Cause::Ended, 60, b"other");
-        two.add(Phase::Connect, Cause::Timeout, 10, b"");
-        two.add(Phase::Body, Cause::Ended, 20, &[b'x'; 1_000]);
-        two.add(Phase::Body, Cause::Fault(Fault::Reset), 30, b"");
+        one.add(RequestPhase::Body, Cause::Ended, 50, b"HTTP/1.1 2");
+        one.add(RequestPhase::Body, Cause::Ended, 60, b"other");
+        two.add(RequestPhase::Connect, Cause::Timeout, 10, b"");
+        two.add(RequestPhase::Body, Cause::Ended, 20, &[b'x'; 1_000]);
+        two.add(RequestPhase::Body, Cause::Fault(OpError::Reset), 30, b"");
         let mut all = Errors::default();
         all.merge(one);
         all.merge(two);
@@ -348,9 +348,9 @@ mod tests {
         assert_eq!(
             told,
             [
-                (Phase::Body, Cause::Ended, 3),
-                (Phase::Connect, Cause::Timeout, 1),
-                (Phase::Body, Cause::Fault(Fault::Reset), 1)
+                (RequestPhase::Body, Cause::Ended, 3),
+                (RequestPhase::Connect, Cause::Timeout, 1),
+                (RequestPhase::Body, Cause::Fault(OpError::Reset), 1)
             ]
         );
         let first = all.iter().next().expect("three kinds");

@@ -12,10 +12,10 @@ use crate::random::Random;
 
 /// A text whose placeholders are filled in at each use.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Template(Vec<Piece>);
+pub(crate) struct Template(Vec<TemplatePiece>);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Piece {
+enum TemplatePiece {
     Text(Vec<u8>),
     /// `{seq}`: 1, 2, 3 and so on, over all threads.
     Sequence,
@@ -33,10 +33,10 @@ impl Template {
         let mut rest = text;
         while let Some((&first, tail)) = rest.split_first() {
             let hole = (first == b'{').then(|| tail.iter().position(|&byte| byte == b'}')).flatten();
-            match hole.and_then(|end| Some((end, Piece::of(&tail[..end])?))) {
+            match hole.and_then(|end| Some((end, TemplatePiece::of(&tail[..end])?))) {
                 Some((end, piece)) => {
                     if !plain.is_empty() {
-                        pieces.push(Piece::Text(std::mem::take(&mut plain)));
+                        pieces.push(TemplatePiece::Text(std::mem::take(&mut plain)));
                     }
                     pieces.push(piece);
                     rest = &tail[end + 1..];
@@ -48,35 +48,35 @@ impl Template {
             }
         }
         if !plain.is_empty() {
-            pieces.push(Piece::Text(plain));
+            pieces.push(TemplatePiece::Text(plain));
         }
         Self(pieces)
     }
 
     /// A text without placeholders, whatever it contains.
     pub(crate) fn literal(text: &[u8]) -> Self {
-        Self(vec![Piece::Text(text.to_vec())])
+        Self(vec![TemplatePiece::Text(text.to_vec())])
     }
 
     /// Whether the text is the same at each use.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.0.iter().all(|piece| matches!(piece, Piece::Text(_)))
+        self.0.iter().all(|piece| matches!(piece, TemplatePiece::Text(_)))
     }
 
     /// Appends the text with its placeholders filled in.
     pub(crate) fn put(&self, sequence: u64, random: &mut Random, out: &mut Vec<u8>) {
         for piece in &self.0 {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text),
-                Piece::Sequence => put_number(out, sequence),
-                Piece::Between(low, high) => put_number(out, low + random.below(high - low + 1)),
-                Piece::Uuid => put_uuid(random, out),
+                TemplatePiece::Text(text) => out.extend_from_slice(text),
+                TemplatePiece::Sequence => put_number(out, sequence),
+                TemplatePiece::Between(low, high) => put_number(out, low + random.below(high - low + 1)),
+                TemplatePiece::Uuid => put_uuid(random, out),
             }
         }
     }
 }
 
-impl Piece {
+impl TemplatePiece {
     fn of(name: &[u8]) -> Option<Self> {
         match name {
             b"seq" => Some(Self::Sequence),

@@ -21,9 +21,9 @@ use encke_io::{Backend, Reactor, Unavailable, Waker, run_on};
 
 use crate::crowd::Crowd;
 use crate::dial::Sockets;
-use crate::engine::Engine;
-use crate::plan::Share;
-use crate::run::{ThreadShare, Trouble};
+use crate::engine::LoadEngine;
+use crate::plan::PlanShare;
+use crate::run::{RunError, ThreadShare};
 
 /// Defines a run: one crowd per thread, and the result taken from it.
 pub(crate) trait Script: Send + Sync + 'static {
@@ -32,7 +32,7 @@ pub(crate) trait Script: Send + Sync + 'static {
     type Part: Send + 'static;
 
     /// The source of a thread's sockets.
-    fn sockets(&self, share: Share) -> Sockets;
+    fn sockets(&self, share: PlanShare) -> Sockets;
 
     fn backend(&self) -> Backend;
 
@@ -42,7 +42,7 @@ pub(crate) trait Script: Send + Sync + 'static {
     fn connections(&self) -> u64;
 
     /// Creates a thread's crowd; called on that thread.
-    fn crowd(&self, share: Share) -> Self::Crowd;
+    fn crowd(&self, share: PlanShare) -> Self::Crowd;
 
     /// Called once when all connections are open and nothing has begun. All threads wait for it.
     fn prepared(&self) {}
@@ -54,10 +54,10 @@ pub(crate) trait Script: Send + Sync + 'static {
 /// Handle of the running threads.
 pub(crate) struct Threads<P> {
     halt: Halt,
-    news: Receiver<Result<Ended<P>, Trouble>>,
+    news: Receiver<Result<Ended<P>, RunError>>,
     parts: Vec<Ended<P>>,
     expected: usize,
-    trouble: Option<Trouble>,
+    trouble: Option<RunError>,
     tcp: Option<TcpCounters>,
     quota: QuotaPeriods,
     clock: Clock,
@@ -72,7 +72,7 @@ pub(crate) struct Ended<P> {
 }
 
 /// The results of all threads.
-pub(crate) struct Whole<P> {
+pub(crate) struct ThreadResults<P> {
     /// When the threads were started, in nanoseconds since 1970.
     pub(crate) began_unix_ns: u64,
     pub(crate) parts: Vec<P>,
@@ -123,10 +123,10 @@ impl<P: Send + 'static> Threads<P> {
     ///
     /// # Errors
     /// The descriptor limit is too low, or a thread cannot be started.
-    pub(crate) fn start<S: Script<Part = P>>(script: &Arc<S>) -> Result<Self, Trouble> {
+    pub(crate) fn start<S: Script<Part = P>>(script: &Arc<S>) -> Result<Self, RunError> {
         let (wanted, limit) = (script.connections() + DESCRIPTORS_BESIDE, host::raise_descriptor_limit());
         if wanted > limit {
-            return Err(Trouble::Descriptors(wanted, limit));
+            return Err(RunError::Descriptors(wanted, limit));
         }
         // Done before the first connection is timed.
         host::reserve_descriptors(wanted);
@@ -138,9 +138,9 @@ impl<P: Send + 'static> Threads<P> {
         let mut clock = Clock::new();
         let began_unix_ns = clock.now().unix_ns;
         for number in 0..threads {
-            let seat = Seat {
+            let seat = ThreadInput {
                 script: Arc::clone(script),
-                share: Share { number, threads },
+                share: PlanShare { number, threads },
                 halt: halt.clone(),
                 barrier: Arc::clone(&barrier),
                 news: sender.clone(),
@@ -148,7 +148,7 @@ impl<P: Send + 'static> Threads<P> {
             thread::Builder::new()
                 .name(format!("load-{number}"))
                 .spawn(move || seat.take())
-                .map_err(Trouble::Thread)?;
+                .map_err(RunError::Thread)?;
         }
         let (parts, expected, trouble) = (Vec::new(), threads, None);
         Ok(Self { halt, news, parts, expected, trouble, tcp, quota, clock, began_unix_ns })
@@ -191,7 +191,7 @@ impl<P: Send + 'static> Threads<P> {
     ///
     /// # Errors
     /// The first error of any thread.
-    pub(crate) fn whole(self) -> Result<Whole<P>, Trouble> {
+    pub(crate) fn whole(self) -> Result<ThreadResults<P>, RunError> {
         if let Some(trouble) = self.trouble {
             return Err(trouble);
         }
@@ -202,32 +202,32 @@ impl<P: Send + 'static> Threads<P> {
         let throttled = host::quota_periods(None).share_since(self.quota);
         let shares = self.parts.iter().filter_map(|ended| ended.share).collect();
         let parts = self.parts.into_iter().map(|ended| ended.part).collect();
-        Ok(Whole { began_unix_ns: self.began_unix_ns, parts, shares, tcp, throttled })
+        Ok(ThreadResults { began_unix_ns: self.began_unix_ns, parts, shares, tcp, throttled })
     }
 }
 
 /// Everything a thread is started with.
-struct Seat<S: Script> {
+struct ThreadInput<S: Script> {
     script: Arc<S>,
-    share: Share,
+    share: PlanShare,
     halt: Halt,
     barrier: Arc<Barrier>,
-    news: Sender<Result<Ended<S::Part>, Trouble>>,
+    news: Sender<Result<Ended<S::Part>, RunError>>,
 }
 
-impl<S: Script> Seat<S> {
+impl<S: Script> ThreadInput<S> {
     fn take(self) {
         let _whole = AbortOnPanic;
         match Pool::start(1, 1) {
             Ok(pool) => run_on(self.script.backend(), pool, self),
             Err(error) => {
                 self.stay_away();
-                self.tell(Err(Trouble::Thread(error)));
+                self.tell(Err(RunError::Thread(error)));
             }
         }
     }
 
-    fn tell(&self, ended: Result<Ended<S::Part>, Trouble>) {
+    fn tell(&self, ended: Result<Ended<S::Part>, RunError>) {
         let _nobody_looks_on = self.news.send(ended);
     }
 
@@ -237,33 +237,33 @@ impl<S: Script> Seat<S> {
         self.barrier.wait();
     }
 
-    fn drive<R: Reactor>(&self, reactor: R) -> Result<Ended<S::Part>, Trouble> {
+    fn drive<R: Reactor>(&self, reactor: R) -> Result<Ended<S::Part>, RunError> {
         self.halt.enrol(reactor.waker());
         host::wake_on_time();
         let crowd = self.script.crowd(self.share);
         let sockets = self.script.sockets(self.share);
-        let mut engine = Engine::new(reactor, crowd, sockets, Arc::clone(&self.halt.told));
+        let mut engine = LoadEngine::new(reactor, crowd, sockets, Arc::clone(&self.halt.told));
         let opened = engine.open();
         if self.barrier.wait().is_leader() {
             self.script.prepared();
         }
         self.barrier.wait();
-        opened.map_err(Trouble::Wait)?;
+        opened.map_err(RunError::Wait)?;
         let (before, began_ns) = (host::thread_times(), engine.now_ns());
-        let over_ns = engine.run().map_err(Trouble::Wait)?;
+        let over_ns = engine.run().map_err(RunError::Wait)?;
         let share = before.zip(host::thread_times());
         let share = share.map(|(before, after)| share_of(before, after, over_ns.saturating_sub(began_ns)));
         Ok(Ended { part: S::part(engine.into_crowd()), share })
     }
 }
 
-impl<S: Script> encke_io::Run for Seat<S> {
+impl<S: Script> encke_io::ReactorTask for ThreadInput<S> {
     fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
         let ended = match reactor {
             Ok(reactor) => self.drive(reactor),
             Err(unavailable) => {
                 self.stay_away();
-                Err(Trouble::Backend(unavailable))
+                Err(RunError::Backend(unavailable))
             }
         };
         self.tell(ended);

@@ -8,7 +8,7 @@
 //! A free user takes a ticket. A due ticket that is not taken costs nothing: it is a number in the schedule ([`crate::pace`]).
 
 use crate::pace::{Pace, Schedule};
-use crate::plan::{Plan, Share, Stop, WarmUp};
+use crate::plan::{Plan, PlanShare, Stop, WarmUp};
 
 /// Requests of a thread that have not begun.
 #[derive(Debug)]
@@ -21,12 +21,12 @@ pub(crate) struct Tickets {
     warm_until_ns: u64,
     /// Nothing is due from this time on.
     until_ns: u64,
-    pace: Due,
+    pace: TicketSchedule,
     given: u64,
 }
 
 #[derive(Debug)]
-enum Due {
+enum TicketSchedule {
     /// Always due.
     Closed,
     /// Due at the moments of the schedule, relative to its beginning.
@@ -35,7 +35,7 @@ enum Due {
 
 /// Permission to begin a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct RequestTicket {
     /// When the request should begin.
     pub(crate) intended_ns: u64,
     /// Whether the request is warm-up, and not counted.
@@ -44,7 +44,7 @@ pub(crate) struct Ticket {
 
 impl Tickets {
     /// The tickets of a share of a plan that begins at `begin_ns`.
-    pub(crate) fn new(plan: &Plan, share: Share, begin_ns: u64) -> Self {
+    pub(crate) fn new(plan: &Plan, share: PlanShare, begin_ns: u64) -> Self {
         Self::of(plan.stop, &plan.pace, plan.warm_up, plan.seed, share, begin_ns)
     }
 
@@ -54,7 +54,7 @@ impl Tickets {
         pace: &Pace,
         warm_up: WarmUp,
         seed: u64,
-        share: Share,
+        share: PlanShare,
         begin_ns: u64,
     ) -> Self {
         let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -69,11 +69,11 @@ impl Tickets {
             Stop::Told => (u64::MAX, u64::MAX),
         };
         let pace = match pace {
-            Pace::Closed => Due::Closed,
+            Pace::Closed => TicketSchedule::Closed,
             Pace::Open(rate, arrivals) => {
                 let mut schedule = Schedule::new(rate, *arrivals, share.number, share.threads, seed);
                 let next_ns = schedule.next_ns().map(|after| begin_ns.saturating_add(after));
-                Due::Open { schedule, begin_ns, next_ns }
+                TicketSchedule::Open { schedule, begin_ns, next_ns }
             }
         };
         Self { left, warm, warm_until_ns, until_ns, pace, given: 0 }
@@ -81,13 +81,13 @@ impl Tickets {
 
     /// Takes the next ticket, if it is due.
     #[inline]
-    pub(crate) fn take(&mut self, now_ns: u64) -> Option<Ticket> {
+    pub(crate) fn take(&mut self, now_ns: u64) -> Option<RequestTicket> {
         if self.left == 0 {
             return None;
         }
         let intended_ns = match &mut self.pace {
-            Due::Closed => now_ns,
-            Due::Open { schedule, begin_ns, next_ns } => {
+            TicketSchedule::Closed => now_ns,
+            TicketSchedule::Open { schedule, begin_ns, next_ns } => {
                 let due_ns = (*next_ns)?;
                 if due_ns > now_ns {
                     return None;
@@ -109,13 +109,13 @@ impl Tickets {
             self.left -= 1;
         }
         self.given += 1;
-        Some(Ticket { intended_ns, warm })
+        Some(RequestTicket { intended_ns, warm })
     }
 
     /// When the next ticket is due. `None`: there is none, or a closed loop gives it out at any time.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         match self.pace {
-            Due::Open { next_ns, .. } if self.left > 0 => next_ns,
+            TicketSchedule::Open { next_ns, .. } if self.left > 0 => next_ns,
             _ => None,
         }
     }
@@ -123,8 +123,8 @@ impl Tickets {
     /// Whether no more requests will begin. A closed loop that ends by time is exhausted with the first ticket refused.
     pub(crate) fn is_exhausted(&self) -> bool {
         let over = match self.pace {
-            Due::Closed => false,
-            Due::Open { next_ns, .. } => next_ns.is_none_or(|due_ns| due_ns >= self.until_ns),
+            TicketSchedule::Closed => false,
+            TicketSchedule::Open { next_ns, .. } => next_ns.is_none_or(|due_ns| due_ns >= self.until_ns),
         };
         over || self.left == 0
     }
@@ -145,17 +145,17 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::message::{Message, Mix, Style};
+    use crate::message::{Mix, PreparedRequest, Style};
     use crate::pace::{Arrivals, Rate};
 
     const SECOND: u64 = 1_000_000_000;
 
     fn tickets(stop: Stop, pace: Pace, warm_up: WarmUp) -> Tickets {
-        let message = Message::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
+        let message = PreparedRequest::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
         let mix = Mix::new(vec![(message, 1)]).expect("one message");
         let plan =
             Plan { stop, pace, warm_up, ..Plan::new(std::net::SocketAddr::from(([127, 0, 0, 1], 1)), mix) };
-        Tickets::new(&plan, Share { number: 0, threads: 1 }, SECOND)
+        Tickets::new(&plan, PlanShare { number: 0, threads: 1 }, SECOND)
     }
 
     fn open(rate: &str) -> Pace {
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_closed_loop_begins_whenever_it_is_asked() {
         let mut counted = tickets(Stop::Count(2), Pace::Closed, WarmUp::None);
-        assert_eq!(counted.take(5), Some(Ticket { intended_ns: 5, warm: false }));
+        assert_eq!(counted.take(5), Some(RequestTicket { intended_ns: 5, warm: false }));
         assert!(counted.take(6).is_some() && counted.take(7).is_none() && counted.is_exhausted());
 
         let mut timed = tickets(Stop::After(Duration::from_secs(1)), Pace::Closed, WarmUp::None);

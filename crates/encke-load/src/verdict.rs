@@ -26,16 +26,16 @@ use encke_stats::Distribution;
 
 use crate::pace::Pace;
 use crate::plan::{Plan, Stop};
-use crate::run::Outcome;
+use crate::probe::ProbeResult;
+use crate::run::RunOutcome;
 use crate::tally::{Cause, Error, Totals};
-use crate::watch::Watched;
 use crate::words;
 
 /// The conclusion of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
     /// The bottleneck.
-    pub limit: Limit,
+    pub limit: Bottleneck,
     /// The bottleneck in a sentence.
     pub text: String,
     /// Remarks that qualify the results.
@@ -44,7 +44,7 @@ pub struct Verdict {
 
 /// The bottleneck of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Limit {
+pub enum Bottleneck {
     /// Closed loop: the server, or, if it was not watched, the number of connections.
     Server,
     /// Closed loop: the number of connections, since neither side was busy.
@@ -63,7 +63,7 @@ pub enum Limit {
     TooShort,
 }
 
-impl Limit {
+impl Bottleneck {
     /// Whether the results are not limited by the generator or by other programs.
     pub const fn is_verdict(self) -> bool {
         !matches!(self, Self::Generator | Self::Starved | Self::ServerStarved)
@@ -108,7 +108,7 @@ const RETRANSMITS: f64 = 0.001;
 
 impl Verdict {
     /// The verdict on a run of a plan.
-    pub fn of(plan: &Plan, outcome: &Outcome) -> Self {
+    pub fn of(plan: &Plan, outcome: &RunOutcome) -> Self {
         let busy = outcome.threads.iter().map(|thread| thread.busy).fold(0.0, f64::max);
         let waiting = outcome.threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
         let occupied = outcome.threads.iter().map(|thread| thread.busy + thread.waiting).fold(0.0, f64::max);
@@ -123,19 +123,19 @@ impl Verdict {
                 }
                 _ => "",
             };
-            (Limit::Generator, format!("The generator was the limit: {}, {times}{help}.", error.cause))
+            (Bottleneck::Generator, format!("The generator was the limit: {}, {times}{help}.", error.cause))
         } else if outcome.elapsed < SHORTEST {
-            (Limit::TooShort, "Too short to say who was the limit.".to_owned())
+            (Bottleneck::TooShort, "Too short to say who was the limit.".to_owned())
         } else if waiting >= WAITING && (occupied >= BUSY || waiting >= 1.0 - occupied) {
             // The generator lost more time to others than it had left.
             let share = words::percent(waiting);
-            (Limit::Starved, format!("The generator was starved: for {share} of the time {taken}."))
+            (Bottleneck::Starved, format!("The generator was starved: for {share} of the time {taken}."))
         } else if busy >= BUSY {
-            (Limit::Generator, format!("The generator was the limit: {used}. {}", more(plan)))
+            (Bottleneck::Generator, format!("The generator was the limit: {used}. {}", more(plan)))
         } else if let Some(error) = silence(outcome) {
             let text =
                 format!("Nothing was answered: the server or the network was the limit ({}).", error.cause);
-            (Limit::Server, text)
+            (Bottleneck::Server, text)
         } else if let Pace::Open(rate, _) = &plan.pace {
             let due = match plan.stop {
                 Stop::After(time) => rate.due_within(time).floor(),
@@ -146,19 +146,22 @@ impl Verdict {
             let late = words::time(late_ns);
             let queued = outcome.totals.queued as f64 / outcome.totals.begun.max(1) as f64;
             if sent >= SENT && hardly_late(&outcome.totals) {
-                (Limit::Kept, format!("The schedule was kept (99 of 100 requests within {late}); {used}."))
+                (
+                    Bottleneck::Kept,
+                    format!("The schedule was kept (99 of 100 requests within {late}); {used}."),
+                )
             } else if waiting >= WAITING && !is_busy(outcome.server.as_ref()) {
                 let text = format!(
                     "The schedule was not kept, and the generator was starved: for {} of the time {taken}; {used}.",
                     words::percent(waiting)
                 );
-                (Limit::Starved, text)
+                (Bottleneck::Starved, text)
             } else if busy >= CROWDED && !is_busy(outcome.server.as_ref()) {
                 let text = format!(
                     "The schedule was not kept, and the generator was the limit: {used}. {}",
                     more(plan)
                 );
-                (Limit::Generator, text)
+                (Bottleneck::Generator, text)
             } else if sent < SENT || (queued >= QUEUED && !late_by_itself(&outcome.totals, queued)) {
                 let (sent, queued) = (words::percent(sent), words::percent(queued));
                 let text = format!(
@@ -166,21 +169,21 @@ impl Verdict {
                      connection. {}; {used}.",
                     slower(outcome.server.as_ref())
                 );
-                (Limit::Behind, text)
+                (Bottleneck::Behind, text)
             } else {
                 let text = format!(
                     "The generator did not keep the schedule: one request of 100 was sent more than {late} late, though \
                      connections were free; {used}, and for {} of the time {taken}.",
                     words::percent(waiting)
                 );
-                (Limit::Generator, text)
+                (Bottleneck::Generator, text)
             }
         } else {
             closed(plan, outcome, busy, waiting, &used)
         };
         let mut remarks = remarks(outcome);
-        remarks.extend((limit == Limit::Kept).then(|| own_part(&outcome.totals)).flatten());
-        if waiting >= WAITING && limit != Limit::Starved {
+        remarks.extend((limit == Bottleneck::Kept).then(|| own_part(&outcome.totals)).flatten());
+        if waiting >= WAITING && limit != Bottleneck::Starved {
             let share = words::percent(waiting);
             remarks.push(format!(
                 "For {share} of the time the generator could not run, as {taken}: latencies include that."
@@ -191,31 +194,31 @@ impl Verdict {
 }
 
 /// The most frequent error of a run without any responses.
-fn silence(outcome: &Outcome) -> Option<&Error> {
+fn silence(outcome: &RunOutcome) -> Option<&Error> {
     (outcome.totals.finished == 0).then(|| outcome.errors.iter().max_by_key(|error| error.count))?
 }
 
 /// Whether the server was watched and one of its threads had no capacity left.
-fn is_busy(server: Option<&Watched>) -> bool {
-    server.and_then(Watched::busiest).is_some_and(|(ran, _)| ran >= BUSY)
+fn is_busy(server: Option<&ProbeResult>) -> bool {
+    server.and_then(ProbeResult::busiest).is_some_and(|(ran, _)| ran >= BUSY)
 }
 
 /// The verdict on a closed loop in which the generator had capacity left, from the watched server if there is one.
-fn closed(plan: &Plan, outcome: &Outcome, busy: f64, waiting: f64, used: &str) -> (Limit, String) {
+fn closed(plan: &Plan, outcome: &RunOutcome, busy: f64, waiting: f64, used: &str) -> (Bottleneck, String) {
     let server = outcome.server.as_ref();
     let unknown =
-        || (Limit::Server, format!("The server was the limit, or the number of connections: {used}."));
-    let Some((ran, waited)) = server.and_then(Watched::busiest) else { return unknown() };
+        || (Bottleneck::Server, format!("The server was the limit, or the number of connections: {used}."));
+    let Some((ran, waited)) = server.and_then(ProbeResult::busiest) else { return unknown() };
     let (share, lost) = (words::percent(ran), words::percent(waited));
     if ran + waited >= BUSY && waited >= WAITING {
         let taken = taken(server.and_then(|server| server.throttled).unwrap_or(0.0));
         let text = format!(
             "The server was starved: its busiest thread ran for {share} of the time, and for {lost} {taken}; {used}."
         );
-        (Limit::ServerStarved, text)
+        (Bottleneck::ServerStarved, text)
     } else if ran >= BUSY {
         (
-            Limit::Server,
+            Bottleneck::Server,
             format!("The server was the limit: its busiest thread used {share} of a core; {used}."),
         )
     } else if busy >= CROWDED && ran < IDLE && waited < WAITING {
@@ -223,7 +226,7 @@ fn closed(plan: &Plan, outcome: &Outcome, busy: f64, waiting: f64, used: &str) -
             "The generator was the limit: {used}, the server's busiest thread {share}. {}",
             more(plan)
         );
-        (Limit::Generator, text)
+        (Bottleneck::Generator, text)
     } else if ran < IDLE && busy < IDLE && waited < WAITING && waiting < WAITING {
         let text = match resent(outcome) {
             Some(segments) => format!(
@@ -235,7 +238,7 @@ fn closed(plan: &Plan, outcome: &Outcome, busy: f64, waiting: f64, used: &str) -
                  With a higher -c it may do more."
             ),
         };
-        (Limit::Connections, text)
+        (Bottleneck::Connections, text)
     } else {
         unknown()
     }
@@ -259,15 +262,15 @@ fn more(plan: &Plan) -> String {
 }
 
 /// Retransmitted segments of this machine, if there are too many to ignore.
-fn resent(outcome: &Outcome) -> Option<String> {
+fn resent(outcome: &RunOutcome) -> Option<String> {
     let segments = outcome.tcp?.retransmits;
     let ended = (outcome.totals.finished + outcome.totals.failed).max(1);
     (segments as f64 / ended as f64 >= RETRANSMITS).then(|| words::plural(segments, "segment"))
 }
 
 /// Why requests of a schedule waited for connections.
-fn slower(server: Option<&Watched>) -> String {
-    match server.and_then(Watched::busiest) {
+fn slower(server: Option<&ProbeResult>) -> String {
+    match server.and_then(ProbeResult::busiest) {
         Some((ran, _)) if ran >= BUSY => {
             let share = words::percent(ran);
             format!("The server was slower than the rate: its busiest thread used {share} of a core")
@@ -303,7 +306,7 @@ fn own_part(totals: &Totals) -> Option<String> {
     })
 }
 
-fn remarks(outcome: &Outcome) -> Vec<String> {
+fn remarks(outcome: &RunOutcome) -> Vec<String> {
     let mut remarks = Vec::new();
     let mut remark = |text: String| remarks.push(text);
     if let Some(TcpCounters { listen_drops: drops @ 1.., .. }) = outcome.tcp {
@@ -324,24 +327,24 @@ fn remarks(outcome: &Outcome) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use encke_io::Fault;
+    use encke_io::OpError;
     use encke_io::host::TcpCounters;
 
     use super::*;
-    use crate::message::{Message, Mix, Style};
+    use crate::message::{Mix, PreparedRequest, Style};
     use crate::pace::{Arrivals, Rate};
     use crate::run::ThreadShare;
-    use crate::tally::{Errors, Phase, Totals};
+    use crate::tally::{Errors, RequestPhase, Totals};
 
     fn plan(pace: Pace) -> Plan {
-        let message = Message::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
+        let message = PreparedRequest::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
         let mix = Mix::new(vec![(message, 1)]).expect("one message");
         Plan { pace, ..Plan::new(std::net::SocketAddr::from(([127, 0, 0, 1], 1)), mix) }
     }
 
-    fn outcome(busy: f64, waiting: f64) -> Outcome {
+    fn outcome(busy: f64, waiting: f64) -> RunOutcome {
         let totals = Totals { begun: 10_000, finished: 10_000, ..Totals::default() };
-        Outcome {
+        RunOutcome {
             began_unix_ns: 0,
             totals,
             errors: Errors::default(),
@@ -361,7 +364,7 @@ mod tests {
 
     #[test]
     fn who_was_the_limit_is_told_from_what_was_measured() {
-        let short = Outcome { elapsed: Duration::from_millis(20), ..outcome(1.0, 0.0) };
+        let short = RunOutcome { elapsed: Duration::from_millis(20), ..outcome(1.0, 0.0) };
         let mut late = outcome(0.2, 0.0);
         late.totals.lag.record_many(50_000_000, 10_000);
         // Responses take half a second: a tenth of that does not matter. Nor does a lateness of one tick, for any response.
@@ -376,65 +379,65 @@ mod tests {
         stopped.totals.lag.record_many(10_000, 7_500);
         stopped.totals.lag.record_many(250_000_000, 2_500);
         stopped.totals.queued = 300;
-        let crowded = Outcome { threads: outcome(0.94, 0.02).threads, ..queued.clone() };
+        let crowded = RunOutcome { threads: outcome(0.94, 0.02).threads, ..queued.clone() };
         let mut starved = outcome(0.2, 0.3);
         starved.totals.lag.merge(&late.totals.lag);
         let mut unsent = outcome(0.2, 0.0);
         unsent.totals.begun = 9_000;
         let mut ports = outcome(0.2, 0.0);
-        ports.errors.add(Phase::Connect, Cause::Ports, 0, &[]);
+        ports.errors.add(RequestPhase::Connect, Cause::Ports, 0, &[]);
         let mut descriptors = outcome(0.2, 0.0);
-        descriptors.errors.add(Phase::Connect, Cause::Fault(Fault::Descriptors), 0, &[]);
+        descriptors.errors.add(RequestPhase::Connect, Cause::Fault(OpError::Descriptors), 0, &[]);
         let mut refused = outcome(0.2, 0.0);
-        refused.errors.add(Phase::Connect, Cause::Fault(Fault::Refused), 0, &[]);
+        refused.errors.add(RequestPhase::Connect, Cause::Fault(OpError::Refused), 0, &[]);
         // A watched server: the busy and the starved share of its busiest thread.
-        let watched = |outcome: &Outcome, ran: f64, waited: f64| {
+        let watched = |outcome: &RunOutcome, ran: f64, waited: f64| {
             let (busiest_thread, starved_thread) = (Some(ran), Some(waited));
-            let server = Some(Watched { busiest_thread, starved_thread, ..Watched::default() });
-            Outcome { server, ..outcome.clone() }
+            let server = Some(ProbeResult { busiest_thread, starved_thread, ..ProbeResult::default() });
+            RunOutcome { server, ..outcome.clone() }
         };
-        let metrics = Outcome { server: Some(Watched::default()), ..outcome(0.2, 0.0) };
+        let metrics = RunOutcome { server: Some(ProbeResult::default()), ..outcome(0.2, 0.0) };
         let mut backlog = outcome(0.2, 0.0);
-        backlog.errors.add(Phase::Connect, Cause::Backlog, 0, &[]);
+        backlog.errors.add(RequestPhase::Connect, Cause::Backlog, 0, &[]);
         let mut memory = outcome(0.2, 0.0);
-        memory.errors.add(Phase::Connect, Cause::Fault(Fault::Memory), 0, &[]);
+        memory.errors.add(RequestPhase::Connect, Cause::Fault(OpError::Memory), 0, &[]);
         let half = outcome(0.5, 0.0);
         for (pace, outcome, limit) in [
-            (Pace::Closed, watched(&half, 0.98, 0.01), Limit::Server),
-            (Pace::Closed, watched(&half, 0.2, 0.0), Limit::Connections),
-            (Pace::Closed, watched(&half, 0.8, 0.0), Limit::Server),
-            (Pace::Closed, watched(&half, 0.7, 0.28), Limit::ServerStarved),
-            (Pace::Closed, watched(&half, 0.2, 0.2), Limit::Server),
-            (Pace::Closed, watched(&outcome(0.97, 0.0), 0.2, 0.0), Limit::Generator),
-            (Pace::Closed, watched(&outcome(0.2, 0.3), 0.2, 0.0), Limit::Server),
-            (Pace::Closed, watched(&outcome(0.8, 0.0), 0.2, 0.0), Limit::Server),
-            (Pace::Closed, metrics, Limit::Server),
-            (Pace::Closed, backlog, Limit::Server),
-            (Pace::Closed, memory, Limit::Generator),
-            (open(), watched(&half, 0.98, 0.0), Limit::Kept),
-            (open(), watched(&queued, 0.98, 0.0), Limit::Behind),
-            (open(), watched(&queued, 0.2, 0.0), Limit::Behind),
-            (Pace::Closed, outcome(0.5, 0.0), Limit::Server),
-            (Pace::Closed, outcome(0.97, 0.0), Limit::Generator),
-            (Pace::Closed, outcome(0.6, 0.38), Limit::Starved),
-            (Pace::Closed, outcome(0.3, 0.3), Limit::Server),
-            (Pace::Closed, short, Limit::TooShort),
-            (Pace::Closed, ports, Limit::Generator),
-            (Pace::Closed, descriptors, Limit::Generator),
-            (Pace::Closed, refused, Limit::Server),
-            (open(), outcome(0.5, 0.0), Limit::Kept),
-            (open(), outcome(0.99, 0.0), Limit::Generator),
-            (open(), queued, Limit::Behind),
-            (open(), late, Limit::Generator),
-            (open(), slow, Limit::Kept),
-            (open(), stopped, Limit::Generator),
-            (open(), tick, Limit::Kept),
-            (open(), watched(&crowded, 0.3, 0.0), Limit::Generator),
-            (open(), watched(&crowded, 0.98, 0.0), Limit::Behind),
-            (Pace::Closed, watched(&outcome(0.92, 0.0), 0.3, 0.0), Limit::Generator),
-            (Pace::Closed, outcome(0.92, 0.0), Limit::Server),
-            (open(), starved, Limit::Starved),
-            (open(), unsent, Limit::Behind),
+            (Pace::Closed, watched(&half, 0.98, 0.01), Bottleneck::Server),
+            (Pace::Closed, watched(&half, 0.2, 0.0), Bottleneck::Connections),
+            (Pace::Closed, watched(&half, 0.8, 0.0), Bottleneck::Server),
+            (Pace::Closed, watched(&half, 0.7, 0.28), Bottleneck::ServerStarved),
+            (Pace::Closed, watched(&half, 0.2, 0.2), Bottleneck::Server),
+            (Pace::Closed, watched(&outcome(0.97, 0.0), 0.2, 0.0), Bottleneck::Generator),
+            (Pace::Closed, watched(&outcome(0.2, 0.3), 0.2, 0.0), Bottleneck::Server),
+            (Pace::Closed, watched(&outcome(0.8, 0.0), 0.2, 0.0), Bottleneck::Server),
+            (Pace::Closed, metrics, Bottleneck::Server),
+            (Pace::Closed, backlog, Bottleneck::Server),
+            (Pace::Closed, memory, Bottleneck::Generator),
+            (open(), watched(&half, 0.98, 0.0), Bottleneck::Kept),
+            (open(), watched(&queued, 0.98, 0.0), Bottleneck::Behind),
+            (open(), watched(&queued, 0.2, 0.0), Bottleneck::Behind),
+            (Pace::Closed, outcome(0.5, 0.0), Bottleneck::Server),
+            (Pace::Closed, outcome(0.97, 0.0), Bottleneck::Generator),
+            (Pace::Closed, outcome(0.6, 0.38), Bottleneck::Starved),
+            (Pace::Closed, outcome(0.3, 0.3), Bottleneck::Server),
+            (Pace::Closed, short, Bottleneck::TooShort),
+            (Pace::Closed, ports, Bottleneck::Generator),
+            (Pace::Closed, descriptors, Bottleneck::Generator),
+            (Pace::Closed, refused, Bottleneck::Server),
+            (open(), outcome(0.5, 0.0), Bottleneck::Kept),
+            (open(), outcome(0.99, 0.0), Bottleneck::Generator),
+            (open(), queued, Bottleneck::Behind),
+            (open(), late, Bottleneck::Generator),
+            (open(), slow, Bottleneck::Kept),
+            (open(), stopped, Bottleneck::Generator),
+            (open(), tick, Bottleneck::Kept),
+            (open(), watched(&crowded, 0.3, 0.0), Bottleneck::Generator),
+            (open(), watched(&crowded, 0.98, 0.0), Bottleneck::Behind),
+            (Pace::Closed, watched(&outcome(0.92, 0.0), 0.3, 0.0), Bottleneck::Generator),
+            (Pace::Closed, outcome(0.92, 0.0), Bottleneck::Server),
+            (open(), starved, Bottleneck::Starved),
+            (open(), unsent, Bottleneck::Behind),
         ] {
             let verdict = Verdict::of(&plan(pace), &outcome);
             assert_eq!(verdict.limit, limit, "{}", verdict.text);
@@ -453,10 +456,13 @@ mod tests {
             (Some(0.1), "-c is too small, or the server waits for others"),
             (None, "slower than the rate, or -c is too small"),
         ] {
-            let watched =
-                Watched { busiest_thread: ran, starved_thread: ran.map(|_| 0.0), ..Watched::default() };
-            let verdict = Verdict::of(&plan(open()), &Outcome { server: Some(watched), ..queued.clone() });
-            assert!(verdict.limit == Limit::Behind && verdict.text.contains(said), "{}", verdict.text);
+            let watched = ProbeResult {
+                busiest_thread: ran,
+                starved_thread: ran.map(|_| 0.0),
+                ..ProbeResult::default()
+            };
+            let verdict = Verdict::of(&plan(open()), &RunOutcome { server: Some(watched), ..queued.clone() });
+            assert!(verdict.limit == Bottleneck::Behind && verdict.text.contains(said), "{}", verdict.text);
         }
     }
 
@@ -474,7 +480,7 @@ mod tests {
             outcome.totals.response.record_many(response_ns, 10_000);
             let verdict = Verdict::of(&plan(open()), &outcome);
             let remarked = verdict.remarks.iter().any(|remark| remark.contains("how late this generator"));
-            assert_eq!((verdict.limit, remarked), (Limit::Kept, told), "{:?}", verdict.remarks);
+            assert_eq!((verdict.limit, remarked), (Bottleneck::Kept, told), "{:?}", verdict.remarks);
         }
     }
 
@@ -483,9 +489,9 @@ mod tests {
         let mut ours = outcome(0.2, 0.78);
         ours.throttled = 0.78;
         let (busiest_thread, starved_thread, throttled) = (Some(0.2), Some(0.79), Some(0.79));
-        let server = Watched { busiest_thread, starved_thread, throttled, ..Watched::default() };
-        let theirs = Outcome { server: Some(server), ..outcome(0.5, 0.0) };
-        for (outcome, limit) in [(ours, Limit::Starved), (theirs, Limit::ServerStarved)] {
+        let server = ProbeResult { busiest_thread, starved_thread, throttled, ..ProbeResult::default() };
+        let theirs = RunOutcome { server: Some(server), ..outcome(0.5, 0.0) };
+        for (outcome, limit) in [(ours, Bottleneck::Starved), (theirs, Bottleneck::ServerStarved)] {
             let verdict = Verdict::of(&plan(Pace::Closed), &outcome);
             assert!(
                 verdict.limit == limit && verdict.text.contains("its CPU quota was used up"),
@@ -500,16 +506,17 @@ mod tests {
         let mut outcome = outcome(0.3, 0.2);
         outcome.tcp = Some(TcpCounters { listen_drops: 3, retransmits: 500 });
         outcome.totals.aborted = 1;
-        let server = Watched { busiest_thread: Some(0.1), starved_thread: Some(0.0), ..Watched::default() };
-        let idle = Outcome { server: Some(server), threads: Vec::new(), ..outcome.clone() };
+        let server =
+            ProbeResult { busiest_thread: Some(0.1), starved_thread: Some(0.0), ..ProbeResult::default() };
+        let idle = RunOutcome { server: Some(server), threads: Vec::new(), ..outcome.clone() };
         let network = Verdict::of(&plan(Pace::Closed), &idle);
         assert!(
-            network.limit == Limit::Connections && network.text.contains("The network"),
+            network.limit == Bottleneck::Connections && network.text.contains("The network"),
             "{}",
             network.text
         );
         let verdict = Verdict::of(&plan(Pace::Closed), &outcome);
-        assert_eq!(verdict.limit, Limit::Server);
+        assert_eq!(verdict.limit, Bottleneck::Server);
         for said in ["20.0 %", "3 connections", "500 segments", "1 request had no answer"] {
             let found = verdict.remarks.iter().any(|remark| remark.contains(said));
             assert!(found, "{said}: {:?}", verdict.remarks);

@@ -10,8 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use encke_io::Backend;
-use encke_load::tally::Phase;
-use encke_load::{Arrivals, Expected, Message, Mix, Outcome, Pace, Plan, Protocol, Rate, Run, Stop, Style};
+use encke_load::tally::RequestPhase;
+use encke_load::{
+    Arrivals, Expected, Mix, Pace, Plan, PreparedRequest, Protocol, Rate, RunHandle, RunOutcome, Stop, Style,
+};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -171,7 +173,7 @@ fn attend(mut stream: TcpStream, manners: Manners, counts: &Counts) -> std::io::
 fn plan(server: SocketAddr, body: Option<&[u8]>) -> Plan {
     let method = if body.is_some() { "POST" } else { "GET" };
     let message =
-        Message::new(method, "localhost", "/{seq}", &[], body, Style::default()).expect("a request");
+        PreparedRequest::new(method, "localhost", "/{seq}", &[], body, Style::default()).expect("a request");
     let mix = Mix::new(vec![(message, 1)]).expect("one message");
     Plan {
         protocol: Protocol::Http2,
@@ -182,13 +184,13 @@ fn plan(server: SocketAddr, body: Option<&[u8]>) -> Plan {
     }
 }
 
-fn run(plan: Plan) -> Outcome {
-    let mut run = Run::start(plan).unwrap_or_else(|trouble| panic!("{trouble}"));
+fn run(plan: Plan) -> RunOutcome {
+    let mut run = RunHandle::start(plan).unwrap_or_else(|trouble| panic!("{trouble}"));
     assert!(run.wait(PATIENCE), "it does not end");
     run.outcome().unwrap_or_else(|trouble| panic!("{trouble}"))
 }
 
-fn failures(outcome: &Outcome) -> Vec<(Phase, String, u64)> {
+fn failures(outcome: &RunOutcome) -> Vec<(RequestPhase, String, u64)> {
     outcome.errors.iter().map(|error| (error.phase, error.cause.to_string(), error.count)).collect()
 }
 
@@ -228,7 +230,7 @@ fn a_stream_that_is_refused_takes_no_other_along() {
     // With one connection, each tenth request is refused.
     let outcome = run(Plan { connections: 1, ..plan(server, None) });
     assert_eq!((outcome.totals.finished, outcome.totals.failed, outcome.totals.connected), (900, 100, 1));
-    let refused = (Phase::FirstByte, "the server reset the stream: REFUSED_STREAM".to_owned(), 100);
+    let refused = (RequestPhase::FirstByte, "the server reset the stream: REFUSED_STREAM".to_owned(), 100);
     assert_eq!(failures(&outcome), [refused]);
     assert_eq!(counts.refused.load(Ordering::Relaxed), 100);
 }
@@ -245,7 +247,7 @@ fn a_stream_that_is_not_answered_times_out_alone() {
     assert_eq!(outcome.totals.failed, counts.silent.load(Ordering::Relaxed));
     assert_eq!(outcome.totals.failed, 10);
     assert_eq!(outcome.totals.connected, 1);
-    assert_eq!(failures(&outcome), [(Phase::FirstByte, "timed out".to_owned(), 10)]);
+    assert_eq!(failures(&outcome), [(RequestPhase::FirstByte, "timed out".to_owned(), 10)]);
 }
 
 #[test]
@@ -266,7 +268,7 @@ fn who_takes_connections_only_to_leave_is_not_asked_for_ever() {
     let (server, counts) = serve(Manners { leave_after: 1, ..PLAIN });
     let outcome = run(Plan { stop: Stop::Count(3), connections: 1, pipeline: 1, ..plan(server, None) });
     let leave = "the server ended the connection by GOAWAY: NO_ERROR".to_owned();
-    assert_eq!(failures(&outcome), [(Phase::Greeting, leave, 3)]);
+    assert_eq!(failures(&outcome), [(RequestPhase::Greeting, leave, 3)]);
     assert_eq!((outcome.totals.begun, outcome.totals.failed), (3, 3));
     assert_eq!(counts.requests.load(Ordering::Relaxed), 0);
 }
@@ -320,5 +322,8 @@ fn who_speaks_http1_alone_is_told_as_that() {
     assert_eq!((outcome.totals.begun, outcome.totals.failed), (3, 3));
     let strange = "the server does not speak HTTP/2".to_owned();
     let told = failures(&outcome);
-    assert!(told.iter().all(|(phase, cause, _)| (*phase, cause) == (Phase::Greeting, &strange)), "{told:?}");
+    assert!(
+        told.iter().all(|(phase, cause, _)| (*phase, cause) == (RequestPhase::Greeting, &strange)),
+        "{told:?}"
+    );
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use encke_io::Backend;
 use encke_io::clock::Clock;
-use encke_load::push::{Dialect, Outcome, Plan, Preset, Run, Transport};
+use encke_load::push::{Dialect, Preset, PushRun, PushRunOutcome, PushRunPlan, Transport};
 use encke_load::{Arrivals, Pace, Rate, Stop};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -142,8 +142,8 @@ fn pause_until(due: Instant) {
     }
 }
 
-fn run(plan: Plan) -> Outcome {
-    let mut run = Run::start(plan).unwrap_or_else(|trouble| panic!("{trouble}"));
+fn run(plan: PushRunPlan) -> PushRunOutcome {
+    let mut run = PushRun::start(plan).unwrap_or_else(|trouble| panic!("{trouble}"));
     assert!(run.wait(PATIENCE), "it does not end");
     run.outcome().unwrap_or_else(|trouble| panic!("{trouble}"))
 }
@@ -154,13 +154,13 @@ fn what_the_server_is_slow_by_is_told_of_the_first_each_and_the_last() {
         let server = Server::start();
         let dialect = Dialect::of(Preset::Nchan, Transport::Sse, false).expect("it has event streams");
         let pace = Pace::Open(Rate::constant(4.0).expect("a rate"), Arrivals::Even);
-        let plan = Plan {
+        let plan = PushRunPlan {
             subscribers: SUBSCRIBERS,
             threads: 2,
             pace,
             stop: Stop::Count(6),
             backend,
-            ..Plan::new(server.address, "localhost".into(), dialect, Transport::Sse, 5)
+            ..PushRunPlan::new(server.address, "localhost".into(), dialect, Transport::Sse, 5)
         };
         let outcome = run(plan);
         assert!(outcome.errors.is_empty(), "{backend}: {:?}", outcome.errors);

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use encke_io::Backend;
 use encke_io::socket::{Address, ListenOptions, Listener};
 use encke_load::plan::WarmUp;
-use encke_load::{Arrivals, Message, Mix, Outcome, Pace, Plan, Rate, Run, Sources, Stop, Style, Url};
+use encke_load::{
+    Arrivals, Mix, Pace, Plan, PreparedRequest, Rate, RunHandle, RunOutcome, Sources, Stop, Style, Url,
+};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -165,12 +167,12 @@ fn thaw(began: Instant, frozen_ms: u64) {
 }
 
 fn plan(server: &Server, method: &str, path: &str, style: Style) -> Plan {
-    let message = Message::new(method, "localhost", path, &[], None, style).expect("a request");
+    let message = PreparedRequest::new(method, "localhost", path, &[], None, style).expect("a request");
     Plan::new(server.address.clone(), Mix::new(vec![(message, 1)]).expect("one message"))
 }
 
-fn run(plan: Plan) -> Outcome {
-    let mut run = Run::start(plan).unwrap_or_else(|trouble| panic!("{trouble}"));
+fn run(plan: Plan) -> RunOutcome {
+    let mut run = RunHandle::start(plan).unwrap_or_else(|trouble| panic!("{trouble}"));
     assert!(run.wait(PATIENCE), "it does not end");
     run.outcome().unwrap_or_else(|trouble| panic!("{trouble}"))
 }
@@ -346,8 +348,9 @@ fn an_open_loop_shows_a_freeze_of_a_real_server() {
 #[test]
 fn several_messages_come_by_their_weights_and_templates_are_filled() {
     let server = Server::start(Manners::default());
-    let message =
-        |path| Message::new("GET", "localhost", path, &[], None, Style::default()).expect("a request");
+    let message = |path| {
+        PreparedRequest::new("GET", "localhost", path, &[], None, Style::default()).expect("a request")
+    };
     let mix =
         Mix::new(vec![(message("/empty?{seq}&{uuid}"), 1), (message("/gone"), 3)]).expect("two messages");
     let plan = Plan {
@@ -366,7 +369,7 @@ fn several_messages_come_by_their_weights_and_templates_are_filled() {
 fn a_run_that_is_told_to_stop_ends_with_everything_accounted_for() {
     let server = Server::start(Manners::default());
     let plan = Plan { stop: Stop::Told, threads: 2, ..plan(&server, "GET", "/", Style::default()) };
-    let mut run = Run::start(plan).unwrap_or_else(|trouble| panic!("{trouble}"));
+    let mut run = RunHandle::start(plan).unwrap_or_else(|trouble| panic!("{trouble}"));
     let began = Instant::now();
     while run.totals().1.finished < 1_000 {
         assert!(
@@ -411,7 +414,7 @@ fn each_connection_is_timed_from_its_own_attempt() {
             let server = Server::start(Manners::default());
             let (stop, connections) = (Stop::Count(64), 64);
             let plan = Plan { stop, connections, backend, ..plan(&server, "GET", "/", Style::default()) };
-            let Outcome { totals, opening, .. } = run(plan);
+            let RunOutcome { totals, opening, .. } = run(plan);
             totals.connect.mean_ns().expect("64 were made") * 8.0 < opening.as_nanos() as f64
         };
         assert!((0..10).any(alone), "{backend}: as long as all of them");
@@ -450,8 +453,8 @@ fn a_connection_that_its_server_will_close_is_left_to_it() {
             closed_first
         });
         let url: Url = format!("http://{address}/").parse().expect("a URL");
-        let message =
-            Message::new("GET", &url.authority(), "/", &[], None, Style::default()).expect("a request");
+        let message = PreparedRequest::new("GET", &url.authority(), "/", &[], None, Style::default())
+            .expect("a request");
         let mix = Mix::new(vec![(message, 1)]).expect("one message");
         let plan = Plan {
             backend,
@@ -519,7 +522,7 @@ fn a_port_where_nobody_listens_is_told_as_refused() {
     let address = free.local_addr().expect("bound");
     drop(free);
     let url: Url = format!("http://{address}/").parse().expect("a URL");
-    let message = Message::new("GET", &url.authority(), url.target(), &[], None, Style::default());
+    let message = PreparedRequest::new("GET", &url.authority(), url.target(), &[], None, Style::default());
     let mix = Mix::new(vec![(message.expect("a request"), 1)]).expect("one message");
     let outcome = run(Plan { stop: Stop::Count(5), connections: 2, ..Plan::new(address, mix) });
     assert_eq!((outcome.totals.finished, outcome.totals.failed), (0, 5));

@@ -45,7 +45,7 @@ mod with {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
 
-    use encke_broker::nats::{self, About, Engine, Login, Node, Note, Outlet};
+    use encke_broker::nats::{self, About, Login, NatsEngine, Node, Note, Outlet};
     use encke_hub::{Backlog, ClusterEvent, NodeId, PublishAck, Queueing};
     use encke_io::clock::Clock;
     use encke_io::host;
@@ -70,7 +70,7 @@ mod with {
 
     /// A node's part in one stream.
     struct ClusterLane {
-        engine: Engine,
+        engine: NatsEngine,
         stream: String,
         figures: Arc<ClusterFigures>,
     }
@@ -101,7 +101,7 @@ mod with {
             };
             let node = NodeId(u64::from_le_bytes(id));
             let lane = |stream: StreamSettings| {
-                let cluster = nats::Cluster {
+                let cluster = nats::ClusterConfig {
                     servers: settings.nats.clone(),
                     login: login.clone(),
                     authority: settings.ca.clone(),
@@ -119,7 +119,7 @@ mod with {
                     node,
                     about: about.clone(),
                 };
-                let engine = Engine::join(cluster)
+                let engine = NatsEngine::join(cluster)
                     .map_err(|error| io::Error::other(format!("the cluster cannot be joined: {error}")))?;
                 Ok(ClusterLane { engine, stream: stream.name, figures: Arc::default() })
             };
@@ -307,7 +307,7 @@ mod with {
     }
 
     impl Outlet for EventForwarder {
-        fn news(&self, news: Vec<ClusterEvent>) {
+        fn on_events(&self, news: Vec<ClusterEvent>) {
             let figures = &self.figures;
             for one in &news {
                 match one {

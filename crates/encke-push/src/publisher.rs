@@ -89,7 +89,7 @@ pub(crate) struct ProgramPublish {
 }
 
 /// A pending message's share of [`PENDING_BYTES_MAX`].
-struct Charge {
+struct PublishCharge {
     entrance: Arc<Entrance>,
     bytes: usize,
 }
@@ -158,14 +158,14 @@ impl Entrance {
     }
 
     /// Reserves memory for a message. A single message may exceed the limit, which `push.message_bytes` does not know.
-    fn charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
+    fn charge(self: &Arc<Self>, bytes: usize) -> Option<PublishCharge> {
         let before = self.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let charge = Charge { entrance: Arc::clone(self), bytes };
+        let charge = PublishCharge { entrance: Arc::clone(self), bytes };
         (before == 0 || before + bytes <= PENDING_BYTES_MAX).then_some(charge)
     }
 }
 
-impl Drop for Charge {
+impl Drop for PublishCharge {
     fn drop(&mut self) {
         self.entrance.pending_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }

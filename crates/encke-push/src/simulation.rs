@@ -36,7 +36,7 @@ use std::time::Duration;
 use encke_broker::sim::Disk;
 use encke_broker::{Contents, End as Ending, Store};
 use encke_hub::{Epoch, Position};
-use encke_io::sim::{Client, Conditions, End, World};
+use encke_io::sim::{SimClient, SimConditions, SimReadState, World};
 use encke_wire::http1::ChunkedDecoder;
 use encke_wire::sse::{Parser, SseEvent};
 
@@ -295,7 +295,7 @@ impl Known {
 
 /// Publishes messages one after the other, each after the response to the one before. Now and then it deletes a channel.
 struct Publisher {
-    client: Option<Client>,
+    client: Option<SimClient>,
     number: usize,
     said: usize,
     wire: Vec<u8>,
@@ -378,7 +378,7 @@ impl Publisher {
         let bytes = client.take();
         sum.observed.received(self.number, world.now(), &bytes);
         self.received.extend(bytes);
-        let over = client.end() != End::Open || client.is_shut();
+        let over = client.end() != SimReadState::Open || client.is_shut();
         if over {
             sum.observed.ended(self.number, world.now(), client.end());
         }
@@ -459,7 +459,7 @@ struct Subscriber {
     channels: Vec<&'static str>,
     /// Polls instead of a stream.
     polls: bool,
-    client: Option<Client>,
+    client: Option<SimClient>,
     asked: bool,
     received: Vec<u8>,
     head_seen: bool,
@@ -525,7 +525,7 @@ impl Subscriber {
         let bytes = client.take_at_most(1 + world.chance(2_000) as usize);
         sum.observed.received(self.number, world.now(), &bytes);
         self.received.extend(bytes);
-        let ended = client.end() != End::Open || client.is_shut();
+        let ended = client.end() != SimReadState::Open || client.is_shut();
         if ended {
             sum.observed.ended(self.number, world.now(), client.end());
         }
@@ -926,7 +926,7 @@ pub(crate) fn observe(seed: u64) -> Observed {
 
 fn run(seed: u64, sum: &mut Sum) {
     let fouls = seed.is_multiple_of(2);
-    let world = World::with(seed, if fouls { Conditions::harsh() } else { Conditions::default() });
+    let world = World::with(seed, if fouls { SimConditions::harsh() } else { SimConditions::default() });
     let mut known = Known::default();
     let mut house = House::new(seed, &world);
     house.start(&mut known);

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use encke_io::slab::Slab;
-use encke_io::{Address, Event, Fault, Now, Op, OpKind, Peer, Segment, Token};
+use encke_io::{Address, Event, Now, Op, OpError, OpKind, Peer, Segment, Token};
 use encke_session::tls::{Scratch, Tls};
 use encke_wire::http1::Head;
 use encke_wire::limits::HeadLimits;
@@ -334,7 +334,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn accept_failed(&mut self, listener: Token, fault: Fault) {
+    pub(crate) fn accept_failed(&mut self, listener: Token, fault: OpError) {
         let address =
             self.listeners.iter().find(|door| door.token == listener).map(|door| door.address.to_string());
         let address = address.unwrap_or_default();

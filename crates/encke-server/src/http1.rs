@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use encke_io::{Fault, Op, Peer, Segment, Token};
+use encke_io::{Op, OpError, Peer, Segment, Token};
 use encke_wire::http1::{BodyState, Framing, Head, Progress, Refusal, TargetForm, Version};
 use encke_wire::method::Method;
 use encke_wire::proxy::{self, ProxyHeader};
@@ -948,7 +948,7 @@ impl Core {
     }
 
     /// Sends the next part of a response that did not fit into one send.
-    fn send_on(&mut self, token: Token, sealed: Result<Vec<Segment>, Fault>) {
+    fn send_on(&mut self, token: Token, sealed: Result<Vec<Segment>, OpError>) {
         match sealed {
             Ok(segments) => {
                 let conn = &mut self.conns[token.index as usize];
@@ -1159,7 +1159,7 @@ impl Core {
     }
 
     /// Handles a failed operation of a connection. `sent` is the number of bytes that left.
-    pub(crate) fn conn_failed(&mut self, token: Token, fault: Fault, sent: u64, segments: Vec<Segment>) {
+    pub(crate) fn conn_failed(&mut self, token: Token, fault: OpError, sent: u64, segments: Vec<Segment>) {
         self.recycle_segments(segments);
         self.metrics.sent_bytes.add(sent);
         let Some(conn) = self.conn(token) else { return };
@@ -1168,14 +1168,14 @@ impl Core {
         }
         let reason = match fault {
             _ if conn.phase == ConnPhase::Lingering => conn.reason,
-            Fault::Reset | Fault::Unreachable => CloseReason::PeerReset,
-            Fault::FileShrunk => CloseReason::FileShrunk,
+            OpError::Reset | OpError::Unreachable => CloseReason::PeerReset,
+            OpError::FileShrunk => CloseReason::FileShrunk,
             _ => CloseReason::System,
         };
         let flight = std::mem::replace(&mut conn.flight, NONE);
         self.end_flight(flight, Some(sent));
         // After an incomplete response only a reset shows the client that it is incomplete.
-        self.close(token, reason, fault == Fault::FileShrunk);
+        self.close(token, reason, fault == OpError::FileShrunk);
     }
 
     /// Handles a deadline that has passed. `unsent` is the number of bytes that the peer has not received.

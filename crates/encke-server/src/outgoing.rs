@@ -1,6 +1,6 @@
 //! Outgoing connections as values: ids, events, ends and their table. `upstream.rs` is the worker's part.
 
-use encke_io::{Fault, Segment, Token};
+use encke_io::{OpError, Segment, Token};
 use encke_session::tls::{Distrust, SessionError, TlsFault};
 
 use crate::upstream_session::UpstreamSession;
@@ -40,7 +40,7 @@ pub enum UpstreamFault {
     /// The server is draining.
     Draining,
     /// A failure of the peer, the network or the system.
-    Failed(Fault),
+    Failed(OpError),
     /// A failure of TLS.
     Session(SessionError),
     /// The connection ended without a close_notify: bytes may be missing, or the handshake was incomplete.
@@ -124,9 +124,9 @@ impl UpstreamEnd {
         match fault {
             UpstreamFault::Limit => Self::Limit,
             UpstreamFault::Draining => Self::Drain,
-            UpstreamFault::Failed(Fault::Refused) => Self::Refused,
-            UpstreamFault::Failed(Fault::Unreachable) => Self::Unreachable,
-            UpstreamFault::Failed(Fault::Reset) => Self::Reset,
+            UpstreamFault::Failed(OpError::Refused) => Self::Refused,
+            UpstreamFault::Failed(OpError::Unreachable) => Self::Unreachable,
+            UpstreamFault::Failed(OpError::Reset) => Self::Reset,
             UpstreamFault::Failed(_) => Self::System,
             UpstreamFault::Truncated => Self::Truncated,
             UpstreamFault::Session(

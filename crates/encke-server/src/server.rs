@@ -633,7 +633,7 @@ impl WorkerInput {
     }
 }
 
-impl encke_io::Run for StartingWorker<'_> {
+impl encke_io::ReactorTask for StartingWorker<'_> {
     fn run<R: Reactor>(self, reactor: Result<R, encke_io::Unavailable>) {
         let Self { seat, report } = self;
         let reactor = match reactor {

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke_io::sim::{Client, Conditions, End, FaultCounts, World};
+use encke_io::sim::{FaultCounts, SimClient, SimConditions, SimReadState, World};
 use encke_io::{Reactor, SimReactor};
 
 use crate::census::Census;
@@ -204,14 +204,14 @@ fn ask(world: &World, last: bool) -> Asked {
 
 struct Visitor {
     number: usize,
-    client: Option<Client>,
+    client: Option<SimClient>,
     script: Vec<Asked>,
     wire: Vec<u8>,
     sent: usize,
     received: Vec<u8>,
     /// The client or the world broke the connection: an incomplete result is acceptable.
     broken: bool,
-    end: End,
+    end: SimReadState,
 }
 
 impl Visitor {
@@ -220,7 +220,7 @@ impl Visitor {
         let script: Vec<Asked> = (0..count).map(|at| ask(world, at + 1 == count)).collect();
         let wire = script.iter().flat_map(|asked| asked.wire.clone()).collect();
         let client = Some(world.connect(address()));
-        let end = End::Open;
+        let end = SimReadState::Open;
         Self { number, client, script, wire, sent: 0, received: Vec::new(), broken: false, end }
     }
 
@@ -234,7 +234,7 @@ impl Visitor {
         self.received.extend(bytes);
         self.broken |= client.is_shut();
         self.end = client.end();
-        if self.end != End::Open {
+        if self.end != SimReadState::Open {
             observed.ended(self.number, world.now(), self.end);
             self.client = None;
             return false;
@@ -268,9 +268,9 @@ impl Visitor {
             }
         }
         if !self.broken && !fouls {
-            assert_eq!(self.end, End::Finished, "seed {seed}: an honest client was cut off");
+            assert_eq!(self.end, SimReadState::Finished, "seed {seed}: an honest client was cut off");
         }
-        if self.end == End::Finished && !self.broken {
+        if self.end == SimReadState::Finished && !self.broken {
             assert_eq!(answered, self.script.len(), "seed {seed}: an answer is missing");
             assert!(rest.is_empty(), "seed {seed}: there is more than was asked for");
         }
@@ -354,7 +354,7 @@ fn start(
 
 fn run(seed: u64) -> Run {
     let fouls = !seed.is_multiple_of(3);
-    let world = World::with(seed, if fouls { Conditions::harsh() } else { Conditions::default() });
+    let world = World::with(seed, if fouls { SimConditions::harsh() } else { SimConditions::default() });
     let count = 1 + (seed % 4) as usize;
     let plan = plan();
     let census = Arc::new(Census::default());

@@ -7,7 +7,7 @@
 //! Only the transport decides whether the kernel may send a file directly. A plaintext transport lets it; an encrypting
 //! transport reads the file piece by piece. The transport does not know requests and replies.
 
-use encke_io::{Fault, Segment};
+use encke_io::{OpError, Segment};
 use encke_session::tls::{Scratch, Tls};
 
 /// The encryption of a connection. A variant with state boxes it, because this word is part of every slot.
@@ -36,7 +36,7 @@ impl MaybeTls {
         segments: &mut Vec<Segment>,
         last: bool,
         scratch: &mut Scratch,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), OpError> {
         match self {
             Self::Plain => Ok(()),
             Self::Tls(tls) => {
@@ -51,7 +51,7 @@ impl MaybeTls {
 
     /// Returns the next send: the rest of sealed output, and the transport's own records. `None`: there is nothing to send.
     #[inline]
-    pub(crate) fn more(&mut self, scratch: &mut Scratch) -> Option<Result<Vec<Segment>, Fault>> {
+    pub(crate) fn more(&mut self, scratch: &mut Scratch) -> Option<Result<Vec<Segment>, OpError>> {
         match self {
             Self::Plain => None,
             Self::Tls(tls) if tls.has_output() => {
@@ -64,7 +64,7 @@ impl MaybeTls {
 }
 
 #[inline(never)]
-fn fill(tls: &mut Tls, segments: &mut Vec<Segment>, scratch: &mut Scratch) -> Result<(), Fault> {
+fn fill(tls: &mut Tls, segments: &mut Vec<Segment>, scratch: &mut Scratch) -> Result<(), OpError> {
     let mut sealed = Vec::new();
     tls.seal(&mut sealed, scratch)?;
     segments.clear();

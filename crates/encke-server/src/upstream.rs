@@ -43,7 +43,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use encke_io::{Address, Fault, Op, Peer, Segment, Send, Token};
+use encke_io::{Address, Op, OpError, Peer, Segment, Send, Token};
 
 use crate::conn::{Conn, ConnPhase, Duty, HELD, LAST, PAUSED, PEER_ENDED, SENDING};
 use crate::core::Core;
@@ -100,7 +100,7 @@ impl Core {
     }
 
     /// Handles a dial for which the system created no socket.
-    pub(crate) fn dial_failed(&mut self, id: UpstreamId, fault: Fault) {
+    pub(crate) fn dial_failed(&mut self, id: UpstreamId, fault: OpError) {
         self.census.leave_upstream();
         self.fail_dial(id, UpstreamFault::Failed(fault));
     }
@@ -276,7 +276,7 @@ impl Core {
     }
 
     /// Handles a failed operation of an outgoing connection; a send failed after `sent` bytes.
-    pub(crate) fn upstream_broken(&mut self, token: Token, fault: Fault, sent: u64) {
+    pub(crate) fn upstream_broken(&mut self, token: Token, fault: OpError, sent: u64) {
         let Some(place) = self.upstream_place(token) else { return self.close_ended(token, Op::Close) };
         let upstream = &self.upstreams.table[place as usize];
         let sent = match &upstream.session {

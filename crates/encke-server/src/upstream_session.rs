@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 
-use encke_io::{Fault, Segment};
+use encke_io::{OpError, Segment};
 use encke_session::tls::{Scratch, Session, SessionError, fill};
 
 /// Time for the last records of a closed connection to leave, in ns: they fit into any socket buffer that is not full.
@@ -75,7 +75,7 @@ impl UpstreamSession {
     }
 
     /// Seals one send. If it is the `last`, a close_notify follows the queue.
-    pub(crate) fn seal(&mut self, last: bool, scratch: &mut Scratch) -> Result<Vec<u8>, Fault> {
+    pub(crate) fn seal(&mut self, last: bool, scratch: &mut Scratch) -> Result<Vec<u8>, OpError> {
         let mut out = Vec::new();
         self.session.output(&mut out);
         if !self.session.is_established() {
@@ -83,7 +83,7 @@ impl UpstreamSession {
         }
         let session = &mut self.session;
         fill(&mut self.queue, &mut scratch.gathered, &mut out, |plain, out| {
-            session.seal(plain, out).map_err(|_| Fault::Reset)
+            session.seal(plain, out).map_err(|_| OpError::Reset)
         })?;
         if self.queue.is_empty() {
             self.queue = VecDeque::new();

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use encke_io::slab::Slab;
 use encke_io::socket::{self, Listener};
-use encke_io::{Address, Fault, Op, Reactor, Source, Token};
+use encke_io::{Address, Op, OpError, Reactor, ReactorSource, Token};
 use encke_session::http2::BudgetTotals;
 use encke_session::tls::Scratch;
 
@@ -151,9 +151,9 @@ impl<R: Reactor> Worker<R> {
     }
 
     /// Accepts on a listener.
-    pub(crate) fn listen(&mut self, listener: Listener, kind: ListenerKind) -> Result<(), Fault> {
+    pub(crate) fn listen(&mut self, listener: Listener, kind: ListenerKind) -> Result<(), OpError> {
         let address = listener.address().clone();
-        let token = self.reactor.adopt(Source::Listener(listener))?;
+        let token = self.reactor.adopt(ReactorSource::Listener(listener))?;
         self.core.listeners.push(OpenListener {
             token,
             address,
@@ -169,7 +169,7 @@ impl<R: Reactor> Worker<R> {
     }
 
     /// Turns until the worker is told to stop and is empty.
-    pub(crate) fn run(mut self) -> Result<(), Fault> {
+    pub(crate) fn run(mut self) -> Result<(), OpError> {
         while self.turn()? == Turn::Go {}
         self.end();
         Ok(())
@@ -184,7 +184,7 @@ impl<R: Reactor> Worker<R> {
     }
 
     /// One turn; drawn at the top.
-    pub(crate) fn turn(&mut self) -> Result<Turn, Fault> {
+    pub(crate) fn turn(&mut self) -> Result<Turn, OpError> {
         let until = if self.core.inbox_left { Some(0) } else { self.core.until() };
         self.core.begin_turn(self.reactor.wait(until)?);
         self.core.link.awake();
@@ -268,7 +268,10 @@ impl<R: Reactor> Worker<R> {
             Address::Inet(address) => socket::unconnected(address, None),
             Address::Unix(path) => socket::connected_local(path),
         };
-        match socket.map_err(Fault::from).and_then(|socket| self.reactor.adopt(Source::Stream(socket))) {
+        match socket
+            .map_err(OpError::from)
+            .and_then(|socket| self.reactor.adopt(ReactorSource::Stream(socket)))
+        {
             Ok(token) => self.core.dialed(&dial, token),
             Err(fault) => self.core.dial_failed(dial.id, fault),
         }
@@ -427,7 +430,7 @@ impl<R: Reactor> Worker<R> {
                 _ => self.core.guards.watches(context),
             };
             if let Some(watches) = watches
-                && let Ok(token) = self.reactor.adopt(Source::Watched(watched))
+                && let Ok(token) = self.reactor.adopt(ReactorSource::Watched(watched))
             {
                 self.reactor.submit(token, Op::Watch);
                 watches.push(token);

@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use encke_io::changes;
-use encke_io::files::{self, FileId, Kind, Links, Metadata, OpenError, OpenFile, Patience, Root, Step};
+use encke_io::files::{
+    self, FileId, FileKind, Links, Metadata, OpenError, OpenFile, PathStep, Patience, Root,
+};
 use encke_wire::coding::Coding;
 
 use super::media::MediaType;
@@ -45,7 +47,7 @@ pub(super) struct LookupResult {
     pub(super) thing: LookupTarget,
     pub(super) policy: PathPolicy,
     /// The directory entries on which the result depends, for the watch. `None` if these cannot be determined.
-    pub(super) steps: Option<Vec<Step>>,
+    pub(super) steps: Option<Vec<PathStep>>,
 }
 
 pub(super) enum LookupTarget {
@@ -174,7 +176,7 @@ impl SiteRoot {
         let (number, name) = self.rules.place(path).ok_or(OpenError::NotFound)?;
         let root = &self.bases[number].root;
         let folder = root.open(name.as_bytes(), self.rules.links, Patience::Patient)?;
-        if folder.metadata.kind != Kind::Folder || self.forbids(&folder, root, name.as_bytes()) {
+        if folder.metadata.kind != FileKind::Folder || self.forbids(&folder, root, name.as_bytes()) {
             return Err(OpenError::NotFound);
         }
         Ok((folder, root, name))
@@ -234,7 +236,7 @@ struct Lookup<'a> {
     ground: &'a SiteRoot,
     root: &'a Root,
     patience: Patience,
-    steps: Option<Vec<Step>>,
+    steps: Option<Vec<PathStep>>,
 }
 
 impl Lookup<'_> {
@@ -303,7 +305,7 @@ impl Lookup<'_> {
             // The path contains no link: the watch needs only the file's directory and the ancestors of that.
             let step = straight.parent().zip(straight.file_name());
             self.watch(step.map(|(folder, name)| {
-                vec![Step { folder: folder.to_path_buf(), name: name.as_encoded_bytes().to_vec() }]
+                vec![PathStep { folder: folder.to_path_buf(), name: name.as_encoded_bytes().to_vec() }]
             }));
         } else {
             self.watch(self.root.steps(name.as_bytes()));
@@ -312,13 +314,13 @@ impl Lookup<'_> {
             return Ok(OpenedPath::Absent(404));
         }
         Ok(match opened.metadata.kind {
-            Kind::File => OpenedPath::File(opened),
-            Kind::Folder => OpenedPath::Folder,
-            Kind::Other => OpenedPath::Absent(404),
+            FileKind::File => OpenedPath::File(opened),
+            FileKind::Folder => OpenedPath::Folder,
+            FileKind::Other => OpenedPath::Absent(404),
         })
     }
 
-    fn watch(&mut self, steps: Option<Vec<Step>>) {
+    fn watch(&mut self, steps: Option<Vec<PathStep>>) {
         match (&mut self.steps, steps) {
             (Some(all), Some(steps)) => {
                 for step in steps {

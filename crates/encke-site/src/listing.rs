@@ -16,7 +16,7 @@
 use std::cmp::Ordering;
 use std::fmt::Write;
 
-use encke_io::files::{Kind, Metadata, OpenError, Patience};
+use encke_io::files::{FileKind, Metadata, OpenError, Patience};
 use encke_wire::accept;
 use encke_wire::civil::Civil;
 use encke_wire::field::Known;
@@ -234,7 +234,7 @@ impl Listing {
             if !can_be_requested(&entry_path)
                 || !ground.rules.shows(&entry_path)
                 || ground.has_forbidden(&metadata)
-                || metadata.kind == Kind::Other
+                || metadata.kind == FileKind::Other
             {
                 continue;
             }
@@ -254,7 +254,7 @@ fn can_be_requested(path: &str) -> bool {
 
 impl ListingLine {
     fn of(name: String, metadata: &Metadata) -> Self {
-        let is_folder = metadata.kind == Kind::Folder;
+        let is_folder = metadata.kind == FileKind::Folder;
         let bytes = if is_folder { 0 } else { metadata.len };
         Self { name, is_folder, bytes, modified_s: metadata.modified_ns / 1_000_000_000 }
     }

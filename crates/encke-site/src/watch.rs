@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use encke_io::changes::{self, Change, Changes, FolderId};
-use encke_io::files::{OpenFile, Step};
+use encke_io::files::{OpenFile, PathStep};
 
 use super::file_cache::SlotKey;
 
@@ -94,7 +94,7 @@ impl DirWatcher {
 
     /// Watches the directories of `steps`, and their ancestors up to the one in `tops`. All were just looked up, so this does
     /// not block on the disk.
-    pub(super) fn watch(&mut self, steps: &[Step], tops: &[&Path]) -> WatchOutcome {
+    pub(super) fn watch(&mut self, steps: &[PathStep], tops: &[&Path]) -> WatchOutcome {
         let mut outcome = WatchOutcome::Before;
         for step in steps {
             let top = tops.iter().find(|top| step.folder.starts_with(top));
@@ -111,8 +111,8 @@ impl DirWatcher {
     }
 
     /// Records that the value of `key` depends on the entries of `steps`, whose directories are watched.
-    pub(super) fn depend(&mut self, key: SlotKey, steps: Vec<Step>) {
-        for Step { folder, name } in steps {
+    pub(super) fn depend(&mut self, key: SlotKey, steps: Vec<PathStep>) {
+        for PathStep { folder, name } in steps {
             let Some(&node) = self.by_path.get(&folder) else { continue };
             let name: Box<[u8]> = name.into();
             let filled = self.nodes[node].as_mut().expect("a path leads to a node that is there");
@@ -289,8 +289,8 @@ mod tests {
         })
     }
 
-    fn step(folder: &Path, name: &str) -> Step {
-        Step { folder: folder.to_path_buf(), name: name.into() }
+    fn step(folder: &Path, name: &str) -> PathStep {
+        PathStep { folder: folder.to_path_buf(), name: name.into() }
     }
 
     #[test]

@@ -15,9 +15,9 @@ use encke_lab::texts::Language;
 use encke_load::plan::WarmUp;
 use encke_load::{Rate, Slo, Sources};
 
-use crate::load::{self, Foreign, Push, Watching, Weighted};
-use crate::publish::Pace;
-use crate::subscribe::Since;
+use crate::load::{self, Foreign, LoadPushArgs, Watching, Weighted};
+use crate::publish::PublishPace;
+use crate::subscribe::SinceArg;
 
 /// The web server for things that stay connected.
 #[derive(Parser, Debug)]
@@ -64,10 +64,10 @@ fn named_build(profile: &str) -> String {
 pub(crate) enum Command {
     Serve(Serve),
     Demo(Demo),
-    Pub(Publish),
-    Sub(Subscribe),
-    Load(Box<Load>),
-    Token(Token),
+    Pub(PublishArgs),
+    Sub(SubscribeArgs),
+    Load(Box<LoadArgs>),
+    Token(TokenArgs),
     Lab(Lab),
     Check(Check),
     Status(Status),
@@ -142,7 +142,7 @@ Examples:
   encke pub news 'hello, world'
   tail -f app.log | encke pub log - --rate 50/s
   encke pub http://example.com/push/news @news.json --type application/json")]
-pub(crate) struct Publish {
+pub(crate) struct PublishArgs {
     /// Channel name or URL
     #[arg(value_name = "CHANNEL|URL")]
     pub(crate) channel: String,
@@ -154,7 +154,7 @@ pub(crate) struct Publish {
     pub(crate) file: Option<PathBuf>,
     /// With -: maximum lines per second or minute (50/s, 30/m)
     #[arg(long, value_name = "RATE")]
-    pub(crate) rate: Option<Pace>,
+    pub(crate) rate: Option<PublishPace>,
     /// Event name
     #[arg(long, value_name = "NAME")]
     pub(crate) event: Option<String>,
@@ -168,12 +168,12 @@ pub(crate) struct Publish {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ServerArgs,
 }
 
 /// The server, its credentials and the trusted certificates.
 #[derive(Args, Debug)]
-pub(crate) struct Reach {
+pub(crate) struct ServerArgs {
     /// Server [env: ENCKE_URL] [default: http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", env = "ENCKE_URL", hide_env = true)]
     #[arg(default_value = SERVER_DEFAULT, hide_default_value = true)]
@@ -200,13 +200,13 @@ Examples:
   encke sub news chat/lobby                  one line per message, until ^C
   encke sub news --since all -n 1 --timeout 5s
   encke sub http://example.com/push/prices --since 10m --json | jq .data")]
-pub(crate) struct Subscribe {
+pub(crate) struct SubscribeArgs {
     /// Channel names or URLs
     #[arg(value_name = "CHANNEL|URL", required = true)]
     pub(crate) channels: Vec<String>,
     /// Start at now, all, last:N, an age (10m), or after an id [default: now]
     #[arg(long, value_name = "WHEN")]
-    pub(crate) since: Option<Since>,
+    pub(crate) since: Option<SinceArg>,
     /// Stop after this many messages
     #[arg(short = 'n', long, value_parser = count::<NonZeroU64>)]
     pub(crate) count: Option<NonZeroU64>,
@@ -220,7 +220,7 @@ pub(crate) struct Subscribe {
     #[arg(long)]
     pub(crate) raw: bool,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ServerArgs,
 }
 
 /// Send requests and measure the responses.
@@ -246,7 +246,7 @@ Examples:
   encke load -n 100000 -c 128 http://localhost:8080/
   encke load -r 20k -d 30s --slo 'p99<10ms,errors<0.1%' http://localhost:8080/"
 )]
-pub(crate) struct Load {
+pub(crate) struct LoadArgs {
     #[command(subcommand)]
     pub(crate) command: Option<LoadCommand>,
     /// Target URL; WEIGHT@URL to weight one of several
@@ -265,7 +265,7 @@ pub(crate) struct Load {
     #[arg(short, long, value_name = "TIME")]
     pub(crate) duration: Option<Period>,
     #[command(flatten)]
-    pub(crate) traffic: Traffic,
+    pub(crate) traffic: TrafficArgs,
     /// Conditions to meet, else status 3: 'p99<10ms,errors<0.1%'
     #[arg(long, value_name = "CONDITIONS")]
     pub(crate) slo: Vec<Slo>,
@@ -308,7 +308,7 @@ pub(crate) struct Load {
 
 /// Options that a run and a comparison share.
 #[derive(Args, Debug)]
-pub(crate) struct Traffic {
+pub(crate) struct TrafficArgs {
     /// Connections, over all threads [default: 64]
     #[arg(
         short,
@@ -393,7 +393,7 @@ pub(crate) struct Traffic {
         hide_default_value = true,
         hide_short_help = true
     )]
-    pub(crate) arrivals: Arrivals,
+    pub(crate) arrivals: ArrivalsArg,
     #[command(flatten)]
     pub(crate) secrecy: Secrecy,
     /// Source addresses of connections: 127.0.0.2-9,127.0.0.20
@@ -421,11 +421,11 @@ pub(crate) struct Traffic {
 /// Sub-commands of load.
 #[derive(Subcommand, Debug)]
 pub(crate) enum LoadCommand {
-    Push(Box<Push>),
+    Push(Box<LoadPushArgs>),
     Compare(Box<Compare>),
     Merge(Merge),
-    Explain(Explain),
-    Report(SavedRun),
+    Explain(ExplainArgs),
+    Report(SavedRunArgs),
 }
 
 /// Compare two servers, measured in turns, or two saved runs: B ÷ A, with intervals.
@@ -450,7 +450,7 @@ pub(crate) struct Compare {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=ROUNDS_MAX))]
     pub(crate) rounds: u16,
     #[command(flatten)]
-    pub(crate) traffic: Traffic,
+    pub(crate) traffic: TrafficArgs,
     /// Also measure CPU per request: of A, then of B; or one for both
     #[arg(long, value_name = "PID|URL")]
     pub(crate) watch: Vec<load::Watching>,
@@ -485,7 +485,7 @@ Examples:
   encke load explain run.json
   encke load explain --json run.json
   encke load --json http://localhost:8080/ | encke load explain -")]
-pub(crate) struct Explain {
+pub(crate) struct ExplainArgs {
     /// File written by --json or --save; - is standard input
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
@@ -501,7 +501,7 @@ Examples:
   encke load report run.json --report run.html         a page with plots
   encke load report --json run.json                    in the format of this version
   encke load --json http://localhost:8080/ | encke load report -")]
-pub(crate) struct SavedRun {
+pub(crate) struct SavedRunArgs {
     /// File written by --json or --save; - is standard input
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
@@ -559,18 +559,18 @@ pub(crate) enum Layout {
 
 /// The distribution of requests over time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Arrivals {
+pub(crate) enum ArrivalsArg {
     /// At equal intervals.
     Even,
     /// Independent of each other, as requests of many users are.
     Poisson,
 }
 
-impl From<Arrivals> for encke_load::Arrivals {
-    fn from(arrivals: Arrivals) -> Self {
+impl From<ArrivalsArg> for encke_load::Arrivals {
+    fn from(arrivals: ArrivalsArg) -> Self {
         match arrivals {
-            Arrivals::Even => Self::Even,
-            Arrivals::Poisson => Self::Poisson,
+            ArrivalsArg::Even => Self::Even,
+            ArrivalsArg::Poisson => Self::Poisson,
         }
     }
 }
@@ -582,7 +582,7 @@ Examples:
   encke token -c encke.toml --subscribe 'news/*' --sub ann
   encke token --key key.pem --publish '**' --ttl 5m
   ENCKE_TOKEN=$(encke token -c encke.toml --publish news) encke pub news hello")]
-pub(crate) struct Token {
+pub(crate) struct TokenArgs {
     /// Channels to publish to: news, news/*, **; repeatable or comma-separated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub(crate) publish: Vec<String>,

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 
 use crate::arguments::{Arguments, Completions};
-use crate::{Done, print};
+use crate::{CommandResult, print};
 
-pub(crate) fn run(arguments: &Completions) -> Done {
+pub(crate) fn run(arguments: &Completions) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "encke", &mut script);
     print(&String::from_utf8_lossy(&script))?;

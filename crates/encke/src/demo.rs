@@ -13,19 +13,19 @@ use encke_server::{Exchange, Fields, Outcome, Prepared, Reply, Request};
 use encke_wire::method::Method;
 
 use crate::arguments::Demo;
-use crate::{Done, Failure, greeting, serve};
+use crate::{CommandError, CommandResult, greeting, serve};
 
 /// Names and contents of the embedded files.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/chat.rs"));
 
-pub(crate) fn run(arguments: &Demo) -> Done {
+pub(crate) fn run(arguments: &Demo) -> CommandResult {
     // Signals must be blocked before the first thread starts, as in `encke serve`.
     let signals = Signals::block();
     let settings = settings(arguments);
     let pages = Pages::new();
     let service =
         Service::start_with(&settings, move |request: &Request<'_>, _: Exchange| pages.answer(request));
-    let service = service.map_err(|error| Failure::CouldNotRun(error.to_string()))?;
+    let service = service.map_err(|error| CommandError::CouldNotRun(error.to_string()))?;
     let _nobody_listens = io::stderr().write_all(text(&service).as_bytes());
     // SIGHUP ends the demo: it lives as long as the terminal that started it.
     serve::attend(service, signals, None, |_| ControlFlow::Break(()))

@@ -15,14 +15,17 @@ use std::thread;
 
 use encke_io::clock::Clock;
 use encke_io::host::{self, Signal, Signals};
-use encke_lab::merged::{self, Saved};
+use encke_lab::merged::{self, SavedLab};
 use encke_lab::texts::{Language, filled};
-use encke_lab::{Machine, NAMES, Outcome, Pace, Stop, UNDER_TEST, open, report, rounds, table, under_test};
+use encke_lab::{
+    ExperimentOutcome, Machine, NAMES, RoundPace, StopHandle, UNDER_TEST, open, report, rounds, table,
+    under_test,
+};
 
 use crate::arguments::{Lab, LabCommand, LabMerge};
-use crate::{Done, Failure, INTERRUPTED, note, print, print_result};
+use crate::{CommandError, CommandResult, INTERRUPTED, note, print, print_result};
 
-pub(crate) fn run(arguments: &Lab) -> Done {
+pub(crate) fn run(arguments: &Lab) -> CommandResult {
     if let Some(LabCommand::Merge(arguments)) = &arguments.command {
         return merge(arguments);
     }
@@ -46,12 +49,13 @@ pub(crate) fn run(arguments: &Lab) -> Done {
     let stop = stop_at_interrupt()?;
     let seed = match arguments.seed {
         Some(seed) => seed,
-        None => entropy().map_err(|error| Failure::CouldNotRun(format!("no random seed: {error}")))?,
+        None => entropy().map_err(|error| CommandError::CouldNotRun(format!("no random seed: {error}")))?,
     };
-    let pace = if arguments.quick { Pace::quick(seed) } else { Pace::full(seed) };
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::CouldNotRun(format!("cannot find the path of this program: {error}")))?;
-    let pace = Pace { program: Some(program), ..pace };
+    let pace = if arguments.quick { RoundPace::quick(seed) } else { RoundPace::full(seed) };
+    let program = std::env::current_exe().map_err(|error| {
+        CommandError::CouldNotRun(format!("cannot find the path of this program: {error}"))
+    })?;
+    let pace = RoundPace { program: Some(program), ..pace };
     let machine = Machine::look();
     let date = encke_lab::rfc3339(Clock::new().now().unix_s());
     let is_table = !arguments.json && !arguments.csv;
@@ -96,8 +100,8 @@ fn spoken(asked: Option<Language>) -> Language {
 }
 
 /// Prints the saved results of several machines side by side.
-fn merge(arguments: &LabMerge) -> Done {
-    let all: Vec<Saved> = arguments.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+fn merge(arguments: &LabMerge) -> CommandResult {
+    let all: Vec<SavedLab> = arguments.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
     let language = spoken(arguments.lang);
     if let Some(path) = &arguments.report {
         write(path, &merged::page(&all, language))?;
@@ -109,51 +113,51 @@ fn merge(arguments: &LabMerge) -> Done {
 /// Maximum size of a results file: all experiments have about 200 KB.
 const BYTES_MAX: u64 = 64 << 20;
 
-fn read(path: &Path) -> Result<Saved, Failure> {
-    let said = |reason: String| Failure::CouldNotRun(format!("{}: {reason}", path.display()));
+fn read(path: &Path) -> Result<SavedLab, CommandError> {
+    let said = |reason: String| CommandError::CouldNotRun(format!("{}: {reason}", path.display()));
     let mut text = String::new();
     let file = File::open(path).map_err(|error| said(error.to_string()))?;
     file.take(BYTES_MAX).read_to_string(&mut text).map_err(|error| said(error.to_string()))?;
     let name = path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    Saved::read(&name, &text).map_err(|error| said(error.to_string()))
+    SavedLab::read(&name, &text).map_err(|error| said(error.to_string()))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+fn write(path: &Path, text: &str) -> Result<(), CommandError> {
     std::fs::write(path, text)
-        .map_err(|error| Failure::CouldNotRun(format!("cannot write {}: {error}", path.display())))
+        .map_err(|error| CommandError::CouldNotRun(format!("cannot write {}: {error}", path.display())))
 }
 
 /// Runs the server under test, which an experiment starts as a child process. The argument is the connection limit; without it,
 /// the maximum.
-fn serve_under_test(words: &[String]) -> Done {
+fn serve_under_test(words: &[String]) -> CommandResult {
     let connections = words.first().map(|word| word.parse()).transpose();
-    let connections = connections.map_err(|error| Failure::Usage(format!("{UNDER_TEST}: {error}")))?;
+    let connections = connections.map_err(|error| CommandError::Usage(format!("{UNDER_TEST}: {error}")))?;
     under_test(connections)
-        .map_err(|error| Failure::CouldNotRun(format!("the server under test: {error}")))?;
+        .map_err(|error| CommandError::CouldNotRun(format!("the server under test: {error}")))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the named experiments, each once, in the order of [`NAMES`].
-fn chosen(named: &[String]) -> Result<Vec<&'static str>, Failure> {
+fn chosen(named: &[String]) -> Result<Vec<&'static str>, CommandError> {
     if let Some(unknown) = named.iter().find(|name| *name != "all" && !NAMES.contains(&name.as_str())) {
         let known = NAMES.join(", ");
-        return Err(Failure::Usage(format!("unknown experiment `{unknown}`; expected {known}, or all")));
+        return Err(CommandError::Usage(format!("unknown experiment `{unknown}`; expected {known}, or all")));
     }
     let all = named.iter().any(|name| name == "all");
     Ok(NAMES.into_iter().filter(|name| all || named.iter().any(|one| one == name)).collect())
 }
 
 /// Runs an experiment on a thread of its own, so that CPU pinning ends with the experiment.
-fn seen(name: &'static str, pace: &Pace, stop: &Stop) -> Result<Outcome, Failure> {
+fn seen(name: &'static str, pace: &RoundPace, stop: &StopHandle) -> Result<ExperimentOutcome, CommandError> {
     let work = || {
         let mut experiment = open(name, pace)?;
         let results = rounds::run(&mut *experiment, pace, stop);
-        Some(Outcome::new(&*experiment, results))
+        Some(ExperimentOutcome::new(&*experiment, results))
     };
     let outcome = thread::scope(|scope| scope.spawn(work).join());
     match outcome {
         Ok(outcome) => Ok(outcome.expect("names come from the list of experiments")),
-        Err(_) => Err(Failure::CouldNotRun(format!("{name} failed; see the message above"))),
+        Err(_) => Err(CommandError::CouldNotRun(format!("{name} failed; see the message above"))),
     }
 }
 
@@ -167,8 +171,8 @@ fn progress(text: &str) {
 
 /// Installs the signal handling. The first ^C, TERM or HUP requests a stop; a second ^C or TERM ends the process. A second HUP
 /// does not: when a terminal disappears, its shell and the system send one each. Must be called before the first thread starts.
-fn stop_at_interrupt() -> Result<Stop, Failure> {
-    let stop = Stop::new();
+fn stop_at_interrupt() -> Result<StopHandle, CommandError> {
+    let stop = StopHandle::new();
     let asked = stop.clone();
     let signals = Signals::block();
     let obeying = thread::Builder::new().name("signals".into()).spawn(move || {
@@ -182,7 +186,7 @@ fn stop_at_interrupt() -> Result<Stop, Failure> {
     });
     match obeying {
         Ok(_detached) => Ok(stop),
-        Err(error) => Err(Failure::CouldNotRun(format!("cannot start the signal thread: {error}"))),
+        Err(error) => Err(CommandError::CouldNotRun(format!("cannot start the signal thread: {error}"))),
     }
 }
 

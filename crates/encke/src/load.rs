@@ -9,9 +9,9 @@
 //! was the bottleneck · 130 after ^C, TERM or HUP.
 
 mod compare;
-mod dress;
 mod foreign;
-mod onlooker;
+mod imitate;
+mod progress;
 mod push;
 mod rounds;
 mod saved;
@@ -35,24 +35,24 @@ use encke_io::host::{self, Signal, Signals};
 use encke_io::lock;
 use encke_io::socket::{self, Address};
 use encke_load::find::Search;
-use encke_load::list::{self, Log, Place};
+use encke_load::list::{self, LineTarget, Log};
 use encke_load::message::MESSAGES_MAX;
 use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
 use encke_load::{
-    Expected, InputError, Message, Mix, Pace, Plan, Protocol, Rate, Report, Run, Series, Slo, Sources, Stop,
-    Style, Target, Url, words,
+    Expected, InputError, Mix, Pace, Plan, PreparedRequest, Protocol, Rate, Report, RunHandle, Series, Slo,
+    Sources, Stop, Style, Target, Url, words,
 };
 use encke_session::tls::{ClientSessions, Sessions};
 
-use crate::arguments::{Layout, Load, LoadCommand, Secrecy, Switch, Traffic};
-use crate::client::Belief;
-use crate::{Done, Failure, INTERRUPTED, note, print_result};
+use crate::arguments::{Layout, LoadArgs, LoadCommand, Secrecy, Switch, TrafficArgs};
+use crate::client::TrustSettings;
+use crate::{CommandError, CommandResult, INTERRUPTED, note, print_result};
 
-pub(crate) use dress::undress;
 pub(crate) use foreign::Foreign;
-use onlooker::{Onlooker, Shown, Wish};
-pub(crate) use push::Push;
+pub(crate) use imitate::undress;
+use progress::{ProgressView, ViewAction, ViewMode};
+pub(crate) use push::LoadPushArgs;
 pub(crate) use watching::Watching;
 
 /// Time between two samples of a run.
@@ -68,11 +68,11 @@ const NO_VERDICT: u8 = 4;
 /// Exit status when `--slo` was missed.
 const MISSED: u8 = 3;
 
-pub(crate) fn run(arguments: &Load) -> Done {
+pub(crate) fn run(arguments: &LoadArgs) -> CommandResult {
     // Signals are blocked before the first thread starts, so that only the signal thread receives them.
     let signals = Signals::block();
     if arguments.dress.is_some() {
-        return Err(Failure::Usage("--as TOOL must come first: encke load --as ab -n 1000 URL".into()));
+        return Err(CommandError::Usage("--as TOOL must come first: encke load --as ab -n 1000 URL".into()));
     }
     match &arguments.command {
         None => {}
@@ -95,9 +95,9 @@ pub(crate) fn run(arguments: &Load) -> Done {
         note("running for 10 s by default; change it with -n COUNT or -d TIME");
     }
     let shown = match (arguments.json, arguments.plain) {
-        (true, _) => Shown::Silent,
-        (false, true) => Shown::Plain,
-        (false, false) => Shown::Live,
+        (true, _) => ViewMode::Silent,
+        (false, true) => ViewMode::Plain,
+        (false, false) => ViewMode::Live,
     };
     let report = measure(plan, &arguments.urls, arguments.watch.as_ref(), shown, &interrupts)?;
 
@@ -136,9 +136,9 @@ fn measure(
     plan: Plan,
     urls: &[Weighted],
     watching: Option<&Watching>,
-    shown: Shown,
+    shown: ViewMode,
     interrupts: &Interrupts,
-) -> Result<Report, Failure> {
+) -> Result<Report, CommandError> {
     let mut watch = watching.map(Watching::begin).transpose()?;
     let mut look_at_server = || {
         if let Some((watching, watch)) = watching.zip(watch.as_mut()) {
@@ -146,14 +146,15 @@ fn measure(
         }
     };
     let urls: Vec<String> = urls.iter().map(|weighted| weighted.url.to_string()).collect();
-    let mut run = Run::start(plan.clone()).map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
+    let mut run =
+        RunHandle::start(plan.clone()).map_err(|trouble| CommandError::CouldNotRun(trouble.to_string()))?;
     interrupts.end(run.halter());
-    let mut onlooker = Onlooker::new(shown, &plan, &plan.to_string(), &urls);
+    let mut onlooker = ProgressView::new(shown, &plan, &plan.to_string(), &urls);
     let mut series = Series::default();
     loop {
         let (now_ns, totals) = run.totals();
         let before = series.last_ns();
-        if onlooker.look(now_ns, totals, &mut series) == Wish::End {
+        if onlooker.look(now_ns, totals, &mut series) == ViewAction::End {
             interrupts.interrupt();
         }
         // A screen samples more often than a server should be queried. The server was already queried when the run began.
@@ -168,7 +169,7 @@ fn measure(
     let (now_ns, totals) = run.totals();
     series.look(now_ns, totals);
     onlooker.leave();
-    let mut outcome = run.outcome().map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
+    let mut outcome = run.outcome().map_err(|trouble| CommandError::CouldNotRun(trouble.to_string()))?;
     let answers = outcome.totals.finished + outcome.totals.warm_up;
     outcome.server = watch.map(|watch| watch.watched(answers));
     let stop = interrupts.stop(plan.stop);
@@ -183,7 +184,7 @@ struct Interrupts {
 }
 
 impl Interrupts {
-    fn watch(signals: Signals) -> Result<Self, Failure> {
+    fn watch(signals: Signals) -> Result<Self, CommandError> {
         let (seen, run) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None::<Halt>)));
         let watched = Self { seen: Arc::clone(&seen), run: Arc::clone(&run) };
         let watch = move || {
@@ -193,13 +194,13 @@ impl Interrupts {
                 halt.halt();
             }
             while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate) {}
-            Onlooker::abandon();
+            ProgressView::abandon();
             host::exit_now(INTERRUPTED.into());
         };
         thread::Builder::new()
             .name("signals".into())
             .spawn(watch)
-            .map_err(|error| Failure::CouldNotRun(format!("cannot start the signal thread: {error}")))?;
+            .map_err(|error| CommandError::CouldNotRun(format!("cannot start the signal thread: {error}")))?;
         Ok(watched)
     }
 
@@ -241,9 +242,9 @@ const TRIAL: Duration = Duration::from_secs(5);
 const UNSENT: u64 = 1_000;
 
 /// Searches for the highest rate at which a condition holds.
-fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -> Done {
+fn find_max(plan: &Plan, slo: &Slo, arguments: &LoadArgs, interrupts: &Interrupts) -> CommandResult {
     let trial = arguments.duration.map_or(TRIAL, Period::duration);
-    let shown = if arguments.json { Shown::Silent } else { Shown::Plain };
+    let shown = if arguments.json { ViewMode::Silent } else { ViewMode::Plain };
     let closed = Plan { pace: Pace::Closed, stop: Stop::After(SOUNDING), ..plan.clone() };
     let sounding = measure(closed, &arguments.urls, arguments.watch.as_ref(), shown, interrupts)?;
     nothing_measured(&sounding)?;
@@ -251,8 +252,8 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
     let mut search = Search::new(sounding.rate());
     let (mut trials, mut undecided) = (Vec::new(), false);
     while let Some(rate) = search.next().filter(|_| !interrupts.seen()) {
-        let constant =
-            Rate::constant(rate).ok_or_else(|| Failure::CouldNotRun("the rate is out of range".into()))?;
+        let constant = Rate::constant(rate)
+            .ok_or_else(|| CommandError::CouldNotRun("the rate is out of range".into()))?;
         let pace = Pace::Open(constant, arguments.traffic.arrivals.into());
         let open = Plan { pace, stop: Stop::After(trial), drain: trial, ..plan.clone() };
         let report = measure(open, &arguments.urls, arguments.watch.as_ref(), shown, interrupts)?;
@@ -305,15 +306,16 @@ fn tell(line: &str) {
 }
 
 /// Returns an error if no request was answered: such a run has no result but its first error.
-fn nothing_measured(report: &Report) -> Result<(), Failure> {
+fn nothing_measured(report: &Report) -> Result<(), CommandError> {
     let outcome = &report.outcome;
     let totals = &outcome.totals;
     let met = if report.plan.tls.is_some() { totals.handshakes } else { totals.connected };
     let nothing = totals.finished == 0 && totals.warm_up == 0 && met == 0;
     match outcome.errors.iter().next() {
-        Some(error) if nothing => {
-            Err(Failure::CouldNotRun(format!("{}: {} ({})", report.plan.server, error.cause, error.phase)))
-        }
+        Some(error) if nothing => Err(CommandError::CouldNotRun(format!(
+            "{}: {} ({})",
+            report.plan.server, error.cause, error.phase
+        ))),
         _ => Ok(()),
     }
 }
@@ -336,7 +338,7 @@ impl std::str::FromStr for Weighted {
     }
 }
 
-impl From<InputError> for Failure {
+impl From<InputError> for CommandError {
     fn from(error: InputError) -> Self {
         Self::Usage(error.to_string())
     }
@@ -382,11 +384,11 @@ pub(crate) fn warm_up(text: &str) -> Result<WarmUp, String> {
     }
 }
 
-fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan, Failure> {
-    let usage = |text: String| Failure::Usage(text);
+fn plan(urls: &[Weighted], traffic: &TrafficArgs, stop: Option<Stop>) -> Result<Plan, CommandError> {
+    let usage = |text: String| CommandError::Usage(text);
     let limit = traffic.per_conn.map(|limit| u64::from(limit.get()));
     let requests_per_connection = if traffic.no_keepalive { Some(1) } else { limit };
-    let errand = Errand::of(urls, traffic)?;
+    let errand = Workload::of(urls, traffic)?;
     let pace = match errand.rate.as_ref().or(traffic.rate.as_ref()) {
         None => Pace::Closed,
         Some(rate) => Pace::Open(rate.clone(), traffic.arrivals.into()),
@@ -422,12 +424,12 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
         Some(OrAuto::Auto) | None => {
             // Only responses to pipelined requests can arrive in batches.
             Backend::auto_client(traffic.pipeline > 1)
-                .map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?
+                .map_err(|unavailable| CommandError::CouldNotRun(unavailable.to_string()))?
                 .0
         }
     };
     let mut targets = Vec::new();
-    for Aim { url, mix, weight } in errand.aims {
+    for WeightedTarget { url, mix, weight } in errand.aims {
         let server = match &traffic.unix {
             Some(path) => Address::Unix(path.clone()),
             None => Address::from(server(&url)?),
@@ -484,29 +486,29 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
 }
 
 /// Returns the source addresses of connections, after a check that the system has each of them.
-fn sources(server: &Address, given: &[Sources]) -> Result<Vec<IpAddr>, Failure> {
+fn sources(server: &Address, given: &[Sources]) -> Result<Vec<IpAddr>, CommandError> {
     let sources: Vec<IpAddr> = given.iter().flat_map(|Sources(sources)| sources.iter().copied()).collect();
     let Address::Inet(server) = server else { return Ok(sources) };
     for source in &sources {
         if source.is_ipv4() != server.is_ipv4() {
-            return Err(Failure::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "--source {source}: cannot reach {server} from this address"
             )));
         }
         socket::unconnected(server, Some(SocketAddr::new(*source, 0)))
-            .map_err(|error| Failure::CouldNotRun(format!("--source {source}: {error}")))?;
+            .map_err(|error| CommandError::CouldNotRun(format!("--source {source}: {error}")))?;
     }
     Ok(sources)
 }
 
 /// Returns the TLS sessions for a URL, or `None` for `http`.
-fn tls(url: &Url, secrecy: &Secrecy, protocol: Protocol) -> Result<Option<Arc<dyn Sessions>>, Failure> {
+fn tls(url: &Url, secrecy: &Secrecy, protocol: Protocol) -> Result<Option<Arc<dyn Sessions>>, CommandError> {
     if !url.is_secure() {
         return Ok(None);
     }
-    let belief = Belief::new(secrecy.cacert.clone(), secrecy.insecure);
+    let belief = TrustSettings::new(secrecy.cacert.clone(), secrecy.insecure);
     let name = secrecy.sni.as_deref().unwrap_or(url.host()).to_owned();
-    let mut trust = belief.trust().map_err(|error| Failure::CouldNotRun(error.to_string()))?.clone();
+    let mut trust = belief.trust().map_err(|error| CommandError::CouldNotRun(error.to_string()))?.clone();
     if secrecy.tls_resume == Switch::Off {
         trust = trust.forgetting();
     }
@@ -515,7 +517,7 @@ fn tls(url: &Url, secrecy: &Secrecy, protocol: Protocol) -> Result<Option<Arc<dy
     }
     let sessions = ClientSessions::new(trust, name);
     // An invalid server name is reported before the first connection.
-    sessions.begin().map_err(|error| Failure::Usage(error.to_string()))?;
+    sessions.begin().map_err(|error| CommandError::Usage(error.to_string()))?;
     Ok(Some(Arc::new(sessions)))
 }
 
@@ -528,30 +530,30 @@ fn duration_of_rate(plan: &Plan) -> Option<Stop> {
 }
 
 /// The requests of a run, by server, from the command line or a file.
-struct Errand {
-    aims: Vec<Aim>,
+struct Workload {
+    aims: Vec<WeightedTarget>,
     /// For a log as the source: its number of requests, and their rate.
     count: Option<u64>,
     rate: Option<Rate>,
 }
 
 /// A server, its requests, and its weight relative to the other servers.
-struct Aim {
+struct WeightedTarget {
     url: Url,
     mix: Mix,
     weight: u64,
 }
 
-impl Errand {
-    fn of(urls: &[Weighted], traffic: &Traffic) -> Result<Self, Failure> {
-        let letter = Letter::of(traffic)?;
+impl Workload {
+    fn of(urls: &[Weighted], traffic: &TrafficArgs) -> Result<Self, CommandError> {
+        let letter = RequestDefaults::of(traffic)?;
         let [Weighted { url: server, .. }, ..] = urls else {
-            return Err(Failure::Usage("a URL is required".into()));
+            return Err(CommandError::Usage("a URL is required".into()));
         };
         let listed = traffic.list.as_ref().or(traffic.from_log.as_ref());
         if let Some(file) = listed.filter(|_| urls.len() > 1) {
             let text = format!("{} lists the requests; specify one URL, that of the server", file.display());
-            return Err(Failure::Usage(text));
+            return Err(CommandError::Usage(text));
         }
         if let Some(path) = &traffic.list {
             return Ok(Self { aims: letter.listed(server, path)?, count: None, rate: None });
@@ -562,16 +564,16 @@ impl Errand {
         let messages = urls.iter().map(|Weighted { weight, url }| {
             letter.to(None, url, url.target(), false).map(|message| (url.clone(), message, *weight))
         });
-        let messages = messages.collect::<Result<Vec<_>, _>>().map_err(Failure::Usage)?;
-        let aims = Aim::of(messages).ok_or_else(|| Failure::Usage("too many URLs".into()))?;
+        let messages = messages.collect::<Result<Vec<_>, _>>().map_err(CommandError::Usage)?;
+        let aims = WeightedTarget::of(messages).ok_or_else(|| CommandError::Usage("too many URLs".into()))?;
         Ok(Self { aims, count: None, rate: None })
     }
 }
 
-impl Aim {
+impl WeightedTarget {
     /// Groups requests by the server of their URL. Returns `None` if there are too many.
-    fn of(messages: Vec<(Url, Message, u32)>) -> Option<Vec<Self>> {
-        let mut servers: Vec<(Url, Vec<(Message, u32)>)> = Vec::new();
+    fn of(messages: Vec<(Url, PreparedRequest, u32)>) -> Option<Vec<Self>> {
+        let mut servers: Vec<(Url, Vec<(PreparedRequest, u32)>)> = Vec::new();
         for (url, message, weight) in messages {
             match servers.iter_mut().find(|(server, _)| server.same_server(&url)) {
                 Some((_, messages)) => messages.push((message, weight)),
@@ -587,19 +589,21 @@ impl Aim {
 }
 
 /// The properties that all requests of a run share.
-struct Letter<'a> {
+struct RequestDefaults<'a> {
     method: Option<&'a str>,
     fields: Vec<(String, String)>,
     body: Option<Vec<u8>>,
     style: Style,
 }
 
-impl<'a> Letter<'a> {
-    fn of(traffic: &'a Traffic) -> Result<Self, Failure> {
+impl<'a> RequestDefaults<'a> {
+    fn of(traffic: &'a TrafficArgs) -> Result<Self, CommandError> {
         let body = traffic.body.as_deref().map(body).transpose()?;
         let fields = traffic.header.iter().map(|field| match field.split_once(':') {
             Some((name, value)) => Ok((name.to_owned(), value.trim().to_owned())),
-            None => Err(Failure::Usage(format!("invalid header field `{field}`: expected 'Name: value'"))),
+            None => {
+                Err(CommandError::Usage(format!("invalid header field `{field}`: expected 'Name: value'")))
+            }
         });
         let fields = fields.collect::<Result<_, _>>()?;
         let style = Style { http10: traffic.http10, closing: traffic.no_keepalive, literal: false };
@@ -607,34 +611,40 @@ impl<'a> Letter<'a> {
     }
 
     /// Builds the request for a target of a server. Requests listed as GET or HEAD have no body.
-    fn to(&self, method: Option<&str>, server: &Url, target: &str, literal: bool) -> Result<Message, String> {
+    fn to(
+        &self,
+        method: Option<&str>,
+        server: &Url,
+        target: &str,
+        literal: bool,
+    ) -> Result<PreparedRequest, String> {
         let body = self.body.as_deref().filter(|_| !matches!(method, Some("GET" | "HEAD")));
         let usual = if body.is_some() { "POST" } else { "GET" };
         let method = method.or(self.method).unwrap_or(usual);
         let style = Style { literal, ..self.style };
-        Message::new(method, &server.authority(), target, &self.fields, body, style)
+        PreparedRequest::new(method, &server.authority(), target, &self.fields, body, style)
             .map_err(|error| error.to_string())
     }
 
     /// Reads the requests of a file of URLs.
-    fn listed(&self, server: &Url, path: &Path) -> Result<Vec<Aim>, Failure> {
-        let wrong = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
+    fn listed(&self, server: &Url, path: &Path) -> Result<Vec<WeightedTarget>, CommandError> {
+        let wrong = |reason: String| CommandError::Usage(format!("{}: {reason}", path.display()));
         let lines = list::lines(&text_of(path)?).map_err(|error| wrong(error.to_string()))?;
         let messages = lines.iter().map(|line| {
             let method = line.method.as_deref();
             let (url, target) = match &line.place {
-                Place::Target(target) => (server, target.as_str()),
-                Place::Url(url) => (url, url.target()),
+                LineTarget::Target(target) => (server, target.as_str()),
+                LineTarget::Url(url) => (url, url.target()),
             };
             Ok((url.clone(), self.to(method, url, target, false)?, line.weight))
         });
         let messages = messages.collect::<Result<Vec<_>, String>>().map_err(wrong)?;
-        Aim::of(messages).ok_or_else(|| wrong(format!("more than {MESSAGES_MAX} requests")))
+        WeightedTarget::of(messages).ok_or_else(|| wrong(format!("more than {MESSAGES_MAX} requests")))
     }
 
     /// Reads the requests of an access log.
-    fn logged(&self, server: &Url, path: &Path, replay: bool) -> Result<Errand, Failure> {
-        let wrong = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
+    fn logged(&self, server: &Url, path: &Path, replay: bool) -> Result<Workload, CommandError> {
+        let wrong = |reason: String| CommandError::Usage(format!("{}: {reason}", path.display()));
         let log = Log::read(&text_of(path)?).map_err(|error| wrong(error.to_string()))?;
         if log.left_out > 0 {
             let left_out = words::plural(log.left_out, "line");
@@ -647,20 +657,20 @@ impl<'a> Letter<'a> {
         let rate = Rate::of_seconds(log.seconds).filter(|_| replay);
         let mix = Mix::in_order(messages, log.order)
             .ok_or_else(|| wrong(format!("more than {MESSAGES_MAX} different requests")))?;
-        Ok(Errand { aims: vec![Aim { url: server.clone(), mix, weight: 1 }], count, rate })
+        Ok(Workload { aims: vec![WeightedTarget { url: server.clone(), mix, weight: 1 }], count, rate })
     }
 }
 
 /// Reads a text file.
-fn text_of(path: &Path) -> Result<String, Failure> {
-    let bytes =
-        std::fs::read(path).map_err(|error| Failure::CouldNotRun(format!("{}: {error}", path.display())))?;
+fn text_of(path: &Path) -> Result<String, CommandError> {
+    let bytes = std::fs::read(path)
+        .map_err(|error| CommandError::CouldNotRun(format!("{}: {error}", path.display())))?;
     // Logs contain arbitrary bytes from clients.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Parses `--expect-body`: a text, `@FILE`, or a digest.
-fn expected_body(text: &str) -> Result<Expected, Failure> {
+fn expected_body(text: &str) -> Result<Expected, CommandError> {
     match text.strip_prefix('@') {
         Some(_) => Ok(Expected::Text(body(text)?)),
         None => Ok(text.parse::<Expected>()?),
@@ -668,8 +678,9 @@ fn expected_body(text: &str) -> Result<Expected, Failure> {
 }
 
 /// Parses `--body`: a text, `@FILE`, or `-` for standard input.
-fn body(text: &str) -> Result<Vec<u8>, Failure> {
-    let failed = |error: io::Error| Failure::CouldNotRun(format!("cannot read the body ({text}): {error}"));
+fn body(text: &str) -> Result<Vec<u8>, CommandError> {
+    let failed =
+        |error: io::Error| CommandError::CouldNotRun(format!("cannot read the body ({text}): {error}"));
     let mut content = Vec::new();
     match text.strip_prefix('@') {
         Some(path) => {
@@ -682,20 +693,20 @@ fn body(text: &str) -> Result<Vec<u8>, Failure> {
         None => content.extend_from_slice(text.as_bytes()),
     }
     if content.len() as u64 > BODY_BYTES_MAX {
-        return Err(Failure::Usage(format!("the body ({text}) is longer than 64 MiB")));
+        return Err(CommandError::Usage(format!("the body ({text}) is longer than 64 MiB")));
     }
     Ok(content)
 }
 
 /// Returns the address to connect to. If there are several, the first that accepts a connection.
-fn server(url: &Url) -> Result<SocketAddr, Failure> {
-    let addresses = url.addresses().map_err(|error| Failure::CouldNotRun(format!("{url}: {error}")))?;
+fn server(url: &Url) -> Result<SocketAddr, CommandError> {
+    let addresses = url.addresses().map_err(|error| CommandError::CouldNotRun(format!("{url}: {error}")))?;
     match addresses[..] {
         [only] => Ok(only),
         _ => {
             let listens = |address: &&SocketAddr| TcpStream::connect_timeout(address, PROBE).is_ok();
             let found = addresses.iter().find(listens).copied();
-            found.ok_or_else(|| Failure::CouldNotRun(format!("{url}: no address accepts connections")))
+            found.ok_or_else(|| CommandError::CouldNotRun(format!("{url}: no address accepts connections")))
         }
     }
 }

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(code) => code,
-        Err(Failure::ReaderGone) => ExitCode::SUCCESS,
+        Err(CommandError::ReaderGone) => ExitCode::SUCCESS,
         Err(failure) => {
             let _nobody_listens = writeln!(io::stderr(), "{}", failure.to_string().trim_end());
             ExitCode::from(failure.status())
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
 
 /// The reason why a sub-command failed.
 #[derive(Debug)]
-enum Failure {
+enum CommandError {
     /// A resource is missing or failed. The text names it and, where possible, the remedy.
     CouldNotRun(String),
     /// The settings file is invalid or cannot be read.
@@ -75,7 +75,7 @@ enum Failure {
     ReaderGone,
 }
 
-impl Failure {
+impl CommandError {
     const fn status(&self) -> u8 {
         match self {
             Self::CouldNotRun(_) | Self::Settings(_) => 1,
@@ -85,7 +85,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CouldNotRun(text) | Self::Usage(text) => write!(f, "error: {text}"),
@@ -96,26 +96,26 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<SettingsError> for Failure {
+impl From<SettingsError> for CommandError {
     fn from(error: SettingsError) -> Self {
         Self::Settings(error)
     }
 }
 
-type Done = Result<ExitCode, Failure>;
+type CommandResult = Result<ExitCode, CommandError>;
 
 /// Exit status after ^C, by the convention of shells: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
 /// Writes a text to standard output. Errors as for [`put`].
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), CommandError> {
     put(text.as_bytes())
 }
 
 /// Prints the result of a run. Without a reader, the run still ends with its own exit status.
-fn print_result(text: &str) -> Result<(), Failure> {
+fn print_result(text: &str) -> Result<(), CommandError> {
     match print(text) {
-        Err(Failure::ReaderGone) => Ok(()),
+        Err(CommandError::ReaderGone) => Ok(()),
         printed => printed,
     }
 }
@@ -123,15 +123,15 @@ fn print_result(text: &str) -> Result<(), Failure> {
 /// Writes to standard output and flushes it.
 ///
 ///  # Errors
-/// [`Failure::ReaderGone`] if the reading process has ended or the terminal has disappeared; otherwise
-/// [`Failure::CouldNotRun`].
-fn put(bytes: &[u8]) -> Result<(), Failure> {
+/// [`CommandError::ReaderGone`] if the reading process has ended or the terminal has disappeared; otherwise
+/// [`CommandError::CouldNotRun`].
+fn put(bytes: &[u8]) -> Result<(), CommandError> {
     let mut output = io::stdout().lock();
     output.write_all(bytes).and_then(|()| output.flush()).map_err(|error| {
         if error.kind() == io::ErrorKind::BrokenPipe || host::is_lost_terminal(&error, &io::stdout()) {
-            Failure::ReaderGone
+            CommandError::ReaderGone
         } else {
-            Failure::CouldNotRun(format!("standard output: {error}"))
+            CommandError::CouldNotRun(format!("standard output: {error}"))
         }
     })
 }

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 
 use crate::arguments::{Arguments, Man};
-use crate::{Done, Failure, print};
+use crate::{CommandError, CommandResult, print};
 
-pub(crate) fn run(arguments: &Man) -> Done {
+pub(crate) fn run(arguments: &Man) -> CommandResult {
     let mut program = Arguments::command();
     // `build` gives the sub-commands their full names and the global flags.
     program.build();
@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &Man) -> Done {
             None => {
                 let known: Vec<_> = program.get_subcommands().map(clap::Command::get_name).collect();
                 let text = format!("unknown sub-command `{name}`; expected one of {}", known.join(", "));
-                return Err(Failure::Usage(text));
+                return Err(CommandError::Usage(text));
             }
         },
     };
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Man) -> Done {
     clap_mangen::Man::new(command)
         .source(concat!("encke ", env!("CARGO_PKG_VERSION")))
         .render(&mut page)
-        .map_err(|error| Failure::CouldNotRun(format!("cannot generate the page: {error}")))?;
+        .map_err(|error| CommandError::CouldNotRun(format!("cannot generate the page: {error}")))?;
     print(&String::from_utf8_lossy(&page))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 /// A state that is reported to the service manager.
-pub(crate) enum State {
+pub(crate) enum ServiceState {
     /// Every listener accepts connections.
     Ready,
     /// New settings are being read.
@@ -27,18 +27,18 @@ impl Manager {
 
     /// Reports a state. Errors are ignored: the server works without the manager, and the user cannot fix a manager that does
     /// not read.
-    pub(crate) fn tell(&self, state: &State) {
+    pub(crate) fn tell(&self, state: &ServiceState) {
         if let Some(socket) = &self.0 {
             let _nobody_listens = send(socket, state);
         }
     }
 }
 
-fn send(socket: &Path, state: &State) -> std::io::Result<()> {
+fn send(socket: &Path, state: &ServiceState) -> std::io::Result<()> {
     let text = match state {
-        State::Ready => "READY=1\nSTATUS=serving",
-        State::Reloading => "STATUS=reloading the settings",
-        State::Stopping => "STOPPING=1\nSTATUS=draining",
+        ServiceState::Ready => "READY=1\nSTATUS=serving",
+        ServiceState::Reloading => "STATUS=reloading the settings",
+        ServiceState::Stopping => "STOPPING=1\nSTATUS=draining",
     };
     let datagram = UnixDatagram::unbound()?;
     // A manager with a full queue must not block the server.
@@ -55,9 +55,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("encke-notify-{}", std::process::id()));
         let heard = UnixDatagram::bind(&path).expect("a socket");
         let manager = Manager(Some(path.clone()));
-        for (state, start) in
-            [(State::Ready, "READY=1\n"), (State::Reloading, "STATUS="), (State::Stopping, "STOPPING=1\n")]
-        {
+        for (state, start) in [
+            (ServiceState::Ready, "READY=1\n"),
+            (ServiceState::Reloading, "STATUS="),
+            (ServiceState::Stopping, "STOPPING=1\n"),
+        ] {
             manager.tell(&state);
             let mut text = [0; 64];
             let length = heard.recv(&mut text).expect("it was sent");
@@ -65,7 +67,7 @@ mod tests {
         }
         drop(heard);
         std::fs::remove_file(&path).expect("it was bound here");
-        manager.tell(&State::Ready);
-        Manager(None).tell(&State::Ready);
+        manager.tell(&ServiceState::Ready);
+        Manager(None).tell(&ServiceState::Ready);
     }
 }

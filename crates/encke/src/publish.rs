@@ -22,10 +22,12 @@ use encke_io::host;
 use encke_wire::method::Method;
 use serde_json::Value;
 
-use crate::arguments::Publish;
+use crate::arguments::PublishArgs;
 use crate::client::refusal::{self, Attempt};
-use crate::client::{self, Answer, Belief, Channels, Connection, Request, Server, Trouble};
-use crate::{Done, Failure, note, print};
+use crate::client::{
+    self, ChannelsPath, ClientError, ClientRequest, ClientResponse, Connection, ServerLocation, TrustSettings,
+};
+use crate::{CommandError, CommandResult, note, print};
 
 /// Timeout of a publish. Subscribers can slow a server down and delay its confirmation, but not for this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,18 +39,18 @@ const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 const POSTPONED_MAX: u32 = 10;
 const POSTPONED_TIME_MAX: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(arguments: &Publish) -> Done {
-    let source = Source::of(arguments)?;
-    let channels =
-        Channels::of([arguments.channel.as_str()], &arguments.reach.server).map_err(Failure::Usage)?;
+pub(crate) fn run(arguments: &PublishArgs) -> CommandResult {
+    let source = MessageSource::of(arguments)?;
+    let channels = ChannelsPath::of([arguments.channel.as_str()], &arguments.reach.server)
+        .map_err(CommandError::Usage)?;
     client::end_at_interrupt()?;
-    let mut publisher = Publisher::new(arguments, channels);
+    let mut publisher = ChannelPublisher::new(arguments, channels);
     match source {
-        Source::Given(data) => publisher.publish(data.as_bytes(), arguments.key.as_deref())?,
-        Source::File(path) => {
+        MessageSource::Given(data) => publisher.publish(data.as_bytes(), arguments.key.as_deref())?,
+        MessageSource::File(path) => {
             publisher.publish(&content(&path)?, arguments.key.as_deref())?;
         }
-        Source::Input => {
+        MessageSource::Input => {
             let typed = io::stdin().is_terminal();
             if typed {
                 note("reading the message from the terminal; ^D ends it");
@@ -56,23 +58,25 @@ pub(crate) fn run(arguments: &Publish) -> Done {
             let data = whole(&mut io::stdin().lock(), "standard input")?;
             // A terminal that disappears also ends the input, perhaps in the middle of the message.
             if typed && !io::stdin().is_terminal() {
-                return Err(Failure::CouldNotRun("the terminal disappeared; nothing was published".into()));
+                return Err(CommandError::CouldNotRun(
+                    "the terminal disappeared; nothing was published".into(),
+                ));
             }
             publisher.publish(&data, arguments.key.as_deref())?;
         }
-        Source::Lines => publisher.lines(&mut io::stdin().lock())?,
+        MessageSource::Lines => publisher.lines(&mut io::stdin().lock())?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// A publish rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct PublishPace {
     /// Time between the starts of two messages.
     apart: Duration,
 }
 
-impl FromStr for Pace {
+impl FromStr for PublishPace {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -96,7 +100,7 @@ impl FromStr for Pace {
 
 /// The source of the messages.
 #[derive(PartialEq, Eq, Debug)]
-enum Source<'a> {
+enum MessageSource<'a> {
     Given(&'a str),
     File(PathBuf),
     /// All of standard input is one message.
@@ -105,55 +109,57 @@ enum Source<'a> {
     Lines,
 }
 
-impl<'a> Source<'a> {
-    fn of(arguments: &'a Publish) -> Result<Self, Failure> {
+impl<'a> MessageSource<'a> {
+    fn of(arguments: &'a PublishArgs) -> Result<Self, CommandError> {
         let source = match (&arguments.data, &arguments.file) {
             (None, None) => Self::Input,
             (None, Some(path)) => Self::File(path.clone()),
             (Some(data), _) => match data.strip_prefix('@') {
                 _ if data == "-" => Self::Lines,
-                Some("") => return Err(Failure::Usage("`@` without a file name: expected @FILE".into())),
+                Some("") => {
+                    return Err(CommandError::Usage("`@` without a file name: expected @FILE".into()));
+                }
                 Some(path) => Self::File(path.into()),
                 None => Self::Given(data),
             },
         };
         if arguments.rate.is_some() && source != Self::Lines {
-            return Err(Failure::Usage("--rate requires lines: set DATA to `-`".into()));
+            return Err(CommandError::Usage("--rate requires lines: set DATA to `-`".into()));
         }
         Ok(source)
     }
 }
 
-fn content(path: &Path) -> Result<Vec<u8>, Failure> {
-    let failed = |error| Failure::CouldNotRun(format!("cannot read {}: {error}", path.display()));
+fn content(path: &Path) -> Result<Vec<u8>, CommandError> {
+    let failed = |error| CommandError::CouldNotRun(format!("cannot read {}: {error}", path.display()));
     whole(&mut File::open(path).map_err(failed)?, &path.display().to_string())
 }
 
-fn whole(input: &mut impl Read, name: &str) -> Result<Vec<u8>, Failure> {
+fn whole(input: &mut impl Read, name: &str) -> Result<Vec<u8>, CommandError> {
     let mut data = Vec::new();
     input
         .take(MESSAGE_BYTES_MAX + 1)
         .read_to_end(&mut data)
-        .map_err(|error| Failure::CouldNotRun(format!("cannot read {name}: {error}")))?;
+        .map_err(|error| CommandError::CouldNotRun(format!("cannot read {name}: {error}")))?;
     held(data, name)
 }
 
 /// Rejects data that is too large for one message.
-fn held(data: Vec<u8>, name: &str) -> Result<Vec<u8>, Failure> {
+fn held(data: Vec<u8>, name: &str) -> Result<Vec<u8>, CommandError> {
     if data.len() as u64 > MESSAGE_BYTES_MAX {
         let text = format!("{name} is larger than {} MiB, the maximum of a message", MESSAGE_BYTES_MAX >> 20);
-        return Err(Failure::CouldNotRun(text));
+        return Err(CommandError::CouldNotRun(text));
     }
     Ok(data)
 }
 
 /// Reads the next line without its line end. Returns `None` at the end of the input.
-fn line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Failure> {
+fn line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, CommandError> {
     let mut line = Vec::new();
     input
         .take(MESSAGE_BYTES_MAX + 1)
         .read_until(b'\n', &mut line)
-        .map_err(|error| Failure::CouldNotRun(format!("cannot read standard input: {error}")))?;
+        .map_err(|error| CommandError::CouldNotRun(format!("cannot read standard input: {error}")))?;
     if line.is_empty() {
         return Ok(None);
     }
@@ -167,25 +173,25 @@ fn line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Failure> {
 }
 
 /// Publishes to the channels of one path.
-struct Publisher<'a> {
-    arguments: &'a Publish,
-    channels: Channels,
+struct ChannelPublisher<'a> {
+    arguments: &'a PublishArgs,
+    channels: ChannelsPath,
     authorization: Option<String>,
-    belief: Belief,
+    trust: TrustSettings,
     /// The connection that is reused for the next message.
     connection: Option<Connection>,
 }
 
-impl<'a> Publisher<'a> {
-    fn new(arguments: &'a Publish, channels: Channels) -> Self {
+impl<'a> ChannelPublisher<'a> {
+    fn new(arguments: &'a PublishArgs, channels: ChannelsPath) -> Self {
         let reach = &arguments.reach;
         let authorization = reach.token.as_ref().map(|token| format!("Bearer {token}"));
-        let belief = Belief::new(reach.cacert.clone(), reach.insecure);
-        Self { arguments, channels, authorization, belief, connection: None }
+        let belief = TrustSettings::new(reach.cacert.clone(), reach.insecure);
+        Self { arguments, channels, authorization, trust: belief, connection: None }
     }
 
     /// Publishes each line, in order.
-    fn lines(&mut self, input: &mut impl BufRead) -> Result<(), Failure> {
+    fn lines(&mut self, input: &mut impl BufRead) -> Result<(), CommandError> {
         let first_key = match &self.arguments.key {
             Some(key) => key.clone(),
             None => new_key()?,
@@ -200,7 +206,9 @@ impl<'a> Publisher<'a> {
                 due = due.max(client::now()) + pace.apart.as_nanos() as u64;
             }
             let at_line = |failure| match failure {
-                Failure::CouldNotRun(text) => Failure::CouldNotRun(format!("line {number}: {text}")),
+                CommandError::CouldNotRun(text) => {
+                    CommandError::CouldNotRun(format!("line {number}: {text}"))
+                }
                 other => other,
             };
             self.publish(&data, Some(&format!("{first_key}-{number}"))).map_err(at_line)?;
@@ -209,7 +217,7 @@ impl<'a> Publisher<'a> {
     }
 
     /// Publishes one message and prints its id.
-    fn publish(&mut self, data: &[u8], key: Option<&str>) -> Result<(), Failure> {
+    fn publish(&mut self, data: &[u8], key: Option<&str>) -> Result<(), CommandError> {
         let target = self.channels.target(&[]);
         let arguments = self.arguments;
         let fields: Vec<(&str, &str)> = [
@@ -221,11 +229,11 @@ impl<'a> Publisher<'a> {
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
         .collect();
-        let request = Request { method: Method::Post, target: &target, fields: &fields, body: data };
+        let request = ClientRequest { method: Method::Post, target: &target, fields: &fields, body: data };
         let mut postponed = 0;
         loop {
             let server = &self.channels.server;
-            let answer = ask(server, &self.belief, &mut self.connection, &request)
+            let answer = ask(server, &self.trust, &mut self.connection, &request)
                 .map_err(|trouble| refusal::trouble(server, &trouble))?;
             match (answer.head.status(), answer.head.retry_after()) {
                 (200..=202, _) => return self.tell(&answer),
@@ -244,10 +252,10 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    fn tell(&self, answer: &Answer) -> Result<(), Failure> {
+    fn tell(&self, answer: &ClientResponse) -> Result<(), CommandError> {
         let told: Value = serde_json::from_slice(&answer.body).map_err(|error| {
             let text = format!("invalid response from {} ({error}); is it Encke?", self.channels.server);
-            Failure::CouldNotRun(text)
+            CommandError::CouldNotRun(text)
         })?;
         print(&if self.arguments.json { format!("{told}\n") } else { plain(&told) })
     }
@@ -255,11 +263,11 @@ impl<'a> Publisher<'a> {
 
 /// Sends a request over the kept connection, or over a new one.
 fn ask(
-    server: &Server,
-    belief: &Belief,
+    server: &ServerLocation,
+    belief: &TrustSettings,
     kept: &mut Option<Connection>,
-    request: &Request<'_>,
-) -> Result<Answer, Trouble> {
+    request: &ClientRequest<'_>,
+) -> Result<ClientResponse, ClientError> {
     if let Some(mut connection) = kept.take() {
         match connection.ask(request, PATIENCE) {
             // The server may have closed the idle connection just now. If it published the message nevertheless, the
@@ -288,9 +296,10 @@ fn plain(told: &Value) -> String {
 }
 
 /// Returns a random key of 64 bits, which distinguishes the lines of this run from those of other runs.
-fn new_key() -> Result<String, Failure> {
+fn new_key() -> Result<String, CommandError> {
     let mut bits = [0; 8];
-    host::random(&mut bits).map_err(|error| Failure::CouldNotRun(format!("no random numbers: {error}")))?;
+    host::random(&mut bits)
+        .map_err(|error| CommandError::CouldNotRun(format!("no random numbers: {error}")))?;
     Ok(format!("{:016x}", u64::from_ne_bytes(bits)))
 }
 
@@ -299,12 +308,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn publish(line: &str) -> Publish {
+    fn publish(line: &str) -> PublishArgs {
         let words = std::iter::once("encke pub").chain(line.split_whitespace());
         #[derive(clap::Parser)]
         struct Only {
             #[command(flatten)]
-            publish: Publish,
+            publish: PublishArgs,
         }
         <Only as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).publish
     }
@@ -312,30 +321,30 @@ mod tests {
     #[test]
     fn a_message_comes_from_where_the_command_line_says() {
         for (line, source) in [
-            ("news", Source::Input),
-            ("news hi", Source::Given("hi")),
-            ("news -5", Source::Given("-5")),
-            ("news -", Source::Lines),
-            ("news - --rate 5/s", Source::Lines),
-            ("news @a", Source::File("a".into())),
-            ("news --file a", Source::File("a".into())),
+            ("news", MessageSource::Input),
+            ("news hi", MessageSource::Given("hi")),
+            ("news -5", MessageSource::Given("-5")),
+            ("news -", MessageSource::Lines),
+            ("news - --rate 5/s", MessageSource::Lines),
+            ("news @a", MessageSource::File("a".into())),
+            ("news --file a", MessageSource::File("a".into())),
         ] {
             let arguments = publish(line);
-            let found = Source::of(&arguments).unwrap_or_else(|failure| panic!("{failure}"));
+            let found = MessageSource::of(&arguments).unwrap_or_else(|failure| panic!("{failure}"));
             assert_eq!(found, source, "{line}");
         }
         for line in ["news @", "news hi --rate 5/s", "news --rate 5/s"] {
-            assert!(matches!(Source::of(&publish(line)), Err(Failure::Usage(_))), "{line}");
+            assert!(matches!(MessageSource::of(&publish(line)), Err(CommandError::Usage(_))), "{line}");
         }
     }
 
     #[test]
     fn a_pace_is_messages_in_a_time() {
         for (text, apart_ms) in [("10/s", 100), ("10", 100), ("30/m", 2_000), ("0.5/s", 2_000)] {
-            assert_eq!(text.parse(), Ok(Pace { apart: Duration::from_millis(apart_ms) }), "{text}");
+            assert_eq!(text.parse(), Ok(PublishPace { apart: Duration::from_millis(apart_ms) }), "{text}");
         }
         for text in ["", "0/s", "-1/s", "NaN", "inf/s", "1/h", "/s", "s", "1e300/s", "1e-300/s"] {
-            assert!(text.parse::<Pace>().is_err(), "{text}");
+            assert!(text.parse::<PublishPace>().is_err(), "{text}");
         }
     }
 

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use encke_assembly::settings;
 
 use crate::arguments::Schema;
-use crate::{Done, print};
+use crate::{CommandResult, print};
 
-pub(crate) fn run(arguments: &Schema) -> Done {
+pub(crate) fn run(arguments: &Schema) -> CommandResult {
     if arguments.markdown {
         print(&settings::markdown())?;
     } else {

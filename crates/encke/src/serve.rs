@@ -23,16 +23,16 @@ use encke_settings::notice;
 use encke_site::SiteSettings;
 
 use crate::arguments::Serve;
-use crate::notify::{Manager, State};
-use crate::{Done, Failure, INTERRUPTED, greeting};
+use crate::notify::{Manager, ServiceState};
+use crate::{CommandError, CommandResult, INTERRUPTED, greeting};
 
-pub(crate) fn run(arguments: &Serve) -> Done {
+pub(crate) fn run(arguments: &Serve) -> CommandResult {
     // Signals are blocked before the first thread starts, so that only this thread receives them.
     let signals = Signals::block();
     let mut settings = settings(arguments)?;
     let authority = secure(&mut settings, arguments)?;
     notice::set_level(settings.log.level);
-    let service = Service::start(&settings).map_err(|error| Failure::CouldNotRun(error.to_string()))?;
+    let service = Service::start(&settings).map_err(|error| CommandError::CouldNotRun(error.to_string()))?;
     let pid_file = settings.server.pid_file.as_deref().map(PidFile::write).transpose()?;
     let _nobody_listens =
         io::stderr().write_all(greeting::text(&service, &settings, authority.as_ref()).as_bytes());
@@ -48,14 +48,14 @@ pub(crate) fn attend(
     signals: Signals,
     pid_file: Option<PidFile>,
     hang_up: impl FnMut(&mut Service) -> ControlFlow<()>,
-) -> Done {
+) -> CommandResult {
     for note in service.notes() {
         notice::report(Level::Warn, note);
     }
     let manager = Manager::of_this_process();
-    manager.tell(&State::Ready);
+    manager.tell(&ServiceState::Ready);
     let status = obey(&mut service, &signals, &manager, hang_up);
-    manager.tell(&State::Stopping);
+    manager.tell(&ServiceState::Stopping);
     service.drain();
     let at_once = pid_file.as_ref().map(|file| file.0.clone());
     let _impatience = thread::Builder::new().name("second-signal".into()).spawn(move || {
@@ -81,11 +81,11 @@ fn obey(
             Signal::Interrupt => return INTERRUPTED,
             Signal::Terminate => return 0,
             Signal::HangUp => {
-                manager.tell(&State::Reloading);
+                manager.tell(&ServiceState::Reloading);
                 if hang_up(service).is_break() {
                     return 0;
                 }
-                manager.tell(&State::Ready);
+                manager.tell(&ServiceState::Ready);
             }
             Signal::User1 => match service.reopen_logs() {
                 Ok(()) => notice::report(Level::Info, "logs reopened"),
@@ -135,7 +135,7 @@ fn reload(service: &mut Service, arguments: &Serve) {
 }
 
 /// Returns the settings of the file, overridden by the flags.
-fn settings(arguments: &Serve) -> Result<Settings, Failure> {
+fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
     let mut settings = match &arguments.config {
         Some(file) => Settings::read(file)?,
         None => Settings::default(),
@@ -168,13 +168,13 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
 }
 
 /// With `--tls-self-signed`, gives every TCP listener without a certificate one from this machine's local authority.
-fn secure(settings: &mut Settings, arguments: &Serve) -> Result<Option<LocalAuthority>, Failure> {
+fn secure(settings: &mut Settings, arguments: &Serve) -> Result<Option<LocalAuthority>, CommandError> {
     if !arguments.tls_self_signed {
         return Ok(None);
     }
     let folder = state_folder(settings.server.state_dir.as_deref(), |name| std::env::var_os(name))?;
     let authority = LocalAuthority::open(&folder)
-        .map_err(|error| Failure::CouldNotRun(format!("--tls-self-signed: {error}")))?;
+        .map_err(|error| CommandError::CouldNotRun(format!("--tls-self-signed: {error}")))?;
     settings.keys = authority.certificate.parent().map(Path::to_owned);
     for listen in &mut settings.server.listen {
         if listen.tls.is_none() && !matches!(listen.address, ListenAddress::Unix(_)) {
@@ -190,7 +190,7 @@ fn secure(settings: &mut Settings, arguments: &Serve) -> Result<Option<LocalAuth
 fn state_folder(
     named: Option<&Path>,
     variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<PathBuf, Failure> {
+) -> Result<PathBuf, CommandError> {
     // The specification requires that relative paths are ignored.
     let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     named
@@ -200,12 +200,12 @@ fn state_folder(
         .ok_or_else(|| {
             let text = "--tls-self-signed needs a directory for its authority: set server.state_dir in a settings \
                         file, or the variable HOME";
-            Failure::Usage(text.into())
+            CommandError::Usage(text.into())
         })
 }
 
 /// Applies the directory and flags of the command line to the site without host names, which it adds if there is none.
-fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), Failure> {
+fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), CommandError> {
     if !sites.is_empty() && arguments.root.is_none() && !arguments.list && !arguments.spa {
         return Ok(());
     }
@@ -215,7 +215,7 @@ fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), Fa
             if arguments.root.is_none() && std::env::current_dir().is_ok_and(|here| here == Path::new("/")) {
                 let text = "nothing to serve: specify a directory, or add a [[site]] with a root to the settings \
                             (the current directory is /, which must be specified explicitly)";
-                return Err(Failure::Usage(text.into()));
+                return Err(CommandError::Usage(text.into()));
             }
             sites.push(SiteSettings::default());
             sites.len() - 1
@@ -234,9 +234,9 @@ fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), Fa
 pub(crate) struct PidFile(PathBuf);
 
 impl PidFile {
-    fn write(path: &Path) -> Result<Self, Failure> {
+    fn write(path: &Path) -> Result<Self, CommandError> {
         fs::write(path, format!("{}\n", std::process::id()))
-            .map_err(|error| Failure::CouldNotRun(format!("pid file {}: {error}", path.display())))?;
+            .map_err(|error| CommandError::CouldNotRun(format!("pid file {}: {error}", path.display())))?;
         Ok(Self(path.to_owned()))
     }
 }

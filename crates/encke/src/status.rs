@@ -9,8 +9,8 @@ use encke_wire::method::Method;
 use serde_json::Value;
 
 use crate::arguments::Status;
-use crate::client::{self, Belief, Connection, Location, Request, Server};
-use crate::{Done, Failure, print};
+use crate::client::{self, ClientRequest, Connection, Location, ServerLocation, TrustSettings};
+use crate::{CommandError, CommandResult, print};
 
 /// Timeout of a request. A listener on this machine responds within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -18,8 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two queries with `--watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(arguments: &Status) -> Done {
-    let admin = Admin::of(arguments)?;
+pub(crate) fn run(arguments: &Status) -> CommandResult {
+    let admin = AdminTarget::of(arguments)?;
     let mut before: Option<Value> = None;
     loop {
         let answer = admin.ask()?;
@@ -27,8 +27,9 @@ pub(crate) fn run(arguments: &Status) -> Done {
             print(&format!("{}\n", answer.trim_end()))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let status: Value = serde_json::from_str(&answer)
-            .map_err(|error| Failure::CouldNotRun(format!("{}: invalid response: {error}", admin.server)))?;
+        let status: Value = serde_json::from_str(&answer).map_err(|error| {
+            CommandError::CouldNotRun(format!("{}: invalid response: {error}", admin.server))
+        })?;
         let clear = if arguments.watch { "\x1b[H\x1b[2J" } else { "" };
         print(&format!("{clear}{}", told(&status, before.as_ref())))?;
         if !arguments.watch {
@@ -41,24 +42,26 @@ pub(crate) fn run(arguments: &Status) -> Done {
 
 /// The admin listener and its token.
 #[derive(Debug, PartialEq, Eq)]
-struct Admin {
-    server: Server,
+struct AdminTarget {
+    server: ServerLocation,
     token: Option<String>,
 }
 
-impl Admin {
+impl AdminTarget {
     /// Address and token: from the arguments, else from the settings file, else the default address.
-    fn of(arguments: &Status) -> Result<Self, Failure> {
-        let mut admin =
-            Self { server: Server::Inet(ADMIN_DEFAULT.ip().to_string(), ADMIN_DEFAULT.port()), token: None };
+    fn of(arguments: &Status) -> Result<Self, CommandError> {
+        let mut admin = Self {
+            server: ServerLocation::Inet(ADMIN_DEFAULT.ip().to_string(), ADMIN_DEFAULT.port()),
+            token: None,
+        };
         if let Some(file) = &arguments.config {
             let OrOff::On(settings) = Settings::read(file)?.server.admin else {
                 let text = format!("the admin listener is off in {}", file.display());
-                return Err(Failure::CouldNotRun(text));
+                return Err(CommandError::CouldNotRun(text));
             };
             admin.server = server_at(&settings.address());
             if let Some(secret) = &settings.token {
-                admin.token = Some(secret.reveal().map_err(Failure::CouldNotRun)?);
+                admin.token = Some(secret.reveal().map_err(CommandError::CouldNotRun)?);
             }
         }
         if let Some(text) = &arguments.admin {
@@ -69,35 +72,39 @@ impl Admin {
             admin.token = Some(token.clone());
         }
         if admin.token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err(Failure::Usage("a token has no spaces or control characters".into()));
+            return Err(CommandError::Usage("a token has no spaces or control characters".into()));
         }
         Ok(admin)
     }
 
     /// Parses `8081`, `HOST:PORT`, or a URL with `?token=`.
-    fn parse(text: &str) -> Result<Self, Failure> {
+    fn parse(text: &str) -> Result<Self, CommandError> {
         let Location { server, query, .. } = Location::parse(text)
-            .map_err(|error| Failure::Usage(format!("invalid admin listener: {error}")))?;
+            .map_err(|error| CommandError::Usage(format!("invalid admin listener: {error}")))?;
         let mut pairs = query.as_deref().unwrap_or_default().split('&');
         let token = pairs.find_map(|pair| pair.strip_prefix("token=")).map(ToOwned::to_owned);
         Ok(Self { server, token })
     }
 
     /// Requests `/api/v1/status` and returns the response body.
-    fn ask(&self) -> Result<String, Failure> {
+    fn ask(&self) -> Result<String, CommandError> {
         let failed = |error: &dyn std::fmt::Display| {
-            Failure::CouldNotRun(format!("{}: {error}; is this its admin listener?", self.server))
+            CommandError::CouldNotRun(format!("{}: {error}; is this its admin listener?", self.server))
         };
         let authorization = self.token.as_ref().map(|token| format!("Bearer {token}"));
         let field = authorization.as_deref().map(|value| ("Authorization", value));
-        let request =
-            Request { method: Method::Get, target: "/api/v1/status", fields: field.as_slice(), body: b"" };
-        let mut connection =
-            Connection::to(&self.server, &Belief::new(None, false)).map_err(|trouble| failed(&trouble))?;
+        let request = ClientRequest {
+            method: Method::Get,
+            target: "/api/v1/status",
+            fields: field.as_slice(),
+            body: b"",
+        };
+        let mut connection = Connection::to(&self.server, &TrustSettings::new(None, false))
+            .map_err(|trouble| failed(&trouble))?;
         let answer = connection.ask(&request, PATIENCE).map_err(|trouble| failed(&trouble))?;
         match answer.head.status() {
             200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
-            401 => Err(Failure::CouldNotRun(format!(
+            401 => Err(CommandError::CouldNotRun(format!(
                 "{}: a token is required: use the URL that the server printed at start, --token or $ENCKE_TOKEN",
                 self.server
             ))),
@@ -107,14 +114,14 @@ impl Admin {
 }
 
 /// Returns the server that reaches a listener at this address from the same machine.
-fn server_at(address: &ListenAddress) -> Server {
+fn server_at(address: &ListenAddress) -> ServerLocation {
     match address {
         ListenAddress::Loopback(port) | ListenAddress::Everywhere(port) => {
-            Server::Inet("127.0.0.1".into(), *port)
+            ServerLocation::Inet("127.0.0.1".into(), *port)
         }
-        ListenAddress::Inet(address) => Server::Inet(address.ip().to_string(), address.port()),
-        ListenAddress::Name(host, port) => Server::Inet(host.clone(), *port),
-        ListenAddress::Unix(path) => Server::Unix(path.clone()),
+        ListenAddress::Inet(address) => ServerLocation::Inet(address.ip().to_string(), address.port()),
+        ListenAddress::Name(host, port) => ServerLocation::Inet(host.clone(), *port),
+        ListenAddress::Unix(path) => ServerLocation::Unix(path.clone()),
     }
 }
 
@@ -263,11 +270,11 @@ mod tests {
             ("http://127.0.0.1:8081/?token=abc", "127.0.0.1:8081", Some("abc")),
             ("http://127.0.0.1:8081/api/v1/status?x=1&token=abc", "127.0.0.1:8081", Some("abc")),
         ] {
-            let admin = Admin::parse(text).unwrap_or_else(|failure| panic!("{failure}"));
+            let admin = AdminTarget::parse(text).unwrap_or_else(|failure| panic!("{failure}"));
             assert_eq!((admin.server.to_string().as_str(), admin.token.as_deref()), (host, token), "{text}");
         }
         for text in ["", "localhost", "a b:1", "http:///x"] {
-            assert!(matches!(Admin::parse(text), Err(Failure::Usage(_))), "{text}");
+            assert!(matches!(AdminTarget::parse(text), Err(CommandError::Usage(_))), "{text}");
         }
     }
 

@@ -26,10 +26,12 @@ use encke_wire::method::Method;
 use encke_wire::sse::{Parser, SseEvent};
 use serde_json::{Value, json};
 
-use crate::arguments::Subscribe;
+use crate::arguments::SubscribeArgs;
 use crate::client::refusal::{self, Attempt};
-use crate::client::{self, Answer, Belief, Channels, Connection, Moment, Request, Trouble};
-use crate::{Done, Failure, note, put};
+use crate::client::{
+    self, ChannelsPath, ClientError, ClientRequest, ClientResponse, Connection, MonoTime, TrustSettings,
+};
+use crate::{CommandError, CommandResult, note, put};
 
 /// Time limit for the response to begin.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,18 +49,18 @@ const RETRY_SAID_MAX: Duration = Duration::from_secs(60 * 60);
 /// payload.
 const EVENT_BYTES_MAX: usize = 64 << 20;
 
-pub(crate) fn run(arguments: &Subscribe) -> Done {
+pub(crate) fn run(arguments: &SubscribeArgs) -> CommandResult {
     let names = arguments.channels.iter().map(String::as_str);
-    let channels = Channels::of(names, &arguments.reach.server).map_err(Failure::Usage)?;
+    let channels = ChannelsPath::of(names, &arguments.reach.server).map_err(CommandError::Usage)?;
     client::end_at_interrupt()?;
-    Subscription::new(arguments, channels).run()
+    SubscribeRun::new(arguments, channels).run()
 }
 
 /// A start position (`--since`) with valid syntax. The server interprets it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Since(String);
+pub(crate) struct SinceArg(String);
 
-impl FromStr for Since {
+impl FromStr for SinceArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -82,7 +84,7 @@ impl FromStr for Since {
 }
 
 /// The reason why a stream ended.
-enum End {
+enum StreamEnd {
     /// All requested messages have arrived.
     Enough,
     /// No message arrived within `--timeout`.
@@ -92,19 +94,19 @@ enum End {
 }
 
 /// The reason why a stream could not be opened.
-enum Refused {
+enum SubscribeFailure {
     /// A retry would fail again.
-    Finally(Failure),
+    Finally(CommandError),
     /// The reason, and the retry time if the server sent one.
     ForNow(String, Option<Duration>),
 }
 
 /// A subscription and its progress.
-struct Subscription<'a> {
-    arguments: &'a Subscribe,
-    channels: Channels,
+struct SubscribeRun<'a> {
+    arguments: &'a SubscribeArgs,
+    channels: ChannelsPath,
     authorization: Option<String>,
-    belief: Belief,
+    trust: TrustSettings,
     printer: Printer,
     /// The position of the last printed message.
     position: Option<String>,
@@ -112,33 +114,33 @@ struct Subscription<'a> {
     count: u64,
     retry: Duration,
     /// Deadline for the next message (`--timeout`).
-    give_up: Moment,
+    give_up: MonoTime,
 }
 
-impl<'a> Subscription<'a> {
-    fn new(arguments: &'a Subscribe, channels: Channels) -> Self {
+impl<'a> SubscribeRun<'a> {
+    fn new(arguments: &'a SubscribeArgs, channels: ChannelsPath) -> Self {
         let style = match (arguments.json, arguments.raw) {
-            (true, _) => Style::Envelopes,
-            (_, true) => Style::Bytes,
-            _ => Style::Lines,
+            (true, _) => PrintStyle::Envelopes,
+            (_, true) => PrintStyle::Bytes,
+            _ => PrintStyle::Lines,
         };
         let reach = &arguments.reach;
         let mut new = Self {
             arguments,
             channels,
             authorization: reach.token.as_ref().map(|token| format!("Bearer {token}")),
-            belief: Belief::new(reach.cacert.clone(), reach.insecure),
+            trust: TrustSettings::new(reach.cacert.clone(), reach.insecure),
             printer: Printer { style, terminal: io::stdout().is_terminal() },
             position: None,
             count: 0,
             retry: RETRY,
-            give_up: Moment::MAX,
+            give_up: MonoTime::MAX,
         };
         new.wait_on();
         new
     }
 
-    fn run(mut self) -> Done {
+    fn run(mut self) -> CommandResult {
         let mut failures = 0;
         let mut connected = false;
         loop {
@@ -147,19 +149,21 @@ impl<'a> Subscription<'a> {
                     self.tell_connected(connected);
                     (connected, failures) = (true, 0);
                     match self.follow(&mut connection)? {
-                        End::Enough => return Ok(ExitCode::SUCCESS),
-                        End::TooLate => return Ok(self.too_late()),
-                        End::Broken(why) => (why, None),
+                        StreamEnd::Enough => return Ok(ExitCode::SUCCESS),
+                        StreamEnd::TooLate => return Ok(self.too_late()),
+                        StreamEnd::Broken(why) => (why, None),
                     }
                 }
-                Err(Refused::Finally(failure)) => return Err(failure),
-                Err(Refused::ForNow(why, _)) if !connected => return Err(Failure::CouldNotRun(why)),
-                Err(Refused::ForNow(why, when)) => {
+                Err(SubscribeFailure::Finally(failure)) => return Err(failure),
+                Err(SubscribeFailure::ForNow(why, _)) if !connected => {
+                    return Err(CommandError::CouldNotRun(why));
+                }
+                Err(SubscribeFailure::ForNow(why, when)) => {
                     failures += 1;
                     (why, when)
                 }
             };
-            let wait = when.unwrap_or_default().max(patience(self.retry, failures, chance()));
+            let wait = when.unwrap_or_default().max(retry_delay(self.retry, failures, chance()));
             note(&format!("{why}; retrying in {:.1} s", wait.as_secs_f64()));
             let left = Duration::from_nanos(self.give_up.saturating_sub(client::now()));
             client::pause(wait.min(left));
@@ -170,11 +174,11 @@ impl<'a> Subscription<'a> {
     }
 
     /// Opens the stream.
-    fn connect(&self) -> Result<Connection, Refused> {
+    fn connect(&self) -> Result<Connection, SubscribeFailure> {
         let server = &self.channels.server;
-        let for_now = |trouble: Trouble| match trouble {
-            Trouble::Field(_) => Refused::Finally(refusal::trouble(server, &trouble)),
-            other => Refused::ForNow(format!("{server}: {other}"), None),
+        let for_now = |trouble: ClientError| match trouble {
+            ClientError::Field(_) => SubscribeFailure::Finally(refusal::trouble(server, &trouble)),
+            other => SubscribeFailure::ForNow(format!("{server}: {other}"), None),
         };
         let since = self.arguments.since.as_ref().map(|since| format!("since={}", since.0));
         let query: Vec<&str> = std::iter::once("envelope").chain(since.as_deref()).collect();
@@ -188,9 +192,9 @@ impl<'a> Subscription<'a> {
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
         .collect();
-        let request = Request { method: Method::Get, target: &target, fields: &fields, body: b"" };
+        let request = ClientRequest { method: Method::Get, target: &target, fields: &fields, body: b"" };
         let until = client::moment_in(PATIENCE).min(self.give_up);
-        let mut connection = Connection::to(server, &self.belief).map_err(for_now)?;
+        let mut connection = Connection::to(server, &self.trust).map_err(for_now)?;
         let head = connection.begin(&request, until).map_err(for_now)?;
         match head.status() {
             200 if head.is_type("text/event-stream") => Ok(connection),
@@ -198,27 +202,27 @@ impl<'a> Subscription<'a> {
                 let kind = head.field("Content-Type").unwrap_or("a response without a type");
                 let path = &self.channels.path;
                 let text = format!("{server}: {path} is {kind}, not an event stream; is it a push channel?");
-                Err(Refused::Finally(Failure::CouldNotRun(text)))
+                Err(SubscribeFailure::Finally(CommandError::CouldNotRun(text)))
             }
             // EventSource also treats 204 as the end of the stream.
-            204 => Err(Refused::Finally(Failure::CouldNotRun(format!(
+            204 => Err(SubscribeFailure::Finally(CommandError::CouldNotRun(format!(
                 "{server}: the server ended the subscription (204)"
             )))),
             status @ (429 | 500 | 502..=504) => {
                 let text = format!("{server}: temporarily unavailable ({status})");
-                Err(Refused::ForNow(text, head.retry_after().map(|time| time.min(RETRY_SAID_MAX))))
+                Err(SubscribeFailure::ForNow(text, head.retry_after().map(|time| time.min(RETRY_SAID_MAX))))
             }
             _ => {
                 let body = connection.rest(until).unwrap_or_default();
                 let (path, token) = (&self.channels.path, self.authorization.is_some());
-                let answer = Answer { head, body };
-                Err(Refused::Finally(refusal::of(server, path, Attempt::Subscribe, token, &answer)))
+                let answer = ClientResponse { head, body };
+                Err(SubscribeFailure::Finally(refusal::of(server, path, Attempt::Subscribe, token, &answer)))
             }
         }
     }
 
     fn tell_connected(&self, again: bool) {
-        let Channels { server, path, .. } = &self.channels;
+        let ChannelsPath { server, path, .. } = &self.channels;
         match &self.position {
             _ if !again && !io::stderr().is_terminal() => {}
             _ if !again => note(&format!("subscribed to {path} on {server}; ^C ends")),
@@ -228,14 +232,14 @@ impl<'a> Subscription<'a> {
     }
 
     /// Prints events until the stream ends.
-    fn follow(&mut self, connection: &mut Connection) -> Result<End, Failure> {
+    fn follow(&mut self, connection: &mut Connection) -> Result<StreamEnd, CommandError> {
         let mut parser = Parser::new(EVENT_BYTES_MAX);
         loop {
             let mut input = match connection.piece(client::moment_in(DEAD_AFTER).min(self.give_up)) {
                 Ok(Some(piece)) => piece,
-                Ok(None) => return Ok(End::Broken("the server ended the stream".into())),
-                Err(Trouble::Silent) if client::now() >= self.give_up => return Ok(End::TooLate),
-                Err(trouble) => return Ok(End::Broken(trouble.to_string())),
+                Ok(None) => return Ok(StreamEnd::Broken("the server ended the stream".into())),
+                Err(ClientError::Silent) if client::now() >= self.give_up => return Ok(StreamEnd::TooLate),
+                Err(trouble) => return Ok(StreamEnd::Broken(trouble.to_string())),
             };
             // All events of one read are written and flushed together.
             let mut out = Vec::new();
@@ -247,7 +251,7 @@ impl<'a> Subscription<'a> {
                         self.channels.server,
                         EVENT_BYTES_MAX >> 20
                     );
-                    return Err(Failure::CouldNotRun(text));
+                    return Err(CommandError::CouldNotRun(text));
                 };
                 input = &input[step.used..];
                 match step.event {
@@ -266,7 +270,7 @@ impl<'a> Subscription<'a> {
             }
             put(&out)?;
             if enough {
-                return Ok(End::Enough);
+                return Ok(StreamEnd::Enough);
             }
         }
     }
@@ -277,7 +281,7 @@ impl<'a> Subscription<'a> {
             note(&gap(data));
         }
         let id = self.position.as_deref().unwrap_or_default();
-        self.printer.put(&Message { id, event, data }, out);
+        self.printer.put(&ReceivedMessage { id, event, data }, out);
         if event.starts_with("encke.") {
             return false;
         }
@@ -289,7 +293,7 @@ impl<'a> Subscription<'a> {
     /// Restarts the `--timeout` for the next message.
     fn wait_on(&mut self) {
         self.give_up =
-            self.arguments.timeout.map_or(Moment::MAX, |timeout| client::moment_in(timeout.duration()));
+            self.arguments.timeout.map_or(MonoTime::MAX, |timeout| client::moment_in(timeout.duration()));
     }
 
     /// The exit status after a timeout: success if messages arrived and no count was requested.
@@ -301,7 +305,7 @@ impl<'a> Subscription<'a> {
 /// Returns the delay before the next attempt: the server's retry time, doubled on each failure in a row, plus up to half of it
 /// according to `chance` (0 to 1). The delay is never shorter than the server's retry time, because the server may use it to
 /// spread reconnects.
-fn patience(retry: Duration, failures: u32, chance: f64) -> Duration {
+fn retry_delay(retry: Duration, failures: u32, chance: f64) -> Duration {
     let doubled = retry.saturating_mul(1 << failures.min(16)).min(RETRY_MAX.max(retry));
     doubled.mul_f64(1.0 + chance / 2.0)
 }
@@ -322,7 +326,7 @@ fn gap(data: &str) -> String {
 }
 
 /// An event as received.
-struct Message<'a> {
+struct ReceivedMessage<'a> {
     id: &'a str,
     event: &'a str,
     /// An envelope, if the server is Encke.
@@ -331,7 +335,7 @@ struct Message<'a> {
 
 /// The output format of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Style {
+enum PrintStyle {
     /// One payload per line; binary payloads as a `data:` URL.
     Lines,
     /// One envelope per line.
@@ -342,15 +346,15 @@ enum Style {
 
 /// Formats messages for the output.
 struct Printer {
-    style: Style,
+    style: PrintStyle,
     /// The output is a terminal, so control characters from other users are escaped.
     terminal: bool,
 }
 
 impl Printer {
-    fn put(&self, message: &Message<'_>, out: &mut Vec<u8>) {
+    fn put(&self, message: &ReceivedMessage<'_>, out: &mut Vec<u8>) {
         let ours = message.envelope();
-        if self.style == Style::Envelopes {
+        if self.style == PrintStyle::Envelopes {
             match &ours {
                 // Copied unchanged, to keep the documented order of the keys.
                 Some(_) if !message.data.contains('\n') => out.extend_from_slice(message.data.as_bytes()),
@@ -367,8 +371,8 @@ impl Printer {
             ours.as_ref().and_then(|envelope| base64::decode(envelope["data64"].as_str()?.as_bytes()));
         let text = ours.as_ref().and_then(|envelope| envelope["data"].as_str()).unwrap_or(message.data);
         match (self.style, bytes) {
-            (Style::Bytes, Some(bytes)) => out.extend_from_slice(&bytes),
-            (Style::Bytes, None) => out.extend_from_slice(text.as_bytes()),
+            (PrintStyle::Bytes, Some(bytes)) => out.extend_from_slice(&bytes),
+            (PrintStyle::Bytes, None) => out.extend_from_slice(text.as_bytes()),
             (_, Some(_)) => {
                 let envelope = ours.unwrap_or_default();
                 let (kind, data) = (envelope["type"].as_str(), envelope["data64"].as_str());
@@ -383,7 +387,7 @@ impl Printer {
     }
 }
 
-impl Message<'_> {
+impl ReceivedMessage<'_> {
     /// Parses the envelope. Returns `None` if the data is not an envelope of Encke.
     fn envelope(&self) -> Option<Value> {
         let envelope: Value = serde_json::from_str(self.data).ok()?;
@@ -416,9 +420,9 @@ fn harmless(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    fn printed(style: Style, terminal: bool, event: &str, data: &str) -> String {
+    fn printed(style: PrintStyle, terminal: bool, event: &str, data: &str) -> String {
         let mut out = Vec::new();
-        Printer { style, terminal }.put(&Message { id: "e-7", event, data }, &mut out);
+        Printer { style, terminal }.put(&ReceivedMessage { id: "e-7", event, data }, &mut out);
         String::from_utf8_lossy(&out).into_owned()
     }
 
@@ -427,33 +431,33 @@ mod tests {
         let text = r#"{"id":"e-7","channel":"news","type":"text/plain","data":"one\ntwo"}"#;
         let bytes = r#"{"id":"e-7","channel":"news","type":"image/png","data64":"/w=="}"#;
         for (data, style, out) in [
-            (text, Style::Lines, "one\ntwo\n"),
-            (text, Style::Bytes, "one\ntwo"),
-            (text, Style::Envelopes, &format!("{text}\n")),
-            (bytes, Style::Lines, "data:image/png;base64,/w==\n"),
-            (bytes, Style::Bytes, "\u{fffd}"),
-            (bytes, Style::Envelopes, &format!("{bytes}\n")),
+            (text, PrintStyle::Lines, "one\ntwo\n"),
+            (text, PrintStyle::Bytes, "one\ntwo"),
+            (text, PrintStyle::Envelopes, &format!("{text}\n")),
+            (bytes, PrintStyle::Lines, "data:image/png;base64,/w==\n"),
+            (bytes, PrintStyle::Bytes, "\u{fffd}"),
+            (bytes, PrintStyle::Envelopes, &format!("{bytes}\n")),
             // An event from a server without envelopes, or a payload that resembles one.
-            ("hi", Style::Lines, "hi\n"),
+            ("hi", PrintStyle::Lines, "hi\n"),
             (
                 r#"{"id":"e-6","channel":"x","data":"y"}"#,
-                Style::Bytes,
+                PrintStyle::Bytes,
                 r#"{"id":"e-6","channel":"x","data":"y"}"#,
             ),
         ] {
             assert_eq!(printed(style, false, "price", data), out, "{style:?}: {data}");
         }
         let made_up: Value =
-            serde_json::from_str(&printed(Style::Envelopes, false, "price", "hi")).expect("JSON");
+            serde_json::from_str(&printed(PrintStyle::Envelopes, false, "price", "hi")).expect("JSON");
         assert_eq!(made_up, json!({ "id": "e-7", "event": "price", "data": "hi" }));
     }
 
     #[test]
     fn what_controls_a_channel_is_shown_among_envelopes_only() {
         let gap = r#"{"op":"gap","from":"e-1","to":"e-5","reason":"evicted"}"#;
-        assert_eq!(printed(Style::Envelopes, false, "encke.gap", gap), format!("{gap}\n"));
-        assert_eq!(printed(Style::Lines, false, "encke.gap", gap), "");
-        assert_eq!(printed(Style::Bytes, false, "encke.join", r#"{"name":"ann"}"#), "");
+        assert_eq!(printed(PrintStyle::Envelopes, false, "encke.gap", gap), format!("{gap}\n"));
+        assert_eq!(printed(PrintStyle::Lines, false, "encke.gap", gap), "");
+        assert_eq!(printed(PrintStyle::Bytes, false, "encke.join", r#"{"name":"ann"}"#), "");
         assert_eq!(super::gap(gap), "gap: messages after e-1 up to e-5 are lost (evicted)");
         assert!(super::gap("").contains("lost"));
     }
@@ -461,19 +465,19 @@ mod tests {
     #[test]
     fn a_terminal_is_not_commanded_by_a_message() {
         let data = r#"{"id":"e-7","channel":"c","data":"\u001b[31mred\ttab\u0007é"}"#;
-        assert_eq!(printed(Style::Lines, true, "", data), "\\u{1b}[31mred\ttab\\u{7}é\n");
-        assert_eq!(printed(Style::Lines, false, "", data), "\u{1b}[31mred\ttab\u{7}é\n");
+        assert_eq!(printed(PrintStyle::Lines, true, "", data), "\\u{1b}[31mred\ttab\\u{7}é\n");
+        assert_eq!(printed(PrintStyle::Lines, false, "", data), "\u{1b}[31mred\ttab\u{7}é\n");
     }
 
     #[test]
     fn a_beginning_is_one_of_five_kinds() {
         for text in ["now", "all", "last:5", "10m", "30s", "2h", "1d", "a9z-17", "a9z-17,b-3"] {
-            assert_eq!(text.parse(), Ok(Since(text.to_owned())));
+            assert_eq!(text.parse(), Ok(SinceArg(text.to_owned())));
         }
         for text in [
             "", "later", "last:", "last:x", "m", "10", "10y", "-5", "a-", "a b-1", "a-1&x=2", "a-1,", "a-1,b",
         ] {
-            assert!(text.parse::<Since>().is_err(), "{text}");
+            assert!(text.parse::<SinceArg>().is_err(), "{text}");
         }
     }
 
@@ -488,7 +492,7 @@ mod tests {
             (s(2), u32::MAX, s(30), s(45)),
             (s(120), 5, s(120), s(180)),
         ] {
-            assert_eq!((patience(retry, failures, 0.0), patience(retry, failures, 1.0)), (least, most));
+            assert_eq!((retry_delay(retry, failures, 0.0), retry_delay(retry, failures, 1.0)), (least, most));
         }
         for _ in 0..100 {
             assert!((0.0..=1.0).contains(&chance()));

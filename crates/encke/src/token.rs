@@ -6,15 +6,15 @@ use encke_assembly::settings::{OrOff, Settings};
 use encke_io::clock::Clock;
 use encke_rights::{Signer, TokenContents};
 
-use crate::arguments::Token;
-use crate::{Done, Failure, print};
+use crate::arguments::TokenArgs;
+use crate::{CommandError, CommandResult, print};
 
-pub(crate) fn run(arguments: &Token) -> Done {
-    let Token { publish, subscribe, presence, manage, sub, ttl, .. } = arguments;
+pub(crate) fn run(arguments: &TokenArgs) -> CommandResult {
+    let TokenArgs { publish, subscribe, presence, manage, sub, ttl, .. } = arguments;
     if sub.is_none() && [publish, subscribe, presence, manage].iter().all(|patterns| patterns.is_empty()) {
         let text = "the token would have neither a user nor a right: set --sub, --publish, --subscribe, --presence \
                     or --manage";
-        return Err(Failure::Usage(text.into()));
+        return Err(CommandError::Usage(text.into()));
     }
     let expires_unix_s = match ttl {
         OrOff::Off => None,
@@ -30,19 +30,19 @@ pub(crate) fn run(arguments: &Token) -> Done {
             presence: presence.clone(),
             manage: manage.clone(),
         })
-        .map_err(Failure::Usage)?;
+        .map_err(CommandError::Usage)?;
     print(&format!("{token}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the signing key: from `--key` if given, otherwise from the settings file.
-fn signer(arguments: &Token) -> Result<Signer, Failure> {
+fn signer(arguments: &TokenArgs) -> Result<Signer, CommandError> {
     let kid = arguments.kid.as_deref();
     match (&arguments.key, &arguments.config) {
-        (Some(key), _) => Signer::of_file(key, kid).map_err(Failure::CouldNotRun),
+        (Some(key), _) => Signer::of_file(key, kid).map_err(CommandError::CouldNotRun),
         (None, Some(config)) => Signer::of_settings(&Settings::read(config)?.auth, kid)
-            .map_err(|error| Failure::CouldNotRun(format!("{}: {error}", config.display()))),
-        (None, None) => Err(Failure::Usage(
+            .map_err(|error| CommandError::CouldNotRun(format!("{}: {error}", config.display()))),
+        (None, None) => Err(CommandError::Usage(
             "a key is required: `--key FILE` (a private key as PEM, or a secret), or `-c FILE`, a settings file with \
              [[auth.keys]]"
                 .into(),

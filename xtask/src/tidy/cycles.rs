@@ -1,6 +1,6 @@
 //! Import cycles within a crate: between its directories, and among the files of one directory.
 //!
-//! A file belongs to the directory of which it is the module, or to the one that contains it ([`modules::File`](super::modules::File)). Each
+//! A file belongs to the directory of which it is the module, or to the one that contains it ([`modules::CrateFile`](super::modules::File)). Each
 //! directory is checked on its own:
 //!
 //! ```text
@@ -12,16 +12,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Findings;
+use super::TidyFindings;
 use super::manifest;
-use super::modules::{File, Graph};
+use super::modules::{CrateFile, Graph};
 use super::tree::Tree;
 
 /// Files of one directory that may import each other: the files of one state machine.
 const CYCLE_FILES_MAX: usize = 5;
 
 /// Rule: the files of a directory do not all depend on each other.
-pub(super) fn files(tree: &Tree, findings: &mut Findings) {
+pub(super) fn files(tree: &Tree, findings: &mut TidyFindings) {
     for (folder, graph) in graphs(tree) {
         let largest = largest(
             &graph,
@@ -37,7 +37,7 @@ pub(super) fn files(tree: &Tree, findings: &mut Findings) {
 }
 
 /// Rule: no directory is part of an import cycle with its siblings.
-pub(super) fn directories(tree: &Tree, findings: &mut Findings) {
+pub(super) fn directories(tree: &Tree, findings: &mut TidyFindings) {
     for (folder, graph) in graphs(tree) {
         let largest = largest(&graph, piece, |cycle| cycle.iter().any(|piece| piece.ends_with('/')));
         if let Some(cycle) = largest {
@@ -58,7 +58,7 @@ fn graphs(tree: &Tree) -> impl Iterator<Item = (String, Graph)> {
 }
 
 /// Returns the piece of a directory that contains a file: the file, or a subdirectory, which ends in `/`.
-fn piece(file: &File, directory: &str) -> Option<String> {
+fn piece(file: &CrateFile, directory: &str) -> Option<String> {
     if file.directory == directory {
         return (!file.facade).then(|| file.path.clone());
     }
@@ -69,7 +69,7 @@ fn piece(file: &File, directory: &str) -> Option<String> {
 /// Returns the largest cycle of any directory that `counts` accepts.
 fn largest(
     graph: &Graph,
-    piece: impl Fn(&File, &str) -> Option<String>,
+    piece: impl Fn(&CrateFile, &str) -> Option<String>,
     counts: impl Fn(&[String]) -> bool,
 ) -> Option<Vec<String>> {
     let directories: BTreeSet<&str> = graph.files.iter().map(|file| file.directory.as_str()).collect();

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::Findings;
+use super::TidyFindings;
 use super::tree::Tree;
 
 /// Rule: a link leads to a file of the repository, and its `#anchor` to a heading there. Links to other hosts are not checked,
 /// because tidy needs no network.
-pub(super) fn link(tree: &Tree, findings: &mut Findings) {
+pub(super) fn link(tree: &Tree, findings: &mut TidyFindings) {
     for (path, text) in documents(tree) {
         for (number, line) in prose(text) {
             for target in links(line) {
@@ -127,7 +127,7 @@ fn slug(heading: &str) -> String {
 }
 
 /// Rule: a `Type::part` in a document exists in the code.
-pub(super) fn name(tree: &Tree, findings: &mut Findings) {
+pub(super) fn name(tree: &Tree, findings: &mut TidyFindings) {
     let known = identifiers(tree);
     for (path, text) in documents(tree) {
         for (number, line) in prose(text) {
@@ -162,7 +162,7 @@ fn identifiers(tree: &Tree) -> BTreeSet<&str> {
 const EXCERPTS: &[&str] = &["docs/embedding.md"];
 
 /// Rule: each block of Rust on these pages is an excerpt of the source in the last link before it, whatever the indentation.
-pub(super) fn excerpt(tree: &Tree, findings: &mut Findings) {
+pub(super) fn excerpt(tree: &Tree, findings: &mut TidyFindings) {
     for page in EXCERPTS {
         let mut source = None;
         let mut lines = tree.text(page).unwrap_or_default().lines().enumerate();
@@ -192,7 +192,7 @@ const TRANSLATED: &[(&str, &[&str])] = &[("docs/lab", &["ja", "zh-Hant"])];
 
 /// Rule: a page and its translations link to each other, and have the same headings, list items, table rows, figures and code
 /// spans. A change of one page thus requires a change of the others.
-pub(super) fn translation(tree: &Tree, findings: &mut Findings) {
+pub(super) fn translation(tree: &Tree, findings: &mut TidyFindings) {
     for &(folder, languages) in TRANSLATED {
         let names = documents(tree).filter_map(|(path, text)| {
             let name = path.strip_prefix(folder)?.strip_prefix('/')?;
@@ -230,10 +230,10 @@ fn lags(original: &str, translation: &str, text: &str, back: &str) -> Vec<String
 /// The number of lines that contain the title and the links to other languages.
 const HEAD_LINES: usize = 3;
 
-type Parts = fn(&str) -> Vec<String>;
+type TextParts = fn(&str) -> Vec<String>;
 
 /// The parts that are equal in every language, in any order.
-const PARTS: [(&str, Parts); 4] =
+const PARTS: [(&str, TextParts); 4] =
     [("headings and points", heads), ("rows of tables", rows), ("figures", figures), ("spans of code", code)];
 
 /// Returns the level of each heading, and the mark of each list item.
@@ -270,7 +270,7 @@ fn difference(some: &[String], others: &[String]) -> Option<String> {
 const METRICS_PAGE: &str = "docs/operations.md";
 
 /// Rule: the page for operators names every metric, and no other.
-pub(super) fn metric(tree: &Tree, findings: &mut Findings) {
+pub(super) fn metric(tree: &Tree, findings: &mut TidyFindings) {
     let told: BTreeSet<String> = tree.text(METRICS_PAGE).map(|text| metrics(text, '`')).unwrap_or_default();
     let mut counted = BTreeSet::new();
     for (path, file) in tree.files() {
@@ -312,7 +312,7 @@ const TABLES: &[(&str, &str, &str)] = &[
 ];
 
 /// Rule: every name of those tables is on its page.
-pub(super) fn table(tree: &Tree, findings: &mut Findings) {
+pub(super) fn table(tree: &Tree, findings: &mut TidyFindings) {
     for &(table, file, page) in TABLES {
         let Some(text) = tree.text(file) else { continue };
         let rows = text.lines().skip_while(|line| !line.starts_with(table)).take_while(|line| *line != "}");
@@ -330,7 +330,7 @@ const SECTIONS: &[&str] = &["Added", "Changed", "Deprecated", "Removed", "Fixed"
 
 /// Rule: `CHANGELOG.md` has the form of keepachangelog.com 1.1: versions, newest first, with a date or `Unreleased`, each with
 /// the six sections and their list items. It contains the version of the workspace.
-pub(super) fn changelog(tree: &Tree, findings: &mut Findings) {
+pub(super) fn changelog(tree: &Tree, findings: &mut TidyFindings) {
     let Some(text) = tree.text(CHANGES) else {
         findings.add("changelog", CHANGES, 0, "there is none");
         return;

@@ -1,6 +1,6 @@
 //! The rule that encke-server, the engine, names no feature. Features are mounted on it.
 
-use super::Findings;
+use super::TidyFindings;
 use super::modules::named;
 use super::tree::Tree;
 
@@ -21,7 +21,7 @@ const FEATURE_CRATES: &[&str] = &[
 const FEATURE_MODULES: &[&str] = &["push", "site", "rights", "admin"];
 
 /// Rule: no source of the engine names a feature, tests included.
-pub(super) fn names_no_feature(tree: &Tree, findings: &mut Findings) {
+pub(super) fn names_no_feature(tree: &Tree, findings: &mut TidyFindings) {
     let naming: Vec<String> = tree
         .sources()
         .filter_map(|(path, source)| {

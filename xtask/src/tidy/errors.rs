@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Findings;
+use super::TidyFindings;
 use super::tree::Tree;
 
 /// No shipped source of a crate has a `String` for an error. Measured by crate.
-pub(super) fn typed(tree: &Tree, findings: &mut Findings) {
+pub(super) fn typed(tree: &Tree, findings: &mut TidyFindings) {
     let mut places: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (path, source) in tree.sources() {
         let Some(end) = path.find(SOURCES).map(|at| at + SOURCES.len()) else { continue };

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::Findings;
+use super::TidyFindings;
 use super::tree::Tree;
 
 /// An entry of a dependency table.
 pub(super) struct Dependency {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: DependencyKind,
     pub(super) line: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum DependencyKind {
     /// For the program.
     Shipped,
     /// For tests and examples.
@@ -35,11 +35,11 @@ pub(super) fn dependencies(manifest: &str) -> impl Iterator<Item = Dependency> {
         let inside = depth > 0;
         if line.starts_with('[') && !inside {
             return match header(line) {
-                Header::Table(of) => {
+                TableHeader::Table(of) => {
                     kind = of;
                     None
                 }
-                Header::One(of, name) => {
+                TableHeader::One(of, name) => {
                     kind = None;
                     Some(Dependency { name, kind: of, line: index + 1 })
                 }
@@ -56,32 +56,32 @@ pub(super) fn dependencies(manifest: &str) -> impl Iterator<Item = Dependency> {
 }
 
 /// The meaning of a table header.
-enum Header {
+enum TableHeader {
     /// A table whose keys are dependencies, or `None` for any other table.
-    Table(Option<Kind>),
+    Table(Option<DependencyKind>),
     /// A table of one dependency.
-    One(Kind, String),
+    One(DependencyKind, String),
 }
 
-fn header(line: &str) -> Header {
+fn header(line: &str) -> TableHeader {
     let kind_of = |table: &str| match table {
-        "dependencies" | "build-dependencies" => Some(Kind::Shipped),
-        "dev-dependencies" => Some(Kind::Development),
+        "dependencies" | "build-dependencies" => Some(DependencyKind::Shipped),
+        "dev-dependencies" => Some(DependencyKind::Development),
         _ => None,
     };
     let line = line.trim_matches(['[', ']']);
     let (front, last) = line.rsplit_once('.').unwrap_or(("", line));
     match kind_of(front.rsplit('.').next().unwrap_or(front)) {
-        Some(kind) => Header::One(kind, last.to_owned()),
-        None => Header::Table(kind_of(last)),
+        Some(kind) => TableHeader::One(kind, last.to_owned()),
+        None => TableHeader::Table(kind_of(last)),
     }
 }
 
 /// Rule: a dependency enters the program at one crate, so that it can be replaced in one place.
-pub(super) fn one_entrance(tree: &Tree, findings: &mut Findings) {
+pub(super) fn one_entrance(tree: &Tree, findings: &mut TidyFindings) {
     let mut entrances: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (path, text) in crates(tree) {
-        for dependency in foreign(text).filter(|one| one.kind == Kind::Shipped) {
+        for dependency in foreign(text).filter(|one| one.kind == DependencyKind::Shipped) {
             let paths = entrances.entry(dependency.name).or_default();
             if paths.last() != Some(&path) {
                 paths.push(path);
@@ -94,7 +94,7 @@ pub(super) fn one_entrance(tree: &Tree, findings: &mut Findings) {
 }
 
 /// Rule: every dependency, of tests too, has a line in ARCHITECTURE.md.
-pub(super) fn reason(tree: &Tree, findings: &mut Findings) {
+pub(super) fn reason(tree: &Tree, findings: &mut TidyFindings) {
     let document = tree.text("ARCHITECTURE.md").unwrap_or_default();
     let fuzz = tree.text("fuzz/Cargo.toml").map(|text| ("fuzz/Cargo.toml", text));
     for (path, text) in crates(tree).chain(fuzz) {
@@ -141,15 +141,15 @@ default = []
 [dev-dependencies]
 toml = \"1\"
 ";
-        let found: Vec<(String, Kind, usize)> =
+        let found: Vec<(String, DependencyKind, usize)> =
             dependencies(manifest).map(|one| (one.name, one.kind, one.line)).collect();
         let expected = [
-            ("encke-io", Kind::Shipped, 5),
-            ("serde", Kind::Shipped, 7),
-            ("quoted", Kind::Shipped, 10),
-            ("libc", Kind::Shipped, 13),
-            ("long", Kind::Shipped, 15),
-            ("toml", Kind::Development, 22),
+            ("encke-io", DependencyKind::Shipped, 5),
+            ("serde", DependencyKind::Shipped, 7),
+            ("quoted", DependencyKind::Shipped, 10),
+            ("libc", DependencyKind::Shipped, 13),
+            ("long", DependencyKind::Shipped, 15),
+            ("toml", DependencyKind::Development, 22),
         ];
         assert_eq!(found, expected.map(|(name, kind, line)| (name.to_owned(), kind, line)));
     }

@@ -17,13 +17,13 @@ type ModulePath = Vec<String>;
 /// The files of a crate, and their imports.
 pub(super) struct Graph {
     /// The shipped files, sorted by path.
-    pub(super) files: Vec<File>,
+    pub(super) files: Vec<CrateFile>,
     /// Edges from the importing to the imported file, as indices of `files`.
     pub(super) edges: BTreeSet<(usize, usize)>,
 }
 
 /// A file of a crate.
-pub(super) struct File {
+pub(super) struct CrateFile {
     /// The path in the repository.
     pub(super) path: String,
     /// The directory that contains the file, without a trailing slash. `push.rs` belongs to `push` if that directory exists.
@@ -67,7 +67,7 @@ impl Graph {
         for (file, (path, code)) in codes.iter().enumerate() {
             let module = module_path(&path[folder.len()..]);
             modules.entry(module.clone()).or_default().file = file;
-            let mut reader = Reader::new(file, module, code);
+            let mut reader = ModuleReader::new(file, module, code);
             reader.read();
             for inline in &reader.inline {
                 modules.entry(inline.clone()).or_default().file = file;
@@ -94,12 +94,12 @@ impl Graph {
                 edges.extend(found.iter().map(|&to| (mention.file, to)).filter(|(from, to)| from != to));
             }
         }
-        let files = codes.iter().map(|(path, _)| File::of(tree, path)).collect();
+        let files = codes.iter().map(|(path, _)| CrateFile::of(tree, path)).collect();
         Self { files, edges }
     }
 }
 
-impl File {
+impl CrateFile {
     fn of(tree: &Tree, path: &str) -> Self {
         let own = path.trim_end_matches(".rs");
         let (directory, name) = own.rsplit_once('/').unwrap_or(("", own));
@@ -115,7 +115,7 @@ impl File {
 /// Returns the paths that a file names, in a `use` or elsewhere, and the modules that it declares in other files. Each branch
 /// of a `use` is one path.
 pub(super) fn named(code: &str) -> Vec<Vec<String>> {
-    let mut reader = Reader::new(0, Vec::new(), code);
+    let mut reader = ModuleReader::new(0, Vec::new(), code);
     reader.read();
     let declared = reader.declared.iter().map(|name| vec!["self".to_owned(), (*name).to_owned()]);
     let uses = reader.uses.into_iter().map(|(_, mention)| mention.path);
@@ -197,7 +197,7 @@ fn resolve(
 }
 
 /// The parser of one file's code.
-struct Reader<'a> {
+struct ModuleReader<'a> {
     file: usize,
     tokens: Vec<&'a str>,
     at: usize,
@@ -215,7 +215,7 @@ struct Reader<'a> {
     words: BTreeSet<&'a str>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ModuleReader<'a> {
     fn new(file: usize, module: ModulePath, code: &'a str) -> Self {
         Self {
             file,

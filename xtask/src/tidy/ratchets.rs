@@ -1,31 +1,31 @@
 //! Measured exceptions from rules: today's figures, which may only shrink.
 //!
-//! A figure above its limit is a finding. So is a figure below a [`Limit::Exactly`]: lower the limit in the change that reduces
+//! A figure above its limit is a finding. So is a figure below a [`RatchetLimit::Exactly`]: lower the limit in the change that reduces
 //! the figure.
 
 use std::fmt;
 
-use super::{Finding, Findings};
+use super::{TidyFinding, TidyFindings};
 
 /// A measured exception from a rule.
 pub(super) struct Ratchet {
     pub(super) rule: &'static str,
     /// The measured file, or the source directory of the measured crate.
     pub(super) place: &'static str,
-    pub(super) limit: Limit,
+    pub(super) limit: RatchetLimit,
     /// The reason, as `cargo xtask rules` prints it.
     pub(super) why: &'static str,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Limit {
+pub(super) enum RatchetLimit {
     /// Exactly today's figure.
     Exactly(usize),
     /// Today's figure, rounded up.
     UpTo(usize),
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for RatchetLimit {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exactly(figure) => write!(to, "is at {figure}"),
@@ -38,155 +38,156 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "directory",
         place: "crates/encke-server/src/",
-        limit: Limit::Exactly(7),
+        limit: RatchetLimit::Exactly(7),
         why: "the worker's `Core` has the state of h2/ and tls/, and both extend it",
     },
     Ratchet {
         rule: "directory",
         place: "crates/encke-load/src/",
-        limit: Limit::Exactly(13),
+        limit: RatchetLimit::Exactly(13),
         why: "each kind of client contributes to the run's report, which the clients' results are part of",
     },
     Ratchet {
         rule: "directory",
         place: "crates/encke/src/",
-        limit: Limit::Exactly(4),
+        limit: RatchetLimit::Exactly(4),
         why: "the flags of `load`, `pub` and `sub` share types with the commands that read them",
     },
     Ratchet {
         rule: "directory",
         place: "crates/encke-io/src/",
-        limit: Limit::Exactly(3),
+        limit: RatchetLimit::Exactly(3),
         why: "reactor.rs declares the trait and the enum of its back ends, of which uring/ is one",
     },
     Ratchet {
         rule: "cycle",
         place: "crates/encke/src/",
-        limit: Limit::Exactly(13),
+        limit: RatchetLimit::Exactly(13),
         why: "main.rs declares the errors and exit codes of the sub-commands that it calls",
     },
     Ratchet {
         rule: "error",
         place: "crates/encke/src/",
-        limit: Limit::Exactly(23),
+        limit: RatchetLimit::Exactly(23),
         why: "commands pass errors on to `Failure`, which holds texts",
     },
     Ratchet {
         rule: "error",
         place: "crates/encke-assembly/src/",
-        limit: Limit::Exactly(12),
+        limit: RatchetLimit::Exactly(12),
         why: "texts of a setting are parsed by `FromStr`, and its error becomes a `Problem`",
     },
     Ratchet {
         rule: "error",
         place: "crates/encke-push/src/",
-        limit: Limit::Exactly(5),
+        limit: RatchetLimit::Exactly(5),
         why: "errors of a request become the text of its response",
     },
     Ratchet {
         rule: "error",
         place: "crates/encke-rights/src/",
-        limit: Limit::Exactly(26),
+        limit: RatchetLimit::Exactly(26),
         why: "errors of keys and patterns become the text of a setting's error",
     },
     Ratchet {
         rule: "error",
         place: "crates/encke-session/src/",
-        limit: Limit::Exactly(1),
+        limit: RatchetLimit::Exactly(1),
         why: "the error becomes the text of a log line",
     },
     Ratchet {
         rule: "error",
         place: "crates/encke-settings/src/",
-        limit: Limit::Exactly(18),
+        limit: RatchetLimit::Exactly(18),
         why: "the error of a value is the text that `Written` reports",
     },
     Ratchet {
         rule: "error",
         place: "crates/encke-site/src/",
-        limit: Limit::Exactly(2),
+        limit: RatchetLimit::Exactly(2),
         why: "errors of rules become the text of a setting's error",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-hub/src/hub.rs",
-        limit: Limit::UpTo(1450),
+        limit: RatchetLimit::UpTo(1450),
         why: "one state machine: the subscribers of a worker and their positions",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-hub/src/sequencer.rs",
-        limit: Limit::UpTo(1250),
+        limit: RatchetLimit::UpTo(1250),
         why: "one state machine: offsets, histories and the memory limit change together",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-hub/tests/orders.rs",
-        limit: Limit::UpTo(1450),
+        limit: RatchetLimit::UpTo(1450),
         why: "one model: a world of hubs, and the oracle for what each subscriber receives",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-io/src/sim.rs",
-        limit: Limit::UpTo(1400),
+        limit: RatchetLimit::UpTo(1400),
         why: "one state machine: the simulated network, with one clock and one seed",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-io/src/uring/mod.rs",
-        limit: Limit::UpTo(1300),
+        limit: RatchetLimit::UpTo(1300),
         why: "one state machine: the operations in flight in one ring",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-load/src/push/audience.rs",
-        limit: Limit::UpTo(1400),
+        limit: RatchetLimit::UpTo(1400),
         why: "one state machine: a subscriber from dialing to its last message",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-load/src/requests.rs",
-        limit: Limit::UpTo(1250),
+        limit: RatchetLimit::UpTo(1250),
         why: "one state machine: a user from dialing to its last response",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-server/src/http1.rs",
-        limit: Limit::UpTo(1300),
+        limit: RatchetLimit::UpTo(1300),
         why: "one state machine: a connection of HTTP/1",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-push/src/push_worker.rs",
-        limit: Limit::UpTo(1100),
+        limit: RatchetLimit::UpTo(1100),
         why: "one state machine: push on one worker",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-push/src/simulation.rs",
-        limit: Limit::UpTo(1150),
+        limit: RatchetLimit::UpTo(1150),
         why: "one model: servers, publishers and subscribers in the simulator",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-assembly/tests/it/push.rs",
-        limit: Limit::UpTo(1100),
+        limit: RatchetLimit::UpTo(1100),
         why: "the cases of one protocol, with its clients",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-wire/src/http1/head.rs",
-        limit: Limit::UpTo(1500),
+        limit: RatchetLimit::UpTo(1500),
         why: "one state machine: the parser of a request's head",
     },
 ];
 
 /// Removes the findings that the list allows, and adds one for each entry that is no longer true.
-pub(super) fn apply(ratchets: &[Ratchet], findings: &mut Findings) {
+pub(super) fn apply(ratchets: &[Ratchet], findings: &mut TidyFindings) {
     for ratchet in ratchets {
         let Ratchet { rule, place, limit, .. } = *ratchet;
-        let matches =
-            |finding: &Finding| finding.rule == rule && finding.place == place && finding.figure.is_some();
+        let matches = |finding: &TidyFinding| {
+            finding.rule == rule && finding.place == place && finding.figure.is_some()
+        };
         let Some(at) = findings.0.iter().position(matches) else {
             findings.add(rule, place, 0, "its limit in RATCHETS is no longer needed: remove it");
             continue;
@@ -194,10 +195,10 @@ pub(super) fn apply(ratchets: &[Ratchet], findings: &mut Findings) {
         let finding = &mut findings.0[at];
         let figure = finding.figure.unwrap_or_default();
         match limit {
-            Limit::Exactly(most) | Limit::UpTo(most) if figure > most => {
+            RatchetLimit::Exactly(most) | RatchetLimit::UpTo(most) if figure > most => {
                 finding.text = format!("{most} before; {}", finding.text);
             }
-            Limit::Exactly(most) if figure < most => {
+            RatchetLimit::Exactly(most) if figure < most => {
                 finding.text = format!("{most} before, {figure} now: lower its limit in RATCHETS");
             }
             _ => {

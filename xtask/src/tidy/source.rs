@@ -8,13 +8,13 @@
 //! ```
 
 /// The lines of a Rust file.
-pub(super) struct Source {
-    lines: Vec<Line>,
+pub(super) struct RustSource {
+    lines: Vec<RustLine>,
     test_modules: Vec<String>,
 }
 
 /// A line of Rust.
-pub(super) struct Line {
+pub(super) struct RustLine {
     /// The code, with blanks in place of strings, characters and comments.
     pub(super) code: String,
     /// The comment, including its `//`.
@@ -23,13 +23,13 @@ pub(super) struct Line {
     pub(super) test: bool,
 }
 
-impl Source {
+impl RustSource {
     pub(super) fn of(text: &str) -> Self {
         let (code, comments) = told_apart(text);
-        let mut lines: Vec<Line> = code
+        let mut lines: Vec<RustLine> = code
             .split('\n')
             .zip(comments.split('\n'))
-            .map(|(code, comment)| Line {
+            .map(|(code, comment)| RustLine {
                 code: code.to_owned(),
                 comment: comment.trim().to_owned(),
                 test: false,
@@ -49,12 +49,12 @@ impl Source {
     }
 
     /// Returns the lines with their numbers, from 1.
-    pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &Line)> {
+    pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &RustLine)> {
         self.lines.iter().enumerate().map(|(index, line)| (index + 1, line))
     }
 
     /// Returns the lines that are compiled into the program.
-    pub(super) fn shipped(&self) -> impl Iterator<Item = (usize, &Line)> {
+    pub(super) fn shipped(&self) -> impl Iterator<Item = (usize, &RustLine)> {
         self.lines().filter(|(_, line)| !line.test)
     }
 
@@ -266,14 +266,15 @@ mod tests {
 
     #[test]
     fn comments_keep_their_lines() {
-        let source = Source::of("a; // one\nb; /* two\nthree */ c;\n");
+        let source = RustSource::of("a; // one\nb; /* two\nthree */ c;\n");
         let comments: Vec<&str> = source.lines().map(|(_, line)| line.comment.as_str()).collect();
         assert_eq!(comments, ["// one", "/* two", "three */", ""]);
     }
 
     #[test]
     fn what_follows_cfg_test_is_a_test_to_its_last_brace() {
-        let source = Source::of("fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() { \"}\" }\n}\nfn c() {}\n");
+        let source =
+            RustSource::of("fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() { \"}\" }\n}\nfn c() {}\n");
         let shipped: Vec<usize> = source.shipped().map(|(number, _)| number).collect();
         assert_eq!(shipped, [1, 6, 7]);
         assert!(source.test_modules().is_empty());
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_test_module_in_a_file_of_its_own_is_named() {
-        let source = Source::of("#[cfg(test)]\npub(crate) mod testing;\nfn a() {}\n");
+        let source = RustSource::of("#[cfg(test)]\npub(crate) mod testing;\nfn a() {}\n");
         assert_eq!(source.test_modules(), ["testing"]);
         let shipped: Vec<usize> = source.shipped().map(|(number, _)| number).collect();
         assert_eq!(shipped, [3, 4]);

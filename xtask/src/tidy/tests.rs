@@ -1,7 +1,7 @@
 //! Each rule finds the faults planted in a small, clean tree, and nothing else.
 
-use super::ratchets::{Limit, Ratchet};
-use super::rooms::existing;
+use super::crates::existing;
+use super::ratchets::{Ratchet, RatchetLimit};
 use super::tree::Tree;
 use super::{Exception, RULES, check};
 
@@ -148,21 +148,23 @@ fn an_exception_excuses_its_place_and_is_a_finding_once_it_excuses_nothing() {
 #[test]
 fn a_ratchet_allows_its_figure_and_no_larger_one() {
     const FILE: &str = "crates/encke-io/src/more.rs";
-    let found = |lines: usize, limit: Limit| {
+    let found = |lines: usize, limit: RatchetLimit| {
         let planted = Planted::new("size", FILE, LONG.repeat(lines));
         let ratchet = Ratchet { rule: "size", place: FILE, limit, why: "for this test" };
         let found = check(&tree(Some(&planted)), &[], &[ratchet]);
         found.into_iter().map(|finding| finding.text).collect::<Vec<_>>()
     };
-    for (lines, limit) in [(901, Limit::UpTo(950)), (950, Limit::UpTo(950)), (950, Limit::Exactly(950))] {
+    for (lines, limit) in
+        [(901, RatchetLimit::UpTo(950)), (950, RatchetLimit::UpTo(950)), (950, RatchetLimit::Exactly(950))]
+    {
         assert!(found(lines, limit).is_empty(), "{lines} lines, {limit:?}");
     }
     for (lines, limit, text) in [
-        (951, Limit::UpTo(950), "950 before; 951 lines"),
-        (951, Limit::Exactly(950), "950 before; 951 lines"),
-        (949, Limit::Exactly(950), "950 before, 949 now"),
-        (900, Limit::UpTo(950), "no longer needed"),
-        (900, Limit::Exactly(950), "no longer needed"),
+        (951, RatchetLimit::UpTo(950), "950 before; 951 lines"),
+        (951, RatchetLimit::Exactly(950), "950 before; 951 lines"),
+        (949, RatchetLimit::Exactly(950), "950 before, 949 now"),
+        (900, RatchetLimit::UpTo(950), "no longer needed"),
+        (900, RatchetLimit::Exactly(950), "no longer needed"),
     ] {
         let found = found(lines, limit);
         assert!(found.len() == 1 && found[0].contains(text), "{lines} lines, {limit:?}: {found:?}");

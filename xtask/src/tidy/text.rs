@@ -1,6 +1,6 @@
 //! Rules about single lines and files: unfinished code, paths of one machine, sizes.
 
-use super::Findings;
+use super::TidyFindings;
 use super::source::has_word;
 use super::tree::Tree;
 
@@ -8,7 +8,7 @@ const UNFINISHED_CODE: &[&str] = &["todo!", "unimplemented!", "dbg!", "#[ignore"
 const UNFINISHED_WORDS: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
 
 /// Rule: no marks of unfinished work. Gaps are listed in the documents, where users look.
-pub(super) fn unfinished(tree: &Tree, findings: &mut Findings) {
+pub(super) fn unfinished(tree: &Tree, findings: &mut TidyFindings) {
     for (path, source) in tree.sources() {
         for (number, line) in source.lines() {
             let code = UNFINISHED_CODE.iter().find(|mark| has_word(&line.code, mark));
@@ -26,7 +26,7 @@ pub(super) fn unfinished(tree: &Tree, findings: &mut Findings) {
 }
 
 /// Rule: shipped code has no `unwrap`. Errors are handled, and an invariant has `expect` with its reason.
-pub(super) fn unwrap(tree: &Tree, findings: &mut Findings) {
+pub(super) fn unwrap(tree: &Tree, findings: &mut TidyFindings) {
     for (path, source) in tree.sources() {
         for (number, _) in source.shipped().filter(|(_, line)| has_word(&line.code, ".unwrap()")) {
             findings.add("unwrap", path, number, "handle it, or `expect(\"why it holds\")`");
@@ -35,7 +35,7 @@ pub(super) fn unwrap(tree: &Tree, findings: &mut Findings) {
 }
 
 /// Rule: a source file begins with a `//!` comment.
-pub(super) fn header(tree: &Tree, findings: &mut Findings) {
+pub(super) fn header(tree: &Tree, findings: &mut TidyFindings) {
     for (path, source) in tree.sources() {
         // Targets of libFuzzer may begin with an attribute.
         let opening = source.lines().find(|(_, line)| !line.code.trim().starts_with("#!["));
@@ -49,7 +49,7 @@ pub(super) fn header(tree: &Tree, findings: &mut Findings) {
 const MACHINE_FOLDERS: &[&str] = &["tmp", "root", "home", "work", "farm", "Users"];
 
 /// Rule: no path of the machine on which a line was written. Tests use a temporary directory, documents `/srv/site`.
-pub(super) fn machine_path(tree: &Tree, findings: &mut Findings) {
+pub(super) fn machine_path(tree: &Tree, findings: &mut TidyFindings) {
     let folders: Vec<String> = MACHINE_FOLDERS.iter().map(|folder| format!("/{folder}/")).collect();
     for (path, text) in tree.texts() {
         for (index, line) in text.lines().enumerate() {
@@ -80,7 +80,7 @@ const LINES_MAX: usize = 900;
 const BYTES_MAX: usize = 512 * 1024;
 
 /// Rule: files stay readable, and the repository stays quick to clone.
-pub(super) fn size(tree: &Tree, findings: &mut Findings) {
+pub(super) fn size(tree: &Tree, findings: &mut TidyFindings) {
     for (path, file) in tree.files() {
         let lines = file.rust.as_ref().and(file.text.as_ref()).map_or(0, |text| text.lines().count());
         if lines > LINES_MAX {

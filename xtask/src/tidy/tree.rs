@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use super::source::Source;
+use super::source::RustSource;
 
 /// Every tracked file by its path from the root, with `/` as the separator.
 pub(super) struct Tree {
@@ -19,7 +19,7 @@ pub(super) struct File {
     /// The content, or `None` if it is not UTF-8.
     pub(super) text: Option<String>,
     /// The lines of a `.rs` file.
-    pub(super) rust: Option<Source>,
+    pub(super) rust: Option<RustSource>,
 }
 
 impl Tree {
@@ -52,7 +52,7 @@ impl Tree {
             .map(|(path, bytes)| {
                 let size = bytes.len();
                 let text = String::from_utf8(bytes).ok();
-                let rust = text.as_deref().filter(|_| path.ends_with(".rs")).map(Source::of);
+                let rust = text.as_deref().filter(|_| path.ends_with(".rs")).map(RustSource::of);
                 (path, File { bytes: size, text, rust })
             })
             .collect();
@@ -82,7 +82,7 @@ impl Tree {
     }
 
     /// Returns every Rust file, by path.
-    pub(super) fn sources(&self) -> impl Iterator<Item = (&str, &Source)> {
+    pub(super) fn sources(&self) -> impl Iterator<Item = (&str, &RustSource)> {
         self.files().filter_map(|(path, file)| Some((path, file.rust.as_ref()?)))
     }
 

@@ -139,9 +139,9 @@ impl fmt::Display for Misfit {
 
 impl Error for Misfit {}
 
-/// Why a step of the engine failed. A retry may help, except with [`Failure::Replaced`].
+/// Why a step of the engine failed. A retry may help, except with [`NatsFailure::Replaced`].
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum NatsFailure {
     /// NATS or its client reported an error.
     Nats(Box<dyn Error + Send + Sync>),
     /// The connection was replaced: requests before that may be lost.
@@ -162,14 +162,14 @@ pub(super) enum Failure {
     Replaced(String),
 }
 
-impl Failure {
+impl NatsFailure {
     /// Whether no retry can help until the nodes are restarted.
     pub(super) const fn is_permanent(&self) -> bool {
         matches!(self, Self::Replaced(_))
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for NatsFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nats(error) => return f.write_str(&causes(&**error)),
@@ -191,8 +191,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// [`Failure`] does not implement `Error`, which would conflict with `From<T> for T`.
-impl<E: Error + Send + Sync + 'static> From<E> for Failure {
+/// [`NatsFailure`] does not implement `Error`, which would conflict with `From<T> for T`.
+impl<E: Error + Send + Sync + 'static> From<E> for NatsFailure {
     fn from(error: E) -> Self {
         Self::Nats(error.into())
     }
@@ -204,11 +204,11 @@ mod tests {
 
     #[test]
     fn only_a_replaced_stream_is_permanent() {
-        let replaced = Failure::Replaced("orders".into());
+        let replaced = NatsFailure::Replaced("orders".into());
         assert!(replaced.is_permanent());
         assert!(replaced.to_string().contains("orders was made anew"), "{replaced}");
         let unknown =
-            Failure::DropsUnknown(Box::new(Failure::from(io::Error::from(io::ErrorKind::TimedOut))));
+            NatsFailure::DropsUnknown(Box::new(NatsFailure::from(io::Error::from(io::ErrorKind::TimedOut))));
         assert!(!unknown.is_permanent());
         assert_eq!(unknown.to_string(), "what was dropped is not known: timed out");
     }

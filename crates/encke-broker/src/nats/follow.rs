@@ -3,7 +3,7 @@
 //! ```text
 //!            ┌─────────────────────── reconnected, or messages were lost in transit ───────────────────────┐
 //!            ▼                                                                                             │
-//!  look: the same stream? ─► a consumer at `next`, with the filters of `Interest` ─► batches ─► News::Messages
+//!  look: the same stream? ─► a consumer at `next`, with the filters of `ChannelInterest` ─► batches ─► News::Messages
 //!                                            ▲                                          │
 //!                                            └────────── the filters change ────────────┘
 //! ```
@@ -42,10 +42,10 @@ use futures_util::stream::ReadyChunks;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::interest::Interest;
+use super::interest::ChannelInterest;
 use super::{
-    AHEAD, ANSWER_TIME, ASKING, BATCH, Failure, HEARTBEAT, INACTIVE, Never, Note, PAUSE, Side, epoch, letter,
-    message,
+    AHEAD, ANSWER_TIME, ASKING, BATCH, HEARTBEAT, INACTIVE, NatsFailure, Never, Note, PAUSE, Side, encoding,
+    epoch, message,
 };
 
 /// Interval of requests for the stream's info, and of beacons while no read waits for one.
@@ -62,7 +62,7 @@ const ROOM_AGE: Duration = Duration::from_secs(60);
 const SEVERAL_FILTERS: (u32, u32) = (2, 10);
 
 /// A command from the sequencer.
-pub(super) enum Wish {
+pub(super) enum FollowCommand {
     /// Consume a channel and load its history.
     Read { ticket: PublishTicket, channel: Name, to: u64, most: usize },
     /// Stop consuming a channel.
@@ -83,7 +83,7 @@ struct Read {
 
 /// The stream's info at one moment.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct StreamState {
     /// When it was requested.
     at: Duration,
     first: u64,
@@ -94,12 +94,12 @@ struct Look {
 
 pub(super) struct Follower {
     side: Arc<Side>,
-    wishes: mpsc::UnboundedReceiver<Wish>,
+    wishes: mpsc::UnboundedReceiver<FollowCommand>,
     tell: mpsc::UnboundedSender<ClusterEvent>,
-    interest: Interest,
+    interest: ChannelInterest,
     /// Every consumed message before this offset was received and passed on.
     next: u64,
-    look: Look,
+    look: StreamState,
     look_due: Duration,
     /// Messages not yet received were published after this moment.
     young: Option<Duration>,
@@ -125,19 +125,19 @@ impl Follower {
     pub(super) fn new(
         side: Arc<Side>,
         newest: u64,
-        wishes: mpsc::UnboundedReceiver<Wish>,
+        wishes: mpsc::UnboundedReceiver<FollowCommand>,
         tell: mpsc::UnboundedSender<ClusterEvent>,
     ) -> Self {
         let now = side.outlet.now();
         Self {
-            interest: Interest::new(&side.prefix, side.cluster.filters, side.cluster.linger),
+            interest: ChannelInterest::new(&side.prefix, side.cluster.filters, side.cluster.linger),
             next: newest + 1,
-            look: Look { at: now, first: 0, last: newest, roomy: false },
+            look: StreamState { at: now, first: 0, last: newest, roomy: false },
             look_due: now,
             young: None,
             reads: Vec::new(),
             behind: None,
-            beacon: letter::beacon(&side.prefix),
+            beacon: encoding::beacon(&side.prefix),
             beaten: newest,
             beaten_at: None,
             consumer: None,
@@ -163,7 +163,7 @@ impl Follower {
         }
     }
 
-    async fn followed(&mut self) -> Result<Never, Failure> {
+    async fn followed(&mut self) -> Result<Never, NatsFailure> {
         let side = Arc::clone(&self.side);
         let mut back = pin!(side.back.notified());
         back.as_mut().enable();
@@ -190,14 +190,14 @@ impl Follower {
                 let rest = self.rest(looking.is_terminated());
                 tokio::select! {
                     batch = batches.next() => {
-                        self.take(batch.ok_or(Failure::ConsumerEnded)?).await?;
+                        self.take(batch.ok_or(NatsFailure::ConsumerEnded)?).await?;
                     }
-                    () = &mut back => return Err(Failure::Reconnected),
+                    () = &mut back => return Err(NatsFailure::Reconnected),
                     count = self.wishes.recv_many(&mut wishes, BATCH) => {
                         if count == 0 {
-                            return Err(Failure::Closed);
+                            return Err(NatsFailure::Closed);
                         }
-                        wishes.drain(..).for_each(|wish| self.wish(wish));
+                        wishes.drain(..).for_each(|wish| self.on_command(wish));
                     }
                     // A failed request is retried. Steps that need the info wait for it.
                     look = &mut looking => match look {
@@ -211,7 +211,7 @@ impl Follower {
     }
 
     /// Creates a consumer with the current filters, and deletes the previous one.
-    async fn begins(&mut self) -> Result<Batches, Failure> {
+    async fn begins(&mut self) -> Result<Batches, NatsFailure> {
         let asked = self.now();
         let config = pull::Config {
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.next },
@@ -238,17 +238,17 @@ impl Follower {
 
     // ── Subscriptions ───────────────────────────────────────────────────────────────────────────────────────────
 
-    fn wish(&mut self, wish: Wish) {
+    fn on_command(&mut self, wish: FollowCommand) {
         let now = self.now();
         match wish {
-            Wish::Read { ticket, channel, to, most } => {
-                let subject = letter::subject(&self.side.prefix, &channel);
+            FollowCommand::Read { ticket, channel, to, most } => {
+                let subject = encoding::subject(&self.side.prefix, &channel);
                 self.interest.want(&subject);
                 self.reads.push(Read { ticket, channel, subject, to, most, asked: now, behind: None });
                 self.look_due = self.look_due.min(now);
             }
-            Wish::Release { channel } => {
-                self.interest.release(now, &letter::subject(&self.side.prefix, &channel));
+            FollowCommand::Release { channel } => {
+                self.interest.release(now, &encoding::subject(&self.side.prefix, &channel));
                 self.reads.retain(|read| read.channel != channel);
             }
         }
@@ -293,7 +293,7 @@ impl Follower {
     // ── Deliveries ──────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Takes a batch: all messages in sequence, up to the first error.
-    async fn take(&mut self, batch: Vec<Coming>) -> Result<(), Failure> {
+    async fn take(&mut self, batch: Vec<Coming>) -> Result<(), NatsFailure> {
         let mut messages = Vec::with_capacity(batch.len());
         let mut next = self.next;
         // Young messages cannot have been dropped. Otherwise the first sequence is requested once, when the whole batch is
@@ -320,11 +320,12 @@ impl Follower {
                     match self.side.look(next).await {
                         Ok(look) => {
                             first = Some(look.first);
-                            self.looked(Look { first: look.first.min(place.stream_sequence), ..look }).await;
+                            self.looked(StreamState { first: look.first.min(place.stream_sequence), ..look })
+                                .await;
                         }
                         // The next attempt to follow finds out whether the stream was replaced.
                         Err(failure) => {
-                            failed = Some(Failure::DropsUnknown(Box::new(failure)));
+                            failed = Some(NatsFailure::DropsUnknown(Box::new(failure)));
                             break;
                         }
                     }
@@ -337,7 +338,7 @@ impl Follower {
             next = place.stream_sequence + 1;
             if one.subject.as_str() == self.beacon {
                 (self.beaten, self.beaten_at) = (place.stream_sequence, Some(self.now()));
-            } else if let Some(channel) = letter::channel(&self.side.prefix, &one.subject) {
+            } else if let Some(channel) = encoding::channel(&self.side.prefix, &one.subject) {
                 messages.push(message(channel, one, &place));
             }
         }
@@ -346,11 +347,11 @@ impl Follower {
     }
 
     /// Returns a delivery and its position if it is the consumer's next one.
-    fn in_turn<'a>(&mut self, one: &'a Coming) -> Result<(&'a jetstream::Message, Place<'a>), Failure> {
-        let one = one.as_ref().map_err(|error| Failure::Nats(error.to_string().into()))?;
-        let place = one.info().map_err(Failure::Nats)?;
+    fn in_turn<'a>(&mut self, one: &'a Coming) -> Result<(&'a jetstream::Message, Place<'a>), NatsFailure> {
+        let one = one.as_ref().map_err(|error| NatsFailure::Nats(error.to_string().into()))?;
+        let place = one.info().map_err(NatsFailure::Nats)?;
         if place.consumer_sequence != self.counted + 1 {
-            return Err(Failure::Skipped);
+            return Err(NatsFailure::Skipped);
         }
         self.counted += 1;
         Ok((one, place))
@@ -392,7 +393,7 @@ impl Follower {
     }
 
     /// Applies new stream info.
-    async fn looked(&mut self, look: Look) {
+    async fn looked(&mut self, look: StreamState) {
         self.look = look;
         self.lose_before(look.first).await;
         self.ages();
@@ -435,14 +436,14 @@ impl Follower {
 
 impl Side {
     /// Requests the stream's info. Fails if the stream was recreated, or ends before the messages already received.
-    async fn look(&self, next: u64) -> Result<Look, Failure> {
+    async fn look(&self, next: u64) -> Result<StreamState, NatsFailure> {
         let at = self.outlet.now();
         let info = self.stream.get_info().await?;
         let (first, last) = (info.state.first_sequence, info.state.last_sequence);
         if epoch(&info) != self.epoch || last + 1 < next {
-            return Err(Failure::Replaced(self.cluster.stream.clone()));
+            return Err(NatsFailure::Replaced(self.cluster.stream.clone()));
         }
-        Ok(Look { at, first, last, roomy: is_roomy(&info) })
+        Ok(StreamState { at, first, last, roomy: is_roomy(&info) })
     }
 
     /// The number of filters that the server supports, at most the configured one.

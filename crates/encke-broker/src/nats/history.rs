@@ -18,9 +18,9 @@ use encke_hub::{Message, Name, Recalled};
 use futures_util::StreamExt;
 use tokio::sync::Semaphore;
 
+use super::channel_history::FORGOTTEN;
 use super::follow::filtered;
-use super::past::FORGOTTEN;
-use super::{Failure, letter, locked, message};
+use super::{NatsFailure, encoding, locked, message};
 
 /// Maximum concurrent chunk reads, so that backfills delay neither live messages nor the opening of channels.
 const READS: usize = 8;
@@ -36,26 +36,26 @@ const SHELF_BYTES: u64 = 32 * 1024 * 1024;
 /// The backfills in progress, and their cache.
 pub(super) struct Histories {
     reads: Semaphore,
-    shelf: Mutex<Shelf>,
+    cache: Mutex<ChunkCache>,
 }
 
 impl Default for Histories {
     fn default() -> Self {
-        Self { reads: Semaphore::new(READS), shelf: Mutex::default() }
+        Self { reads: Semaphore::new(READS), cache: Mutex::default() }
     }
 }
 
 /// The chunk cache, least recently used first.
 #[derive(Default)]
-struct Shelf {
-    chunks: VecDeque<Arc<Chunk>>,
+struct ChunkCache {
+    chunks: VecDeque<Arc<HistoryChunk>>,
     bytes: u64,
     /// Number of invalidations. A chunk is not cached if one happened while it was read.
-    forgotten: u64,
+    invalidations: u64,
 }
 
 /// All messages of some channels between two offsets.
-struct Chunk {
+struct HistoryChunk {
     channels: Vec<Name>,
     after: u64,
     to: u64,
@@ -74,22 +74,22 @@ impl Histories {
         channels: &[Name],
         after: u64,
         to: u64,
-    ) -> Result<Recalled, Failure> {
-        if let Some(chunk) = locked(&self.shelf).find(channels, after) {
+    ) -> Result<Recalled, NatsFailure> {
+        if let Some(chunk) = locked(&self.cache).find(channels, after) {
             return Ok(chunk.run(after, to));
         }
         let _one_of_few = self.reads.acquire().await?;
         // Another backfill may have read it meanwhile.
         let (found, forgotten) = {
-            let mut shelf = locked(&self.shelf);
-            (shelf.find(channels, after), shelf.forgotten)
+            let mut shelf = locked(&self.cache);
+            (shelf.find(channels, after), shelf.invalidations)
         };
         if let Some(chunk) = found {
             return Ok(chunk.run(after, to));
         }
         let chunk = Arc::new(read(stream, prefix, channels, after, to).await?);
-        let mut shelf = locked(&self.shelf);
-        if shelf.forgotten == forgotten {
+        let mut shelf = locked(&self.cache);
+        if shelf.invalidations == forgotten {
             shelf.put(Arc::clone(&chunk));
         }
         Ok(chunk.run(after, to))
@@ -97,23 +97,24 @@ impl Histories {
 
     /// Removes a channel's chunks: messages before a tombstone must not be delivered.
     pub(super) fn forget(&self, channel: &Name) {
-        let mut shelf = locked(&self.shelf);
-        shelf.forgotten += 1;
+        let mut shelf = locked(&self.cache);
+        shelf.invalidations += 1;
         shelf.chunks.retain(|chunk| !chunk.channels.contains(channel));
         shelf.bytes = shelf.chunks.iter().map(|chunk| chunk.bytes).sum();
     }
 }
 
-impl Shelf {
-    fn find(&mut self, channels: &[Name], after: u64) -> Option<Arc<Chunk>> {
-        let fits =
-            |chunk: &Arc<Chunk>| chunk.after <= after && after < chunk.to && chunk.channels == channels;
+impl ChunkCache {
+    fn find(&mut self, channels: &[Name], after: u64) -> Option<Arc<HistoryChunk>> {
+        let fits = |chunk: &Arc<HistoryChunk>| {
+            chunk.after <= after && after < chunk.to && chunk.channels == channels
+        };
         let found = self.chunks.iter().position(fits).and_then(|at| self.chunks.remove(at))?;
         self.chunks.push_back(Arc::clone(&found));
         Some(found)
     }
 
-    fn put(&mut self, chunk: Arc<Chunk>) {
+    fn put(&mut self, chunk: Arc<HistoryChunk>) {
         self.bytes += chunk.bytes;
         self.chunks.push_back(chunk);
         while self.chunks.len() > SHELF || self.bytes > SHELF_BYTES {
@@ -123,7 +124,7 @@ impl Shelf {
     }
 }
 
-impl Chunk {
+impl HistoryChunk {
     /// Returns the messages after an offset and up to another one, at most one run.
     fn run(&self, after: u64, to: u64) -> Recalled {
         let wanted = self.messages.iter().filter(|message| message.offset > after && message.offset <= to);
@@ -151,7 +152,7 @@ async fn read(
     channels: &[Name],
     after: u64,
     to: u64,
-) -> Result<Chunk, Failure> {
+) -> Result<HistoryChunk, NatsFailure> {
     let consumer = consumer(stream, prefix, channels, after + 1).await?;
     let mut messages: Vec<Arc<Message>> = Vec::new();
     let mut bytes = 0;
@@ -164,11 +165,11 @@ async fn read(
         let mut batch = consumer.fetch().max_messages(most).messages().await?;
         let before = reached;
         while let Some(next) = batch.next().await {
-            let next = next.map_err(Failure::Nats)?;
-            let info = next.info().map_err(Failure::Nats)?;
+            let next = next.map_err(NatsFailure::Nats)?;
+            let info = next.info().map_err(NatsFailure::Nats)?;
             (reached, pending) = (info.stream_sequence, info.pending);
             // A server without support for several filters delivers everything.
-            if let Some(channel) = letter::channel(prefix, &next.subject)
+            if let Some(channel) = encoding::channel(prefix, &next.subject)
                 && channels.contains(&channel)
             {
                 let message = message(channel, &next, &info);
@@ -177,7 +178,7 @@ async fn read(
             }
         }
         if reached == before {
-            return Err(Failure::ReadEnded);
+            return Err(NatsFailure::ReadEnded);
         }
     }
     // NATS deletes an idle consumer soon, but under load it should be deleted earlier.
@@ -189,8 +190,8 @@ async fn read(
     if whole {
         // The consumer's server may lag behind the stream's leader, whose state is authoritative.
         for channel in channels {
-            if last(stream, &letter::subject(prefix, channel)).await? > reached.max(gone_to) {
-                return Err(Failure::Lag);
+            if last(stream, &encoding::subject(prefix, channel)).await? > reached.max(gone_to) {
+                return Err(NatsFailure::Lag);
             }
         }
     }
@@ -198,11 +199,11 @@ async fn read(
     messages.retain(|message| message.offset > lost_to);
     let to = if whole { to } else { reached.max(lost_to) };
     let bytes = messages.iter().map(|message| message.charge()).sum();
-    Ok(Chunk { channels: channels.to_vec(), after, to, lost_to, messages, bytes })
+    Ok(HistoryChunk { channels: channels.to_vec(), after, to, lost_to, messages, bytes })
 }
 
 /// The sequence of a subject's newest message; 0 if there is none.
-pub(super) async fn last(stream: &Stream, subject: &str) -> Result<u64, Failure> {
+pub(super) async fn last(stream: &Stream, subject: &str) -> Result<u64, NatsFailure> {
     match stream.get_last_raw_message_by_subject(subject).await {
         Ok(last) => Ok(last.sequence),
         Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(0),
@@ -215,14 +216,14 @@ async fn consumer(
     prefix: &str,
     channels: &[Name],
     from: u64,
-) -> Result<Consumer<pull::Config>, Failure> {
+) -> Result<Consumer<pull::Config>, NatsFailure> {
     let config = pull::Config {
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from },
         ack_policy: AckPolicy::None,
         inactive_threshold: FORGOTTEN,
         num_replicas: 1,
         memory_storage: true,
-        ..filtered(channels.iter().map(|channel| letter::subject(prefix, channel)).collect())
+        ..filtered(channels.iter().map(|channel| encoding::subject(prefix, channel)).collect())
     };
     Ok(stream.create_consumer(config).await?)
 }
@@ -237,7 +238,7 @@ mod tests {
         Name::parse(text.as_bytes()).expect("a name")
     }
 
-    fn chunk(channel: &str, after: u64, to: u64, offsets: impl Iterator<Item = u64>) -> Arc<Chunk> {
+    fn chunk(channel: &str, after: u64, to: u64, offsets: impl Iterator<Item = u64>) -> Arc<HistoryChunk> {
         let draft = Draft {
             channel: name(channel),
             data: [b'x'; 1_000].into(),
@@ -249,7 +250,7 @@ mod tests {
         let messages: Vec<Arc<Message>> =
             offsets.map(|offset| Arc::new(Message::placed(offset, 1, draft.clone(), false))).collect();
         let bytes = messages.iter().map(|message| message.charge()).sum();
-        Arc::new(Chunk { channels: vec![name(channel)], after, to, lost_to: 0, messages, bytes })
+        Arc::new(HistoryChunk { channels: vec![name(channel)], after, to, lost_to: 0, messages, bytes })
     }
 
     /// The offsets of a run, and the offset up to which it is complete.
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_shelf_has_what_fits_and_loses_what_was_not_used() {
-        let mut shelf = Shelf::default();
+        let mut shelf = ChunkCache::default();
         for at in 0..SHELF as u64 {
             shelf.put(chunk("a", at * 10, at * 10 + 5, std::iter::empty()));
         }
@@ -303,12 +304,12 @@ mod tests {
     fn what_is_forgotten_is_taken_off() {
         let histories = Histories::default();
         for channel in ["a", "b"] {
-            locked(&histories.shelf).put(chunk(channel, 0, 5, 1..=5));
+            locked(&histories.cache).put(chunk(channel, 0, 5, 1..=5));
         }
         histories.forget(&name("a"));
-        let mut shelf = locked(&histories.shelf);
+        let mut shelf = locked(&histories.cache);
         assert!(shelf.find(&[name("a")], 0).is_none());
         let left = shelf.find(&[name("b")], 0).expect("another channel");
-        assert_eq!((shelf.bytes, shelf.forgotten), (left.bytes, 1));
+        assert_eq!((shelf.bytes, shelf.invalidations), (left.bytes, 1));
     }
 }

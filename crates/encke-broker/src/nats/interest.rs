@@ -22,7 +22,7 @@ const SHARE: u32 = 4;
 
 /// The channels that a node consumes.
 #[derive(Debug)]
-pub(super) struct Interest {
+pub(super) struct ChannelInterest {
     prefix: String,
     /// Maximum number of filters.
     most: usize,
@@ -48,7 +48,7 @@ enum Filters {
     Some { groups: BTreeSet<String>, subjects: BTreeSet<String> },
 }
 
-impl Interest {
+impl ChannelInterest {
     /// Creates an interest in no channel, with at most `most` filters. With one filter everything is delivered.
     pub(super) fn new(prefix: &str, most: usize, linger: Duration) -> Self {
         let mut new = Self {
@@ -189,11 +189,11 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn interest(most: usize) -> Interest {
-        Interest::new("s.m", most, LINGER)
+    fn interest(most: usize) -> ChannelInterest {
+        ChannelInterest::new("s.m", most, LINGER)
     }
 
-    fn filters(interest: &Interest) -> Vec<String> {
+    fn filters(interest: &ChannelInterest) -> Vec<String> {
         let mut filters = interest.filters("s.m.$b");
         filters.sort();
         filters

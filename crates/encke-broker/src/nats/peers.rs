@@ -37,7 +37,7 @@ const BEAT_BYTES: usize = 256 * 1024;
 
 /// A heartbeat.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Beat {
+pub(super) struct Heartbeat {
     /// Heartbeats of a node are numbered consecutively.
     number: u64,
     about: About,
@@ -48,14 +48,14 @@ pub(super) struct Beat {
     #[serde(default, skip_serializing_if = "is_default")]
     last: bool,
     #[serde(default, skip_serializing_if = "is_default")]
-    changes: Vec<Word>,
+    changes: Vec<CompactChange>,
     /// Ids of nodes whose full state is requested.
     #[serde(default, skip_serializing_if = "is_default")]
     asks: Vec<u64>,
 }
 
 /// A change in compact form: channel, subscribers, members that joined, members that left.
-type Word = (Box<str>, u32, Vec<Arc<str>>, Vec<Arc<str>>);
+type CompactChange = (Box<str>, u32, Vec<Arc<str>>, Vec<Arc<str>>);
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -97,7 +97,7 @@ pub(super) struct Peers {
     here: NodeId,
     number: u64,
     /// The local subscribers and members by channel; no entry is empty.
-    ours: HashMap<Name, Audience>,
+    ours: HashMap<Name, LocalAudience>,
     /// Changes for the next heartbeat.
     changes: Vec<AudienceChange>,
     /// Whether a node has requested the full state.
@@ -105,18 +105,18 @@ pub(super) struct Peers {
     beaten: Option<Duration>,
     /// When this node's own heartbeat was last received.
     heard: Duration,
-    others: BTreeMap<NodeId, Peer>,
+    others: BTreeMap<NodeId, PeerNode>,
 }
 
 /// The local subscribers and members of a channel.
 #[derive(Debug, Default)]
-struct Audience {
+struct LocalAudience {
     subscribers: u32,
     members: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
-struct Peer {
+struct PeerNode {
     about: About,
     heard: Duration,
     /// The number of its next heartbeat; `None` if it is out of step.
@@ -142,7 +142,7 @@ impl Peers {
     }
 
     /// Records a change of the local subscribers.
-    pub(super) fn tell(&mut self, change: AudienceChange) {
+    pub(super) fn record_change(&mut self, change: AudienceChange) {
         let ours = self.ours.entry(change.channel.clone()).or_default();
         let AudienceChange { channel, subscribers, joined: came, left: went } = change;
         let came: Vec<_> =
@@ -158,12 +158,12 @@ impl Peers {
     }
 
     /// Processes a heartbeat of any node, this one included.
-    pub(super) fn hears(&mut self, now: Duration, node: NodeId, beat: Beat) -> Option<ClusterEvent> {
+    pub(super) fn hears(&mut self, now: Duration, node: NodeId, beat: Heartbeat) -> Option<ClusterEvent> {
         if node == self.here {
             self.hears_us(now);
             return None;
         }
-        let Beat { number, about, whole, last, changes, asks } = beat;
+        let Heartbeat { number, about, whole, last, changes, asks } = beat;
         if last {
             return self.others.remove(&node).map(|_| ClusterEvent::Gone { node });
         }
@@ -192,7 +192,7 @@ impl Peers {
     /// Expires nodes that were silent for too long, up to this node's own last heartbeat.
     pub(super) fn buries(&mut self) -> Vec<ClusterEvent> {
         let heard = self.heard;
-        let dead = |peer: &Peer| heard.saturating_sub(peer.heard) > SILENCE;
+        let dead = |peer: &PeerNode| heard.saturating_sub(peer.heard) > SILENCE;
         let gone: Vec<NodeId> =
             self.others.iter().filter(|(_, peer)| dead(peer)).map(|(node, _)| *node).collect();
         for node in &gone {
@@ -202,7 +202,7 @@ impl Peers {
     }
 
     /// Returns the heartbeats that are due now.
-    pub(super) fn beats(&mut self, now: Duration, about: &About) -> Vec<Beat> {
+    pub(super) fn beats(&mut self, now: Duration, about: &About) -> Vec<Heartbeat> {
         let due = self.beaten.is_none_or(|beaten| now.saturating_sub(beaten) >= BEAT);
         let asks: Vec<u64> = self.asks(now);
         if !due && self.changes.is_empty() && asks.is_empty() {
@@ -220,13 +220,13 @@ impl Peers {
             });
             let mut whole = parts(all.collect());
             if whole.is_empty() {
-                whole.push(Beat::default());
+                whole.push(Heartbeat::default());
             }
             whole[0].whole = true;
             beats.append(&mut whole);
         }
         if beats.is_empty() {
-            beats.push(Beat::default());
+            beats.push(Heartbeat::default());
         }
         beats[0].asks = asks;
         let about = self.about(about);
@@ -254,9 +254,9 @@ impl Peers {
     }
 
     /// Creates the last heartbeat, which announces that this node leaves.
-    pub(super) fn farewell(&mut self, about: &About) -> Beat {
+    pub(super) fn last_heartbeat(&mut self, about: &About) -> Heartbeat {
         self.number += 1;
-        Beat { number: self.number, about: self.about(about), last: true, ..Beat::default() }
+        Heartbeat { number: self.number, about: self.about(about), last: true, ..Heartbeat::default() }
     }
 
     fn about(&self, about: &About) -> About {
@@ -280,8 +280,8 @@ impl Peers {
 }
 
 /// Splits changes into heartbeats of a size that NATS accepts.
-fn parts(changes: Vec<AudienceChange>) -> Vec<Beat> {
-    let mut beats: Vec<Beat> = Vec::new();
+fn parts(changes: Vec<AudienceChange>) -> Vec<Heartbeat> {
+    let mut beats: Vec<Heartbeat> = Vec::new();
     let mut bytes = 0;
     for AudienceChange { channel, subscribers, joined: came, left: went } in changes {
         // A channel with very many names takes several entries.
@@ -293,7 +293,7 @@ fn parts(changes: Vec<AudienceChange>) -> Vec<Beat> {
         let mut names = names.into_iter().peekable();
         loop {
             if beats.is_empty() || bytes > BEAT_BYTES {
-                beats.push(Beat::default());
+                beats.push(Heartbeat::default());
                 bytes = 0;
             }
             let (mut came, mut went) = (Vec::new(), Vec::new());
@@ -317,7 +317,7 @@ fn parts(changes: Vec<AudienceChange>) -> Vec<Beat> {
 }
 
 /// Decodes a change; `None` if its channel has an invalid name.
-fn change((channel, subscribers, came, went): Word) -> Option<AudienceChange> {
+fn change((channel, subscribers, came, went): CompactChange) -> Option<AudienceChange> {
     Some(AudienceChange {
         channel: Name::parse(channel.as_bytes()).ok()?,
         subscribers,
@@ -404,16 +404,16 @@ mod tests {
     fn what_changes_on_a_node_is_known_to_the_others_after_its_next_beat() {
         let (mut one, mut two) = (Peers::new(ONE, SECOND), Peers::new(TWO, SECOND));
         let mut known = Known::default();
-        one.tell(now_there("a", 3, &["ann"], &[]));
+        one.record_change(now_there("a", 3, &["ann"], &[]));
         carry((&mut one, ONE), &mut two, SECOND, &mut known, || false);
         assert_eq!(known.of("a"), (3, vec!["ann"]));
-        one.tell(now_there("a", 2, &["bob"], &["ann"]));
+        one.record_change(now_there("a", 2, &["bob"], &["ann"]));
         carry((&mut one, ONE), &mut two, SECOND, &mut known, || false);
         assert_eq!(known.of("a"), (2, vec!["bob"]));
         // An unchanged state is not sent again.
-        one.tell(now_there("a", 2, &["bob"], &["ann"]));
+        one.record_change(now_there("a", 2, &["bob"], &["ann"]));
         assert_eq!(one.beats(SECOND, &About::default()), []);
-        one.tell(now_there("a", 0, &[], &["bob"]));
+        one.record_change(now_there("a", 0, &[], &["bob"]));
         carry((&mut one, ONE), &mut two, SECOND, &mut known, || false);
         assert_eq!(known, Known::default());
     }
@@ -440,7 +440,7 @@ mod tests {
                     let went: &[&str] = if came.is_empty() { &["bob"] } else { &[] };
                     let change = now_there(channel, below(3) as u32, came, went);
                     truth.take(ClusterEvent::Told { node: ONE, anew: false, changes: vec![change.clone()] });
-                    one.tell(change);
+                    one.record_change(change);
                 }
                 carry((&mut one, ONE), &mut two, now, &mut known, || lossy && below(5) == 0);
                 carry((&mut two, TWO), &mut one, now, &mut Known::default(), || lossy && below(5) == 0);
@@ -456,9 +456,9 @@ mod tests {
         let (mut one, mut two) = (Peers::new(ONE, SECOND), Peers::new(TWO, SECOND));
         let many: Vec<String> = (0..30_000).map(|number| format!("member {number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        one.tell(now_there("large", 30_000, &many, &[]));
+        one.record_change(now_there("large", 30_000, &many, &[]));
         for number in 0..10_000 {
-            one.tell(now_there(&format!("some/channel/{number}"), 1, &[], &[]));
+            one.record_change(now_there(&format!("some/channel/{number}"), 1, &[], &[]));
         }
         for beat in one.beats(SECOND, &About::default()) {
             let bytes = serde_json::to_vec(&beat).expect("text").len();
@@ -476,7 +476,7 @@ mod tests {
     fn a_node_that_is_silent_is_gone_but_not_while_nobody_can_be_heard() {
         let (mut one, mut two) = (Peers::new(ONE, SECOND), Peers::new(TWO, SECOND));
         let mut known = Known::default();
-        one.tell(now_there("a", 1, &[], &[]));
+        one.record_change(now_there("a", 1, &[], &[]));
         for second in 1..4 {
             carry((&mut one, ONE), &mut two, second * SECOND, &mut known, || false);
             carry((&mut two, TWO), &mut one, second * SECOND, &mut Known::default(), || false);
@@ -498,7 +498,7 @@ mod tests {
         assert!(matches!(two.buries()[..], [ClusterEvent::Gone { node: ONE }]));
         // A last heartbeat takes effect at once.
         carry((&mut one, ONE), &mut two, 72 * SECOND, &mut known, || false);
-        let last = one.farewell(&About::default());
+        let last = one.last_heartbeat(&About::default());
         assert!(matches!(two.hears(72 * SECOND, ONE, last), Some(ClusterEvent::Gone { node: ONE })));
         assert_eq!(two.nodes(72 * SECOND, &About::default()).len(), 1);
     }

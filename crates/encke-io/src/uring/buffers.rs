@@ -36,7 +36,7 @@ impl Lease {
 
 /// INVARIANT: a buffer's id is in the ring, or in a completion not handled yet, or in exactly one [`Lease`]; the kernel writes
 /// only to buffers in the ring.
-pub(super) struct Buffers {
+pub(super) struct BufferRing {
     entries: Mapping,
     memory: Mapping,
     count: u16,
@@ -45,7 +45,7 @@ pub(super) struct Buffers {
     leased: u16,
 }
 
-impl Buffers {
+impl BufferRing {
     /// Creates `count` buffers, a power of two, of `bytes` bytes each, and gives them to the kernel.
     ///
     /// # Errors

@@ -45,17 +45,17 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{self as sys, RecvFlags, Shutdown, SocketAddrAny, sockopt};
 
-use self::buffers::{Buffers, Lease};
-use self::ring::{Completion, Ring, Wait};
+use self::buffers::{BufferRing, Lease};
+use self::ring::{Completion, EnterWait, KernelRing};
 use crate::clock::{Clock, Now};
-use crate::fault::Fault;
 use crate::offload::{Pool, Returns};
-use crate::op::{Closing, Done, Event, Op, OpKind, Peer, Send, Token};
+use crate::op::{CloseOp, Done, Event, Op, OpKind, Peer, Send, Token};
+use crate::op_error::OpError;
 use crate::places::Places;
 use crate::reactor::{
-    Backend, LEASE_BYTES_MAX, Occupancy, Reactor, SEND_QUANTUM, SPARES_MAX, Source, Unavailable,
+    Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource, SEND_QUANTUM, SPARES_MAX, Unavailable,
 };
-use crate::sending::{SLICES, Sending, Step, is_one_segment};
+use crate::sending::{SLICES, SendStep, Sending, is_one_segment};
 use crate::slab::Slab;
 use crate::socket::{self, Stream};
 use crate::wake::{self, Waker};
@@ -87,16 +87,16 @@ impl Default for UringSettings {
 
 /// A reactor over io_uring. Stays on the thread that created it, as its ring requires (IORING_SETUP_SINGLE_ISSUER).
 pub struct UringReactor {
-    ring: Ring,
-    buffers: Buffers,
+    ring: KernelRing,
+    buffers: BufferRing,
     settings: UringSettings,
-    places: Places<Place>,
+    sources: Places<RingSource>,
     sends: Slab<Outgoing>,
     connects: Slab<Box<SocketAddrAny>>,
     /// Sources whose connects are submitted at the end of the turn.
     dialed: Vec<Token>,
     /// Message headers of completed sends, for reuse.
-    spare_messages: Vec<Message>,
+    spare_messages: Vec<MsgHeader>,
     /// Data that arrived for paused sources, by slot index.
     parked: HashMap<u32, VecDeque<Parcel>>,
     parked_bytes: usize,
@@ -116,7 +116,7 @@ pub struct UringReactor {
     /// Operations whose last completion has not been taken yet.
     inflight: usize,
     starved: u64,
-    bell: wake::Listener,
+    wake: wake::WakeReceiver,
     pool: Pool,
     returns: Arc<Returns>,
     returned: VecDeque<(u64, Option<Done>)>,
@@ -134,19 +134,19 @@ const BELL: Token = Token { index: 0, generation: 0 };
 const NONE: u32 = u32::MAX;
 
 /// A source: 16 bytes, or 20 with its generation.
-struct Place {
+struct RingSource {
     /// `None` only in the bell's slot.
     descriptor: Option<OwnedFd>,
     /// The send or the connect in flight, or `NONE`.
     link: u32,
     flags: u32,
-    kind: Kind,
+    kind: RingSourceKind,
     /// Operations whose last completion has not been taken yet: at most one supply, one hint, and one send or connect.
     inflight: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum RingSourceKind {
     Bell,
     Listener,
     Stream,
@@ -196,7 +196,7 @@ const RECYCLING: u32 = 1 << 18;
 struct Outgoing {
     sending: Sending,
     /// The message header and slices of a vectored send.
-    message: Option<Message>,
+    message: Option<MsgHeader>,
     /// Contains a file range, so it is sent with direct system calls.
     direct: bool,
     /// Whether an operation of the send is in flight. Otherwise the send waits in `ready`.
@@ -204,7 +204,7 @@ struct Outgoing {
 }
 
 /// The arguments of sendmsg(2), on the heap so that they do not move before the completion.
-struct Message(Box<Slices>);
+struct MsgHeader(Box<Slices>);
 
 struct Slices {
     header: libc::msghdr,
@@ -219,13 +219,13 @@ enum Parcel {
     Accepted(OwnedFd),
     Readable,
     End,
-    Failed(Fault),
+    Failed(OpError),
 }
 
 /// The purpose of an operation: the upper half of its `user_data`. The lower half is the slot index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-enum Purpose {
+enum OpPurpose {
     /// Accept, receive, or poll of a watched descriptor.
     Supply,
     /// Poll of a stream for which no buffer was free.
@@ -239,7 +239,7 @@ enum Purpose {
     Cancel,
 }
 
-impl Purpose {
+impl OpPurpose {
     const ALL: [Self; 7] =
         [Self::Supply, Self::Look, Self::Hint, Self::Send, Self::Room, Self::Connect, Self::Cancel];
 
@@ -252,8 +252,8 @@ impl Purpose {
     }
 }
 
-impl Place {
-    const fn new(descriptor: Option<OwnedFd>, kind: Kind) -> Self {
+impl RingSource {
+    const fn new(descriptor: Option<OwnedFd>, kind: RingSourceKind) -> Self {
         Self { descriptor, link: NONE, flags: 0, kind, inflight: 0 }
     }
 
@@ -267,15 +267,15 @@ impl Place {
 
     fn op(&self) -> OpKind {
         match self.kind {
-            Kind::Listener => OpKind::Accept,
-            Kind::Stream => OpKind::Recv,
-            Kind::Watched | Kind::Bell => OpKind::Watch,
+            RingSourceKind::Listener => OpKind::Accept,
+            RingSourceKind::Stream => OpKind::Recv,
+            RingSourceKind::Watched | RingSourceKind::Bell => OpKind::Watch,
         }
     }
 }
 
 /// The outcome of a unit of work.
-enum Served {
+enum RingOutcome {
     Nothing,
     Event(Event<'static>),
     /// Bytes in a ring buffer.
@@ -291,8 +291,8 @@ enum Served {
 /// # Errors
 /// As [`UringReactor::with`].
 pub(crate) fn probe() -> Result<bool, Unavailable> {
-    let ring = Ring::open()?;
-    let few = Buffers::register(&ring.uring.submitter(), 1, 4_096);
+    let ring = KernelRing::open()?;
+    let few = BufferRing::register(&ring.uring.submitter(), 1, 4_096);
     few.map(drop).map_err(|error| ring::unavailable(error, None))?;
     Ok(ring.gathers())
 }
@@ -313,20 +313,21 @@ impl UringReactor {
     /// the reason and advice.
     pub fn with(pool: Pool, settings: UringSettings) -> Result<Self, Unavailable> {
         assert!(settings.buffer_bytes as usize <= LEASE_BYTES_MAX, "a buffer is lent as one lease");
-        let ring = Ring::open()?;
-        let buffers = Buffers::register(&ring.uring.submitter(), settings.buffers, settings.buffer_bytes)
+        let ring = KernelRing::open()?;
+        let buffers = BufferRing::register(&ring.uring.submitter(), settings.buffers, settings.buffer_bytes)
             .map_err(|error| ring::unavailable(error, None))?;
         let bell =
-            wake::Listener::new().map_err(|errno| Unavailable::new(Backend::Uring, errno.into(), ""))?;
+            wake::WakeReceiver::new().map_err(|errno| Unavailable::new(Backend::Uring, errno.into(), ""))?;
         let mut places = Places::new();
-        let token = places.insert(Place { flags: WANTED | CHANGED, ..Place::new(None, Kind::Bell) });
+        let token = places
+            .insert(RingSource { flags: WANTED | CHANGED, ..RingSource::new(None, RingSourceKind::Bell) });
         assert_eq!(token, BELL, "the first place of an empty table");
         let mut clock = Clock::new();
         Ok(Self {
             ring,
             buffers,
             settings,
-            places,
+            sources: places,
             sends: Slab::new(),
             connects: Slab::new(),
             dialed: Vec::new(),
@@ -344,7 +345,7 @@ impl UringReactor {
             inflight: 0,
             starved: 0,
             returns: Returns::new(bell.waker()),
-            bell,
+            wake: bell,
             pool,
             returned: VecDeque::new(),
             jobs: 0,
@@ -363,7 +364,7 @@ impl UringReactor {
 
     /// Records that a slot's operations may need to change.
     fn note_change(&mut self, index: u32) {
-        let Some(place) = self.places.at(index) else { return };
+        let Some(place) = self.sources.at(index) else { return };
         if !place.has(CHANGED) {
             place.flags |= CHANGED;
             self.changed.push(index);
@@ -371,8 +372,8 @@ impl UringReactor {
     }
 
     fn make_ready(&mut self, index: u32) {
-        let token = self.places.token(index);
-        let Some(place) = self.places.at(index) else { return };
+        let token = self.sources.token(index);
+        let Some(place) = self.sources.at(index) else { return };
         if !place.has(READY) {
             place.flags |= READY;
             self.ready.push_back(token);
@@ -382,9 +383,9 @@ impl UringReactor {
     /// Submits an operation that ends with a completion of its own.
     ///
     /// # Safety
-    /// As [`Ring::push`].
-    unsafe fn begin(&mut self, index: u32, purpose: Purpose, entry: Entry) {
-        let place = self.places.at(index).expect(THERE);
+    /// As [`KernelRing::push`].
+    unsafe fn begin(&mut self, index: u32, purpose: OpPurpose, entry: Entry) {
+        let place = self.sources.at(index).expect(THERE);
         place.inflight += 1;
         self.inflight += 1;
         // SAFETY: the caller's promise.
@@ -403,7 +404,7 @@ impl UringReactor {
     }
 
     fn reconcile_place(&mut self, index: u32) {
-        let Some(place) = self.places.at(index) else { return };
+        let Some(place) = self.sources.at(index) else { return };
         place.flags &= !CHANGED;
         if place.has(WANTED) {
             place.flags &= !LINGERING;
@@ -415,12 +416,14 @@ impl UringReactor {
             self.note_change(index);
         } else if place.has(ARMED) {
             place.flags |= CANCELING;
-        } else if place.kind == Kind::Stream && !place.has(WATCHING | HINTED | ENDED | CONNECTING | CLOSING) {
+        } else if place.kind == RingSourceKind::Stream
+            && !place.has(WATCHING | HINTED | ENDED | CONNECTING | CLOSING)
+        {
             place.flags |= WATCHING;
             let entry =
                 opcode::PollAdd::new(Fd(place.descriptor().as_raw_fd()), libc::POLLRDHUP as u32).build();
             // SAFETY: a poll points to nothing.
-            unsafe { self.begin(index, Purpose::Hint, entry) };
+            unsafe { self.begin(index, OpPurpose::Hint, entry) };
         }
         self.give_up(index);
     }
@@ -428,36 +431,36 @@ impl UringReactor {
     /// Cancels the operations that are no longer wanted. Only their own completions count. The cancel's completion matters only
     /// if the kernel found no such operation, see [`Self::insist`].
     fn give_up(&mut self, index: u32) {
-        let place = self.places.at(index).expect(THERE);
+        let place = self.sources.at(index).expect(THERE);
         let outgoing = if place.has(CONNECTING) { None } else { self.sends.get(place.link) };
         let sending = outgoing
             .filter(|outgoing| outgoing.in_kernel)
-            .map(|outgoing| if outgoing.direct { Purpose::Room } else { Purpose::Send });
-        let supply = if place.has(POLLING) { Purpose::Look } else { Purpose::Supply };
+            .map(|outgoing| if outgoing.direct { OpPurpose::Room } else { OpPurpose::Send });
+        let supply = if place.has(POLLING) { OpPurpose::Look } else { OpPurpose::Supply };
         let unwanted = [
             (place.has(ARMED) && place.has(CANCELING | CLOSING)).then_some(supply),
-            (place.has(WATCHING) && place.has(CLOSING)).then_some(Purpose::Hint),
+            (place.has(WATCHING) && place.has(CLOSING)).then_some(OpPurpose::Hint),
             sending.filter(|_| place.has(CANCELED | CLOSING)),
-            (place.has(CONNECTING) && place.has(CANCELED | CLOSING)).then_some(Purpose::Connect),
+            (place.has(CONNECTING) && place.has(CANCELED | CLOSING)).then_some(OpPurpose::Connect),
         ];
         for purpose in unwanted.into_iter().flatten() {
             let cancel = opcode::AsyncCancel::new(purpose.of(index)).build().flags(Flags::SKIP_SUCCESS);
             // SAFETY: a cancel points to nothing.
-            unsafe { self.ring.push(cancel.user_data(Purpose::Cancel.of(index))) };
+            unsafe { self.ring.push(cancel.user_data(OpPurpose::Cancel.of(index))) };
         }
     }
 
     /// Starts the supply operation of a source.
     fn arm(&mut self, index: u32) {
         let multishot = self.settings.multishot;
-        let bell = self.bell.descriptor().as_raw_fd();
+        let bell = self.wake.descriptor().as_raw_fd();
         let has_free = self.buffers.has_free();
-        let place = self.places.at(index).expect(THERE);
+        let place = self.sources.at(index).expect(THERE);
         place.flags = place.flags & !POLLING | ARMED;
         let fd = Fd(place.descriptor.as_ref().map_or(bell, AsRawFd::as_raw_fd));
-        let mut purpose = Purpose::Supply;
+        let mut purpose = OpPurpose::Supply;
         let entry = match place.kind {
-            Kind::Listener => {
+            RingSourceKind::Listener => {
                 let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
                 if multishot {
                     opcode::AcceptMulti::new(fd).flags(flags).build()
@@ -465,17 +468,19 @@ impl UringReactor {
                     opcode::Accept::new(fd, std::ptr::null_mut(), std::ptr::null_mut()).flags(flags).build()
                 }
             }
-            Kind::Stream if !has_free => {
+            RingSourceKind::Stream if !has_free => {
                 place.flags |= POLLING;
-                purpose = Purpose::Look;
+                purpose = OpPurpose::Look;
                 opcode::PollAdd::new(fd, (libc::POLLIN | libc::POLLRDHUP) as u32).build()
             }
-            Kind::Stream if multishot => opcode::RecvMulti::new(fd, buffers::GROUP).build(),
-            Kind::Stream => opcode::Recv::new(fd, std::ptr::null_mut(), self.settings.buffer_bytes)
+            RingSourceKind::Stream if multishot => opcode::RecvMulti::new(fd, buffers::GROUP).build(),
+            RingSourceKind::Stream => opcode::Recv::new(fd, std::ptr::null_mut(), self.settings.buffer_bytes)
                 .buf_group(buffers::GROUP)
                 .build()
                 .flags(Flags::BUFFER_SELECT),
-            Kind::Watched | Kind::Bell => opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build(),
+            RingSourceKind::Watched | RingSourceKind::Bell => {
+                opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build()
+            }
         };
         // SAFETY: none of these points to memory but a receive, to the ring's buffers, which are unmapped only
         // after the last completion.
@@ -483,74 +488,77 @@ impl UringReactor {
     }
 
     /// Processes a completion for its source.
-    fn handle(&mut self, completion: Completion) -> Served {
-        let (purpose, index) = Purpose::split(completion.user_data);
+    fn handle(&mut self, completion: Completion) -> RingOutcome {
+        let (purpose, index) = OpPurpose::split(completion.user_data);
         let lease = cqueue::buffer_select(completion.flags)
             .map(|id| self.buffers.take(id, u32::try_from(completion.result).unwrap_or(0)));
-        if purpose == Purpose::Cancel {
+        if purpose == OpPurpose::Cancel {
             // The cancel found no operation, usually because the operation had just ended. If it has not, it was in a state
             // that cancels do not find, and must be cancelled again.
-            let place = self.places.at(index);
+            let place = self.sources.at(index);
             if place.is_some_and(|place| place.has(CLOSING | CANCELING | CANCELED) && place.inflight > 0) {
                 self.insist(index);
             }
-            return Served::Nothing;
+            return RingOutcome::Nothing;
         }
-        let place = self.places.at(index).expect("a place is kept while operations are in flight");
+        let place = self.sources.at(index).expect("a place is kept while operations are in flight");
         if !completion.has_more() {
             place.inflight -= 1;
             self.inflight -= 1;
             match purpose {
-                Purpose::Supply | Purpose::Look => {
+                OpPurpose::Supply | OpPurpose::Look => {
                     place.flags &= !(ARMED | POLLING | CANCELING | LINGERING);
                     self.note_change(index);
                 }
-                Purpose::Hint => place.flags &= !WATCHING,
-                Purpose::Send | Purpose::Room => {
+                OpPurpose::Hint => place.flags &= !WATCHING,
+                OpPurpose::Send | OpPurpose::Room => {
                     if let Some(outgoing) = self.sends.get_mut(place.link) {
                         outgoing.in_kernel = false;
                     }
                 }
-                Purpose::Connect | Purpose::Cancel => {}
+                OpPurpose::Connect | OpPurpose::Cancel => {}
             }
         }
-        let place = self.places.at(index).expect(THERE);
+        let place = self.sources.at(index).expect(THERE);
         if place.has(CLOSING) {
-            let accepted =
-                place.kind == Kind::Listener && purpose == Purpose::Supply && completion.result >= 0;
+            let accepted = place.kind == RingSourceKind::Listener
+                && purpose == OpPurpose::Supply
+                && completion.result >= 0;
             if accepted {
                 drop(adopt_descriptor(completion.result));
             }
             if let Some(lease) = lease {
                 self.buffers.give_back(lease);
             }
-            self.bury(index);
-            return Served::Nothing;
+            self.free_closed(index);
+            return RingOutcome::Nothing;
         }
         match (purpose, place.kind) {
-            (Purpose::Supply, Kind::Stream) => self.received(index, completion.result, lease),
-            (Purpose::Supply, Kind::Listener) => self.accepted(index, completion.result),
-            (Purpose::Supply, Kind::Watched | Kind::Bell) => self.readable(index, completion.result),
-            (Purpose::Look, _) => self.receive_directly(index),
-            (Purpose::Hint, _) => self.hinted(index, completion.result),
-            (Purpose::Send, _) => self.send_completed(index, completion.result),
-            (Purpose::Room, _) => self.room(index, completion.result),
-            (Purpose::Connect, _) => self.connected(index, completion.result),
-            (Purpose::Cancel, _) => unreachable!("returned above"),
+            (OpPurpose::Supply, RingSourceKind::Stream) => self.received(index, completion.result, lease),
+            (OpPurpose::Supply, RingSourceKind::Listener) => self.accepted(index, completion.result),
+            (OpPurpose::Supply, RingSourceKind::Watched | RingSourceKind::Bell) => {
+                self.readable(index, completion.result)
+            }
+            (OpPurpose::Look, _) => self.receive_directly(index),
+            (OpPurpose::Hint, _) => self.hinted(index, completion.result),
+            (OpPurpose::Send, _) => self.send_completed(index, completion.result),
+            (OpPurpose::Room, _) => self.room(index, completion.result),
+            (OpPurpose::Connect, _) => self.connected(index, completion.result),
+            (OpPurpose::Cancel, _) => unreachable!("returned above"),
         }
     }
 
     /// Cancels operations once more. A closing connection is also shut down, so that a flood that keeps its receive running
     /// ends in a reset.
     fn insist(&mut self, index: u32) {
-        let place = self.places.at(index).expect(THERE);
-        if place.has(CLOSING) && place.kind == Kind::Stream {
+        let place = self.sources.at(index).expect(THERE);
+        if place.has(CLOSING) && place.kind == RingSourceKind::Stream {
             let _down_already = sys::shutdown(place.descriptor(), Shutdown::Both);
         }
         self.note_change(index);
     }
 
-    fn received(&mut self, index: u32, result: i32, lease: Option<Lease>) -> Served {
+    fn received(&mut self, index: u32, result: i32, lease: Option<Lease>) -> RingOutcome {
         match (result, lease) {
             (1.., Some(lease)) => return self.deliver_lease(index, lease),
             (_, Some(unused)) => self.buffers.give_back(unused),
@@ -567,22 +575,22 @@ impl UringReactor {
             // Multishot receive is newer than provided buffers (Linux 6.0, 5.19). Fall back to single receives.
             Errno::INVAL if self.settings.multishot => {
                 self.settings.multishot = false;
-                Served::Nothing
+                RingOutcome::Nothing
             }
-            Errno::CANCELED | Errno::INTR | Errno::AGAIN => Served::Nothing,
+            Errno::CANCELED | Errno::INTR | Errno::AGAIN => RingOutcome::Nothing,
             errno => self.reading_failed(index, errno.into()),
         }
     }
 
-    fn deliver_lease(&mut self, index: u32, lease: Lease) -> Served {
-        let token = self.places.token(index);
-        let place = self.places.at(index).expect(THERE);
+    fn deliver_lease(&mut self, index: u32, lease: Lease) -> RingOutcome {
+        let token = self.sources.token(index);
+        let place = self.sources.at(index).expect(THERE);
         if place.flags & (WANTED | PARKED | ENDED) == WANTED {
-            return Served::Lease(token, lease);
+            return RingOutcome::Lease(token, lease);
         }
         if place.has(ENDED) {
             self.buffers.give_back(lease);
-            return Served::Nothing;
+            return RingOutcome::Nothing;
         }
         let parcel = if self.parked_bytes + lease.len() > self.settings.parked_bytes {
             Parcel::Lease(lease)
@@ -593,76 +601,80 @@ impl UringReactor {
             Parcel::Bytes(bytes)
         };
         self.park(index, parcel);
-        Served::Nothing
+        RingOutcome::Nothing
     }
 
     /// Receives without a ring buffer: when none is free, the connection must not wait for others.
-    fn receive_directly(&mut self, index: u32) -> Served {
-        let token = self.places.token(index);
-        let place = self.places.at(index).expect(THERE);
+    fn receive_directly(&mut self, index: u32) -> RingOutcome {
+        let token = self.sources.token(index);
+        let place = self.sources.at(index).expect(THERE);
         if place.flags & (WANTED | PARKED | ENDED) != WANTED {
-            return Served::Nothing;
+            return RingOutcome::Nothing;
         }
         match sys::recv(place.descriptor(), &mut self.scratch[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => self.peer_ended(index),
-            Ok((len, _)) => Served::Scratch(token, len),
-            Err(Errno::AGAIN | Errno::INTR) => Served::Nothing,
+            Ok((len, _)) => RingOutcome::Scratch(token, len),
+            Err(Errno::AGAIN | Errno::INTR) => RingOutcome::Nothing,
             Err(errno) => self.reading_failed(index, errno.into()),
         }
     }
 
-    fn peer_ended(&mut self, index: u32) -> Served {
-        let token = self.places.token(index);
-        let place = self.places.at(index).expect(THERE);
+    fn peer_ended(&mut self, index: u32) -> RingOutcome {
+        let token = self.sources.token(index);
+        let place = self.sources.at(index).expect(THERE);
         if place.flags & (WANTED | PARKED) == WANTED {
             place.flags = place.flags & !WANTED | ENDED | OVER;
-            return Served::Event(Event::PeerClosed { token, behind_data: false });
+            return RingOutcome::Event(Event::PeerClosed { token, behind_data: false });
         }
         let announce = place.flags & (WANTED | HINTED) == 0;
         place.flags |= HINTED;
         self.park(index, Parcel::End);
-        if announce { Served::Event(Event::PeerClosed { token, behind_data: true }) } else { Served::Nothing }
+        if announce {
+            RingOutcome::Event(Event::PeerClosed { token, behind_data: true })
+        } else {
+            RingOutcome::Nothing
+        }
     }
 
     /// Handles a receive error. A source with parked bytes to deliver reports the error after them, any other source at once.
-    fn reading_failed(&mut self, index: u32, fault: Fault) -> Served {
-        let token = self.places.token(index);
-        let place = self.places.at(index).expect(THERE);
+    fn reading_failed(&mut self, index: u32, fault: OpError) -> RingOutcome {
+        let token = self.sources.token(index);
+        let place = self.sources.at(index).expect(THERE);
         if place.flags & (WANTED | PARKED) == WANTED | PARKED {
             self.park(index, Parcel::Failed(fault));
-            return Served::Nothing;
+            return RingOutcome::Nothing;
         }
         if place.has(ENDED) {
-            return Served::Nothing;
+            return RingOutcome::Nothing;
         }
         place.flags = place.flags & !WANTED | ENDED;
         let op = place.op();
         self.forget_parcels(index);
-        Served::Event(failed(token, op, fault))
+        RingOutcome::Event(failed(token, op, fault))
     }
 
-    fn hinted(&mut self, index: u32, result: i32) -> Served {
-        let token = self.places.token(index);
-        let place = self.places.at(index).expect(THERE);
+    fn hinted(&mut self, index: u32, result: i32) -> RingOutcome {
+        let token = self.sources.token(index);
+        let place = self.sources.at(index).expect(THERE);
         if place.has(WANTED | ARMED | HINTED | ENDED) || result < 0 {
-            return Served::Nothing;
+            return RingOutcome::Nothing;
         }
         if result & i32::from(libc::POLLERR) != 0 {
-            return self.reading_failed(index, Fault::Reset);
+            return self.reading_failed(index, OpError::Reset);
         }
         place.flags |= HINTED;
-        Served::Event(Event::PeerClosed { token, behind_data: true })
+        RingOutcome::Event(Event::PeerClosed { token, behind_data: true })
     }
 
-    fn accepted(&mut self, index: u32, result: i32) -> Served {
-        let place = self.places.at(index).expect(THERE);
+    fn accepted(&mut self, index: u32, result: i32) -> RingOutcome {
+        let place = self.sources.at(index).expect(THERE);
         if result >= 0 {
             let descriptor = adopt_descriptor(result);
             if place.flags & (WANTED | PARKED) == WANTED {
                 return self.deliver_accepted(index, descriptor);
             }
             self.park(index, Parcel::Accepted(descriptor));
-            return Served::Nothing;
+            return RingOutcome::Nothing;
         }
         match Errno::from_raw_os_error(-result) {
             Errno::INVAL if self.settings.multishot => self.settings.multishot = false,
@@ -670,63 +682,63 @@ impl UringReactor {
             errno if socket::failed_before_accept(errno) => {}
             errno => return self.supply_failed(index, errno.into()),
         }
-        Served::Nothing
+        RingOutcome::Nothing
     }
 
     /// Reports an accepted connection. A multishot accept does not return peer addresses, so getpeername(2) does.
-    fn deliver_accepted(&mut self, index: u32, descriptor: OwnedFd) -> Served {
+    fn deliver_accepted(&mut self, index: u32, descriptor: OwnedFd) -> RingOutcome {
         // Without an address the connection is already closed: treat it as failed before it was accepted.
-        let Ok(name) = sys::getpeername(&descriptor) else { return Served::Nothing };
+        let Ok(name) = sys::getpeername(&descriptor) else { return RingOutcome::Nothing };
         let peer = name.and_then(|name| name.try_into().ok()).map_or(Peer::Local, Peer::Inet);
-        let listener = self.places.token(index);
-        let token = self.places.insert(Place::new(Some(descriptor), Kind::Stream));
-        Served::Event(Event::Accepted { listener, token, peer })
+        let listener = self.sources.token(index);
+        let token = self.sources.insert(RingSource::new(Some(descriptor), RingSourceKind::Stream));
+        RingOutcome::Event(Event::Accepted { listener, token, peer })
     }
 
-    fn readable(&mut self, index: u32, result: i32) -> Served {
-        let token = self.places.token(index);
-        let place = self.places.at(index).expect(THERE);
+    fn readable(&mut self, index: u32, result: i32) -> RingOutcome {
+        let token = self.sources.token(index);
+        let place = self.sources.at(index).expect(THERE);
         if result < 0 {
             let errno = Errno::from_raw_os_error(-result);
             return if errno == Errno::CANCELED {
-                Served::Nothing
+                RingOutcome::Nothing
             } else {
                 self.supply_failed(index, errno.into())
             };
         }
-        if place.kind == Kind::Bell {
-            if !self.bell.silence() {
-                return Served::Nothing;
+        if place.kind == RingSourceKind::Bell {
+            if !self.wake.clear() {
+                return RingOutcome::Nothing;
             }
             self.returns.take(&mut self.returned);
-            return Served::Event(Event::Woken);
+            return RingOutcome::Event(Event::Woken);
         }
         if place.has(WANTED) {
-            return Served::Event(Event::Watched { token });
+            return RingOutcome::Event(Event::Watched { token });
         }
         if !place.has(PARKED) {
             self.park(index, Parcel::Readable);
         }
-        Served::Nothing
+        RingOutcome::Nothing
     }
 
-    fn supply_failed(&mut self, index: u32, fault: Fault) -> Served {
-        let token = self.places.token(index);
-        let place = self.places.at(index).expect(THERE);
+    fn supply_failed(&mut self, index: u32, fault: OpError) -> RingOutcome {
+        let token = self.sources.token(index);
+        let place = self.sources.at(index).expect(THERE);
         let wanted = place.has(WANTED);
         let op = place.op();
         place.flags &= !WANTED;
         // A paused listener reports the error when it is armed again.
-        if wanted { Served::Event(failed(token, op, fault)) } else { Served::Nothing }
+        if wanted { RingOutcome::Event(failed(token, op, fault)) } else { RingOutcome::Nothing }
     }
 
     fn park(&mut self, index: u32, parcel: Parcel) {
-        self.places.at(index).expect(THERE).flags |= PARKED;
+        self.sources.at(index).expect(THERE).flags |= PARKED;
         self.parked.entry(index).or_default().push_back(parcel);
     }
 
     fn forget_parcels(&mut self, index: u32) {
-        if let Some(place) = self.places.at(index) {
+        if let Some(place) = self.sources.at(index) {
             place.flags &= !PARKED;
         }
         for parcel in self.parked.remove(&index).into_iter().flatten() {
@@ -739,13 +751,13 @@ impl UringReactor {
     }
 
     /// Delivers the oldest parcel of an armed source.
-    fn deliver_parcel(&mut self, index: u32) -> Served {
-        let token = self.places.token(index);
+    fn deliver_parcel(&mut self, index: u32) -> RingOutcome {
+        let token = self.sources.token(index);
         let parcels = self.parked.get_mut(&index).expect("flagged as parked");
         let parcel = parcels.pop_front().expect("an empty queue is removed");
         if parcels.is_empty() {
             self.parked.remove(&index);
-            self.places.at(index).expect(THERE).flags &= !PARKED;
+            self.sources.at(index).expect(THERE).flags &= !PARKED;
             self.note_change(index);
         } else {
             self.make_ready(index);
@@ -753,19 +765,22 @@ impl UringReactor {
         match parcel {
             Parcel::Bytes(bytes) => {
                 self.parked_bytes -= bytes.len();
-                Served::Bytes(token, bytes)
+                RingOutcome::Bytes(token, bytes)
             }
-            Parcel::Lease(lease) => Served::Lease(token, lease),
+            Parcel::Lease(lease) => RingOutcome::Lease(token, lease),
             Parcel::Accepted(descriptor) => self.deliver_accepted(index, descriptor),
-            Parcel::Readable => Served::Event(Event::Watched { token }),
+            Parcel::Readable => RingOutcome::Event(Event::Watched { token }),
             Parcel::End => self.peer_ended(index),
             Parcel::Failed(fault) => self.reading_failed(index, fault),
         }
     }
 
     fn start_send(&mut self, token: Token, send: Send) {
-        let place = self.places.get_mut(token).expect(THERE);
-        assert!(place.kind == Kind::Stream && place.link == NONE, "one send at a time, on a stream");
+        let place = self.sources.get_mut(token).expect(THERE);
+        assert!(
+            place.kind == RingSourceKind::Stream && place.link == NONE,
+            "one send at a time, on a stream"
+        );
         if place.has(NAGLE) {
             if !place.has(UNSENT) || !is_one_segment(&send) {
                 socket::send_at_once(place.descriptor());
@@ -785,32 +800,32 @@ impl UringReactor {
 
     /// Submits the next part of a send.
     fn advance_send(&mut self, index: u32) {
-        let place = self.places.at(index).expect(THERE);
+        let place = self.sources.at(index).expect(THERE);
         let outgoing = self.sends.get_mut(place.link).expect("a place's link names its send");
         if !outgoing.direct {
             outgoing.in_kernel = true;
             let entry = outgoing.entry(Fd(place.descriptor().as_raw_fd()), &mut self.spare_messages);
             // SAFETY: the entry points into the segments and the message of a send that stays in `sends` until
             // this operation's completion. Neither moves when `sends` does: both are on the heap.
-            unsafe { self.begin(index, Purpose::Send, entry) };
+            unsafe { self.begin(index, OpPurpose::Send, entry) };
             return;
         }
         match outgoing.sending.advance(place.descriptor(), &mut self.scratch) {
-            Step::Done => self.end_send(index, Ok(())),
-            Step::Failed(fault) => self.end_send(index, Err(fault)),
-            Step::Yielded => self.make_ready(index),
-            Step::Blocked => {
+            SendStep::Done => self.end_send(index, Ok(())),
+            SendStep::Failed(fault) => self.end_send(index, Err(fault)),
+            SendStep::Yielded => self.make_ready(index),
+            SendStep::Blocked => {
                 outgoing.in_kernel = true;
                 let entry =
                     opcode::PollAdd::new(Fd(place.descriptor().as_raw_fd()), libc::POLLOUT as u32).build();
                 // SAFETY: a poll points to nothing.
-                unsafe { self.begin(index, Purpose::Room, entry) };
+                unsafe { self.begin(index, OpPurpose::Room, entry) };
             }
         }
     }
 
-    fn send_completed(&mut self, index: u32, result: i32) -> Served {
-        let place = self.places.at(index).expect(THERE);
+    fn send_completed(&mut self, index: u32, result: i32) -> RingOutcome {
+        let place = self.sources.at(index).expect(THERE);
         let canceled = place.has(CANCELED);
         let outgoing = self.sends.get_mut(place.link).expect("a place's link names its send");
         if let Ok(sent) = u64::try_from(result) {
@@ -818,36 +833,36 @@ impl UringReactor {
             if outgoing.sending.is_done() {
                 self.end_send(index, Ok(()));
             } else if canceled {
-                self.end_send(index, Err(Fault::Canceled));
+                self.end_send(index, Err(OpError::Canceled));
             } else {
                 self.advance_send(index);
             }
-            return Served::Nothing;
+            return RingOutcome::Nothing;
         }
         match Errno::from_raw_os_error(-result) {
             Errno::INTR | Errno::AGAIN if !canceled => self.advance_send(index),
-            Errno::INTR | Errno::AGAIN => self.end_send(index, Err(Fault::Canceled)),
+            Errno::INTR | Errno::AGAIN => self.end_send(index, Err(OpError::Canceled)),
             errno => self.end_send(index, Err(errno.into())),
         }
-        Served::Nothing
+        RingOutcome::Nothing
     }
 
-    fn room(&mut self, index: u32, result: i32) -> Served {
-        let place = self.places.at(index).expect(THERE);
+    fn room(&mut self, index: u32, result: i32) -> RingOutcome {
+        let place = self.sources.at(index).expect(THERE);
         if place.has(CANCELED) {
-            self.end_send(index, Err(Fault::Canceled));
+            self.end_send(index, Err(OpError::Canceled));
         } else if result < 0 {
             self.end_send(index, Err(Errno::from_raw_os_error(-result).into()));
         } else {
             self.advance_send(index);
         }
-        Served::Nothing
+        RingOutcome::Nothing
     }
 
     /// Removes the send in flight from its source, then performs a shutdown that was waiting for it.
-    fn end_send(&mut self, index: u32, result: Result<(), Fault>) {
-        let token = self.places.token(index);
-        let place = self.places.at(index).expect(THERE);
+    fn end_send(&mut self, index: u32, result: Result<(), OpError>) {
+        let token = self.sources.token(index);
+        let place = self.sources.at(index).expect(THERE);
         let link = std::mem::replace(&mut place.link, NONE);
         let finishing = place.has(FINISHING);
         place.flags &= !(CANCELED | FINISHING);
@@ -860,7 +875,7 @@ impl UringReactor {
     }
 
     fn shutdown(&mut self, token: Token) {
-        let place = self.places.get_mut(token).expect(THERE);
+        let place = self.sources.get_mut(token).expect(THERE);
         if place.link != NONE {
             place.flags |= FINISHING;
             return;
@@ -872,8 +887,11 @@ impl UringReactor {
     }
 
     fn connect(&mut self, token: Token, peer: std::net::SocketAddr) {
-        let place = self.places.get_mut(token).expect(THERE);
-        assert!(place.kind == Kind::Stream && place.link == NONE, "connected once, before anything is sent");
+        let place = self.sources.get_mut(token).expect(THERE);
+        assert!(
+            place.kind == RingSourceKind::Stream && place.link == NONE,
+            "connected once, before anything is sent"
+        );
         place.link = self.connects.insert(Box::new(SocketAddrAny::from(peer)));
         place.flags |= CONNECTING | NAGLE | UNSENT;
         self.dialed.push(token);
@@ -885,67 +903,67 @@ impl UringReactor {
         let mut dialed = std::mem::take(&mut self.dialed);
         for token in dialed.drain(..) {
             // Skip sources that were closed since.
-            let Some(place) = self.places.get_mut(token) else { continue };
+            let Some(place) = self.sources.get_mut(token) else { continue };
             let address = self.connects.get(place.link).expect("a place's link names its connect");
             let fd = Fd(place.descriptor().as_raw_fd());
             let entry = opcode::Connect::new(fd, address.as_ptr().cast(), address.addr_len()).build();
             // SAFETY: the address is on the heap, and in `connects` until this operation's completion.
-            unsafe { self.begin(token.index, Purpose::Connect, entry) };
+            unsafe { self.begin(token.index, OpPurpose::Connect, entry) };
         }
         self.dialed = dialed;
     }
 
-    fn connected(&mut self, index: u32, result: i32) -> Served {
-        let token = self.places.token(index);
-        let place = self.places.at(index).expect(THERE);
+    fn connected(&mut self, index: u32, result: i32) -> RingOutcome {
+        let token = self.sources.token(index);
+        let place = self.sources.at(index).expect(THERE);
         self.connects.remove(std::mem::replace(&mut place.link, NONE));
         place.flags &= !(CONNECTING | CANCELED);
         if result == 0 {
-            return Served::Event(Event::Connected { token });
+            return RingOutcome::Event(Event::Connected { token });
         }
         place.flags |= ENDED;
-        Served::Event(failed(token, OpKind::Connect, Errno::from_raw_os_error(-result).into()))
+        RingOutcome::Event(failed(token, OpKind::Connect, Errno::from_raw_os_error(-result).into()))
     }
 
     fn cancel(&mut self, token: Token) {
-        let place = self.places.get_mut(token).expect(THERE);
+        let place = self.sources.get_mut(token).expect(THERE);
         if place.link == NONE {
             return;
         }
         let in_kernel = self.sends.get(place.link).is_some_and(|outgoing| outgoing.in_kernel);
         if !in_kernel && !place.has(CONNECTING) {
-            self.end_send(token.index, Err(Fault::Canceled));
+            self.end_send(token.index, Err(OpError::Canceled));
             return;
         }
         place.flags |= CANCELED;
         self.note_change(token.index);
     }
 
-    fn close(&mut self, token: Token, how: Closing) {
-        self.places.outdate(token.index);
+    fn close(&mut self, token: Token, how: CloseOp) {
+        self.sources.outdate(token.index);
         self.forget_parcels(token.index);
-        let place = self.places.at(token.index).expect(THERE);
-        let is_over = how == Closing::Recycle && place.has(OVER) && place.link == NONE;
+        let place = self.sources.at(token.index).expect(THERE);
+        let is_over = how == CloseOp::Recycle && place.has(OVER) && place.link == NONE;
         place.flags = place.flags & (CHANGED | CONNECTING | ARMED | POLLING | WATCHING) | CLOSING;
         if is_over {
             place.flags |= RECYCLING;
         }
-        if how == Closing::Abort {
+        if how == CloseOp::Abort {
             // A zero linger time makes close(2) send a reset and discard queued data (socket(7)).
             let _best_effort = sockopt::set_socket_linger(place.descriptor(), Some(Duration::ZERO));
         }
         self.note_change(token.index);
-        self.bury(token.index);
+        self.free_closed(token.index);
     }
 
     /// Frees a closing source once the kernel has no operation on it. Its descriptor is closed, or kept for reuse.
-    fn bury(&mut self, index: u32) {
-        if self.places.at(index).is_none_or(|place| place.inflight > 0) {
+    fn free_closed(&mut self, index: u32) {
+        if self.sources.at(index).is_none_or(|place| place.inflight > 0) {
             return;
         }
-        let Token { generation, .. } = self.places.token(index);
+        let Token { generation, .. } = self.sources.token(index);
         let token = Token { index, generation: generation.wrapping_sub(1) };
-        let place = self.places.remove(index);
+        let place = self.sources.remove(index);
         let recycling = place.has(RECYCLING);
         let mut segments = Vec::new();
         if place.has(CONNECTING) {
@@ -963,8 +981,8 @@ impl UringReactor {
     }
 
     /// Serves a source that has work which needs no completion.
-    fn serve(&mut self, token: Token) -> Served {
-        let Some(place) = self.places.get_mut(token) else { return Served::Nothing };
+    fn serve(&mut self, token: Token) -> RingOutcome {
+        let Some(place) = self.sources.get_mut(token) else { return RingOutcome::Nothing };
         place.flags &= !READY;
         let yielded =
             !place.has(CONNECTING) && self.sends.get(place.link).is_some_and(|outgoing| !outgoing.in_kernel);
@@ -977,11 +995,11 @@ impl UringReactor {
         if yielded {
             self.advance_send(token.index);
         }
-        Served::Nothing
+        RingOutcome::Nothing
     }
 
     /// Performs the next unit of work. Alternates between ready sources and completions.
-    fn work(&mut self) -> Option<Served> {
+    fn work(&mut self) -> Option<RingOutcome> {
         self.ready_first = !self.ready_first;
         if (self.ready_first || self.completions.is_empty())
             && let Some(token) = self.ready.pop_front()
@@ -992,7 +1010,7 @@ impl UringReactor {
         Some(self.handle(completion))
     }
 
-    fn enter(&mut self, wait: Wait) -> Result<(), Fault> {
+    fn enter(&mut self, wait: EnterWait) -> Result<(), OpError> {
         self.ring.enter(wait)?;
         let Self { ring, completions, buffers, .. } = self;
         ring.take(|completion| {
@@ -1007,7 +1025,7 @@ impl UringReactor {
 
 impl Outgoing {
     /// The operation that sends the current run of memory segments.
-    fn entry(&mut self, fd: Fd, spare_messages: &mut Vec<Message>) -> Entry {
+    fn entry(&mut self, fd: Fd, spare_messages: &mut Vec<MsgHeader>) -> Entry {
         let sending = &self.sending;
         let mut run = sending.run();
         let first = run.next().expect("a send without files that is not done has bytes");
@@ -1016,7 +1034,7 @@ impl Outgoing {
             let flags = sending.flags(1).bits() as i32;
             return opcode::Send::new(fd, first.as_ptr(), len).flags(flags).build();
         };
-        let message = self.message.get_or_insert_with(|| spare_messages.pop().unwrap_or_else(Message::new));
+        let message = self.message.get_or_insert_with(|| spare_messages.pop().unwrap_or_else(MsgHeader::new));
         let Slices { header, slices } = &mut *message.0;
         let mut count = 0;
         for (slice, bytes) in slices.iter_mut().zip([first, second].into_iter().chain(run)) {
@@ -1029,7 +1047,7 @@ impl Outgoing {
     }
 }
 
-impl Message {
+impl MsgHeader {
     fn new() -> Self {
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all zeros is a msghdr without name, slices, and control data (recvmsg(2)).
@@ -1044,7 +1062,7 @@ fn adopt_descriptor(result: i32) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(result) }
 }
 
-fn failed(token: Token, op: OpKind, fault: Fault) -> Event<'static> {
+fn failed(token: Token, op: OpKind, fault: OpError) -> Event<'static> {
     Event::Failed { token, op, fault, sent: 0, segments: Vec::new() }
 }
 
@@ -1057,13 +1075,13 @@ impl Reactor for UringReactor {
         Backend::Uring
     }
 
-    fn adopt(&mut self, source: Source) -> Result<Token, Fault> {
+    fn adopt(&mut self, source: ReactorSource) -> Result<Token, OpError> {
         let (descriptor, kind) = match source {
-            Source::Listener(listener) => (listener.descriptor, Kind::Listener),
-            Source::Stream(stream) => (stream.descriptor, Kind::Stream),
-            Source::Watched(watched) => (watched.descriptor, Kind::Watched),
+            ReactorSource::Listener(listener) => (listener.descriptor, RingSourceKind::Listener),
+            ReactorSource::Stream(stream) => (stream.descriptor, RingSourceKind::Stream),
+            ReactorSource::Watched(watched) => (watched.descriptor, RingSourceKind::Watched),
         };
-        Ok(self.places.insert(Place::new(Some(descriptor), kind)))
+        Ok(self.sources.insert(RingSource::new(Some(descriptor), kind)))
     }
 
     fn submit(&mut self, token: Token, op: Op) {
@@ -1074,7 +1092,7 @@ impl Reactor for UringReactor {
             }
             return;
         }
-        let Some(place) = self.places.get_mut(token) else { return };
+        let Some(place) = self.sources.get_mut(token) else { return };
         match op {
             Op::Accept | Op::Recv | Op::Watch => {
                 if !place.has(ENDED) {
@@ -1099,14 +1117,14 @@ impl Reactor for UringReactor {
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),
             Op::Cancel => self.cancel(token),
-            Op::Close => self.close(token, Closing::Close),
-            Op::Recycle => self.close(token, Closing::Recycle),
-            Op::Abort => self.close(token, Closing::Abort),
+            Op::Close => self.close(token, CloseOp::Close),
+            Op::Recycle => self.close(token, CloseOp::Recycle),
+            Op::Abort => self.close(token, CloseOp::Abort),
             Op::Offload(_) => unreachable!("returned above"),
         }
     }
 
-    fn wait(&mut self, until: Option<u64>) -> Result<Now, Fault> {
+    fn wait(&mut self, until: Option<u64>) -> Result<Now, OpError> {
         self.dial();
         self.reconcile();
         let busy = !(self.done.is_empty()
@@ -1115,7 +1133,7 @@ impl Reactor for UringReactor {
             && self.completions.is_empty());
         // Measured from now, not from the start of the turn, so that a long turn does not delay the timers.
         let timeout = until.map(|until| Duration::from_nanos(until.saturating_sub(self.clock.now().mono_ns)));
-        self.enter(if busy { Wait::No } else { Wait::For { timeout, gather: self.gather } })?;
+        self.enter(if busy { EnterWait::No } else { EnterWait::For { timeout, gather: self.gather } })?;
         self.now = self.clock.now();
         Ok(self.now)
     }
@@ -1136,7 +1154,7 @@ impl Reactor for UringReactor {
         loop {
             if let Some(event) = self.done.pop_front() {
                 if let Event::Closed { token, .. } = event {
-                    self.places.release(token.index);
+                    self.sources.release(token.index);
                 }
                 return Some(event);
             }
@@ -1145,17 +1163,17 @@ impl Reactor for UringReactor {
                 return Some(Event::Offloaded { key, done });
             }
             match self.work()? {
-                Served::Nothing => {}
-                Served::Event(event) => return Some(event),
-                Served::Lease(token, lease) => {
+                RingOutcome::Nothing => {}
+                RingOutcome::Event(event) => return Some(event),
+                RingOutcome::Lease(token, lease) => {
                     let lease = self.lent.insert(lease);
                     return Some(Event::Received { token, lease: self.buffers.bytes_mut(lease) });
                 }
-                Served::Bytes(token, bytes) => {
+                RingOutcome::Bytes(token, bytes) => {
                     self.lent_bytes = bytes;
                     return Some(Event::Received { token, lease: &mut self.lent_bytes });
                 }
-                Served::Scratch(token, len) => {
+                RingOutcome::Scratch(token, len) => {
                     return Some(Event::Received { token, lease: &mut self.scratch[..len] });
                 }
             }
@@ -1168,32 +1186,32 @@ impl Reactor for UringReactor {
     }
 
     fn waker(&self) -> Waker {
-        self.bell.waker()
+        self.wake.waker()
     }
 
     fn unsent(&self, token: Token) -> u64 {
-        let place = self.places.get(token).filter(|place| !place.has(CONNECTING));
+        let place = self.sources.get(token).filter(|place| !place.has(CONNECTING));
         place.and_then(|place| self.sends.get(place.link)).map_or(0, |outgoing| outgoing.sending.unsent())
     }
 
     fn unacknowledged(&self, token: Token) -> u64 {
-        let place = self.places.get(token).filter(|place| place.kind == Kind::Stream);
+        let place = self.sources.get(token).filter(|place| place.kind == RingSourceKind::Stream);
         place.map_or(0, |place| socket::unacknowledged(place.descriptor()))
     }
 
     fn buffered(&self, token: Token) -> Option<u64> {
-        let place = self.places.get(token).filter(|place| place.kind == Kind::Stream)?;
+        let place = self.sources.get(token).filter(|place| place.kind == RingSourceKind::Stream)?;
         socket::buffered(place.descriptor())
     }
 
     fn listen_drops(&self, listener: Token) -> Option<u32> {
-        let place = self.places.get(listener).filter(|place| place.kind == Kind::Listener)?;
+        let place = self.sources.get(listener).filter(|place| place.kind == RingSourceKind::Listener)?;
         socket::drops(place.descriptor())
     }
 
     fn occupancy(&self) -> Occupancy {
         Occupancy {
-            sources: self.places.len() - 1,
+            sources: self.sources.len() - 1,
             sends: self.sends.len(),
             jobs: self.jobs,
             leases: self.buffers.leased() - usize::from(self.lent.is_some()),
@@ -1206,8 +1224,8 @@ impl Drop for UringReactor {
     /// later. The reactor first shuts down all streams, which ends most operations. Cancelling all of them costs the kernel
     /// time quadratic in their number, some 20 s for 10,000.
     fn drop(&mut self) {
-        for index in 0..self.places.rows() {
-            if let Some(place) = self.places.at(index).filter(|place| place.kind == Kind::Stream) {
+        for index in 0..self.sources.rows() {
+            if let Some(place) = self.sources.at(index).filter(|place| place.kind == RingSourceKind::Stream) {
                 let _down_already = sys::shutdown(place.descriptor(), Shutdown::Both);
             }
         }
@@ -1219,21 +1237,22 @@ impl Drop for UringReactor {
             if cancelling {
                 let cancel = opcode::AsyncCancel2::new(CancelBuilder::any()).build();
                 // SAFETY: a cancel points to nothing.
-                unsafe { self.ring.push(cancel.user_data(Purpose::Cancel.of(BELL.index))) };
+                unsafe { self.ring.push(cancel.user_data(OpPurpose::Cancel.of(BELL.index))) };
             }
-            let a_while = Wait::For { timeout: Some(Duration::from_millis(10)), gather: Duration::ZERO };
+            let a_while = EnterWait::For { timeout: Some(Duration::from_millis(10)), gather: Duration::ZERO };
             if self.enter(a_while).is_err() {
                 break;
             }
             cancelling = self.completions.is_empty();
             for completion in std::mem::take(&mut self.completions) {
-                let (purpose, index) = Purpose::split(completion.user_data);
-                if purpose == Purpose::Cancel {
+                let (purpose, index) = OpPurpose::split(completion.user_data);
+                if purpose == OpPurpose::Cancel {
                     continue;
                 }
                 self.inflight -= usize::from(!completion.has_more());
-                let listener = self.places.at(index).is_some_and(|place| place.kind == Kind::Listener);
-                if listener && purpose == Purpose::Supply && completion.result >= 0 {
+                let listener =
+                    self.sources.at(index).is_some_and(|place| place.kind == RingSourceKind::Listener);
+                if listener && purpose == OpPurpose::Supply && completion.result >= 0 {
                     drop(adopt_descriptor(completion.result));
                 }
             }
@@ -1253,14 +1272,14 @@ mod tests {
 
     #[test]
     fn a_source_costs_twenty_bytes() {
-        assert_eq!(size_of::<crate::places::Row<Place>>(), 20);
+        assert_eq!(size_of::<crate::places::PlacesRow<RingSource>>(), 20);
     }
 
     #[test]
     fn what_an_operation_is_for_survives_the_kernel() {
-        for purpose in Purpose::ALL {
+        for purpose in OpPurpose::ALL {
             for index in [0, 1, 77, u32::MAX] {
-                assert_eq!(Purpose::split(purpose.of(index)), (purpose, index));
+                assert_eq!(OpPurpose::split(purpose.of(index)), (purpose, index));
             }
         }
     }

@@ -39,20 +39,20 @@ impl Completion {
 
 /// Whether an enter waits for completions.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wait {
+pub(super) enum EnterWait {
     /// Takes only completions that are ready.
     No,
     /// Waits for the first completion, at most `timeout`, but at least `gather` if the ring supports batching.
     For { timeout: Option<Duration>, gather: Duration },
 }
 
-pub(super) struct Ring {
+pub(super) struct KernelRing {
     pub(super) uring: IoUring,
     /// Operations in order that the kernel did not accept because the queue was full: it wants completions to be taken first.
     backlog: VecDeque<Entry>,
 }
 
-impl Ring {
+impl KernelRing {
     /// Opens the queues. Completions are delivered only when this thread enters the kernel (Linux 6.1), or else without
     /// interrupting the thread (5.19).
     ///
@@ -78,7 +78,7 @@ impl Ring {
         Ok(Self { uring, backlog: VecDeque::new() })
     }
 
-    /// Queues an operation, which starts with the next [`Ring::enter`], or earlier if the queue is full. So ten thousand
+    /// Queues an operation, which starts with the next [`KernelRing::enter`], or earlier if the queue is full. So ten thousand
     /// operations of one turn need no extra memory.
     ///
     /// # Safety
@@ -108,7 +108,7 @@ impl Ring {
     ///
     /// # Errors
     /// The kernel refuses, which is a fault of this program or of the machine.
-    pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
+    pub(super) fn enter(&mut self, wait: EnterWait) -> io::Result<()> {
         while !self.backlog.is_empty() {
             self.fill();
             if !self.backlog.is_empty() && !interrupted(self.uring.submit())? {
@@ -119,7 +119,7 @@ impl Ring {
         let queue = self.uring.submission();
         let idle = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow();
         drop(queue);
-        let Wait::For { timeout, gather } = wait else {
+        let EnterWait::For { timeout, gather } = wait else {
             return if idle { Ok(()) } else { interrupted(self.uring.submit()).map(drop) };
         };
         // The end of the timeout does not end the minimum wait (Linux 6.18).
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_the_queue_has_no_room_for_begins_at_once() {
-        let mut ring = Ring::open().unwrap_or_else(|refusal| panic!("{refusal}"));
+        let mut ring = KernelRing::open().unwrap_or_else(|refusal| panic!("{refusal}"));
         for number in 0..3 * u64::from(SUBMISSIONS) {
             let nothing = io_uring::opcode::Nop::new().build().user_data(number);
             // SAFETY: it points to nothing.
@@ -244,7 +244,7 @@ mod tests {
         }
         let mut completed = 0;
         while completed < 3 * u64::from(SUBMISSIONS) {
-            let wait = Wait::For { timeout: None, gather: Duration::ZERO };
+            let wait = EnterWait::For { timeout: None, gather: Duration::ZERO };
             ring.enter(wait).expect("they complete");
             completed += ring.uring.completion().count() as u64;
         }
@@ -255,7 +255,7 @@ mod tests {
         // On a separate thread, because a filter cannot be removed.
         let refusal = std::thread::spawn(|| {
             forbid_io_uring();
-            Ring::open().err().map(|error| error.to_string())
+            KernelRing::open().err().map(|error| error.to_string())
         });
         let refusal = refusal.join().expect("no panic").expect("it is forbidden");
         assert!(refusal.starts_with("back end uring is not available"), "{refusal}");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_io::{Fault, LEASE_BYTES_MAX, Op, OpKind, Peer as Origin, Reactor, Segment, Send, Token};
+use encke_io::{LEASE_BYTES_MAX, Op, OpError, OpKind, Peer as Origin, Reactor, Segment, Send, Token};
 
 use crate::stage::{End, Note, Peer, Random, Scene, Stage, pattern};
 use crate::temporary::TemporaryFile;
@@ -327,7 +327,7 @@ pub fn a_file_that_shrinks_while_it_is_sent_fails_the_send<S: Scene>(stage: &mut
         stage.notes.iter().any(|note| matches!(note, Note::Failed { .. }))
     });
     let (fault, sent) = stage.failed(token, OpKind::Send);
-    assert_eq!(fault, Fault::FileShrunk);
+    assert_eq!(fault, OpError::FileShrunk);
     assert!(sent < content.len() as u64);
     stage.submit(token, Op::Shutdown);
     let (rest, end) = stage.peer_ends(&mut peer);
@@ -340,7 +340,7 @@ pub fn a_reset_fails_receiving<S: Scene>(stage: &mut Stage<S>) {
     stage.submit(token, Op::Recv);
     stage.settle();
     peer.reset();
-    assert_eq!(stage.failed(token, OpKind::Recv), (Fault::Reset, 0));
+    assert_eq!(stage.failed(token, OpKind::Recv), (OpError::Reset, 0));
     stage.submit(token, Op::Recv);
     stage.silent_about(token);
 }
@@ -355,7 +355,7 @@ pub fn a_reset_is_told_while_receiving_is_paused<S: Scene>(stage: &mut Stage<S>)
             stage.settle();
         }
         peer.reset();
-        assert_eq!(stage.failed(token, OpKind::Recv), (Fault::Reset, 0));
+        assert_eq!(stage.failed(token, OpKind::Recv), (OpError::Reset, 0));
         stage.submit(token, Op::Recv);
         stage.silent_about(token);
     }
@@ -365,7 +365,7 @@ pub fn a_reset_fails_a_blocked_send<S: Scene>(stage: &mut Stage<S>) {
     let (token, peer) = stage.connection_with(NARROW);
     let unsent = blocked_send(stage, token);
     peer.reset();
-    assert_eq!(stage.failed(token, OpKind::Send), (Fault::Reset, S::TOO_MUCH as u64 - unsent));
+    assert_eq!(stage.failed(token, OpKind::Send), (OpError::Reset, S::TOO_MUCH as u64 - unsent));
     assert_eq!(stage.reactor().occupancy().sends, 0);
 }
 
@@ -374,7 +374,7 @@ pub fn a_blocked_send_can_be_given_up<S: Scene>(stage: &mut Stage<S>) {
     let unsent = blocked_send(stage, token);
     stage.submit(token, Op::Cancel);
     let (sent, segments) = stage.expect("the send's end", |note| match note {
-        Note::Failed { op: OpKind::Send, fault: Fault::Canceled, sent, segments, .. } => {
+        Note::Failed { op: OpKind::Send, fault: OpError::Canceled, sent, segments, .. } => {
             Some((*sent, segments.len()))
         }
         _ => None,
@@ -567,7 +567,7 @@ pub fn connecting_succeeds_or_is_refused<S: Scene>(stage: &mut Stage<S>) {
     stage.close(listener, Op::Close);
     let client = stage.unconnected(&target);
     stage.submit(client, Op::Connect(target));
-    assert_eq!(stage.failed(client, OpKind::Connect), (Fault::Refused, 0));
+    assert_eq!(stage.failed(client, OpKind::Connect), (OpError::Refused, 0));
     stage.silent_about(client);
 }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Stream, Watched, unconnected};
 use encke_io::{
-    Address, Fault, Job, JobLane, Listener, Op, OpKind, Peer as Origin, Reactor, Source, Token, Unavailable,
-    UringReactor, UringSettings,
+    Address, Job, JobLane, Listener, Op, OpError, OpKind, Peer as Origin, Reactor, ReactorSource, Token,
+    Unavailable, UringReactor, UringSettings,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -211,7 +211,7 @@ pub fn a_unix_socket_serves_alike<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
     let address = Address::Unix(path.clone());
     let options = ListenOptions { backlog: 8, shared: false, mode: Some(0o600) };
     let listener = Listener::bind(&address, options).expect("a free name");
-    let listener = stage.adopt(Source::Listener(listener));
+    let listener = stage.adopt(ReactorSource::Listener(listener));
     stage.submit(listener, Op::Accept);
     let mut client = UnixStream::connect(&path).expect("a listener");
     let (token, origin) = stage.accepted(listener);
@@ -237,7 +237,7 @@ pub fn a_connect_under_way_can_be_given_up<B: BackEnd>(stage: &mut Stage<Loopbac
     stage.submit(client, Op::Connect(target));
     stage.silent_about(client);
     stage.submit(client, Op::Cancel);
-    assert_eq!(stage.failed(client, OpKind::Connect), (Fault::Canceled, 0));
+    assert_eq!(stage.failed(client, OpKind::Connect), (OpError::Canceled, 0));
     stage.silent_about(client);
     let other = stage.unconnected(&target);
     stage.submit(other, Op::Connect(target));
@@ -252,7 +252,7 @@ fn connected_to<B: BackEnd>(
     stream: Stream,
 ) -> (Token, TcpStream) {
     let target = server.local_addr().expect("bound");
-    let token = stage.adopt(Source::Stream(stream));
+    let token = stage.adopt(ReactorSource::Stream(stream));
     stage.submit(token, Op::Connect(target));
     stage.expect("the connection", |note| {
         matches!(note, Note::Connected(other) if *other == token).then_some(())
@@ -315,7 +315,7 @@ pub fn only_what_is_over_in_order_is_kept<B: BackEnd>(stage: &mut Stage<Loopback
     stage.submit(token, Op::Recv);
     sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).expect("a socket");
     drop(peer);
-    assert_eq!(stage.failed(token, OpKind::Recv).0, Fault::Reset);
+    assert_eq!(stage.failed(token, OpKind::Recv).0, OpError::Reset);
     stage.close(token, Op::Recycle);
     assert!(stage.reactor().spare().is_none());
     // The stream has ended, but the connection is closed without a request to keep its socket.
@@ -346,7 +346,7 @@ pub fn a_retired_listener_serves_those_under_way_and_no_others<B: BackEnd>(stage
     }
     let target = Stage::<Loopback<B>>::inet(&address);
     let late = unconnected(&target, None).expect("a socket");
-    let late = stage.adopt(Source::Stream(late));
+    let late = stage.adopt(ReactorSource::Stream(late));
     stage.submit(late, Op::Connect(target));
     stage.silent_about(late);
     stage.silent_about(listener);
@@ -357,7 +357,7 @@ pub fn a_watched_descriptor_tells_when_it_is_readable<B: BackEnd>(stage: &mut St
     let ring = || rustix::io::write(&bell, &1_u64.to_ne_bytes()).expect("room for one");
     let hush = || rustix::io::read(&bell, &mut [0_u8; 8]).expect("it was rung");
     let watched = Watched::new(bell.as_fd().try_clone_to_owned().expect("a descriptor"));
-    let token = stage.adopt(Source::Watched(watched));
+    let token = stage.adopt(ReactorSource::Watched(watched));
     ring();
     stage.silent_about(token);
     stage.submit(token, Op::Watch);
@@ -390,7 +390,7 @@ pub fn a_notice_comes_before_what_was_sent_after_it<B: BackEnd>(stage: &mut Stag
     let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("a descriptor");
     let (token, mut peer) = stage.connection();
     let watched = Watched::new(bell.as_fd().try_clone_to_owned().expect("a descriptor"));
-    let notices = stage.adopt(Source::Watched(watched));
+    let notices = stage.adopt(ReactorSource::Watched(watched));
     stage.submit(token, Op::Recv);
     stage.submit(notices, Op::Watch);
     stage.settle();
@@ -433,7 +433,7 @@ pub fn a_changed_folder_is_news<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
     let folder = root.open(b"", Links::Deny, Patience::Patient).expect("made above");
     let mut changes = Changes::new().expect("an inotify instance");
     changes.watch(&folder).expect("room for a watch");
-    let token = stage.adopt(Source::Watched(changes.watched().expect("a descriptor")));
+    let token = stage.adopt(ReactorSource::Watched(changes.watched().expect("a descriptor")));
     stage.submit(token, Op::Watch);
     stage.silent_about(token);
     file.shrink(2);
@@ -771,7 +771,7 @@ pub fn a_port_is_free_as_soon_as_its_listener_is_gone<B: BackEnd>(_: &mut Stage<
             .unwrap_or_else(|error| panic!("the port is still taken in round {round}: {error}"));
         address = listener.address().clone();
         let mut stage = Stage::<Loopback<B>>::open();
-        let token = stage.adopt(Source::Listener(listener));
+        let token = stage.adopt(ReactorSource::Listener(listener));
         stage.submit(token, Op::Accept);
         let _peer = stage.scene.peer(&address, None);
         stage.accepted(token);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use encke_io::sim::{self, Client, World};
+use encke_io::sim::{self, SimClient, World};
 use encke_io::socket::Stream;
 use encke_io::{Address, Listener, SimReactor};
 
@@ -17,7 +17,7 @@ pub struct Simulated {
 
 impl Scene for Simulated {
     type Reactor = SimReactor;
-    type Peer = Client;
+    type Peer = SimClient;
     // Data in transit arrives whenever its delay ends.
     const BURST: usize = 200;
     const TOO_MUCH: usize = 1 << 20;
@@ -37,7 +37,7 @@ impl Scene for Simulated {
         self.world.listener(SocketAddr::from(([10, 0, 0, 2], self.listeners))).expect("a descriptor")
     }
 
-    fn peer(&mut self, address: &Address, window: Option<usize>) -> Client {
+    fn peer(&mut self, address: &Address, window: Option<usize>) -> SimClient {
         let mut client = self.world.connect(Stage::<Self>::inet(address));
         if let Some(window) = window {
             client.set_window(window);
@@ -64,7 +64,7 @@ impl Scene for Simulated {
     }
 }
 
-impl Peer for Client {
+impl Peer for SimClient {
     fn address(&self) -> SocketAddr {
         self.address()
     }
@@ -79,9 +79,9 @@ impl Peer for Client {
 
     fn end(&self) -> End {
         match self.end() {
-            sim::End::Open => End::Open,
-            sim::End::Finished => End::Finished,
-            sim::End::Reset | sim::End::Refused => End::Reset,
+            sim::SimReadState::Open => End::Open,
+            sim::SimReadState::Finished => End::Finished,
+            sim::SimReadState::Reset | sim::SimReadState::Refused => End::Reset,
         }
     }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use encke_io::op::Done;
 use encke_io::socket::Stream;
 use encke_io::{
-    Address, Event, Fault, LEASE_BYTES_MAX, Listener, Occupancy, Op, OpKind, Peer as Origin, Reactor,
-    Segment, Send, Source, Token,
+    Address, Event, LEASE_BYTES_MAX, Listener, Occupancy, Op, OpError, OpKind, Peer as Origin, Reactor,
+    ReactorSource, Segment, Send, Token,
 };
 
 /// Maximum time that a case waits for an event. Only a failing case waits that long.
@@ -73,7 +73,7 @@ pub enum Note {
     Offloaded { key: u64, done: Option<Done> },
     Woken,
     Closed { token: Token, segments: Vec<Segment> },
-    Failed { token: Token, op: OpKind, fault: Fault, sent: u64, segments: Vec<Segment> },
+    Failed { token: Token, op: OpKind, fault: OpError, sent: u64, segments: Vec<Segment> },
 }
 
 impl Note {
@@ -171,7 +171,7 @@ impl<S: Scene> Stage<S> {
         self.reactor().submit(token, op);
     }
 
-    pub fn adopt(&mut self, source: Source) -> Token {
+    pub fn adopt(&mut self, source: ReactorSource) -> Token {
         let token = self.reactor().adopt(source).expect("room for a source");
         self.open.push(token);
         token
@@ -181,13 +181,13 @@ impl<S: Scene> Stage<S> {
     pub fn listen(&mut self) -> (Token, Address) {
         let listener = self.scene.listener();
         let address = listener.address().clone();
-        (self.adopt(Source::Listener(listener)), address)
+        (self.adopt(ReactorSource::Listener(listener)), address)
     }
 
     /// Adds a stream that is not connected yet.
     pub fn unconnected(&mut self, address: &SocketAddr) -> Token {
         let stream = self.scene.unconnected(address);
-        self.adopt(Source::Stream(stream))
+        self.adopt(ReactorSource::Stream(stream))
     }
 
     pub fn inet(address: &Address) -> SocketAddr {
@@ -303,7 +303,7 @@ impl<S: Scene> Stage<S> {
     }
 
     /// Waits until an operation fails. Returns the fault and the number of bytes sent before.
-    pub fn failed(&mut self, of: Token, kind: OpKind) -> (Fault, u64) {
+    pub fn failed(&mut self, of: Token, kind: OpKind) -> (OpError, u64) {
         self.expect("a failure", |note| match note {
             Note::Failed { token, op, fault, sent, .. } if *token == of && *op == kind => {
                 Some((*fault, *sent))

@@ -21,34 +21,36 @@ use encke_io::clock::Clock;
 use encke_io::offload::Pool;
 use encke_io::socket::{Address, ListenOptions};
 use encke_io::{
-    Backend, Event, Listener, Op, Reactor, Run, Segment, Send, Source, Token, Unavailable, Waker, run_on,
+    Backend, Event, Listener, Op, Reactor, ReactorSource, ReactorTask, Segment, Send, Token, Unavailable,
+    Waker, run_on,
 };
 use encke_wire::http1::{Head, HeadLimits, Progress};
 
-use crate::aside::Aside;
 use crate::error::LabError;
 use crate::experiment::{
-    Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way, loads_within,
+    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Fact, Judged, Load, LoadAxis, Seen,
+    Way, loads_within,
 };
+use crate::helper::HelperThread;
 use crate::results::Results;
-use crate::rounds::Pace;
-use crate::specimens::accept::{self, How, process_use};
+use crate::rounds::RoundPace;
+use crate::specimens::accept::{self, AcceptHow, process_use};
 
 /// The server that accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Door {
-    Specimen(How),
+enum AcceptServer {
+    Specimen(AcceptHow),
     Encke(Backend),
 }
 
-const ROWS: [(Door, Way, &str); 7] = [
-    (Door::Specimen(How::SleepAlways), Way::Old, "accept, always sleep 10 ms"),
-    (Door::Specimen(How::SleepIdle), Way::Cure, "sleep 10 ms when nobody came"),
-    (Door::Specimen(How::Poll), Way::Cure, "poll, a thread a connection"),
-    (Door::Encke(Backend::Poll), Way::Encke, "Encke's reactor on poll"),
-    (Door::Encke(Backend::EpollLevel), Way::Encke, "… on epoll, level"),
-    (Door::Encke(Backend::EpollEdge), Way::Encke, "… on epoll, edge"),
-    (Door::Encke(Backend::Uring), Way::Encke, "… on io_uring"),
+const ROWS: [(AcceptServer, Way, &str); 7] = [
+    (AcceptServer::Specimen(AcceptHow::SleepAlways), Way::Old, "accept, always sleep 10 ms"),
+    (AcceptServer::Specimen(AcceptHow::SleepIdle), Way::Cure, "sleep 10 ms when nobody came"),
+    (AcceptServer::Specimen(AcceptHow::Poll), Way::Cure, "poll, a thread a connection"),
+    (AcceptServer::Encke(Backend::Poll), Way::Encke, "Encke's reactor on poll"),
+    (AcceptServer::Encke(Backend::EpollLevel), Way::Encke, "… on epoll, level"),
+    (AcceptServer::Encke(Backend::EpollEdge), Way::Encke, "… on epoll, edge"),
+    (AcceptServer::Encke(Backend::Uring), Way::Encke, "… on io_uring"),
 ];
 
 /// Concurrent clients. The report had 1 to 4.
@@ -74,11 +76,11 @@ pub(super) struct Accept {
     clients: Vec<usize>,
     /// By row: wake-ups per second of a server without clients, once measured. The first load reports them.
     idle: [Option<f64>; ROWS.len()],
-    aside: Aside,
+    aside: HelperThread,
 }
 
 impl Accept {
-    pub(super) fn new(pace: &Pace) -> Self {
+    pub(super) fn new(pace: &RoundPace) -> Self {
         let clients = loads_within(&CLIENTS, &CLIENTS_QUICK, pace);
         let load = |&clients: &usize| Load {
             units: (clients as u64 * REQUESTS) as f64,
@@ -88,12 +90,12 @@ impl Accept {
             name: "accept",
             unit: "a request, as the server sees it (its inverse is the rate)",
             judged: Judged::Wall,
-            rows: ROWS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
+            rows: ROWS.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect(),
             loads: clients.iter().map(load).collect(),
-            axis: Axis::Amounts("clients at a time"),
+            axis: LoadAxis::Amounts("clients at a time"),
             drawn: Vec::new(),
         };
-        Self { design, clients, idle: [None; ROWS.len()], aside: Aside::start("accept") }
+        Self { design, clients, idle: [None; ROWS.len()], aside: HelperThread::start("accept") }
     }
 }
 
@@ -102,9 +104,13 @@ impl Experiment for Accept {
         &self.design
     }
 
-    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+    fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
         let (door, clients) = (ROWS[cell.row].0, self.clients[cell.load]);
-        let times = if matches!(door, Door::Specimen(How::SleepAlways | How::SleepIdle)) { 1 } else { TIMES };
+        let times = if matches!(door, AcceptServer::Specimen(AcceptHow::SleepAlways | AcceptHow::SleepIdle)) {
+            1
+        } else {
+            TIMES
+        };
         let requests = count * REQUESTS * times;
         let known = if cell.load == 0 { self.idle[cell.row] } else { Some(0.0) };
         let besieged = self.aside.run(move || besieged(door, clients, requests, known));
@@ -123,11 +129,11 @@ impl Experiment for Accept {
         let load =
             |count| self.clients.iter().position(|clients| *clients == count).expect("a pace has 1 to 4");
         let loads = 0..self.clients.len();
-        let [always, idle, poll] =
-            [How::SleepAlways, How::SleepIdle, How::Poll].map(|how| row(Door::Specimen(how)));
-        let edge = row(Door::Encke(Backend::EpollEdge));
+        let [always, idle, poll] = [AcceptHow::SleepAlways, AcceptHow::SleepIdle, AcceptHow::Poll]
+            .map(|how| row(AcceptServer::Specimen(how)));
+        let edge = row(AcceptServer::Encke(Backend::EpollEdge));
         let crawls = |load| {
-            let cell = Cell { row: always, load };
+            let cell = CellIndex { row: always, load };
             let Some(time) = results.wall(cell) else { return Claim::unclear() };
             let seen = match time {
                 time if time.low >= CRAWL_NS => Seen::Yes,
@@ -141,7 +147,11 @@ impl Experiment for Accept {
         };
         vec![
             Claim::all(loads.clone().map(crawls)),
-            results.cell_at_most(0.4, Cell { row: idle, load: load(4) }, Cell { row: idle, load: load(1) }),
+            results.cell_at_most(
+                0.4,
+                CellIndex { row: idle, load: load(4) },
+                CellIndex { row: idle, load: load(1) },
+            ),
             results.at_most(0.2, poll, always, load(1)),
             Claim::all(loads.clone().map(|load| results.at_most(1.0, edge, poll, load))),
             Claim::all(loads.map(|load| results.at_most(1.0 / 3.0, edge, poll, load))),
@@ -164,7 +174,12 @@ const CRAWL_NS: f64 = 9.5e6;
 /// Starts the loop, measures its idle wake-ups if they are not known, and runs `clients` clients with `requests` requests each.
 /// Returns the total time and the wake-ups. The first request of each client is not counted: it meets the loop anywhere in its
 /// sleep. CPU time is that of the whole process.
-fn besieged(door: Door, clients: usize, requests: u64, idle: Option<f64>) -> Result<(Sample, f64), LabError> {
+fn besieged(
+    door: AcceptServer,
+    clients: usize,
+    requests: u64,
+    idle: Option<f64>,
+) -> Result<(CellSample, f64), LabError> {
     let answer: Arc<[u8]> = answer().into();
     let stop = AtomicBool::new(false);
     let (ready, done) = (Barrier::new(clients + 1), Barrier::new(clients + 1));
@@ -221,7 +236,7 @@ fn besieged(door: Door, clients: usize, requests: u64, idle: Option<f64>) -> Res
             ("switches a request", Fact::Number((after.switches - before.switches) as f64 / all)),
             ("CPU µs a request", Fact::Number(cpu_ns as f64 / all / 1e3)),
         ];
-        Ok((Sample { wall_ns, cpu_ns, facts, ..Sample::default() }, idle))
+        Ok((CellSample { wall_ns, cpu_ns, facts, ..CellSample::default() }, idle))
     })
 }
 
@@ -264,21 +279,26 @@ fn answer() -> Vec<u8> {
 }
 
 /// The server's address, and a waker if the server's wait needs one.
-struct Opened {
+struct OpenedServer {
     address: SocketAddr,
     waker: Option<Waker>,
 }
 
 /// Runs the loop on this thread until `stop`. Returns the number of threads that it started.
-fn open(door: Door, answer: Arc<[u8]>, stop: &AtomicBool, tell: Sender<Opened>) -> Result<u64, LabError> {
+fn open(
+    door: AcceptServer,
+    answer: Arc<[u8]>,
+    stop: &AtomicBool,
+    tell: Sender<OpenedServer>,
+) -> Result<u64, LabError> {
     match door {
-        Door::Specimen(how) => {
+        AcceptServer::Specimen(how) => {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-            let _lives = tell.send(Opened { address: listener.local_addr()?, waker: None });
+            let _lives = tell.send(OpenedServer { address: listener.local_addr()?, waker: None });
             drop(tell);
             Ok(accept::serve(how, &listener, stop, &answer)?)
         }
-        Door::Encke(backend) => {
+        AcceptServer::Encke(backend) => {
             let mut result = Ok(());
             let pool = Pool::start(1, 1)?;
             run_on(backend, pool.clone(), Responder { answer, stop, tell, result: &mut result });
@@ -292,11 +312,11 @@ fn open(door: Door, answer: Arc<[u8]>, stop: &AtomicBool, tell: Sender<Opened>) 
 struct Responder<'a> {
     answer: Arc<[u8]>,
     stop: &'a AtomicBool,
-    tell: Sender<Opened>,
+    tell: Sender<OpenedServer>,
     result: &'a mut Result<(), LabError>,
 }
 
-impl Run for Responder<'_> {
+impl ReactorTask for Responder<'_> {
     fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
         *self.result = reactor
             .map_err(LabError::from)
@@ -308,16 +328,16 @@ fn respond<R: Reactor>(
     mut reactor: R,
     answer: &Arc<[u8]>,
     stop: &AtomicBool,
-    tell: Sender<Opened>,
+    tell: Sender<OpenedServer>,
 ) -> Result<(), LabError> {
     let any = Address::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let listener = Listener::bind(&any, ListenOptions { backlog: 4096, shared: false, mode: None })?;
     let Address::Inet(address) = *listener.address() else {
         return Err(LabError::unexpected("a TCP listener has another address"));
     };
-    let door = reactor.adopt(Source::Listener(listener))?;
+    let door = reactor.adopt(ReactorSource::Listener(listener))?;
     reactor.submit(door, Op::Accept);
-    let _lives = tell.send(Opened { address, waker: Some(reactor.waker()) });
+    let _lives = tell.send(OpenedServer { address, waker: Some(reactor.waker()) });
     drop(tell);
     let mut head = Head::new();
     // By connection index: the bytes received of the request.
@@ -367,8 +387,8 @@ mod tests {
     #[test]
     fn who_always_sleeps_answers_no_more_than_a_request_each_10_ms() {
         for clients in [1, 2] {
-            let mut result = Ok(Sample::default());
-            let door = Door::Specimen(How::SleepAlways);
+            let mut result = Ok(CellSample::default());
+            let door = AcceptServer::Specimen(AcceptHow::SleepAlways);
             let all =
                 stopwatch::time(|| result = besieged(door, clients, 3, Some(0.0)).map(|(sample, _)| sample));
             result.expect("loopback works");
@@ -383,7 +403,7 @@ mod tests {
         for (door, ..) in ROWS {
             let (sample, _) = besieged(door, 3, 5, None).expect("this system has them all");
             let threads = sample.facts.iter().find(|(name, _)| *name == "threads a request");
-            let each = if matches!(door, Door::Specimen(_)) { 1.0 } else { 0.0 };
+            let each = if matches!(door, AcceptServer::Specimen(_)) { 1.0 } else { 0.0 };
             assert_eq!(threads, Some(&("threads a request", Fact::Number(each))), "{door:?}");
         }
     }

@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use encke_io::offload::Pool;
 use encke_io::socket::{self, Address, ListenOptions};
-use encke_io::{Event, Listener, Op, OpKind, PollReactor, Reactor as _, Source, Token, host};
+use encke_io::{Event, Listener, Op, OpKind, PollReactor, Reactor as _, ReactorSource, Token, host};
 
 use crate::error::LabError;
 use crate::experiment::{
-    Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way, loads_within,
+    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Fact, Judged, Load, LoadAxis, Seen,
+    Way, loads_within,
 };
 use crate::results::Results;
-use crate::rounds::Pace;
+use crate::rounds::RoundPace;
 use crate::stopwatch;
 
 /// Backlogs that programs request. The first was the value of SOMAXCONN for decades.
@@ -48,14 +49,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Lower bound of the first retry: it follows after 1 s (RFC 6298 §2.1), which the kernel counts in steps of a few ms.
 const SECOND_NS: f64 = 0.9e9;
 
-pub(super) struct Backlog {
+pub(super) struct BacklogExperiment {
     design: Design,
     rows: &'static [(u32, Way, &'static str)],
     bursts: Vec<usize>,
 }
 
-impl Backlog {
-    pub(super) fn new(pace: &Pace) -> Self {
+impl BacklogExperiment {
+    pub(super) fn new(pace: &RoundPace) -> Self {
         let most = host::raise_descriptor_limit().saturating_sub(DESCRIPTORS_ASIDE) / 2;
         let mut bursts = loads_within(&BURSTS, &BURSTS_QUICK, pace);
         // A reduced burst would need another name, so it is left out.
@@ -66,7 +67,7 @@ impl Backlog {
         let named = |&(backlog, way, name): &(u32, Way, &str)| {
             let cut =
                 if backlog > allowed { format!("; the system allows {allowed}") } else { String::new() };
-            Row::new(way, format!("{name}{cut}"))
+            DesignRow::new(way, format!("{name}{cut}"))
         };
         let design = Design {
             name: "backlog",
@@ -74,27 +75,27 @@ impl Backlog {
             judged: Judged::Wall,
             rows: rows.iter().map(named).collect(),
             loads: bursts.iter().map(|&burst| Load::amount(burst.to_string(), burst as f64)).collect(),
-            axis: Axis::Amounts("clients that connect at once"),
+            axis: LoadAxis::Amounts("clients that connect at once"),
             drawn: Vec::new(),
         };
         Self { design, rows, bursts }
     }
 }
 
-impl Experiment for Backlog {
+impl Experiment for BacklogExperiment {
     fn design(&self) -> &Design {
         &self.design
     }
 
-    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
-        let mut all = Sample::default();
+    fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
+        let mut all = CellSample::default();
         for _ in 0..count {
             let one = burst(self.rows[cell.row].0, self.bursts[cell.load])?;
-            all = Sample {
+            all = CellSample {
                 wall_ns: all.wall_ns + one.wall_ns,
                 cpu_ns: all.cpu_ns + one.cpu_ns,
                 facts: one.facts,
-                ..Sample::default()
+                ..CellSample::default()
             };
         }
         Ok(all)
@@ -105,7 +106,7 @@ impl Experiment for Backlog {
             |backlog| self.rows.iter().position(|(known, ..)| *known == backlog).expect("it is in the table");
         let load = |burst| self.bursts.iter().position(|known| *known == burst);
         let takes_a_second = |backlog, burst| {
-            let cell = load(burst).map(|load| Cell { row: row(backlog), load });
+            let cell = load(burst).map(|load| CellIndex { row: row(backlog), load });
             let Some(time) = cell.and_then(|cell| results.wall(cell)) else { return Claim::unclear() };
             let seen = match time {
                 time if time.low >= SECOND_NS => Seen::Yes,
@@ -128,7 +129,7 @@ impl Experiment for Backlog {
 }
 
 /// Opens `clients` connections at once to a listener with this backlog, on a port of its own.
-fn burst(backlog: u32, clients: usize) -> Result<Sample, LabError> {
+fn burst(backlog: u32, clients: usize) -> Result<CellSample, LabError> {
     let pool = Pool::start(1, 1)?;
     let mut reactor = PollReactor::new(pool.clone())?;
     let any = Address::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
@@ -136,11 +137,11 @@ fn burst(backlog: u32, clients: usize) -> Result<Sample, LabError> {
     let Address::Inet(address) = *listener.address() else {
         return Err(LabError::unexpected("a TCP listener has another address"));
     };
-    let door = reactor.adopt(Source::Listener(listener))?;
+    let door = reactor.adopt(ReactorSource::Listener(listener))?;
     let mut ends = Vec::with_capacity(clients);
     for _ in 0..clients {
         let stream = socket::unconnected(&address, None)?;
-        ends.push(reactor.adopt(Source::Stream(stream))?);
+        ends.push(reactor.adopt(ReactorSource::Stream(stream))?);
     }
     let mut accepted: Vec<Token> = Vec::with_capacity(clients);
     let mut connected = 0;
@@ -201,7 +202,7 @@ fn settle(
 mod tests {
     use super::*;
 
-    fn dropped(sample: &Sample) -> f64 {
+    fn dropped(sample: &CellSample) -> f64 {
         match sample.facts[..] {
             [("dropped", Fact::Number(dropped)), ..] => dropped,
             ref other => panic!("{other:?}"),

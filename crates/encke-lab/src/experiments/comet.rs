@@ -14,17 +14,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use encke_io::host;
-use encke_load::push::{Dialect, Memory, Plan, Preset, Run, Transport};
+use encke_load::push::{Dialect, Memory, Preset, PushRun, PushRunPlan, Transport};
 
-use crate::aside::Aside;
 use crate::error::LabError;
 use crate::experiment::{
-    Absent, Axis, Cell, Claim, Design, Drawn, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way,
-    loads_within,
+    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Drawn, Experiment, Fact, Judged, Load, LoadAxis,
+    Seen, Way, loads_within,
 };
+use crate::helper::HelperThread;
 use crate::results::Results;
-use crate::rounds::Pace;
-use crate::served::Served;
+use crate::rounds::RoundPace;
+use crate::served::RunningServer;
 
 /// The clients' transport, and the server's limit of connections.
 struct Chat {
@@ -98,12 +98,12 @@ const REPORTED_VSZ_KB: &[(f64, f64)] =
 pub(super) struct Comet {
     design: Design,
     crowds: Vec<usize>,
-    aside: Aside,
+    aside: HelperThread,
     program: Option<PathBuf>,
 }
 
 impl Comet {
-    pub(super) fn new(pace: &Pace) -> Self {
+    pub(super) fn new(pace: &RoundPace) -> Self {
         let most = host::raise_descriptor_limit().saturating_sub(DESCRIPTORS_ASIDE).max(1);
         let crowds = within(loads_within(&CROWDS, &CROWDS_QUICK, pace), most);
         let named = |&crowd: &usize| {
@@ -115,9 +115,9 @@ impl Comet {
             name: "comet",
             unit: "a message, from its publishing to the last one who has it",
             judged: Judged::Wall,
-            rows: ROWS.iter().map(|row| Row::new(row.way, row.name)).collect(),
+            rows: ROWS.iter().map(|row| DesignRow::new(row.way, row.name)).collect(),
             loads: crowds.iter().map(named).collect(),
-            axis: Axis::Amounts("clients that listen"),
+            axis: LoadAxis::Amounts("clients that listen"),
             drawn: vec![
                 drawn(C, REPORTED_C_MS),
                 drawn(R, REPORTED_R_MS),
@@ -126,7 +126,7 @@ impl Comet {
                 drawn(EACH, &[]),
             ],
         };
-        Self { design, crowds, aside: Aside::start("comet"), program: pace.program.clone() }
+        Self { design, crowds, aside: HelperThread::start("comet"), program: pace.program.clone() }
     }
 }
 
@@ -147,7 +147,7 @@ impl Experiment for Comet {
         &self.design
     }
 
-    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+    fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
         let (row, crowd) = (&ROWS[cell.row], self.crowds[cell.load]);
         if row.connections.is_some() && (crowd < FLAT || self.program.is_none()) {
             return Err(Absent("it is there to show memory from 1,000 on".into()));
@@ -155,18 +155,18 @@ impl Experiment for Comet {
         if row.connections.is_some() && crowd > LARGE {
             return Err(Absent("2,000 show it".into()));
         }
-        let mut all = Sample::default();
+        let mut all = CellSample::default();
         for _ in 0..count {
             let program = self.program.clone();
             let one = self
                 .aside
                 .run(move || cycle(row, crowd, program))
                 .unwrap_or(Err(LabError::Ended("its thread broke off")))?;
-            all = Sample {
+            all = CellSample {
                 wall_ns: all.wall_ns + one.wall_ns,
                 cpu_ns: all.cpu_ns + one.cpu_ns,
                 facts: one.facts,
-                ..Sample::default()
+                ..CellSample::default()
             };
         }
         Ok(all)
@@ -181,13 +181,15 @@ impl Experiment for Comet {
         let load = |crowd| self.crowds.iter().position(|known| *known == crowd);
         let every = |crowd, bound, fact| match load(crowd) {
             Some(load) => Claim::all((0..CAPPED).map(|row| {
-                results.found_at_most(bound, Cell { row, load }, fact, |ms| format!("{ms:.1} ms"))
+                results.found_at_most(bound, CellIndex { row, load }, fact, |ms| format!("{ms:.1} ms"))
             })),
             None => Claim::unclear(),
         };
         let small = load(LARGE).map_or_else(Claim::unclear, |load| {
             Claim::all((0..CAPPED).map(|row| {
-                results.found_at_most(2_048.0, Cell { row, load }, EACH, |bytes| format!("{bytes:.0} bytes"))
+                results.found_at_most(2_048.0, CellIndex { row, load }, EACH, |bytes| {
+                    format!("{bytes:.0} bytes")
+                })
             }))
         });
         vec![
@@ -206,7 +208,7 @@ impl Comet {
     fn flat(&self, results: &Results) -> Claim {
         let load = |crowd| self.crowds.iter().position(|known| *known == crowd);
         let (Some(fewer), Some(more)) = (load(FLAT), load(LARGE)) else { return Claim::unclear() };
-        let taken = |row, load| results.found(Cell { row, load }, TAKEN);
+        let taken = |row, load| results.found(CellIndex { row, load }, TAKEN);
         let (Some(before), Some(after), Some(free_before), Some(free_after)) =
             (taken(CAPPED, fewer), taken(CAPPED, more), taken(STREAM, fewer), taken(STREAM, more))
         else {
@@ -226,22 +228,22 @@ impl Comet {
 const TAKEN: &str = "RSS of all connections, KB";
 
 /// One round of the report, against a server of its own.
-fn cycle(chat: &Chat, crowd: usize, program: Option<PathBuf>) -> Result<Sample, LabError> {
-    let served = Served::start(program.as_deref(), chat.connections)?;
+fn cycle(chat: &Chat, crowd: usize, program: Option<PathBuf>) -> Result<CellSample, LabError> {
+    let served = RunningServer::start(program.as_deref(), chat.connections)?;
     let address = served.address();
     let dialect = Dialect::of(Preset::Encke, chat.transport, false)
         .ok_or_else(|| LabError::unexpected("Encke has no such transport"))?;
     let capped = chat.connections.is_some();
     let subscribers = u32::try_from(crowd);
-    let plan = Plan {
+    let plan = PushRunPlan {
         channels: vec!["comet".into()],
         subscribers: subscribers.map_err(|_| LabError::unexpected("too many subscribers"))?,
         cycles: Some(1),
         timeout: if capped { PATIENCE_CAPPED } else { PATIENCE },
         watch: served.process(),
-        ..Plan::new(address, address.to_string(), dialect, chat.transport, 1)
+        ..PushRunPlan::new(address, address.to_string(), dialect, chat.transport, 1)
     };
-    let mut run = Run::start(plan)?;
+    let mut run = PushRun::start(plan)?;
     while !run.wait(PATIENCE) {}
     let outcome = run.outcome()?;
     let Some(round) = outcome.rounds.first() else {
@@ -267,9 +269,9 @@ fn cycle(chat: &Chat, crowd: usize, program: Option<PathBuf>) -> Result<Sample, 
         // Clients that were not admitted have no times.
         facts.retain(|(name, _)| ![C, R, FIRST].contains(name));
         facts.push((HELD, Fact::Number(held.into())));
-        return Ok(Sample { facts, ..Sample::default() });
+        return Ok(CellSample { facts, ..CellSample::default() });
     }
-    Ok(Sample { wall_ns: round.first_ns + round.spread_ns, facts, ..Sample::default() })
+    Ok(CellSample { wall_ns: round.first_ns + round.spread_ns, facts, ..CellSample::default() })
 }
 
 #[cfg(test)]

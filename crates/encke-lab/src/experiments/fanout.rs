@@ -5,7 +5,7 @@
 //!  a reactor: the same sends, with tokens      epoll │ io_uring
 //!  Encke:     POST ─► channel ─► hub ─► N WebSockets        a message per request │ 8 messages per request
 //!        │
-//!        └─► [`Ears`]: N connections, whose bytes are counted on a thread of its own
+//!        └─► [`ByteCounter`]: N connections, whose bytes are counted on a thread of its own
 //! ```
 //! Every row sends the same bytes over loopback TCP to the same byte counter. The result is the sender's CPU time: that of the
 //! thread under test, or of all threads of Encke's process.
@@ -19,22 +19,25 @@ use std::time::Duration;
 use encke_io::clock::Clock;
 use encke_io::offload::Pool;
 use encke_io::socket::Stream;
-use encke_io::{Backend, Event, Op, Reactor, Run, Segment, Send, Source, Token, Unavailable, host, run_on};
+use encke_io::{
+    Backend, Event, Op, Reactor, ReactorSource, ReactorTask, Segment, Send, Token, Unavailable, host, run_on,
+};
 
-use super::ears::Ears;
-use crate::aside::Aside;
+use super::byte_counter::ByteCounter;
 use crate::error::LabError;
 use crate::experiment::{
-    Absent, Axis, Cell, Claim, Design, Experiment, Judged, Load, Row, Sample, Way, loads_within,
+    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Judged, Load, LoadAxis, Way,
+    loads_within,
 };
+use crate::helper::HelperThread;
 use crate::results::Results;
-use crate::rounds::Pace;
-use crate::served::Served;
+use crate::rounds::RoundPace;
+use crate::served::RunningServer;
 use crate::stopwatch;
 
 /// How a message is delivered to all subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mouth {
+enum FanoutSender {
     /// A system call per subscriber and message.
     Send,
     /// A system call per subscriber for eight messages.
@@ -45,13 +48,13 @@ enum Mouth {
     Encke(usize),
 }
 
-const ROWS: [(Mouth, Way, &str); 6] = [
-    (Mouth::Send, Way::Old, "send each"),
-    (Mouth::Gathered, Way::Cure, "8 messages in one writev each"),
-    (Mouth::Reactor(Backend::EpollEdge), Way::Encke, "Encke's reactor on epoll"),
-    (Mouth::Reactor(Backend::Uring), Way::Encke, "… on io_uring, one submit for all"),
-    (Mouth::Encke(1), Way::Encke, "Encke, a message a request"),
-    (Mouth::Encke(MESSAGES), Way::Encke, "Encke, 8 messages a request"),
+const ROWS: [(FanoutSender, Way, &str); 6] = [
+    (FanoutSender::Send, Way::Old, "send each"),
+    (FanoutSender::Gathered, Way::Cure, "8 messages in one writev each"),
+    (FanoutSender::Reactor(Backend::EpollEdge), Way::Encke, "Encke's reactor on epoll"),
+    (FanoutSender::Reactor(Backend::Uring), Way::Encke, "… on io_uring, one submit for all"),
+    (FanoutSender::Encke(1), Way::Encke, "Encke, a message a request"),
+    (FanoutSender::Encke(MESSAGES), Way::Encke, "Encke, 8 messages a request"),
 ];
 
 const CROWDS: [usize; 4] = [10, 100, 1_000, 5_000];
@@ -71,13 +74,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Fanout {
     design: Design,
     crowds: Vec<usize>,
-    aside: Aside,
+    aside: HelperThread,
     program: Option<PathBuf>,
-    served: Option<Arc<Served>>,
+    served: Option<Arc<RunningServer>>,
 }
 
 impl Fanout {
-    pub(super) fn new(pace: &Pace) -> Self {
+    pub(super) fn new(pace: &RoundPace) -> Self {
         let most = host::raise_descriptor_limit().saturating_sub(DESCRIPTORS_ASIDE) / 2;
         let mut crowds = loads_within(&CROWDS, &CROWDS_QUICK, pace);
         crowds.retain(|crowd| *crowd as u64 <= most.max(CROWDS[0] as u64));
@@ -89,22 +92,22 @@ impl Fanout {
             name: "fanout",
             unit: "a delivery: one message to one subscriber",
             judged: Judged::Cpu,
-            rows: ROWS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
+            rows: ROWS.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect(),
             loads: crowds.iter().map(load).collect(),
-            axis: Axis::Amounts("subscribers"),
+            axis: LoadAxis::Amounts("subscribers"),
             drawn: Vec::new(),
         };
         let program = pace.program.clone();
-        Self { design, crowds, aside: Aside::start("fanout"), program, served: None }
+        Self { design, crowds, aside: HelperThread::start("fanout"), program, served: None }
     }
 
     /// The server under test. It is started at its first use, and serves all rounds.
-    fn served(&mut self) -> Result<Arc<Served>, LabError> {
+    fn served(&mut self) -> Result<Arc<RunningServer>, LabError> {
         if let Some(served) = &self.served {
             return Ok(Arc::clone(served));
         }
         let program = self.program.clone();
-        let started = self.aside.run(move || Served::start(program.as_deref(), None));
+        let started = self.aside.run(move || RunningServer::start(program.as_deref(), None));
         let served = Arc::new(started.unwrap_or(Err(BROKE_OFF))?);
         self.served = Some(Arc::clone(&served));
         Ok(served)
@@ -119,27 +122,29 @@ impl Experiment for Fanout {
         &self.design
     }
 
-    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+    fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
         let (mouth, crowd) = (ROWS[cell.row].0, self.crowds[cell.load]);
         let served = match mouth {
-            Mouth::Encke(_) => Some(self.served()?),
+            FanoutSender::Encke(_) => Some(self.served()?),
             _ => None,
         };
         // The byte counter must not be pinned to the sender's processor.
-        let ready = self.aside.run(move || Ready::new(crowd, served.as_deref().map(Served::address)));
+        let ready = self
+            .aside
+            .run(move || ConnectedFanout::new(crowd, served.as_deref().map(RunningServer::address)));
         let ready = ready.unwrap_or(Err(BROKE_OFF))?;
         let sample = match (mouth, &self.served) {
-            (Mouth::Send, _) => ready.write(count, 1),
-            (Mouth::Gathered, _) => ready.write(count, MESSAGES),
-            (Mouth::Reactor(backend), _) => ready.react(backend, count),
-            (Mouth::Encke(together), Some(served)) => ready.publish(served, count, together),
-            (Mouth::Encke(_), None) => Err(LabError::Ended("there is no server")),
+            (FanoutSender::Send, _) => ready.write(count, 1),
+            (FanoutSender::Gathered, _) => ready.write(count, MESSAGES),
+            (FanoutSender::Reactor(backend), _) => ready.react(backend, count),
+            (FanoutSender::Encke(together), Some(served)) => ready.publish(served, count, together),
+            (FanoutSender::Encke(_), None) => Err(LabError::Ended("there is no server")),
         };
         Ok(sample?)
     }
 
     /// Each measurement opens thousands of connections.
-    fn count_min(&self, _cell: Cell) -> u64 {
+    fn count_min(&self, _cell: CellIndex) -> u64 {
         2
     }
 
@@ -147,26 +152,26 @@ impl Experiment for Fanout {
         let row = |mouth| ROWS.iter().position(|(known, ..)| *known == mouth).expect("every mouth has a row");
         let most = self.crowds.len() - 1;
         let crowds = || 0..self.crowds.len();
-        let send = row(Mouth::Send);
+        let send = row(FanoutSender::Send);
         vec![
-            Claim::all(crowds().map(|load| results.at_most(0.5, row(Mouth::Gathered), send, load))),
-            results.at_most(1.25, row(Mouth::Reactor(Backend::EpollEdge)), send, most),
-            results.at_most(1.0, row(Mouth::Reactor(Backend::Uring)), send, most),
-            results.at_most(1.5, row(Mouth::Encke(1)), send, most),
-            results.at_most(0.5, row(Mouth::Encke(MESSAGES)), row(Mouth::Encke(1)), most),
+            Claim::all(crowds().map(|load| results.at_most(0.5, row(FanoutSender::Gathered), send, load))),
+            results.at_most(1.25, row(FanoutSender::Reactor(Backend::EpollEdge)), send, most),
+            results.at_most(1.0, row(FanoutSender::Reactor(Backend::Uring)), send, most),
+            results.at_most(1.5, row(FanoutSender::Encke(1)), send, most),
+            results.at_most(0.5, row(FanoutSender::Encke(MESSAGES)), row(FanoutSender::Encke(1)), most),
         ]
     }
 }
 
 /// All subscribers, connected.
-struct Ready {
-    ears: Ears,
+struct ConnectedFanout {
+    ears: ByteCounter,
     /// The senders' ends; empty if Encke has them.
     ends: Vec<TcpStream>,
     crowd: usize,
 }
 
-impl Ready {
+impl ConnectedFanout {
     /// Connects `crowd` subscribers: to WebSockets of a server, or to sockets of this process.
     fn new(crowd: usize, server: Option<SocketAddr>) -> Result<Self, LabError> {
         let (mut streams, mut ends) = (Vec::with_capacity(crowd), Vec::new());
@@ -184,11 +189,11 @@ impl Ready {
             }
             streams.push(stream);
         }
-        Ok(Self { ears: Ears::open(streams)?, ends, crowd })
+        Ok(Self { ears: ByteCounter::open(streams)?, ends, crowd })
     }
 
     /// Sends `count` times eight messages, `together` of them in each system call.
-    fn write(self, count: u64, together: usize) -> Result<Sample, LabError> {
+    fn write(self, count: u64, together: usize) -> Result<CellSample, LabError> {
         let frame = [b'x'; FRAME_BYTES];
         let gathered = [IoSlice::new(&frame); MESSAGES];
         let mut result = Ok(());
@@ -208,8 +213,8 @@ impl Ready {
     }
 
     /// Sends the same messages one at a time, by a reactor.
-    fn react(self, backend: Backend, count: u64) -> Result<Sample, LabError> {
-        let mut result = Ok(Sample::default());
+    fn react(self, backend: Backend, count: u64) -> Result<CellSample, LabError> {
+        let mut result = Ok(CellSample::default());
         let pool = Pool::start(1, 1)?;
         run_on(backend, pool.clone(), Reacting { ready: self, count, result: &mut result });
         pool.close();
@@ -217,7 +222,7 @@ impl Ready {
     }
 
     /// Sends the same messages by Encke, with `together` of them in each publish request.
-    fn publish(self, served: &Served, count: u64, together: usize) -> Result<Sample, LabError> {
+    fn publish(self, served: &RunningServer, count: u64, together: usize) -> Result<CellSample, LabError> {
         let mut publisher = TcpStream::connect(served.address())?;
         publisher.set_nodelay(true)?;
         publisher.set_read_timeout(Some(PATIENCE))?;
@@ -236,29 +241,29 @@ impl Ready {
         let wall_ns = clock.now().mono_ns - begun_ns;
         let used = served.cpu_ns().zip(before_ns).map(|(after_ns, before_ns)| after_ns - before_ns);
         let cpu_ns = used.ok_or_else(|| LabError::unexpected("the server is no process of its own"))?;
-        Ok(Sample { wall_ns, cpu_ns, ..Sample::default() })
+        Ok(CellSample { wall_ns, cpu_ns, ..CellSample::default() })
     }
 }
 
 /// Sends by a reactor: submits all sends of one message, then waits for them.
 struct Reacting<'a> {
-    ready: Ready,
+    ready: ConnectedFanout,
     count: u64,
-    result: &'a mut Result<Sample, LabError>,
+    result: &'a mut Result<CellSample, LabError>,
 }
 
-impl Run for Reacting<'_> {
+impl ReactorTask for Reacting<'_> {
     fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
         let Self { ready, count, result } = self;
         *result = reactor.map_err(LabError::from).and_then(|reactor| sent(reactor, ready, count));
     }
 }
 
-fn sent<R: Reactor>(mut reactor: R, ready: Ready, count: u64) -> Result<Sample, LabError> {
+fn sent<R: Reactor>(mut reactor: R, ready: ConnectedFanout, count: u64) -> Result<CellSample, LabError> {
     let mut tokens: Vec<Token> = Vec::with_capacity(ready.crowd);
     for end in ready.ends {
         let stream = Stream::connected(end.into())?;
-        tokens.push(reactor.adopt(Source::Stream(stream))?);
+        tokens.push(reactor.adopt(ReactorSource::Stream(stream))?);
     }
     let frame: Arc<[u8]> = [b'x'; FRAME_BYTES].as_slice().into();
     let mut result = Ok(());
@@ -356,7 +361,7 @@ mod tests {
 
     #[test]
     fn whoever_sends_everybody_hears_all_of_it() {
-        let ready = || Ready::new(7, None).expect("loopback works");
+        let ready = || ConnectedFanout::new(7, None).expect("loopback works");
         ready().write(2, 1).expect("one at a time");
         ready().write(2, MESSAGES).expect("eight at a time");
         for backend in [Backend::EpollEdge, Backend::Uring] {
@@ -367,9 +372,9 @@ mod tests {
     /// The server has no process of its own here, hence no CPU time. It sends the same bytes.
     #[test]
     fn encke_brings_each_payload_in_a_frame_of_two_bytes_more() {
-        let served = Served::start(None, None).expect("loopback works");
+        let served = RunningServer::start(None, None).expect("loopback works");
         for together in [1, MESSAGES] {
-            let ready = Ready::new(7, Some(served.address())).expect("it takes them");
+            let ready = ConnectedFanout::new(7, Some(served.address())).expect("it takes them");
             let told = ready.publish(&served, 1, together).map_err(|error| error.to_string());
             assert!(
                 told.is_err_and(|error| error.contains("no process of its own")),

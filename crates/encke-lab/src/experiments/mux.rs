@@ -18,45 +18,48 @@ use std::thread::{self, Scope};
 
 use encke_io::offload::Pool;
 use encke_io::socket::Stream;
-use encke_io::{Backend, Event, Op, Reactor, Run, Segment, Send, Source, Token, Unavailable, host, run_on};
+use encke_io::{
+    Backend, Event, Op, Reactor, ReactorSource, ReactorTask, Segment, Send, Token, Unavailable, host, run_on,
+};
 
 use crate::error::LabError;
 use crate::experiment::{
-    Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Way, loads_within,
+    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Fact, Judged, Load, LoadAxis, Way,
+    loads_within,
 };
 use crate::results::Results;
-use crate::rounds::{Pace, Random};
-use crate::specimens::mux::{How, Mux};
+use crate::rounds::{OrderRandom, RoundPace};
+use crate::specimens::mux::{Mux, MuxHow};
 use crate::stopwatch;
 
 /// The server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Server {
-    Specimen(How),
+enum MuxServer {
+    Specimen(MuxHow),
     /// A specimen whose clients are threads.
-    Thronged(How),
+    Thronged(MuxHow),
     Encke(Backend),
 }
 
-const ROWS: [(Server, Way, &str); 12] = [
-    (Server::Specimen(How::PollIndex), Way::Old, "poll, by index"),
-    (Server::Specimen(How::LevelScan), Way::Old, "epoll level, by search"),
-    (Server::Specimen(How::EdgeScan), Way::Old, "epoll edge, by search"),
-    (Server::Specimen(How::LevelIndex), Way::Cure, "epoll level, by index"),
-    (Server::Specimen(How::EdgeIndex), Way::Cure, "epoll edge, by index"),
-    (Server::Specimen(How::Signals), Way::Peer, "signals, by index"),
-    (Server::Thronged(How::PollIndex), Way::Old, "poll, by index, clients as threads"),
-    (Server::Thronged(How::LevelScan), Way::Old, "epoll level, by search, clients as threads"),
-    (Server::Encke(Backend::Poll), Way::Encke, "Encke's reactor on poll"),
-    (Server::Encke(Backend::EpollLevel), Way::Encke, "… on epoll, level"),
-    (Server::Encke(Backend::EpollEdge), Way::Encke, "… on epoll, edge"),
-    (Server::Encke(Backend::Uring), Way::Encke, "… on io_uring"),
+const ROWS: [(MuxServer, Way, &str); 12] = [
+    (MuxServer::Specimen(MuxHow::PollIndex), Way::Old, "poll, by index"),
+    (MuxServer::Specimen(MuxHow::LevelScan), Way::Old, "epoll level, by search"),
+    (MuxServer::Specimen(MuxHow::EdgeScan), Way::Old, "epoll edge, by search"),
+    (MuxServer::Specimen(MuxHow::LevelIndex), Way::Cure, "epoll level, by index"),
+    (MuxServer::Specimen(MuxHow::EdgeIndex), Way::Cure, "epoll edge, by index"),
+    (MuxServer::Specimen(MuxHow::Signals), Way::Peer, "signals, by index"),
+    (MuxServer::Thronged(MuxHow::PollIndex), Way::Old, "poll, by index, clients as threads"),
+    (MuxServer::Thronged(MuxHow::LevelScan), Way::Old, "epoll level, by search, clients as threads"),
+    (MuxServer::Encke(Backend::Poll), Way::Encke, "Encke's reactor on poll"),
+    (MuxServer::Encke(Backend::EpollLevel), Way::Encke, "… on epoll, level"),
+    (MuxServer::Encke(Backend::EpollEdge), Way::Encke, "… on epoll, edge"),
+    (MuxServer::Encke(Backend::Uring), Way::Encke, "… on io_uring"),
 ];
 
 /// The number of connections, the active ones per round, and the rounds until the connections close. Without a number of
 /// rounds, the pace decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Crowd {
+struct MuxCrowd {
     connections: usize,
     active: usize,
     rounds: Option<u64>,
@@ -67,17 +70,18 @@ const CONNECTIONS: usize = 10_000;
 
 /// Opening and closing 10,000 connections takes a third of a second: 12 rows of five such loads, nine times, are three minutes.
 /// With all of them active, the report's numbers of rounds would take as many hours; ten rounds take two minutes.
-const CROWDS: [Crowd; 7] = [
-    Crowd::new(1_000, 10),
-    Crowd::new(1_000, 1_000),
-    Crowd::new(CONNECTIONS, 10).living(100),
-    Crowd::new(CONNECTIONS, 10).living(500),
-    Crowd::new(CONNECTIONS, 10).living(1_000),
-    Crowd::new(CONNECTIONS, 1_000),
-    Crowd::new(CONNECTIONS, CONNECTIONS),
+const CROWDS: [MuxCrowd; 7] = [
+    MuxCrowd::new(1_000, 10),
+    MuxCrowd::new(1_000, 1_000),
+    MuxCrowd::new(CONNECTIONS, 10).living(100),
+    MuxCrowd::new(CONNECTIONS, 10).living(500),
+    MuxCrowd::new(CONNECTIONS, 10).living(1_000),
+    MuxCrowd::new(CONNECTIONS, 1_000),
+    MuxCrowd::new(CONNECTIONS, CONNECTIONS),
 ];
 /// Opening and closing 2,000 connections takes some 30 ms: 12 rows of two such loads, 15 times, are 11 s.
-const CROWDS_QUICK: [Crowd; 3] = [Crowd::new(1_000, 10), Crowd::new(2_000, 10), Crowd::new(2_000, 2_000)];
+const CROWDS_QUICK: [MuxCrowd; 3] =
+    [MuxCrowd::new(1_000, 10), MuxCrowd::new(2_000, 10), MuxCrowd::new(2_000, 2_000)];
 
 /// Number of client threads, which take turns with the connections.
 const CLIENT_THREADS: usize = 50;
@@ -95,16 +99,16 @@ const LOOKED: &str = "records looked at";
 
 pub(super) struct Multiplexers {
     design: Design,
-    crowds: Vec<Crowd>,
-    random: Random,
+    crowds: Vec<MuxCrowd>,
+    random: OrderRandom,
 }
 
 impl Multiplexers {
-    pub(super) fn new(pace: &Pace) -> Self {
+    pub(super) fn new(pace: &RoundPace) -> Self {
         let most = (host::raise_descriptor_limit().saturating_sub(DESCRIPTORS_ASIDE) / 2).max(1);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let crowds = loads_within(&CROWDS, &CROWDS_QUICK, pace).into_iter().map(|crowd| crowd.within(most));
-        let mut different: Vec<Crowd> = Vec::new();
+        let mut different: Vec<MuxCrowd> = Vec::new();
         // Reduced loads may become equal.
         for crowd in crowds {
             if !different.contains(&crowd) {
@@ -116,12 +120,12 @@ impl Multiplexers {
             name: "mux",
             unit: "an exchange",
             judged: Judged::Cpu,
-            rows: ROWS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
-            loads: crowds.iter().map(Crowd::load).collect(),
-            axis: Axis::Kinds,
+            rows: ROWS.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect(),
+            loads: crowds.iter().map(MuxCrowd::load).collect(),
+            axis: LoadAxis::Kinds,
             drawn: Vec::new(),
         };
-        Self { design, crowds, random: Random::new(pace.seed) }
+        Self { design, crowds, random: OrderRandom::new(pace.seed) }
     }
 
     /// The loads with the most connections: all of them with the fewest active ones, and the one with the most active ones.
@@ -135,7 +139,7 @@ impl Multiplexers {
     }
 }
 
-impl Crowd {
+impl MuxCrowd {
     const fn new(connections: usize, active: usize) -> Self {
         Self { connections, active, rounds: None }
     }
@@ -166,15 +170,15 @@ impl Experiment for Multiplexers {
         &self.design
     }
 
-    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+    fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
         let (server, crowd) = (ROWS[cell.row].0, self.crowds[cell.load]);
         let mut exchanged = |rounds| {
-            let random = Random::new(self.random.next());
+            let random = OrderRandom::new(self.random.next());
             exchanged(server, crowd, rounds, random)
         };
         let Some(rounds) = crowd.rounds else { return Ok(exchanged(count)?) };
         // With poll each of these takes seconds, nine times over; neither client threads nor Encke's reactor change that.
-        if matches!(server, Server::Thronged(_) | Server::Encke(Backend::Poll)) {
+        if matches!(server, MuxServer::Thronged(_) | MuxServer::Encke(Backend::Poll)) {
             return Err(Absent(LEFT_OUT.into()));
         }
         let mut sum = exchanged(rounds)?;
@@ -187,16 +191,16 @@ impl Experiment for Multiplexers {
     }
 
     /// Each measurement opens thousands of connections.
-    fn count_min(&self, cell: Cell) -> u64 {
+    fn count_min(&self, cell: CellIndex) -> u64 {
         if self.crowds[cell.load].rounds.is_some() { 1 } else { 4 }
     }
 
     fn claims(&self, results: &Results) -> Vec<Claim> {
         let row =
             |server| ROWS.iter().position(|(known, ..)| *known == server).expect("every server has a row");
-        let [poll, scan, index] =
-            [How::PollIndex, How::LevelScan, How::LevelIndex].map(|how| row(Server::Specimen(how)));
-        let encke = row(Server::Encke(Backend::EpollEdge));
+        let [poll, scan, index] = [MuxHow::PollIndex, MuxHow::LevelScan, MuxHow::LevelIndex]
+            .map(|how| row(MuxServer::Specimen(how)));
+        let encke = row(MuxServer::Encke(Backend::EpollEdge));
         let (few, all) = self.extremes();
         vec![
             results.at_most(0.9, poll, scan, all),
@@ -210,10 +214,15 @@ impl Experiment for Multiplexers {
 }
 
 /// Runs `count` rounds on new connections, after an uncounted round that arms the sockets.
-fn exchanged(server: Server, crowd: Crowd, count: u64, random: Random) -> Result<Sample, LabError> {
+fn exchanged(
+    server: MuxServer,
+    crowd: MuxCrowd,
+    count: u64,
+    random: OrderRandom,
+) -> Result<CellSample, LabError> {
     let (clients, sockets) = Clients::connected(crowd, random)?;
     match server {
-        Server::Specimen(how) | Server::Thronged(how) => {
+        MuxServer::Specimen(how) | MuxServer::Thronged(how) => {
             let mut mux = Mux::new(how, &sockets)?;
             let (mut looked, mut answered) = (0, 0);
             let serve = |messages| {
@@ -222,16 +231,16 @@ fn exchanged(server: Server, crowd: Crowd, count: u64, random: Random) -> Result
                 Ok(())
             };
             let mut sample = match server {
-                Server::Thronged(_) => clients.rounds_of_threads(count, serve)?,
+                MuxServer::Thronged(_) => clients.rounds_of_threads(count, serve)?,
                 _ => clients.rounds(count, serve)?,
             };
             sample.facts.push((LOOKED, Fact::Number(looked as f64 / answered as f64)));
             Ok(sample)
         }
-        Server::Encke(backend) => {
-            let mut result = Ok(Sample::default());
+        MuxServer::Encke(backend) => {
+            let mut result = Ok(CellSample::default());
             let pool = Pool::start(1, 1)?;
-            run_on(backend, pool.clone(), Exchange { clients, sockets, count, result: &mut result });
+            run_on(backend, pool.clone(), EnckeExchange { clients, sockets, count, result: &mut result });
             pool.close();
             result
         }
@@ -242,12 +251,12 @@ fn exchanged(server: Server, crowd: Crowd, count: u64, random: Random) -> Result
 struct Clients {
     ends: Vec<UnixStream>,
     active: usize,
-    random: Random,
+    random: OrderRandom,
 }
 
 impl Clients {
     /// Returns the clients, and the server's ends, which are non-blocking.
-    fn connected(crowd: Crowd, random: Random) -> io::Result<(Self, Vec<UnixStream>)> {
+    fn connected(crowd: MuxCrowd, random: OrderRandom) -> io::Result<(Self, Vec<UnixStream>)> {
         let mut ends = Vec::with_capacity(crowd.connections);
         let mut sockets = Vec::with_capacity(crowd.connections);
         for _ in 0..crowd.connections {
@@ -260,9 +269,13 @@ impl Clients {
     }
 
     /// Measures `serve` for `count` rounds; its argument is the number of messages of a round.
-    fn rounds(self, count: u64, serve: impl FnMut(u64) -> Result<(), LabError>) -> Result<Sample, LabError> {
+    fn rounds(
+        self,
+        count: u64,
+        serve: impl FnMut(u64) -> Result<(), LabError>,
+    ) -> Result<CellSample, LabError> {
         let Self { ends, active, random } = self;
-        rounds(&mut OneThread(&ends), Speakers { all: ends.len(), active, random }, count, serve)
+        rounds(&mut OneThread(&ends), ActiveChoice { all: ends.len(), active, random }, count, serve)
     }
 
     /// Measures the same with client threads. They share the server's processor, because they start on it.
@@ -270,11 +283,11 @@ impl Clients {
         self,
         count: u64,
         serve: impl FnMut(u64) -> Result<(), LabError>,
-    ) -> Result<Sample, LabError> {
+    ) -> Result<CellSample, LabError> {
         let Self { ends, active, random } = self;
         thread::scope(|scope| {
-            let mut threads = Threads::start(scope, &ends)?;
-            let sample = rounds(&mut threads, Speakers { all: ends.len(), active, random }, count, serve);
+            let mut threads = ClientThreads::start(scope, &ends)?;
+            let sample = rounds(&mut threads, ActiveChoice { all: ends.len(), active, random }, count, serve);
             if sample.is_err() {
                 // A client that waits for a missing response would block the scope for ever.
                 ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
@@ -285,12 +298,12 @@ impl Clients {
 }
 
 fn rounds(
-    voices: &mut impl Voices,
-    mut speakers: Speakers,
+    voices: &mut impl ClientSender,
+    mut speakers: ActiveChoice,
     count: u64,
     mut serve: impl FnMut(u64) -> Result<(), LabError>,
-) -> Result<Sample, LabError> {
-    let mut sample = Sample::default();
+) -> Result<CellSample, LabError> {
+    let mut sample = CellSample::default();
     for round in 0..=count {
         let speakers_now = speakers.next();
         let message = [round as u8; MESSAGE_BYTES];
@@ -307,26 +320,26 @@ fn rounds(
     Ok(sample)
 }
 
-type Message = [u8; MESSAGE_BYTES];
+type MuxMessage = [u8; MESSAGE_BYTES];
 
 /// Sends for the clients: each speaker sends a message, and must receive it back.
-trait Voices {
+trait ClientSender {
     /// Sends all messages; they may leave shortly after this returns.
-    fn say(&mut self, speakers: &[usize], message: Message) -> Result<(), LabError>;
+    fn say(&mut self, speakers: &[usize], message: MuxMessage) -> Result<(), LabError>;
 
     /// Waits for all responses.
-    fn hear(&mut self, speakers: &[usize], message: Message) -> Result<(), LabError>;
+    fn hear(&mut self, speakers: &[usize], message: MuxMessage) -> Result<(), LabError>;
 }
 
 /// The serving thread sends before, and receives after it serves.
 struct OneThread<'a>(&'a [UnixStream]);
 
-impl Voices for OneThread<'_> {
-    fn say(&mut self, speakers: &[usize], message: Message) -> Result<(), LabError> {
+impl ClientSender for OneThread<'_> {
+    fn say(&mut self, speakers: &[usize], message: MuxMessage) -> Result<(), LabError> {
         Ok(speakers.iter().try_for_each(|&speaker| (&self.0[speaker]).write_all(&message))?)
     }
 
-    fn hear(&mut self, speakers: &[usize], message: Message) -> Result<(), LabError> {
+    fn hear(&mut self, speakers: &[usize], message: MuxMessage) -> Result<(), LabError> {
         let mut answer = [0; MESSAGE_BYTES];
         for &speaker in speakers {
             (&self.0[speaker]).read_exact(&mut answer)?;
@@ -339,17 +352,17 @@ impl Voices for OneThread<'_> {
 }
 
 /// Client threads, each for some of the active connections of a round. They end when this is dropped.
-struct Threads {
-    orders: Vec<Sender<(Vec<usize>, Message)>>,
+struct ClientThreads {
+    orders: Vec<Sender<(Vec<usize>, MuxMessage)>>,
     heard: Receiver<Result<(), LabError>>,
 }
 
-impl Threads {
+impl ClientThreads {
     fn start<'scope>(scope: &'scope Scope<'scope, '_>, ends: &'scope [UnixStream]) -> io::Result<Self> {
         let (tell, heard) = mpsc::channel();
         let mut orders = Vec::new();
         for _ in 0..CLIENT_THREADS {
-            let (order, ordered) = mpsc::channel::<(Vec<usize>, Message)>();
+            let (order, ordered) = mpsc::channel::<(Vec<usize>, MuxMessage)>();
             let tell = tell.clone();
             thread::Builder::new().name("clients".into()).spawn_scoped(scope, move || {
                 let mut voice = OneThread(ends);
@@ -365,8 +378,8 @@ impl Threads {
     }
 }
 
-impl Voices for Threads {
-    fn say(&mut self, speakers: &[usize], message: Message) -> Result<(), LabError> {
+impl ClientSender for ClientThreads {
+    fn say(&mut self, speakers: &[usize], message: MuxMessage) -> Result<(), LabError> {
         for (thread, order) in self.orders.iter().enumerate() {
             let its = speakers.iter().copied().skip(thread).step_by(CLIENT_THREADS).collect();
             order.send((its, message)).map_err(|_| LabError::Ended("a client has ended"))?;
@@ -374,19 +387,19 @@ impl Voices for Threads {
         Ok(())
     }
 
-    fn hear(&mut self, _: &[usize], _: Message) -> Result<(), LabError> {
+    fn hear(&mut self, _: &[usize], _: MuxMessage) -> Result<(), LabError> {
         self.heard.iter().take(CLIENT_THREADS).collect()
     }
 }
 
 /// Chooses the active connections of each round.
-struct Speakers {
+struct ActiveChoice {
     all: usize,
     active: usize,
-    random: Random,
+    random: OrderRandom,
 }
 
-impl Speakers {
+impl ActiveChoice {
     /// Evenly spread, starting at a random connection.
     fn next(&mut self) -> Vec<usize> {
         let Self { all, active, random } = self;
@@ -396,14 +409,14 @@ impl Speakers {
 }
 
 /// Encke's way: an event contains the index of its connection.
-struct Exchange<'a> {
+struct EnckeExchange<'a> {
     clients: Clients,
     sockets: Vec<UnixStream>,
     count: u64,
-    result: &'a mut Result<Sample, LabError>,
+    result: &'a mut Result<CellSample, LabError>,
 }
 
-impl Run for Exchange<'_> {
+impl ReactorTask for EnckeExchange<'_> {
     fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
         let Self { clients, sockets, count, result } = self;
         *result = reactor.map_err(LabError::from).and_then(|reactor| {
@@ -427,7 +440,7 @@ impl<R: Reactor> Echo<R> {
         let mut partial = Vec::new();
         for socket in sockets {
             let stream = Stream::connected(OwnedFd::from(socket))?;
-            let token = reactor.adopt(Source::Stream(stream))?;
+            let token = reactor.adopt(ReactorSource::Stream(stream))?;
             reactor.submit(token, Op::Recv);
             partial.resize_with(partial.len().max(token.index as usize + 1), Vec::new);
         }
@@ -492,11 +505,11 @@ fn filled(spare: Option<Vec<Segment>>, message: &[u8]) -> Vec<Segment> {
 mod tests {
     use super::*;
 
-    const CROWD: Crowd = Crowd::new(64, 8);
+    const CROWD: MuxCrowd = MuxCrowd::new(64, 8);
 
-    fn looked(how: How, crowd: Crowd) -> f64 {
+    fn looked(how: MuxHow, crowd: MuxCrowd) -> f64 {
         let sample =
-            exchanged(Server::Specimen(how), crowd, 20, Random::new(1)).expect("64 pairs of sockets");
+            exchanged(MuxServer::Specimen(how), crowd, 20, OrderRandom::new(1)).expect("64 pairs of sockets");
         match sample.facts[..] {
             [(LOOKED, Fact::Number(looked))] => looked,
             ref other => panic!("{other:?}"),
@@ -506,22 +519,22 @@ mod tests {
     /// The slow specimens are recognized by their steps, which do not depend on the machine's load.
     #[test]
     fn a_search_looks_at_half_of_all_records_and_an_index_at_one() {
-        for how in [How::LevelScan, How::EdgeScan] {
+        for how in [MuxHow::LevelScan, MuxHow::EdgeScan] {
             let looked = looked(how, CROWD);
             assert!((24.0..=41.0).contains(&looked), "{how:?}: {looked} of 64");
         }
-        for how in [How::PollIndex, How::LevelIndex, How::EdgeIndex, How::Signals] {
+        for how in [MuxHow::PollIndex, MuxHow::LevelIndex, MuxHow::EdgeIndex, MuxHow::Signals] {
             assert_eq!(looked(how, CROWD), 1.0, "{how:?}");
         }
-        let all = Crowd { active: 64, ..CROWD };
-        assert_eq!(looked(How::LevelScan, all), 32.5);
+        let all = MuxCrowd { active: 64, ..CROWD };
+        assert_eq!(looked(MuxHow::LevelScan, all), 32.5);
     }
 
     #[test]
     fn every_server_answers_every_message_with_itself() {
         for (server, ..) in ROWS {
-            for crowd in [CROWD, Crowd::new(1, 1), Crowd::new(64, 64)] {
-                let sample = exchanged(server, crowd, 3, Random::new(2));
+            for crowd in [CROWD, MuxCrowd::new(1, 1), MuxCrowd::new(64, 64)] {
+                let sample = exchanged(server, crowd, 3, OrderRandom::new(2));
                 assert!(sample.is_ok(), "{server:?}, {crowd:?}: {sample:?}");
             }
         }
@@ -529,7 +542,8 @@ mod tests {
 
     #[test]
     fn clients_that_are_threads_end_with_a_server_that_breaks_off() {
-        let (clients, _sockets) = Clients::connected(CROWD, Random::new(3)).expect("64 pairs of sockets");
+        let (clients, _sockets) =
+            Clients::connected(CROWD, OrderRandom::new(3)).expect("64 pairs of sockets");
         let broken = clients.rounds_of_threads(3, |_| Err(LabError::Ended("broken off")));
         assert_eq!(broken.expect_err("the server's fault").to_string(), "broken off");
     }
@@ -537,7 +551,7 @@ mod tests {
     #[test]
     fn a_crowd_is_cut_to_what_there_is_room_for_and_its_name_says_so() {
         let cut = CROWDS[6].within(400);
-        assert_eq!(cut, Crowd::new(400, 400));
+        assert_eq!(cut, MuxCrowd::new(400, 400));
         assert_eq!(cut.load().name, "all of 400 active");
         assert_eq!(CROWDS[0].within(400).load().name, "10 of 400 active");
         assert_eq!(CROWDS[2].within(400).load().name, "10 of 400, 100 rounds");

@@ -6,9 +6,11 @@ use std::ops::Range;
 use encke_wire::http1::{Head, HeadLimits, Progress};
 
 use super::requests;
-use crate::experiment::{Absent, Axis, Cell, Claim, Design, Experiment, Judged, Load, Row, Sample, Way};
+use crate::experiment::{
+    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Judged, Load, LoadAxis, Way,
+};
 use crate::results::Results;
-use crate::rounds::Pace;
+use crate::rounds::RoundPace;
 use crate::specimens::bytewise::{Bytewise, CHead, Ring};
 use crate::specimens::pico::Pico;
 use crate::stopwatch;
@@ -37,7 +39,7 @@ const RIVALS: [(Rival, Way, &str); 9] = [
 ];
 
 /// The experiment, with state that each parser keeps between requests.
-pub(super) struct Parser {
+pub(super) struct ParserExperiment {
     design: Design,
     requests: Vec<Vec<u8>>,
     /// By request, for the two sizes of a ring.
@@ -47,10 +49,10 @@ pub(super) struct Parser {
     head: Box<Head>,
 }
 
-impl Parser {
-    pub(super) fn new(_pace: &Pace) -> Self {
+impl ParserExperiment {
+    pub(super) fn new(_pace: &RoundPace) -> Self {
         let (names, requests): (Vec<&str>, Vec<Vec<u8>>) = requests::all().into_iter().unzip();
-        let rows = RIVALS.iter().map(|&(_, way, name)| Row::new(way, name)).collect();
+        let rows = RIVALS.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect();
         let loads = names.iter().map(|&name| Load::kind(name)).collect();
         let rings = requests
             .iter()
@@ -65,7 +67,7 @@ impl Parser {
                 judged: Judged::Cpu,
                 rows,
                 loads,
-                axis: Axis::Kinds,
+                axis: LoadAxis::Kinds,
                 drawn: Vec::new(),
             },
             requests,
@@ -77,12 +79,12 @@ impl Parser {
     }
 }
 
-impl Experiment for Parser {
+impl Experiment for ParserExperiment {
     fn design(&self) -> &Design {
         &self.design
     }
 
-    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+    fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
         let request = &self.requests[cell.load][..];
         let whole = request.len();
         Ok(match RIVALS[cell.row].0 {
@@ -139,7 +141,7 @@ impl Experiment for Parser {
     }
 
     /// A processor learns the branches of a request, and each parser follows another one's training.
-    fn count_min(&self, cell: Cell) -> u64 {
+    fn count_min(&self, cell: CellIndex) -> u64 {
         BYTES_MIN / self.requests[cell.load].len() as u64
     }
 
@@ -173,7 +175,7 @@ const BROWSER: usize = 2;
 mod tests {
     use super::*;
     use crate::parsed::Parsed;
-    use crate::rounds::Random;
+    use crate::rounds::OrderRandom;
     use crate::specimens::bytewise;
 
     /// The head that Encke finds, with or without vector instructions.
@@ -220,10 +222,10 @@ mod tests {
     }
 
     /// Generates a valid request that all of these parsers accept.
-    fn request(random: &mut Random) -> Vec<u8> {
+    fn request(random: &mut OrderRandom) -> Vec<u8> {
         let methods = ["GET", "HEAD", "POST", "OPTIONS", "M-SEARCH"];
         let method = methods[random.below(methods.len() as u64) as usize];
-        let text = |random: &mut Random, bytes: u64| -> String {
+        let text = |random: &mut OrderRandom, bytes: u64| -> String {
             (0..random.below(bytes) + 1).map(|_| (b'a' + random.below(26) as u8) as char).collect()
         };
         let minor = random.below(2);
@@ -250,7 +252,7 @@ mod tests {
     #[test]
     fn every_parser_says_the_same_of_valid_requests_by_seed() {
         for seed in 1..=300 {
-            let mut random = Random::new(seed);
+            let mut random = OrderRandom::new(seed);
             let text = request(&mut random);
             let expected = encke(&text, false);
             assert!(expected.is_some(), "seed {seed}: {}", text.escape_ascii());
@@ -282,10 +284,10 @@ mod tests {
 
     #[test]
     fn each_cell_is_measured_and_each_text_has_its_claim() {
-        let mut parser = Parser::new(&Pace::quick(1));
+        let mut parser = ParserExperiment::new(&RoundPace::quick(1));
         for (row, (rival, ..)) in RIVALS.iter().enumerate() {
             for load in 0..parser.design.loads.len() {
-                match parser.measure(Cell { row, load }, 3) {
+                match parser.measure(CellIndex { row, load }, 3) {
                     Ok(sample) => assert!(sample.wall_ns > 0),
                     Err(absent) => assert_eq!(*rival, Rival::Pico, "{absent:?}"),
                 }

@@ -4,9 +4,11 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use super::requests;
-use crate::experiment::{Absent, Axis, Cell, Claim, Design, Experiment, Judged, Load, Row, Sample, Way};
+use crate::experiment::{
+    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Judged, Load, LoadAxis, Way,
+};
 use crate::results::Results;
-use crate::rounds::Pace;
+use crate::rounds::RoundPace;
 use crate::specimens::bytewise::{Bytewise, CHead, Ring};
 use crate::stopwatch;
 
@@ -30,16 +32,16 @@ pub(super) struct RingReads {
 }
 
 impl RingReads {
-    pub(super) fn new(_pace: &Pace) -> Self {
+    pub(super) fn new(_pace: &RoundPace) -> Self {
         let load = |name: &str| Load { units: requests::BROWSER.len() as f64, ..Load::kind(name) };
         Self {
             design: Design {
                 name: "ring",
                 unit: "a byte",
                 judged: Judged::Cpu,
-                rows: WAYS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
+                rows: WAYS.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect(),
                 loads: vec![load("reading alone"), load("in the parser")],
-                axis: Axis::Kinds,
+                axis: LoadAxis::Kinds,
                 drawn: Vec::new(),
             },
             rings: WAYS.iter().map(|&(how, ..)| Ring::holding(requests::BROWSER, 0, how)).collect(),
@@ -53,7 +55,7 @@ impl Experiment for RingReads {
         &self.design
     }
 
-    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+    fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
         let how = WAYS[cell.row].0;
         let (ring, place) = &self.rings[cell.row];
         // An operation is a request; a unit is a byte of it.
@@ -83,11 +85,11 @@ impl Experiment for RingReads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rounds::Random;
+    use crate::rounds::OrderRandom;
 
     #[test]
     fn every_way_reads_the_same_bytes_wherever_they_lie() {
-        let mut random = Random::new(0x5eed);
+        let mut random = OrderRandom::new(0x5eed);
         for _ in 0..200 {
             let text: Vec<u8> = (0..random.below(2_000)).map(|_| random.next() as u8).collect();
             let expected: u32 = text.iter().map(|&byte| u32::from(byte)).sum();
@@ -101,10 +103,10 @@ mod tests {
 
     #[test]
     fn each_cell_is_measured() {
-        let mut ring = RingReads::new(&Pace::quick(1));
+        let mut ring = RingReads::new(&RoundPace::quick(1));
         for row in 0..WAYS.len() {
             for load in [ALONE, PARSER] {
-                let sample = ring.measure(Cell { row, load }, 1_000).expect("nothing is lacking");
+                let sample = ring.measure(CellIndex { row, load }, 1_000).expect("nothing is lacking");
                 assert!(sample.wall_ns > 0);
             }
         }

@@ -3,11 +3,12 @@
 use encke_io::wheel::Wheel;
 
 use crate::experiment::{
-    Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Way, loads_within,
+    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Fact, Judged, Load, LoadAxis, Way,
+    loads_within,
 };
 use crate::results::Results;
-use crate::rounds::{Pace, Random};
-use crate::specimens::heaps::{IndexedHeap, LazyHeap, Timers as Kept, Tree};
+use crate::rounds::{OrderRandom, RoundPace};
+use crate::specimens::heaps::{IndexedHeap, LazyHeap, TimerSet as Kept, TimerTree};
 use crate::stopwatch;
 
 /// Number of connections with a deadline.
@@ -30,32 +31,32 @@ const ROWS: [(Way, &str); 4] = [
     (Way::Encke, "Encke's wheel"),
 ];
 
-pub(super) struct Timers {
+pub(super) struct TimersExperiment {
     design: Design,
     amounts: Vec<u32>,
     /// By cell, created when it is first measured: a set with all timers armed, and its current time.
-    sets: Vec<Option<Set>>,
+    sets: Vec<Option<ArmedTimers>>,
 }
 
 /// A set of timers in use.
-struct Set {
+struct ArmedTimers {
     kept: Box<dyn Kept>,
     now_ns: u64,
-    random: Random,
+    random: OrderRandom,
     due: Vec<u32>,
 }
 
-impl Timers {
-    pub(super) fn new(pace: &Pace) -> Self {
+impl TimersExperiment {
+    pub(super) fn new(pace: &RoundPace) -> Self {
         let amounts = loads_within(&AMOUNTS, &AMOUNTS_QUICK, pace);
         let loads = amounts.iter().map(|&amount| Load::amount(amount.to_string(), amount.into()));
         let design = Design {
             name: "timers",
             unit: "a request that postpones its connection's deadline",
             judged: Judged::Cpu,
-            rows: ROWS.iter().map(|&(way, name)| Row::new(way, name)).collect(),
+            rows: ROWS.iter().map(|&(way, name)| DesignRow::new(way, name)).collect(),
             loads: loads.collect(),
-            axis: Axis::Amounts("connections with a deadline of 10 s, 100,000 requests a second"),
+            axis: LoadAxis::Amounts("connections with a deadline of 10 s, 100,000 requests a second"),
             drawn: Vec::new(),
         };
         let sets = (0..ROWS.len() * amounts.len()).map(|_| None).collect();
@@ -63,15 +64,15 @@ impl Timers {
     }
 }
 
-impl Set {
+impl ArmedTimers {
     fn new(row: usize, amount: u32) -> Self {
         let mut kept: Box<dyn Kept> = match row {
             0 => Box::new(LazyHeap::new(amount)),
             1 => Box::new(IndexedHeap::new(amount)),
-            2 => Box::new(Tree::new(amount)),
+            2 => Box::new(TimerTree::new(amount)),
             _ => Box::new(Wheel::new(0)),
         };
-        let mut random = Random::new(u64::from(amount));
+        let mut random = OrderRandom::new(u64::from(amount));
         for index in 0..amount {
             kept.arm(index, random.below(TIMEOUT_NS));
         }
@@ -97,15 +98,15 @@ impl Set {
     }
 }
 
-impl Experiment for Timers {
+impl Experiment for TimersExperiment {
     fn design(&self) -> &Design {
         &self.design
     }
 
-    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+    fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
         let amount = self.amounts[cell.load];
         let set = self.sets[cell.row * self.amounts.len() + cell.load]
-            .get_or_insert_with(|| Set::new(cell.row, amount));
+            .get_or_insert_with(|| ArmedTimers::new(cell.row, amount));
         let mut sample = stopwatch::count(|| set.requests(amount, count));
         sample
             .facts
@@ -115,7 +116,7 @@ impl Experiment for Timers {
 
     /// A lazy heap removes nothing until its first valid timer expires, and then many entries at once: with 100,000 timers some
     /// 20,000 requests later. A round must contain a few of these events to show their cost.
-    fn count_min(&self, cell: Cell) -> u64 {
+    fn count_min(&self, cell: CellIndex) -> u64 {
         (u64::from(self.amounts[cell.load]) / 2).min(50_000)
     }
 
@@ -140,11 +141,11 @@ mod tests {
     #[test]
     fn all_structures_expire_the_same_timers() {
         for seed in 1..40 {
-            let mut random = Random::new(seed);
+            let mut random = OrderRandom::new(seed);
             let mut sets: Vec<Box<dyn Kept>> = vec![
                 Box::new(LazyHeap::new(50)),
                 Box::new(IndexedHeap::new(50)),
-                Box::new(Tree::new(50)),
+                Box::new(TimerTree::new(50)),
                 Box::new(Wheel::new(0)),
             ];
             let mut now_ns = 0;
@@ -175,16 +176,16 @@ mod tests {
 
     #[test]
     fn a_lazy_heap_keeps_what_was_postponed_and_the_others_do_not() {
-        let bytes = |row| Set::new(row, 1_000).kept.bytes();
+        let bytes = |row| ArmedTimers::new(row, 1_000).kept.bytes();
         let [lazy, indexed, tree, wheel] = [0, 1, 2, 3].map(bytes);
         assert!(lazy > 4 * indexed && lazy > 4 * tree && lazy > 4 * wheel, "{lazy} {indexed} {tree} {wheel}");
     }
 
     #[test]
     fn each_cell_is_measured() {
-        let mut timers = Timers::new(&Pace::quick(1));
+        let mut timers = TimersExperiment::new(&RoundPace::quick(1));
         for row in 0..ROWS.len() {
-            let sample = timers.measure(Cell { row, load: 0 }, 1_000).expect("nothing is lacking");
+            let sample = timers.measure(CellIndex { row, load: 0 }, 1_000).expect("nothing is lacking");
             assert!(matches!(sample.facts[..], [("bytes a timer", Fact::Number(bytes))] if bytes > 0.0));
         }
     }

@@ -1,17 +1,18 @@
 //! `trigger` (report 004): what level- and edge-triggered epoll report of the same bytes, and why Encke drains.
 
 use crate::experiment::{
-    Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way,
+    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Fact, Judged, Load, LoadAxis, Seen,
+    Way,
 };
 use crate::results::Results;
-use crate::rounds::Pace;
-use crate::specimens::trigger::{How, trace};
+use crate::rounds::RoundPace;
+use crate::specimens::trigger::{TriggerHow, trace};
 use crate::stopwatch;
 
-const ROWS: [(How, Way, &str); 3] = [
-    (How::Level, Way::Old, "level, 2 bytes a turn"),
-    (How::Edge, Way::Cure, "edge, 2 bytes a turn"),
-    (How::EdgeDrained, Way::Encke, "edge, drained, as Encke does"),
+const ROWS: [(TriggerHow, Way, &str); 3] = [
+    (TriggerHow::Level, Way::Old, "level, 2 bytes a turn"),
+    (TriggerHow::Edge, Way::Cure, "edge, 2 bytes a turn"),
+    (TriggerHow::EdgeDrained, Way::Encke, "edge, drained, as Encke does"),
 ];
 
 /// Names of the facts: the turns after `aabbcc`, and those after `dd`.
@@ -26,14 +27,14 @@ pub(super) struct Trigger {
 }
 
 impl Trigger {
-    pub(super) fn new(_pace: &Pace) -> Self {
+    pub(super) fn new(_pace: &RoundPace) -> Self {
         let design = Design {
             name: "trigger",
             unit: "a trace",
             judged: Judged::Facts,
-            rows: ROWS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
+            rows: ROWS.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect(),
             loads: vec![Load::kind(FIRST), Load::kind(SECOND)],
-            axis: Axis::Kinds,
+            axis: LoadAxis::Kinds,
             drawn: Vec::new(),
         };
         Self { design }
@@ -45,7 +46,7 @@ impl Experiment for Trigger {
         &self.design
     }
 
-    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+    fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
         let how = ROWS[cell.row].0;
         let mut turns = None;
         let mut sample = stopwatch::time(|| {
@@ -61,7 +62,7 @@ impl Experiment for Trigger {
     }
 
     fn claims(&self, results: &Results) -> Vec<Claim> {
-        let told = |row, load| match results.facts(Cell { row, load }) {
+        let told = |row, load| match results.facts(CellIndex { row, load }) {
             [(_, Fact::Text(text)), ..] => text.as_str(),
             _ => "",
         };
@@ -85,16 +86,16 @@ impl Experiment for Trigger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rounds::{self, Stop};
+    use crate::rounds::{self, StopHandle};
 
     /// The traces do not depend on the system's load: all three claims hold, or there is no epoll.
     #[test]
     fn the_traces_are_those_of_the_report() {
-        let pace = Pace::quick(1);
+        let pace = RoundPace::quick(1);
         let mut trigger = Trigger::new(&pace);
-        let results = rounds::run(&mut trigger, &pace, &Stop::new());
+        let results = rounds::run(&mut trigger, &pace, &StopHandle::new());
         let claims = trigger.claims(&results);
-        if trace(How::Level).is_some() {
+        if trace(TriggerHow::Level).is_some() {
             assert!(claims.iter().all(|claim| claim.seen == Seen::Yes), "{claims:?}");
         } else {
             assert!(claims.iter().all(|claim| claim.seen == Seen::Unclear), "{claims:?}");

@@ -19,15 +19,16 @@ use std::thread;
 use encke_io::files::{Links, OpenFile, Patience, Root};
 use encke_io::offload::Pool;
 use encke_io::socket::Stream;
-use encke_io::{Event, Op, PollReactor, Reactor as _, Segment, Send, Source, Token};
+use encke_io::{Event, Op, PollReactor, Reactor as _, ReactorSource, Segment, Send, Token};
 
 use crate::error::LabError;
 use crate::experiment::{
-    Absent, Axis, Cell, Claim, Design, Experiment, Judged, Load, Row, Sample, Way, loads_within,
+    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Judged, Load, LoadAxis, Way,
+    loads_within,
 };
 use crate::results::Results;
-use crate::rounds::Pace;
-use crate::specimens::files::{self, How};
+use crate::rounds::RoundPace;
+use crate::specimens::files::{self, FileHow};
 use crate::stopwatch;
 
 /// The size of the report's image.
@@ -53,19 +54,19 @@ const SIZES_QUICK: [(u64, &str); 5] = [
 /// How a row sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Path {
-    Specimen(How),
+    Specimen(FileHow),
     /// Encke's reactor: a head and the file, in one operation.
     Encke,
 }
 
 const ROWS: [(Path, Way, &str); 8] = [
-    (Path::Specimen(How::ReadWrite4K), Way::Old, "read and write, 4 KiB"),
-    (Path::Specimen(How::ReadWrite64K), Way::Old, "read and write, 64 KiB"),
-    (Path::Specimen(How::MmapWrite), Way::Peer, "mmap and write"),
-    (Path::Specimen(How::Sendfile), Way::Cure, "sendfile"),
-    (Path::Specimen(How::Splice), Way::Cure, "splice"),
-    (Path::Specimen(How::Zerocopy), Way::Peer, "MSG_ZEROCOPY"),
-    (Path::Specimen(How::Uring), Way::Peer, "io_uring: read and send, 64 KiB"),
+    (Path::Specimen(FileHow::ReadWrite4K), Way::Old, "read and write, 4 KiB"),
+    (Path::Specimen(FileHow::ReadWrite64K), Way::Old, "read and write, 64 KiB"),
+    (Path::Specimen(FileHow::MmapWrite), Way::Peer, "mmap and write"),
+    (Path::Specimen(FileHow::Sendfile), Way::Cure, "sendfile"),
+    (Path::Specimen(FileHow::Splice), Way::Cure, "splice"),
+    (Path::Specimen(FileHow::Zerocopy), Way::Peer, "MSG_ZEROCOPY"),
+    (Path::Specimen(FileHow::Uring), Way::Peer, "io_uring: read and send, 64 KiB"),
     (Path::Encke, Way::Encke, "Encke: head and file"),
 ];
 
@@ -83,31 +84,31 @@ pub(super) struct Zerocopy {
 struct Bench {
     file: File,
     open: Arc<OpenFile>,
-    blocking: Line,
+    blocking: ReceiverChannels,
     socket: TcpStream,
     reactor: PollReactor,
     token: Token,
-    evented: Line,
+    evented: ReceiverChannels,
     pool: Pool,
 }
 
 /// Channels to a receiver: the number of bytes to expect, and their arrival.
-struct Line {
+struct ReceiverChannels {
     expected: Sender<u64>,
     come: Receiver<io::Result<()>>,
 }
 
 impl Zerocopy {
-    pub(super) fn new(pace: &Pace) -> Self {
+    pub(super) fn new(pace: &RoundPace) -> Self {
         let sizes = loads_within(&SIZES, &SIZES_QUICK, pace);
         let load = |bytes: f64, name: &str| Load { units: bytes / 1024.0, ..Load::amount(name, bytes) };
         let design = Design {
             name: "zerocopy",
             unit: "a KiB of a file",
             judged: Judged::Cpu,
-            rows: ROWS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
+            rows: ROWS.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect(),
             loads: sizes.iter().map(|&(bytes, name)| load(bytes as f64, name)).collect(),
-            axis: Axis::Amounts("size of the file"),
+            axis: LoadAxis::Amounts("size of the file"),
             drawn: Vec::new(),
         };
         let sizes: Vec<u64> = sizes.iter().map(|(bytes, _)| *bytes).collect();
@@ -122,7 +123,7 @@ impl Experiment for Zerocopy {
         &self.design
     }
 
-    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+    fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
         let bytes = self.sizes[cell.load];
         let bench = self.bench.as_mut().map_err(|absent| absent.clone())?;
         let sample = bench.measure(ROWS[cell.row].0, bytes, count);
@@ -134,21 +135,21 @@ impl Experiment for Zerocopy {
         let image =
             self.sizes.iter().position(|bytes| *bytes == IMAGE_BYTES).expect("the image is among the sizes");
         let (small, middle) = (0, 2);
-        let buffered = row(Path::Specimen(How::ReadWrite64K));
-        let sendfile = row(Path::Specimen(How::Sendfile));
+        let buffered = row(Path::Specimen(FileHow::ReadWrite64K));
+        let sendfile = row(Path::Specimen(FileHow::Sendfile));
         vec![
             results.at_most(0.5, row(Path::Encke), 0, image),
             results.at_most(0.7, row(Path::Encke), buffered, image),
             results.at_most(0.7, sendfile, buffered, middle),
             results.at_most(1.1, buffered, sendfile, small),
-            results.at_most(0.5, sendfile, row(Path::Specimen(How::Zerocopy)), middle),
+            results.at_most(0.5, sendfile, row(Path::Specimen(FileHow::Zerocopy)), middle),
         ]
     }
 }
 
 impl Bench {
     fn new(bytes: u64) -> Result<Self, LabError> {
-        let scratch = Scratch::of(bytes)?;
+        let scratch = ScratchFile::of(bytes)?;
         let root = Root::new(&std::env::temp_dir())?;
         let open = root.open(scratch.name.as_bytes(), Links::Deny, Patience::Patient)?;
         let file = File::open(&scratch.path)?;
@@ -157,12 +158,12 @@ impl Bench {
         let pool = Pool::start(1, 1)?;
         let mut reactor = PollReactor::new(pool.clone())?;
         let stream = Stream::connected(OwnedFd::from(evented_socket))?;
-        let token = reactor.adopt(Source::Stream(stream))?;
+        let token = reactor.adopt(ReactorSource::Stream(stream))?;
         Ok(Self { file, open: Arc::new(open), blocking, socket, reactor, token, evented, pool })
     }
 
     /// Sends the first `bytes` of the file `count` times, and returns once the receiver has everything.
-    fn measure(&mut self, path: Path, bytes: u64, count: u64) -> Result<Sample, LabError> {
+    fn measure(&mut self, path: Path, bytes: u64, count: u64) -> Result<CellSample, LabError> {
         let mut sent = Ok(());
         let (line, each) = match path {
             Path::Specimen(_) => (&self.blocking, bytes),
@@ -213,7 +214,7 @@ impl Drop for Bench {
     }
 }
 
-impl Line {
+impl ReceiverChannels {
     fn expect(&self, bytes: u64) -> Result<(), LabError> {
         self.expected.send(bytes).map_err(|_| LabError::Ended("the receiver has ended"))
     }
@@ -224,7 +225,7 @@ impl Line {
 }
 
 /// A connection to a receiver on a thread of its own, which ends with the connection or with the channels.
-fn receiver() -> io::Result<(TcpStream, Line)> {
+fn receiver() -> io::Result<(TcpStream, ReceiverChannels)> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let sender = TcpStream::connect(listener.local_addr()?)?;
     let (end, _) = listener.accept()?;
@@ -240,16 +241,16 @@ fn receiver() -> io::Result<(TcpStream, Line)> {
             }
         }
     })?;
-    Ok((sender, Line { expected, come }))
+    Ok((sender, ReceiverChannels { expected, come }))
 }
 
 /// A file in the temporary directory, deleted on drop. Open handles of the file stay valid.
-struct Scratch {
+struct ScratchFile {
     path: PathBuf,
     name: String,
 }
 
-impl Scratch {
+impl ScratchFile {
     fn of(bytes: u64) -> io::Result<Self> {
         let mut suffix = [0; 8];
         encke_io::host::random(&mut suffix)?;
@@ -267,7 +268,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         let _gone = std::fs::remove_file(&self.path);
     }
@@ -283,7 +284,7 @@ mod tests {
     fn every_way_sends_the_file_whole() {
         let text: Vec<u8> =
             (0..200_003_u32).map(|number| (number.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
-        let scratch = Scratch::of(0).expect("a folder for scratch files");
+        let scratch = ScratchFile::of(0).expect("a folder for scratch files");
         std::fs::write(&scratch.path, &text).expect("room for 200 kB");
         let file = File::open(&scratch.path).expect("it was just written");
         for how in ROWS.into_iter().filter_map(|(path, ..)| match path {
@@ -309,10 +310,10 @@ mod tests {
 
     #[test]
     fn each_cell_is_measured_and_nothing_is_left_behind() {
-        let mut zerocopy = Zerocopy::new(&Pace::quick(1));
+        let mut zerocopy = Zerocopy::new(&RoundPace::quick(1));
         for row in 0..ROWS.len() {
             for load in 0..2 {
-                let sample = zerocopy.measure(Cell { row, load }, 2).expect("Linux has all of them");
+                let sample = zerocopy.measure(CellIndex { row, load }, 2).expect("Linux has all of them");
                 assert!(sample.wall_ns > 0);
             }
         }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// How the listening thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum How {
+pub(crate) enum AcceptHow {
     /// Sleeps 10 ms after each `accept`.
     SleepAlways = 0,
     /// Sleeps 10 ms after an `accept` that found no connection.
@@ -40,7 +40,12 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 ///
 /// # Errors
 /// The system rejects the listener.
-pub(crate) fn serve(how: How, listener: &TcpListener, stop: &AtomicBool, answer: &[u8]) -> io::Result<u64> {
+pub(crate) fn serve(
+    how: AcceptHow,
+    listener: &TcpListener,
+    stop: &AtomicBool,
+    answer: &[u8],
+) -> io::Result<u64> {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let told =
         // SAFETY: descriptor, flag and answer are borrowed until it returns, and the threads that it starts have ended

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// How a file's bytes reach the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum How {
+pub(crate) enum FileHow {
     ReadWrite4K = 0,
     ReadWrite64K = 1,
     MmapWrite = 2,
@@ -31,7 +31,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 ///
 /// # Errors
 /// The system does not support this way, or the peer has closed.
-pub(crate) fn send(how: How, socket: &TcpStream, file: &File, bytes: u64) -> io::Result<()> {
+pub(crate) fn send(how: FileHow, socket: &TcpStream, file: &File, bytes: u64) -> io::Result<()> {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: both descriptors are open for as long as they are borrowed; nobody else uses the buffer and the ring.
     told(unsafe { lab_send_file(how as i32, socket.as_raw_fd(), file.as_raw_fd(), bytes) })

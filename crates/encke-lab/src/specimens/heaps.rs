@@ -1,7 +1,7 @@
 //! Timers of other programs. In one heap cancelled entries stay until they reach the top; another one can remove an entry from
 //! its middle. The third structure is an ordered tree.
 //!
-//! All implement [`Timers`], as Encke's wheel does: one timer per index, armed for a moment.
+//! All implement [`TimerSet`], as Encke's wheel does: one timer per index, armed for a moment.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use encke_io::wheel::Wheel;
 
 /// A set of timers.
-pub(crate) trait Timers {
+pub(crate) trait TimerSet {
     /// Arms the timer of `index` for `deadline_ns`, which replaces an earlier deadline.
     fn arm(&mut self, index: u32, deadline_ns: u64);
 
@@ -36,7 +36,7 @@ impl LazyHeap {
     }
 }
 
-impl Timers for LazyHeap {
+impl TimerSet for LazyHeap {
     fn arm(&mut self, index: u32, deadline_ns: u64) {
         self.deadlines[index as usize] = Some(deadline_ns);
         self.heap.push(Reverse((deadline_ns, index)));
@@ -106,7 +106,7 @@ impl IndexedHeap {
     }
 }
 
-impl Timers for IndexedHeap {
+impl TimerSet for IndexedHeap {
     fn arm(&mut self, index: u32, deadline_ns: u64) {
         let place = self.places[index as usize];
         if place == NOWHERE {
@@ -146,18 +146,18 @@ impl Timers for IndexedHeap {
 }
 
 /// An ordered tree, with up to eleven entries per node; other programs use a red-black tree.
-pub(crate) struct Tree {
+pub(crate) struct TimerTree {
     tree: BTreeSet<(u64, u32)>,
     deadlines: Vec<Option<u64>>,
 }
 
-impl Tree {
+impl TimerTree {
     pub(crate) fn new(count: u32) -> Self {
         Self { tree: BTreeSet::new(), deadlines: vec![None; count as usize] }
     }
 }
 
-impl Timers for Tree {
+impl TimerSet for TimerTree {
     fn arm(&mut self, index: u32, deadline_ns: u64) {
         self.cancel(index);
         self.deadlines[index as usize] = Some(deadline_ns);
@@ -188,7 +188,7 @@ impl Timers for Tree {
     }
 }
 
-impl Timers for Wheel {
+impl TimerSet for Wheel {
     fn arm(&mut self, index: u32, deadline_ns: u64) {
         Self::arm(self, index, deadline_ns);
     }

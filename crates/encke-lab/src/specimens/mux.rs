@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 /// How to wait, and how to find the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum How {
+pub(crate) enum MuxHow {
     PollIndex = 0,
     LevelScan = 1,
     EdgeScan = 2,
@@ -43,7 +43,7 @@ impl<'a> Mux<'a> {
     ///
     /// # Errors
     /// The system has no epoll, or memory is insufficient.
-    pub(crate) fn new(how: How, sockets: &'a [UnixStream]) -> io::Result<Self> {
+    pub(crate) fn new(how: MuxHow, sockets: &'a [UnixStream]) -> io::Result<Self> {
         let numbers: Vec<i32> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
         let count = u32::try_from(numbers.len()).expect("each socket has its own number, which is an i32");
         // SAFETY: there are `count` numbers, which are copied.

@@ -2,7 +2,7 @@
 
 /// How to wait, and how to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum How {
+pub(crate) enum TriggerHow {
     Level = 0,
     Edge = 1,
     EdgeDrained = 2,
@@ -18,7 +18,7 @@ const TRACE_BYTES: usize = 64;
 
 /// Returns the turns: the bytes read in each, or `-` if nothing was reported. Four turns follow the arrival of `aabbcc`, four
 /// that of `dd`. `None` if this system has no epoll.
-pub(crate) fn trace(how: How) -> Option<Vec<String>> {
+pub(crate) fn trace(how: TriggerHow) -> Option<Vec<String>> {
     let mut trace = [0; TRACE_BYTES];
     // SAFETY: it writes at most TRACE_BYTES (see there), and closes what it opens.
     let bytes = unsafe { lab_trigger(how as i32, trace.as_mut_ptr()) };

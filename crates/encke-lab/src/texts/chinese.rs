@@ -1,6 +1,6 @@
 //! The texts in Traditional Chinese (繁體中文), with the terms of Taiwan.
 
-use super::{Text, Words};
+use super::{ExperimentText, Words};
 
 pub(super) static WORDS: Words = Words {
     tag: "zh-Hant",
@@ -35,7 +35,7 @@ pub(super) static WORDS: Words = Words {
     unoptimised: "編譯時未最佳化",
     not_optimised: "這個程式編譯時未開啟最佳化：Encke 各列的數值沒有意義。",
     experiments: &[
-        Text {
+        ExperimentText {
             name: "accept",
             title: "伺服器如何等待前來連線的用戶端",
             question: "某個轉播程式的設定伺服器，不論負載如何，每秒只能回應 94 個請求：它的 accept 迴圈每看一次就睡 10 ms。\
@@ -57,7 +57,7 @@ pub(super) static WORDS: Words = Words {
                 "在每一個 c，epoll 上的 Encke reactor 至多花其三分之一的時間。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "backlog",
             title: "建立連線從哪裡開始要花一秒",
             question: "一位聊天程式的作者讓 N 個用戶端同時連線。到 200 為止，每個只要一毫秒；大約從 230 起，卻要好幾秒。\
@@ -76,7 +76,7 @@ pub(super) static WORDS: Words = Words {
                 "Encke 的預設值容得下最大的一波：至多是 128 所花時間的五分之一。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "comet",
             title: "一個聊天室容得下多少人",
             question: "某個聊天伺服器讓用戶端以長輪詢等待。50 個用戶端時，一則訊息 28 ms 就傳到所有人；1,000 個要 4.65 秒，\
@@ -101,7 +101,7 @@ pub(super) static WORDS: Words = Words {
                 "從 1,000 到 2,000，只有在僅放行 1,000 條之處，記憶體才是平的。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "fanout",
             title: "告訴所有人的代價",
             question: "把一則訊息送給 N 個訂閱者，需要 N 次傳送。核心為此要求的最低代價是什麼？換別的方式請求能省下什麼？\
@@ -123,7 +123,7 @@ pub(super) static WORDS: Words = Words {
                 "在最大的 N，八則訊息一起發布，Encke 所花時間至多是逐則發布的一半。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "mux",
             title: "從事件到連線",
             question: "一份報告以 10,000 條連線比較 poll 與 epoll。100 輪時 epoll 勝出，500 輪時 poll 領先，1,000 輪時遙遙領先。\
@@ -146,7 +146,7 @@ pub(super) static WORDS: Words = Words {
                 "少數活躍：epoll 上的 Encke 至多花 poll 一半的時間。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "parser",
             title: "請求的標頭如何讀取",
             question: "一份關於小型邊緣觸發伺服器的報告發現，以 computed goto 取代 switch 讓它的剖析器變快，而且環形緩衝區的大小\
@@ -166,7 +166,7 @@ pub(super) static WORDS: Words = Words {
                 "對兩個短請求，Encke 所需時間至多是 picohttpparser 的 1.1 倍。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "ring",
             title: "遮罩換來什麼",
             question: "同一份報告讓環形緩衝區長 8,192 位元組，而不是 8,124，好讓位置以遮罩、而非除法變成存放處。這換來什麼？",
@@ -179,7 +179,7 @@ pub(super) static WORDS: Words = Words {
                 "% 常數比 % 執行時才知道的大小快。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "timers",
             title: "每條連線一個期限的代價",
             question: "報告的伺服器把期限放在二元堆積裡，並採延遲刪除：不再有效的項目會留著，直到輪到它。連線活得久時，這要付出什麼代價？\
@@ -195,7 +195,7 @@ pub(super) static WORDS: Words = Words {
                 "在每一個 N，計時輪至多花有序樹的 0.8。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "trigger",
             title: "水平觸發與邊緣觸發",
             question: "水平觸發的 epoll，只要還有東西可讀，就會回報該檔案描述子；邊緣觸發的 epoll 在有東西到達時才回報。\
@@ -210,7 +210,7 @@ pub(super) static WORDS: Words = Words {
                 "讀到見底的程式什麼都不會漏掉，而且只被通知一次。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "zerocopy",
             title: "傳送一個檔案的代價",
             question: "一份報告把 sendfile 移植到缺少它的系統，伺服器傳送 2.4 MB 圖片的速度變成兩倍。每一種傳送檔案的方法各在哪裡勝出？",

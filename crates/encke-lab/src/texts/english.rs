@@ -1,6 +1,6 @@
 //! The texts in English.
 
-use super::{Text, Words};
+use super::{ExperimentText, Words};
 
 pub(super) static WORDS: Words = Words {
     tag: "en",
@@ -36,7 +36,7 @@ pub(super) static WORDS: Words = Words {
     unoptimised: "built without optimisation",
     not_optimised: "This program was built without optimisation: Encke's own rows say nothing.",
     experiments: &[
-        Text {
+        ExperimentText {
             name: "accept",
             title: "How a server waits for those who connect",
             question: "A relay's settings server answered 94 requests a second, whatever the load: its accept loop \
@@ -61,7 +61,7 @@ pub(super) static WORDS: Words = Words {
                 "Encke's reactor, on epoll, takes at most a third of that time, at every c.",
             ],
         },
-        Text {
+        ExperimentText {
             name: "backlog",
             title: "Where connecting begins to cost a second",
             question: "A chat's author let N clients connect at once. Up to 200 it took a millisecond each; from about \
@@ -85,7 +85,7 @@ pub(super) static WORDS: Words = Words {
                 "Encke's default holds the largest burst: at most a fifth of the time that 128 takes.",
             ],
         },
-        Text {
+        ExperimentText {
             name: "comet",
             title: "How many a chat can hold",
             question: "A chat server had its clients wait in long polls. With 50 of them a message was with all in 28 ms, \
@@ -119,7 +119,7 @@ pub(super) static WORDS: Words = Words {
                 "Memory is flat from 1,000 to 2,000 where only 1,000 are let in, and only there.",
             ],
         },
-        Text {
+        ExperimentText {
             name: "fanout",
             title: "What it costs to tell everybody",
             question: "To bring a message to N subscribers takes N sends. What is the least that the kernel asks for that, \
@@ -148,7 +148,7 @@ pub(super) static WORDS: Words = Words {
                 "Eight messages published together take Encke at most half of what they take one by one, at the largest N.",
             ],
         },
-        Text {
+        ExperimentText {
             name: "mux",
             title: "From an event to its connection",
             question: "A report compared poll and epoll with 10,000 connections. With 100 rounds epoll won, with 500 \
@@ -179,7 +179,7 @@ pub(super) static WORDS: Words = Words {
                 "Few active: Encke, on epoll, takes at most half of poll's time.",
             ],
         },
-        Text {
+        ExperimentText {
             name: "parser",
             title: "How a request's head is read",
             question: "A report on a small edge-triggered server found that a computed goto in place of a switch made \
@@ -204,7 +204,7 @@ pub(super) static WORDS: Words = Words {
                 "Encke takes at most 1.1 times as long as picohttpparser on the two short requests.",
             ],
         },
-        Text {
+        ExperimentText {
             name: "ring",
             title: "What a mask buys",
             question: "The same report made its ring 8,192 bytes long, in place of 8,124, so that a position becomes a \
@@ -221,7 +221,7 @@ pub(super) static WORDS: Words = Words {
                 "% a constant is faster than % a size known at run time.",
             ],
         },
-        Text {
+        ExperimentText {
             name: "timers",
             title: "What a deadline for every connection costs",
             question: "The report's server keeps its deadlines in a binary heap and deletes lazily: an entry that no \
@@ -242,7 +242,7 @@ pub(super) static WORDS: Words = Words {
                 "The wheel takes at most 0.8 of the ordered tree's time, at every N.",
             ],
         },
-        Text {
+        ExperimentText {
             name: "trigger",
             title: "Level and edge",
             question: "Level-triggered epoll reports a descriptor as long as there is something to read; \
@@ -260,7 +260,7 @@ pub(super) static WORDS: Words = Words {
                 "Who drains misses nothing, and is told once.",
             ],
         },
-        Text {
+        ExperimentText {
             name: "zerocopy",
             title: "What it costs to send a file",
             question: "A report ported sendfile to a system that lacked it, and its server sent a picture of 2.4 MB \

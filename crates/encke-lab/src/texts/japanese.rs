@@ -1,6 +1,6 @@
 //! The texts in Japanese (日本語).
 
-use super::{Text, Words};
+use super::{ExperimentText, Words};
 
 pub(super) static WORDS: Words = Words {
     tag: "ja",
@@ -35,7 +35,7 @@ pub(super) static WORDS: Words = Words {
     unoptimised: "最適化なしのビルド",
     not_optimised: "このプログラムは最適化なしでビルドされています。Encke 自身の行の数値に意味はありません。",
     experiments: &[
-        Text {
+        ExperimentText {
             name: "accept",
             title: "接続してくる相手をサーバーはどう待つか",
             question: "あるリレーの設定サーバーは、負荷がどうであれ毎秒 94 リクエストしか処理できませんでした。accept ループが、\
@@ -60,7 +60,7 @@ pub(super) static WORDS: Words = Words {
                 "epoll 上の Encke のリアクターの時間は、どの c でも、その 3 分の 1 以下である。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "backlog",
             title: "接続に 1 秒かかり始めるのはどこからか",
             question: "あるチャットの作者が、N 個のクライアントを一斉に接続させました。200 までは 1 つあたり 1 ms でしたが、約 230 からは\
@@ -82,7 +82,7 @@ pub(super) static WORDS: Words = Words {
                 "Encke の既定値は最大のバーストも受け止める。128 のときの 5 分の 1 以下で済む。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "comet",
             title: "チャットは何人を受け入れられるか",
             question: "あるチャットサーバーは、クライアントをロングポーリングで待たせました。50 人ならメッセージは 28 ms で全員に届き、\
@@ -113,7 +113,7 @@ pub(super) static WORDS: Words = Words {
                 "1,000 から 2,000 の間でメモリが平らになるのは、1,000 だけを受け入れるときであり、そのときに限る。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "fanout",
             title: "全員に伝えるコスト",
             question: "1 つのメッセージを N 人の購読者に届けるには、N 回の送信が要ります。カーネルがそれに求める最小のコストはどれだけでしょうか。\
@@ -138,7 +138,7 @@ pub(super) static WORDS: Words = Words {
                 "最大の N で、8 つのメッセージをまとめて発行したときの Encke の時間は、1 つずつのときの半分以下である。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "mux",
             title: "イベントから接続へ",
             question: "ある報告が、10,000 接続で poll と epoll を比べました。100 ラウンドでは epoll が勝ち、500 では poll が先行し、\
@@ -168,7 +168,7 @@ pub(super) static WORDS: Words = Words {
                 "少数がアクティブ: epoll 上の Encke の時間は、poll の半分以下である。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "parser",
             title: "リクエストのヘッドはどう読まれるか",
             question: "小さなエッジトリガーサーバーについての報告が、switch の代わりに computed goto を使うとパーサーが速くなり、\
@@ -192,7 +192,7 @@ pub(super) static WORDS: Words = Words {
                 "短い 2 つのリクエストで、Encke の時間は picohttpparser の 1.1 倍以下である。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "ring",
             title: "マスクで得られるもの",
             question: "同じ報告は、リングの大きさを 8,124 ではなく 8,192 バイトにしました。位置から場所を、除算ではなくマスクで求める\
@@ -208,7 +208,7 @@ pub(super) static WORDS: Words = Words {
                 "定数による % は、実行時にしか分からない大きさによる % より速い。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "timers",
             title: "すべての接続に期限を設けるコスト",
             question: "報告のサーバーは、期限を二分ヒープに入れ、遅延削除します。もう有効でないエントリも、先頭に来るまで残ります。接続が長く\
@@ -225,7 +225,7 @@ pub(super) static WORDS: Words = Words {
                 "ホイールの時間は、どの N でも、順序木の 0.8 以下である。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "trigger",
             title: "レベルトリガーとエッジトリガー",
             question: "レベルトリガーの epoll は、読むものがある限りディスクリプタを報告します。エッジトリガーの epoll は、何かが届いたときに\
@@ -242,7 +242,7 @@ pub(super) static WORDS: Words = Words {
                 "読み切る者は何も逃さず、知らせは一度だけ受ける。",
             ],
         },
-        Text {
+        ExperimentText {
             name: "zerocopy",
             title: "ファイルの送信にかかるコスト",
             question: "ある報告が、sendfile を持たないシステムにそれを移植したところ、そのサーバーは 2.4 MB の画像を 2 倍の速さで送りました。\

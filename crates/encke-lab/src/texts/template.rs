@@ -3,8 +3,8 @@
 /// Fills a template's placeholders. A placeholder without a value stays in the text, so that the error is visible.
 pub fn filled(template: &str, values: &[(&str, String)]) -> String {
     parts(template).fold(String::new(), |said, part| match part {
-        Part::Literal(text) => said + text,
-        Part::Place(name) => match values.iter().find(|(known, _)| *known == name) {
+        TextPart::Literal(text) => said + text,
+        TextPart::Place(name) => match values.iter().find(|(known, _)| *known == name) {
             Some((_, value)) => said + value,
             None => format!("{said}{{{name}}}"),
         },
@@ -19,9 +19,9 @@ pub(super) fn matched<'a, 'b>(template: &'a str, said: &'b str) -> Option<Vec<(&
     let mut open = None;
     for part in parts(template) {
         match (part, open) {
-            (Part::Place(name), _) => open = Some(name),
-            (Part::Literal(text), None) => rest = rest.strip_prefix(text)?,
-            (Part::Literal(text), Some(name)) => {
+            (TextPart::Place(name), _) => open = Some(name),
+            (TextPart::Literal(text), None) => rest = rest.strip_prefix(text)?,
+            (TextPart::Literal(text), Some(name)) => {
                 let (value, behind) = rest.split_once(text)?;
                 values.push((name, value));
                 (rest, open) = (behind, None);
@@ -37,14 +37,14 @@ pub(super) fn matched<'a, 'b>(template: &'a str, said: &'b str) -> Option<Vec<(&
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part<'a> {
+pub(super) enum TextPart<'a> {
     Literal(&'a str),
     /// The name between the braces.
     Place(&'a str),
 }
 
 /// Splits a template into literals and placeholders. An unclosed brace is text.
-pub(super) fn parts(template: &str) -> impl Iterator<Item = Part<'_>> {
+pub(super) fn parts(template: &str) -> impl Iterator<Item = TextPart<'_>> {
     let mut rest = template;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -52,12 +52,12 @@ pub(super) fn parts(template: &str) -> impl Iterator<Item = Part<'_>> {
         }
         if let Some((name, behind)) = rest.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
             rest = behind;
-            return Some(Part::Place(name));
+            return Some(TextPart::Place(name));
         }
         let end = rest.char_indices().skip(1).find(|(_, char)| *char == '{').map_or(rest.len(), |(at, _)| at);
         let (text, behind) = rest.split_at(end);
         rest = behind;
-        Some(Part::Literal(text))
+        Some(TextPart::Literal(text))
     })
 }
 

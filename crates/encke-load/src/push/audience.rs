@@ -21,37 +21,37 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use encke_io::wheel::Wheel;
-use encke_io::{Event, Fault, Op, OpKind, Segment, Send, Token};
+use encke_io::{Event, Op, OpError, OpKind, Segment, Send, Token};
 use encke_wire::http1::ResponseHead;
 
 use super::Clockwork;
 use super::course::{Course, Curve};
-use super::dialect::{Requests, Transport};
-use super::paced::{Figures, Paced, Pacer};
-use super::plan::{DIALS_MAX, Plan};
+use super::dialect::{PushRunRequests, Transport};
+use super::paced::{Paced, Pacer, RoundFigures};
+use super::plan::{DIALS_MAX, PushRunPlan};
 use super::publishers::Publishers;
-use super::receipts::{Account, Ledger, Receipt, Receipts};
-use super::stream::{Reading, Stream, Told};
-use super::tally::{Shared, Tally};
-use crate::crowd::{Crowd, Moment, Outbox};
+use super::receipts::{LaneAccount, Ledger, Receipt, Receipts};
+use super::stream::{ReadOptions, ReceiverEvent, ReceiverStream};
+use super::tally::{PushTally, RunShared};
+use crate::crowd::{Crowd, Outbox, TurnTime};
 use crate::pace::Pace;
-use crate::plan::{Share, Stop, WarmUp};
+use crate::plan::{PlanShare, Stop, WarmUp};
 use crate::random::Random;
-use crate::sealed::{Sealable, Shaken};
-use crate::tally::{Cause, Errors, Phase};
+use crate::sealed::{HandshakeOutcome, Sealable};
+use crate::tally::{Cause, Errors, RequestPhase};
 use crate::tickets::Tickets;
 use crate::{Arrivals, Rate};
 
 /// The subscribers of a thread, and on the first thread all publishers.
 pub(crate) struct Audience {
-    plan: Arc<Plan>,
-    share: Share,
-    requests: Arc<Requests>,
-    shared: Arc<Shared>,
-    tally: Arc<Tally>,
+    plan: Arc<PushRunPlan>,
+    share: PlanShare,
+    requests: Arc<PushRunRequests>,
+    shared: Arc<RunShared>,
+    tally: Arc<PushTally>,
     clock: Clockwork,
-    reading: Reading,
-    listeners: Vec<Listener>,
+    reading: ReadOptions,
+    receivers: Vec<PushReceiver>,
     publishers: Publishers,
     /// The user of each of the reactor's tokens, by token index: subscribers first, then publishers.
     owners: Vec<u32>,
@@ -62,8 +62,8 @@ pub(crate) struct Audience {
     answered: Curve,
     returned: Curve,
     errors: Errors,
-    stage: Stage,
-    times: Times,
+    stage: AudienceStage,
+    times: AudienceTimes,
     rounds: Vec<Round>,
     /// Users still to connect at the beginning, and the schedule of a ramp.
     away: VecDeque<u32>,
@@ -75,7 +75,7 @@ pub(crate) struct Audience {
     refused: u32,
     /// The handle for paced rounds; the figures and the begin of the current round.
     pacer: Option<Pacer>,
-    figures: Figures,
+    figures: RoundFigures,
     round_ns: u64,
     /// Receipts so far.
     received: u64,
@@ -86,8 +86,8 @@ pub(crate) struct Audience {
     storm_away: u32,
     storm_behind: u32,
     /// Outstanding receipts; known only while draining and in rounds.
-    owed: u64,
-    /// Whether `owed` must be counted again.
+    outstanding: u64,
+    /// Whether `outstanding` must be counted again.
     recount: bool,
     wheel: Wheel,
     due: Vec<u32>,
@@ -102,15 +102,15 @@ pub(crate) struct Audience {
     look_ns: u64,
     random: Random,
     head: ResponseHead,
-    told: Vec<Told>,
+    told: Vec<ReceiverEvent>,
     /// Segments of completed sends.
     spare: Vec<Vec<Segment>>,
 }
 
 /// A subscriber: 120 bytes, 8 for each lane, and 28 in the reactor and the wheel.
-struct Listener {
+struct PushReceiver {
     token: Token,
-    state: State,
+    state: ReceiverState,
     /// Whether it stops reading once subscribed.
     slow: bool,
     /// Whether it was subscribed before.
@@ -128,11 +128,11 @@ struct Listener {
     behind: Option<u32>,
     /// Dialing, Asking: begin of the state. Resting: end of the back-off.
     since_ns: u64,
-    stream: Stream,
+    stream: ReceiverStream,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ReceiverState {
     /// No connection; waits until it may dial.
     Away,
     /// Backs off, or waits for the server's retry time.
@@ -145,21 +145,21 @@ enum State {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum AudienceStage {
     Opening,
     Running,
     /// Publishing has ended; waits for outstanding receipts until this time.
     Draining(u64),
     /// All receipts have arrived; waits for repeated messages until this time.
     Settling(u64),
-    Cycle(Step),
-    Paced(Turn),
+    Cycle(CycleStep),
+    Paced(RoundState),
     Over,
 }
 
 /// State of a paced round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Turn {
+enum RoundState {
     /// Waits for permission to prepare the round, or to run it.
     Waiting { ready: bool },
     /// Subscribers and publishers connect, until this time at most.
@@ -178,7 +178,7 @@ enum Turn {
 
 /// State of a cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum CycleStep {
     /// All are connected; polls have until this time to reach the server.
     Placing(u64),
     /// The message was sent; waits for receipts until this time at most.
@@ -191,7 +191,7 @@ enum Step {
 
 /// Times of a thread's run, on the monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Times {
+pub(crate) struct AudienceTimes {
     pub(crate) opening_ns: u64,
     /// The last subscriber was subscribed, at the beginning or in the current round.
     pub(crate) open_ns: u64,
@@ -237,11 +237,11 @@ const SPARE_MAX: usize = 64;
 
 impl Audience {
     pub(crate) fn new(
-        plan: &Arc<Plan>,
-        requests: &Arc<Requests>,
-        share: Share,
-        shared: &Arc<Shared>,
-        tally: &Arc<Tally>,
+        plan: &Arc<PushRunPlan>,
+        requests: &Arc<PushRunRequests>,
+        share: PlanShare,
+        shared: &Arc<RunShared>,
+        tally: &Arc<PushTally>,
         pacer: Option<Pacer>,
         clock: Clockwork,
     ) -> Self {
@@ -249,7 +249,7 @@ impl Audience {
         let random = Random::new(plan.seed, AUDIENCES + share.number as u64);
         // Slow subscribers are spread evenly.
         let slow_up_to = |index: usize| (index as f64 * plan.slow).floor();
-        let listeners = (0..count).map(|index| Listener::new(slow_up_to(index + 1) > slow_up_to(index)));
+        let listeners = (0..count).map(|index| PushReceiver::new(slow_up_to(index + 1) > slow_up_to(index)));
         let listeners = listeners.collect();
         let publishers = if share.number == 0 { plan.publishers } else { 0 };
         let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -258,12 +258,12 @@ impl Audience {
         Self {
             share,
             clock,
-            reading: Reading {
+            reading: ReadOptions {
                 transport: plan.transport,
                 run: plan.run,
                 positions: requests.can_resume() && (!cycle || plan.transport == Transport::Poll),
             },
-            listeners,
+            receivers: listeners,
             publishers: Publishers::new(
                 Arc::clone(plan),
                 Arc::clone(requests),
@@ -278,8 +278,8 @@ impl Audience {
             answered: Curve::default(),
             returned: Curve::default(),
             errors: Errors::default(),
-            stage: Stage::Opening,
-            times: Times::default(),
+            stage: AudienceStage::Opening,
+            times: AudienceTimes::default(),
             rounds: Vec::new(),
             away: (0..count as u32).collect(),
             ramp: None,
@@ -288,14 +288,14 @@ impl Audience {
             held: 0,
             refused: 0,
             pacer,
-            figures: Figures::default(),
+            figures: RoundFigures::default(),
             round_ns: 0,
             received: 0,
             churn: None,
             storm_ns: None,
             storm_away: 0,
             storm_behind: 0,
-            owed: 0,
+            outstanding: 0,
             recount: false,
             wheel: Wheel::new(0),
             due: Vec::new(),
@@ -317,14 +317,14 @@ impl Audience {
     }
 
     /// Returns the outcome of the thread.
-    pub(crate) fn into_part(self) -> Part {
+    pub(crate) fn into_part(self) -> AudienceOutcome {
         let channels = self.plan.channels.len();
         let share = self.share;
         let mut errors = self.errors;
         errors.merge(self.publishers.into_errors());
-        Part {
+        AudienceOutcome {
             held: self.held,
-            slow: self.listeners.iter().filter(|listener| listener.slow).count() as u32,
+            slow: self.receivers.iter().filter(|listener| listener.slow).count() as u32,
             accounts: self.receipts.into_accounts(|index| channel_of(share, index, channels)),
             ledger: self.ledger,
             course: self.course,
@@ -342,13 +342,13 @@ impl Audience {
     }
 
     fn user_of_publishers(&self) -> u32 {
-        self.listeners.len() as u32
+        self.receivers.len() as u32
     }
 
     // ---- connecting ----
 
     /// Dials the next subscribers, within the window and the ramp.
-    fn dial_next(&mut self, at: Moment, out: &mut Outbox) {
+    fn dial_next(&mut self, at: TurnTime, out: &mut Outbox) {
         while self.asking < self.window && !self.away.is_empty() {
             if let Some(ramp) = &mut self.ramp
                 && ramp.take(at.now_ns).is_none()
@@ -364,32 +364,32 @@ impl Audience {
         }
     }
 
-    fn dial(&mut self, index: u32, at: Moment, out: &mut Outbox) {
-        let listener = &mut self.listeners[index as usize];
-        (listener.state, listener.since_ns) = (State::Dialing, at.now_ns);
+    fn dial(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
+        let listener = &mut self.receivers[index as usize];
+        (listener.state, listener.since_ns) = (ReceiverState::Dialing, at.now_ns);
         self.asking += 1;
         self.arm(index, at.now_ns.saturating_add(self.timeout_ns));
         out.dials.push_back(index);
     }
 
     fn connected(&mut self, index: u32, out: &mut Outbox) {
-        let listener = &mut self.listeners[index as usize];
-        listener.state = State::Asking;
+        let listener = &mut self.receivers[index as usize];
+        listener.state = ReceiverState::Asking;
         self.tally.connected.increment();
         self.tally.connect.record((self.clock)().saturating_sub(listener.since_ns));
         out.put(listener.token, Op::Recv);
-        self.ask(index, out);
+        self.send_request(index, out);
     }
 
     /// Requests the stream, or the next response of a poll.
-    fn ask(&mut self, index: u32, out: &mut Outbox) {
+    fn send_request(&mut self, index: u32, out: &mut Outbox) {
         let channel = self.channel(index);
-        let listener = &mut self.listeners[index as usize];
+        let listener = &mut self.receivers[index as usize];
         if listener.sending {
             listener.asks = true;
             return;
         }
-        let begins = listener.state == State::Asking;
+        let begins = listener.state == ReceiverState::Asking;
         let position = listener.stream.position().filter(|_| self.requests.can_resume());
         if begins {
             listener.resumes = listener.joined && position.is_some();
@@ -408,14 +408,14 @@ impl Audience {
     }
 
     fn sent(&mut self, index: u32, out: &mut Outbox) {
-        let listener = &mut self.listeners[index as usize];
+        let listener = &mut self.receivers[index as usize];
         listener.sending = false;
         if listener.asks {
-            return self.ask(index, out);
+            return self.send_request(index, out);
         }
         // If no poll is answered at once, a completed send counts as subscribed.
         let poll = self.plan.transport == Transport::Poll && self.requests.begin(0).is_none();
-        if poll && listener.state == State::Asking {
+        if poll && listener.state == ReceiverState::Asking {
             let now_ns = (self.clock)();
             self.hold(index, now_ns, out);
         }
@@ -424,18 +424,18 @@ impl Audience {
     /// The server has responded: the subscriber is subscribed.
     fn hold(&mut self, index: u32, now_ns: u64, out: &mut Outbox) {
         let channel = self.channel(index);
-        let listener = &mut self.listeners[index as usize];
+        let listener = &mut self.receivers[index as usize];
         let answer_ns = now_ns.saturating_sub(listener.since_ns);
         if listener.joined { &self.tally.back } else { &self.tally.answer }.record(answer_ns);
         self.tally.answered.increment();
         self.asking -= 1;
         self.held += 1;
         let anew = !(listener.joined && listener.resumes);
-        (listener.state, listener.joined, listener.failures) = (State::Held, true, 0);
-        if matches!(self.stage, Stage::Opening | Stage::Cycle(_) | Stage::Paced(_)) {
+        (listener.state, listener.joined, listener.failures) = (ReceiverState::Held, true, 0);
+        if matches!(self.stage, AudienceStage::Opening | AudienceStage::Cycle(_) | AudienceStage::Paced(_)) {
             self.times.open_ns = now_ns;
         }
-        if self.stage == Stage::Opening {
+        if self.stage == AudienceStage::Opening {
             self.answered.note(now_ns.saturating_sub(self.times.opening_ns));
         }
         let (slow, behind) = (listener.slow, listener.behind);
@@ -454,15 +454,17 @@ impl Audience {
                 self.storm_behind += 1;
             }
             let owed = self.receipts.owed(index as usize, channel, |lane| self.shared.sent(lane));
-            self.listeners[index as usize].behind = Some(u32::try_from(owed).unwrap_or(CUT).min(CUT - 1));
+            self.receivers[index as usize].behind = Some(u32::try_from(owed).unwrap_or(CUT).min(CUT - 1));
             self.catch_up(index, 0, now_ns);
         }
     }
 
     /// Counts receipts of a subscriber that was cut by the storm.
     fn catch_up(&mut self, index: u32, receipts: u32, now_ns: u64) {
-        let listener = &mut self.listeners[index as usize];
-        let Some(behind) = listener.behind.as_mut().filter(|_| listener.state == State::Held) else { return };
+        let listener = &mut self.receivers[index as usize];
+        let Some(behind) = listener.behind.as_mut().filter(|_| listener.state == ReceiverState::Held) else {
+            return;
+        };
         *behind = behind.saturating_sub(receipts);
         if *behind == 0 {
             listener.behind = None;
@@ -473,30 +475,32 @@ impl Audience {
 
     /// Sets a timer for a subscriber, unless it has one: an earlier timer is set again when it fires.
     fn arm(&mut self, index: u32, at_ns: u64) {
-        let listener = &mut self.listeners[index as usize];
+        let listener = &mut self.receivers[index as usize];
         if !std::mem::replace(&mut listener.timed, true) {
             self.wheel.arm(index, at_ns);
         }
     }
 
     /// Handles a subscriber's timer.
-    fn look(&mut self, index: u32, at: Moment, out: &mut Outbox) {
-        let listener = &mut self.listeners[index as usize];
+    fn look(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
+        let listener = &mut self.receivers[index as usize];
         listener.timed = false;
         let deadline_ns = match listener.state {
-            State::Resting => listener.since_ns,
+            ReceiverState::Resting => listener.since_ns,
             // The timeout of a dial starts when it leaves the queue.
-            State::Dialing if listener.is_in_line() => at.now_ns.saturating_add(self.timeout_ns),
-            State::Dialing | State::Asking => listener.since_ns.saturating_add(self.timeout_ns),
-            State::Away | State::Held | State::Rested => return,
+            ReceiverState::Dialing if listener.is_in_line() => at.now_ns.saturating_add(self.timeout_ns),
+            ReceiverState::Dialing | ReceiverState::Asking => {
+                listener.since_ns.saturating_add(self.timeout_ns)
+            }
+            ReceiverState::Away | ReceiverState::Held | ReceiverState::Rested => return,
         };
         if deadline_ns > at.now_ns {
             return self.arm(index, deadline_ns);
         }
         match listener.state {
-            State::Resting => self.dial(index, at, out),
-            State::Dialing => self.unconnected(index, Cause::Timeout, at, out),
-            _ => self.broken(index, Phase::FirstByte, Cause::Timeout, at, out),
+            ReceiverState::Resting => self.dial(index, at, out),
+            ReceiverState::Dialing => self.unconnected(index, Cause::Timeout, at, out),
+            _ => self.broken(index, RequestPhase::FirstByte, Cause::Timeout, at, out),
         }
     }
 
@@ -505,17 +509,17 @@ impl Audience {
     /// Ends a connection with operation `by`, if there is one. The subscriber is then `Away`.
     fn hang_up(&mut self, index: u32, by: Op, out: &mut Outbox) {
         let channel = self.channel(index);
-        let listener = &mut self.listeners[index as usize];
+        let listener = &mut self.receivers[index as usize];
         match listener.state {
-            State::Dialing | State::Asking => self.asking -= 1,
-            State::Held | State::Rested => self.held -= 1,
-            State::Away | State::Resting => {}
+            ReceiverState::Dialing | ReceiverState::Asking => self.asking -= 1,
+            ReceiverState::Held | ReceiverState::Rested => self.held -= 1,
+            ReceiverState::Away | ReceiverState::Resting => {}
         }
         if listener.token != Token::NONE {
             self.owners[listener.token.index as usize] = NOBODY;
             out.put(listener.token, by);
         }
-        (listener.token, listener.state) = (Token::NONE, State::Away);
+        (listener.token, listener.state) = (Token::NONE, ReceiverState::Away);
         (listener.sending, listener.asks) = (false, false);
         listener.stream.reset();
         if listener.joined && !(self.requests.can_resume() && listener.stream.position().is_some()) {
@@ -525,29 +529,29 @@ impl Audience {
     }
 
     /// Reconnects after this time.
-    fn rest(&mut self, index: u32, rest_ns: u64, at: Moment) {
-        let listener = &mut self.listeners[index as usize];
-        (listener.state, listener.since_ns) = (State::Resting, at.now_ns.saturating_add(rest_ns));
+    fn rest(&mut self, index: u32, rest_ns: u64, at: TurnTime) {
+        let listener = &mut self.receivers[index as usize];
+        (listener.state, listener.since_ns) = (ReceiverState::Resting, at.now_ns.saturating_add(rest_ns));
         listener.timed = true;
         self.wheel.arm(index, listener.since_ns);
     }
 
     /// Reconnects after a back-off that doubles with each consecutive failure.
-    fn back_off(&mut self, index: u32, at: Moment) {
-        let listener = &mut self.listeners[index as usize];
+    fn back_off(&mut self, index: u32, at: TurnTime) {
+        let listener = &mut self.receivers[index as usize];
         let rest_ns = REST_NS << listener.failures.min(REST_DOUBLINGS_MAX);
         listener.failures = listener.failures.saturating_add(1);
         self.rest(index, rest_ns, at);
     }
 
-    fn unconnected(&mut self, index: u32, cause: Cause, at: Moment, out: &mut Outbox) {
+    fn unconnected(&mut self, index: u32, cause: Cause, at: TurnTime, out: &mut Outbox) {
         self.tally.unconnected.increment();
-        self.broken(index, Phase::Connect, cause, at, out);
+        self.broken(index, RequestPhase::Connect, cause, at, out);
     }
 
     /// Handles an error of a connection.
-    fn broken(&mut self, index: u32, phase: Phase, cause: Cause, at: Moment, out: &mut Outbox) {
-        if matches!(self.listeners[index as usize].state, State::Held | State::Rested) {
+    fn broken(&mut self, index: u32, phase: RequestPhase, cause: Cause, at: TurnTime, out: &mut Outbox) {
+        if matches!(self.receivers[index as usize].state, ReceiverState::Held | ReceiverState::Rested) {
             self.tally.closed.increment();
         }
         let since_ns = at.now_ns.saturating_sub(self.times.opening_ns);
@@ -558,7 +562,7 @@ impl Audience {
     }
 
     /// Reconnects after the server's retry time, or after a back-off if it gave none.
-    fn put_off(&mut self, index: u32, retry_ms: Option<u64>, at: Moment, out: &mut Outbox) {
+    fn put_off(&mut self, index: u32, retry_ms: Option<u64>, at: TurnTime, out: &mut Outbox) {
         self.hang_up(index, Op::Close, out);
         match retry_ms {
             Some(ms) => self.rest(index, ms.saturating_mul(1_000_000), at),
@@ -568,7 +572,7 @@ impl Audience {
     }
 
     /// Ends the connection, and reconnects at once.
-    fn leave(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    fn leave(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
         self.tally.left.increment();
         self.hang_up(index, Op::Close, out);
         self.dial(index, at, out);
@@ -576,67 +580,74 @@ impl Audience {
 
     // ---- input ----
 
-    fn received(&mut self, index: u32, lease: &mut [u8], at: Moment, out: &mut Outbox) {
+    fn received(&mut self, index: u32, lease: &mut [u8], at: TurnTime, out: &mut Outbox) {
         self.tally.received_bytes.add(lease.len() as u64);
         let now_ns = (self.clock)();
         let mut told = std::mem::take(&mut self.told);
-        let listener = &mut self.listeners[index as usize];
+        let listener = &mut self.receivers[index as usize];
         let read = listener.stream.feed(self.reading, &mut self.head, lease, &mut told);
-        self.hear(index, &mut told, now_ns, at, out);
+        self.on_events(index, &mut told, now_ns, at, out);
         self.told = told;
         if let Err(wrong) = read {
             // An earlier event of the same bytes may have ended the connection.
-            if self.listeners[index as usize].token != Token::NONE {
-                let phase = match self.listeners[index as usize].state {
-                    State::Held => Phase::Body,
-                    _ => Phase::FirstByte,
+            if self.receivers[index as usize].token != Token::NONE {
+                let phase = match self.receivers[index as usize].state {
+                    ReceiverState::Held => RequestPhase::Body,
+                    _ => RequestPhase::FirstByte,
                 };
                 self.broken(index, phase, Cause::NotUnderstood(wrong), at, out);
-                if wrong.is_final() && self.listeners[index as usize].state == State::Resting {
-                    self.listeners[index as usize].state = State::Away;
+                if wrong.is_final() && self.receivers[index as usize].state == ReceiverState::Resting {
+                    self.receivers[index as usize].state = ReceiverState::Away;
                     self.refused += 1;
                 }
             }
         }
     }
 
-    fn hear(&mut self, index: u32, told: &mut Vec<Told>, now_ns: u64, at: Moment, out: &mut Outbox) {
+    fn on_events(
+        &mut self,
+        index: u32,
+        told: &mut Vec<ReceiverEvent>,
+        now_ns: u64,
+        at: TurnTime,
+        out: &mut Outbox,
+    ) {
         for told in told.drain(..) {
             match told {
-                Told::Answered => self.hold(index, now_ns, out),
-                Told::Polled => {
-                    let begins = self.listeners[index as usize].state == State::Asking;
+                ReceiverEvent::Answered => self.hold(index, now_ns, out),
+                ReceiverEvent::Polled => {
+                    let begins = self.receivers[index as usize].state == ReceiverState::Asking;
                     if begins {
                         self.hold(index, now_ns, out);
                     }
-                    if begins || !matches!(self.stage, Stage::Cycle(_) | Stage::Paced(_)) {
-                        self.ask(index, out);
+                    if begins || !matches!(self.stage, AudienceStage::Cycle(_) | AudienceStage::Paced(_)) {
+                        self.send_request(index, out);
                     } else {
-                        self.listeners[index as usize].state = State::Rested;
+                        self.receivers[index as usize].state = ReceiverState::Rested;
                     }
                 }
-                Told::Message(mark) => {
-                    if self.listeners[index as usize].state == State::Asking {
+                ReceiverEvent::Message(mark) => {
+                    if self.receivers[index as usize].state == ReceiverState::Asking {
                         // A poll that resumes may be answered with missed messages.
                         self.hold(index, now_ns, out);
                     }
                     self.take(index, mark, now_ns);
                 }
-                Told::Gap => self.tally.gaps.increment(),
-                Told::Pong(bytes) => {
-                    let listener = &mut self.listeners[index as usize];
+                ReceiverEvent::Gap => self.tally.gaps.increment(),
+                ReceiverEvent::Pong(bytes) => {
+                    let listener = &mut self.receivers[index as usize];
                     // A pong that cannot be sent now is dropped: another ping will follow.
                     if !std::mem::replace(&mut listener.sending, true) {
                         let segments = vec![Segment::Bytes(bytes)];
                         out.put(listener.token, Op::Send(Send { segments, more: false }));
                     }
                 }
-                Told::Ended(retry_ms) => {
+                ReceiverEvent::Ended(retry_ms) => {
                     self.tally.closed.increment();
                     self.put_off(index, retry_ms, at, out);
                     break;
                 }
-                Told::TurnedAway(retry_ms) => {
+                ReceiverEvent::TurnedAway(retry_ms) => {
                     self.tally.turned_away.increment();
                     self.put_off(index, retry_ms, at, out);
                     break;
@@ -647,7 +658,7 @@ impl Audience {
 
     fn take(&mut self, index: u32, mark: super::mark::Mark, now_ns: u64) {
         let channel = self.channel(index);
-        if self.listeners[index as usize].slow {
+        if self.receivers[index as usize].slow {
             return;
         }
         let fresh = match self.receipts.receive(index as usize, channel, mark) {
@@ -678,22 +689,22 @@ impl Audience {
                     self.tally.last.record(before.last_ns.saturating_sub(before.sent_ns));
                 }
             }
-            self.owed = self.owed.saturating_sub(1);
+            self.outstanding = self.outstanding.saturating_sub(1);
             self.catch_up(index, 1, now_ns);
         }
     }
 
     /// Handles an orderly end of a connection by the server.
-    fn ended(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    fn ended(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
         let now_ns = (self.clock)();
-        match self.listeners[index as usize].state {
-            State::Held | State::Rested => {
+        match self.receivers[index as usize].state {
+            ReceiverState::Held | ReceiverState::Rested => {
                 let mut told = std::mem::take(&mut self.told);
-                self.listeners[index as usize].stream.ended(self.reading, &mut told);
-                self.hear(index, &mut told, now_ns, at, out);
+                self.receivers[index as usize].stream.ended(self.reading, &mut told);
+                self.on_events(index, &mut told, now_ns, at, out);
                 self.told = told;
             }
-            _ => self.broken(index, Phase::FirstByte, Cause::Ended, at, out),
+            _ => self.broken(index, RequestPhase::FirstByte, Cause::Ended, at, out),
         }
     }
 
@@ -707,18 +718,18 @@ impl Audience {
     // ---- the run ----
 
     /// Does the work that is due in the current stage.
-    fn advance(&mut self, at: Moment, out: &mut Outbox) {
+    fn advance(&mut self, at: TurnTime, out: &mut Outbox) {
         if at.now_ns >= self.until_ns {
             return self.close(out);
         }
         match self.stage {
-            Stage::Opening => {
+            AudienceStage::Opening => {
                 self.dial_next(at, out);
-                let all = (self.held + self.refused) as usize == self.listeners.len();
+                let all = (self.held + self.refused) as usize == self.receivers.len();
                 let whole = all && self.publishers.are_open();
                 self.opened |= whole || at.now_ns >= self.opening_until_ns;
             }
-            Stage::Running => {
+            AudienceStage::Running => {
                 self.look_ns = at.now_ns.saturating_add(LOOK_NS);
                 self.disturb(at, out);
                 if self.share.number == 0 {
@@ -730,50 +741,54 @@ impl Audience {
                     }
                 }
                 if self.shared.is_over() {
-                    self.stage = Stage::Draining(at.now_ns.saturating_add(self.drain_ns));
+                    self.stage = AudienceStage::Draining(at.now_ns.saturating_add(self.drain_ns));
                     self.recount = true;
                     self.advance(at, out);
                 }
             }
-            Stage::Draining(until_ns) => {
+            AudienceStage::Draining(until_ns) => {
                 if std::mem::take(&mut self.recount) {
-                    self.owed = self.count_owed();
+                    self.outstanding = self.count_outstanding();
                 }
                 let back = self.storm_away == 0 && self.storm_behind == 0;
-                if self.owed == 0 && back {
-                    self.stage = Stage::Settling(at.now_ns.saturating_add(SETTLE_NS));
+                if self.outstanding == 0 && back {
+                    self.stage = AudienceStage::Settling(at.now_ns.saturating_add(SETTLE_NS));
                 } else if at.now_ns >= until_ns {
                     self.close(out);
                 }
             }
-            Stage::Settling(until_ns) => {
+            AudienceStage::Settling(until_ns) => {
                 if at.now_ns >= until_ns {
                     self.close(out);
                 }
             }
-            Stage::Cycle(step) => self.cycle(step, at, out),
-            Stage::Paced(turn) => self.take_turn(turn, at, out),
-            Stage::Over => {}
+            AudienceStage::Cycle(step) => self.cycle(step, at, out),
+            AudienceStage::Paced(turn) => self.take_turn(turn, at, out),
+            AudienceStage::Over => {}
         }
     }
 
     /// Starts churn and storm when they are due.
-    fn disturb(&mut self, at: Moment, out: &mut Outbox) {
+    fn disturb(&mut self, at: TurnTime, out: &mut Outbox) {
         while let Some(churn) = &mut self.churn
             && churn.take(at.now_ns).is_some()
         {
-            let index = self.random.below(self.listeners.len().max(1) as u64) as u32;
+            let index = self.random.below(self.receivers.len().max(1) as u64) as u32;
             // Only a connected subscriber can leave.
-            if self.listeners.get(index as usize).is_some_and(|one| one.state == State::Held && !one.slow) {
+            if self
+                .receivers
+                .get(index as usize)
+                .is_some_and(|one| one.state == ReceiverState::Held && !one.slow)
+            {
                 self.leave(index, at, out);
             }
         }
         if self.storm_ns.is_some_and(|storm_ns| storm_ns <= at.now_ns) {
             self.storm_ns = None;
             self.times.storm_ns = at.now_ns;
-            for index in 0..self.listeners.len() as u32 {
-                let listener = &mut self.listeners[index as usize];
-                if listener.state == State::Held && !listener.slow {
+            for index in 0..self.receivers.len() as u32 {
+                let listener = &mut self.receivers[index as usize];
+                if listener.state == ReceiverState::Held && !listener.slow {
                     listener.behind = Some(CUT);
                     self.storm_away += 1;
                     self.leave(index, at, out);
@@ -783,9 +798,9 @@ impl Audience {
     }
 
     /// The number of outstanding receipts, excluding refused messages.
-    fn count_owed(&self) -> u64 {
-        let owed: u64 = (0..self.listeners.len())
-            .filter(|index| !self.listeners[*index].slow)
+    fn count_outstanding(&self) -> u64 {
+        let owed: u64 = (0..self.receivers.len())
+            .filter(|index| !self.receivers[*index].slow)
             .map(|index| {
                 let channel = self.channel(index as u32);
                 self.receipts.owed(index, channel, |lane| self.shared.sent(lane))
@@ -796,7 +811,7 @@ impl Audience {
             return owed;
         }
         // Refused messages are rare, and every subscriber of the channel counts each as outstanding.
-        let each = (0..self.listeners.len()).filter(|index| !self.listeners[*index].slow).map(|index| {
+        let each = (0..self.receivers.len()).filter(|index| !self.receivers[*index].slow).map(|index| {
             let channel = self.channel(index as u32);
             refused
                 .iter()
@@ -806,51 +821,53 @@ impl Audience {
         owed.saturating_sub(each.sum())
     }
 
-    fn cycle(&mut self, step: Step, at: Moment, out: &mut Outbox) {
-        let all = self.listeners.len() as u32;
-        if self.shared.is_over() && !matches!(step, Step::Telling(_)) {
+    fn cycle(&mut self, step: CycleStep, at: TurnTime, out: &mut Outbox) {
+        let all = self.receivers.len() as u32;
+        if self.shared.is_over() && !matches!(step, CycleStep::Telling(_)) {
             return self.close(out);
         }
         match step {
-            Step::Placing(until_ns) if at.now_ns >= until_ns => {
+            CycleStep::Placing(until_ns) if at.now_ns >= until_ns => {
                 if let Some(sent_ns) = self.publishers.publish(&mut self.clock, out) {
-                    self.owed = u64::from(self.held);
-                    self.stage = Stage::Cycle(Step::Telling(sent_ns.saturating_add(self.timeout_ns)));
+                    self.outstanding = u64::from(self.held);
+                    self.stage =
+                        AudienceStage::Cycle(CycleStep::Telling(sent_ns.saturating_add(self.timeout_ns)));
                 }
             }
-            Step::Telling(until_ns) if self.owed == 0 || at.now_ns >= until_ns => {
+            CycleStep::Telling(until_ns) if self.outstanding == 0 || at.now_ns >= until_ns => {
                 self.end_round(until_ns.saturating_sub(self.timeout_ns));
                 self.cut_all(out);
                 let done = self.plan.cycles.is_some_and(|cycles| self.rounds.len() >= cycles as usize);
                 if done {
                     self.close(out);
                 } else {
-                    self.stage = Stage::Cycle(Step::Pausing(at.now_ns.saturating_add(PAUSE_NS)));
+                    self.stage = AudienceStage::Cycle(CycleStep::Pausing(at.now_ns.saturating_add(PAUSE_NS)));
                 }
             }
-            Step::Pausing(until_ns) if at.now_ns >= until_ns => {
+            CycleStep::Pausing(until_ns) if at.now_ns >= until_ns => {
                 self.times.opening_ns = at.now_ns;
                 self.away = (0..all).collect();
-                self.stage = Stage::Cycle(Step::Gathering(at.now_ns.saturating_add(self.timeout_ns)));
+                self.stage =
+                    AudienceStage::Cycle(CycleStep::Gathering(at.now_ns.saturating_add(self.timeout_ns)));
                 self.dial_next(at, out);
             }
-            Step::Gathering(until_ns) => {
+            CycleStep::Gathering(until_ns) => {
                 self.dial_next(at, out);
                 if self.held == all || at.now_ns >= until_ns {
                     self.place(at);
                 }
             }
-            Step::Placing(_) | Step::Telling(_) | Step::Pausing(_) => {}
+            CycleStep::Placing(_) | CycleStep::Telling(_) | CycleStep::Pausing(_) => {}
         }
     }
 
     /// All are connected. Streams are ready; polls still have to reach the server.
-    fn place(&mut self, at: Moment) {
-        self.stage = Stage::Cycle(Step::Placing(self.placed_ns(at)));
+    fn place(&mut self, at: TurnTime) {
+        self.stage = AudienceStage::Cycle(CycleStep::Placing(self.placed_ns(at)));
     }
 
     /// When all polls have reached the server.
-    fn placed_ns(&self, at: Moment) -> u64 {
+    fn placed_ns(&self, at: TurnTime) -> u64 {
         let wait_ns = match self.plan.transport {
             Transport::Poll => PLACING_NS + PLACING_EACH_NS * u64::from(self.held),
             _ => 0,
@@ -860,11 +877,11 @@ impl Audience {
 
     /// Resets all connections, so that neither side keeps state. Subscribers reconnect as new ones.
     fn cut_all(&mut self, out: &mut Outbox) {
-        for index in 0..self.listeners.len() as u32 {
+        for index in 0..self.receivers.len() as u32 {
             self.hang_up(index, Op::Abort, out);
             let channel = self.channel(index);
             self.receipts.leave(index as usize, channel);
-            let listener = &mut self.listeners[index as usize];
+            let listener = &mut self.receivers[index as usize];
             listener.stream.forget();
             listener.joined = false;
         }
@@ -872,50 +889,50 @@ impl Audience {
 
     // ---- paced rounds ----
 
-    fn take_turn(&mut self, turn: Turn, at: Moment, out: &mut Outbox) {
+    fn take_turn(&mut self, turn: RoundState, at: TurnTime, out: &mut Outbox) {
         let Some(paced) = self.plan.paced else { return };
-        let all = self.listeners.len() as u32;
+        let all = self.receivers.len() as u32;
         let next = match turn {
-            Turn::Waiting { ready } => {
+            RoundState::Waiting { ready } => {
                 if !self.pacer.as_mut().is_some_and(Pacer::take) {
                     return;
                 }
                 if ready { self.run_round(paced, at, out) } else { self.prepare_round(paced, at, out) }
             }
-            Turn::Preparing(until_ns) => {
+            RoundState::Preparing(until_ns) => {
                 self.dial_next(at, out);
                 let there = paced.begins_alone() || self.held == all;
                 if !(there && self.publishers.are_open()) && at.now_ns < until_ns {
                     return;
                 }
                 let until_ns = if paced.begins_alone() { at.now_ns } else { self.placed_ns(at) };
-                Turn::Placing { until_ns, ready: false }
+                RoundState::Placing { until_ns, ready: false }
             }
-            Turn::Placing { until_ns, ready } => {
+            RoundState::Placing { until_ns, ready } => {
                 if at.now_ns < until_ns {
                     return;
                 }
                 if ready {
                     self.say_one(out)
                 } else {
-                    self.say(super::Step::Ready);
-                    Turn::Waiting { ready: true }
+                    self.say(super::PacedStep::Ready);
+                    RoundState::Waiting { ready: true }
                 }
             }
-            Turn::Connecting(until_ns) => {
+            RoundState::Connecting(until_ns) => {
                 self.dial_next(at, out);
                 if self.held < all && at.now_ns < until_ns {
                     return;
                 }
                 self.figures.connect_ns = (self.clock)().saturating_sub(self.round_ns);
                 if paced == Paced::Cycle {
-                    Turn::Placing { until_ns: self.placed_ns(at), ready: true }
+                    RoundState::Placing { until_ns: self.placed_ns(at), ready: true }
                 } else {
                     self.end_figures()
                 }
             }
-            Turn::Telling(until_ns) => {
-                if (self.owed > 0 || !self.publishers.are_idle()) && at.now_ns < until_ns {
+            RoundState::Telling(until_ns) => {
+                if (self.outstanding > 0 || !self.publishers.are_idle()) && at.now_ns < until_ns {
                     return;
                 }
                 let sent_ns = until_ns.saturating_sub(self.timeout_ns);
@@ -924,10 +941,10 @@ impl Audience {
                     self.figures.first_ns = record.first_ns.saturating_sub(record.sent_ns);
                     self.figures.first_to_last_ns = record.last_ns.saturating_sub(record.first_ns);
                 }
-                self.figures.lost = self.owed;
+                self.figures.lost = self.outstanding;
                 self.end_figures()
             }
-            Turn::Publishing => {
+            RoundState::Publishing => {
                 if !self.publishers.are_over() {
                     if self.figures.published_ns == 0 && self.publishers.are_said() {
                         self.end_publishing();
@@ -937,18 +954,18 @@ impl Audience {
                 if self.figures.published_ns == 0 {
                     self.end_publishing();
                 }
-                self.owed = self.count_owed();
-                Turn::Draining(at.now_ns.saturating_add(self.drain_ns))
+                self.outstanding = self.count_outstanding();
+                RoundState::Draining(at.now_ns.saturating_add(self.drain_ns))
             }
-            Turn::Draining(until_ns) => {
-                if self.owed > 0 && at.now_ns < until_ns {
+            RoundState::Draining(until_ns) => {
+                if self.outstanding > 0 && at.now_ns < until_ns {
                     return;
                 }
-                self.figures.lost = self.owed;
+                self.figures.lost = self.outstanding;
                 self.end_figures()
             }
         };
-        self.stage = Stage::Paced(next);
+        self.stage = AudienceStage::Paced(next);
         // A state may end as soon as it begins.
         if next != turn {
             self.take_turn(next, at, out);
@@ -956,52 +973,52 @@ impl Audience {
     }
 
     /// Begins the preparation of a round.
-    fn prepare_round(&mut self, paced: Paced, at: Moment, out: &mut Outbox) -> Turn {
+    fn prepare_round(&mut self, paced: Paced, at: TurnTime, out: &mut Outbox) -> RoundState {
         self.publishers.open(self.user_of_publishers(), at, out);
         if paced.begins_alone() {
             self.cut_all(out);
             self.away.clear();
         } else {
             self.gather();
-            for index in 0..self.listeners.len() as u32 {
-                if self.listeners[index as usize].state == State::Rested {
-                    self.listeners[index as usize].state = State::Held;
-                    self.ask(index, out);
+            for index in 0..self.receivers.len() as u32 {
+                if self.receivers[index as usize].state == ReceiverState::Rested {
+                    self.receivers[index as usize].state = ReceiverState::Held;
+                    self.send_request(index, out);
                 }
             }
         }
-        Turn::Preparing(at.now_ns.saturating_add(self.timeout_ns))
+        RoundState::Preparing(at.now_ns.saturating_add(self.timeout_ns))
     }
 
-    fn run_round(&mut self, paced: Paced, at: Moment, out: &mut Outbox) -> Turn {
-        self.figures = Figures::default();
+    fn run_round(&mut self, paced: Paced, at: TurnTime, out: &mut Outbox) -> RoundState {
+        self.figures = RoundFigures::default();
         self.round_ns = (self.clock)();
         match paced {
             Paced::Connect | Paced::Cycle | Paced::Storm => {
                 self.cut_all(out);
                 self.gather();
-                Turn::Connecting(at.now_ns.saturating_add(self.timeout_ns))
+                RoundState::Connecting(at.now_ns.saturating_add(self.timeout_ns))
             }
             Paced::Fan => self.say_one(out),
             Paced::Sustained => {
                 self.figures.in_time = self.received;
                 self.publishers.begin(at);
-                Turn::Publishing
+                RoundState::Publishing
             }
         }
     }
 
     /// Queues all unconnected subscribers for dialing.
     fn gather(&mut self) {
-        let away = |index: &u32| self.listeners[*index as usize].state == State::Away;
-        self.away = (0..self.listeners.len() as u32).filter(away).collect();
+        let away = |index: &u32| self.receivers[*index as usize].state == ReceiverState::Away;
+        self.away = (0..self.receivers.len() as u32).filter(away).collect();
     }
 
-    fn say_one(&mut self, out: &mut Outbox) -> Turn {
+    fn say_one(&mut self, out: &mut Outbox) -> RoundState {
         // If the message cannot be sent, all its receipts are lost.
         let sent_ns = self.publishers.publish(&mut self.clock, out).unwrap_or_else(|| (self.clock)());
-        self.owed = u64::from(self.held);
-        Turn::Telling(sent_ns.saturating_add(self.timeout_ns))
+        self.outstanding = u64::from(self.held);
+        RoundState::Telling(sent_ns.saturating_add(self.timeout_ns))
     }
 
     /// Ends the publishing time of a round; responses may still be outstanding.
@@ -1010,13 +1027,13 @@ impl Audience {
         self.figures.published_ns = (self.clock)().saturating_sub(self.round_ns);
     }
 
-    fn end_figures(&mut self) -> Turn {
+    fn end_figures(&mut self) -> RoundState {
         self.figures.held = self.held;
-        self.say(super::Step::Done(self.figures));
-        Turn::Waiting { ready: false }
+        self.say(super::PacedStep::Done(self.figures));
+        RoundState::Waiting { ready: false }
     }
 
-    fn say(&self, step: super::Step) {
+    fn say(&self, step: super::PacedStep) {
         if let Some(pacer) = &self.pacer {
             pacer.tell(step);
         }
@@ -1045,14 +1062,14 @@ impl Crowd for Audience {
     /// Independent of the limit on concurrent connects ([`DIALS_MAX`]). A connect time includes the dials made after it.
     const DIALS_AT_ONCE: usize = 64;
 
-    fn open(&mut self, at: Moment, out: &mut Outbox) {
+    fn open(&mut self, at: TurnTime, out: &mut Outbox) {
         self.wheel = Wheel::new(at.now_ns);
         (self.times.opening_ns, self.times.open_ns) = (at.now_ns, at.now_ns);
         if self.plan.paced.is_some() {
             self.opened = true;
             return;
         }
-        if self.listeners.is_empty() {
+        if self.receivers.is_empty() {
             self.opening_until_ns = at.now_ns.saturating_add(self.timeout_ns);
         }
         self.ramp = self.plan.connect_rate.as_ref().map(|rate| {
@@ -1067,13 +1084,13 @@ impl Crowd for Audience {
         self.opened
     }
 
-    fn begin(&mut self, at: Moment, out: &mut Outbox) {
+    fn begin(&mut self, at: TurnTime, out: &mut Outbox) {
         self.times.begun_ns = at.now_ns;
         self.times.last_ns = at.now_ns;
         // The ramp does not delay the remaining subscribers any longer.
         self.ramp = None;
         if self.plan.paced.is_some() {
-            self.stage = Stage::Paced(Turn::Waiting { ready: false });
+            self.stage = AudienceStage::Paced(RoundState::Waiting { ready: false });
             // A step may have been allowed before this thread could be woken.
             return self.on_time(at, out);
         }
@@ -1081,7 +1098,7 @@ impl Crowd for Audience {
             self.place(at);
             return;
         }
-        self.stage = Stage::Running;
+        self.stage = AudienceStage::Running;
         let plan = Arc::clone(&self.plan);
         if let Stop::After(time) = plan.stop {
             let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -1089,9 +1106,9 @@ impl Crowd for Audience {
             let longest_ns = time_ns.saturating_add(self.timeout_ns).saturating_add(self.drain_ns);
             self.until_ns = at.now_ns.saturating_add(longest_ns);
         }
-        let leaving = Rate::constant(plan.churn * self.listeners.len() as f64);
+        let leaving = Rate::constant(plan.churn * self.receivers.len() as f64);
         self.churn = leaving.map(|rate| {
-            let alone = Share { number: 0, threads: 1 };
+            let alone = PlanShare { number: 0, threads: 1 };
             let pace = Pace::Open(rate, Arrivals::Even);
             Tickets::of(Stop::Told, &pace, WarmUp::None, plan.seed, alone, at.now_ns)
         });
@@ -1101,14 +1118,14 @@ impl Crowd for Audience {
         self.on_time(at, out);
     }
 
-    fn is_in_line(&self, user: u32) -> bool {
+    fn is_queued(&self, user: u32) -> bool {
         match self.publisher(user) {
             Some(publisher) => self.publishers.is_in_line(publisher),
-            None => self.listeners[user as usize].is_in_line(),
+            None => self.receivers[user as usize].is_in_line(),
         }
     }
 
-    fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
+    fn dialed(&mut self, user: u32, token: Result<Token, OpError>, at: TurnTime, out: &mut Outbox) {
         if let Ok(token) = token {
             let place = token.index as usize;
             if self.owners.len() <= place {
@@ -1121,7 +1138,7 @@ impl Crowd for Audience {
             None => match token {
                 Ok(token) => {
                     // Many dial at once; each is timed from its own attempt.
-                    let listener = &mut self.listeners[user as usize];
+                    let listener = &mut self.receivers[user as usize];
                     (listener.token, listener.since_ns) = (token, at.now_ns);
                 }
                 Err(fault) => self.unconnected(user, fault.into(), at, out),
@@ -1129,7 +1146,7 @@ impl Crowd for Audience {
         }
     }
 
-    fn on_event(&mut self, event: Event<'_>, at: Moment, out: &mut Outbox) {
+    fn on_event(&mut self, event: Event<'_>, at: TurnTime, out: &mut Outbox) {
         match event {
             Event::Received { token, lease } => {
                 let Some(user) = self.owner(token) else { return };
@@ -1166,15 +1183,15 @@ impl Crowd for Audience {
                 let Some(user) = self.owner(token) else { return };
                 match self.publisher(user) {
                     Some(publisher) => self.publishers.failed(publisher, op, fault, at, out),
-                    None => match self.listeners[user as usize].state {
-                        State::Dialing => self.unconnected(user, fault.into(), at, out),
+                    None => match self.receivers[user as usize].state {
+                        ReceiverState::Dialing => self.unconnected(user, fault.into(), at, out),
                         _ if op == OpKind::Send => {
-                            self.broken(user, Phase::Write, fault.into(), at, out);
+                            self.broken(user, RequestPhase::Write, fault.into(), at, out);
                         }
-                        State::Held | State::Rested => {
-                            self.broken(user, Phase::Body, fault.into(), at, out);
+                        ReceiverState::Held | ReceiverState::Rested => {
+                            self.broken(user, RequestPhase::Body, fault.into(), at, out);
                         }
-                        _ => self.broken(user, Phase::FirstByte, fault.into(), at, out),
+                        _ => self.broken(user, RequestPhase::FirstByte, fault.into(), at, out),
                     },
                 }
             }
@@ -1183,36 +1200,38 @@ impl Crowd for Audience {
         }
     }
 
-    fn on_time(&mut self, at: Moment, out: &mut Outbox) {
-        if self.stage == Stage::Over {
+    fn on_time(&mut self, at: TurnTime, out: &mut Outbox) {
+        if self.stage == AudienceStage::Over {
             return;
         }
         self.wheel.expire(at.now_ns, &mut self.due);
         while let Some(index) = self.due.pop() {
             self.look(index, at, out);
         }
-        self.publishers.on_time(self.listeners.len() as u32, at, &mut self.clock, out);
+        self.publishers.on_time(self.receivers.len() as u32, at, &mut self.clock, out);
         self.advance(at, out);
     }
 
     fn next_ns(&self) -> Option<u64> {
         let stage_ns = match self.stage {
-            Stage::Opening => (self.opening_until_ns < u64::MAX).then_some(self.opening_until_ns),
-            Stage::Running if self.share.number > 0 => Some(self.look_ns),
-            Stage::Running | Stage::Over | Stage::Paced(Turn::Waiting { .. } | Turn::Publishing) => None,
-            Stage::Paced(
-                Turn::Preparing(until_ns)
-                | Turn::Placing { until_ns, .. }
-                | Turn::Connecting(until_ns)
-                | Turn::Telling(until_ns)
-                | Turn::Draining(until_ns),
+            AudienceStage::Opening => (self.opening_until_ns < u64::MAX).then_some(self.opening_until_ns),
+            AudienceStage::Running if self.share.number > 0 => Some(self.look_ns),
+            AudienceStage::Running
+            | AudienceStage::Over
+            | AudienceStage::Paced(RoundState::Waiting { .. } | RoundState::Publishing) => None,
+            AudienceStage::Paced(
+                RoundState::Preparing(until_ns)
+                | RoundState::Placing { until_ns, .. }
+                | RoundState::Connecting(until_ns)
+                | RoundState::Telling(until_ns)
+                | RoundState::Draining(until_ns),
             ) => Some(until_ns),
-            Stage::Draining(until_ns) | Stage::Settling(until_ns) => Some(until_ns),
-            Stage::Cycle(
-                Step::Placing(until_ns)
-                | Step::Telling(until_ns)
-                | Step::Pausing(until_ns)
-                | Step::Gathering(until_ns),
+            AudienceStage::Draining(until_ns) | AudienceStage::Settling(until_ns) => Some(until_ns),
+            AudienceStage::Cycle(
+                CycleStep::Placing(until_ns)
+                | CycleStep::Telling(until_ns)
+                | CycleStep::Pausing(until_ns)
+                | CycleStep::Gathering(until_ns),
             ) => Some(until_ns),
         };
         let ramp_ns = self.ramp.as_ref().filter(|_| !self.away.is_empty()).and_then(Tickets::next_ns);
@@ -1222,13 +1241,13 @@ impl Crowd for Audience {
         others.into_iter().chain([self.wheel.next_ns()]).flatten().min()
     }
 
-    fn stop(&mut self, at: Moment) {
+    fn stop(&mut self, at: TurnTime) {
         self.publishers.stop();
         self.storm_ns = None;
-        if matches!(self.stage, Stage::Cycle(_)) {
+        if matches!(self.stage, AudienceStage::Cycle(_)) {
             self.shared.end();
         }
-        if matches!(self.stage, Stage::Paced(_)) {
+        if matches!(self.stage, AudienceStage::Paced(_)) {
             self.until_ns = at.now_ns;
         }
         let longest_ns = self.timeout_ns.saturating_add(self.drain_ns);
@@ -1236,7 +1255,7 @@ impl Crowd for Audience {
     }
 
     fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.stage == AudienceStage::Over
     }
 
     fn close(&mut self, out: &mut Outbox) {
@@ -1244,20 +1263,20 @@ impl Crowd for Audience {
         if self.share.number == 0 {
             self.shared.end();
         }
-        for listener in &mut self.listeners {
+        for listener in &mut self.receivers {
             if listener.token != Token::NONE {
                 out.put(listener.token, Op::Close);
             }
-            (listener.token, listener.state) = (Token::NONE, State::Away);
+            (listener.token, listener.state) = (Token::NONE, ReceiverState::Away);
         }
         self.owners.fill(NOBODY);
-        self.stage = Stage::Over;
+        self.stage = AudienceStage::Over;
     }
 }
 
 impl Sealable for Audience {
     /// A TLS connection counts as connected after its handshake, so its connect time includes the handshake.
-    fn shaken(&mut self, token: Token, shaken: Shaken, at: Moment, out: &mut Outbox) {
+    fn shaken(&mut self, token: Token, shaken: HandshakeOutcome, at: TurnTime, out: &mut Outbox) {
         self.tally.handshakes.increment();
         if shaken.resumed {
             self.tally.resumed.increment();
@@ -1270,15 +1289,15 @@ impl Sealable for Audience {
         self.tally.sent_bytes.add(bytes);
     }
 
-    fn untrusted(&mut self, token: Token, cause: Cause, at: Moment, out: &mut Outbox) {
+    fn untrusted(&mut self, token: Token, cause: Cause, at: TurnTime, out: &mut Outbox) {
         let Some(user) = self.owner(token) else { return };
         match self.publisher(user) {
             Some(publisher) => self.publishers.untrusted(publisher, cause, at, out),
-            None if self.listeners[user as usize].state == State::Dialing => {
+            None if self.receivers[user as usize].state == ReceiverState::Dialing => {
                 self.tally.unconnected.increment();
-                self.broken(user, Phase::Tls, cause, at, out);
+                self.broken(user, RequestPhase::Tls, cause, at, out);
             }
-            None => self.broken(user, Phase::Body, cause, at, out),
+            None => self.broken(user, RequestPhase::Body, cause, at, out),
         }
     }
 }
@@ -1287,15 +1306,15 @@ impl Audience {
     /// The number of a publisher; `None` if the user is a subscriber.
     fn publisher(&self, user: u32) -> Option<u16> {
         // There are at most 65,535 of them, so the cast holds.
-        user.checked_sub(self.listeners.len() as u32).map(|index| index as u16)
+        user.checked_sub(self.receivers.len() as u32).map(|index| index as u16)
     }
 }
 
-impl Listener {
+impl PushReceiver {
     fn new(slow: bool) -> Self {
         Self {
             token: Token::NONE,
-            state: State::Away,
+            state: ReceiverState::Away,
             slow,
             joined: false,
             resumes: false,
@@ -1305,27 +1324,27 @@ impl Listener {
             failures: 0,
             behind: None,
             since_ns: 0,
-            stream: Stream::default(),
+            stream: ReceiverStream::default(),
         }
     }
 
     /// Whether its dial is queued.
     fn is_in_line(&self) -> bool {
-        self.state == State::Dialing && self.token == Token::NONE
+        self.state == ReceiverState::Dialing && self.token == Token::NONE
     }
 }
 
 /// The outcome of a thread.
-pub(crate) struct Part {
+pub(crate) struct AudienceOutcome {
     pub(crate) held: u32,
     pub(crate) slow: u32,
-    pub(crate) accounts: Vec<Account>,
+    pub(crate) accounts: Vec<LaneAccount>,
     pub(crate) ledger: Ledger,
     pub(crate) course: Course,
     pub(crate) answered: Curve,
     pub(crate) returned: Curve,
     pub(crate) errors: Errors,
-    pub(crate) times: Times,
+    pub(crate) times: AudienceTimes,
     pub(crate) rounds: Vec<Round>,
     /// Subscribers that did not reconnect after the storm, and subscribers that did not catch up.
     pub(crate) storm_left: (u32, u32),
@@ -1335,7 +1354,7 @@ pub(crate) struct Part {
 const AUDIENCES: u64 = 3 << 32;
 
 /// The channel of a thread's subscriber. Over all threads, subscribers are assigned to channels in rotation.
-fn channel_of(share: Share, index: usize, channels: usize) -> usize {
+fn channel_of(share: PlanShare, index: usize, channels: usize) -> usize {
     (share.number + index * share.threads) % channels
 }
 
@@ -1345,6 +1364,6 @@ mod tests {
 
     #[test]
     fn a_subscriber_takes_what_its_comment_says() {
-        assert_eq!(size_of::<Listener>(), 120);
+        assert_eq!(size_of::<PushReceiver>(), 120);
     }
 }

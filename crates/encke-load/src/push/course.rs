@@ -8,7 +8,7 @@
 use encke_stats::Distribution;
 use serde::{Deserialize, Serialize};
 
-use super::receipts::Record;
+use super::receipts::MessageReceipts;
 use crate::report::blob;
 
 /// Number of events over time since a begin.
@@ -17,11 +17,11 @@ pub(crate) struct Curve(Columns<u32>);
 
 /// Durations of receipts by the send time of their messages: 112 rows of 4 bytes per column, at most 57 KB.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Course(Columns<Rows>);
+pub(crate) struct Course(Columns<DurationCounts>);
 
 /// Counts of receipts by duration.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Rows([u32; ROWS]);
+struct DurationCounts([u32; ROWS]);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Columns<T> {
@@ -109,7 +109,7 @@ impl Course {
 
     /// For each column in order: the upper bound of each non-empty row in ns, and its count.
     pub(crate) fn columns(&self) -> impl Iterator<Item = Vec<(u64, u64)>> {
-        self.0.columns.iter().map(|Rows(rows)| {
+        self.0.columns.iter().map(|DurationCounts(rows)| {
             let held = rows.iter().enumerate().filter(|(_, count)| **count > 0);
             held.map(|(row, count)| (edge_ns(row + 1) - 1, u64::from(*count))).collect()
         })
@@ -141,7 +141,7 @@ pub(crate) fn row_of(last_ns: u64) -> [u64; 2] {
 /// Receipts and messages by the send time of the messages. Publishing began at `begun_ns`.
 pub(super) fn columns<'a>(
     course: &Course,
-    records: impl Iterator<Item = &'a Record>,
+    records: impl Iterator<Item = &'a MessageReceipts>,
     begun_ns: u64,
 ) -> Vec<Column> {
     let width_ns = course.width_ns();
@@ -228,13 +228,13 @@ impl Join for u32 {
     }
 }
 
-impl Default for Rows {
+impl Default for DurationCounts {
     fn default() -> Self {
         Self([0; ROWS])
     }
 }
 
-impl Join for Rows {
+impl Join for DurationCounts {
     fn join(&mut self, other: &Self) {
         for (sum, count) in self.0.iter_mut().zip(other.0) {
             sum.join(&count);

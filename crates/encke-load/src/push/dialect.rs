@@ -128,8 +128,8 @@ impl Dialect {
 
 /// The requests of a run, prepared as far as possible.
 #[derive(Debug)]
-pub(crate) struct Requests {
-    channels: Vec<Channel>,
+pub(crate) struct PushRunRequests {
+    channels: Vec<ChannelRequests>,
     resume: Resume,
     begin: Option<String>,
     /// A subscription's header fields, without the request line and the final empty line.
@@ -137,7 +137,7 @@ pub(crate) struct Requests {
 }
 
 #[derive(Debug)]
-struct Channel {
+struct ChannelRequests {
     subscribe: String,
     /// A complete request: a subscription without a position.
     fresh: Arc<[u8]>,
@@ -152,7 +152,7 @@ struct Channel {
 /// The key of RFC 6455 section 1.3. A random key would only protect against caches, which are absent here.
 pub(super) const WS_KEY: &[u8; 24] = b"dGhlIHNhbXBsZSBub25jZQ==";
 
-impl Requests {
+impl PushRunRequests {
     /// The requests for channels of the server `authority`.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ impl Requests {
             let target = dialect.publish.replace("{channel}", name);
             let form = dialect.form.as_deref().unwrap_or("{data}").replace("{channel}", name);
             let (before, after) = form.split_once("{data}").unwrap_or((&form, ""));
-            Channel {
+            ChannelRequests {
                 fresh: request(&subscribe).into(),
                 begin: dialect.begin.as_ref().map(|query| request(&with_query(&subscribe, query)).into()),
                 publish: [first_line("POST", &target), publisher.clone()].concat(),
@@ -229,7 +229,7 @@ impl Requests {
 
     /// A subscription that resumes after a position. `begin` requests an immediate response, if the dialect has one.
     pub(crate) fn resumed(&self, channel: usize, position: &str, begin: bool) -> Vec<u8> {
-        let Channel { subscribe, .. } = &self.channels[channel];
+        let ChannelRequests { subscribe, .. } = &self.channels[channel];
         let mut target = subscribe.clone();
         if let Resume::Query(name) = &self.resume {
             target = with_query(&target, &format!("{name}={position}"));
@@ -263,8 +263,8 @@ impl Requests {
         lane: u16,
         number: u32,
         payload_bytes: usize,
-    ) -> Draft {
-        let Channel { publish, around: (before, after), .. } = &self.channels[channel];
+    ) -> PublishDraft {
+        let ChannelRequests { publish, around: (before, after), .. } = &self.channels[channel];
         let length = before.len() + payload_bytes + after.len();
         let mut out = Vec::with_capacity(publish.len() + LENGTH_LINES + length);
         out.extend_from_slice(publish);
@@ -274,18 +274,18 @@ impl Requests {
         let place = out.len();
         Mark { lane, number, sent_ns: 0 }.put(run, payload_bytes, &mut out);
         out.extend_from_slice(after);
-        Draft { request: out, place }
+        PublishDraft { request: out, place }
     }
 }
 
 /// A publish request without its send time.
-pub(crate) struct Draft {
+pub(crate) struct PublishDraft {
     request: Vec<u8>,
     /// Position of the mark.
     place: usize,
 }
 
-impl Draft {
+impl PublishDraft {
     /// The request with its send time.
     pub(crate) fn dated(mut self, sent_ns: u64) -> Vec<u8> {
         Mark::put_time(sent_ns, self.place, &mut self.request);
@@ -313,9 +313,10 @@ fn put(out: &mut Vec<u8>, name: &str, value: &str) -> Result<(), MessageError> {
 mod tests {
     use super::*;
 
-    fn requests(preset: Preset, transport: Transport, resumable: bool) -> Requests {
+    fn requests(preset: Preset, transport: Transport, resumable: bool) -> PushRunRequests {
         let dialect = Dialect::of(preset, transport, resumable).expect("there is one");
-        Requests::new(&dialect, transport, "h:1", &["a".into(), "b".into()]).expect("fields that may be sent")
+        PushRunRequests::new(&dialect, transport, "h:1", &["a".into(), "b".into()])
+            .expect("fields that may be sent")
     }
 
     fn text(bytes: impl AsRef<[u8]>) -> String {

@@ -28,13 +28,13 @@ pub use audience::Round;
 pub use course::Column;
 pub use dialect::{Dialect, Preset, Resume, Transport};
 pub use mark::BYTES as PAYLOAD_BYTES_MIN;
-pub use paced::{Figures, Paced, Step};
-pub use plan::{DIALS_MAX, Plan};
+pub use paced::{Paced, PacedStep, RoundFigures};
+pub use plan::{DIALS_MAX, PushRunPlan};
 pub use publishers::MESSAGES_MAX;
-pub use report::{Report, Saved, saved};
-pub use run::{Memory, Messages, Outcome, Reach, Run, Storm};
-pub use stream::Wrong;
-pub use tally::Totals;
+pub use report::{PushReport, SavedPushRun, saved};
+pub use run::{Memory, Messages, PushRun, PushRunOutcome, Reach, Storm};
+pub use stream::StreamError;
+pub use tally::PushTotals;
 
 /// The clock that times messages and receipts: the system's monotonic clock, or that of a simulated world.
 pub(crate) type Clockwork = Box<dyn FnMut() -> u64>;

@@ -29,16 +29,16 @@ pub enum Paced {
 
 /// A report of the audience about a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum PacedStep {
     /// The round is prepared; the next step runs it.
     Ready,
     /// The figures of a completed round.
-    Done(Figures),
+    Done(RoundFigures),
 }
 
 /// The figures of a round; 0 if a figure does not apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Figures {
+pub struct RoundFigures {
     /// Time from the begin of the round until all were subscribed, in ns.
     pub connect_ns: u64,
     /// Time from the message's send to its first receipt, in ns.
@@ -60,14 +60,14 @@ pub struct Figures {
 pub(crate) struct Pacer {
     allowed: Arc<AtomicU32>,
     taken: u32,
-    told: Sender<Step>,
+    told: Sender<PacedStep>,
 }
 
 /// The caller's side.
 #[derive(Debug)]
 pub(crate) struct Pacing {
     allowed: Arc<AtomicU32>,
-    steps: Receiver<Step>,
+    steps: Receiver<PacedStep>,
 }
 
 /// Creates both sides.
@@ -105,7 +105,7 @@ impl Pacing {
     }
 
     /// Waits for the report of a step.
-    pub(crate) fn wait(&self, at_most: Duration) -> Result<Step, RecvTimeoutError> {
+    pub(crate) fn wait(&self, at_most: Duration) -> Result<PacedStep, RecvTimeoutError> {
         self.steps.recv_timeout(at_most)
     }
 }
@@ -118,7 +118,7 @@ impl Pacer {
         may
     }
 
-    pub(crate) fn tell(&self, step: Step) {
+    pub(crate) fn tell(&self, step: PacedStep) {
         let _nobody_looks_on = self.told.send(step);
     }
 }

@@ -18,10 +18,10 @@ use crate::words;
 
 /// Settings of a push run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct PushRunPlan {
     /// Address of the server.
     pub server: Address,
-    /// Local addresses that connections are made from, in rotation. Empty: chosen by [`Plan::placed`].
+    /// Local addresses that connections are made from, in rotation. Empty: chosen by [`PushRunPlan::placed`].
     pub sources: Vec<IpAddr>,
     /// Creates the TLS sessions; `None` for plaintext.
     pub tls: Option<Arc<dyn Sessions>>,
@@ -75,7 +75,7 @@ pub struct Plan {
 /// Maximum concurrent connects without a rate: half of a listener's usual queue (512), so that connecting does not test it.
 pub const DIALS_MAX: u32 = 256;
 
-impl Plan {
+impl PushRunPlan {
     /// The default plan: a thousand subscribers of one channel, and ten messages of 64 bytes per second for ten seconds. `run`
     /// identifies the run.
     pub fn new(
@@ -114,7 +114,7 @@ impl Plan {
         }
     }
 
-    /// Fills in `sources` if none are given; see [`crate::Plan::placed`].
+    /// Fills in `sources` if none are given; see [`crate::PushRunPlan::placed`].
     #[must_use]
     pub fn placed(self) -> Self {
         Self { sources: Sources::of(&self.server, &self.sources, self.connections()), ..self }
@@ -132,7 +132,7 @@ impl Plan {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for PushRunPlan {
     /// One line: subscribers, messages and threads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let channels = words::plural(self.channels.len() as u64, "channel");

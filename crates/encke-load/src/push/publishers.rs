@@ -12,27 +12,27 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke_io::{Fault, Op, OpKind, Segment, Send, Token};
+use encke_io::{Op, OpError, OpKind, Segment, Send, Token};
 use encke_wire::method::Method;
 
 use super::Clockwork;
-use super::dialect::Requests;
+use super::dialect::PushRunRequests;
 use super::mark::Mark;
-use super::plan::Plan;
-use super::tally::{Shared, Tally};
-use crate::answer::{Heads, Reader};
-use crate::crowd::{Moment, Outbox};
+use super::plan::PushRunPlan;
+use super::tally::{PushTally, RunShared};
+use crate::answer::{Heads, ResponseReader};
+use crate::crowd::{Outbox, TurnTime};
 use crate::pace::Pace;
-use crate::plan::{Share, WarmUp};
-use crate::tally::{Cause, Errors, Phase};
+use crate::plan::{PlanShare, WarmUp};
+use crate::tally::{Cause, Errors, RequestPhase};
 use crate::tickets::Tickets;
 
 /// The publishers of a run. Only the first thread has any.
 pub(crate) struct Publishers {
-    plan: Arc<Plan>,
-    requests: Arc<Requests>,
-    shared: Arc<Shared>,
-    tally: Arc<Tally>,
+    plan: Arc<PushRunPlan>,
+    requests: Arc<PushRunRequests>,
+    shared: Arc<RunShared>,
+    tally: Arc<PushTally>,
     publishers: Vec<Publisher>,
     /// Publishers without an open request.
     idle: VecDeque<u16>,
@@ -49,19 +49,19 @@ pub(crate) struct Publishers {
 
 struct Publisher {
     token: Token,
-    state: State,
+    state: PublisherState,
     /// Dialing, Idle, Busy: begin of the state. Resting: end of the back-off.
     since_ns: u64,
     /// Index of its next lane.
     turn: usize,
     /// The message of its open request.
     mark: Option<Mark>,
-    reader: Reader,
+    reader: ResponseReader,
     partial: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum PublisherState {
     Away,
     Resting,
     Dialing,
@@ -72,7 +72,7 @@ enum State {
 impl Publisher {
     /// Whether its dial is queued.
     fn is_in_line(&self) -> bool {
-        self.state == State::Dialing && self.token == Token::NONE
+        self.state == PublisherState::Dialing && self.token == Token::NONE
     }
 }
 
@@ -83,19 +83,19 @@ const REST_NS: u64 = 100_000_000;
 
 impl Publishers {
     pub(crate) fn new(
-        plan: Arc<Plan>,
-        requests: Arc<Requests>,
-        shared: Arc<Shared>,
-        tally: Arc<Tally>,
+        plan: Arc<PushRunPlan>,
+        requests: Arc<PushRunRequests>,
+        shared: Arc<RunShared>,
+        tally: Arc<PushTally>,
         count: u16,
     ) -> Self {
         let publishers = (0..count).map(|_| Publisher {
             token: Token::NONE,
-            state: State::Away,
+            state: PublisherState::Away,
             since_ns: 0,
             turn: 0,
             mark: None,
-            reader: Reader::new(),
+            reader: ResponseReader::new(),
             partial: Vec::new(),
         });
         Self {
@@ -116,23 +116,23 @@ impl Publishers {
     }
 
     /// Dials all publishers without a connection. `user` is the user number of the first.
-    pub(crate) fn open(&mut self, user: u32, at: Moment, out: &mut Outbox) {
+    pub(crate) fn open(&mut self, user: u32, at: TurnTime, out: &mut Outbox) {
         for (index, one) in self.publishers.iter_mut().enumerate() {
-            if one.state == State::Away {
-                (one.state, one.since_ns) = (State::Dialing, at.now_ns);
+            if one.state == PublisherState::Away {
+                (one.state, one.since_ns) = (PublisherState::Dialing, at.now_ns);
                 out.dials.push_back(user + index as u32);
             }
         }
     }
 
     pub(crate) fn are_open(&self) -> bool {
-        self.publishers.iter().all(|one| matches!(one.state, State::Idle | State::Busy))
+        self.publishers.iter().all(|one| matches!(one.state, PublisherState::Idle | PublisherState::Busy))
     }
 
     /// Begins to publish at the plan's pace.
-    pub(crate) fn begin(&mut self, at: Moment) {
-        let whole = Share { number: 0, threads: 1 };
-        let Plan { stop, pace, seed, .. } = &*self.plan;
+    pub(crate) fn begin(&mut self, at: TurnTime) {
+        let whole = PlanShare { number: 0, threads: 1 };
+        let PushRunPlan { stop, pace, seed, .. } = &*self.plan;
         self.tickets = Some(Tickets::of(*stop, pace, WarmUp::None, *seed, whole, at.now_ns));
     }
 
@@ -144,8 +144,9 @@ impl Publishers {
     }
 
     /// Whether no publisher has been connected for the duration of the timeout.
-    pub(crate) fn are_gone(&mut self, at: Moment) -> bool {
-        if self.publishers.iter().any(|one| matches!(one.state, State::Idle | State::Busy)) {
+    pub(crate) fn are_gone(&mut self, at: TurnTime) -> bool {
+        if self.publishers.iter().any(|one| matches!(one.state, PublisherState::Idle | PublisherState::Busy))
+        {
             self.alone_since_ns = None;
             return false;
         }
@@ -176,25 +177,27 @@ impl Publishers {
     pub(crate) fn next_ns(&self) -> Option<u64> {
         let due_ns = self.tickets.as_ref().filter(|_| !self.idle.is_empty()).and_then(Tickets::next_ns);
         let waits = self.publishers.iter().filter_map(|one| match one.state {
-            State::Resting => Some(one.since_ns),
-            State::Dialing if one.is_in_line() => None,
-            State::Dialing | State::Busy => Some(one.since_ns.saturating_add(self.timeout_ns)),
-            State::Away | State::Idle => None,
+            PublisherState::Resting => Some(one.since_ns),
+            PublisherState::Dialing if one.is_in_line() => None,
+            PublisherState::Dialing | PublisherState::Busy => {
+                Some(one.since_ns.saturating_add(self.timeout_ns))
+            }
+            PublisherState::Away | PublisherState::Idle => None,
         });
         due_ns.into_iter().chain(waits).min()
     }
 
     /// Sends due messages, and handles timeouts.
-    pub(crate) fn on_time(&mut self, user: u32, at: Moment, clock: &mut Clockwork, out: &mut Outbox) {
+    pub(crate) fn on_time(&mut self, user: u32, at: TurnTime, clock: &mut Clockwork, out: &mut Outbox) {
         for index in 0..self.publishers.len() as u16 {
             let one = &mut self.publishers[usize::from(index)];
             let late = one.since_ns.saturating_add(self.timeout_ns) <= at.now_ns;
             match one.state {
-                State::Resting if one.since_ns <= at.now_ns => {
-                    (one.state, one.since_ns) = (State::Dialing, at.now_ns);
+                PublisherState::Resting if one.since_ns <= at.now_ns => {
+                    (one.state, one.since_ns) = (PublisherState::Dialing, at.now_ns);
                     out.dials.push_back(user + u32::from(index));
                 }
-                State::Dialing | State::Busy if late && !one.is_in_line() => {
+                PublisherState::Dialing | PublisherState::Busy if late && !one.is_in_line() => {
                     self.lose(index, Cause::Timeout, at, out);
                 }
                 _ => {}
@@ -235,7 +238,8 @@ impl Publishers {
         let mut segments = Vec::with_capacity(1);
         let sent_ns = clock();
         segments.push(Segment::Bytes(draft.dated(sent_ns)));
-        (one.state, one.since_ns, one.mark) = (State::Busy, sent_ns, Some(Mark { lane, number, sent_ns }));
+        (one.state, one.since_ns, one.mark) =
+            (PublisherState::Busy, sent_ns, Some(Mark { lane, number, sent_ns }));
         out.put(one.token, Op::Send(Send { segments, more: false }));
         if self.published == MESSAGES_MAX {
             self.stop();
@@ -247,7 +251,13 @@ impl Publishers {
         self.publishers.get(usize::from(index)).is_some_and(Publisher::is_in_line)
     }
 
-    pub(crate) fn dialed(&mut self, index: u16, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
+    pub(crate) fn dialed(
+        &mut self,
+        index: u16,
+        token: Result<Token, OpError>,
+        at: TurnTime,
+        out: &mut Outbox,
+    ) {
         match token {
             Ok(token) => {
                 let one = &mut self.publishers[usize::from(index)];
@@ -257,15 +267,15 @@ impl Publishers {
         }
     }
 
-    pub(crate) fn connected(&mut self, index: u16, at: Moment, out: &mut Outbox) {
+    pub(crate) fn connected(&mut self, index: u16, at: TurnTime, out: &mut Outbox) {
         let one = &mut self.publishers[usize::from(index)];
-        (one.state, one.since_ns) = (State::Idle, at.now_ns);
+        (one.state, one.since_ns) = (PublisherState::Idle, at.now_ns);
         self.idle.push_back(index);
         out.put(one.token, Op::Recv);
     }
 
     /// Handles bytes of a response.
-    pub(crate) fn received(&mut self, index: u16, lease: &[u8], at: Moment, out: &mut Outbox) {
+    pub(crate) fn received(&mut self, index: u16, lease: &[u8], at: TurnTime, out: &mut Outbox) {
         let one = &mut self.publishers[usize::from(index)];
         let mut kept = std::mem::take(&mut one.partial);
         kept.extend_from_slice(lease);
@@ -291,42 +301,42 @@ impl Publishers {
     }
 
     /// Handles an orderly end of a connection by the server.
-    pub(crate) fn ended(&mut self, index: u16, at: Moment, out: &mut Outbox) {
+    pub(crate) fn ended(&mut self, index: u16, at: TurnTime, out: &mut Outbox) {
         let one = &mut self.publishers[usize::from(index)];
-        if one.state == State::Busy && one.reader.ended() {
+        if one.state == PublisherState::Busy && one.reader.ended() {
             let status = one.reader.status();
             self.answered(index, status, at);
         }
-        if self.publishers[usize::from(index)].state == State::Busy {
+        if self.publishers[usize::from(index)].state == PublisherState::Busy {
             self.lose(index, Cause::Ended, at, out);
         } else {
             self.hang_up(index, at, out);
         }
     }
 
-    pub(crate) fn failed(&mut self, index: u16, op: OpKind, fault: Fault, at: Moment, out: &mut Outbox) {
+    pub(crate) fn failed(&mut self, index: u16, op: OpKind, fault: OpError, at: TurnTime, out: &mut Outbox) {
         match (self.publishers[usize::from(index)].state, op) {
             // An idle connection: a server may close it after a while.
-            (State::Idle, _) => self.hang_up(index, at, out),
+            (PublisherState::Idle, _) => self.hang_up(index, at, out),
             _ => self.lose(index, fault.into(), at, out),
         }
     }
 
     /// TLS failed on a connection.
-    pub(crate) fn untrusted(&mut self, index: u16, cause: Cause, at: Moment, out: &mut Outbox) {
+    pub(crate) fn untrusted(&mut self, index: u16, cause: Cause, at: TurnTime, out: &mut Outbox) {
         match self.publishers[usize::from(index)].state {
-            State::Idle => self.hang_up(index, at, out),
-            State::Busy => self.lose(index, cause, at, out),
-            State::Away | State::Resting | State::Dialing => {
-                self.unconnected(Phase::Tls, cause, at);
+            PublisherState::Idle => self.hang_up(index, at, out),
+            PublisherState::Busy => self.lose(index, cause, at, out),
+            PublisherState::Away | PublisherState::Resting | PublisherState::Dialing => {
+                self.unconnected(RequestPhase::Tls, cause, at);
                 self.hang_up(index, at, out);
             }
         }
     }
 
-    fn answered(&mut self, index: u16, status: u16, at: Moment) {
+    fn answered(&mut self, index: u16, status: u16, at: TurnTime) {
         let one = &mut self.publishers[usize::from(index)];
-        (one.state, one.since_ns) = (State::Idle, at.now_ns);
+        (one.state, one.since_ns) = (PublisherState::Idle, at.now_ns);
         self.idle.push_back(index);
         let Some(mark) = one.mark.take() else { return };
         self.under_way -= 1;
@@ -338,38 +348,38 @@ impl Publishers {
     }
 
     /// Gives up a connection; its message, if there is one, counts as refused.
-    fn lose(&mut self, index: u16, cause: Cause, at: Moment, out: &mut Outbox) {
+    fn lose(&mut self, index: u16, cause: Cause, at: TurnTime, out: &mut Outbox) {
         let one = &mut self.publishers[usize::from(index)];
         match one.mark.take() {
             Some(mark) => {
                 self.under_way -= 1;
                 self.refuse(mark, cause, at);
             }
-            None => self.unconnected(Phase::Connect, cause, at),
+            None => self.unconnected(RequestPhase::Connect, cause, at),
         }
         self.hang_up(index, at, out);
     }
 
-    fn unconnected(&mut self, phase: Phase, cause: Cause, at: Moment) {
+    fn unconnected(&mut self, phase: RequestPhase, cause: Cause, at: TurnTime) {
         self.tally.unconnected.increment();
         self.errors.add(phase, cause, at.now_ns, &[]);
     }
 
-    fn refuse(&mut self, mark: Mark, cause: Cause, at: Moment) {
+    fn refuse(&mut self, mark: Mark, cause: Cause, at: TurnTime) {
         self.shared.refuse(mark.lane, mark.number);
         self.tally.refused.increment();
-        self.errors.add(Phase::Publish, cause, at.now_ns, &[]);
+        self.errors.add(RequestPhase::Publish, cause, at.now_ns, &[]);
     }
 
-    fn hang_up(&mut self, index: u16, at: Moment, out: &mut Outbox) {
+    fn hang_up(&mut self, index: u16, at: TurnTime, out: &mut Outbox) {
         self.idle.retain(|other| *other != index);
         let one = &mut self.publishers[usize::from(index)];
         if one.token != Token::NONE {
             out.put(one.token, Op::Close);
         }
         one.token = Token::NONE;
-        (one.state, one.since_ns) = (State::Resting, at.now_ns.saturating_add(REST_NS));
-        (one.reader, one.partial) = (Reader::new(), Vec::new());
+        (one.state, one.since_ns) = (PublisherState::Resting, at.now_ns.saturating_add(REST_NS));
+        (one.reader, one.partial) = (ResponseReader::new(), Vec::new());
     }
 
     /// Closes every connection. Messages without a response count as refused.
@@ -382,7 +392,7 @@ impl Publishers {
                 self.shared.refuse(mark.lane, mark.number);
                 self.tally.refused.increment();
             }
-            (one.token, one.state) = (Token::NONE, State::Away);
+            (one.token, one.state) = (Token::NONE, PublisherState::Away);
         }
         self.under_way = 0;
         self.stop();

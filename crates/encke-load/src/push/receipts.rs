@@ -20,16 +20,16 @@ pub(crate) struct Receipts {
     lanes: usize,
     lanes_each: usize,
     /// `lanes_each` entries per subscriber.
-    places: Vec<Place>,
+    places: Vec<LaneProgress>,
     /// Skipped messages that have not arrived, by place and in order; empty if there are none.
     missing: BTreeMap<u32, Vec<Range<u32>>>,
     /// Accounts of subscriptions that ended and were not resumed.
-    closed: Vec<Account>,
+    closed: Vec<LaneAccount>,
 }
 
 /// 8 bytes per lane of a subscriber.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct LaneProgress {
     from: u32,
     next: u32,
 }
@@ -51,7 +51,7 @@ pub(crate) enum Receipt {
 
 /// The result of a subscription in one lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Account {
+pub(crate) struct LaneAccount {
     pub(crate) lane: u16,
     pub(crate) from: u32,
     pub(crate) next: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Account {
 }
 
 /// Marks a lane without a subscription.
-const ABSENT: Place = Place { from: u32::MAX, next: u32::MAX };
+const ABSENT: LaneProgress = LaneProgress { from: u32::MAX, next: u32::MAX };
 /// Maximum skipped ranges kept per subscriber and lane. Beyond that the oldest is dropped: if its messages still arrive, they
 /// count as repeated.
 const MISSING_MAX: usize = 1_024;
@@ -80,7 +80,7 @@ impl Receipts {
             let lane = channel + nth * self.channels;
             if lane < self.lanes {
                 let from = sent(lane);
-                self.places[subscriber * self.lanes_each + nth] = Place { from, next: from };
+                self.places[subscriber * self.lanes_each + nth] = LaneProgress { from, next: from };
             }
         }
     }
@@ -90,7 +90,7 @@ impl Receipts {
         for nth in 0..self.lanes_each {
             let place = subscriber * self.lanes_each + nth;
             let account = self.account(place, channel + nth * self.channels);
-            self.closed.extend(account.map(|account| Account { until: Some(account.next), ..account }));
+            self.closed.extend(account.map(|account| LaneAccount { until: Some(account.next), ..account }));
             self.places[place] = ABSENT;
             self.missing.remove(&(place as u32));
         }
@@ -143,7 +143,7 @@ impl Receipts {
             return false;
         }
         let index = subscriber * self.lanes_each + lane / self.channels;
-        let Place { from, next } = self.places[index];
+        let LaneProgress { from, next } = self.places[index];
         let missing = self.missing.get(&(index as u32));
         from != ABSENT.from
             && number >= from
@@ -152,7 +152,7 @@ impl Receipts {
     }
 
     /// The accounts of all subscriptions. Subscriber n is subscribed to the channel `channel(n)`.
-    pub(crate) fn into_accounts(mut self, channel: impl Fn(usize) -> usize) -> Vec<Account> {
+    pub(crate) fn into_accounts(mut self, channel: impl Fn(usize) -> usize) -> Vec<LaneAccount> {
         let mut accounts = std::mem::take(&mut self.closed);
         for place in 0..self.places.len() {
             let (subscriber, nth) = (place / self.lanes_each, place % self.lanes_each);
@@ -161,11 +161,11 @@ impl Receipts {
         accounts
     }
 
-    fn account(&self, place: usize, lane: usize) -> Option<Account> {
-        let Place { from, next } = self.places[place];
+    fn account(&self, place: usize, lane: usize) -> Option<LaneAccount> {
+        let LaneProgress { from, next } = self.places[place];
         let missing = self.missing.get(&(place as u32)).cloned().unwrap_or_default();
         // There are at most 65,536 lanes, so the cast holds.
-        (from != ABSENT.from).then_some(Account { lane: lane as u16, from, next, until: None, missing })
+        (from != ABSENT.from).then_some(LaneAccount { lane: lane as u16, from, next, until: None, missing })
     }
 
     /// Removes a number from the skipped messages; returns whether it was among them.
@@ -188,11 +188,11 @@ fn len(range: &Range<u32>) -> u64 {
 
 /// The receipts of each message, by lane and number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger(Vec<Vec<Record>>);
+pub(crate) struct Ledger(Vec<Vec<MessageReceipts>>);
 
 /// Receipts of a message, 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct MessageReceipts {
     pub(crate) sent_ns: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
@@ -206,14 +206,19 @@ impl Ledger {
     }
 
     /// Records a receipt. For the first receipt of a message, returns the record of the preceding message.
-    pub(crate) fn note(&mut self, mark: Mark, now_ns: u64) -> Option<Record> {
+    pub(crate) fn note(&mut self, mark: Mark, now_ns: u64) -> Option<MessageReceipts> {
         let lane = self.0.get_mut(usize::from(mark.lane))?;
         let number = mark.number as usize;
         if lane.len() <= number {
-            lane.resize(number + 1, Record::default());
+            lane.resize(number + 1, MessageReceipts::default());
         }
-        lane[number].add(Record { sent_ns: mark.sent_ns, first_ns: now_ns, last_ns: now_ns, received: 1 });
-        let before = if number > 0 { lane[number - 1] } else { Record::default() };
+        lane[number].add(MessageReceipts {
+            sent_ns: mark.sent_ns,
+            first_ns: now_ns,
+            last_ns: now_ns,
+            received: 1,
+        });
+        let before = if number > 0 { lane[number - 1] } else { MessageReceipts::default() };
         (lane[number].received == 1).then_some(before)
     }
 
@@ -221,7 +226,7 @@ impl Ledger {
     pub(crate) fn merge(&mut self, other: Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             if mine.len() < theirs.len() {
-                mine.resize(theirs.len(), Record::default());
+                mine.resize(theirs.len(), MessageReceipts::default());
             }
             for (mine, theirs) in mine.iter_mut().zip(theirs) {
                 mine.add(theirs);
@@ -230,12 +235,12 @@ impl Ledger {
     }
 
     /// The records of all messages with receipts.
-    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = &MessageReceipts> {
         self.0.iter().flatten().filter(|record| record.received > 0)
     }
 }
 
-impl Record {
+impl MessageReceipts {
     fn add(&mut self, other: Self) {
         if other.received == 0 {
             return;
@@ -261,7 +266,7 @@ mod tests {
     }
 
     /// The classification of these numbers by a subscriber of one lane that joined at 2, and its account.
-    fn told(numbers: &[u32]) -> (Vec<Receipt>, Account) {
+    fn told(numbers: &[u32]) -> (Vec<Receipt>, LaneAccount) {
         let mut receipts = Receipts::new(1, 1, 1);
         receipts.join(0, 0, |_| 2);
         let told = numbers.iter().map(|number| receipts.receive(0, 0, mark(0, *number))).collect();
@@ -273,7 +278,7 @@ mod tests {
     fn in_order_each_is_new() {
         let (receipts, account) = told(&[2, 3, 4]);
         assert_eq!(receipts, [Receipt::New { passed: 0 }; 3]);
-        assert_eq!(account, Account { lane: 0, from: 2, next: 5, until: None, missing: vec![] });
+        assert_eq!(account, LaneAccount { lane: 0, from: 2, next: 5, until: None, missing: vec![] });
     }
 
     #[test]
@@ -305,8 +310,8 @@ mod tests {
         assert_eq!(
             accounts,
             [
-                Account { lane: 1, from: 10, next: 13, until: Some(13), missing: missed },
-                Account { lane: 1, from: 20, next: 20, until: None, missing: vec![] },
+                LaneAccount { lane: 1, from: 10, next: 13, until: Some(13), missing: missed },
+                LaneAccount { lane: 1, from: 20, next: 20, until: None, missing: vec![] },
             ]
         );
     }
@@ -323,8 +328,8 @@ mod tests {
         assert_eq!(
             records,
             [
-                Record { sent_ns: SENT_NS, first_ns: 20, last_ns: 40, received: 3 },
-                Record { sent_ns: SENT_NS, first_ns: 60, last_ns: 60, received: 1 },
+                MessageReceipts { sent_ns: SENT_NS, first_ns: 20, last_ns: 40, received: 3 },
+                MessageReceipts { sent_ns: SENT_NS, first_ns: 60, last_ns: 60, received: 1 },
             ]
         );
     }

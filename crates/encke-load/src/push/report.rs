@@ -6,31 +6,31 @@ mod page;
 pub mod saved;
 mod summary;
 
-pub use saved::Saved;
+pub use saved::SavedPushRun;
 
 use encke_stats::Distribution;
 
-use super::plan::Plan;
-use super::run::Outcome;
+use super::plan::PushRunPlan;
+use super::run::PushRunOutcome;
 use crate::environment::Environment;
 use crate::pace::Pace;
 use crate::plan::Stop;
 use crate::report::saved::per_second;
 use crate::slo::Figures;
-use crate::verdict::{BUSY, Limit, SENT, SHORTEST, TICK_NS, Verdict, WAITING};
+use crate::verdict::{BUSY, Bottleneck, SENT, SHORTEST, TICK_NS, Verdict, WAITING};
 use crate::words;
 
 /// A push run and its evaluation.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct PushReport {
     /// The plan.
-    pub plan: Plan,
+    pub plan: PushRunPlan,
     /// The URL as given by the user.
     pub url: String,
     /// The command that repeats the run.
     pub command: String,
     /// Results of the run.
-    pub outcome: Outcome,
+    pub outcome: PushRunOutcome,
     /// The bottleneck.
     pub verdict: Verdict,
     /// The machine of the generator.
@@ -42,9 +42,9 @@ const QUEUED: f64 = 0.01;
 /// From this share of the time between first and last receipt, the generator's own cost matters.
 const OWN_PART: f64 = 0.5;
 
-impl Report {
+impl PushReport {
     /// Evaluates a run.
-    pub fn new(plan: Plan, url: String, command: String, outcome: Outcome) -> Self {
+    pub fn new(plan: PushRunPlan, url: String, command: String, outcome: PushRunOutcome) -> Self {
         let verdict = judge(&plan, &outcome);
         Self { plan, url, command, outcome, verdict, environment: Environment::look() }
     }
@@ -60,7 +60,7 @@ impl Report {
     }
 }
 
-impl Figures for Report {
+impl Figures for PushReport {
     /// Latency of all receipts.
     fn latency(&self) -> &Distribution {
         &self.outcome.totals.latency
@@ -84,7 +84,7 @@ impl Figures for Report {
 }
 
 /// The number of messages due in an even schedule that ends by time; `None` for other plans.
-fn due(plan: &Plan) -> Option<u64> {
+fn due(plan: &PushRunPlan) -> Option<u64> {
     match (&plan.pace, plan.stop, plan.cycles) {
         (Pace::Open(rate, crate::Arrivals::Even), Stop::After(time), None) => {
             // The last moment is outside the time.
@@ -95,7 +95,7 @@ fn due(plan: &Plan) -> Option<u64> {
 }
 
 /// Determines the bottleneck.
-fn judge(plan: &Plan, outcome: &Outcome) -> Verdict {
+fn judge(plan: &PushRunPlan, outcome: &PushRunOutcome) -> Verdict {
     let totals = &outcome.totals;
     let busy = outcome.threads.iter().map(|thread| thread.busy).fold(0.0, f64::max);
     let waiting = outcome.threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
@@ -106,32 +106,35 @@ fn judge(plan: &Plan, outcome: &Outcome) -> Verdict {
     let ours = outcome.errors.iter().find(|error| error.cause.is_ours());
     let (limit, text) = if let Some(error) = ours {
         let times = words::plural(error.count, "time");
-        (Limit::Generator, format!("The generator was the limit: {}, {times}.", error.cause))
+        (Bottleneck::Generator, format!("The generator was the limit: {}, {times}.", error.cause))
     } else if plan.cycles.is_none() && outcome.elapsed < SHORTEST {
-        (Limit::TooShort, "Too short to say who was the limit.".to_owned())
+        (Bottleneck::TooShort, "Too short to say who was the limit.".to_owned())
     } else if busy + waiting >= BUSY && waiting >= WAITING {
         let share = words::percent(waiting);
         let text = format!(
             "The generator was starved: for {share} of the time it could have run, others had its processor."
         );
-        (Limit::Starved, text)
+        (Bottleneck::Starved, text)
     } else if busy >= BUSY {
         let more = u32::from(plan.threads) + 1;
-        (Limit::Generator, format!("The generator was the limit: {used}. With -t {more} it may do more."))
+        (
+            Bottleneck::Generator,
+            format!("The generator was the limit: {used}. With -t {more} it may do more."),
+        )
     } else if plan.cycles.is_some() || plan.pace == Pace::Closed {
-        (Limit::Server, format!("The server was the limit: {used}."))
+        (Bottleneck::Server, format!("The server was the limit: {used}."))
     } else if late_ns <= TICK_NS && sent >= SENT {
         // Latencies count from the send, so its lateness affects none of them.
-        (Limit::Kept, format!("The schedule was kept (99 of 100 messages within {late}); {used}."))
+        (Bottleneck::Kept, format!("The schedule was kept (99 of 100 messages within {late}); {used}."))
     } else if sent < SENT || totals.queued as f64 >= QUEUED * totals.published as f64 {
         let (sent, queued) = (words::percent(sent), words::plural(totals.queued, "message"));
         let text = format!(
             "The schedule was not kept: {sent} of it was sent, {queued} had to wait for a publisher. The server took \
              them more slowly than that, or --publishers is too small; {used}."
         );
-        (Limit::Behind, text)
+        (Bottleneck::Behind, text)
     } else {
-        let limit = if waiting >= WAITING { Limit::Starved } else { Limit::Generator };
+        let limit = if waiting >= WAITING { Bottleneck::Starved } else { Bottleneck::Generator };
         let text = format!(
             "The generator did not keep the schedule: one message of 100 was sent more than {late} late, though \
              publishers were free; {used}."
@@ -142,7 +145,7 @@ fn judge(plan: &Plan, outcome: &Outcome) -> Verdict {
 }
 
 /// Remarks that qualify the results.
-fn remarks(plan: &Plan, outcome: &Outcome, waiting: f64) -> Vec<String> {
+fn remarks(plan: &PushRunPlan, outcome: &PushRunOutcome, waiting: f64) -> Vec<String> {
     let totals = &outcome.totals;
     let mut remarks = Vec::new();
     if waiting >= WAITING {
@@ -182,7 +185,7 @@ fn remarks(plan: &Plan, outcome: &Outcome, waiting: f64) -> Vec<String> {
 }
 
 /// The generator's own cost of a receipt in ns, and its share of the time from a message's first receipt to the last.
-fn own_part(plan: &Plan, outcome: &Outcome) -> Option<(f64, f64)> {
+fn own_part(plan: &PushRunPlan, outcome: &PushRunOutcome) -> Option<(f64, f64)> {
     let run_ns: u64 = outcome.threads.iter().map(|thread| thread.run_ns).sum();
     let each_ns = run_ns as f64 / outcome.totals.received.max(1) as f64;
     let spread_ns = outcome.messages.spread.mean_ns()?;
@@ -196,15 +199,17 @@ mod tests {
 
     use super::*;
     use crate::SavedRun;
-    use crate::push::{Column, Dialect, Memory, Messages, Preset, Reach, Round, Storm, Totals, Transport};
+    use crate::push::{
+        Column, Dialect, Memory, Messages, Preset, PushTotals, Reach, Round, Storm, Transport,
+    };
     use crate::run::ThreadShare;
     use crate::slo::Slo;
-    use crate::tally::{Cause, Errors, Phase};
+    use crate::tally::{Cause, Errors, RequestPhase};
 
-    fn plan() -> Plan {
+    fn plan() -> PushRunPlan {
         let dialect = Dialect::of(Preset::Encke, Transport::Sse, false).expect("it has event streams");
         let server = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
-        Plan::new(server, "h".into(), dialect, Transport::Sse, 1)
+        PushRunPlan::new(server, "h".into(), dialect, Transport::Sse, 1)
     }
 
     /// 20 columns of 5 messages, with all times multiplied by `times`.
@@ -222,15 +227,15 @@ mod tests {
     }
 
     /// 100 messages to 1,000 subscribers; all but 7 receipts arrived.
-    fn outcome(busy: f64, waiting: f64) -> Outcome {
-        let mut totals = Totals {
+    fn outcome(busy: f64, waiting: f64) -> PushRunOutcome {
+        let mut totals = PushTotals {
             published: 100,
             received: 99_993,
             repeated: 3,
             late: 2,
             answered: 1_000,
             connected: 1_001,
-            ..Totals::default()
+            ..PushTotals::default()
         };
         let mut messages = Messages::default();
         for _ in 0..100 {
@@ -241,8 +246,8 @@ mod tests {
             messages.last.record(31_000_000);
         }
         let mut errors = Errors::default();
-        errors.add(Phase::Connect, Cause::Timeout, 5, b"");
-        Outcome {
+        errors.add(RequestPhase::Connect, Cause::Timeout, 5, b"");
+        PushRunOutcome {
             began_unix_ns: 1_000_000_000_000_000_000,
             columns: columns(1),
             opened: vec![(10_000_000, 400), (50_000_000, 1_000)],
@@ -265,8 +270,8 @@ mod tests {
         }
     }
 
-    fn report(plan: Plan, outcome: Outcome) -> Report {
-        Report::new(plan, "http://h/".into(), "encke load push http://h/".into(), outcome)
+    fn report(plan: PushRunPlan, outcome: PushRunOutcome) -> PushReport {
+        PushReport::new(plan, "http://h/".into(), "encke load push http://h/".into(), outcome)
     }
 
     #[test]
@@ -292,8 +297,8 @@ mod tests {
     fn a_cycle_is_told_in_two_lines_a_round() {
         let round =
             Round { connect_ns: 500_000_000, first_ns: 1, spread_ns: 20_000_000, held: 100, received: 99 };
-        let outcome = Outcome { rounds: vec![round; 2], ..outcome(0.2, 0.0) };
-        let text = report(Plan { cycles: Some(2), ..plan() }, outcome).summary();
+        let outcome = PushRunOutcome { rounds: vec![round; 2], ..outcome(0.2, 0.0) };
+        let text = report(PushRunPlan { cycles: Some(2), ..plan() }, outcome).summary();
         assert!(text.starts_with("c,100,0.500000,0.00500000\nr,100,0.020000,0.00020000\nc,100,"), "{text}");
         assert!(text.contains("2 receipts did not happen"), "{text}");
     }
@@ -351,7 +356,7 @@ mod tests {
         }
         // A run without results has a page as well.
         saved.columns.clear();
-        saved.times = saved::Times::default();
+        saved.times = saved::SavedTimes::default();
         assert!(!saved.page().contains("NaN"));
     }
 
@@ -370,7 +375,7 @@ mod tests {
         saved.verdict.is_verdict = false;
         saved.receipts.lost = 5_000;
         let worst = saved.explained().findings()[0].trust;
-        assert_eq!(worst, crate::explain::Trust::Not);
+        assert_eq!(worst, crate::explain::FigureTrust::Not);
     }
 
     #[test]
@@ -390,13 +395,13 @@ mod tests {
     #[test]
     fn two_runs_differ_where_their_messages_do_and_are_alike_where_not() {
         let one = report(plan(), outcome(0.2, 0.0)).saved();
-        let run = |saved: &Saved| SavedRun::Push(Box::new(saved.clone()));
-        let compared = |other: &Saved| {
+        let run = |saved: &SavedPushRun| SavedRun::Push(Box::new(saved.clone()));
+        let compared = |other: &SavedPushRun| {
             let names = ["a".to_owned(), "b".to_owned()];
             SavedRun::compared(names, [&run(&one), &run(other)]).expect("two of a kind")
         };
         assert!(!compared(&one).differs(), "{}", compared(&one).summary());
-        let slower = Saved { columns: columns(2), ..one.clone() };
+        let slower = SavedPushRun { columns: columns(2), ..one.clone() };
         let text = compared(&slower).summary();
         assert!(text.contains("first 100.0 % more") && text.contains("last 100.0 % more"), "{text}");
     }
@@ -430,17 +435,21 @@ mod tests {
             outcome.totals.published = 90;
             outcome
         };
-        let closed = Plan { pace: Pace::Closed, ..plan() };
+        let closed = PushRunPlan { pace: Pace::Closed, ..plan() };
         for (plan, outcome, limit) in [
-            (plan(), outcome(0.2, 0.0), Limit::Kept),
-            (plan(), outcome(0.97, 0.0), Limit::Generator),
-            (plan(), outcome(0.5, 0.5), Limit::Starved),
-            (plan(), Outcome { elapsed: Duration::from_millis(20), ..outcome(0.2, 0.0) }, Limit::TooShort),
-            (plan(), late, Limit::Generator),
-            (plan(), starved, Limit::Starved),
-            (plan(), queued, Limit::Behind),
-            (plan(), unsent, Limit::Behind),
-            (closed, outcome(0.2, 0.0), Limit::Server),
+            (plan(), outcome(0.2, 0.0), Bottleneck::Kept),
+            (plan(), outcome(0.97, 0.0), Bottleneck::Generator),
+            (plan(), outcome(0.5, 0.5), Bottleneck::Starved),
+            (
+                plan(),
+                PushRunOutcome { elapsed: Duration::from_millis(20), ..outcome(0.2, 0.0) },
+                Bottleneck::TooShort,
+            ),
+            (plan(), late, Bottleneck::Generator),
+            (plan(), starved, Bottleneck::Starved),
+            (plan(), queued, Bottleneck::Behind),
+            (plan(), unsent, Bottleneck::Behind),
+            (closed, outcome(0.2, 0.0), Bottleneck::Server),
         ] {
             let verdict = judge(&plan, &outcome);
             assert_eq!(verdict.limit, limit, "{}", verdict.text);
@@ -451,7 +460,7 @@ mod tests {
     fn a_receiver_that_takes_half_the_time_itself_says_so() {
         // Receipts of 10 µs by 1,000 subscribers take 10 ms: less than half of 30 ms from first to last, but more than half of
         // 15 ms.
-        let remarked = |outcome: &Outcome| {
+        let remarked = |outcome: &PushRunOutcome| {
             remarks(&plan(), outcome, 0.0).iter().any(|remark| remark.contains("Receiving took this side"))
         };
         let mut quick = outcome(0.2, 0.0);

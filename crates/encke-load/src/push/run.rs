@@ -13,35 +13,35 @@ use encke_io::host::{self, ProcessUsage, TcpCounters};
 use encke_io::lock;
 use encke_stats::Distribution;
 
-use super::audience::{Audience, Part, Round, Times};
+use super::audience::{Audience, AudienceOutcome, AudienceTimes, Round};
 use super::course::{self, Column, Course, Curve};
-use super::dialect::Requests;
-use super::paced::{self, Pacer, Pacing, Step};
-use super::plan::Plan;
-use super::receipts::{Account, Ledger};
-use super::tally::{Shared, Tally, Totals};
+use super::dialect::PushRunRequests;
+use super::paced::{self, PacedStep, Pacer, Pacing};
+use super::plan::PushRunPlan;
+use super::receipts::{LaneAccount, Ledger};
+use super::tally::{PushTally, PushTotals, RunShared};
 use crate::dial::{self, Sockets};
 use crate::message::MessageError;
-use crate::plan::Share;
-use crate::run::{Halt, ThreadShare, Trouble};
+use crate::plan::PlanShare;
+use crate::run::{Halt, RunError, ThreadShare};
 use crate::sealed::Sealed;
 use crate::tally::Errors;
 use crate::threads::{Script, Threads};
 
 /// Handle of a running plan.
-pub struct Run {
-    script: Arc<Listening>,
-    threads: Threads<Part>,
+pub struct PushRun {
+    script: Arc<PushScript>,
+    threads: Threads<AudienceOutcome>,
     pacing: Pacing,
 }
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct PushRunOutcome {
     /// When the threads were started, in nanoseconds since 1970.
     pub began_unix_ns: u64,
     /// All counters and histograms.
-    pub totals: Totals,
+    pub totals: PushTotals,
     /// All errors, by kind.
     pub errors: Errors,
     /// Expected and lost receipts.
@@ -133,21 +133,21 @@ impl Memory {
     }
 }
 
-impl Run {
+impl PushRun {
     /// Starts the threads.
     ///
     /// # Errors
     /// The back end, descriptors or threads that the plan needs are unavailable, or a header field is invalid.
-    pub fn start(plan: Plan) -> Result<Self, Trouble> {
+    pub fn start(plan: PushRunPlan) -> Result<Self, RunError> {
         let (pacer, pacing) = paced::pair();
-        let script = Listening::new(plan.placed(), pacer).map_err(Trouble::Request)?;
+        let script = PushScript::new(plan.placed(), pacer).map_err(RunError::Request)?;
         let script = Arc::new(script);
         let threads = Threads::start(&script)?;
         Ok(Self { script, threads, pacing })
     }
 
     /// Paced rounds: prepares the next round or runs it, and waits for the report. `None`: the run has ended.
-    pub fn step(&mut self) -> Option<Step> {
+    pub fn step(&mut self) -> Option<PacedStep> {
         self.pacing.allow();
         self.threads.halter().wake();
         loop {
@@ -171,15 +171,15 @@ impl Run {
     }
 
     /// The time on the monotonic clock, and the totals so far.
-    pub fn totals(&mut self) -> (u64, Totals) {
+    pub fn totals(&mut self) -> (u64, PushTotals) {
         (self.threads.now_ns(), self.script.totals())
     }
 
-    /// The outcome of the run. Call it once [`Run::wait`] has returned true.
+    /// The outcome of the run. Call it once [`PushRun::wait`] has returned true.
     ///
     /// # Errors
     /// The first error that kept a thread from finishing.
-    pub fn outcome(self) -> Result<Outcome, Trouble> {
+    pub fn outcome(self) -> Result<PushRunOutcome, RunError> {
         let after = self.script.plan.watch.and_then(host::process_usage);
         let whole = self.threads.whole()?;
         let mut outcome = self.script.outcome(whole.parts);
@@ -203,12 +203,12 @@ impl Run {
 }
 
 /// The script of crowds that subscribe.
-struct Listening {
-    plan: Arc<Plan>,
-    requests: Arc<Requests>,
-    shared: Arc<Shared>,
+struct PushScript {
+    plan: Arc<PushRunPlan>,
+    requests: Arc<PushRunRequests>,
+    shared: Arc<RunShared>,
     /// One per thread.
-    tallies: Vec<Arc<Tally>>,
+    tallies: Vec<Arc<PushTally>>,
     /// Present until the first thread takes it.
     pacer: Mutex<Option<Pacer>>,
     samples: Mutex<Samples>,
@@ -216,50 +216,50 @@ struct Listening {
 
 #[derive(Clone, Debug, Default)]
 struct Samples {
-    before: Sample,
-    held: Sample,
+    before: UsageSample,
+    held: UsageSample,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Sample {
+struct UsageSample {
     own: Option<u64>,
     server: Option<ProcessUsage>,
 }
 
-impl Sample {
-    fn now(plan: &Plan) -> Self {
+impl UsageSample {
+    fn now(plan: &PushRunPlan) -> Self {
         Self { own: host::resident_bytes(), server: plan.watch.and_then(host::process_usage) }
     }
 }
 
-impl Listening {
-    fn new(plan: Plan, pacer: Pacer) -> Result<Self, MessageError> {
-        let requests = Requests::new(&plan.dialect, plan.transport, &plan.authority, &plan.channels)?;
-        let samples = Samples { before: Sample::now(&plan), held: Sample::default() };
+impl PushScript {
+    fn new(plan: PushRunPlan, pacer: Pacer) -> Result<Self, MessageError> {
+        let requests = PushRunRequests::new(&plan.dialect, plan.transport, &plan.authority, &plan.channels)?;
+        let samples = Samples { before: UsageSample::now(&plan), held: UsageSample::default() };
         Ok(Self {
             requests: Arc::new(requests),
-            shared: Arc::new(Shared::new(plan.lanes())),
-            tallies: (0..plan.threads).map(|_| Arc::new(Tally::default())).collect(),
+            shared: Arc::new(RunShared::new(plan.lanes())),
+            tallies: (0..plan.threads).map(|_| Arc::new(PushTally::default())).collect(),
             pacer: Mutex::new(Some(pacer)),
             samples: Mutex::new(samples),
             plan: Arc::new(plan),
         })
     }
 
-    fn totals(&self) -> Totals {
-        Totals::of(self.tallies.iter().map(|tally| &**tally))
+    fn totals(&self) -> PushTotals {
+        PushTotals::of(self.tallies.iter().map(|tally| &**tally))
     }
 
-    fn outcome(&self, parts: Vec<Part>) -> Outcome {
+    fn outcome(&self, parts: Vec<AudienceOutcome>) -> PushRunOutcome {
         outcome_of(&self.plan, &self.shared, self.totals(), parts)
     }
 }
 
-impl Script for Listening {
+impl Script for PushScript {
     type Crowd = Sealed<Audience>;
-    type Part = Part;
+    type Part = AudienceOutcome;
 
-    fn sockets(&self, share: Share) -> Sockets {
+    fn sockets(&self, share: PlanShare) -> Sockets {
         dial::sockets(self.plan.server.clone(), self.plan.sources.clone(), share)
     }
 
@@ -275,7 +275,7 @@ impl Script for Listening {
         self.plan.connections()
     }
 
-    fn crowd(&self, share: Share) -> Sealed<Audience> {
+    fn crowd(&self, share: PlanShare) -> Sealed<Audience> {
         let mut clock = Clock::new();
         let clock = Box::new(move || clock.now().mono_ns);
         let tally = &self.tallies[share.number];
@@ -287,21 +287,26 @@ impl Script for Listening {
 
     fn prepared(&self) {
         let mut samples = lock(&self.samples);
-        samples.held = Sample::now(&self.plan);
+        samples.held = UsageSample::now(&self.plan);
     }
 
-    fn part(crowd: Sealed<Audience>) -> Part {
+    fn part(crowd: Sealed<Audience>) -> AudienceOutcome {
         crowd.into_inner().into_part()
     }
 }
 
 /// Combines the outcomes of all threads. The caller adds the figures of the operating system.
-pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Vec<Part>) -> Outcome {
+pub(super) fn outcome_of(
+    plan: &PushRunPlan,
+    shared: &RunShared,
+    totals: PushTotals,
+    parts: Vec<AudienceOutcome>,
+) -> PushRunOutcome {
     let refused = shared.refused();
     let mut reach = Reach::default();
     let mut ledger = Ledger::new(plan.lanes());
     let mut errors = Errors::default();
-    let mut times = Times { opening_ns: u64::MAX, begun_ns: u64::MAX, ..Times::default() };
+    let mut times = AudienceTimes { opening_ns: u64::MAX, begun_ns: u64::MAX, ..AudienceTimes::default() };
     let (mut course, mut opened, mut returned) = (Course::default(), Curve::default(), Curve::default());
     let (mut held, mut slow, mut rounds) = (0, 0, Vec::new());
     let (mut away, mut behind) = (0, 0);
@@ -336,7 +341,7 @@ pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Ve
         back: (away == 0).then(|| between(times.storm_ns, times.back_ns)),
         caught_up: (away == 0 && behind == 0).then(|| between(times.storm_ns, times.caught_up_ns)),
     });
-    Outcome {
+    PushRunOutcome {
         began_unix_ns: 0,
         totals,
         errors,
@@ -360,7 +365,7 @@ pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Ve
 }
 
 /// Adds the expected and lost receipts of one subscriber in one lane. `sent` messages were sent in the lane.
-fn add(reach: &mut Reach, account: &Account, sent: u32, refused: &[(u16, u32)]) {
+fn add(reach: &mut Reach, account: &LaneAccount, sent: u32, refused: &[(u16, u32)]) {
     let lane = account.lane;
     // The number of messages in a range that the server accepted.
     let taken = |from: u32, to: u32| {
@@ -381,14 +386,14 @@ mod tests {
     #[test]
     fn what_the_server_refused_is_neither_due_nor_lost() {
         let refused = [(0, 3), (1, 4), (1, 7), (1, 9), (2, 4)];
-        let account = |until, missing: &[(u32, u32)]| Account {
+        let account = |until, missing: &[(u32, u32)]| LaneAccount {
             lane: 1,
             from: 2,
             next: 8,
             until,
             missing: missing.iter().map(|(start, end)| *start..*end).collect(),
         };
-        let reach = |account: Account| {
+        let reach = |account: LaneAccount| {
             let mut reach = Reach::default();
             add(&mut reach, &account, 12, &refused);
             (reach.expected, reach.lost)

@@ -10,21 +10,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use encke_io::sim::{Conditions, World};
-use encke_io::{Address, Event, Op, Reactor, Segment, Send, SimReactor, Source, Token};
+use encke_io::sim::{SimConditions, World};
+use encke_io::{Address, Event, Op, Reactor, ReactorSource, Segment, Send, SimReactor, Token};
 use encke_wire::websocket::{self, Opcode};
 
-use super::audience::{Audience, Part};
-use super::dialect::{Dialect, Requests, Resume, Transport};
-use super::paced::{self, Paced, Step};
-use super::plan::Plan;
-use super::run::{Outcome, outcome_of};
-use super::tally::{Shared, Tally, Totals};
-use crate::crowd::{Crowd, Moment, Outbox};
+use super::audience::{Audience, AudienceOutcome};
+use super::dialect::{Dialect, PushRunRequests, Resume, Transport};
+use super::paced::{self, Paced, PacedStep};
+use super::plan::PushRunPlan;
+use super::run::{PushRunOutcome, outcome_of};
+use super::tally::{PushTally, PushTotals, RunShared};
+use crate::crowd::{Crowd, Outbox, TurnTime};
 use crate::dial::Dial;
-use crate::engine::Engine;
+use crate::engine::LoadEngine;
 use crate::pace::Pace;
-use crate::plan::{Share, Stop};
+use crate::plan::{PlanShare, Stop};
 use crate::simulation::{MS, address, calm};
 use crate::{Arrivals, Rate};
 
@@ -50,12 +50,12 @@ fn dialect(transport: Transport) -> Dialect {
     }
 }
 
-fn plan(transport: Transport, subscribers: u32, messages: u64) -> Plan {
-    Plan {
+fn plan(transport: Transport, subscribers: u32, messages: u64) -> PushRunPlan {
+    PushRunPlan {
         subscribers,
         stop: Stop::Count(messages),
         pace: Pace::Open(Rate::constant(100.0).expect("a rate"), Arrivals::Even),
-        ..Plan::new(address(), "sim".into(), dialect(transport), transport, 7)
+        ..PushRunPlan::new(address(), "sim".into(), dialect(transport), transport, 7)
     }
 }
 
@@ -116,7 +116,7 @@ impl Server {
     fn new(world: &World, manners: Manners) -> Self {
         let mut reactor = world.reactor();
         let listener = world.listener(address()).expect("a descriptor");
-        let listener = reactor.adopt(Source::Listener(listener)).expect("a place");
+        let listener = reactor.adopt(ReactorSource::Listener(listener)).expect("a place");
         reactor.submit(listener, Op::Accept);
         Self {
             reactor,
@@ -356,19 +356,25 @@ fn framed(transport: Transport, id: usize, payload: &[u8]) -> Vec<u8> {
 // ---- a run ----
 
 struct Ended {
-    outcome: Outcome,
+    outcome: PushRunOutcome,
     server: Counts,
     trace: u64,
     /// Reports of paced rounds.
-    steps: Vec<Step>,
+    steps: Vec<PacedStep>,
 }
 
-fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended {
+fn run(seed: u64, conditions: SimConditions, manners: Manners, plan: PushRunPlan) -> Ended {
     run_paced(seed, conditions, manners, plan, 0)
 }
 
 /// Runs a plan with this number of permitted steps of paced rounds, or none.
-fn run_paced(seed: u64, conditions: Conditions, manners: Manners, plan: Plan, paces: usize) -> Ended {
+fn run_paced(
+    seed: u64,
+    conditions: SimConditions,
+    manners: Manners,
+    plan: PushRunPlan,
+    paces: usize,
+) -> Ended {
     let (pacer, pacing) = paced::pair();
     (0..paces).for_each(|_| pacing.allow());
     let mut pacer = (paces > 0).then_some(pacer);
@@ -376,13 +382,14 @@ fn run_paced(seed: u64, conditions: Conditions, manners: Manners, plan: Plan, pa
     let world = World::with(seed, conditions);
     let mut server = Server::new(&world, manners);
     let threads = usize::from(plan.threads);
-    let shared = Arc::new(Shared::new(plan.lanes()));
-    let requests = Requests::new(&plan.dialect, plan.transport, "sim", &plan.channels).expect("fields");
+    let shared = Arc::new(RunShared::new(plan.lanes()));
+    let requests =
+        PushRunRequests::new(&plan.dialect, plan.transport, "sim", &plan.channels).expect("fields");
     let (plan, requests) = (Arc::new(plan), Arc::new(requests));
-    let tallies: Vec<Arc<Tally>> = (0..threads).map(|_| Arc::new(Tally::default())).collect();
-    let mut engines: Vec<Engine<SimReactor, Audience>> = (0..threads)
+    let tallies: Vec<Arc<PushTally>> = (0..threads).map(|_| Arc::new(PushTally::default())).collect();
+    let mut engines: Vec<LoadEngine<SimReactor, Audience>> = (0..threads)
         .map(|number| {
-            let share = Share { number, threads };
+            let share = PlanShare { number, threads };
             let (times, factory) = (world.clone(), world.clone());
             let clock = Box::new(move || times.now().mono_ns);
             let crowd =
@@ -390,16 +397,16 @@ fn run_paced(seed: u64, conditions: Conditions, manners: Manners, plan: Plan, pa
             let Address::Inet(peer) = plan.server else { unreachable!("a world has no files") };
             let sockets =
                 Box::new(move |_user, _spare| Ok(Dial { stream: factory.stream()?, peer: Some(peer) }));
-            Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)))
+            LoadEngine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)))
         })
         .collect();
-    engines.iter_mut().for_each(Engine::prepare);
+    engines.iter_mut().for_each(LoadEngine::prepare);
     let (mut begun, mut steps) = (false, 0);
     while !engines.iter().all(|engine| engine.crowd().is_over()) && (paces == 0 || told.len() < paces) {
         told.extend(pacing.wait(Duration::ZERO));
         if !begun && engines.iter().all(|engine| engine.crowd().is_open()) {
             begun = true;
-            engines.iter_mut().for_each(Engine::begin);
+            engines.iter_mut().for_each(LoadEngine::begin);
         }
         match world.step() {
             Some(0) => server.turn(),
@@ -409,8 +416,9 @@ fn run_paced(seed: u64, conditions: Conditions, manners: Manners, plan: Plan, pa
         steps += 1;
         assert!(steps < STEPS_MAX, "seed {seed}: it does not end");
     }
-    let parts: Vec<Part> = engines.into_iter().map(|engine| engine.into_crowd().into_part()).collect();
-    let totals = Totals::of(tallies.iter().map(|tally| &**tally));
+    let parts: Vec<AudienceOutcome> =
+        engines.into_iter().map(|engine| engine.into_crowd().into_part()).collect();
+    let totals = PushTotals::of(tallies.iter().map(|tally| &**tally));
     let outcome = outcome_of(&plan, &shared, totals, parts);
     Ended { outcome, server: server.counts, trace: world.trace(), steps: told }
 }
@@ -427,7 +435,7 @@ fn assert_near(ns: Option<u64>, expected_ms: f64, tolerance: f64) {
 fn by_every_transport_each_message_reaches_each_subscriber_once() {
     for transport in TRANSPORTS {
         for threads in [1, 2] {
-            let plan = Plan { threads, ..plan(transport, 30, 20) };
+            let plan = PushRunPlan { threads, ..plan(transport, 30, 20) };
             let Ended { outcome, server, .. } = run(1, calm(), Manners::default(), plan);
             let totals = &outcome.totals;
             let case = format!("{}, {threads} threads", transport.name());
@@ -459,7 +467,7 @@ fn what_a_server_loses_doubles_and_swaps_is_told_exactly() {
             },
         ] {
             let drain = Duration::from_millis(500);
-            let plan = Plan { drain, ..plan(transport, 40, 100) };
+            let plan = PushRunPlan { drain, ..plan(transport, 40, 100) };
             let Ended { outcome, server, .. } = run(2, calm(), manners, plan);
             let totals = &outcome.totals;
             let case = transport.name();
@@ -480,8 +488,8 @@ fn what_a_server_loses_doubles_and_swaps_is_told_exactly() {
 fn channels_and_publishers_have_lanes_of_their_own() {
     for (channels, publishers) in [(1, 5), (7, 3), (3, 7), (4, 4)] {
         let names = (0..channels).map(|number| format!("c{number}")).collect();
-        let plan = Plan { channels: names, publishers, threads: 2, ..plan(Transport::Sse, 60, 200) };
-        let plan = Plan { pace: Pace::Closed, ..plan };
+        let plan = PushRunPlan { channels: names, publishers, threads: 2, ..plan(Transport::Sse, 60, 200) };
+        let plan = PushRunPlan { pace: Pace::Closed, ..plan };
         let Ended { outcome, server, .. } = run(3, calm(), Manners::default(), plan);
         let case = format!("{channels} channels, {publishers} publishers");
         assert_eq!(outcome.totals.published, 200, "{case}");
@@ -502,7 +510,7 @@ fn the_first_the_last_and_what_lies_between_are_told_apart() {
     for (manners, first_ms, spread_ms, p50_ms) in
         [(one_by_one, 0.04, 99.0, 49.5), (all_at_once, 99.0, 0.0, 99.0)]
     {
-        let plan = Plan {
+        let plan = PushRunPlan {
             pace: Pace::Open(Rate::constant(5.0).expect("a rate"), Arrivals::Even),
             ..plan(Transport::Sse, 100, 20)
         };
@@ -525,7 +533,7 @@ fn the_first_the_last_and_what_lies_between_are_told_apart() {
 #[test]
 fn who_leaves_and_comes_back_misses_nothing_where_that_can_be_had() {
     for transport in TRANSPORTS {
-        let plan = Plan {
+        let plan = PushRunPlan {
             churn: 0.5,
             stop: Stop::After(Duration::from_secs(2)),
             threads: 2,
@@ -550,7 +558,8 @@ fn who_leaves_and_comes_back_misses_nothing_where_that_can_be_had() {
 #[test]
 fn a_storm_is_over_when_all_have_caught_up() {
     for transport in TRANSPORTS {
-        let plan = Plan { storm: true, stop: Stop::After(Duration::from_secs(1)), ..plan(transport, 40, 0) };
+        let plan =
+            PushRunPlan { storm: true, stop: Stop::After(Duration::from_secs(1)), ..plan(transport, 40, 0) };
         let Ended { outcome, .. } = run(6, calm(), Manners::default(), plan);
         let case = transport.name();
         assert_eq!((outcome.totals.left, outcome.held), (40, 40), "{case}");
@@ -565,7 +574,7 @@ fn a_storm_is_over_when_all_have_caught_up() {
 #[test]
 fn who_is_cut_by_the_server_comes_back_and_goes_on() {
     let manners = Manners { close_every: 97, ..Manners::default() };
-    let plan = Plan { stop: Stop::After(Duration::from_secs(2)), ..plan(Transport::Sse, 30, 0) };
+    let plan = PushRunPlan { stop: Stop::After(Duration::from_secs(2)), ..plan(Transport::Sse, 30, 0) };
     let Ended { outcome, server, .. } = run(7, calm(), manners, plan);
     assert!(server.closed > 40, "{server:?}");
     assert_eq!(outcome.totals.closed, server.closed);
@@ -574,15 +583,15 @@ fn who_is_cut_by_the_server_comes_back_and_goes_on() {
 
 #[test]
 fn a_run_without_a_server_or_a_stream_comes_to_its_end() {
-    let nobody = Plan { timeout: Duration::from_secs(1), ..plan(Transport::Sse, 20, 5) };
-    let nobody = Plan { server: SocketAddr::from(([10, 0, 0, 9], 1)).into(), ..nobody };
+    let nobody = PushRunPlan { timeout: Duration::from_secs(1), ..plan(Transport::Sse, 20, 5) };
+    let nobody = PushRunPlan { server: SocketAddr::from(([10, 0, 0, 9], 1)).into(), ..nobody };
     let Ended { outcome, .. } = run(10, calm(), Manners::default(), nobody);
     assert_eq!((outcome.totals.answered, outcome.totals.published, outcome.held), (0, 0, 0));
     assert!(!outcome.errors.is_empty());
 
     // The subscriber requests an event stream and gets NDJSON.
     let dialect = Dialect { subscribe: "/ndjson/{channel}".into(), ..dialect(Transport::Sse) };
-    let other = Plan { dialect, ..plan(Transport::Sse, 20, 5) };
+    let other = PushRunPlan { dialect, ..plan(Transport::Sse, 20, 5) };
     let Ended { outcome, .. } = run(11, calm(), Manners::default(), other);
     let said: Vec<_> = outcome.errors.iter().map(|error| (error.cause.to_string(), error.count)).collect();
     assert_eq!(said, [("an answer, but not the stream that was asked for".into(), 20)]);
@@ -591,7 +600,7 @@ fn a_run_without_a_server_or_a_stream_comes_to_its_end() {
 
 #[test]
 fn who_reads_nothing_is_no_receiver() {
-    let plan = Plan { slow: 0.1, ..plan(Transport::Sse, 50, 100) };
+    let plan = PushRunPlan { slow: 0.1, ..plan(Transport::Sse, 50, 100) };
     let Ended { outcome, .. } = run(8, calm(), Manners::default(), plan);
     assert_eq!((outcome.slow, outcome.held), (5, 50));
     assert_eq!((outcome.reach.expected, outcome.reach.lost), (45 * 100, 0));
@@ -602,7 +611,7 @@ fn a_cycle_is_everybody_one_message_and_everybody_again() {
     for transport in TRANSPORTS {
         let manners = Manners { each_ns: 100_000, ..Manners::default() };
         let manners = if transport == Transport::Poll { Manners::default() } else { manners };
-        let plan = Plan { cycles: Some(3), ..plan(transport, 30, 0) };
+        let plan = PushRunPlan { cycles: Some(3), ..plan(transport, 30, 0) };
         let Ended { outcome, server, .. } = run(9, calm(), manners, plan);
         let case = transport.name();
         assert_eq!(outcome.rounds.len(), 3, "{case}");
@@ -624,12 +633,12 @@ fn a_round_that_is_begun_from_outside_opens_no_connection_that_it_does_not_need(
         for (round, opened) in
             [(Paced::Connect, 3 * 30), (Paced::Cycle, 3 * 30), (Paced::Fan, 30), (Paced::Storm, 4 * 30)]
         {
-            let plan = Plan { paced: Some(round), ..plan(transport, 30, 0) };
+            let plan = PushRunPlan { paced: Some(round), ..plan(transport, 30, 0) };
             let Ended { server, steps, .. } = run_paced(12, calm(), Manners::default(), plan, 6);
             let case = format!("{}, {}", round.name(), transport.name());
             let held = steps.iter().map(|step| match step {
-                Step::Ready => None,
-                Step::Done(figures) => Some((figures.held, figures.lost)),
+                PacedStep::Ready => None,
+                PacedStep::Done(figures) => Some((figures.held, figures.lost)),
             });
             assert_eq!(held.collect::<Vec<_>>(), [None, Some((30, 0))].repeat(3), "{case}");
             // And one connection of the publisher.
@@ -642,14 +651,15 @@ fn a_round_that_is_begun_from_outside_opens_no_connection_that_it_does_not_need(
 fn subscribers_dial_so_many_in_a_row() {
     let world = World::with(1, calm());
     let plan = plan(Transport::Sse, 100, 0);
-    let requests = Requests::new(&plan.dialect, plan.transport, "sim", &plan.channels).expect("fields");
-    let (shared, tally) = (Arc::new(Shared::new(plan.lanes())), Arc::new(Tally::default()));
-    let (plan, requests, alone) = (Arc::new(plan), Arc::new(requests), Share { number: 0, threads: 1 });
+    let requests =
+        PushRunRequests::new(&plan.dialect, plan.transport, "sim", &plan.channels).expect("fields");
+    let (shared, tally) = (Arc::new(RunShared::new(plan.lanes())), Arc::new(PushTally::default()));
+    let (plan, requests, alone) = (Arc::new(plan), Arc::new(requests), PlanShare { number: 0, threads: 1 });
     let crowd = Audience::new(&plan, &requests, alone, &shared, &tally, None, Box::new(|| 0));
     let factory = world.clone();
     let sockets =
         Box::new(move |_user, _spare| Ok(Dial { stream: factory.stream()?, peer: Some(address()) }));
-    let mut engine = Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)));
+    let mut engine = LoadEngine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)));
     engine.prepare();
     assert_eq!(engine.connections(), 64);
     engine.turn().expect("worlds wait");
@@ -658,17 +668,21 @@ fn subscribers_dial_so_many_in_a_row() {
 
 #[test]
 fn who_stands_in_the_line_of_dials_takes_no_time_and_may_be_given_up_there() {
-    let plan =
-        Plan { paced: Some(Paced::Connect), timeout: Duration::from_secs(1), ..plan(Transport::Sse, 30, 0) };
-    let requests = Requests::new(&plan.dialect, plan.transport, "sim", &plan.channels).expect("fields");
-    let (shared, tally) = (Arc::new(Shared::new(plan.lanes())), Arc::new(Tally::default()));
+    let plan = PushRunPlan {
+        paced: Some(Paced::Connect),
+        timeout: Duration::from_secs(1),
+        ..plan(Transport::Sse, 30, 0)
+    };
+    let requests =
+        PushRunRequests::new(&plan.dialect, plan.transport, "sim", &plan.channels).expect("fields");
+    let (shared, tally) = (Arc::new(RunShared::new(plan.lanes())), Arc::new(PushTally::default()));
     let (pacer, pacing) = paced::pair();
-    let (plan, requests, alone) = (Arc::new(plan), Arc::new(requests), Share { number: 0, threads: 1 });
+    let (plan, requests, alone) = (Arc::new(plan), Arc::new(requests), PlanShare { number: 0, threads: 1 });
     let mut crowd = Audience::new(&plan, &requests, alone, &shared, &tally, Some(pacer), Box::new(|| 0));
     let mut out = Outbox::default();
-    let at = |ms: u64| Moment { woken_ns: ms * MS, now_ns: ms * MS, gathered: false };
+    let at = |ms: u64| TurnTime { woken_ns: ms * MS, now_ns: ms * MS, gathered: false };
     let wanted = |crowd: &Audience, out: &Outbox| -> Vec<u32> {
-        out.dials.iter().copied().filter(|user| crowd.is_in_line(*user)).collect()
+        out.dials.iter().copied().filter(|user| crowd.is_queued(*user)).collect()
     };
     crowd.open(at(0), &mut out);
     crowd.begin(at(0), &mut out);
@@ -678,13 +692,13 @@ fn who_stands_in_the_line_of_dials_takes_no_time_and_may_be_given_up_there() {
     // The dial stays queued: its timeout has not started, but that of the round has.
     crowd.on_time(at(3_000), &mut out);
     assert_eq!(wanted(&crowd, &out), [30]);
-    assert_eq!(pacing.wait(Duration::ZERO), Ok(Step::Ready));
+    assert_eq!(pacing.wait(Duration::ZERO), Ok(PacedStep::Ready));
     pacing.allow();
     crowd.on_time(at(3_000), &mut out);
     assert_eq!(wanted(&crowd, &out), [30].into_iter().chain(0..30).collect::<Vec<_>>());
     crowd.on_time(at(6_000), &mut out);
     assert_eq!(wanted(&crowd, &out).len(), 31);
-    assert!(matches!(pacing.wait(Duration::ZERO), Ok(Step::Done(figures)) if figures.held == 0));
+    assert!(matches!(pacing.wait(Duration::ZERO), Ok(PacedStep::Done(figures)) if figures.held == 0));
     // The next round cancels the dials and queues them again.
     pacing.allow();
     crowd.on_time(at(6_000), &mut out);
@@ -695,7 +709,7 @@ fn who_stands_in_the_line_of_dials_takes_no_time_and_may_be_given_up_there() {
     assert_eq!(out.dials.len(), 61);
     let mut dialed = Vec::new();
     while let Some(user) = out.dials.pop_front() {
-        if crowd.is_in_line(user) {
+        if crowd.is_queued(user) {
             let token = Token { index: user, ..Token::from_word(0) };
             crowd.dialed(user, Ok(token), at(9_000), &mut out);
             dialed.push(user);
@@ -707,7 +721,7 @@ fn who_stands_in_the_line_of_dials_takes_no_time_and_may_be_given_up_there() {
     assert_eq!(tally.unconnected.value(), 31);
     assert!(wanted(&crowd, &out).is_empty());
     crowd.close(&mut out);
-    assert!((0..31).all(|user| !crowd.is_in_line(user)), "the run is over");
+    assert!((0..31).all(|user| !crowd.is_queued(user)), "the run is over");
 }
 
 #[test]
@@ -715,7 +729,7 @@ fn harsh_worlds_are_accounted_for_and_repeat_themselves() {
     for seed in 1..=16 {
         let transport = TRANSPORTS[seed as usize % 4];
         let churn = if seed % 3 == 0 { 0.5 } else { 0.0 };
-        let plan = Plan {
+        let plan = PushRunPlan {
             churn,
             storm: seed % 5 == 0,
             seed,
@@ -726,13 +740,13 @@ fn harsh_worlds_are_accounted_for_and_repeat_themselves() {
             stop: Stop::After(Duration::from_secs(1)),
             ..plan(transport, 12, 0)
         };
-        let first = run(seed, Conditions::harsh(), Manners::default(), plan.clone());
-        let Outcome { reach, totals, .. } = &first.outcome;
+        let first = run(seed, SimConditions::harsh(), Manners::default(), plan.clone());
+        let PushRunOutcome { reach, totals, .. } = &first.outcome;
         let case = format!("seed {seed}, {}", transport.name());
         assert!(totals.received > 0, "{case}");
         assert!(totals.received >= reach.expected - reach.lost, "{case}: {reach:?}, {totals:?}");
         assert_eq!(totals.latency.count(), totals.received, "{case}");
-        let again = run(seed, Conditions::harsh(), Manners::default(), plan);
+        let again = run(seed, SimConditions::harsh(), Manners::default(), plan);
         assert_eq!(
             (first.trace, totals),
             (again.trace, &again.outcome.totals),

@@ -28,8 +28,8 @@ use super::mark::Mark;
 
 /// State of a subscriber's connection between reads, and its position in the channel.
 #[derive(Debug, Default)]
-pub(crate) struct Stream {
-    phase: Phase,
+pub(crate) struct ReceiverStream {
+    phase: StreamPhase,
     /// A partial head, or the incomplete unit at the end of the body.
     partial: Vec<u8>,
     /// The position at which the next subscription resumes, as given by the server.
@@ -41,7 +41,7 @@ pub(crate) struct Stream {
 }
 
 #[derive(Debug, Default)]
-enum Phase {
+enum StreamPhase {
     #[default]
     Head,
     Length(u64),
@@ -55,7 +55,7 @@ enum Phase {
 
 /// Events of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Told {
+pub(crate) enum ReceiverEvent {
     /// The server has accepted the subscription.
     Answered,
     Message(Mark),
@@ -73,7 +73,7 @@ pub(crate) enum Told {
 
 /// Why a connection is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wrong {
+pub enum StreamError {
     /// The response is not valid HTTP.
     Http(Refusal),
     /// A WebSocket frame is invalid.
@@ -86,7 +86,7 @@ pub enum Wrong {
     TooLarge,
 }
 
-impl Wrong {
+impl StreamError {
     /// Whether another attempt would have the same result.
     pub(crate) const fn is_final(self) -> bool {
         matches!(self, Self::Status(400..=499) | Self::NoStream)
@@ -95,7 +95,7 @@ impl Wrong {
 
 /// How to read a stream.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ReadOptions {
     pub(crate) transport: Transport,
     /// Marks of this run are searched for.
     pub(crate) run: u32,
@@ -106,14 +106,14 @@ pub(crate) struct Reading {
 /// Maximum bytes of an event, a line, a frame or a poll's response. They stay in memory until they are complete.
 const UNIT_BYTES_MAX: usize = 64 << 20;
 
-impl Stream {
+impl ReceiverStream {
     /// The position at which the next subscription resumes, if known.
     pub(crate) fn position(&self) -> Option<Cow<'_, str>> {
         self.position.as_deref().map(String::from_utf8_lossy)
     }
 
     /// Stores a position, in place if it is as long as the last.
-    fn go_on_behind(&mut self, id: &[u8]) {
+    fn store_position(&mut self, id: &[u8]) {
         match &mut self.position {
             Some(position) if position.len() == id.len() => position.copy_from_slice(id),
             position => *position = Some(id.into()),
@@ -137,13 +137,13 @@ impl Stream {
     /// The response is invalid; the connection cannot be read any further.
     pub(crate) fn feed(
         &mut self,
-        reading: Reading,
+        reading: ReadOptions,
         head: &mut ResponseHead,
         lease: &mut [u8],
-        told: &mut Vec<Told>,
-    ) -> Result<(), Wrong> {
+        told: &mut Vec<ReceiverEvent>,
+    ) -> Result<(), StreamError> {
         let before = told.len();
-        if matches!(self.phase, Phase::Head) && !self.partial.is_empty() {
+        if matches!(self.phase, StreamPhase::Head) && !self.partial.is_empty() {
             let mut joined = std::mem::take(&mut self.partial);
             joined.extend_from_slice(lease);
             self.read(reading, head, &mut joined, told)?;
@@ -151,11 +151,11 @@ impl Stream {
             self.read(reading, head, lease, told)?;
         }
         // A stream that ends with its first bytes counts as rejected.
-        if let [Told::Answered, .., Told::Ended(retry_ms)] = told[before..] {
-            let silent = !told[before..].iter().any(|told| matches!(told, Told::Message(_)));
+        if let [ReceiverEvent::Answered, .., ReceiverEvent::Ended(retry_ms)] = told[before..] {
+            let silent = !told[before..].iter().any(|told| matches!(told, ReceiverEvent::Message(_)));
             if silent {
                 told.truncate(before);
-                told.push(Told::TurnedAway(retry_ms));
+                told.push(ReceiverEvent::TurnedAway(retry_ms));
             }
         }
         Ok(())
@@ -163,30 +163,30 @@ impl Stream {
 
     fn read(
         &mut self,
-        reading: Reading,
+        reading: ReadOptions,
         head: &mut ResponseHead,
         input: &mut [u8],
-        told: &mut Vec<Told>,
-    ) -> Result<(), Wrong> {
+        told: &mut Vec<ReceiverEvent>,
+    ) -> Result<(), StreamError> {
         let mut at = 0;
         while at < input.len() {
             let rest = &mut input[at..];
             match &mut self.phase {
-                Phase::Head => {
+                StreamPhase::Head => {
                     head.reset();
                     match head.feed(rest, &HeadLimits::default()) {
                         Progress::Partial => {
                             self.partial = rest.to_vec();
                             return Ok(());
                         }
-                        Progress::Refused(refusal) => return Err(Wrong::Http(refusal)),
+                        Progress::Refused(refusal) => return Err(StreamError::Http(refusal)),
                         Progress::Done { head_bytes } => {
                             self.understand(reading, head, rest, told)?;
                             at += head_bytes;
                         }
                     }
                 }
-                Phase::Length(left) => {
+                StreamPhase::Length(left) => {
                     // At most `rest.len()`, so the cast holds.
                     let taken = (*left).min(rest.len() as u64) as usize;
                     *left -= taken as u64;
@@ -197,61 +197,61 @@ impl Stream {
                         self.end_body(reading, told);
                     }
                 }
-                Phase::Chunked(decoder) => {
-                    let chunk = decoder.feed(rest).map_err(Wrong::Http)?;
+                StreamPhase::Chunked(decoder) => {
+                    let chunk = decoder.feed(rest).map_err(StreamError::Http)?;
                     self.take(reading, chunk.data, told)?;
                     at += chunk.consumed;
                     if chunk.state == BodyState::Done {
                         self.end_body(reading, told);
                     }
                 }
-                Phase::UntilClose => {
+                StreamPhase::UntilClose => {
                     self.take(reading, rest, told)?;
                     at = input.len();
                 }
-                Phase::Frames(_) => at += self.take_frame(reading, rest, told)?,
-                Phase::Over => return Ok(()),
+                StreamPhase::Frames(_) => at += self.take_frame(reading, rest, told)?,
+                StreamPhase::Over => return Ok(()),
             }
         }
         Ok(())
     }
 
     /// Handles an orderly end of the connection.
-    pub(crate) fn ended(&mut self, reading: Reading, told: &mut Vec<Told>) {
+    pub(crate) fn ended(&mut self, reading: ReadOptions, told: &mut Vec<ReceiverEvent>) {
         match self.phase {
-            Phase::UntilClose => self.end_body(reading, told),
-            _ => told.push(Told::Ended(self.retry_ms.map(u64::from))),
+            StreamPhase::UntilClose => self.end_body(reading, told),
+            _ => told.push(ReceiverEvent::Ended(self.retry_ms.map(u64::from))),
         }
     }
 
     /// Applies a complete head, at the beginning of `bytes`.
     fn understand(
         &mut self,
-        reading: Reading,
+        reading: ReadOptions,
         head: &ResponseHead,
         bytes: &[u8],
-        told: &mut Vec<Told>,
-    ) -> Result<(), Wrong> {
+        told: &mut Vec<ReceiverEvent>,
+    ) -> Result<(), StreamError> {
         let status = head.status();
         let field = |known| head.known(bytes, known).and_then(|value| std::str::from_utf8(value).ok());
         match (status, reading.transport) {
             (101, Transport::Ws) => {
                 let accept = websocket::accept_of(super::dialect::WS_KEY);
                 if field(Known::SecWebSocketAccept).map(str::as_bytes) != Some(&accept) {
-                    return Err(Wrong::NoStream);
+                    return Err(StreamError::NoStream);
                 }
-                self.phase = Phase::Frames(None);
-                told.push(Told::Answered);
+                self.phase = StreamPhase::Frames(None);
+                told.push(ReceiverEvent::Answered);
                 return Ok(());
             }
             (100..=199, _) => return Ok(()),
             (200, Transport::Sse) => {
                 if !field(Known::ContentType).is_some_and(|kind| kind.starts_with("text/event-stream")) {
-                    return Err(Wrong::NoStream);
+                    return Err(StreamError::NoStream);
                 }
-                told.push(Told::Answered);
+                told.push(ReceiverEvent::Answered);
             }
-            (200, Transport::Ndjson) => told.push(Told::Answered),
+            (200, Transport::Ndjson) => told.push(ReceiverEvent::Answered),
             (200 | 204 | 304 | 408, Transport::Poll) => {
                 if reading.positions {
                     self.pending = position_of(head, bytes);
@@ -259,46 +259,51 @@ impl Stream {
             }
             (429 | 503, _) => {
                 let seconds = field(Known::RetryAfter).and_then(|seconds| seconds.trim().parse::<u64>().ok());
-                told.push(Told::TurnedAway(seconds.map(|seconds| seconds.saturating_mul(1_000))));
-                self.phase = Phase::Over;
+                told.push(ReceiverEvent::TurnedAway(seconds.map(|seconds| seconds.saturating_mul(1_000))));
+                self.phase = StreamPhase::Over;
                 return Ok(());
             }
-            (status, _) => return Err(Wrong::Status(status)),
+            (status, _) => return Err(StreamError::Status(status)),
         }
         self.phase = match head.framing(Method::Get) {
             ResponseFraming::None | ResponseFraming::Length(0) => {
                 self.end_body(reading, told);
                 return Ok(());
             }
-            ResponseFraming::Length(bytes) => Phase::Length(bytes),
-            ResponseFraming::Chunked => Phase::Chunked(ChunkedDecoder::new()),
-            ResponseFraming::Close => Phase::UntilClose,
+            ResponseFraming::Length(bytes) => StreamPhase::Length(bytes),
+            ResponseFraming::Chunked => StreamPhase::Chunked(ChunkedDecoder::new()),
+            ResponseFraming::Close => StreamPhase::UntilClose,
         };
         if reading.transport == Transport::Poll && head.field(bytes, "Encke-Gap").is_some() {
-            told.push(Told::Gap);
+            told.push(ReceiverEvent::Gap);
         }
         Ok(())
     }
 
-    fn end_body(&mut self, reading: Reading, told: &mut Vec<Told>) {
-        self.phase = Phase::Head;
+    fn end_body(&mut self, reading: ReadOptions, told: &mut Vec<ReceiverEvent>) {
+        self.phase = StreamPhase::Head;
         if reading.transport == Transport::Poll {
             let body = std::mem::take(&mut self.partial);
             find_all(reading.run, &body, told);
             if let Some(position) = self.pending.take() {
                 self.position = Some(position);
             }
-            told.push(Told::Polled);
+            told.push(ReceiverEvent::Polled);
         } else {
-            self.phase = Phase::Over;
-            told.push(Told::Ended(self.retry_ms.map(u64::from)));
+            self.phase = StreamPhase::Over;
+            told.push(ReceiverEvent::Ended(self.retry_ms.map(u64::from)));
         }
     }
 
     // ---- bodies ----
 
     /// Takes a piece of a body, and processes the units that it completes.
-    fn take(&mut self, reading: Reading, piece: &[u8], told: &mut Vec<Told>) -> Result<(), Wrong> {
+    fn take(
+        &mut self,
+        reading: ReadOptions,
+        piece: &[u8],
+        told: &mut Vec<ReceiverEvent>,
+    ) -> Result<(), StreamError> {
         if self.partial.is_empty() {
             let used = self.units(reading, piece, told);
             self.partial.extend_from_slice(&piece[used..]);
@@ -311,11 +316,11 @@ impl Stream {
                 self.partial = joined;
             }
         }
-        if self.partial.len() > UNIT_BYTES_MAX { Err(Wrong::TooLarge) } else { Ok(()) }
+        if self.partial.len() > UNIT_BYTES_MAX { Err(StreamError::TooLarge) } else { Ok(()) }
     }
 
     /// Processes complete units; returns their length.
-    fn units(&mut self, reading: Reading, text: &[u8], told: &mut Vec<Told>) -> usize {
+    fn units(&mut self, reading: ReadOptions, text: &[u8], told: &mut Vec<ReceiverEvent>) -> usize {
         match reading.transport {
             Transport::Sse => self.events(reading, text, told),
             Transport::Ndjson => {
@@ -332,7 +337,7 @@ impl Stream {
     }
 
     /// Processes events up to their empty lines; returns their length.
-    fn events(&mut self, reading: Reading, text: &[u8], told: &mut Vec<Told>) -> usize {
+    fn events(&mut self, reading: ReadOptions, text: &[u8], told: &mut Vec<ReceiverEvent>) -> usize {
         let (mut used, mut at) = (0, 0);
         let (mut id, mut gap): (Option<&[u8]>, bool) = (None, false);
         let mut open = told.len();
@@ -343,10 +348,10 @@ impl Stream {
             if line.is_empty() {
                 if gap {
                     told.truncate(open);
-                    told.push(Told::Gap);
+                    told.push(ReceiverEvent::Gap);
                 }
                 if let Some(id) = id.take().filter(|_| reading.positions) {
-                    self.go_on_behind(id);
+                    self.store_position(id);
                 }
                 (gap, used, open) = (false, at, told.len());
             } else if let Some(data) = line.strip_prefix(b"data:") {
@@ -366,30 +371,30 @@ impl Stream {
     }
 
     /// Processes a line or a frame: an envelope, or only a payload.
-    fn envelope(&mut self, reading: Reading, text: &[u8], told: &mut Vec<Told>) {
+    fn envelope(&mut self, reading: ReadOptions, text: &[u8], told: &mut Vec<ReceiverEvent>) {
         let before = told.len();
         find_all(reading.run, text, told);
         if told.len() == before && memmem::find(text, b"\"op\":\"gap\"").is_some() {
-            told.push(Told::Gap);
+            told.push(ReceiverEvent::Gap);
         }
         if reading.positions
             && let Some(id) = behind(text, b"\"id\":\"")
             && let Some(end) = memchr(b'"', id)
         {
-            self.go_on_behind(&id[..end]);
+            self.store_position(&id[..end]);
         }
     }
 
     /// Processes a frame or a part of one; returns its length in the input.
     fn take_frame(
         &mut self,
-        reading: Reading,
+        reading: ReadOptions,
         input: &mut [u8],
-        told: &mut Vec<Told>,
-    ) -> Result<usize, Wrong> {
-        let Phase::Frames(held) = &mut self.phase else { return Ok(0) };
+        told: &mut Vec<ReceiverEvent>,
+    ) -> Result<usize, StreamError> {
+        let StreamPhase::Frames(held) = &mut self.phase else { return Ok(0) };
         let mut decoder = held.take().map_or_else(Decoder::new, |held| *held);
-        let step = decoder.feed(input, &RULES).map_err(Wrong::Frame)?;
+        let step = decoder.feed(input, &RULES).map_err(StreamError::Frame)?;
         let used = step.used;
         match step.event {
             Some(websocket::FrameEvent::Data { payload, first: true, last: true, .. }) => {
@@ -407,20 +412,20 @@ impl Stream {
                 // A fixed mask suffices: masks protect caches from content that an attacker chooses (RFC 6455 section 10.3),
                 // and this payload is the server's own.
                 websocket::put_masked(&mut pong, Opcode::Pong, payload, [0; 4]);
-                told.push(Told::Pong(pong));
+                told.push(ReceiverEvent::Pong(pong));
             }
             Some(websocket::FrameEvent::Close { code, reason }) => {
                 if code == Some(GAP_CODE) {
-                    told.push(Told::Gap);
+                    told.push(ReceiverEvent::Gap);
                 }
-                told.push(Told::Ended(reason.parse().ok()));
-                self.phase = Phase::Over;
+                told.push(ReceiverEvent::Ended(reason.parse().ok()));
+                self.phase = StreamPhase::Over;
                 return Ok(used);
             }
             Some(websocket::FrameEvent::Pong(_)) | None => {}
         }
         if !decoder.is_at_rest() {
-            self.phase = Phase::Frames(Some(Box::new(decoder)));
+            self.phase = StreamPhase::Frames(Some(Box::new(decoder)));
         }
         Ok(used)
     }
@@ -440,14 +445,14 @@ fn position_of(head: &ResponseHead, bytes: &[u8]) -> Option<Box<[u8]>> {
     Some([modified, b"\n", tag].concat().into())
 }
 
-fn find_all(run: u32, mut text: &[u8], told: &mut Vec<Told>) {
+fn find_all(run: u32, mut text: &[u8], told: &mut Vec<ReceiverEvent>) {
     while let Some((mark, rest)) = Mark::find(run, text) {
-        told.push(Told::Message(mark));
+        told.push(ReceiverEvent::Message(mark));
         text = rest;
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Http(refusal) => write!(f, "no answer of HTTP: {refusal}"),
@@ -469,8 +474,8 @@ mod tests {
 
     const RUN: u32 = 3;
 
-    fn reading(transport: Transport) -> Reading {
-        Reading { transport, run: RUN, positions: true }
+    fn reading(transport: Transport) -> ReadOptions {
+        ReadOptions { transport, run: RUN, positions: true }
     }
 
     fn mark(number: u32) -> Mark {
@@ -483,15 +488,15 @@ mod tests {
         String::from_utf8(out).expect("ASCII")
     }
 
-    fn message(number: u32) -> Told {
-        Told::Message(mark(number))
+    fn message(number: u32) -> ReceiverEvent {
+        ReceiverEvent::Message(mark(number))
     }
 
     /// Events of some pieces, the error, the position, and whether no partial input is kept.
-    type Heard = (Vec<Told>, Option<Wrong>, Option<String>, bool);
+    type Heard = (Vec<ReceiverEvent>, Option<StreamError>, Option<String>, bool);
 
     fn hear(transport: Transport, pieces: &[&[u8]]) -> Heard {
-        let (mut stream, mut head, mut told) = (Stream::default(), ResponseHead::new(), Vec::new());
+        let (mut stream, mut head, mut told) = (ReceiverStream::default(), ResponseHead::new(), Vec::new());
         let mut wrong = None;
         for piece in pieces {
             if let Err(error) = stream.feed(reading(transport), &mut head, &mut piece.to_vec(), &mut told) {
@@ -533,7 +538,11 @@ mod tests {
             format!("{kind}Transfer-Encoding: chunked\r\n\r\n{}", chunk(&events)),
         ] {
             let (told, wrong, position, at_rest) = every_way(Transport::Sse, stream.as_bytes());
-            assert_eq!(told, [Told::Answered, message(0), message(1), Told::Gap], "{stream}");
+            assert_eq!(
+                told,
+                [ReceiverEvent::Answered, message(0), message(1), ReceiverEvent::Gap],
+                "{stream}"
+            );
             assert_eq!((wrong, position.as_deref(), at_rest), (None, Some("a-3"), true), "{stream}");
         }
     }
@@ -545,7 +554,7 @@ mod tests {
             text(0)
         );
         let (told, _, position, at_rest) = every_way(Transport::Sse, stream.as_bytes());
-        assert_eq!((told, position.as_deref(), at_rest), (vec![Told::Answered], Some("a-1"), false));
+        assert_eq!((told, position.as_deref(), at_rest), (vec![ReceiverEvent::Answered], Some("a-1"), false));
     }
 
     #[test]
@@ -553,14 +562,14 @@ mod tests {
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n";
         let put_off = format!("{head}Content-Length: 15\r\n\r\nretry: 10700\n\n\n");
         let (told, ..) = hear(Transport::Sse, &[put_off.as_bytes()]);
-        assert_eq!(told, [Told::TurnedAway(Some(10_700))]);
+        assert_eq!(told, [ReceiverEvent::TurnedAway(Some(10_700))]);
 
         let ended = format!(
             "{head}Transfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n",
             chunk(&format!("data: {}\n\n", text(0)))
         );
         let (told, ..) = every_way(Transport::Sse, ended.as_bytes());
-        assert_eq!(told, [Told::Answered, message(0), Told::Ended(None)]);
+        assert_eq!(told, [ReceiverEvent::Answered, message(0), ReceiverEvent::Ended(None)]);
     }
 
     #[test]
@@ -572,7 +581,7 @@ mod tests {
         );
         let stream = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}", chunk(&body));
         let (told, wrong, position, at_rest) = every_way(Transport::Ndjson, stream.as_bytes());
-        assert_eq!(told, [Told::Answered, message(0), Told::Gap, message(1)]);
+        assert_eq!(told, [ReceiverEvent::Answered, message(0), ReceiverEvent::Gap, message(1)]);
         assert_eq!((wrong, position.as_deref(), at_rest), (None, Some("a-2"), true));
     }
 
@@ -587,7 +596,17 @@ mod tests {
             chunk(&text(1))
         );
         let (told, wrong, position, at_rest) = every_way(Transport::Poll, answers.as_bytes());
-        assert_eq!(told, [Told::Polled, Told::Gap, message(0), Told::Polled, message(1), Told::Polled]);
+        assert_eq!(
+            told,
+            [
+                ReceiverEvent::Polled,
+                ReceiverEvent::Gap,
+                message(0),
+                ReceiverEvent::Polled,
+                message(1),
+                ReceiverEvent::Polled
+            ]
+        );
         assert_eq!((wrong, position.as_deref(), at_rest), (None, Some("Sun\n5"), true));
     }
 
@@ -605,26 +624,30 @@ mod tests {
         websocket::put_frame(&mut stream, Opcode::Continuation, second.as_bytes());
         websocket::put_frame(&mut stream, Opcode::Text, b"{\"op\":\"gap\"}");
         let (told, wrong, _, at_rest) = every_way(Transport::Ws, &stream);
-        let pong = Told::Pong(vec![0x8A, 0x82, 0, 0, 0, 0, b'h', b'i']);
-        assert_eq!(told, [Told::Answered, message(0), pong, message(1), Told::Gap]);
+        let pong = ReceiverEvent::Pong(vec![0x8A, 0x82, 0, 0, 0, 0, b'h', b'i']);
+        assert_eq!(told, [ReceiverEvent::Answered, message(0), pong, message(1), ReceiverEvent::Gap]);
         assert_eq!((wrong, at_rest), (None, true));
 
         websocket::put_close(&mut stream, GAP_CODE, "gap");
         let (told, ..) = every_way(Transport::Ws, &stream);
-        assert_eq!(told[5..], [Told::Gap, Told::Ended(None)]);
+        assert_eq!(told[5..], [ReceiverEvent::Gap, ReceiverEvent::Ended(None)]);
     }
 
     #[test]
     fn what_is_no_subscription_is_told_as_what_it_is() {
         for (transport, answer, expected) in [
-            (Transport::Sse, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", Wrong::Status(404)),
-            (Transport::Sse, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n", Wrong::NoStream),
-            (Transport::Poll, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", Wrong::Status(403)),
-            (Transport::Ws, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Wrong::Status(200)),
+            (Transport::Sse, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", StreamError::Status(404)),
+            (Transport::Sse, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n", StreamError::NoStream),
+            (
+                Transport::Poll,
+                "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n",
+                StreamError::Status(403),
+            ),
+            (Transport::Ws, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", StreamError::Status(200)),
             (
                 Transport::Ws,
                 "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: no\r\n\r\n",
-                Wrong::NoStream,
+                StreamError::NoStream,
             ),
         ] {
             let (told, wrong, ..) = every_way(transport, answer.as_bytes());
@@ -632,12 +655,12 @@ mod tests {
         }
         let answer = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n";
         let (told, ..) = every_way(Transport::Ndjson, answer.as_bytes());
-        assert_eq!(told, [Told::TurnedAway(Some(7_000))]);
-        assert!(matches!(hear(Transport::Sse, &[b"SSH-2.0-x\r\n"]).1, Some(Wrong::Http(_))));
+        assert_eq!(told, [ReceiverEvent::TurnedAway(Some(7_000))]);
+        assert!(matches!(hear(Transport::Sse, &[b"SSH-2.0-x\r\n"]).1, Some(StreamError::Http(_))));
     }
 
     #[test]
     fn a_stream_takes_what_its_subscriber_says() {
-        assert_eq!(size_of::<Stream>(), 88);
+        assert_eq!(size_of::<ReceiverStream>(), 88);
     }
 }

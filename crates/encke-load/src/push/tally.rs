@@ -10,7 +10,7 @@ use encke_stats::{Counter, Distribution, Histogram};
 
 /// Counters of one thread.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct PushTally {
     /// Messages handed to a publisher's connection.
     pub published: Counter,
     /// Messages that the server refused, or that had no response in time.
@@ -70,7 +70,7 @@ pub struct Tally {
 /// Values of a tally at one moment, or the sum of several.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[expect(missing_docs, reason = "each is the cell of the same name in Tally")]
-pub struct Totals {
+pub struct PushTotals {
     pub published: u64,
     pub refused: u64,
     pub queued: u64,
@@ -100,9 +100,9 @@ pub struct Totals {
     pub lag: Distribution,
 }
 
-impl Totals {
+impl PushTotals {
     /// The sum of all tallies, approximately as of now.
-    pub fn of<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Self {
+    pub fn of<'a>(tallies: impl IntoIterator<Item = &'a PushTally>) -> Self {
         let mut totals = Self::default();
         for tally in tallies {
             for (sum, cell) in [
@@ -147,7 +147,7 @@ impl Totals {
 
 /// State shared by all threads of a run.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct RunShared {
     /// Messages begun in each lane. The count grows before the send: messages with higher numbers are sent after the count is
     /// read.
     sent: Vec<AtomicU32>,
@@ -157,7 +157,7 @@ pub(crate) struct Shared {
     refused: Mutex<Vec<(u16, u32)>>,
 }
 
-impl Shared {
+impl RunShared {
     pub(crate) fn new(lanes: usize) -> Self {
         Self {
             sent: (0..lanes).map(|_| AtomicU32::new(0)).collect(),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::merged::Unlike;
-use super::saved::{SCHEMA, Saved, Unreadable};
+use super::saved::{SCHEMA, Saved, SavedRunError};
 use crate::compare::Comparison;
 use crate::explain::{self, Explained};
 use crate::push;
@@ -14,7 +14,7 @@ pub enum SavedRun {
     /// Written by `encke load URL`.
     Requests(Box<Saved>),
     /// Written by `encke load push URL`: `"kind": "push"`.
-    Push(Box<push::Saved>),
+    Push(Box<push::SavedPushRun>),
 }
 
 impl SavedRun {
@@ -22,13 +22,13 @@ impl SavedRun {
     ///
     /// # Errors
     /// The text is not a saved run.
-    pub fn read(text: &str) -> Result<Self, Unreadable> {
-        let malformed = |error: serde_json::Error| Unreadable::Malformed(error.to_string());
+    pub fn read(text: &str) -> Result<Self, SavedRunError> {
+        let malformed = |error: serde_json::Error| SavedRunError::Malformed(error.to_string());
         let value: Value = serde_json::from_str(text).map_err(malformed)?;
         match value["schema"].as_u64() {
-            None => return Err(Unreadable::Malformed("there is no `schema` in it".into())),
-            Some(schema) if schema != u64::from(SCHEMA) => return Err(Unreadable::Schema(schema)),
-            Some(_) if value.get("find_max").is_some() => return Err(Unreadable::Search),
+            None => return Err(SavedRunError::Malformed("there is no `schema` in it".into())),
+            Some(schema) if schema != u64::from(SCHEMA) => return Err(SavedRunError::Schema(schema)),
+            Some(_) if value.get("find_max").is_some() => return Err(SavedRunError::Search),
             Some(_) => {}
         }
         if value["kind"] == "push" {
@@ -84,7 +84,7 @@ impl SavedRun {
         match (requests.is_empty(), push.is_empty()) {
             (false, false) => Err(Unlike::Kinds),
             (_, true) => Saved::merged(&requests).map(|run| Self::Requests(Box::new(run))),
-            (true, _) => push::Saved::merged(&push).map(|run| Self::Push(Box::new(run))),
+            (true, _) => push::SavedPushRun::merged(&push).map(|run| Self::Push(Box::new(run))),
         }
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use encke_stats::Distribution;
 
 use super::saved::{
-    Held, Percentiles, Saved, SavedError, SavedPart, SavedVerdict, System, per_second, rfc3339,
+    Percentiles, Saved, SavedDistribution, SavedError, SavedPart, SavedVerdict, System, per_second, rfc3339,
 };
 use crate::environment::Environment;
 use crate::estimate::Estimate;
@@ -123,7 +123,7 @@ impl Saved {
             (&mut mine.connect, &theirs.connect),
             (&mut mine.handshake, &theirs.handshake),
         ] {
-            Held::take_in(sum, held.as_ref());
+            SavedDistribution::take_in(sum, held.as_ref());
         }
         SavedError::take_in(&mut self.errors, &other.errors);
         self.threads.extend(&other.threads);
@@ -133,7 +133,7 @@ impl Saved {
     }
 
     fn estimate(&self) -> Option<Percentiles> {
-        let Held(service) = self.latency.service.as_ref().filter(|_| self.is_closed())?;
+        let SavedDistribution(service) = self.latency.service.as_ref().filter(|_| self.is_closed())?;
         let estimate = Estimate::of(service);
         estimate.differs().then(|| Percentiles::estimated(&estimate))
     }
@@ -257,7 +257,7 @@ impl Environment {
     }
 }
 
-impl Held {
+impl SavedDistribution {
     /// Adds the durations of another run.
     pub(crate) fn take_in(sum: &mut Option<Self>, more: Option<&Self>) {
         if let Some(Self(more)) = more {

@@ -7,11 +7,11 @@ use encke_stats::Distribution;
 use encke_stats::page::{escaped, page, table};
 use encke_stats::plot::{Axis, Plot, Scale};
 
-use super::saved::{Held, Percentiles, Saved, SavedError, SavedVerdict};
+use super::saved::{Percentiles, Saved, SavedDistribution, SavedError, SavedVerdict};
 use super::summary::told;
 use super::{PERCENTILES, blob};
 use crate::environment::Environment;
-use crate::explain::{self, Explained, Trust};
+use crate::explain::{self, Explained, FigureTrust};
 use crate::series::Stretch;
 use crate::words;
 
@@ -105,7 +105,7 @@ impl Saved {
     /// Connect times, and when the connections were made.
     fn connects(&self, columns: &[Stretch]) -> String {
         let mut figures = String::new();
-        if let Some(Held(connect)) = &self.latency.connect {
+        if let Some(SavedDistribution(connect)) = &self.latency.connect {
             let all = connect.count() as f64;
             let mut below = 0.0;
             let points: Vec<(f64, f64)> = connect
@@ -142,7 +142,7 @@ impl Saved {
     fn put_tables(&self, body: &mut String, columns: &[Stretch]) {
         body.push_str("<h2>Numbers</h2>\n");
         let mut rows: Vec<Vec<String>> = Vec::new();
-        let connect = self.latency.connect.iter().map(|Held(held)| ("connect", held));
+        let connect = self.latency.connect.iter().map(|SavedDistribution(held)| ("connect", held));
         for (name, held) in self.measured().into_iter().chain(connect) {
             rows.push(quantile_row(name, held));
         }
@@ -332,7 +332,7 @@ pub(crate) fn put_errors(body: &mut String, errors: &[SavedError]) {
 pub(crate) fn put_findings(body: &mut String, explained: &Explained) {
     body.push_str("<h2>What not to trust</h2>\n<ul>\n");
     for finding in explained.findings() {
-        let class = if finding.trust == Trust::Not { " class=\"warning\"" } else { "" };
+        let class = if finding.trust == FigureTrust::Not { " class=\"warning\"" } else { "" };
         let _infallible =
             writeln!(body, "<li{class}><b>{}</b>: {}</li>", escaped(finding.about), escaped(&finding.text));
     }
@@ -526,8 +526,8 @@ mod tests {
                 }
             })
             .collect();
-        saved.latency.connect = Some(Held(all.clone()));
-        saved.latency.service = Some(Held(all));
+        saved.latency.connect = Some(SavedDistribution(all.clone()));
+        saved.latency.service = Some(SavedDistribution(all));
         saved
     }
 
@@ -572,7 +572,7 @@ mod tests {
     fn a_run_without_an_answer_has_a_page_all_the_same() {
         let mut saved = run(0);
         saved.latency = crate::report::saved::Latencies::default();
-        (saved.requests, saved.rate_per_s) = (crate::report::saved::Requests::default(), 0.0);
+        (saved.requests, saved.rate_per_s) = (crate::report::saved::SavedRequests::default(), 0.0);
         let page = saved.page();
         assert!(page.contains("No request was answered") && !page.contains("NaN"));
     }

@@ -18,11 +18,11 @@ use crate::environment::Environment;
 use crate::estimate::Estimate;
 use crate::pace::{Arrivals, Pace};
 use crate::plan::{Plan, Stop, WarmUp};
-use crate::run::{Aimed, ThreadShare};
+use crate::probe::ProbeResult;
+use crate::run::{ServerOutcome, ThreadShare};
 use crate::series::Stretch;
 use crate::tally::{Error, Totals};
 use crate::verdict::Verdict;
-use crate::watch::Watched;
 
 /// Schema version of the files that can be read.
 pub(crate) const SCHEMA: u32 = 1;
@@ -52,7 +52,7 @@ pub struct Saved {
     /// The bottleneck.
     pub verdict: SavedVerdict,
     /// Requests by their end.
-    pub requests: Requests,
+    pub requests: SavedRequests,
     /// Responses per second.
     pub rate_per_s: f64,
     /// Time from the first counted request to the last response, in ns.
@@ -73,7 +73,7 @@ pub struct Saved {
     pub system: System,
     /// Resources used by the server, if it was watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server: Option<Watched>,
+    pub server: Option<ProbeResult>,
     /// Per-server results of a run with several servers; otherwise empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<SavedTarget>,
@@ -90,7 +90,7 @@ pub struct SavedTarget {
     /// `http://HOST:PORT`.
     pub name: String,
     /// Requests by their end. `unsent` is known only for the whole run, and 0 here.
-    pub requests: Requests,
+    pub requests: SavedRequests,
     /// Responses per second.
     pub rate_per_s: f64,
     /// Time from its first counted request to its last response, in ns.
@@ -98,19 +98,19 @@ pub struct SavedTarget {
     /// Bytes of bodies received.
     pub bodies_bytes: u64,
     /// Latency of users.
-    pub latency: Option<Held>,
+    pub latency: Option<SavedDistribution>,
 }
 
 impl SavedTarget {
-    fn of(aimed: &Aimed) -> Self {
+    fn of(aimed: &ServerOutcome) -> Self {
         let totals = &aimed.totals;
         Self {
             name: aimed.name.clone(),
-            requests: Requests::of(totals, 0),
+            requests: SavedRequests::of(totals, 0),
             rate_per_s: per_second(totals.finished, aimed.elapsed),
             elapsed_ns: nanoseconds(aimed.elapsed),
             bodies_bytes: totals.body_bytes,
-            latency: Held::of(totals.latency()),
+            latency: SavedDistribution::of(totals.latency()),
         }
     }
 }
@@ -123,7 +123,7 @@ pub struct SavedPart {
     pub began: String,
     pub began_unix_ns: u64,
     pub environment: Environment,
-    pub requests: Requests,
+    pub requests: SavedRequests,
     pub rate_per_s: f64,
     pub elapsed_ns: u64,
     pub verdict: SavedVerdict,
@@ -140,8 +140,8 @@ pub struct SavedPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
     pub pace: SavedPace,
-    pub stop: Extent,
-    pub warm_up: Extent,
+    pub stop: SavedExtent,
+    pub warm_up: SavedExtent,
     pub connections: u32,
     pub threads: u16,
     /// `http/1` or `http/2`; empty in runs saved before there was a choice.
@@ -170,7 +170,7 @@ pub struct SavedPace {
 /// A number of requests, a duration, or neither.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "that is all")]
-pub struct Extent {
+pub struct SavedExtent {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -193,7 +193,7 @@ pub struct SavedVerdict {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is the field of the same name in Totals")]
-pub struct Requests {
+pub struct SavedRequests {
     pub begun: u64,
     pub finished: u64,
     pub wrong: u64,
@@ -244,17 +244,17 @@ pub struct Connections {
 #[expect(missing_docs, reason = "each is the field of the same name in Totals")]
 pub struct Latencies {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub service: Option<Held>,
+    pub service: Option<SavedDistribution>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_byte: Option<Held>,
+    pub first_byte: Option<SavedDistribution>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub response: Option<Held>,
+    pub response: Option<SavedDistribution>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lag: Option<Held>,
+    pub lag: Option<SavedDistribution>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub connect: Option<Held>,
+    pub connect: Option<SavedDistribution>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub handshake: Option<Held>,
+    pub handshake: Option<SavedDistribution>,
     /// Closed loop with stalls: upper estimate of the latency of an open-loop user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_loop_estimate: Option<Percentiles>,
@@ -262,11 +262,11 @@ pub struct Latencies {
 
 /// A distribution of durations, saved as percentiles and as a complete histogram.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(into = "Told", from = "Told")]
-pub struct Held(pub Distribution);
+#[serde(into = "SavedHistogram", from = "SavedHistogram")]
+pub struct SavedDistribution(pub Distribution);
 
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct SavedHistogram {
     count: u64,
     #[serde(flatten)]
     percentiles: Percentiles,
@@ -332,7 +332,7 @@ pub struct System {
 
 /// Why a text is not a saved run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unreadable {
+pub enum SavedRunError {
     /// The text is not JSON, or a field is missing.
     Malformed(String),
     /// The schema version is not supported.
@@ -346,10 +346,10 @@ impl Saved {
     ///
     /// # Errors
     /// The text is not a saved run of requests.
-    pub fn read(text: &str) -> Result<Self, Unreadable> {
+    pub fn read(text: &str) -> Result<Self, SavedRunError> {
         match SavedRun::read(text)? {
             SavedRun::Requests(run) => Ok(*run),
-            SavedRun::Push(_) => Err(Unreadable::Malformed("it is a run of subscribers".into())),
+            SavedRun::Push(_) => Err(SavedRunError::Malformed("it is a run of subscribers".into())),
         }
     }
 
@@ -364,7 +364,7 @@ impl Saved {
             .response
             .as_ref()
             .or(self.latency.service.as_ref())
-            .map(|Held(distribution)| distribution)
+            .map(|SavedDistribution(distribution)| distribution)
     }
 
     /// The share of counted requests that failed or had a wrong response; `None` if none has ended.
@@ -395,7 +395,7 @@ impl Report {
             urls: self.urls.clone(),
             plan: SavedPlan { text: self.plan.to_string(), ..SavedPlan::of(&self.plan) },
             verdict: SavedVerdict::of(&self.verdict),
-            requests: Requests::of(totals, self.unsent()),
+            requests: SavedRequests::of(totals, self.unsent()),
             rate_per_s: self.rate(),
             elapsed_ns: nanoseconds(outcome.elapsed),
             statuses: (1..10).map(|class| (format!("{class}xx"), totals.statuses[class])).collect(),
@@ -413,12 +413,12 @@ impl Report {
                 opening_ns: nanoseconds(outcome.opening),
             },
             latency: Latencies {
-                service: Held::of(&totals.service),
-                first_byte: Held::of(&totals.first_byte),
-                response: Held::of(&totals.response),
-                lag: Held::of(&totals.lag),
-                connect: Held::of(&totals.connect),
-                handshake: Held::of(&totals.handshake),
+                service: SavedDistribution::of(&totals.service),
+                first_byte: SavedDistribution::of(&totals.first_byte),
+                response: SavedDistribution::of(&totals.response),
+                lag: SavedDistribution::of(&totals.lag),
+                connect: SavedDistribution::of(&totals.connect),
+                handshake: SavedDistribution::of(&totals.handshake),
                 open_loop_estimate: self.estimate().as_ref().map(Percentiles::estimated),
             },
             errors: outcome.errors.iter().map(SavedError::of).collect(),
@@ -437,7 +437,7 @@ impl Report {
     }
 }
 
-impl Requests {
+impl SavedRequests {
     fn of(totals: &Totals, unsent: u64) -> Self {
         Self {
             begun: totals.begun,
@@ -457,14 +457,14 @@ impl Requests {
 impl SavedPlan {
     fn of(plan: &Plan) -> Self {
         let stop = match plan.stop {
-            Stop::Count(count) => Extent::requests(count),
-            Stop::After(time) => Extent::seconds(time.as_secs_f64()),
-            Stop::Told => Extent::default(),
+            Stop::Count(count) => SavedExtent::requests(count),
+            Stop::After(time) => SavedExtent::seconds(time.as_secs_f64()),
+            Stop::Told => SavedExtent::default(),
         };
         let warm_up = match plan.warm_up {
-            WarmUp::None => Extent::default(),
-            WarmUp::Count(count) => Extent::requests(count),
-            WarmUp::For(time) => Extent::seconds(time.as_secs_f64()),
+            WarmUp::None => SavedExtent::default(),
+            WarmUp::Count(count) => SavedExtent::requests(count),
+            WarmUp::For(time) => SavedExtent::seconds(time.as_secs_f64()),
         };
         Self {
             text: String::new(),
@@ -534,14 +534,14 @@ impl System {
     }
 }
 
-impl Held {
+impl SavedDistribution {
     /// The measured distribution; `None` if it is empty.
     pub(crate) fn of(distribution: &Distribution) -> Option<Self> {
         (distribution.count() > 0).then(|| Self(distribution.clone()))
     }
 }
 
-impl Extent {
+impl SavedExtent {
     const fn requests(count: u64) -> Self {
         Self { requests: Some(count), seconds: None }
     }
@@ -575,8 +575,8 @@ impl Percentiles {
     }
 }
 
-impl From<Held> for Told {
-    fn from(Held(distribution): Held) -> Self {
+impl From<SavedDistribution> for SavedHistogram {
+    fn from(SavedDistribution(distribution): SavedDistribution) -> Self {
         Self {
             count: distribution.count(),
             percentiles: Percentiles::of(|quantile| distribution.quantile_ns(quantile)),
@@ -588,13 +588,13 @@ impl From<Held> for Told {
     }
 }
 
-impl From<Told> for Held {
-    fn from(told: Told) -> Self {
+impl From<SavedHistogram> for SavedDistribution {
+    fn from(told: SavedHistogram) -> Self {
         Self(Distribution::restored(told.histogram, told.sum_ns.into(), told.max_ns))
     }
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for SavedRunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(reason) => write!(f, "it is no run that `encke load --json` wrote: {reason}"),
@@ -606,7 +606,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for SavedRunError {}
 
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)

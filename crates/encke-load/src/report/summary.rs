@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use encke_stats::Distribution;
 
-use super::saved::{Connections, Held, SavedError, SavedVerdict};
+use super::saved::{Connections, SavedDistribution, SavedError, SavedVerdict};
 use super::{PERCENTILES, Report, Saved};
 use crate::gathering::PART;
 use crate::words;
@@ -142,7 +142,7 @@ pub(crate) fn put_handshakes(
     out: &mut String,
     made: u64,
     resumed: u64,
-    took: Option<&Held>,
+    took: Option<&SavedDistribution>,
 ) -> std::fmt::Result {
     if made == 0 {
         return Ok(());
@@ -186,9 +186,9 @@ pub(crate) fn put_names(out: &mut String) -> std::fmt::Result {
 }
 
 /// Appends a line of percentiles.
-pub(crate) fn put_row(out: &mut String, name: &str, held: Option<&Held>) -> std::fmt::Result {
+pub(crate) fn put_row(out: &mut String, name: &str, held: Option<&SavedDistribution>) -> std::fmt::Result {
     write!(out, "{name:<13}")?;
-    let distribution = held.map(|Held(distribution)| distribution);
+    let distribution = held.map(|SavedDistribution(distribution)| distribution);
     for (_, share) in PERCENTILES {
         write!(out, "{:>9}", told(distribution.and_then(|held| held.quantile_ns(share))))?;
     }
@@ -198,8 +198,8 @@ pub(crate) fn put_row(out: &mut String, name: &str, held: Option<&Held>) -> std:
 }
 
 /// The median and the 99th percentile.
-pub(crate) fn ends(held: Option<&Held>) -> [String; 2] {
-    [0.5, 0.99].map(|share| told(held.and_then(|Held(held)| held.quantile_ns(share))))
+pub(crate) fn ends(held: Option<&SavedDistribution>) -> [String; 2] {
+    [0.5, 0.99].map(|share| told(held.and_then(|SavedDistribution(held)| held.quantile_ns(share))))
 }
 
 pub(crate) fn told(ns: Option<u64>) -> String {

@@ -8,16 +8,16 @@
 //! Users, tickets and connections work as in [`super`]; this file contains the differences. An idle user has room for another
 //! stream. In an open loop a user may therefore be idle and have open streams.
 
-use super::{Flight, Requests, State};
-use crate::check::Comparison;
-use crate::crowd::{Moment, Outbox};
-use crate::tally::{Cause, Phase};
+use super::{OpenRequest, Requests, UserState};
+use crate::check::BodyComparison;
+use crate::crowd::{Outbox, TurnTime};
+use crate::tally::{Cause, RequestPhase};
 use encke_io::{Op, Segment, Send, Token};
 use encke_session::http2::{self, Multiplex, StreamEvent};
 
 /// The HTTP/2 state of a user's connection.
 pub(super) struct Carrier {
-    wire: Multiplex<Errand>,
+    wire: Multiplex<RequestStream>,
     /// When data last arrived from the server.
     heard_ns: u64,
     /// Whether the server has processed a request.
@@ -25,11 +25,11 @@ pub(super) struct Carrier {
 }
 
 /// A flight on a stream.
-struct Errand {
-    flight: Flight,
+struct RequestStream {
+    flight: OpenRequest,
     /// Whether the head of the response has arrived.
     answering: bool,
-    compared: Comparison,
+    compared: BodyComparison,
 }
 
 impl Carrier {
@@ -41,16 +41,16 @@ impl Carrier {
 
 impl Requests {
     /// Starts HTTP/2 on a connection, after the TLS handshake if there is one.
-    pub(super) fn greet(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    pub(super) fn greet(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
-        (user.state, user.since_ns) = (State::Greeting, at.now_ns);
+        (user.state, user.since_ns) = (UserState::Greeting, at.now_ns);
         let carrier = Carrier { wire: Multiplex::new(), heard_ns: at.woken_ns, has_looked: false };
         self.carriers[index as usize] = Some(Box::new(carrier));
         self.flush(index, out);
     }
 
     /// Lets a user begin as many requests as it may, and sends them in one send.
-    pub(super) fn refill_streams(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    pub(super) fn refill_streams(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
         let Some(carrier) = self.carriers.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
         };
@@ -61,7 +61,7 @@ impl Requests {
             if user.served > 0 && user.count > 0 && !carrier.has_looked {
                 // Without this, a server that accepts connections only to send GOAWAY would be dialed forever.
                 let cause = Cause::Http2(http2::StreamFailure::Leave(http2::Code(0)));
-                return self.unconnected(index, Phase::Greeting, &cause, at, out);
+                return self.unconnected(index, RequestPhase::Greeting, &cause, at, out);
             }
             self.hang_up(index, out);
             return self.revive(index, at, out);
@@ -92,13 +92,13 @@ impl Requests {
     }
 
     /// Starts a stream for a flight; returns false if the server accepts no more at present.
-    fn launch(&mut self, index: u32, flight: Flight, at: Moment) -> bool {
+    fn launch(&mut self, index: u32, flight: OpenRequest, at: TurnTime) -> bool {
         let Some(letter) = self.load.letter(&self.plan, flight.message) else {
-            self.lose(flight, Phase::Write, &Cause::Unfit, &[], at);
+            self.lose(flight, RequestPhase::Write, &Cause::Unfit, &[], at);
             return true;
         };
         let Some(carrier) = self.carriers[index as usize].as_deref_mut() else { return false };
-        let errand = Errand { flight, answering: false, compared: Comparison::default() };
+        let errand = RequestStream { flight, answering: false, compared: BodyComparison::default() };
         match carrier.wire.send(errand, letter) {
             Ok(()) => {
                 self.users[index as usize].served += 1;
@@ -133,7 +133,7 @@ impl Requests {
     }
 
     /// Processes input of the server.
-    pub(super) fn hear(&mut self, index: u32, bytes: &[u8], at: Moment, out: &mut Outbox) {
+    pub(super) fn on_input(&mut self, index: u32, bytes: &[u8], at: TurnTime, out: &mut Outbox) {
         let Some(mut carrier) = self.carriers[index as usize].take() else { return };
         carrier.heard_ns = at.woken_ns;
         carrier.wire.feed(bytes);
@@ -143,12 +143,12 @@ impl Requests {
         let (over, greeted, busy) = (carrier.wire.over(), carrier.wire.is_greeted(), carrier.is_busy());
         self.carriers[index as usize] = Some(carrier);
         match (self.users[index as usize].state, over) {
-            (State::Greeting, Some(_)) => {
-                self.unconnected(index, Phase::Greeting, &Cause::Strange, at, out);
+            (UserState::Greeting, Some(_)) => {
+                self.unconnected(index, RequestPhase::Greeting, &Cause::Strange, at, out);
             }
-            (State::Greeting, None) if greeted => self.opened(index, at, out),
+            (UserState::Greeting, None) if greeted => self.opened(index, at, out),
             (_, Some(cause)) if busy => {
-                self.broken(index, Phase::FirstByte, &Cause::Http2(cause), &[], at, out);
+                self.broken(index, RequestPhase::FirstByte, &Cause::Http2(cause), &[], at, out);
             }
             _ => self.refill(index, at, out),
         }
@@ -156,7 +156,7 @@ impl Requests {
     }
 
     /// Handles an event of a stream.
-    fn note(&mut self, index: u32, carrier: &mut Carrier, told: StreamEvent<Errand>, at: Moment) {
+    fn note(&mut self, index: u32, carrier: &mut Carrier, told: StreamEvent<RequestStream>, at: TurnTime) {
         match told {
             StreamEvent::Head(place) => {
                 let Some(errand) = carrier.wire.key(place) else { return };
@@ -179,19 +179,25 @@ impl Requests {
             StreamEvent::Returned(errand) => self.line_up(index, errand.flight),
             StreamEvent::Failed(errand, cause) => {
                 carrier.has_looked = true;
-                self.lose(errand.flight, errand.phase(Phase::FirstByte), &Cause::Http2(cause), &[], at);
+                self.lose(
+                    errand.flight,
+                    errand.phase(RequestPhase::FirstByte),
+                    &Cause::Http2(cause),
+                    &[],
+                    at,
+                );
             }
         }
     }
 
     /// Cancels streams that exceed the timeout. If nothing was received for that long, fails the whole connection.
-    pub(super) fn expire_streams(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    pub(super) fn expire_streams(&mut self, index: u32, at: TurnTime, out: &mut Outbox) {
         let Some(carrier) = self.carriers[index as usize].as_deref_mut() else { return };
         let timeout_ns = self.timeout_ns;
-        let is_late = |errand: &Errand| errand.flight.begun_ns.saturating_add(timeout_ns) <= at.now_ns;
+        let is_late = |errand: &RequestStream| errand.flight.begun_ns.saturating_add(timeout_ns) <= at.now_ns;
         let silent = carrier.heard_ns.saturating_add(timeout_ns) <= at.now_ns;
         if silent && carrier.wire.keys().any(is_late) {
-            return self.broken(index, Phase::FirstByte, &Cause::Timeout, &[], at, out);
+            return self.broken(index, RequestPhase::FirstByte, &Cause::Timeout, &[], at, out);
         }
         let mut late = Vec::new();
         while let Some(errand) = carrier.wire.cancel(is_late) {
@@ -199,7 +205,7 @@ impl Requests {
         }
         let oldest_ns = carrier.wire.keys().map(|errand| errand.flight.begun_ns).min();
         for errand in late {
-            self.lose(errand.flight, errand.phase(Phase::FirstByte), &Cause::Timeout, &[], at);
+            self.lose(errand.flight, errand.phase(RequestPhase::FirstByte), &Cause::Timeout, &[], at);
         }
         if let Some(oldest_ns) = oldest_ns {
             self.arm(index, oldest_ns.saturating_add(timeout_ns));
@@ -209,7 +215,7 @@ impl Requests {
     }
 
     /// Fails all streams of a connection that is given up.
-    pub(super) fn lose_streams(&mut self, index: u32, phase: Phase, cause: &Cause, at: Moment) {
+    pub(super) fn lose_streams(&mut self, index: u32, phase: RequestPhase, cause: &Cause, at: TurnTime) {
         for errand in self.take_streams(index) {
             self.lose(errand.flight, errand.phase(phase), cause, &[], at);
         }
@@ -222,7 +228,7 @@ impl Requests {
         }
     }
 
-    fn take_streams(&mut self, index: u32) -> Vec<Errand> {
+    fn take_streams(&mut self, index: u32) -> Vec<RequestStream> {
         let Some(carrier) = self.carriers.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return Vec::new();
         };
@@ -230,9 +236,9 @@ impl Requests {
     }
 }
 
-impl Errand {
+impl RequestStream {
     /// The current phase; `before` is the phase before the response begins.
-    fn phase(&self, before: Phase) -> Phase {
-        if self.answering { Phase::Body } else { before }
+    fn phase(&self, before: RequestPhase) -> RequestPhase {
+        if self.answering { RequestPhase::Body } else { before }
     }
 }

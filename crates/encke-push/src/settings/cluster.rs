@@ -132,6 +132,7 @@ impl ClusterSettings {
     }
 
     /// Returns the limits of the queue for messages that wait for the stream.
+    #[cfg(feature = "nats")]
     pub(crate) fn queueing(&self) -> Queueing {
         match self.queue {
             OrOff::Off => Queueing::default(),

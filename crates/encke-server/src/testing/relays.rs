@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke_io::sim::{Client, Conditions, End, World};
+use encke_io::sim::{SimClient, SimConditions, SimReadState, World};
 use encke_io::{Address, Segment};
 
 use super::{Fleet, Stepped};
@@ -134,7 +134,7 @@ impl Handler for Relays {
 
 /// A client with one request.
 struct Visitor {
-    client: Option<Client>,
+    client: Option<SimClient>,
     wire: Vec<u8>,
     sent: usize,
     received: Vec<u8>,
@@ -164,7 +164,7 @@ impl Visitor {
         let wish = (1 + world.chance(9_000) as usize).min(self.wire.len() - self.sent);
         self.sent += client.send(&self.wire[self.sent..self.sent + wish]);
         self.received.extend(client.take_at_most(1 + world.chance(30_000) as usize));
-        if client.end() != End::Open {
+        if client.end() != SimReadState::Open {
             self.client = None;
         } else if world.chance(600) == 0 {
             self.client.take().expect("looked at above").reset();
@@ -204,7 +204,7 @@ impl Visitor {
 
 /// Runs a seed. Returns the number of complete responses, and the world's trace.
 fn run(seed: u64) -> (usize, u64) {
-    let conditions = if seed.is_multiple_of(3) { Conditions::default() } else { Conditions::harsh() };
+    let conditions = if seed.is_multiple_of(3) { SimConditions::default() } else { SimConditions::harsh() };
     let world = World::with(seed, conditions);
     let count = 1 + (seed % 3) as usize;
     let limits =

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use encke_io::Now;
-use encke_io::sim::End;
+use encke_io::sim::SimReadState;
 
 use crate::metrics::WorkerMetrics;
 
@@ -39,7 +39,7 @@ impl Observed {
     }
 
     /// Adds the end of a client's connection.
-    pub fn ended(&mut self, client: usize, now: Now, end: End) {
+    pub fn ended(&mut self, client: usize, now: Now, end: SimReadState) {
         self.add(&[client as u64, now.mono_ns]);
         self.add_bytes(format!("{end:?}").as_bytes());
         self.ends += 1;

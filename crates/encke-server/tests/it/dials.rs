@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_io::{Address, Fault, Segment};
+use encke_io::{Address, OpError, Segment};
 use encke_server::{
     CloseReason, ConnLimits, Exchange, Handler, HandlerContext, Mount, Outcome, Reply, Request,
     UpstreamEvent, UpstreamFault, UpstreamId, WorkerSetup,
@@ -222,7 +222,7 @@ fn a_refused_dial_is_reported(on: Stand) {
     let (_held, address) = refusing();
     let rig = rig(on, Dialer::to(address));
     let answer = rig.client().get("/");
-    assert_eq!(answer.text(), format!("{:?}", UpstreamFault::Failed(Fault::Refused)));
+    assert_eq!(answer.text(), format!("{:?}", UpstreamFault::Failed(OpError::Refused)));
     all_closed(&rig, "refused", 1);
     rig.end();
 }
@@ -230,7 +230,7 @@ fn a_refused_dial_is_reported(on: Stand) {
 fn a_missing_unix_socket_is_reported(on: Stand) {
     let folder = Folder::new();
     let rig = rig(on, Dialer::to(Address::Unix(folder.path().join("nothing"))));
-    let missing = Fault::System(rustix::io::Errno::NOENT.raw_os_error());
+    let missing = OpError::System(rustix::io::Errno::NOENT.raw_os_error());
     assert_eq!(rig.client().get("/").text(), format!("{:?}", UpstreamFault::Failed(missing)));
     all_closed(&rig, "system", 1);
     rig.end();
@@ -256,7 +256,7 @@ fn a_peer_that_resets_is_reported(on: Stand) {
     stream.read_exact(&mut [0; 7]).expect("what was sent before it was connected");
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket can");
     drop(stream);
-    assert_eq!(client.answer().text(), format!("{:?}", UpstreamFault::Failed(Fault::Reset)));
+    assert_eq!(client.answer().text(), format!("{:?}", UpstreamFault::Failed(OpError::Reset)));
     all_closed(&rig, "reset", 1);
     rig.end();
 }

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke_io::{Fault, Segment};
+use encke_io::{OpError, Segment};
 use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 
@@ -149,14 +149,14 @@ impl Tls {
     ///
     /// # Errors
     /// A file in the queue has become shorter, or cannot be read.
-    pub fn seal(&mut self, out: &mut Vec<u8>, scratch: &mut Scratch) -> Result<(), Fault> {
+    pub fn seal(&mut self, out: &mut Vec<u8>, scratch: &mut Scratch) -> Result<(), OpError> {
         self.records.output(out);
         if !self.records.can_seal() {
             return Ok(());
         }
         let records = &mut self.records;
         fill(&mut self.queue, &mut scratch.gathered, out, |plain, out| {
-            records.seal(plain, out).map_err(|_| Fault::Reset)
+            records.seal(plain, out).map_err(|_| OpError::Reset)
         })?;
         if self.queue.is_empty() {
             self.queue = VecDeque::new();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use encke_io::{Fault, Segment};
+use encke_io::{OpError, Segment};
 
 /// Maximum plaintext of a record (RFC 8446 §5.1).
 pub(super) const RECORD_BYTES: usize = 16 * 1024;
@@ -20,8 +20,8 @@ pub fn fill(
     queue: &mut VecDeque<Segment>,
     gathered: &mut Vec<u8>,
     out: &mut Vec<u8>,
-    mut seal: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+    mut seal: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), OpError>,
+) -> Result<(), OpError> {
     while out.len() < WINDOW_BYTES && !queue.is_empty() {
         // Large segments in memory are sealed in place; all others are gathered into a record.
         let large = |segment: &Segment| segment.memory().is_some_and(|bytes| bytes.len() >= RECORD_BYTES);
@@ -44,7 +44,7 @@ pub fn fill(
 }
 
 /// Fills a record with plaintext from the front of the queue.
-fn gather(queue: &mut VecDeque<Segment>, record: &mut Vec<u8>) -> Result<(), Fault> {
+fn gather(queue: &mut VecDeque<Segment>, record: &mut Vec<u8>) -> Result<(), OpError> {
     while record.len() < RECORD_BYTES {
         let Some(segment) = queue.pop_front() else { return Ok(()) };
         let room = RECORD_BYTES - record.len();
@@ -56,10 +56,10 @@ fn gather(queue: &mut VecDeque<Segment>, record: &mut Vec<u8>) -> Result<(), Fau
                 let read = match file.read_cached_at(*offset, &mut record[start..]) {
                     Some(read) => read,
                     // Blocks on the disk, as sendfile(2) does.
-                    None => file.read_at(*offset, &mut record[start..]).map_err(|_| Fault::FileShrunk)?,
+                    None => file.read_at(*offset, &mut record[start..]).map_err(|_| OpError::FileShrunk)?,
                 };
                 if read == 0 {
-                    return Err(Fault::FileShrunk);
+                    return Err(OpError::FileShrunk);
                 }
                 record.truncate(start + read);
                 read

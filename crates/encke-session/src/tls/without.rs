@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke_io::{Fault, Segment};
+use encke_io::{OpError, Segment};
 
 use super::{Distrust, HandshakeState, Opened, TlsFault, TlsKnown};
 use encke_settings::{CertSettings, TlsSettings};
@@ -135,7 +135,7 @@ impl Tls {
         match self.none {}
     }
 
-    pub fn seal(&mut self, _: &mut Vec<u8>, _: &mut Scratch) -> Result<(), Fault> {
+    pub fn seal(&mut self, _: &mut Vec<u8>, _: &mut Scratch) -> Result<(), OpError> {
         match self.none {}
     }
 

@@ -1,11 +1,11 @@
 //! The channels of a command: names or URLs, all on one server.
 
-use super::location::{Location, Server};
+use super::location::{Location, ServerLocation};
 
 /// Channels of one server under one path.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Channels {
-    pub(crate) server: Server,
+pub(crate) struct ChannelsPath {
+    pub(crate) server: ServerLocation,
     /// The request path: `/push/A,B,C`.
     pub(crate) path: String,
     query: Option<String>,
@@ -14,7 +14,7 @@ pub(crate) struct Channels {
 /// The default prefix of channels (setting `push.prefix`).
 const PREFIX: &str = "/push/";
 
-impl Channels {
+impl ChannelsPath {
     /// Parses channels, given by name at `server` or by URL. The path of `server` is the prefix of its channels.
     ///
     ///  # Errors
@@ -45,7 +45,7 @@ impl Channels {
 
     fn at(location: Location, text: &str) -> Result<Self, String> {
         let Location { server, path, query } = location;
-        if path.trim_matches('/').is_empty() || matches!(server, Server::Unix(_)) {
+        if path.trim_matches('/').is_empty() || matches!(server, ServerLocation::Unix(_)) {
             return Err(format!(
                 "`{text}` has no channel: expected a channel such as `news` or http://{}{PREFIX}news (--server \
                  specifies only a server)",
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn of(names: &[&str], server: &str) -> Result<(String, String), String> {
-        let found = Channels::of(names.iter().copied(), server)?;
+        let found = ChannelsPath::of(names.iter().copied(), server)?;
         Ok((found.server.to_string(), found.target(&[])))
     }
 
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn more_is_added_to_the_query() {
-        let channels = Channels::of(["h:1/push/a?x=1"], "8080").expect("a URL");
+        let channels = ChannelsPath::of(["h:1/push/a?x=1"], "8080").expect("a URL");
         assert_eq!(channels.target(&["since=all", "envelope"]), "/push/a?x=1&since=all&envelope");
-        let channels = Channels::of(["a"], "8080").expect("a name");
+        let channels = ChannelsPath::of(["a"], "8080").expect("a name");
         assert_eq!(channels.target(&["envelope"]), "/push/a?envelope");
     }
 }

@@ -21,9 +21,9 @@ use encke_wire::http1::{
 };
 use encke_wire::method::Method;
 
-use super::location::Server;
-use super::secure::{Belief, Secure};
-use super::{Moment, moment_in, now};
+use super::location::ServerLocation;
+use super::secure::{Secure, TrustSettings};
+use super::{MonoTime, moment_in, now};
 
 /// Connect timeout: a lost SYN is sent again after 1 s and after 3 s.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ pub(super) const READ_BYTES: usize = 16 * 1024;
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A request.
-pub(crate) struct Request<'a> {
+pub(crate) struct ClientRequest<'a> {
     pub(crate) method: Method,
     /// Path and query.
     pub(crate) target: &'a str,
@@ -48,31 +48,31 @@ pub(crate) struct Request<'a> {
 }
 
 /// The head of a response.
-pub(crate) struct Head {
+pub(crate) struct ClientResponseHead {
     head: ResponseHead,
     bytes: Vec<u8>,
 }
 
 /// A complete response.
-pub(crate) struct Answer {
-    pub(crate) head: Head,
+pub(crate) struct ClientResponse {
+    pub(crate) head: ClientResponseHead,
     pub(crate) body: Vec<u8>,
 }
 
 /// A connection to a server.
 pub(crate) struct Connection {
-    stream: Stream,
+    stream: ClientSocket,
     authority: String,
     /// Received bytes; `input[used..]` is not yet parsed.
     input: Vec<u8>,
     used: usize,
-    body: Rest,
+    body: BodyRest,
     /// The server keeps the connection open after this response.
     keeps: bool,
 }
 
 /// The remainder of a response body.
-enum Rest {
+enum BodyRest {
     /// The body is complete; the connection is idle.
     Over,
     /// This many bytes remain.
@@ -85,7 +85,7 @@ enum Rest {
 
 /// The reason why there is no response.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum ClientError {
     /// The server's name has no address.
     Unknown(io::Error),
     /// The connection could not be established.
@@ -110,16 +110,18 @@ impl Connection {
     /// Connects to a server. `belief` has the CA certificates for TLS.
     ///
     ///  # Errors
-    /// [`Trouble::Unknown`] or [`Trouble::Unreachable`]. With TLS also [`Trouble::NoBelief`] or [`Trouble::Distrusted`], or the
+    /// [`ClientError::Unknown`] or [`ClientError::Unreachable`]. With TLS also [`ClientError::NoBelief`] or [`ClientError::Distrusted`], or the
     /// handshake ends early or times out.
-    pub(crate) fn to(server: &Server, belief: &Belief) -> Result<Self, Trouble> {
+    pub(crate) fn to(server: &ServerLocation, belief: &TrustSettings) -> Result<Self, ClientError> {
         let stream = match server {
-            Server::Unix(path) => Stream::Unix(UnixStream::connect(path).map_err(Trouble::Unreachable)?),
-            Server::Inet(host, port) => Stream::Tcp(connected(host, *port)?),
-            Server::Secure(host, port) => {
+            ServerLocation::Unix(path) => {
+                ClientSocket::Unix(UnixStream::connect(path).map_err(ClientError::Unreachable)?)
+            }
+            ServerLocation::Inet(host, port) => ClientSocket::Tcp(connected(host, *port)?),
+            ServerLocation::Secure(host, port) => {
                 let socket = connected(host, *port)?;
                 let secure = Secure::with(host, socket, belief, moment_in(HANDSHAKE_TIME))?;
-                Stream::Secure(Box::new(secure))
+                ClientSocket::Secure(Box::new(secure))
             }
         };
         Ok(Self {
@@ -127,7 +129,7 @@ impl Connection {
             authority: server.authority(),
             input: Vec::new(),
             used: 0,
-            body: Rest::Over,
+            body: BodyRest::Over,
             keeps: true,
         })
     }
@@ -136,22 +138,26 @@ impl Connection {
     ///
     ///  # Errors
     /// There is no complete response. The connection is then unusable.
-    pub(crate) fn ask(&mut self, request: &Request<'_>, patience: Duration) -> Result<Answer, Trouble> {
+    pub(crate) fn ask(
+        &mut self,
+        request: &ClientRequest<'_>,
+        patience: Duration,
+    ) -> Result<ClientResponse, ClientError> {
         let until = super::moment_in(patience);
         let head = self.begin(request, until)?;
         let body = self.rest(until)?;
-        Ok(Answer { head, body })
+        Ok(ClientResponse { head, body })
     }
 
     /// Receives the remaining body of a response that [`Connection::begin`] started.
     ///
     ///  # Errors
-    /// As for [`Connection::piece`], or [`Trouble::TooLarge`].
-    pub(crate) fn rest(&mut self, until: Moment) -> Result<Vec<u8>, Trouble> {
+    /// As for [`Connection::piece`], or [`ClientError::TooLarge`].
+    pub(crate) fn rest(&mut self, until: MonoTime) -> Result<Vec<u8>, ClientError> {
         let mut body = Vec::new();
         while let Some(piece) = self.piece(until)? {
             if body.len() + piece.len() > ANSWER_BYTES_MAX {
-                return Err(Trouble::TooLarge);
+                return Err(ClientError::TooLarge);
             }
             body.extend_from_slice(piece);
         }
@@ -160,20 +166,24 @@ impl Connection {
 
     /// Whether the connection can carry another request.
     pub(crate) fn reusable(&self) -> bool {
-        self.keeps && matches!(self.body, Rest::Over)
+        self.keeps && matches!(self.body, BodyRest::Over)
     }
 
     /// Sends a request and receives the head of the response. [`Connection::piece`] returns the body.
     ///
     ///  # Errors
     /// The request could not be sent, or no valid head arrived before `until`.
-    pub(crate) fn begin(&mut self, request: &Request<'_>, until: Moment) -> Result<Head, Trouble> {
+    pub(crate) fn begin(
+        &mut self,
+        request: &ClientRequest<'_>,
+        until: MonoTime,
+    ) -> Result<ClientResponseHead, ClientError> {
         let bytes = self.written(request)?;
         let sent = self.stream.wait_at_most(left(until)?).and_then(|()| self.stream.write_all(&bytes));
         // A server that rejects the body may respond and close before it has read the whole body. That response counts.
         match (self.head(request.method, until), sent) {
-            (Err(Trouble::Lost(_)), Err(error)) if timed_out(&error) => Err(Trouble::Silent),
-            (Err(Trouble::Lost(_)), Err(error)) => Err(Trouble::Lost(Some(error))),
+            (Err(ClientError::Lost(_)), Err(error)) if timed_out(&error) => Err(ClientError::Silent),
+            (Err(ClientError::Lost(_)), Err(error)) => Err(ClientError::Lost(Some(error))),
             (head, _) => head,
         }
     }
@@ -182,43 +192,43 @@ impl Connection {
     ///
     ///  # Errors
     /// The connection ended before the body did, nothing arrived before `until`, or the framing is invalid.
-    pub(crate) fn piece(&mut self, until: Moment) -> Result<Option<&[u8]>, Trouble> {
+    pub(crate) fn piece(&mut self, until: MonoTime) -> Result<Option<&[u8]>, ClientError> {
         loop {
             let piece = self.next_piece()?;
             if !piece.is_empty() {
                 return Ok(Some(&self.input[piece]));
             }
             let until_close = match self.body {
-                Rest::Over => return Ok(None),
-                Rest::UntilClose => true,
-                Rest::Length(_) | Rest::Chunks(_) => false,
+                BodyRest::Over => return Ok(None),
+                BodyRest::UntilClose => true,
+                BodyRest::Length(_) | BodyRest::Chunks(_) => false,
             };
             if !self.receive(until)? {
                 if !until_close {
-                    return Err(Trouble::Lost(None));
+                    return Err(ClientError::Lost(None));
                 }
-                self.body = Rest::Over;
+                self.body = BodyRest::Over;
             }
         }
     }
 
     /// Returns the range of the next body bytes in `input`, and marks them as used.
-    fn next_piece(&mut self) -> Result<Range<usize>, Trouble> {
+    fn next_piece(&mut self) -> Result<Range<usize>, ClientError> {
         let start = self.used;
         let input = &self.input[start..];
         let mut over = false;
         let piece = match &mut self.body {
-            Rest::Over => start..start,
-            Rest::UntilClose => start..self.input.len(),
-            Rest::Length(left) => {
+            BodyRest::Over => start..start,
+            BodyRest::UntilClose => start..self.input.len(),
+            BodyRest::Length(left) => {
                 // `taken` is at most the length of `input`, so the cast is lossless.
                 let taken = (*left).min(input.len() as u64) as usize;
                 *left -= taken as u64;
                 over = *left == 0;
                 start..start + taken
             }
-            Rest::Chunks(decoder) => {
-                let chunk = decoder.feed(input).map_err(Trouble::Malformed)?;
+            BodyRest::Chunks(decoder) => {
+                let chunk = decoder.feed(input).map_err(ClientError::Malformed)?;
                 over = chunk.state == BodyState::Done;
                 let end = start + chunk.consumed;
                 end - chunk.data.len()..end
@@ -226,12 +236,12 @@ impl Connection {
         };
         self.used = piece.end;
         if over {
-            self.body = Rest::Over;
+            self.body = BodyRest::Over;
         }
         Ok(piece)
     }
 
-    fn written(&self, request: &Request<'_>) -> Result<Vec<u8>, Trouble> {
+    fn written(&self, request: &ClientRequest<'_>) -> Result<Vec<u8>, ClientError> {
         let mut out = Vec::with_capacity(512 + request.body.len());
         for part in [request.method.name(), " ", request.target, " HTTP/1.1\r\n"] {
             out.extend_from_slice(part.as_bytes());
@@ -239,7 +249,7 @@ impl Connection {
         let own = [("Host", self.authority.as_str()), ("User-Agent", USER_AGENT)];
         for (name, value) in own.iter().chain(request.fields) {
             http1::put_field(&mut out, name, value.as_bytes())
-                .map_err(|_| Trouble::Field((*name).to_owned()))?;
+                .map_err(|_| ClientError::Field((*name).to_owned()))?;
         }
         if !request.method.reads() {
             http1::put_field_number(&mut out, "Content-Length", request.body.len() as u64);
@@ -249,14 +259,14 @@ impl Connection {
         Ok(out)
     }
 
-    fn head(&mut self, method: Method, until: Moment) -> Result<Head, Trouble> {
+    fn head(&mut self, method: Method, until: MonoTime) -> Result<ClientResponseHead, ClientError> {
         let mut head = ResponseHead::new();
         loop {
             match head.feed(&self.input[self.used..], &HeadLimits::default()) {
-                Progress::Refused(refusal) => return Err(Trouble::Malformed(refusal)),
+                Progress::Refused(refusal) => return Err(ClientError::Malformed(refusal)),
                 Progress::Partial => {
                     if !self.receive(until)? {
-                        return Err(Trouble::Lost(None));
+                        return Err(ClientError::Lost(None));
                     }
                 }
                 Progress::Done { head_bytes } => {
@@ -268,20 +278,20 @@ impl Connection {
                         continue;
                     }
                     self.body = match head.framing(method) {
-                        ResponseFraming::None | ResponseFraming::Length(0) => Rest::Over,
-                        ResponseFraming::Length(bytes) => Rest::Length(bytes),
-                        ResponseFraming::Chunked => Rest::Chunks(ChunkedDecoder::new()),
-                        ResponseFraming::Close => Rest::UntilClose,
+                        ResponseFraming::None | ResponseFraming::Length(0) => BodyRest::Over,
+                        ResponseFraming::Length(bytes) => BodyRest::Length(bytes),
+                        ResponseFraming::Chunked => BodyRest::Chunks(ChunkedDecoder::new()),
+                        ResponseFraming::Close => BodyRest::UntilClose,
                     };
-                    self.keeps = head.keep_alive() && !matches!(self.body, Rest::UntilClose);
-                    return Ok(Head { head, bytes });
+                    self.keeps = head.keep_alive() && !matches!(self.body, BodyRest::UntilClose);
+                    return Ok(ClientResponseHead { head, bytes });
                 }
             }
         }
     }
 
     /// Waits for more input. Returns false if the server has closed the connection.
-    fn receive(&mut self, until: Moment) -> Result<bool, Trouble> {
+    fn receive(&mut self, until: MonoTime) -> Result<bool, ClientError> {
         self.input.drain(..self.used);
         self.used = 0;
         let before = self.input.len();
@@ -290,10 +300,10 @@ impl Connection {
             let waited = left(until).and_then(|left| {
                 let read =
                     self.stream.wait_at_most(left).and_then(|()| self.stream.read(&mut self.input[before..]));
-                read.map_err(Trouble::of)
+                read.map_err(ClientError::of)
             });
             match waited {
-                Err(Trouble::Lost(Some(error))) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(ClientError::Lost(Some(error))) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other,
             }
         };
@@ -304,7 +314,7 @@ impl Connection {
 
 const USER_AGENT: &str = concat!("encke/", env!("CARGO_PKG_VERSION"));
 
-impl Head {
+impl ClientResponseHead {
     pub(crate) fn status(&self) -> u16 {
         self.head.status()
     }
@@ -327,11 +337,11 @@ impl Head {
 }
 
 /// Connects to the first address of a name that accepts.
-fn connected(host: &str, port: u16) -> Result<TcpStream, Trouble> {
-    let addresses = (host, port).to_socket_addrs().map_err(Trouble::Unknown)?;
-    let mut stream = Err(Trouble::Unknown(io::ErrorKind::NotFound.into()));
+fn connected(host: &str, port: u16) -> Result<TcpStream, ClientError> {
+    let addresses = (host, port).to_socket_addrs().map_err(ClientError::Unknown)?;
+    let mut stream = Err(ClientError::Unknown(io::ErrorKind::NotFound.into()));
     for address in addresses {
-        stream = TcpStream::connect_timeout(&address, CONNECT_TIME).map_err(Trouble::Unreachable);
+        stream = TcpStream::connect_timeout(&address, CONNECT_TIME).map_err(ClientError::Unreachable);
         if stream.is_ok() {
             break;
         }
@@ -342,7 +352,7 @@ fn connected(host: &str, port: u16) -> Result<TcpStream, Trouble> {
     Ok(stream)
 }
 
-impl Trouble {
+impl ClientError {
     /// Converts an error of a socket or of its TLS session.
     pub(super) fn of(error: io::Error) -> Self {
         match error.downcast::<Distrust>() {
@@ -360,7 +370,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(error) => write!(f, "unknown host name ({error}); is it spelled correctly?"),
@@ -401,9 +411,9 @@ impl fmt::Display for Trouble {
 }
 
 /// Returns the time until a deadline.
-pub(super) fn left(until: Moment) -> Result<Duration, Trouble> {
+pub(super) fn left(until: MonoTime) -> Result<Duration, ClientError> {
     match until.saturating_sub(now()) {
-        0 => Err(Trouble::Silent),
+        0 => Err(ClientError::Silent),
         // Socket timeouts have a resolution of one microsecond, and 0 would disable the timeout.
         ns => Ok(Duration::from_nanos(ns.max(1_000))),
     }
@@ -414,13 +424,13 @@ fn timed_out(error: &io::Error) -> bool {
 }
 
 /// A socket of any kind.
-enum Stream {
+enum ClientSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
     Secure(Box<Secure>),
 }
 
-impl Stream {
+impl ClientSocket {
     /// Sets the timeout of each following read and write.
     fn wait_at_most(&self, time: Duration) -> io::Result<()> {
         let tcp = |stream: &TcpStream| {
@@ -436,7 +446,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for ClientSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
@@ -446,7 +456,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for ClientSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
@@ -468,7 +478,7 @@ mod tests {
 
     /// Starts a server that answers each request of one connection with the next list of pieces, one write per piece, and then
     /// closes. The thread returns the requests.
-    fn server(answers: Vec<Vec<Vec<u8>>>) -> (Server, thread::JoinHandle<Vec<String>>) {
+    fn server(answers: Vec<Vec<Vec<u8>>>) -> (ServerLocation, thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         let asked = thread::spawn(move || {
@@ -489,16 +499,16 @@ mod tests {
             }
             requests
         });
-        (Server::Inet("127.0.0.1".into(), address.port()), asked)
+        (ServerLocation::Inet("127.0.0.1".into(), address.port()), asked)
     }
 
-    fn belief() -> Belief {
-        Belief::new(None, false)
+    fn belief() -> TrustSettings {
+        TrustSettings::new(None, false)
     }
 
     const PATIENCE: Duration = Duration::from_secs(30);
-    const GET: Request<'_> =
-        Request { method: Method::Get, target: "/x?y", fields: &[("A", "b")], body: b"" };
+    const GET: ClientRequest<'_> =
+        ClientRequest { method: Method::Get, target: "/x?y", fields: &[("A", "b")], body: b"" };
 
     #[test]
     fn an_answer_is_the_same_however_it_is_cut() {
@@ -559,17 +569,17 @@ mod tests {
     #[test]
     fn what_nobody_answers_and_what_cannot_be_sent_is_told() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let server = Server::Inet("127.0.0.1".into(), listener.local_addr().expect("bound").port());
+        let server = ServerLocation::Inet("127.0.0.1".into(), listener.local_addr().expect("bound").port());
         let mut connection = Connection::to(&server, &belief()).expect("it listens");
         let silent = connection.ask(&GET, Duration::from_millis(1)).err().expect("nobody answers");
-        assert!(matches!(silent, Trouble::Silent), "{silent}");
+        assert!(matches!(silent, ClientError::Silent), "{silent}");
         let fields = &[("Encke-Event", "a\r\nb")];
-        let field = connection.ask(&Request { fields, ..GET }, PATIENCE).err().expect("not sent");
+        let field = connection.ask(&ClientRequest { fields, ..GET }, PATIENCE).err().expect("not sent");
         assert!(field.to_string().contains("Encke-Event"), "{field}");
         drop((listener, connection));
         let refused = Connection::to(&server, &belief()).err().expect("nobody listens");
         assert!(refused.to_string().contains("is the server running?"), "{refused}");
-        let missing = Connection::to(&Server::Unix("/nonexistent/socket".into()), &belief())
+        let missing = Connection::to(&ServerLocation::Unix("/nonexistent/socket".into()), &belief())
             .err()
             .expect("no such file");
         assert!(missing.to_string().contains("is the server running?"), "{missing}");

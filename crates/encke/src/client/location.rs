@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// A server with the path and query of its URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Location {
-    pub(crate) server: Server,
+    pub(crate) server: ServerLocation,
     /// Empty, or begins with a slash.
     pub(crate) path: String,
     /// Without `?`.
@@ -15,10 +15,10 @@ pub(crate) struct Location {
 
 /// The address of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Server {
+pub(crate) enum ServerLocation {
     /// Host name or address (IPv6 without brackets) and port.
     Inet(String, u16),
-    /// Host and port as in [`Server::Inet`], with TLS.
+    /// Host and port as in [`ServerLocation::Inet`], with TLS.
     Secure(String, u16),
     /// A Unix socket.
     Unix(PathBuf),
@@ -35,7 +35,7 @@ impl Location {
     /// The text is not an address; the message lists the accepted forms.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            let server = Server::Unix(path.into());
+            let server = ServerLocation::Unix(path.into());
             return Ok(Self { server, path: String::new(), query: None });
         }
         let wrong = || {
@@ -61,7 +61,11 @@ impl Location {
         }
         let port_default = secure.map(|_| HTTPS_PORT).or(plain.map(|_| HTTP_PORT));
         let (host, port) = host_and_port(authority, port_default).ok_or_else(wrong)?;
-        let server = if secure.is_some() { Server::Secure(host, port) } else { Server::Inet(host, port) };
+        let server = if secure.is_some() {
+            ServerLocation::Secure(host, port)
+        } else {
+            ServerLocation::Inet(host, port)
+        };
         Ok(Self { server, path: path.to_owned(), query })
     }
 }
@@ -98,7 +102,7 @@ fn host_and_port(authority: &str, port_default: Option<u16>) -> Option<(String, 
     Some((host.to_owned(), number))
 }
 
-impl Server {
+impl ServerLocation {
     /// Returns the value of `Host`. A Unix socket has no host name; `localhost` has the rights of this machine.
     pub(crate) fn authority(&self) -> String {
         match self {
@@ -108,7 +112,7 @@ impl Server {
     }
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for ServerLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inet(host, port) | Self::Secure(host, port) if host.contains(':') => {
@@ -144,9 +148,9 @@ mod tests {
             assert_eq!(found.server.to_string(), server, "{text}");
             assert_eq!((found.path.as_str(), found.query.as_deref()), (path, query), "{text}");
         }
-        assert_eq!(Server::Unix("/s".into()).authority(), "localhost");
+        assert_eq!(ServerLocation::Unix("/s".into()).authority(), "localhost");
         let secure = Location::parse("https://h/").expect("a server").server;
-        assert_eq!(secure, Server::Secure("h".into(), 443));
+        assert_eq!(secure, ServerLocation::Secure("h".into(), 443));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!                                                  │
 //!                                                  └─ begin ─► Head, then the body piece by piece
 //! ```
-//! Errors of a connection are [`Trouble`]; [`refusal`] describes error responses.
+//! Errors of a connection are [`ClientError`]; [`refusal`] describes error responses.
 
 mod channels;
 mod connection;
@@ -22,23 +22,23 @@ use std::time::Duration;
 use encke_io::clock::Clock;
 use encke_io::host::{self, Signal, Signals};
 
-pub(crate) use channels::Channels;
-pub(crate) use connection::{Answer, Connection, Request, Trouble};
-pub(crate) use location::{Location, Server};
-pub(crate) use secure::Belief;
+pub(crate) use channels::ChannelsPath;
+pub(crate) use connection::{ClientError, ClientRequest, ClientResponse, Connection};
+pub(crate) use location::{Location, ServerLocation};
+pub(crate) use secure::TrustSettings;
 
-use crate::{Failure, INTERRUPTED};
+use crate::{CommandError, INTERRUPTED};
 
 /// A moment on the monotonic clock, in nanoseconds.
-pub(crate) type Moment = u64;
+pub(crate) type MonoTime = u64;
 
 /// Returns the current time.
-pub(crate) fn now() -> Moment {
+pub(crate) fn now() -> MonoTime {
     Clock::new().now().mono_ns
 }
 
 /// Returns the moment `after` from now.
-pub(crate) fn moment_in(after: Duration) -> Moment {
+pub(crate) fn moment_in(after: Duration) -> MonoTime {
     Clock::new().now().plus(after)
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn pause(time: Duration) {
 ///
 ///  # Errors
 /// The thread that waits for signals cannot be started.
-pub(crate) fn end_at_interrupt() -> Result<(), Failure> {
+pub(crate) fn end_at_interrupt() -> Result<(), CommandError> {
     let signals = Signals::block();
     let obeying = thread::Builder::new().name("signals".into()).spawn(move || {
         loop {
@@ -68,5 +68,5 @@ pub(crate) fn end_at_interrupt() -> Result<(), Failure> {
     });
     obeying
         .map(drop)
-        .map_err(|error| Failure::CouldNotRun(format!("cannot start the signal thread: {error}")))
+        .map_err(|error| CommandError::CouldNotRun(format!("cannot start the signal thread: {error}")))
 }

@@ -1,8 +1,8 @@
 //! Texts for error responses: the reason, and what the user can do.
 
-use super::connection::{Answer, Head, Trouble};
-use super::location::Server;
-use crate::Failure;
+use super::connection::{ClientError, ClientResponse, ClientResponseHead};
+use super::location::ServerLocation;
+use crate::CommandError;
 
 /// Maximum number of characters shown of a server's own text: one or two lines of a terminal.
 const WORDS_MAX: usize = 200;
@@ -24,13 +24,19 @@ impl Attempt {
 }
 
 /// Describes a failure without a response.
-pub(crate) fn trouble(server: &Server, trouble: &Trouble) -> Failure {
-    Failure::CouldNotRun(format!("{server}: {trouble}"))
+pub(crate) fn trouble(server: &ServerLocation, trouble: &ClientError) -> CommandError {
+    CommandError::CouldNotRun(format!("{server}: {trouble}"))
 }
 
 /// Describes an error response.
-pub(crate) fn of(server: &Server, path: &str, attempt: Attempt, has_token: bool, answer: &Answer) -> Failure {
-    let Answer { head, body } = answer;
+pub(crate) fn of(
+    server: &ServerLocation,
+    path: &str,
+    attempt: Attempt,
+    has_token: bool,
+    answer: &ClientResponse,
+) -> CommandError {
+    let ClientResponse { head, body } = answer;
     let words = words(head, body);
     let said = if words.is_empty() { String::new() } else { format!(" ({words})") };
     let what = attempt.name();
@@ -56,11 +62,11 @@ pub(crate) fn of(server: &Server, path: &str, attempt: Attempt, has_token: bool,
         },
         status => format!("it answered {status}{said}"),
     };
-    Failure::CouldNotRun(format!("{server}: {text}"))
+    CommandError::CouldNotRun(format!("{server}: {text}"))
 }
 
 /// Returns the first line of a `text/plain` response. HTML pages are not shown on a terminal.
-fn words(head: &Head, body: &[u8]) -> String {
+fn words(head: &ClientResponseHead, body: &[u8]) -> String {
     if !head.is_type("text/plain") {
         return String::new();
     }

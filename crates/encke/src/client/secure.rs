@@ -7,32 +7,32 @@ use std::path::PathBuf;
 
 use encke_session::tls::{ClientSession, Trust};
 
-use super::Moment;
-use super::connection::{READ_BYTES, Trouble, left};
+use super::MonoTime;
+use super::connection::{ClientError, READ_BYTES, left};
 
 /// The CA certificates that a command trusts. They are loaded at first use: those of the system have 200 KiB.
-pub(crate) struct Belief {
-    source: Source,
+pub(crate) struct TrustSettings {
+    source: TrustSource,
     trust: OnceCell<Trust>,
 }
 
 /// The source of the CA certificates.
-enum Source {
+enum TrustSource {
     /// The system's certificates, or `$SSL_CERT_FILE`.
     System,
     /// The file of `--cacert`.
     File(PathBuf),
     /// None: `--insecure` skips verification.
-    Credulity,
+    Insecure,
 }
 
-impl Belief {
+impl TrustSettings {
     /// Creates the trust settings from the flags.
     pub(crate) fn new(cacert: Option<PathBuf>, insecure: bool) -> Self {
         let source = match cacert {
-            _ if insecure => Source::Credulity,
-            Some(path) => Source::File(path),
-            None => Source::System,
+            _ if insecure => TrustSource::Insecure,
+            Some(path) => TrustSource::File(path),
+            None => TrustSource::System,
         };
         Self { source, trust: OnceCell::new() }
     }
@@ -46,9 +46,9 @@ impl Belief {
             return Ok(trust);
         }
         let trust = match &self.source {
-            Source::System => Trust::of_system(),
-            Source::File(path) => Trust::of_file(path),
-            Source::Credulity => Trust::of_anybody(),
+            TrustSource::System => Trust::of_system(),
+            TrustSource::File(path) => Trust::of_file(path),
+            TrustSource::Insecure => Trust::of_anybody(),
         };
         trust.map(|trust| self.trust.get_or_init(|| trust))
     }
@@ -67,23 +67,23 @@ impl Secure {
     /// Performs the handshake with the server named `host`.
     ///
     ///  # Errors
-    /// [`Trouble::NoBelief`], [`Trouble::Distrusted`], or the connection ends or times out during the handshake.
+    /// [`ClientError::NoBelief`], [`ClientError::Distrusted`], or the connection ends or times out during the handshake.
     pub(super) fn with(
         host: &str,
         socket: TcpStream,
-        belief: &Belief,
-        until: Moment,
-    ) -> Result<Self, Trouble> {
-        let trust = belief.trust().map_err(Trouble::NoBelief)?;
-        let session = trust.session(host).map_err(Trouble::Distrusted)?;
+        belief: &TrustSettings,
+        until: MonoTime,
+    ) -> Result<Self, ClientError> {
+        let trust = belief.trust().map_err(ClientError::NoBelief)?;
+        let session = trust.session(host).map_err(ClientError::Distrusted)?;
         let mut new = Self { socket, session, plain: Vec::new(), used: 0 };
         while !new.session.is_established() {
             let time = left(until)?;
-            new.socket.set_read_timeout(Some(time)).map_err(Trouble::Unreachable)?;
-            new.socket.set_write_timeout(Some(time)).map_err(Trouble::Unreachable)?;
-            new.speak().and_then(|()| new.receive()).map_err(Trouble::of)?;
+            new.socket.set_read_timeout(Some(time)).map_err(ClientError::Unreachable)?;
+            new.socket.set_write_timeout(Some(time)).map_err(ClientError::Unreachable)?;
+            new.speak().and_then(|()| new.receive()).map_err(ClientError::of)?;
         }
-        new.speak().map_err(Trouble::of)?;
+        new.speak().map_err(ClientError::of)?;
         Ok(new)
     }
 

@@ -12,34 +12,34 @@ use std::process::ExitCode;
 
 use encke_io::host::Signals;
 use encke_load::compare::{self, Block};
-use encke_load::verdict::Limit;
+use encke_load::verdict::Bottleneck;
 use encke_load::{Comparison, Report, SavedRun, Stop, words};
 
-use super::onlooker::Shown;
+use super::progress::ViewMode;
 use super::{Interrupts, NO_VERDICT, Weighted, command, measure, nothing_measured, plan, saved};
 use crate::arguments::Compare;
-use crate::{Done, Failure, INTERRUPTED, print_result};
+use crate::{CommandError, CommandResult, INTERRUPTED, print_result};
 
-pub(crate) fn run(arguments: &Compare, signals: Signals) -> Done {
+pub(crate) fn run(arguments: &Compare, signals: Signals) -> CommandResult {
     let names = [arguments.one.clone(), arguments.other.clone()];
     match [&arguments.one, &arguments.other].map(|name| name.contains("://")) {
         [true, true] => servers(arguments, names, signals),
         [false, false] if !arguments.watch.is_empty() => {
-            Err(Failure::Usage("--watch requires servers, not saved runs".into()))
+            Err(CommandError::Usage("--watch requires servers, not saved runs".into()))
         }
         [false, false] => {
             let runs = [saved::read(Path::new(&arguments.one))?, saved::read(Path::new(&arguments.other))?];
             let compared = SavedRun::compared(names, [&runs[0], &runs[1]]);
-            told(&compared.map_err(|unlike| Failure::Usage(unlike.to_string()))?, arguments.json, false)
+            told(&compared.map_err(|unlike| CommandError::Usage(unlike.to_string()))?, arguments.json, false)
         }
-        _ => Err(Failure::Usage(
+        _ => Err(CommandError::Usage(
             "cannot compare a server with a saved run: expected two URLs, or two files".into(),
         )),
     }
 }
 
-fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Done {
-    let url = |name: &String| name.parse::<Weighted>().map(|url| [url]).map_err(Failure::from);
+fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> CommandResult {
+    let url = |name: &String| name.parse::<Weighted>().map(|url| [url]).map_err(CommandError::from);
     let urls = [url(&arguments.one)?, url(&arguments.other)?];
     let block = Some(Stop::After(arguments.block.duration()));
     let plans = [plan(&urls[0], &arguments.traffic, block)?, plan(&urls[1], &arguments.traffic, block)?];
@@ -47,12 +47,12 @@ fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Done {
         [] => [None, None],
         [both] => [Some(both), Some(both)],
         [a, b] => [Some(a), Some(b)],
-        _ => return Err(Failure::Usage("expected --watch at most twice: for A, and for B".into())),
+        _ => return Err(CommandError::Usage("expected --watch at most twice: for A, and for B".into())),
     };
     let interrupts = Interrupts::watch(signals)?;
-    let measured = |side: usize| -> Result<Report, Failure> {
+    let measured = |side: usize| -> Result<Report, CommandError> {
         let plan = plans[side].clone();
-        let report = measure(plan, &urls[side], watching[side], Shown::Silent, &interrupts)?;
+        let report = measure(plan, &urls[side], watching[side], ViewMode::Silent, &interrupts)?;
         nothing_measured(&report)?;
         Ok(report)
     };
@@ -88,10 +88,10 @@ fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Done {
 }
 
 /// Decides whether the results describe the servers. A generator that is the bottleneck limits both servers alike.
-pub(super) fn judge(comparison: &mut Comparison, limits: &[Limit]) {
+pub(super) fn judge(comparison: &mut Comparison, limits: &[Bottleneck]) {
     let all = limits.len();
-    let times = |limit: Limit| limits.iter().filter(|other| **other == limit).count();
-    let (generator, starved) = (times(Limit::Generator), times(Limit::Starved));
+    let times = |limit: Bottleneck| limits.iter().filter(|other| **other == limit).count();
+    let (generator, starved) = (times(Bottleneck::Generator), times(Bottleneck::Starved));
     if generator * 2 > all {
         comparison.is_verdict = false;
         comparison.remarks.push(format!(
@@ -107,7 +107,7 @@ pub(super) fn judge(comparison: &mut Comparison, limits: &[Limit]) {
     }
 }
 
-pub(super) fn told(comparison: &Comparison, json: bool, interrupted: bool) -> Done {
+pub(super) fn told(comparison: &Comparison, json: bool, interrupted: bool) -> CommandResult {
     if json {
         let mut told = comparison.json();
         told["command"] = command().into();

@@ -18,16 +18,16 @@ use encke_io::{Address, Backend};
 
 use encke_assembly::settings::{OrAuto, Period};
 use encke_load::compare::{Block, orders};
-use encke_load::push::{self, Dialect, PAYLOAD_BYTES_MIN, Plan, Report, Run};
+use encke_load::push::{self, Dialect, PAYLOAD_BYTES_MIN, PushReport, PushRun, PushRunPlan};
 use encke_load::{Arrivals, Comparison, Pace, Protocol, Rate, Slo, Sources, Stop, Url, words};
 
-use super::onlooker::Wish;
+use super::progress::ViewAction;
 #[cfg(feature = "screen")]
-use super::screen::push::Screen;
+use super::screen::push::PushScreen;
 use super::{Interrupts, LOOK, LOOKS_PER_LINE, MISSED, NO_VERDICT, command, compare, rounds, saved};
 use crate::arguments::Secrecy;
 use crate::load;
-use crate::{Done, Failure, INTERRUPTED, note, print_result};
+use crate::{CommandError, CommandResult, INTERRUPTED, note, print_result};
 
 /// Hold subscribers on a push server, publish, and measure every delivery.
 #[derive(Args, Debug)]
@@ -36,7 +36,7 @@ Examples:
   encke load push http://localhost:8080/       1,000 event streams, 10 messages per second, 10 s
   encke load push -s 18000 --transport ws -r 2 --slo 'p99<200ms,reach=100%' http://localhost:8080/
   encke load push --cycle=5 --transport poll -s 500 http://localhost:8080/     as report 001")]
-pub(crate) struct Push {
+pub(crate) struct LoadPushArgs {
     /// Server, or URL of a channel (several with {channel})
     #[arg(value_name = "URL")]
     url: Url,
@@ -46,7 +46,7 @@ pub(crate) struct Push {
     /// Transport: sse, poll, ws or ndjson [default: sse]
     #[arg(long, value_name = "HOW", default_value = "sse", hide_default_value = true)]
     #[arg(hide_possible_values = true)]
-    transport: Transport,
+    transport: TransportArg,
     /// Messages per second, over all channels [default: 10]
     #[arg(short = 'r', long, value_name = "RATE")]
     publish_rate: Option<Rate>,
@@ -78,7 +78,7 @@ pub(crate) struct Push {
     against: Option<Url>,
     /// Kind of the other server [default: as --preset]
     #[arg(long, value_name = "SERVER", requires = "against", hide_short_help = true)]
-    against_preset: Option<Preset>,
+    against_preset: Option<PresetArg>,
     /// With --against: rounds of A B B A or B A A B, each part a separate run [default: 10]
     #[arg(long, value_name = "COUNT", requires = "against", hide_short_help = true)]
     rounds: Option<NonZeroU16>,
@@ -90,7 +90,7 @@ pub(crate) struct Push {
         hide_default_value = true,
         hide_short_help = true
     )]
-    slow: Share,
+    slow: SubscriberShare,
     /// Share of subscribers that reconnect: 5%/s
     #[arg(
         long,
@@ -99,7 +99,7 @@ pub(crate) struct Push {
         hide_default_value = true,
         hide_short_help = true
     )]
-    churn: Share,
+    churn: SubscriberShare,
     /// Halfway, disconnect all subscribers, which reconnect immediately
     #[arg(long, conflicts_with = "messages", hide_short_help = true)]
     storm: bool,
@@ -123,7 +123,7 @@ pub(crate) struct Push {
     report: Option<PathBuf>,
     /// Kind of server
     #[arg(long, value_name = "SERVER", default_value = "encke", hide_short_help = true)]
-    preset: Preset,
+    preset: PresetArg,
     /// Path or URL to subscribe to, with {channel}
     #[arg(long, value_name = "URL", hide_short_help = true)]
     subscribe_url: Option<String>,
@@ -163,7 +163,7 @@ pub(crate) struct Push {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Transport {
+enum TransportArg {
     /// Server-sent events.
     Sse,
     /// Long poll.
@@ -175,7 +175,7 @@ enum Transport {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Preset {
+enum PresetArg {
     /// Encke.
     Encke,
     /// nginx with nchan: /sub/{channel} and /pub/{channel}.
@@ -201,9 +201,9 @@ enum Rounds {
 
 /// A share of the subscribers: `1%`, `0.01`, `5%/s`.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Share(f64);
+struct SubscriberShare(f64);
 
-impl FromStr for Share {
+impl FromStr for SubscriberShare {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -215,23 +215,23 @@ impl FromStr for Share {
     }
 }
 
-impl From<Transport> for push::Transport {
-    fn from(transport: Transport) -> Self {
+impl From<TransportArg> for push::Transport {
+    fn from(transport: TransportArg) -> Self {
         match transport {
-            Transport::Sse => Self::Sse,
-            Transport::Poll => Self::Poll,
-            Transport::Ws => Self::Ws,
-            Transport::Ndjson => Self::Ndjson,
+            TransportArg::Sse => Self::Sse,
+            TransportArg::Poll => Self::Poll,
+            TransportArg::Ws => Self::Ws,
+            TransportArg::Ndjson => Self::Ndjson,
         }
     }
 }
 
-impl From<Preset> for push::Preset {
-    fn from(preset: Preset) -> Self {
+impl From<PresetArg> for push::Preset {
+    fn from(preset: PresetArg) -> Self {
         match preset {
-            Preset::Encke => Self::Encke,
-            Preset::Nchan => Self::Nchan,
-            Preset::Mercure => Self::Mercure,
+            PresetArg::Encke => Self::Encke,
+            PresetArg::Nchan => Self::Nchan,
+            PresetArg::Mercure => Self::Mercure,
         }
     }
 }
@@ -248,7 +248,7 @@ impl From<Rounds> for push::Paced {
     }
 }
 
-pub(crate) fn run(arguments: &Push, signals: Signals) -> Done {
+pub(crate) fn run(arguments: &LoadPushArgs, signals: Signals) -> CommandResult {
     let plan = plan(arguments, &arguments.url, arguments.preset)?;
     let interrupts = Interrupts::watch(signals)?;
     if plan.paced.is_some() {
@@ -261,19 +261,19 @@ pub(crate) fn run(arguments: &Push, signals: Signals) -> Done {
     if arguments.messages.is_none() && arguments.duration.is_none() && arguments.cycle.is_none() {
         note("running for 10 s by default; change it with -n COUNT or -d TIME");
     }
-    let failed = |trouble: encke_load::run::Trouble| Failure::CouldNotRun(trouble.to_string());
-    let mut run = Run::start(plan.clone()).map_err(failed)?;
+    let failed = |trouble: encke_load::run::RunError| CommandError::CouldNotRun(trouble.to_string());
+    let mut run = PushRun::start(plan.clone()).map_err(failed)?;
     interrupts.end(run.halter());
-    let mut onlooker = Onlooker::new(arguments, &plan);
+    let mut onlooker = PushProgressView::new(arguments, &plan);
     while !run.wait(onlooker.pause()) {
         let (now_ns, totals) = run.totals();
-        if onlooker.look(now_ns, totals) == Wish::End {
+        if onlooker.look(now_ns, totals) == ViewAction::End {
             interrupts.interrupt();
         }
     }
     onlooker.leave();
-    let plan = Plan { stop: interrupts.stop(plan.stop), ..plan };
-    let report = Report::new(plan, arguments.url.to_string(), command(), run.outcome().map_err(failed)?);
+    let plan = PushRunPlan { stop: interrupts.stop(plan.stop), ..plan };
+    let report = PushReport::new(plan, arguments.url.to_string(), command(), run.outcome().map_err(failed)?);
     nobody_there(&report)?;
     if let Some(path) = &arguments.report {
         saved::write(path, &report.saved().page())?;
@@ -303,20 +303,20 @@ const BLOCK: Duration = Duration::from_secs(2);
 const ROUNDS: u16 = 10;
 
 /// Measures two servers in turns.
-fn compared(arguments: &Push, mut plans: [Plan; 2], interrupts: &Interrupts) -> Done {
+fn compared(arguments: &LoadPushArgs, mut plans: [PushRunPlan; 2], interrupts: &Interrupts) -> CommandResult {
     let urls =
         [&arguments.url, arguments.against.as_ref().unwrap_or(&arguments.url)].map(ToString::to_string);
     if arguments.messages.is_none() && arguments.duration.is_none() {
         plans.iter_mut().for_each(|plan| plan.stop = Stop::After(BLOCK));
     }
-    let measured = |side: usize| -> Result<Report, Failure> {
+    let measured = |side: usize| -> Result<PushReport, CommandError> {
         // A run number of its own, so that messages that a channel still holds from the previous run are not counted.
-        let plan = Plan { run: run_number()?, ..plans[side].clone() };
-        let failed = |trouble: encke_load::run::Trouble| Failure::CouldNotRun(trouble.to_string());
-        let mut run = Run::start(plan.clone()).map_err(failed)?;
+        let plan = PushRunPlan { run: run_number()?, ..plans[side].clone() };
+        let failed = |trouble: encke_load::run::RunError| CommandError::CouldNotRun(trouble.to_string());
+        let mut run = PushRun::start(plan.clone()).map_err(failed)?;
         interrupts.end(run.halter());
         while !run.wait(LOOK) {}
-        let report = Report::new(plan, urls[side].clone(), command(), run.outcome().map_err(failed)?);
+        let report = PushReport::new(plan, urls[side].clone(), command(), run.outcome().map_err(failed)?);
         nobody_there(&report)?;
         Ok(report)
     };
@@ -352,10 +352,10 @@ fn compared(arguments: &Push, mut plans: [Plan; 2], interrupts: &Interrupts) -> 
 }
 
 /// Returns an error if no subscriber was answered: such a run has no result but its first error.
-fn nobody_there(report: &Report) -> Result<(), Failure> {
+fn nobody_there(report: &PushReport) -> Result<(), CommandError> {
     match report.outcome.errors.iter().next() {
         Some(error) if report.outcome.totals.answered == 0 => {
-            Err(Failure::CouldNotRun(format!("{}: {} ({})", report.url, error.cause, error.phase)))
+            Err(CommandError::CouldNotRun(format!("{}: {} ({})", report.url, error.cause, error.phase)))
         }
         _ => Ok(()),
     }
@@ -364,18 +364,19 @@ fn nobody_there(report: &Report) -> Result<(), Failure> {
 // ---- flags into a plan ----
 
 /// Returns a random run number, which distinguishes the messages of this run from those of others.
-fn run_number() -> Result<u32, Failure> {
+fn run_number() -> Result<u32, CommandError> {
     let mut run = [0; 4];
-    host::random(&mut run).map_err(|error| Failure::CouldNotRun(format!("no random numbers: {error}")))?;
+    host::random(&mut run)
+        .map_err(|error| CommandError::CouldNotRun(format!("no random numbers: {error}")))?;
     Ok(u32::from_le_bytes(run))
 }
 
-fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
-    let usage = |text: String| Failure::Usage(text);
+fn plan(arguments: &LoadPushArgs, url: &Url, preset: PresetArg) -> Result<PushRunPlan, CommandError> {
+    let usage = |text: String| CommandError::Usage(text);
     let backend = match arguments.backend {
         Some(OrAuto::Set(backend)) => backend,
         Some(OrAuto::Auto) | None => {
-            Backend::auto().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
+            Backend::auto().map_err(|unavailable| CommandError::CouldNotRun(unavailable.to_string()))?.0
         }
     };
     if arguments.payload < PAYLOAD_BYTES_MIN {
@@ -389,10 +390,10 @@ fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
     if arguments.paced.is_some() && arguments.threads > 1 {
         return Err(usage("--paced requires one thread, which must have all subscribers".into()));
     }
-    if arguments.paced == Some(Rounds::Sustained) && arguments.transport == Transport::Poll {
+    if arguments.paced == Some(Rounds::Sustained) && arguments.transport == TransportArg::Poll {
         return Err(usage("--paced sustained requires a stream, not polls".into()));
     }
-    if arguments.slow.0 > 0.0 && arguments.transport == Transport::Poll {
+    if arguments.slow.0 > 0.0 && arguments.transport == TransportArg::Poll {
         return Err(usage("--slow requires a stream, not polls".into()));
     }
     if u32::from(arguments.threads) > arguments.subscribers.get() {
@@ -402,7 +403,7 @@ fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
     let sources = load::sources(&server, &arguments.source)?;
     let transport = arguments.transport.into();
     let dialect = dialect(arguments, url, preset)?;
-    let base = Plan::new(server, url.authority(), dialect, transport, run_number()?);
+    let base = PushRunPlan::new(server, url.authority(), dialect, transport, run_number()?);
     let count = arguments.channels.get();
     let name = &arguments.channel;
     let channels = match count {
@@ -422,7 +423,7 @@ fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
         .or_else(|| arguments.duration.map(|period| Stop::After(period.duration())))
         .or(ending.map(Stop::After))
         .unwrap_or(base.stop);
-    let plan = Plan {
+    let plan = PushRunPlan {
         sources,
         tls: load::tls(url, &arguments.secrecy, Protocol::Http1)?,
         channels,
@@ -449,8 +450,8 @@ fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
 }
 
 /// Returns the paths, header fields and formats for the server.
-fn dialect(arguments: &Push, url: &Url, preset: Preset) -> Result<Dialect, Failure> {
-    let usage = |text: String| Failure::Usage(text);
+fn dialect(arguments: &LoadPushArgs, url: &Url, preset: PresetArg) -> Result<Dialect, CommandError> {
+    let usage = |text: String| CommandError::Usage(text);
     let transport = arguments.transport;
     // Only subscribers that reconnect use positions, and a WebSocket has them only in envelopes.
     let resumable = arguments.storm || arguments.churn.0 > 0.0;
@@ -460,7 +461,7 @@ fn dialect(arguments: &Push, url: &Url, preset: Preset) -> Result<Dialect, Failu
     };
     let path = url.target();
     if path != "/" {
-        if preset != Preset::Encke {
+        if preset != PresetArg::Encke {
             let text = format!(
                 "`{url}`: with --preset the URL must have no path; use --subscribe-url and --publish-url"
             );
@@ -505,26 +506,26 @@ fn dialect(arguments: &Push, url: &Url, preset: Preset) -> Result<Dialect, Failu
 // ---- while it runs ----
 
 /// The progress display: a screen, or lines, which may be silent.
-enum Onlooker {
-    Lines(Box<Progress>),
+enum PushProgressView {
+    Lines(Box<ProgressLines>),
     #[cfg(feature = "screen")]
-    Screen(Box<Screen>),
+    Screen(Box<PushScreen>),
 }
 
-impl Onlooker {
-    fn new(arguments: &Push, plan: &Plan) -> Self {
+impl PushProgressView {
+    fn new(arguments: &LoadPushArgs, plan: &PushRunPlan) -> Self {
         #[cfg(feature = "screen")]
         if !arguments.json
             && !arguments.plain
             && io::stderr().is_terminal()
             && std::env::var_os("TERM").is_some_and(|name| name != "dumb")
             // Falls back to lines if the screen cannot be opened.
-            && let Ok(screen) = Screen::open(plan, plan.to_string(), arguments.url.to_string())
+            && let Ok(screen) = PushScreen::open(plan, plan.to_string(), arguments.url.to_string())
         {
             return Self::Screen(Box::new(screen));
         }
         let _only_a_screen_shows_it = plan;
-        Self::Lines(Box::new(Progress::new(arguments.json)))
+        Self::Lines(Box::new(ProgressLines::new(arguments.json)))
     }
 
     const fn pause(&self) -> Duration {
@@ -535,11 +536,11 @@ impl Onlooker {
         }
     }
 
-    fn look(&mut self, now_ns: u64, totals: push::Totals) -> Wish {
+    fn look(&mut self, now_ns: u64, totals: push::PushTotals) -> ViewAction {
         match self {
             Self::Lines(progress) => {
                 progress.tell(now_ns, totals);
-                Wish::Nothing
+                ViewAction::Nothing
             }
             #[cfg(feature = "screen")]
             Self::Screen(screen) => screen.show(now_ns, &totals),
@@ -556,19 +557,19 @@ impl Onlooker {
 
 /// Lines of progress on standard error: on a terminal one line that is overwritten, elsewhere a line per [`LOOKS_PER_LINE`]
 /// samples.
-struct Progress {
+struct ProgressLines {
     terminal: bool,
     silent: bool,
     looks: usize,
-    before: Option<(u64, push::Totals)>,
+    before: Option<(u64, push::PushTotals)>,
 }
 
-impl Progress {
+impl ProgressLines {
     fn new(silent: bool) -> Self {
         Self { terminal: io::stderr().is_terminal(), silent, looks: 0, before: None }
     }
 
-    fn tell(&mut self, now_ns: u64, totals: push::Totals) {
+    fn tell(&mut self, now_ns: u64, totals: push::PushTotals) {
         let before = self.before.replace((now_ns, totals.clone()));
         self.looks += 1;
         if self.silent || !self.terminal && !self.looks.is_multiple_of(LOOKS_PER_LINE) {
@@ -604,10 +605,10 @@ mod tests {
     #[test]
     fn a_share_is_a_part_of_the_whole() {
         for (text, share) in [("1%", 0.01), ("0.5", 0.5), ("5%/s", 0.05), ("0", 0.0), ("100%", 1.0)] {
-            assert_eq!(text.parse(), Ok(Share(share)), "{text}");
+            assert_eq!(text.parse(), Ok(SubscriberShare(share)), "{text}");
         }
         for text in ["", "%", "-1%", "101%", "1/2", "NaN"] {
-            assert!(text.parse::<Share>().is_err(), "{text}");
+            assert!(text.parse::<SubscriberShare>().is_err(), "{text}");
         }
     }
 }

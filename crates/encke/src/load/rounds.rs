@@ -11,23 +11,23 @@ use std::io;
 use std::process::ExitCode;
 
 use encke_io::host;
-use encke_load::push::{Figures, Plan, Run, Step, Totals};
-use encke_load::run::Trouble;
+use encke_load::push::{PacedStep, PushRun, PushRunPlan, PushTotals, RoundFigures};
+use encke_load::run::RunError;
 use serde_json::{Value, json};
 
 use super::{Interrupts, LOOK};
-use crate::{Done, Failure, INTERRUPTED, print};
+use crate::{CommandError, CommandResult, INTERRUPTED, print};
 
-pub(super) fn run(plan: Plan, interrupts: &Interrupts) -> Done {
-    let failed = |trouble: Trouble| Failure::CouldNotRun(trouble.to_string());
-    let mut run = Run::start(plan.clone()).map_err(failed)?;
+pub(super) fn run(plan: PushRunPlan, interrupts: &Interrupts) -> CommandResult {
+    let failed = |trouble: RunError| CommandError::CouldNotRun(trouble.to_string());
+    let mut run = PushRun::start(plan.clone()).map_err(failed)?;
     interrupts.end(run.halter());
     for _line in io::stdin().lines().map_while(Result::ok) {
         let ((_, before), cpu_s) = (run.totals(), host::cpu_seconds());
         let told = match run.step() {
             None => break,
-            Some(Step::Ready) => json!({ "ready": true }),
-            Some(Step::Done(figures)) => {
+            Some(PacedStep::Ready) => json!({ "ready": true }),
+            Some(PacedStep::Done(figures)) => {
                 let (_, after) = run.totals();
                 told(&plan, figures, &before, &after, host::cpu_seconds() - cpu_s)
             }
@@ -38,13 +38,19 @@ pub(super) fn run(plan: Plan, interrupts: &Interrupts) -> Done {
     while !run.wait(LOOK) {}
     let outcome = run.outcome().map_err(failed)?;
     if let Some(error) = outcome.errors.iter().next().filter(|_| outcome.totals.answered == 0) {
-        return Err(Failure::CouldNotRun(format!("{}: {} ({})", plan.server, error.cause, error.phase)));
+        return Err(CommandError::CouldNotRun(format!("{}: {} ({})", plan.server, error.cause, error.phase)));
     }
     Ok(if interrupts.seen() { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
 /// Returns the results of a round. Times are in ns; latencies are from just before the publisher's send to each receive.
-fn told(plan: &Plan, figures: Figures, before: &Totals, after: &Totals, cpu_s: f64) -> Value {
+fn told(
+    plan: &PushRunPlan,
+    figures: RoundFigures,
+    before: &PushTotals,
+    after: &PushTotals,
+    cpu_s: f64,
+) -> Value {
     let latency = after.latency.since(&before.latency);
     let seconds = figures.published_ns as f64 / 1e9;
     json!({

@@ -7,29 +7,29 @@ use std::process::ExitCode;
 
 use encke_load::SavedRun;
 
-use crate::arguments::{self, Explain, Merge};
-use crate::{Done, Failure, print};
+use crate::arguments::{self, ExplainArgs, Merge};
+use crate::{CommandError, CommandResult, print};
 
 /// Maximum size of a saved run: four hours at one stretch per second have about 10 MB.
 const BYTES_MAX: u64 = 256 << 20;
 
-pub(crate) fn merge(arguments: &Merge) -> Done {
+pub(crate) fn merge(arguments: &Merge) -> CommandResult {
     let runs: Vec<SavedRun> = arguments.runs.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
-    let merged = SavedRun::merged(runs).map_err(|error| Failure::Usage(error.to_string()))?;
+    let merged = SavedRun::merged(runs).map_err(|error| CommandError::Usage(error.to_string()))?;
     told(&merged, arguments.json, arguments.report.as_deref())
 }
 
-pub(crate) fn explain(arguments: &Explain) -> Done {
+pub(crate) fn explain(arguments: &ExplainArgs) -> CommandResult {
     let explained = read(&arguments.run)?.explained();
     print(&if arguments.json { format!("{:#}\n", explained.json()) } else { explained.text() })?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn report(arguments: &arguments::SavedRun) -> Done {
+pub(crate) fn report(arguments: &arguments::SavedRunArgs) -> CommandResult {
     told(&read(&arguments.run)?, arguments.json, arguments.report.as_deref())
 }
 
-fn told(run: &SavedRun, json: bool, page: Option<&Path>) -> Done {
+fn told(run: &SavedRun, json: bool, page: Option<&Path>) -> CommandResult {
     if let Some(path) = page {
         write(path, &run.page())?;
     }
@@ -38,8 +38,8 @@ fn told(run: &SavedRun, json: bool, page: Option<&Path>) -> Done {
 }
 
 /// Reads a saved run; `-` is standard input.
-pub(super) fn read(path: &Path) -> Result<SavedRun, Failure> {
-    let said = |reason: String| Failure::CouldNotRun(format!("{}: {reason}", path.display()));
+pub(super) fn read(path: &Path) -> Result<SavedRun, CommandError> {
+    let said = |reason: String| CommandError::CouldNotRun(format!("{}: {reason}", path.display()));
     let mut text = String::new();
     let source: Box<dyn Read> = if path == Path::new("-") {
         Box::new(io::stdin().lock())
@@ -51,6 +51,7 @@ pub(super) fn read(path: &Path) -> Result<SavedRun, Failure> {
 }
 
 /// Writes a saved run or a page to a file.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| Failure::CouldNotRun(format!("{}: {error}", path.display())))
+pub(super) fn write(path: &Path, text: &str) -> Result<(), CommandError> {
+    std::fs::write(path, text)
+        .map_err(|error| CommandError::CouldNotRun(format!("{}: {error}", path.display())))
 }

@@ -36,7 +36,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph, Sparkline};
 use ratatui::{Frame, Terminal};
 
-use super::onlooker::Wish;
+use super::progress::ViewAction;
 use crate::INTERRUPTED;
 
 /// Time between two frames. Curves change once a second. Drawing five frames a second took 1.2 % of a core, and nobody can read
@@ -81,7 +81,7 @@ struct Ink {
 }
 
 /// The content of a frame.
-struct View<'a> {
+struct ScreenView<'a> {
     text: &'a str,
     urls: &'a str,
     /// Since the first sample.
@@ -115,7 +115,7 @@ impl Screen {
     }
 
     /// Draws a frame, and returns the user's request.
-    pub(super) fn show(&mut self, now_ns: u64, totals: &Totals, series: &Series) -> Wish {
+    pub(super) fn show(&mut self, now_ns: u64, totals: &Totals, series: &Series) -> ViewAction {
         let first_ns = *self.first_ns.get_or_insert(now_ns);
         let cpu = host::cpu_seconds();
         if let Some((then_ns, before)) = self.before.replace((now_ns, cpu)).filter(|(then, _)| *then < now_ns)
@@ -123,7 +123,7 @@ impl Screen {
             self.busy = (cpu - before) / ((now_ns - then_ns) as f64 / 1e9);
         }
         let elapsed_s = (now_ns - first_ns) as f64 / 1e9;
-        let view = View {
+        let view = ScreenView {
             text: &self.text,
             urls: &self.urls,
             elapsed_s,
@@ -167,21 +167,21 @@ impl Canvas {
     }
 
     /// Draws a frame, and returns the request of the keys pressed since the last one. In raw mode ^C is a key, not a signal.
-    fn show(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Wish {
+    fn show(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> ViewAction {
         if !self.gone.load(Ordering::Relaxed)
             && let Err(error) = self.terminal.draw(draw)
             && has_disappeared(&error)
         {
             self.gone.store(true, Ordering::Relaxed);
         }
-        let mut wish = Wish::Nothing;
+        let mut wish = ViewAction::Nothing;
         for () in self.ends.try_iter() {
             if self.ending {
                 give_back();
                 host::exit_now(INTERRUPTED.into());
             }
             self.ending = true;
-            wish = Wish::End;
+            wish = ViewAction::End;
         }
         wish
     }
@@ -261,7 +261,7 @@ pub(super) fn give_back() {
 }
 
 /// Draws a frame.
-fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
+fn draw(frame: &mut Frame<'_>, view: &ScreenView<'_>) {
     let [head, progress, counts, over_time, shares, foot] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(1),
@@ -308,7 +308,7 @@ fn draw_progress(frame: &mut Frame<'_>, area: Rect, elapsed_s: f64, done: Option
 }
 
 /// Formats the counts in three lines. Errors are red.
-fn counted<'a>(view: &View<'_>) -> Vec<Line<'a>> {
+fn counted<'a>(view: &ScreenView<'_>) -> Vec<Line<'a>> {
     let totals = view.totals;
     let alarm = |count: u64| if count > 0 { Style::new().fg(Color::Red) } else { Style::new() };
     let wanted = view.stretches.last();
@@ -356,7 +356,7 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, title: &str, rates: impl Iterato
     frame.render_widget(line, area);
 }
 
-fn draw_latency(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
+fn draw_latency(frame: &mut Frame<'_>, area: Rect, view: &ScreenView<'_>) {
     let of = |value: fn(&Stretch) -> Option<u64>| -> Vec<(f64, f64)> {
         let points = view.stretches.iter().filter_map(|stretch| Some((stretch.at_s, log(value(stretch)?))));
         points.collect()
@@ -370,10 +370,10 @@ fn draw_latency(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
 }
 
 /// A curve: its name, its colour, and points of seconds and the decimal logarithm of nanoseconds.
-type Curve<'a> = (&'a str, Color, Vec<(f64, f64)>);
+type PlotCurve<'a> = (&'a str, Color, Vec<(f64, f64)>);
 
 /// Draws percentiles of each second on a logarithmic axis.
-fn draw_curves(frame: &mut Frame<'_>, area: Rect, title: &str, curves: &[Curve<'_>]) {
+fn draw_curves(frame: &mut Frame<'_>, area: Rect, title: &str, curves: &[PlotCurve<'_>]) {
     let values = curves.iter().flat_map(|(_, _, points)| points.iter().map(|point| point.1));
     let (least, most) = values
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)));
@@ -402,7 +402,7 @@ fn draw_curves(frame: &mut Frame<'_>, area: Rect, title: &str, curves: &[Curve<'
     frame.render_widget(chart, area);
 }
 
-fn draw_percentiles(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
+fn draw_percentiles(frame: &mut Frame<'_>, area: Rect, view: &ScreenView<'_>) {
     let latency = view.totals.latency();
     let last = view.stretches.last();
     let told = |ns: Option<u64>| ns.map_or_else(|| "–".to_owned(), words::time);
@@ -482,14 +482,14 @@ mod tests {
         (1..=30).map(stretch).collect()
     }
 
-    fn picture(width: u16, height: u16, view: &View<'_>) -> String {
+    fn picture(width: u16, height: u16, view: &ScreenView<'_>) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
         terminal.draw(|frame| draw(frame, view)).expect("it is drawn");
         terminal.backend().to_string()
     }
 
-    fn view<'a>(totals: &'a Totals, stretches: &'a [Stretch]) -> View<'a> {
-        View {
+    fn view<'a>(totals: &'a Totals, stretches: &'a [Stretch]) -> ScreenView<'a> {
+        ScreenView {
             text: "Closed loop; 64 connections",
             urls: "http://h/",
             elapsed_s: 30.0,
@@ -536,7 +536,7 @@ mod tests {
         for (width, height) in [(80, 24), (40, 10), (20, 5), (1, 1), (300, 90)] {
             picture(width, height, &view(&totals, &stretches));
             let nothing = Totals::default();
-            let text = picture(width, height, &View { done: None, ..view(&nothing, &[]) });
+            let text = picture(width, height, &ScreenView { done: None, ..view(&nothing, &[]) });
             assert!(width < 80 || text.contains("no response yet"), "{text}");
         }
     }
@@ -569,7 +569,7 @@ mod tests {
     #[test]
     fn who_ends_it_is_told_what_happens_now() {
         let (totals, stretches) = (totals(), stretches());
-        let text = picture(100, 30, &View { ending: true, ..view(&totals, &stretches) });
+        let text = picture(100, 30, &ScreenView { ending: true, ..view(&totals, &stretches) });
         assert!(text.contains("Finishing open requests"), "{text}");
     }
 }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use encke_load::watch::{Look, Watch};
+use encke_load::probe::{ProbeSample, ServerProbe};
 use encke_wire::method::Method;
 
-use crate::Failure;
-use crate::client::{self, Belief, Connection, Location, Request};
+use crate::CommandError;
+use crate::client::{self, ClientRequest, Connection, Location, TrustSettings};
 
 /// Timeout for a page of metrics, which takes milliseconds. A longer one would delay the next sample.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -27,25 +27,24 @@ impl Watching {
     ///
     ///  # Errors
     /// The process or the metrics cannot be read.
-    pub(super) fn begin(&self) -> Result<Watch, Failure> {
-        Ok(Watch::new(self.to_string(), self.look().map_err(Failure::CouldNotRun)?))
+    pub(super) fn begin(&self) -> Result<ServerProbe, CommandError> {
+        Ok(ServerProbe::new(self.to_string(), self.look().map_err(CommandError::CouldNotRun)?))
     }
 
     /// Takes another sample. A failed sample is skipped, and the next one covers its time.
-    pub(super) fn again(&self, watch: &mut Watch) {
+    pub(super) fn again(&self, watch: &mut ServerProbe) {
         if let Ok(look) = self.look() {
             watch.look(look);
         }
     }
 
-    fn look(&self) -> Result<Look, String> {
+    fn look(&self) -> Result<ProbeSample, String> {
         match self {
-            Self::Process(pid) => {
-                Look::at_process(*pid, client::now()).ok_or_else(|| format!("--watch {pid}: no such process"))
-            }
+            Self::Process(pid) => ProbeSample::at_process(*pid, client::now())
+                .ok_or_else(|| format!("--watch {pid}: no such process")),
             Self::Metrics(url) => page(url)
                 .and_then(|page| {
-                    Look::at_metrics(&page, client::now())
+                    ProbeSample::at_metrics(&page, client::now())
                         .ok_or_else(|| "process_cpu_seconds_total is missing".to_owned())
                 })
                 .map_err(|error| format!("--watch {self}: {error}")),
@@ -59,9 +58,9 @@ fn page(url: &str) -> Result<String, String> {
     let token = query.as_deref().and_then(|query| query.strip_prefix("token="));
     let authorization = token.map(|token| format!("Bearer {token}"));
     let field = authorization.as_deref().map(|value| ("Authorization", value));
-    let request = Request { method: Method::Get, target: &path, fields: field.as_slice(), body: b"" };
+    let request = ClientRequest { method: Method::Get, target: &path, fields: field.as_slice(), body: b"" };
     let mut connection =
-        Connection::to(&server, &Belief::new(None, false)).map_err(|trouble| trouble.to_string())?;
+        Connection::to(&server, &TrustSettings::new(None, false)).map_err(|trouble| trouble.to_string())?;
     let answer = connection.ask(&request, PATIENCE).map_err(|trouble| trouble.to_string())?;
     match answer.head.status() {
         200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),

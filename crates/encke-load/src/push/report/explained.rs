@@ -1,9 +1,9 @@
 //! Explains which figures of a push run not to trust, and why.
 
-use super::Saved;
+use super::SavedPushRun;
 use super::summary::reach;
-use crate::explain::{Explained, Findings, Trust};
-use crate::report::saved::Held;
+use crate::explain::{Explained, FigureTrust, Findings};
+use crate::report::saved::SavedDistribution;
 use crate::words;
 
 /// With fewer messages, percentiles of messages depend on chance: p99 has only one message beyond it.
@@ -11,13 +11,13 @@ const MESSAGES: u64 = 100;
 /// The first messages are an outlier if they take more than this multiple of the others' time.
 const FIRST: u64 = 3;
 
-impl Saved {
+impl SavedPushRun {
     /// The findings about the figures.
     pub fn explained(&self) -> Explained {
         let mut findings = Findings::default();
         findings.verdict(&self.verdict, "Times and rates");
         if self.receipts.received == 0 {
-            findings.say("all figures", Trust::Not, "Nobody has received anything.");
+            findings.say("all figures", FigureTrust::Not, "Nobody has received anything.");
         }
         findings.receipts(self);
         findings.times(self);
@@ -32,7 +32,7 @@ impl Saved {
 
 /// Findings about subscribers.
 impl Findings {
-    fn receipts(&mut self, run: &Saved) {
+    fn receipts(&mut self, run: &SavedPushRun) {
         let receipts = &run.receipts;
         if receipts.lost > 0 {
             let text = format!(
@@ -44,7 +44,7 @@ impl Findings {
             );
             // A lost receipt counts as the longest: if more than 1 % are lost, p99 would differ.
             let many = receipts.lost * 100 > receipts.expected;
-            self.say("each receiver", if many { Trust::Not } else { Trust::Doubt }, text);
+            self.say("each receiver", if many { FigureTrust::Not } else { FigureTrust::Doubt }, text);
         }
         if receipts.repeated + receipts.out_of_order > 0 {
             let text = format!(
@@ -52,26 +52,26 @@ impl Findings {
                 words::count(receipts.repeated),
                 words::count(receipts.out_of_order)
             );
-            self.say("receipts", Trust::Doubt, text);
+            self.say("receipts", FigureTrust::Doubt, text);
         }
         if receipts.gaps_told > 0 {
             let text = format!(
                 "The server itself told of {} gaps: what it did not keep is lost all the same.",
                 words::count(receipts.gaps_told)
             );
-            self.say("reach", Trust::Doubt, text);
+            self.say("reach", FigureTrust::Doubt, text);
         }
         if run.messages.refused > 0 {
             let text = format!(
                 "{} messages were refused or had no answer; nobody has to receive them, so reach knows nothing of them.",
                 words::count(run.messages.refused)
             );
-            self.say("reach", Trust::Doubt, text);
+            self.say("reach", FigureTrust::Doubt, text);
         }
     }
 
-    fn times(&mut self, run: &Saved) {
-        let messages = run.times.first.as_ref().map_or(0, |Held(first)| first.count());
+    fn times(&mut self, run: &SavedPushRun) {
+        let messages = run.times.first.as_ref().map_or(0, |SavedDistribution(first)| first.count());
         if (1..MESSAGES).contains(&messages) {
             let text = format!(
                 "{} were received: a percentile of messages (the first, first to last, the last) beyond p{:.0} is the luck \
@@ -79,7 +79,7 @@ impl Findings {
                 words::plural(messages, "message"),
                 100.0 * (1.0 - 1.0 / messages as f64)
             );
-            self.say("percentiles of messages", Trust::Doubt, text);
+            self.say("percentiles of messages", FigureTrust::Doubt, text);
         }
         let [first, rest @ ..] = &run.columns[..] else { return };
         let later = rest.iter().filter_map(|column| column.last_ns).collect::<Vec<_>>();
@@ -91,37 +91,37 @@ impl Findings {
                 words::time(own),
                 words::time(others)
             );
-            self.say("max", Trust::Doubt, text);
+            self.say("max", FigureTrust::Doubt, text);
         }
         let text = "The first alone says when a server begins, first to last alone praises one that prepares every answer \
                     before it sends the first: the last is what counts, and each receiver.";
-        self.say("the first and first to last", Trust::Fine, text);
+        self.say("the first and first to last", FigureTrust::Fine, text);
         self.precision();
         if run.plan.pace.r#loop == "closed" && run.plan.cycles.is_none() {
             let text = "Each publisher waited for its answer before it sent the next message: while the server was slow \
                         less was said, so latencies are those of a server that is never asked for more than it does. With \
                         a rate (-r) they are what users see.";
-            self.say("latency", Trust::Doubt, text);
+            self.say("latency", FigureTrust::Doubt, text);
         }
     }
 
-    fn crowd(&mut self, run: &Saved) {
+    fn crowd(&mut self, run: &SavedPushRun) {
         if run.plan.transport == "poll" {
             let text = "Long polls: between an answer and the next request a message waits at the server, and that is in \
                         its time; a server that keeps nothing would lose it.";
-            self.say("each receiver", Trust::Fine, text);
+            self.say("each receiver", FigureTrust::Fine, text);
         }
         if run.plan.churn_per_s > 0.0 || run.plan.storm {
             let text = "Some of the receipts are those of subscribers who were away when the message was sent: their \
                         times are how long they were away.";
-            self.say("the last, and high percentiles", Trust::Doubt, text);
+            self.say("the last, and high percentiles", FigureTrust::Doubt, text);
         }
         if run.subscribers.slow > 0 {
             let text = format!(
                 "{} read nothing and are in no figure; what they cost shows in the others, and in the server's memory.",
                 words::plural(run.subscribers.slow.into(), "subscriber")
             );
-            self.say("receipts", Trust::Fine, text);
+            self.say("receipts", FigureTrust::Fine, text);
         }
     }
 }

@@ -10,14 +10,14 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::Saved;
-use super::saved::SavedPart;
+use super::SavedPushRun;
+use super::saved::SavedPushPart;
 use crate::environment::Environment;
 use crate::report::merged::{Spans, Unlike, said_by_all};
-use crate::report::saved::{Held, SavedError, SavedVerdict, per_second, rfc3339};
+use crate::report::saved::{SavedDistribution, SavedError, SavedVerdict, per_second, rfc3339};
 use crate::words;
 
-impl Saved {
+impl SavedPushRun {
     /// Merges runs.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Saved {
             (&mut mine.publish, &theirs.publish),
             (&mut mine.lag, &theirs.lag),
         ] {
-            Held::take_in(sum, held.as_ref());
+            SavedDistribution::take_in(sum, held.as_ref());
         }
         self.rounds.extend(&other.rounds);
         SavedError::take_in(&mut self.errors, &other.errors);
@@ -123,11 +123,11 @@ impl Saved {
         });
     }
 
-    fn parts(&self) -> Vec<SavedPart> {
+    fn parts(&self) -> Vec<SavedPushPart> {
         if !self.parts.is_empty() {
             return self.parts.clone();
         }
-        vec![SavedPart {
+        vec![SavedPushPart {
             command: self.command.clone(),
             began: self.began.clone(),
             began_unix_ns: self.began_unix_ns,

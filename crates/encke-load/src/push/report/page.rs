@@ -3,7 +3,7 @@
 use encke_stats::page::{page, table};
 use encke_stats::plot::{Axis, Plot, Scale};
 
-use super::Saved;
+use super::SavedPushRun;
 use super::summary::reach;
 use crate::push::Column;
 use crate::push::course::row_of;
@@ -11,11 +11,11 @@ use crate::report::page::{
     durations_over_time, number, put_errors, put_figures, put_findings, put_origin, put_title, put_verdict,
     quantile_names, quantile_row, seconds, shade, spectrum, time,
 };
-use crate::report::saved::Held;
+use crate::report::saved::SavedDistribution;
 use crate::report::summary::told;
 use crate::words;
 
-impl Saved {
+impl SavedPushRun {
     /// A self-contained HTML file.
     pub fn page(&self) -> String {
         let mut body = String::new();
@@ -53,8 +53,8 @@ impl Saved {
     fn put_head(&self, body: &mut String) {
         put_title(body, &self.url, &self.plan.text);
         put_origin(body, &self.began, &self.version, &self.environment, &self.command);
-        let quantile = |held: &Option<Held>, share: f64| {
-            told(held.as_ref().and_then(|Held(held)| held.quantile_ns(share)))
+        let quantile = |held: &Option<SavedDistribution>, share: f64| {
+            told(held.as_ref().and_then(|SavedDistribution(held)| held.quantile_ns(share)))
         };
         let figures = [
             ("reach", reach(self.receipts.reach)),

@@ -7,17 +7,17 @@ use encke_stats::Distribution;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Report;
+use super::PushReport;
 use crate::environment::Environment;
 use crate::plan::Stop;
-use crate::push::{Column, Memory, Plan};
+use crate::push::{Column, Memory, PushRunPlan};
 use crate::report::saved::{
-    Held, SCHEMA, SavedError, SavedPace, SavedVerdict, System, Thread, nanoseconds, rfc3339,
+    SCHEMA, SavedDistribution, SavedError, SavedPace, SavedVerdict, System, Thread, nanoseconds, rfc3339,
 };
 
 /// A push run: plan, environment and results.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Saved {
+pub struct SavedPushRun {
     /// Schema version, 1.
     pub schema: u32,
     /// `push`.
@@ -38,21 +38,21 @@ pub struct Saved {
     #[serde(default)]
     pub environment: Environment,
     /// The plan.
-    pub plan: SavedPlan,
+    pub plan: SavedPushPlan,
     /// Subscriber counters.
     pub subscribers: Subscribers,
     /// Message counters.
-    pub messages: Published,
+    pub messages: SavedPublished,
     /// Receipt counters.
-    pub receipts: Receipts,
+    pub receipts: SavedReceipts,
     /// Receipts per second.
     pub rate_per_s: f64,
     /// Time from the begin of publishing to the last receipt, in ns.
     pub elapsed_ns: u64,
     /// Bytes received and sent.
-    pub bytes: Traffic,
+    pub bytes: SavedTraffic,
     /// Histograms of times.
-    pub times: Times,
+    pub times: SavedTimes,
     /// How subscribers reconnected after a storm.
     pub storm: Option<SavedStorm>,
     /// The rounds of a cycle.
@@ -60,7 +60,7 @@ pub struct Saved {
     /// The generator's memory per subscriber.
     pub memory: Option<SavedMemory>,
     /// Resources used by the server, if it was watched.
-    pub server: Option<Server>,
+    pub server: Option<SavedServer>,
     /// Errors, the most frequent first.
     pub errors: Vec<SavedError>,
     /// The generator's threads.
@@ -74,27 +74,27 @@ pub struct Saved {
     pub columns: Vec<Column>,
     /// The runs that were merged into this one; otherwise empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<SavedPart>,
+    pub parts: Vec<SavedPushPart>,
 }
 
 /// A run that was merged into another.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each is the field of the same name in Saved")]
-pub struct SavedPart {
+pub struct SavedPushPart {
     pub command: String,
     pub began: String,
     pub began_unix_ns: u64,
     pub environment: Environment,
-    pub receipts: Receipts,
+    pub receipts: SavedReceipts,
     pub rate_per_s: f64,
     pub verdict: SavedVerdict,
 }
 
-/// The saved form of [`Plan`].
+/// The saved form of [`PushRunPlan`].
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is the field of the same name in Plan")]
-pub struct SavedPlan {
+pub struct SavedPushPlan {
     /// One line: subscribers, messages and threads.
     pub text: String,
     pub server: String,
@@ -104,7 +104,7 @@ pub struct SavedPlan {
     pub publishers: u16,
     pub payload_bytes: usize,
     pub pace: SavedPace,
-    pub stop: Extent,
+    pub stop: SavedPushExtent,
     pub connect_rate: Option<String>,
     pub slow: f64,
     pub churn_per_s: f64,
@@ -120,7 +120,7 @@ pub struct SavedPlan {
 /// A number of messages, a duration, or neither.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "that is all")]
-pub struct Extent {
+pub struct SavedPushExtent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,7 +153,7 @@ pub struct Subscribers {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is the cell of the same name in Tally")]
-pub struct Published {
+pub struct SavedPublished {
     pub published: u64,
     pub refused: u64,
     pub queued: u64,
@@ -165,7 +165,7 @@ pub struct Published {
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "as in Reach and Tally")]
-pub struct Receipts {
+pub struct SavedReceipts {
     pub expected: u64,
     pub received: u64,
     pub lost: u64,
@@ -181,7 +181,7 @@ pub struct Receipts {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "that is all")]
-pub struct Traffic {
+pub struct SavedTraffic {
     pub received: u64,
     pub sent: u64,
 }
@@ -189,37 +189,37 @@ pub struct Traffic {
 /// Histograms of times; `None` if not measured.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Times {
+pub struct SavedTimes {
     /// Per receipt: time from the publisher's send to the receive.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub receipt: Option<Held>,
+    pub receipt: Option<SavedDistribution>,
     /// Per message: time from the send to the first receipt.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub first: Option<Held>,
+    pub first: Option<SavedDistribution>,
     /// Per message: time from the first receipt to the last.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_to_last: Option<Held>,
+    pub first_to_last: Option<SavedDistribution>,
     /// Per message: time from the send to the last receipt.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last: Option<Held>,
+    pub last: Option<SavedDistribution>,
     /// Time from connect(2) to established, including the TLS handshake.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub connect: Option<Held>,
+    pub connect: Option<SavedDistribution>,
     /// The TLS handshake alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub handshake: Option<Held>,
+    pub handshake: Option<SavedDistribution>,
     /// Initial subscribers: time from connect(2) to the server's response.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer: Option<Held>,
+    pub answer: Option<SavedDistribution>,
     /// Reconnects: time from connect(2) to the server's response.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub back: Option<Held>,
+    pub back: Option<SavedDistribution>,
     /// Time from a publisher's send to the server's response.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub publish: Option<Held>,
+    pub publish: Option<SavedDistribution>,
     /// On a schedule: time from when a message was due to its send.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lag: Option<Held>,
+    pub lag: Option<SavedDistribution>,
 }
 
 /// How subscribers reconnected after a storm; `None` if they did not.
@@ -260,14 +260,14 @@ pub struct SavedMemory {
 /// Resources used by a watched server.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Server {
+pub struct SavedServer {
     /// Memory before the first connection, and with all subscribers.
     pub memory: SavedMemory,
     /// Processor time while messages were published, in ns.
     pub cpu_ns: u64,
 }
 
-impl Saved {
+impl SavedPushRun {
     /// The run as JSON.
     pub fn json(&self) -> Value {
         serde_json::to_value(self).expect("every key is a string, and every number one of JSON's")
@@ -290,9 +290,9 @@ impl Saved {
     }
 }
 
-impl Report {
+impl PushReport {
     /// The saved form of the run.
-    pub fn saved(&self) -> Saved {
+    pub fn saved(&self) -> SavedPushRun {
         let Self { plan, outcome, .. } = self;
         let totals = &outcome.totals;
         let rounds = outcome.rounds.iter().map(|round| SavedRound {
@@ -307,7 +307,7 @@ impl Report {
             held_bytes: memory.held_bytes,
             each_bytes: memory.each(plan.subscribers),
         };
-        Saved {
+        SavedPushRun {
             schema: SCHEMA,
             kind: "push".into(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -316,7 +316,7 @@ impl Report {
             began_unix_ns: outcome.began_unix_ns,
             url: self.url.clone(),
             environment: self.environment.clone(),
-            plan: SavedPlan { text: plan.to_string(), ..SavedPlan::of(plan) },
+            plan: SavedPushPlan { text: plan.to_string(), ..SavedPushPlan::of(plan) },
             subscribers: Subscribers {
                 answered: totals.answer.count(),
                 held: outcome.held,
@@ -330,13 +330,13 @@ impl Report {
                 opening_ns: nanoseconds(outcome.opening),
                 course: outcome.opened.clone(),
             },
-            messages: Published {
+            messages: SavedPublished {
                 published: totals.published,
                 refused: totals.refused,
                 queued: totals.queued,
                 unsent: self.unsent(),
             },
-            receipts: Receipts {
+            receipts: SavedReceipts {
                 expected: outcome.reach.expected,
                 received: totals.received,
                 lost: outcome.reach.lost,
@@ -348,18 +348,18 @@ impl Report {
             },
             rate_per_s: self.rate(),
             elapsed_ns: nanoseconds(outcome.elapsed),
-            bytes: Traffic { received: totals.received_bytes, sent: totals.sent_bytes },
-            times: Times {
-                receipt: Held::of(&totals.latency),
-                first: Held::of(&outcome.messages.first),
-                first_to_last: Held::of(&outcome.messages.spread),
-                last: Held::of(&outcome.messages.last),
-                connect: Held::of(&totals.connect),
-                handshake: Held::of(&totals.handshake),
-                answer: Held::of(&totals.answer),
-                back: Held::of(&totals.back),
-                publish: Held::of(&totals.taken),
-                lag: Held::of(&totals.lag),
+            bytes: SavedTraffic { received: totals.received_bytes, sent: totals.sent_bytes },
+            times: SavedTimes {
+                receipt: SavedDistribution::of(&totals.latency),
+                first: SavedDistribution::of(&outcome.messages.first),
+                first_to_last: SavedDistribution::of(&outcome.messages.spread),
+                last: SavedDistribution::of(&outcome.messages.last),
+                connect: SavedDistribution::of(&totals.connect),
+                handshake: SavedDistribution::of(&totals.handshake),
+                answer: SavedDistribution::of(&totals.answer),
+                back: SavedDistribution::of(&totals.back),
+                publish: SavedDistribution::of(&totals.taken),
+                lag: SavedDistribution::of(&totals.lag),
             },
             storm: outcome.storm.as_ref().map(|storm| SavedStorm {
                 back_ns: storm.back.map(nanoseconds),
@@ -370,7 +370,7 @@ impl Report {
             memory: outcome.own.map(memory),
             server: outcome
                 .server
-                .map(|(held, used)| Server { memory: memory(held), cpu_ns: nanoseconds(used) }),
+                .map(|(held, used)| SavedServer { memory: memory(held), cpu_ns: nanoseconds(used) }),
             errors: outcome.errors.iter().map(SavedError::of).collect(),
             threads: outcome.threads.iter().map(Thread::of).collect(),
             system: System::of(outcome.tcp),
@@ -386,12 +386,12 @@ impl Report {
     }
 }
 
-impl SavedPlan {
-    fn of(plan: &Plan) -> Self {
+impl SavedPushPlan {
+    fn of(plan: &PushRunPlan) -> Self {
         let stop = match plan.stop {
-            Stop::Count(count) => Extent { messages: Some(count), seconds: None },
-            Stop::After(time) => Extent { messages: None, seconds: Some(time.as_secs_f64()) },
-            Stop::Told => Extent::default(),
+            Stop::Count(count) => SavedPushExtent { messages: Some(count), seconds: None },
+            Stop::After(time) => SavedPushExtent { messages: None, seconds: Some(time.as_secs_f64()) },
+            Stop::Told => SavedPushExtent::default(),
         };
         Self {
             text: String::new(),

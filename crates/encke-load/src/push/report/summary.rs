@@ -2,19 +2,19 @@
 
 use std::fmt::Write as _;
 
-use super::{Report, Saved};
+use super::{PushReport, SavedPushRun};
 use crate::report::summary::{ends, put_end, put_handshakes, put_names, put_row};
 use crate::words;
 
-impl Report {
+impl PushReport {
     /// The key results, in at most 24 lines unless there are many errors. For a cycle: lines in the format of report 001.
     pub fn summary(&self) -> String {
         self.saved().summary()
     }
 }
 
-impl Saved {
-    /// See [`Report::summary`].
+impl SavedPushRun {
+    /// See [`PushReport::summary`].
     pub fn summary(&self) -> String {
         let mut text = String::new();
         let put = if self.plan.cycles.is_some() { self.put_rounds(&mut text) } else { self.put(&mut text) };

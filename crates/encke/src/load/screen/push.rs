@@ -9,7 +9,7 @@
 use std::io;
 
 use encke_io::host;
-use encke_load::push::{Plan, Totals};
+use encke_load::push::{PushRunPlan, PushTotals};
 use encke_load::{Stop, words};
 use encke_stats::Distribution;
 use ratatui::Frame;
@@ -18,21 +18,21 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
-use super::{Canvas, Wish, draw_curves, draw_foot, draw_histogram, draw_progress, draw_rate, log};
+use super::{Canvas, ViewAction, draw_curves, draw_foot, draw_histogram, draw_progress, draw_rate, log};
 
 /// The screen of a push run.
-pub(in crate::load) struct Screen {
+pub(in crate::load) struct PushScreen {
     canvas: Canvas,
     text: String,
     url: String,
-    plan: Plan,
+    plan: PushRunPlan,
     first_ns: Option<u64>,
     /// The time of the last frame, the CPU time in seconds of the generator, and that of the server in nanoseconds, until then.
     before: Option<(u64, f64, Option<u64>)>,
     busy: f64,
-    server: Option<Server>,
+    server: Option<ServerUsage>,
     /// The time of the last entry in `seconds`, and the totals at that time.
-    second: Option<(u64, Totals)>,
+    second: Option<(u64, PushTotals)>,
     seconds: Vec<Second>,
 }
 
@@ -50,23 +50,23 @@ struct Second {
 
 /// Resource usage of a watched server.
 #[derive(Clone, Copy, Debug)]
-struct Server {
+struct ServerUsage {
     /// As a share of one core.
     busy: f64,
     resident_bytes: u64,
 }
 
 /// The content of a frame.
-struct View<'a> {
+struct PushScreenView<'a> {
     text: &'a str,
     url: &'a str,
     elapsed_s: f64,
     done: Option<f64>,
     subscribers: u32,
-    totals: &'a Totals,
+    totals: &'a PushTotals,
     seconds: &'a [Second],
     busy: f64,
-    server: Option<Server>,
+    server: Option<ServerUsage>,
     ending: bool,
 }
 
@@ -74,12 +74,12 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Seconds that are kept: more than the columns of any terminal.
 const SECONDS_MAX: usize = 1_000;
 
-impl Screen {
+impl PushScreen {
     /// Takes the terminal.
     ///
     ///  # Errors
     /// The terminal is not available.
-    pub(in crate::load) fn open(plan: &Plan, text: String, url: String) -> io::Result<Self> {
+    pub(in crate::load) fn open(plan: &PushRunPlan, text: String, url: String) -> io::Result<Self> {
         Ok(Self {
             canvas: Canvas::take()?,
             text,
@@ -95,7 +95,7 @@ impl Screen {
     }
 
     /// Draws a frame, and returns the user's request.
-    pub(in crate::load) fn show(&mut self, now_ns: u64, totals: &Totals) -> Wish {
+    pub(in crate::load) fn show(&mut self, now_ns: u64, totals: &PushTotals) -> ViewAction {
         let first_ns = *self.first_ns.get_or_insert(now_ns);
         let elapsed_s = (now_ns - first_ns) as f64 / 1e9;
         self.look_at_processes(now_ns);
@@ -105,7 +105,7 @@ impl Screen {
             Stop::After(time) => Some(elapsed_s / time.as_secs_f64().max(1e-9)),
             Stop::Told => None,
         };
-        let view = View {
+        let view = PushScreenView {
             text: &self.text,
             url: &self.url,
             elapsed_s,
@@ -129,14 +129,14 @@ impl Screen {
         };
         let seconds = (now_ns - then_ns) as f64 / 1e9;
         self.busy = (cpu_s - cpu_before_s) / seconds;
-        self.server = usage.zip(server_before).map(|(usage, before_ns)| Server {
+        self.server = usage.zip(server_before).map(|(usage, before_ns)| ServerUsage {
             busy: usage.cpu_ns.saturating_sub(before_ns) as f64 / 1e9 / seconds,
             resident_bytes: usage.resident_bytes,
         });
     }
 
     /// Adds an entry to `seconds` if a second has passed.
-    fn add(&mut self, now_ns: u64, at_s: f64, totals: &Totals) {
+    fn add(&mut self, now_ns: u64, at_s: f64, totals: &PushTotals) {
         let Some((then_ns, before)) = &self.second else {
             self.second = Some((now_ns, totals.clone()));
             return;
@@ -163,7 +163,7 @@ impl Screen {
 }
 
 /// Draws a frame.
-fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
+fn draw(frame: &mut Frame<'_>, view: &PushScreenView<'_>) {
     let [head, progress, counts, over_time, shares, foot] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(1),
@@ -189,7 +189,7 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
 }
 
 /// Formats the counts in five lines. Errors are red.
-fn counted<'a>(view: &View<'_>) -> Vec<Line<'a>> {
+fn counted<'a>(view: &PushScreenView<'_>) -> Vec<Line<'a>> {
     let totals = view.totals;
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let alarm = |count: u64, what: &str| {
@@ -254,7 +254,7 @@ fn draw_times(frame: &mut Frame<'_>, area: Rect, seconds: &[Second]) {
     draw_curves(frame, area, "from send to receive, by second", &curves);
 }
 
-fn draw_percentiles(frame: &mut Frame<'_>, area: Rect, totals: &Totals) {
+fn draw_percentiles(frame: &mut Frame<'_>, area: Rect, totals: &PushTotals) {
     let columns = [("first", &totals.first), ("each", &totals.latency), ("last", &totals.last)];
     let told =
         |held: &Distribution, share: f64| held.quantile_ns(share).map_or_else(|| "–".to_owned(), words::time);
@@ -274,28 +274,28 @@ mod tests {
 
     use super::*;
 
-    fn picture(width: u16, height: u16, view: &View<'_>) -> String {
+    fn picture(width: u16, height: u16, view: &PushScreenView<'_>) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
         terminal.draw(|frame| draw(frame, view)).expect("it is drawn");
         terminal.backend().to_string()
     }
 
-    fn totals() -> Totals {
-        let mut totals = Totals {
+    fn totals() -> PushTotals {
+        let mut totals = PushTotals {
             answered: 1_010,
             left: 8,
             closed: 2,
             published: 300,
             received: 299_990,
-            ..Totals::default()
+            ..PushTotals::default()
         };
         (0..300).for_each(|_| totals.first.record(1_000_000));
         (0..1_000).for_each(|_| totals.latency.record(5_000_000));
         totals
     }
 
-    fn view<'a>(totals: &'a Totals, seconds: &'a [Second]) -> View<'a> {
-        View {
+    fn view<'a>(totals: &'a PushTotals, seconds: &'a [Second]) -> PushScreenView<'a> {
+        PushScreenView {
             text: "1,000 subscribers of 1 channel by sse",
             url: "http://h/",
             elapsed_s: 30.0,
@@ -304,7 +304,7 @@ mod tests {
             totals,
             seconds,
             busy: 0.25,
-            server: Some(Server { busy: 0.5, resident_bytes: 12_000_000 }),
+            server: Some(ServerUsage { busy: 0.5, resident_bytes: 12_000_000 }),
             ending: false,
         }
     }
@@ -340,9 +340,9 @@ mod tests {
 
     #[test]
     fn it_is_drawn_on_any_terminal_and_before_anything_is_known() {
-        let totals = Totals::default();
+        let totals = PushTotals::default();
         for (width, height) in [(80, 24), (40, 10), (1, 1), (300, 90)] {
-            let view = View { done: None, server: None, ..view(&totals, &[]) };
+            let view = PushScreenView { done: None, server: None, ..view(&totals, &[]) };
             let text = picture(width, height, &view);
             assert!(width < 80 || text.contains("not watched"), "{text}");
         }

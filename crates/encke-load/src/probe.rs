@@ -15,7 +15,7 @@ use crate::words;
 
 /// A server's resources at one moment.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Look {
+pub struct ProbeSample {
     at_ns: u64,
     cpu_ns: u64,
     resident_bytes: u64,
@@ -25,17 +25,17 @@ pub struct Look {
 
 /// Accumulates samples of a server.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Watch {
+pub struct ServerProbe {
     what: String,
-    first: Look,
-    last: Look,
+    first: ProbeSample,
+    last: ProbeSample,
     resident_bytes_max: u64,
 }
 
 /// The result of watching a server, as saved.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Watched {
+pub struct ProbeResult {
     /// The process, or the source of the metrics.
     pub what: String,
     /// Duration of watching, including opening connections and waiting for the last responses.
@@ -58,14 +58,14 @@ pub struct Watched {
     pub resident_bytes_max: u64,
 }
 
-impl Watched {
+impl ProbeResult {
     /// For the busiest thread: the share of the time in which it ran, and in which it waited for a processor.
     pub fn busiest(&self) -> Option<(f64, f64)> {
         self.busiest_thread.zip(self.starved_thread)
     }
 }
 
-impl Watched {
+impl ProbeResult {
     /// Appends a line to a summary.
     pub(crate) fn put(&self, out: &mut String) -> std::fmt::Result {
         let [now, most] = [self.resident_bytes, self.resident_bytes_max].map(words::bytes);
@@ -77,7 +77,7 @@ impl Watched {
     }
 }
 
-impl Look {
+impl ProbeSample {
     /// Samples a process of this machine and its children; `None` if there is no such process, or its usage is unavailable.
     pub fn at_process(pid: u32, at_ns: u64) -> Option<Self> {
         let host::ProcessUsage { cpu_ns, resident_bytes, threads, .. } = host::process_usage(pid)?;
@@ -98,20 +98,20 @@ impl Look {
     }
 }
 
-impl Watch {
+impl ServerProbe {
     /// Starts with a first sample.
-    pub fn new(what: String, first: Look) -> Self {
+    pub fn new(what: String, first: ProbeSample) -> Self {
         Self { what, last: first.clone(), resident_bytes_max: first.resident_bytes, first }
     }
 
     /// Adds a sample.
-    pub fn look(&mut self, look: Look) {
+    pub fn look(&mut self, look: ProbeSample) {
         self.resident_bytes_max = self.resident_bytes_max.max(look.resident_bytes);
         self.last = look;
     }
 
     /// The result, for a run with this number of responses.
-    pub fn watched(&self, answers: u64) -> Watched {
+    pub fn watched(&self, answers: u64) -> ProbeResult {
         let (first, last) = (&self.first, &self.last);
         let time_ns = last.at_ns.saturating_sub(first.at_ns).max(1) as f64;
         let cpu_ns = last.cpu_ns.saturating_sub(first.cpu_ns);
@@ -122,7 +122,7 @@ impl Watch {
             (share(thread.run_ns, ran), share(thread.wait_ns, waited))
         });
         let busiest = shares.max_by(|(one, _), (other, _)| one.total_cmp(other));
-        Watched {
+        ProbeResult {
             what: self.what.clone(),
             seconds: time_ns / 1e9,
             cpu_ns,
@@ -145,14 +145,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn look(at_ms: u64, cpu_ms: u64, resident_bytes: u64, threads: &[(u32, u64, u64)]) -> Look {
+    fn look(at_ms: u64, cpu_ms: u64, resident_bytes: u64, threads: &[(u32, u64, u64)]) -> ProbeSample {
         let thread = |&(number, run_ms, wait_ms): &(u32, u64, u64)| ThreadUsage {
             number,
             run_ns: run_ms * MS,
             wait_ns: wait_ms * MS,
         };
         let threads = threads.iter().map(thread).collect();
-        Look {
+        ProbeSample {
             at_ns: at_ms * MS,
             cpu_ns: cpu_ms * MS,
             resident_bytes,
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn what_was_used_is_the_last_look_less_the_first() {
-        let mut watch = Watch::new("it".into(), look(1_000, 500, 10, &[(1, 100, 0), (2, 400, 50)]));
+        let mut watch = ServerProbe::new("it".into(), look(1_000, 500, 10, &[(1, 100, 0), (2, 400, 50)]));
         watch.look(look(1_500, 700, 30, &[]));
         // Thread 1 has ended, thread 3 is new.
         watch.look(look(3_000, 2_000, 20, &[(2, 1_400, 150), (3, 500, 0)]));
@@ -181,19 +181,19 @@ mod tests {
         let page = "# HELP process_cpu_seconds_total Time.\n# TYPE process_cpu_seconds_total counter\n\
                     process_cpu_seconds_total 12.5\nprocess_cpu_seconds_total_other 1\n\
                     process_resident_memory_bytes 1.8e+07 1700000000000\n";
-        assert_eq!(Look::at_metrics(page, 0), Some(look(0, 12_500, 18_000_000, &[])));
+        assert_eq!(ProbeSample::at_metrics(page, 0), Some(look(0, 12_500, 18_000_000, &[])));
         for page in
             ["", "process_cpu_seconds_total", "process_cpu_seconds_total x", "process_cpu_seconds_total -1"]
         {
-            assert_eq!(Look::at_metrics(page, 0), None, "{page}");
+            assert_eq!(ProbeSample::at_metrics(page, 0), None, "{page}");
         }
     }
 
     #[test]
     fn a_process_is_watched_at_work() {
         let own = std::process::id();
-        let at = |ms| Look::at_process(own, ms * MS).expect("it runs");
-        let mut watch = Watch::new("this".into(), at(0));
+        let at = |ms| ProbeSample::at_process(own, ms * MS).expect("it runs");
+        let mut watch = ServerProbe::new("this".into(), at(0));
         let mut looks = 1_000;
         while watch.watched(1).cpu_ns == 0 {
             looks += 1;
@@ -201,6 +201,6 @@ mod tests {
         }
         let watched = watch.watched(1);
         assert!(watched.resident_bytes > 100_000 && watched.busiest_thread > Some(0.0), "{watched:?}");
-        assert_eq!(Look::at_process(u32::MAX, 0), None);
+        assert_eq!(ProbeSample::at_process(u32::MAX, 0), None);
     }
 }

@@ -16,7 +16,7 @@ use encke_hub::{ClusterEvent, Draft, Name, PublishAck, PublishError, PublishTick
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Failure, Note, Side, history, is_passing, letter};
+use super::{NatsFailure, Note, Side, encoding, history, is_passing};
 
 /// Attempts to purge: over a minute and a half if NATS is silent, five seconds if it rejects them.
 const TRIES: usize = 20;
@@ -29,7 +29,7 @@ impl Side {
         channel: Name,
         tell: mpsc::UnboundedSender<ClusterEvent>,
     ) {
-        let subject = letter::subject(&self.prefix, &channel);
+        let subject = encoding::subject(&self.prefix, &channel);
         let buried = timeout(self.cluster.patience, self.bury(&channel, &subject)).await;
         let (to, fate) = match buried.unwrap_or(Err(PublishError::Unanswered)) {
             Ok((to, place)) => (to, Ok(place)),
@@ -59,7 +59,7 @@ impl Side {
             }
             let draft = Draft::tombstone(channel.clone(), newest);
             let id = self.jetstream.client().new_inbox();
-            let message = letter::written(&draft, &id).expected_last_subject_sequence(newest);
+            let message = encoding::written(&draft, &id).expected_last_subject_sequence(newest);
             let sent = self.jetstream.send_publish(subject.to_owned(), message).await;
             let acknowledged = match sent {
                 Ok(sent) => sent.await,
@@ -80,7 +80,7 @@ impl Side {
     }
 
     /// Purges the messages of a subject up to and including a sequence.
-    async fn remove(&self, subject: &str, to: u64) -> Result<(), Failure> {
+    async fn remove(&self, subject: &str, to: u64) -> Result<(), NatsFailure> {
         let mut tries = 0;
         loop {
             tries += 1;

@@ -1,12 +1,12 @@
 //! The map of crates and its rules: dependencies, `unsafe`, operating systems, clocks, sleeps.
 
-use super::Findings;
-use super::manifest::{self, Kind};
-use super::source::{Line, has_word};
+use super::TidyFindings;
+use super::manifest::{self, DependencyKind};
+use super::source::{RustLine, has_word};
 use super::tree::Tree;
 
 /// A crate of the workspace.
-struct Room {
+struct CrateRule {
     name: &'static str,
     /// The crates that it may use, all of which are further down in the table.
     below: &'static [&'static str],
@@ -15,8 +15,8 @@ struct Room {
 }
 
 /// Every crate. A crate precedes the crates it depends on.
-const ROOMS: &[Room] = &[
-    Room {
+const ROOMS: &[CrateRule] = &[
+    CrateRule {
         name: "encke",
         below: &[
             "encke-lab",
@@ -34,7 +34,7 @@ const ROOMS: &[Room] = &[
         ],
         unsafe_in: &[],
     },
-    Room {
+    CrateRule {
         name: "encke-lab",
         below: &[
             "encke-load",
@@ -47,12 +47,12 @@ const ROOMS: &[Room] = &[
         ],
         unsafe_in: &["crates/encke-lab/src/specimens/"],
     },
-    Room {
+    CrateRule {
         name: "encke-load",
         below: &["encke-session", "encke-io", "encke-wire", "encke-stats"],
         unsafe_in: &[],
     },
-    Room {
+    CrateRule {
         name: "encke-assembly",
         below: &[
             "encke-console",
@@ -72,17 +72,17 @@ const ROOMS: &[Room] = &[
         ],
         unsafe_in: &[],
     },
-    Room {
+    CrateRule {
         name: "encke-console",
         below: &["encke-rights", "encke-server", "encke-settings", "encke-io", "encke-wire", "encke-stats"],
         unsafe_in: &[],
     },
-    Room {
+    CrateRule {
         name: "encke-gateway",
         below: &["encke-server", "encke-session", "encke-settings", "encke-io", "encke-wire", "encke-stats"],
         unsafe_in: &[],
     },
-    Room {
+    CrateRule {
         name: "encke-live",
         below: &[
             "encke-push",
@@ -95,7 +95,7 @@ const ROOMS: &[Room] = &[
         ],
         unsafe_in: &[],
     },
-    Room {
+    CrateRule {
         name: "encke-push",
         below: &[
             "encke-rights",
@@ -109,32 +109,32 @@ const ROOMS: &[Room] = &[
         ],
         unsafe_in: &[],
     },
-    Room {
+    CrateRule {
         name: "encke-site",
         below: &["encke-server", "encke-settings", "encke-io", "encke-wire", "encke-stats"],
         unsafe_in: &[],
     },
-    Room {
+    CrateRule {
         name: "encke-rights",
         below: &["encke-server", "encke-settings", "encke-hub", "encke-io", "encke-wire", "encke-stats"],
         unsafe_in: &[],
     },
-    Room {
+    CrateRule {
         name: "encke-server",
         below: &["encke-session", "encke-settings", "encke-io", "encke-wire", "encke-stats"],
         unsafe_in: &[],
     },
-    Room {
+    CrateRule {
         name: "encke-session",
         below: &["encke-settings", "encke-io", "encke-wire", "encke-stats"],
         unsafe_in: &[],
     },
-    Room { name: "encke-settings", below: &["encke-io", "encke-wire"], unsafe_in: &[] },
-    Room { name: "encke-broker", below: &["encke-hub"], unsafe_in: &[] },
-    Room { name: "encke-hub", below: &[], unsafe_in: &[] },
-    Room { name: "encke-io", below: &[], unsafe_in: &["crates/encke-io/"] },
-    Room { name: "encke-wire", below: &[], unsafe_in: &["crates/encke-wire/src/scan/"] },
-    Room { name: "encke-stats", below: &[], unsafe_in: &[] },
+    CrateRule { name: "encke-settings", below: &["encke-io", "encke-wire"], unsafe_in: &[] },
+    CrateRule { name: "encke-broker", below: &["encke-hub"], unsafe_in: &[] },
+    CrateRule { name: "encke-hub", below: &[], unsafe_in: &[] },
+    CrateRule { name: "encke-io", below: &[], unsafe_in: &["crates/encke-io/"] },
+    CrateRule { name: "encke-wire", below: &[], unsafe_in: &["crates/encke-wire/src/scan/"] },
+    CrateRule { name: "encke-stats", below: &[], unsafe_in: &[] },
 ];
 
 /// Crates of the table that do not exist yet. Their dependencies are checked once they exist.
@@ -150,13 +150,13 @@ pub(super) fn existing() -> impl Iterator<Item = &'static str> {
 const GROUND: &str = "crates/encke-io/";
 
 /// Rule: a crate uses only crates below it. The table and ARCHITECTURE.md contain every crate.
-pub(super) fn arrows(tree: &Tree, findings: &mut Findings) {
+pub(super) fn arrows(tree: &Tree, findings: &mut TidyFindings) {
     check_arrows(tree, ROOMS, PLANNED, findings);
 }
 
 const MAP: &str = "ARCHITECTURE.md";
 
-fn check_arrows(tree: &Tree, rooms: &[Room], planned: &[&str], findings: &mut Findings) {
+fn check_arrows(tree: &Tree, rooms: &[CrateRule], planned: &[&str], findings: &mut TidyFindings) {
     let shown = map_rows(tree.text(MAP).unwrap_or_default());
     let mut existing = Vec::new();
     for (path, text) in manifest::crates(tree) {
@@ -174,7 +174,7 @@ fn check_arrows(tree: &Tree, rooms: &[Room], planned: &[&str], findings: &mut Fi
         };
         for used in manifest::dependencies(text).filter(|used| used.name.starts_with("encke")) {
             // The tests of a crate may depend on the crate itself.
-            let own = used.kind == Kind::Development && used.name == name;
+            let own = used.kind == DependencyKind::Development && used.name == name;
             if !own && !room.below.contains(&used.name.as_str()) {
                 findings.add("arrows", path, used.line, format!("{} does not lie below {name}", used.name));
             }
@@ -199,7 +199,7 @@ fn map_rows(map: &str) -> Vec<&str> {
 }
 
 /// Rule: `unsafe` occurs only where its crate allows it.
-pub(super) fn unsafe_code(tree: &Tree, findings: &mut Findings) {
+pub(super) fn unsafe_code(tree: &Tree, findings: &mut TidyFindings) {
     let allowed: Vec<&str> = ROOMS.iter().flat_map(|room| room.unsafe_in).copied().collect();
     let elsewhere = |path: &str| !allowed.iter().any(|place| path.starts_with(place));
     each_line(tree, elsewhere, |path, number, line| {
@@ -215,9 +215,9 @@ const REASON_LINES: usize = 12;
 
 /// Rule: each `unsafe` block has `SAFETY:` above it, each `unsafe fn` its `# Safety`. Clippy checks only code that is compiled
 /// for this machine, not the vector code of other machines.
-pub(super) fn safety(tree: &Tree, findings: &mut Findings) {
+pub(super) fn safety(tree: &Tree, findings: &mut TidyFindings) {
     for (path, source) in tree.sources() {
-        let lines: Vec<&Line> = source.lines().map(|(_, line)| line).collect();
+        let lines: Vec<&RustLine> = source.lines().map(|(_, line)| line).collect();
         for (index, _) in lines.iter().enumerate().filter(|(_, line)| has_word(&line.code, "unsafe")) {
             let above = &lines[index.saturating_sub(REASON_LINES)..=index];
             let reasoned = above
@@ -232,7 +232,7 @@ pub(super) fn safety(tree: &Tree, findings: &mut Findings) {
 
 /// Rule: only encke-io distinguishes operating systems. `cfg(unix)` may occur elsewhere: it is a family with one standard, in
 /// which errno and signals have a meaning.
-pub(super) fn system(tree: &Tree, findings: &mut Findings) {
+pub(super) fn system(tree: &Tree, findings: &mut TidyFindings) {
     each_line(tree, above_ground, |path, number, line| {
         if has_word(&line.code, "target_os") {
             findings.add("system", path, number, "what depends on the system belongs to encke-io");
@@ -244,7 +244,7 @@ const CLOCKS: &[&str] = &["Instant::now", "SystemTime::now", "clock_gettime", ".
 
 /// Rule: only encke-io reads a clock. All other crates receive the time, so that the simulator can provide another. Tests may
 /// read it for timeouts, and examples for measurements.
-pub(super) fn clock(tree: &Tree, findings: &mut Findings) {
+pub(super) fn clock(tree: &Tree, findings: &mut TidyFindings) {
     each_line(tree, above_ground, |path, number, line| {
         let read = CLOCKS.iter().find(|clock| has_word(&line.code, clock));
         if let Some(clock) = read.filter(|_| !line.test && !path.contains("/examples/")) {
@@ -256,7 +256,7 @@ pub(super) fn clock(tree: &Tree, findings: &mut Findings) {
 const SLEEPS: &[&str] = &["thread::sleep", "time::sleep", "sleep_ms", "nanosleep", "usleep"];
 
 /// Rule: nothing sleeps, tests included. Code waits for events.
-pub(super) fn sleep(tree: &Tree, findings: &mut Findings) {
+pub(super) fn sleep(tree: &Tree, findings: &mut TidyFindings) {
     each_line(
         tree,
         |_| true,
@@ -272,7 +272,7 @@ fn above_ground(path: &str) -> bool {
     !path.starts_with(GROUND)
 }
 
-fn each_line(tree: &Tree, chosen: impl Fn(&str) -> bool, mut look: impl FnMut(&str, usize, &Line)) {
+fn each_line(tree: &Tree, chosen: impl Fn(&str) -> bool, mut look: impl FnMut(&str, usize, &RustLine)) {
     for (path, source) in tree.sources().filter(|(path, _)| chosen(path)) {
         for (number, line) in source.lines() {
             look(path, number, line);
@@ -284,12 +284,12 @@ fn each_line(tree: &Tree, chosen: impl Fn(&str) -> bool, mut look: impl FnMut(&s
 mod tests {
     use super::*;
 
-    const UPPER: Room = Room { name: "encke-upper", below: &["encke-lower"], unsafe_in: &[] };
-    const LOWER: Room = Room { name: "encke-lower", below: &[], unsafe_in: &[] };
+    const UPPER: CrateRule = CrateRule { name: "encke-upper", below: &["encke-lower"], unsafe_in: &[] };
+    const LOWER: CrateRule = CrateRule { name: "encke-lower", below: &[], unsafe_in: &[] };
 
     fn found(planned: &[&str], files: &[(&str, &str)]) -> Vec<String> {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec()));
-        let mut findings = Findings::default();
+        let mut findings = TidyFindings::default();
         check_arrows(&Tree::of(files), &[UPPER, LOWER], planned, &mut findings);
         findings.0.into_iter().map(|finding| finding.text).collect()
     }

@@ -17,7 +17,7 @@ use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use encke_hub::{Message, Name};
 use futures_util::StreamExt;
 
-use super::{Failure, message};
+use super::{NatsFailure, message};
 
 /// NATS deletes a consumer that was not read from for this time.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ pub(super) async fn read(
     subject: &str,
     to: u64,
     most: usize,
-) -> Result<Past, Failure> {
+) -> Result<Past, NatsFailure> {
     // Most newly subscribed channels are empty, which is found out without a consumer.
     let last = match stream.get_last_raw_message_by_subject(subject).await {
         Ok(last) => last.sequence,
@@ -59,12 +59,12 @@ pub(super) async fn read(
         let mut batch = consumer.fetch().max_messages(left).messages().await?;
         let before = messages.len();
         while let Some(next) = batch.next().await {
-            let next = next.map_err(Failure::Nats)?;
-            let info = next.info().map_err(Failure::Nats)?;
+            let next = next.map_err(NatsFailure::Nats)?;
+            let info = next.info().map_err(NatsFailure::Nats)?;
             messages.push((info.pending, message(channel.clone(), &next, &info)));
         }
         if messages.len() == before {
-            return Err(Failure::ReadEnded);
+            return Err(NatsFailure::ReadEnded);
         }
     }
     // The history may be incomplete where the stream dropped messages meanwhile.
@@ -72,7 +72,7 @@ pub(super) async fn read(
     // The consumer's server may lag behind the stream's leader, whose state is authoritative.
     let reached = messages.last().map_or(0, |(_, message)| message.offset);
     if reached.max(gone_to) < last {
-        return Err(Failure::Lag);
+        return Err(NatsFailure::Lag);
     }
     // A tombstone after `to` counts as well: the messages it deletes may already be purged.
     let forgotten_to = messages.iter().filter_map(|(_, message)| message.forgets_to()).max().unwrap_or(0);
@@ -91,7 +91,7 @@ pub(super) async fn read(
 }
 
 /// The offset up to which the stream has dropped messages of any channel, at most `to`.
-async fn dropped_to(stream: &Stream, to: u64) -> Result<u64, Failure> {
+async fn dropped_to(stream: &Stream, to: u64) -> Result<u64, NatsFailure> {
     Ok(stream.get_info().await?.state.first_sequence.saturating_sub(1).min(to))
 }
 
@@ -108,7 +108,7 @@ async fn beginning(
     first: u64,
     to: u64,
     most: u64,
-) -> Result<(u64, Consumer<pull::Config>), Failure> {
+) -> Result<(u64, Consumer<pull::Config>), NatsFailure> {
     let (mut low, mut high) = (first, to.saturating_add(1));
     let mut found = consumer(stream, subject, low).await?;
     while found.cached_info().num_pending > most.saturating_mul(MORE) && low + 1 < high {
@@ -123,7 +123,7 @@ async fn beginning(
     Ok((low, found))
 }
 
-async fn consumer(stream: &Stream, subject: &str, from: u64) -> Result<Consumer<pull::Config>, Failure> {
+async fn consumer(stream: &Stream, subject: &str, from: u64) -> Result<Consumer<pull::Config>, NatsFailure> {
     let config = pull::Config {
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from.max(1) },
         ack_policy: AckPolicy::None,

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use encke_io::offload::Pool;
 use encke_io::socket::Stream;
-use encke_io::{Backend, Event, Op, Reactor, Run, Source, Token, Unavailable, Waker, run_on};
+use encke_io::{Backend, Event, Op, Reactor, ReactorSource, ReactorTask, Token, Unavailable, Waker, run_on};
 
 use crate::error::LabError;
 
 /// A byte counter, which runs until it is dropped.
-pub(super) struct Ears {
-    shared: Arc<Shared>,
+pub(super) struct ByteCounter {
+    shared: Arc<CounterShared>,
     told: Receiver<()>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
@@ -28,23 +28,23 @@ pub(super) struct Ears {
 
 /// State shared by the sender and the counter.
 #[derive(Default)]
-struct Shared {
+struct CounterShared {
     /// Total bytes that must arrive before the next notification.
     due: AtomicU64,
     over: AtomicBool,
 }
 
-impl Ears {
+impl ByteCounter {
     /// Starts to count the bytes of these connections.
     ///
     /// # Errors
     /// The thread or its reactor cannot be started.
     pub(super) fn open(streams: Vec<TcpStream>) -> Result<Self, LabError> {
         let (backend, _reason) = Backend::auto()?;
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<CounterShared>::default();
         let (tell, told) = mpsc::channel();
         let (opened, open) = mpsc::channel();
-        let listening = Listening { streams, shared: Arc::clone(&shared), tell, opened };
+        let listening = CounterThread { streams, shared: Arc::clone(&shared), tell, opened };
         let thread = thread::Builder::new().name("ears".into()).spawn(move || {
             let Ok(pool) = Pool::start(1, 1) else { return };
             run_on(backend, pool.clone(), listening);
@@ -69,7 +69,7 @@ impl Ears {
     }
 }
 
-impl Drop for Ears {
+impl Drop for ByteCounter {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::SeqCst);
         self.waker.wake();
@@ -79,14 +79,14 @@ impl Drop for Ears {
     }
 }
 
-struct Listening {
+struct CounterThread {
     streams: Vec<TcpStream>,
-    shared: Arc<Shared>,
+    shared: Arc<CounterShared>,
     tell: Sender<()>,
     opened: Sender<Result<Waker, LabError>>,
 }
 
-impl Run for Listening {
+impl ReactorTask for CounterThread {
     fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
         let Self { streams, shared, tell, opened } = self;
         let ready = reactor.map_err(LabError::from).and_then(|mut reactor| {
@@ -109,7 +109,7 @@ fn adopt<R: Reactor>(reactor: &mut R, streams: Vec<TcpStream>) -> Result<Vec<Tok
     let mut tokens = Vec::with_capacity(streams.len());
     for stream in streams {
         let stream = Stream::connected(stream.into())?;
-        let token = reactor.adopt(Source::Stream(stream))?;
+        let token = reactor.adopt(ReactorSource::Stream(stream))?;
         reactor.submit(token, Op::Recv);
         tokens.push(token);
     }
@@ -117,7 +117,7 @@ fn adopt<R: Reactor>(reactor: &mut R, streams: Vec<TcpStream>) -> Result<Vec<Tok
 }
 
 /// Counts until the end. A failure here is not reported: the sender's wait times out.
-fn listen<R: Reactor>(mut reactor: R, tokens: &[Token], shared: &Shared, tell: &Sender<()>) {
+fn listen<R: Reactor>(mut reactor: R, tokens: &[Token], shared: &CounterShared, tell: &Sender<()>) {
     let (mut heard, mut told) = (0, 0);
     while !shared.over.load(Ordering::SeqCst) {
         if reactor.wait(None).is_err() {

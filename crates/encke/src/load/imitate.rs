@@ -8,10 +8,10 @@
 use std::ffi::OsString;
 
 /// A flag of another tool: its letter, whether it takes a value, and its translation.
-type Flag = (char, bool, Meaning);
+type Flag = (char, bool, FlagMeaning);
 
 #[derive(Clone, Copy)]
-enum Meaning {
+enum FlagMeaning {
     /// These words, followed by the value if there is one.
     Is(&'static [&'static str]),
     /// A header field of this name, with the value.
@@ -26,7 +26,7 @@ enum Meaning {
     Keeps,
 }
 
-use Meaning::{Field, File, Is, Keeps, Nothing, Seconds};
+use FlagMeaning::{Field, File, Is, Keeps, Nothing, Seconds};
 
 const AB: &[Flag] = &[
     ('n', true, Is(&["-n"])),

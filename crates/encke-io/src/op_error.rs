@@ -7,7 +7,7 @@ use std::io;
 /// number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum OpError {
     /// The peer reset the connection, or the connection no longer exists (ECONNRESET, EPIPE, ENOTCONN, ECONNABORTED).
     Reset,
     /// The peer or its network did not respond (ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENETDOWN).
@@ -26,7 +26,7 @@ pub enum Fault {
     System(i32),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reset => f.write_str("the peer reset the connection"),
@@ -41,10 +41,10 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for OpError {}
 
 #[cfg(unix)]
-impl From<rustix::io::Errno> for Fault {
+impl From<rustix::io::Errno> for OpError {
     fn from(errno: rustix::io::Errno) -> Self {
         use rustix::io::Errno;
         match errno {
@@ -59,7 +59,7 @@ impl From<rustix::io::Errno> for Fault {
     }
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for OpError {
     fn from(error: io::Error) -> Self {
         #[cfg(unix)]
         if let Some(errno) = rustix::io::Errno::from_io_error(&error) {

@@ -4,17 +4,17 @@
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-type Job = Box<dyn FnOnce() + Send>;
+type HelperJob = Box<dyn FnOnce() + Send>;
 
 /// A thread that runs jobs one after the other. It ends when this value is dropped.
-pub(crate) struct Aside {
-    jobs: Option<Sender<Job>>,
+pub(crate) struct HelperThread {
+    jobs: Option<Sender<HelperJob>>,
 }
 
-impl Aside {
+impl HelperThread {
     /// Starts the thread. Call this before the measuring thread is pinned.
     pub(crate) fn start(name: &str) -> Self {
-        let (jobs, given) = mpsc::channel::<Job>();
+        let (jobs, given) = mpsc::channel::<HelperJob>();
         let started =
             thread::Builder::new().name(name.into()).spawn(move || given.into_iter().for_each(|job| job()));
         Self { jobs: started.is_ok().then_some(jobs) }
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn work_is_done_on_one_other_thread() {
-        let aside = Aside::start("aside");
+        let aside = HelperThread::start("aside");
         let here = thread::current().id();
         let there = aside.run(|| thread::current().id());
         assert!(there.is_some_and(|there| there != here));

@@ -17,7 +17,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// The kind of progress display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Shown {
+pub(super) enum ViewMode {
     /// A screen if standard error is a terminal, otherwise lines.
     Live,
     /// Lines.
@@ -27,7 +27,7 @@ pub(super) enum Shown {
 }
 
 /// The progress display of a run.
-pub(super) enum Onlooker {
+pub(super) enum ProgressView {
     Nobody,
     /// On a terminal one line that is overwritten, elsewhere a line per [`LOOKS_PER_LINE`] samples.
     Lines {
@@ -41,26 +41,26 @@ pub(super) enum Onlooker {
 /// A request of the user at the display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "the user has requested it"]
-pub(super) enum Wish {
+pub(super) enum ViewAction {
     /// Continue.
     Nothing,
     /// Start no more requests, and report.
     End,
 }
 
-impl Onlooker {
-    pub(super) fn new(shown: Shown, plan: &Plan, text: &str, urls: &[String]) -> Self {
+impl ProgressView {
+    pub(super) fn new(shown: ViewMode, plan: &Plan, text: &str, urls: &[String]) -> Self {
         let terminal = io::stderr().is_terminal();
         match shown {
-            Shown::Silent => return Self::Nobody,
+            ViewMode::Silent => return Self::Nobody,
             #[cfg(feature = "screen")]
-            Shown::Live if terminal && std::env::var_os("TERM").is_some_and(|name| name != "dumb") => {
+            ViewMode::Live if terminal && std::env::var_os("TERM").is_some_and(|name| name != "dumb") => {
                 // Falls back to lines if the screen cannot be opened.
                 if let Ok(screen) = Screen::open(plan, text, urls) {
                     return Self::Screen(Box::new(screen));
                 }
             }
-            Shown::Live | Shown::Plain => {}
+            ViewMode::Live | ViewMode::Plain => {}
         }
         let _only_a_screen_shows = (plan, text, urls);
         Self::Lines { terminal, looks: 0 }
@@ -76,14 +76,14 @@ impl Onlooker {
     }
 
     /// Shows a sample, and adds it to the series if a second has passed since the last one.
-    pub(super) fn look(&mut self, now_ns: u64, totals: Totals, series: &mut Series) -> Wish {
+    pub(super) fn look(&mut self, now_ns: u64, totals: Totals, series: &mut Series) -> ViewAction {
         #[cfg(feature = "screen")]
         let wish = match self {
             Self::Screen(screen) => screen.show(now_ns, &totals, series),
-            Self::Nobody | Self::Lines { .. } => Wish::Nothing,
+            Self::Nobody | Self::Lines { .. } => ViewAction::Nothing,
         };
         #[cfg(not(feature = "screen"))]
-        let wish = Wish::Nothing;
+        let wish = ViewAction::Nothing;
         if series.last_ns().is_some_and(|last| now_ns < last + SECOND_NS) {
             return wish;
         }
