@@ -63,7 +63,7 @@ struct Known {
     /// Offset up to which a channel was deleted; the outcome may be unknown.
     deleted: BTreeMap<usize, u64>,
     /// Ticket of a channel's last delete in this run of the server: it deletes all messages published before it.
-    deletes: BTreeMap<usize, u64>,
+    deletes: BTreeMap<usize, PublishTicket>,
     offsets: HashSet<u64>,
 }
 
@@ -84,19 +84,16 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
     let Contents { saved, ceiling, end } = contents;
     check(seed, &saved, end, known, tally);
     let mut sequencer = Sequencer::restore(now(0), saved, ceiling, rules(), 1);
-    let mut asked: BTreeMap<u64, (usize, String)> = BTreeMap::new();
+    let mut asked: BTreeMap<PublishTicket, (usize, String)> = BTreeMap::new();
     let mut number = 0;
     known.deletes.clear();
-    let serial = |ticket: &PublishTicket| {
-        format!("{ticket:?}").bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte))
-    };
     for step in 1..=STEPS {
         for _ in 0..random.below(4) {
             let channel = random.below(NAMES.len() as u64) as usize;
             if random.below(20) == 0 {
                 if let Deletion::Waits(ticket) = sequencer.delete(&name(NAMES[channel])) {
                     known.deleted.insert(channel, u64::MAX);
-                    known.deletes.insert(channel, serial(&ticket));
+                    known.deletes.insert(channel, ticket);
                 }
                 continue;
             }
@@ -119,7 +116,7 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
                     );
                 }
                 Publishing::Queued { .. } => panic!("a store has no queue"),
-                Publishing::Waits(ticket) => drop(asked.insert(serial(&ticket), (channel, text))),
+                Publishing::Waits(ticket) => drop(asked.insert(ticket, (channel, text))),
             }
         }
         // A delete is committed apart from the publishes around it.
@@ -131,14 +128,13 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
         let full = refused == Err(PublishError::NoSpace);
         tally.full += u64::from(full);
         for (ticket, answer) in sequencer.committed(now(step), refused.copied()) {
-            let serial = serial(&ticket);
-            let Some((channel, text)) = asked.remove(&serial) else { continue };
+            let Some((channel, text)) = asked.remove(&ticket) else { continue };
             if let Ok(published) = answer {
                 let offset = published.position.offset;
                 assert!(known.offsets.insert(offset), "seed {seed}: an offset is given twice");
                 known.acknowledged.insert((channel, offset), text);
                 if let Some(to) = known.deleted.get_mut(&channel)
-                    && known.deletes.get(&channel).is_none_or(|delete| *delete < serial)
+                    && known.deletes.get(&channel).is_none_or(|delete| *delete < ticket)
                 {
                     *to = (*to).min(offset - 1);
                 }
