@@ -367,11 +367,11 @@ impl Sequencer {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use encke_hub::{Draft, Epoch, Name, Now, Rules, Sequencer};
+    /// use encke_hub::{Draft, Epoch, HubNow, Name, Rules, Sequencer};
     ///
     /// let mut sequencer = Sequencer::new(Epoch(1), Arc::new(Rules::default()), 1);
     /// let draft = Draft::new(Name::parse(b"news")?, *b"hello");
-    /// let published = sequencer.publish(Now::default(), draft)?.done().expect("the channel is not durable");
+    /// let published = sequencer.publish(HubNow::default(), draft)?.done().expect("the channel is not durable");
     /// assert_eq!(published.position, sequencer.newest());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

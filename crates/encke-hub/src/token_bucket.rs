@@ -36,12 +36,12 @@ impl TokenBucket {
     ///
     /// ```
     /// use std::num::NonZeroU32;
-    /// use encke_hub::Pace;
+    /// use encke_hub::TokenBucket;
     ///
-    /// let pace = Pace::new(NonZeroU32::new(10).expect("not 0"), 2);
-    /// let full_ns = pace.take(0, 0, 2).expect("two tokens in the bucket");
-    /// assert_eq!(pace.take(full_ns, 0, 1), Err(100_000_000));
-    /// assert!(pace.take(full_ns, 100_000_000, 1).is_ok());
+    /// let bucket = TokenBucket::new(NonZeroU32::new(10).expect("not 0"), 2);
+    /// let full_ns = bucket.take(0, 0, 2).expect("two tokens in the bucket");
+    /// assert_eq!(bucket.take(full_ns, 0, 1), Err(100_000_000));
+    /// assert!(bucket.take(full_ns, 100_000_000, 1).is_ok());
     /// ```
     ///
     /// # Errors

@@ -55,6 +55,30 @@ pub use source::sources_without_push;
 /// Mounts channels on a server. Add the listeners first: unless the settings grant rights, channels are open to this machine
 /// alone, and only if the server listens nowhere else.
 ///
+/// ```
+/// use encke_push::PushSettings;
+/// use encke_rights::AuthSettings;
+/// use encke_server::{Options, Server};
+///
+/// # fn ask(running: &encke_server::Running, request: &str) -> std::io::Result<String> {
+/// #     use std::io::{Read, Write};
+/// #     let mut client = std::net::TcpStream::connect(running.addresses()[0].to_string())?;
+/// #     client.write_all(request.as_bytes())?;
+/// #     let mut response = String::new();
+/// #     client.read_to_string(&mut response)?;
+/// #     Ok(response)
+/// # }
+/// let server = Server::new(Options::default()).listen("127.0.0.1:0".parse()?);
+/// let server = encke_push::mount(server, &PushSettings::default(), &AuthSettings::default())?;
+/// let running = server.start()?;
+/// let post = "POST /push/news HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
+/// assert!(ask(&running, post)?.starts_with("HTTP/1.1 201 "));
+/// let get = "GET /push/news?since=all HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+/// assert!(ask(&running, get)?.ends_with("\r\n\r\nhello"));
+/// running.stop();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// The settings contradict themselves, or the system has no random bytes.
 pub fn mount(server: Server, push: &PushSettings, auth: &AuthSettings) -> io::Result<Server> {

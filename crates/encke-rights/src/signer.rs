@@ -61,13 +61,13 @@ impl Signer {
     /// Returns a signed token.
     ///
     /// ```
-    /// use encke_rights::{AuthSettings, KeySettings, Pass, Signer};
+    /// use encke_rights::{AuthSettings, KeySettings, Signer, TokenContents};
     /// use encke_settings::Secret;
     ///
     /// let secret = Secret::Text("0123456789abcdef0123456789abcdef".into());
     /// let keys = vec![KeySettings { secret: Some(secret), ..KeySettings::default() }];
     /// let signer = Signer::of_settings(&AuthSettings { keys, ..AuthSettings::default() }, None)?;
-    /// let token = signer.sign(&Pass { subscribe: vec!["news/*".into()], ..Pass::default() })?;
+    /// let token = signer.sign(&TokenContents { subscribe: vec!["news/*".into()], ..TokenContents::default() })?;
     /// assert_eq!(token.split('.').count(), 3, "a JWT");
     /// # Ok::<(), String>(())
     /// ```

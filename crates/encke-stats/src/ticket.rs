@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// let (send, results) = channel();
 /// let send_again = send.clone();
 /// let ticket = Ticket::new(move |result| send.send(result).expect("the test receives it"));
-/// std::thread::spawn(move || ticket.give(7)).join().expect("it does not panic");
+/// std::thread::spawn(move || ticket.resolve(7)).join().expect("it does not panic");
 /// drop(Ticket::<u32>::new(move |result| send_again.send(result).expect("the test receives it")));
 /// assert_eq!(results.iter().collect::<Vec<_>>(), [Some(7), None]);
 /// ```

@@ -66,7 +66,7 @@ pub enum ConditionResult {
 /// Evaluates the conditions in the order of RFC 9110 §13.2.2 against an existing representation.
 ///
 /// ```
-/// use encke_wire::conditional::{Conditions, EntityTag, Validators, Verdict, evaluate};
+/// use encke_wire::conditional::{ConditionResult, Conditions, EntityTag, Validators, evaluate};
 /// use encke_wire::method::Method;
 ///
 /// let conditions = Conditions {
@@ -77,7 +77,7 @@ pub enum ConditionResult {
 /// };
 /// let etag = Some(EntityTag { weak: false, opaque: b"v2" });
 /// let validators = Validators { etag, last_modified: None };
-/// assert_eq!(evaluate(&conditions, Method::Get, &validators), Verdict::NotModified);
+/// assert_eq!(evaluate(&conditions, Method::Get, &validators), ConditionResult::NotModified);
 /// ```
 #[must_use]
 pub fn evaluate<'a, L>(

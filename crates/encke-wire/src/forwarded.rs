@@ -46,12 +46,12 @@ pub const HOPS_MAX: usize = 32;
 /// a known address.
 ///
 /// ```
-/// use encke_wire::forwarded::{Dialect, client};
+/// use encke_wire::forwarded::{ForwardingField, client};
 ///
 /// let lines = [&b"6.6.6.6, 203.0.113.9, 10.0.0.2"[..]];
 /// let peer = [10, 0, 0, 1].into();
 /// let is_trusted = |address: std::net::IpAddr| address.to_string().starts_with("10.");
-/// let found = client(peer, Dialect::XForwardedFor, lines.into_iter(), is_trusted);
+/// let found = client(peer, ForwardingField::XForwardedFor, lines.into_iter(), is_trusted);
 /// assert_eq!(found.address.to_string(), "203.0.113.9");
 /// ```
 pub fn client<'a>(

@@ -244,11 +244,11 @@ impl Parser {
     /// up. Each call consumes at least one byte. Bytes that are not UTF-8 become U+FFFD.
     ///
     /// ```
-    /// use encke_wire::sse::{Event, Parser};
+    /// use encke_wire::sse::{Parser, SseEvent};
     ///
     /// let mut parser = Parser::new(1024);
     /// let step = parser.feed(b"id: 7\ndata: hello\n\ndata: next").expect("a small event");
-    /// assert_eq!(step.event, Some(Event::Message { id: "7", event: "message", data: "hello" }));
+    /// assert_eq!(step.event, Some(SseEvent::Message { id: "7", event: "message", data: "hello" }));
     /// assert_eq!(parser.last_id(), "7");
     /// ```
     ///
