@@ -23,7 +23,7 @@ pub struct ListenConfig {
     pub optional: bool,
     /// The identity for TLS connections. `None`: connections are plaintext.
     pub tls: Option<Arc<TlsIdentity>>,
-    /// Whether plain HTTP requests are redirected to `https`, at [`Policy::https_port`](crate::Policy::https_port).
+    /// Whether plain HTTP requests are redirected to `https`, at [`ConnLimits::https_port`](crate::ConnLimits::https_port).
     pub to_https: bool,
 }
 

@@ -179,7 +179,7 @@ impl ListTicket {
     /// Creates a ticket for a list. The thread that drops the ticket's last copy calls `respond` once.
     pub fn new(query: &Query, respond: impl FnOnce(Rows) + Send + 'static) -> Self {
         let ticket = Ticket::new(|part: Option<FilteredRows>| {
-            respond(part.map_or_else(Rows::default, FilteredRows::finish))
+            respond(part.map_or_else(Rows::default, FilteredRows::finish));
         });
         Self { query: Arc::new(query.clone()), parts: Gathered::new(ticket, FilteredRows::merge) }
     }
