@@ -18,6 +18,7 @@ mod engine;
 mod errors;
 mod manifest;
 mod modules;
+mod names;
 mod ratchets;
 mod source;
 mod text;
@@ -49,6 +50,7 @@ const RULES: &[Rule] = &[
     Rule { name: "unfinished", says: "nothing is left for later", check: text::unfinished },
     Rule { name: "unwrap", says: "`unwrap` is for tests", check: text::unwrap },
     Rule { name: "error", says: "an error is a type, not a `String`", check: errors::typed },
+    Rule { name: "unique", says: "a type name is declared once", check: names::unique },
     Rule { name: "header", says: "a source file opens with what it is", check: text::header },
     Rule { name: "machine", says: "no path of somebody's machine", check: text::machine_path },
     Rule { name: "size", says: "files stay readable", check: text::size },

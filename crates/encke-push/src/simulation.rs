@@ -47,7 +47,7 @@ use crate::settings::AckMode;
 use crate::settings::{ChannelSettings, PushSettings};
 use encke_rights::{Act, AuthSettings, Openness, Shut};
 use encke_server::testing::traces::{Observed, Suite};
-use encke_server::testing::{Counts, Fleet, Stepped};
+use encke_server::testing::{Fleet, FleetCounts, Stepped};
 use encke_server::{ConnLimits, Mount};
 use encke_settings::{OrOff, Period};
 
@@ -758,8 +758,8 @@ struct House {
     push: Option<Arc<PushPlan>>,
     /// The running server; it takes no commands after its end.
     fleet: Option<Fleet>,
-    /// Counts of all runs.
-    counts: Vec<Counts>,
+    /// FleetCounts of all runs.
+    counts: Vec<FleetCounts>,
     reactors: usize,
     stopping: bool,
 }

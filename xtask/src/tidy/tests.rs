@@ -81,6 +81,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("error", "crates/encke-io/src/lib.rs", "fn a() -> Result<(), String> {}\n"),
     ("error", "crates/encke-io/src/more.rs", "//! More.\nimpl FromStr for A {\n type Err = String;\n}\n"),
     ("error", "xtask/src/more.rs", "//! More.\nfn a() -> Result<\n Vec<u8>,\n String,\n> {}\n"),
+    ("unique", "crates/encke-io/src/more.rs", "//! More.\npub struct Twice;\nenum Twice {}\n"),
     ("header", "crates/encke-io/src/more.rs", "use std::io;\n//! More.\n"),
     ("size", "crates/encke-io/src/more.rs", LONG),
     ("link", "README.md", "[gone](docs/gone.md)\n"),

@@ -11,7 +11,7 @@ use crate::experiment::{
 };
 use crate::results::Results;
 use crate::rounds::RoundPace;
-use crate::specimens::bytewise::{Bytewise, CHead, Ring};
+use crate::specimens::bytewise::{ByteRing, Bytewise, CHead};
 use crate::specimens::pico::Pico;
 use crate::stopwatch;
 
@@ -43,7 +43,7 @@ pub(super) struct ParserExperiment {
     design: Design,
     requests: Vec<Vec<u8>>,
     /// By request, for the two sizes of a ring.
-    rings: Vec<[(Ring, Range<u32>); 2]>,
+    rings: Vec<[(ByteRing, Range<u32>); 2]>,
     c_head: Box<CHead>,
     pico: Option<Pico>,
     head: Box<Head>,
@@ -57,7 +57,7 @@ impl ParserExperiment {
         let rings = requests
             .iter()
             .map(|request| {
-                [Bytewise::SwitchModulo, Bytewise::SwitchMask].map(|how| Ring::holding(request, 0, how))
+                [Bytewise::SwitchModulo, Bytewise::SwitchMask].map(|how| ByteRing::holding(request, 0, how))
             })
             .collect();
         Self {

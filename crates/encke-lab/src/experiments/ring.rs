@@ -9,7 +9,7 @@ use crate::experiment::{
 };
 use crate::results::Results;
 use crate::rounds::RoundPace;
-use crate::specimens::bytewise::{Bytewise, CHead, Ring};
+use crate::specimens::bytewise::{ByteRing, Bytewise, CHead};
 use crate::stopwatch;
 
 /// In the order of the table: one parser with four ways of indexing.
@@ -27,7 +27,7 @@ const PARSER: usize = 1;
 pub(super) struct RingReads {
     design: Design,
     /// By row.
-    rings: Vec<(Ring, Range<u32>)>,
+    rings: Vec<(ByteRing, Range<u32>)>,
     head: Box<CHead>,
 }
 
@@ -44,7 +44,7 @@ impl RingReads {
                 axis: LoadAxis::Kinds,
                 drawn: Vec::new(),
             },
-            rings: WAYS.iter().map(|&(how, ..)| Ring::holding(requests::BROWSER, 0, how)).collect(),
+            rings: WAYS.iter().map(|&(how, ..)| ByteRing::holding(requests::BROWSER, 0, how)).collect(),
             head: Box::new(CHead::new()),
         }
     }
@@ -95,7 +95,7 @@ mod tests {
             let expected: u32 = text.iter().map(|&byte| u32::from(byte)).sum();
             let at = random.below(1 << 31) as u32;
             for (how, ..) in WAYS {
-                let (ring, place) = Ring::holding(&text, at, how);
+                let (ring, place) = ByteRing::holding(&text, at, how);
                 assert_eq!(how.read(&ring, place), expected, "{how:?}, {} bytes at {at}", text.len());
             }
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 #[cfg(test)]
 use crate::parsed::Parsed;
 
-/// Bytes of a [`Ring`]: the larger of the specimens' two sizes.
+/// Bytes of a [`ByteRing`]: the larger of the specimens' two sizes.
 pub(crate) const RING_BYTES: usize = 8192;
 /// The size that costs a division per byte.
 const RING_ODD: usize = 8124;
@@ -105,7 +105,7 @@ impl Bytewise {
 
     /// Parses the head at `place` of the ring. Returns its length in bytes if it is complete and valid.
     #[inline]
-    pub(crate) fn parse(self, ring: &Ring, place: Range<u32>, head: &mut CHead) -> Option<usize> {
+    pub(crate) fn parse(self, ring: &ByteRing, place: Range<u32>, head: &mut CHead) -> Option<usize> {
         // SAFETY: a ring has RING_BYTES bytes, and the parser reads at places below a size that is no larger;
         // `head` is a whole one, of which it writes at most FIELDS_MAX names and values (parser_states.h).
         let bytes = unsafe { self.parser()(ring.bytes.as_ptr(), place.start, place.end, head) };
@@ -114,18 +114,18 @@ impl Bytewise {
 
     /// Reads the bytes at `place` of the ring, and returns their sum.
     #[inline]
-    pub(crate) fn read(self, ring: &Ring, place: Range<u32>) -> u32 {
+    pub(crate) fn read(self, ring: &ByteRing, place: Range<u32>) -> u32 {
         // SAFETY: as in `parse`; nothing is written.
         unsafe { self.reader()(ring.bytes.as_ptr(), place.start, place.end) }
     }
 }
 
 /// The bytes that specimens read.
-pub(crate) struct Ring {
+pub(crate) struct ByteRing {
     bytes: Box<[u8; RING_BYTES]>,
 }
 
-impl Ring {
+impl ByteRing {
     /// Stores `text` at position `at`, for the specimen that will read it. Returns the ring and the positions.
     ///
     /// # Panics
@@ -163,7 +163,7 @@ impl CHead {
 /// The head that a specimen finds in `text`, stored at position `at` of its ring.
 #[cfg(test)]
 pub(crate) fn parsed(specimen: Bytewise, text: &[u8], at: u32) -> Option<Parsed> {
-    let (ring, place) = Ring::holding(text, at, specimen);
+    let (ring, place) = ByteRing::holding(text, at, specimen);
     let mut head = CHead::new();
     let bytes = specimen.parse(&ring, place, &mut head)?;
     let fields = head.names.iter().zip(&head.values).take(head.fields as usize);

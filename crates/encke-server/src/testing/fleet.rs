@@ -26,12 +26,12 @@ pub struct Fleet {
     first: usize,
     commands: Vec<Arc<CommandQueue>>,
     workers: Vec<Option<Worker<SimReactor>>>,
-    counts: Counts,
+    counts: FleetCounts,
 }
 
 /// The close reasons of a server's workers.
 #[derive(Clone, Default)]
-pub struct Counts(Vec<Arc<WorkerMetrics>>);
+pub struct FleetCounts(Vec<Arc<WorkerMetrics>>);
 
 /// The result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +64,8 @@ impl Fleet {
     ) -> Self {
         let plan = plan(policy, mounts);
         let census = Arc::new(Census::default());
-        let mut fleet = Self { first, commands: Vec::new(), workers: Vec::new(), counts: Counts::default() };
+        let mut fleet =
+            Self { first, commands: Vec::new(), workers: Vec::new(), counts: FleetCounts::default() };
         for number in 0..count {
             let reactor = world.reactor();
             let commands = CommandQueue::new(Inbox::new(reactor.waker()));
@@ -94,7 +95,7 @@ impl Fleet {
     }
 
     /// Returns the workers' counts, which remain readable after their end.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> FleetCounts {
         self.counts.clone()
     }
 
@@ -151,7 +152,7 @@ impl Fleet {
     }
 }
 
-impl Counts {
+impl FleetCounts {
     /// Adds the close reasons of all workers.
     pub fn observe(&self, observed: &mut Observed) {
         self.0.iter().for_each(|worker| observed.closed(worker));

@@ -8,7 +8,7 @@ mod fleet;
 mod relays;
 pub mod traces;
 
-pub use fleet::{Counts, Fleet, Stepped};
+pub use fleet::{Fleet, FleetCounts, Stepped};
 
 use std::rc::Rc;
 use std::sync::Arc;
