@@ -20,7 +20,7 @@
 //! | a complete history counts as lost (false gaps) | `learn`, `lost_to.max(to)` | 60 |
 //! | a channel opens before its history is loaded | `want` and `open` without a look at `reading` | 1 |
 //! | the ring follows the first run of a backfill | `start` without `may_recall` | 3 |
-//! | a loss in the stream before a run is omitted | `tell_recalled` without `lost_to` | 9 |
+//! | a loss in the stream before a run is omitted | `deliver_recalled` without `lost_to` | 9 |
 //! | a run claims to reach farther than it does | `recalled`, `run.to + 1` | 3 |
 //! | a gap covers messages that the stream has | `resume` without `recalls` | 3 |
 //! | a tombstone does not cover messages purged before it arrives | `buries` without `lost_to` | 65 |

@@ -16,7 +16,7 @@
 //! | the first position of an id counts for every stream | `Core::start` | 1 |
 //! | a gap of one stream at the start is omitted | `Hubs::hears`, `strand.gap` | 1 |
 //! | a strand continues before its run is sent | `Hubs::sent`, ignoring `flying` | 1 |
-//! | an id is ahead of an unreported gap | `hand_part` without `missed_from` | 3 |
+//! | an id is ahead of an unreported gap | `deliver_part` without `missed_from` | 3 |
 //! | a pending message of a removed channel is delivered | `change_span` without `retain` | 68 |
 //! | a change is confirmed before its channels are open | `position_of`, only for strands without a pending run | 284 |
 //! | a loss is fed after later messages | `lose_all` without `gone += 1` | 577 |

@@ -9,7 +9,7 @@
 //!                          time
 //! ```
 //! Guarantees: each request ends in exactly one counter. In an open loop, a request without a free connection stays due and its
-//! latency is running. Times are taken where events happen (`Moment` in `crowd.rs`).
+//! latency is running. Times are taken where events happen (`TurnTime` in `crowd.rs`).
 //!
 //! In scope: generating load and counting the results. Out of scope: command-line arguments and terminal output. The crate
 //! starts only the threads of a run, uses no async runtime, and reads time only from the reactor.

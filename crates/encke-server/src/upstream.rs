@@ -16,7 +16,7 @@
 //! **Two records.** The socket has a slot among all connections (`ConnPhase::Upstream`), so timers, receiving and the transport
 //! work as for any other connection. The slot's `duty` is the index of an [`Upstream`] here: the owner, the bytes to send, and
 //! the generation of the id. `dial` returns the id inside the callback, before the socket exists. Therefore the table of ids is
-//! in the [`Tray`](crate::handler::Tray).
+//! in the [`HandlerRequests`](crate::handler::HandlerRequests).
 //!
 //! **Order.** A callback only records actions. The worker executes them after the callback has returned, in the order of the
 //! calls, so callbacks never nest. Sends of one callback leave in one operation. A dial that fails at once is reported in a
