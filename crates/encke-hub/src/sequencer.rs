@@ -167,7 +167,7 @@ pub enum Publishing {
     /// Published.
     Done(Published),
     /// Pending until the message is stored, or has its offset in a shared stream. [`Sequencer::committed`] or
-    /// [`Sequencer::hear`] returns the result with the ticket.
+    /// [`Sequencer::on_event`] returns the result with the ticket.
     Waits(PublishTicket),
     /// Queued for the shared stream, and acknowledged without an offset. No other result follows.
     Queued {

@@ -638,7 +638,7 @@ impl PushWorker {
                 ReplyTarget::Remover { exchange } => exchange.answer(deleted_reply()),
                 ReplyTarget::Program { ticket, accepted } => ticket.resolve(Ok(accepted)),
                 ReplyTarget::Speaker { core, token, answer } if core == self.core => {
-                    own.push((token, answer))
+                    own.push((token, answer));
                 }
                 ReplyTarget::Speaker { core, token, answer } => {
                     if let Some(link) = self.links.get(core) {

@@ -640,7 +640,7 @@ impl PushWorker {
                 return 1;
             }
             SocketAction::Change { add, remove, reference } => {
-                self.change(slot, add, &remove, reference, out)
+                self.change(slot, add, &remove, reference, out);
             }
         }
         0

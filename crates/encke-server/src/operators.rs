@@ -16,7 +16,7 @@ impl Core {
                 ticket.resolve(self.operators.actions.iter().map(|(verbs, _)| verbs.clone()).collect());
             }
             OperatorCommand::Act { feature, verb, value, parts } => {
-                self.operate_verb(&feature, &verb, &value, &parts)
+                self.operate_verb(&feature, &verb, &value, &parts);
             }
             OperatorCommand::Explain(request, ticket) => ticket.resolve(self.explain(&request.view())),
         }));

@@ -61,7 +61,7 @@ fn serve(request: &[u8], pieces: &[&[u8]]) -> String {
                 Some(FrameEvent::Ping(payload)) => say("pong", payload),
                 Some(FrameEvent::Pong(_)) => {}
                 Some(FrameEvent::Close { code, .. }) => {
-                    say("close", code.unwrap_or(1000).to_string().as_bytes())
+                    say("close", code.unwrap_or(1000).to_string().as_bytes());
                 }
             }
         }

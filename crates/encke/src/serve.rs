@@ -129,7 +129,10 @@ fn reload(service: &mut Service, arguments: &Serve) {
             }
         }
         Err(error) => {
-            notice::report(Level::Error, &format!("cannot apply the settings, keeping the old ones: {error}"))
+            notice::report(
+                Level::Error,
+                &format!("cannot apply the settings, keeping the old ones: {error}"),
+            );
         }
     }
 }

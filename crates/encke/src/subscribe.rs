@@ -263,7 +263,7 @@ impl<'a> SubscribeRun<'a> {
                     }
                     Some(SseEvent::Position { id }) => self.position = Some(id.to_owned()),
                     Some(SseEvent::Retry { ms }) => {
-                        self.retry = Duration::from_millis(ms).min(RETRY_SAID_MAX)
+                        self.retry = Duration::from_millis(ms).min(RETRY_SAID_MAX);
                     }
                     None => {}
                 }

@@ -76,7 +76,7 @@ impl Actions for ToyActions {
             "later" => drop(std::thread::spawn(move || ticket.resolve(Ok(report)))),
             "panic" => panic!("an action that fails"),
             _ if user == "root" && self.0 == 0 => {
-                ticket.resolve(Err(ActionError::Refused("not root".into())))
+                ticket.resolve(Err(ActionError::Refused("not root".into())));
             }
             _ => ticket.resolve(Ok(report)),
         }

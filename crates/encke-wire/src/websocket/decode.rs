@@ -471,7 +471,7 @@ mod tests {
                     Some(FrameEvent::Ping(payload)) => said.push(Said::Ping(payload.to_vec())),
                     Some(FrameEvent::Pong(payload)) => said.push(Said::Pong(payload.to_vec())),
                     Some(FrameEvent::Close { code, reason }) => {
-                        said.push(Said::Close(code, reason.to_owned()))
+                        said.push(Said::Close(code, reason.to_owned()));
                     }
                 }
             }

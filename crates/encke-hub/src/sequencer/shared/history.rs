@@ -56,7 +56,7 @@ impl Message {
 }
 
 impl Sequencer {
-    /// Deletes the messages of a channel on all nodes that share the stream. [`Self::hear`] returns the result with the ticket.
+    /// Deletes the messages of a channel on all nodes that share the stream. [`Self::on_event`] returns the result with the ticket.
     ///
     /// # Errors
     /// [`PublishError::NotTaken`] without a shared stream, [`PublishError::Away`] while it is unreachable, and [`PublishError::Crowded`] if
