@@ -76,9 +76,13 @@ pub(crate) fn present(
     move || lock(&identities).iter().map(|named| Arc::clone(&named.identity)).collect()
 }
 
-/// Listeners that were bound for a reload, by worker.
+/// Listeners that were bound for a reload, and nothing of which is in effect yet.
 #[derive(Default)]
-pub struct Bound(pub(crate) Vec<Vec<(Listener, ListenerKind)>>);
+pub struct Bound {
+    /// The listeners of each worker.
+    pub(crate) queues: Vec<Vec<(Listener, ListenerKind)>>,
+    pub(crate) identities: Vec<ListenerIdentity>,
+}
 
 /// Binds a listener for every worker. Returns `None` if the listener is optional and this machine does not have the address.
 pub(crate) fn bind(

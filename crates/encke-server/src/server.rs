@@ -337,7 +337,8 @@ impl Server {
                 }
             }
         }
-        if let Err(error) = running.watch_certificates() {
+        let has_identities = !lock(&running.board.identities).is_empty();
+        if has_identities && let Err(error) = running.watch_certificates() {
             running.stop();
             return Err(error);
         }
@@ -529,12 +530,12 @@ impl Running {
     /// One of them cannot be bound; then none is.
     pub fn bind_new(&self, doors: &[ListenConfig]) -> io::Result<Bound> {
         let known = lock(&self.board.addresses).clone();
-        let mut queues = Vec::new();
-        queues.resize_with(self.commands.len(), Vec::new);
+        let mut bound = Bound::default();
+        bound.queues.resize_with(self.commands.len(), Vec::new);
         for door in doors.iter().filter(|door| !known.contains(&door.address)) {
             let closing = self.closing.wait(&door.address);
-            match bind(door, self.backlog, &mut queues) {
-                Ok(Some(bound)) => lock(&self.board.identities).extend(ListenerIdentity::of(door, &bound)),
+            match bind(door, self.backlog, &mut bound.queues) {
+                Ok(Some(address)) => bound.identities.extend(ListenerIdentity::of(door, &address)),
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     return Err(self.closing.explain(error, &door.address, closing, &known));
@@ -542,8 +543,10 @@ impl Running {
                 Err(error) => return Err(error),
             }
         }
-        self.watch_certificates()?;
-        Ok(Bound(queues))
+        if !bound.identities.is_empty() {
+            self.watch_certificates()?;
+        }
+        Ok(bound)
     }
 
     /// Gives listeners that already use TLS the identities of `listeners`. Returns the addresses at which TLS is turned on or off:
@@ -570,8 +573,11 @@ impl Running {
                 worker.send(WorkerCommand::Unlisten(self.closing.begin(&address)));
             }
         }
-        lock(&self.board.identities).retain(|named| doors.iter().any(|door| door.address == named.asked));
-        for (worker, queue) in self.commands.iter().zip(bound.0) {
+        let mut identities = lock(&self.board.identities);
+        identities.retain(|named| doors.iter().any(|door| door.address == named.asked));
+        identities.extend(bound.identities);
+        drop(identities);
+        for (worker, queue) in self.commands.iter().zip(bound.queues) {
             for (listener, kind) in queue {
                 if !addresses.contains(listener.address()) {
                     addresses.push(listener.address().clone());
@@ -581,10 +587,10 @@ impl Running {
         }
     }
 
-    /// Starts checking the files of certificates, if there are any and they are not checked yet.
+    /// Starts checking the files of certificates, if they are not checked yet.
     fn watch_certificates(&self) -> io::Result<()> {
         let mut watch = lock(&self.watch);
-        if watch.is_none() && !lock(&self.board.identities).is_empty() {
+        if watch.is_none() {
             *watch = Some(CertWatcher::start(self.certificates_every, present(&self.board.identities))?);
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use encke_settings::ByteRate;
 use std::io::{self, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use encke_io::Address;
 use encke_server::{CloseReason, ConnLimits, ListenConfig, Server, TlsIdentity};
 use encke_settings::{AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
 use rcgen::ExtendedKeyUsagePurpose;
@@ -47,6 +48,7 @@ on_two_stands! {
     each_name_gets_its_certificate,
     a_session_is_resumed_on_any_worker,
     a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on,
+    a_failed_reload_leaves_no_identity_behind,
     pairs_that_change_are_taken_while_clients_come_and_nobody_notices,
     clients_show_certificates_where_they_must,
     renegotiation_is_refused,
@@ -588,6 +590,36 @@ fn a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on(stand: S
     ask(&mut new, &get("/"));
     assert_ne!(shown(&new), shown(&old));
     ask(&mut old, &get("/"));
+}
+
+fn a_failed_reload_leaves_no_identity_behind(stand: Stand) {
+    let authority = Authority::new();
+    let rig = stand.serve(|server| server.mount("/", handlers::hello));
+    let socket = Address::Unix(authority.path("socket"));
+    let sealed = |file: &str| ListenConfig {
+        tls: Some(identity(&settings(authority.sign(file, &["localhost"])))),
+        address: socket.clone(),
+        ..ListenConfig::from(any_port())
+    };
+    let listener = TcpListener::bind(any_port()).expect("a free port");
+    let taken = ListenConfig::from(listener.local_addr().expect("an address"));
+    let Err(error) = rig.running().bind_new(&[sealed("first"), taken]) else { panic!("its port is taken") };
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
+
+    let second = [sealed("second")];
+    let bound = rig.running().bind_new(&second).expect("its path is free again");
+    rig.running().listen_only(&second, bound);
+    let third = [sealed("third")];
+    assert_eq!(rig.running().renew_identities(&third), [], "the encryption of no listener changes");
+    let config = Arc::new(authority.client(&BOTH));
+    let session = ClientConnection::new(config, ServerName::try_from("localhost").expect("a name"));
+    let Address::Unix(path) = &socket else { panic!("it is a Unix socket") };
+    let stream = std::os::unix::net::UnixStream::connect(path).expect("it listens");
+    let mut stream = rustls::StreamOwned::new(session.expect("a session"), stream);
+    stream.write_all(get("/").as_bytes()).expect("sent");
+    let shown = stream.conn.peer_certificates().expect("one")[0].clone();
+    let expected = CertificateDer::from_pem_file(authority.path("third.pem")).expect("a certificate");
+    assert_eq!(shown, expected);
 }
 
 /// Twenty certificate pairs, each installed as another tool does it.
