@@ -149,26 +149,26 @@ fn measure(
     let mut run =
         RunHandle::start(plan.clone()).map_err(|trouble| CommandError::CouldNotRun(trouble.to_string()))?;
     interrupts.end(run.halter());
-    let mut onlooker = ProgressView::new(shown, &plan, &plan.to_string(), &urls);
+    let mut view = ProgressView::new(shown, &plan, &plan.to_string(), &urls);
     let mut series = Series::default();
     loop {
         let (now_ns, totals) = run.totals();
         let before = series.last_ns();
-        if onlooker.look(now_ns, totals, &mut series) == ViewAction::End {
+        if view.look(now_ns, totals, &mut series) == ViewAction::End {
             interrupts.interrupt();
         }
         // A screen samples more often than a server should be queried. The server was already queried when the run began.
         if before.is_some() && series.last_ns() != before {
             look_at_server();
         }
-        if run.wait(onlooker.pause()) {
+        if run.wait(view.pause()) {
             break;
         }
     }
     look_at_server();
     let (now_ns, totals) = run.totals();
     series.look(now_ns, totals);
-    onlooker.leave();
+    view.leave();
     let mut outcome = run.outcome().map_err(|trouble| CommandError::CouldNotRun(trouble.to_string()))?;
     let answers = outcome.totals.finished + outcome.totals.warm_up;
     outcome.server = watch.map(|watch| watch.watched(answers));
@@ -204,7 +204,7 @@ impl Interrupts {
         Ok(watched)
     }
 
-    /// Registers the current run.
+    /// Registers the current run as the one that the first signal ends.
     fn end(&self, halt: Halt) {
         let mut run = lock(&self.run);
         // A signal may have arrived before a run was registered.
@@ -235,10 +235,11 @@ impl Interrupts {
 
 // ---- the highest rate ----
 
-/// Duration of the closed-loop run that determines the start of the search, and default duration of each trial.
+/// Duration of the closed-loop run whose rate is the start of the search.
 const SOUNDING: Duration = Duration::from_secs(2);
+/// Default duration of a trial at one rate.
 const TRIAL: Duration = Duration::from_secs(5);
-/// A rate holds if at most one of this many requests remains unsent.
+/// A rate holds only if at most one in this many started requests remains unsent.
 const UNSENT: u64 = 1_000;
 
 /// Searches for the highest rate at which a condition holds.
@@ -388,8 +389,8 @@ fn plan(urls: &[Weighted], traffic: &TrafficArgs, stop: Option<Stop>) -> Result<
     let usage = |text: String| CommandError::Usage(text);
     let limit = traffic.per_conn.map(|limit| u64::from(limit.get()));
     let requests_per_connection = if traffic.no_keepalive { Some(1) } else { limit };
-    let errand = Workload::of(urls, traffic)?;
-    let pace = match errand.rate.as_ref().or(traffic.rate.as_ref()) {
+    let workload = Workload::of(urls, traffic)?;
+    let pace = match workload.rate.as_ref().or(traffic.rate.as_ref()) {
         None => Pace::Closed,
         Some(rate) => Pace::Open(rate.clone(), traffic.arrivals.into()),
     };
@@ -408,7 +409,7 @@ fn plan(urls: &[Weighted], traffic: &TrafficArgs, stop: Option<Stop>) -> Result<
             let text = format!("--pipeline requires HTTP/1; use --streams {} for HTTP/2", traffic.pipeline);
             return Err(usage(text));
         }
-        if !errand.aims.iter().all(|aim| aim.mix.fits_http2()) {
+        if !workload.aims.iter().all(|aim| aim.mix.fits_http2()) {
             return Err(usage(
                 "HTTP/2 cannot carry these requests: a method, host or path has invalid characters".into(),
             ));
@@ -429,7 +430,7 @@ fn plan(urls: &[Weighted], traffic: &TrafficArgs, stop: Option<Stop>) -> Result<
         }
     };
     let mut targets = Vec::new();
-    for WeightedTarget { url, mix, weight } in errand.aims {
+    for WeightedTarget { url, mix, weight } in workload.aims {
         let server = match &traffic.unix {
             Some(path) => Address::Unix(path.clone()),
             None => Address::from(server(&url)?),
@@ -464,7 +465,7 @@ fn plan(urls: &[Weighted], traffic: &TrafficArgs, stop: Option<Stop>) -> Result<
         seed: traffic.seed,
         ..base
     };
-    let once = errand.count.map(Stop::Count);
+    let once = workload.count.map(Stop::Count);
     plan.stop = stop.or_else(|| duration_of_rate(&plan)).or(once).unwrap_or(plan.stop);
     if let Some(Statuses(expected)) = &traffic.expect_status {
         plan.expected = expected.clone();
@@ -506,9 +507,10 @@ fn tls(url: &Url, secrecy: &Secrecy, protocol: Protocol) -> Result<Option<Arc<dy
     if !url.is_secure() {
         return Ok(None);
     }
-    let belief = TrustSettings::new(secrecy.cacert.clone(), secrecy.insecure);
+    let trust_settings = TrustSettings::new(secrecy.cacert.clone(), secrecy.insecure);
     let name = secrecy.sni.as_deref().unwrap_or(url.host()).to_owned();
-    let mut trust = belief.trust().map_err(|error| CommandError::CouldNotRun(error.to_string()))?.clone();
+    let mut trust =
+        trust_settings.trust().map_err(|error| CommandError::CouldNotRun(error.to_string()))?.clone();
     if secrecy.tls_resume == Switch::Off {
         trust = trust.forgetting();
     }
@@ -546,7 +548,7 @@ struct WeightedTarget {
 
 impl Workload {
     fn of(urls: &[Weighted], traffic: &TrafficArgs) -> Result<Self, CommandError> {
-        let letter = RequestDefaults::of(traffic)?;
+        let defaults = RequestDefaults::of(traffic)?;
         let [Weighted { url: server, .. }, ..] = urls else {
             return Err(CommandError::Usage("a URL is required".into()));
         };
@@ -556,13 +558,13 @@ impl Workload {
             return Err(CommandError::Usage(text));
         }
         if let Some(path) = &traffic.list {
-            return Ok(Self { aims: letter.listed(server, path)?, count: None, rate: None });
+            return Ok(Self { aims: defaults.listed(server, path)?, count: None, rate: None });
         }
         if let Some(path) = &traffic.from_log {
-            return letter.logged(server, path, traffic.replay);
+            return defaults.logged(server, path, traffic.replay);
         }
         let messages = urls.iter().map(|Weighted { weight, url }| {
-            letter.to(None, url, url.target(), false).map(|message| (url.clone(), message, *weight))
+            defaults.to(None, url, url.target(), false).map(|message| (url.clone(), message, *weight))
         });
         let messages = messages.collect::<Result<Vec<_>, _>>().map_err(CommandError::Usage)?;
         let aims = WeightedTarget::of(messages).ok_or_else(|| CommandError::Usage("too many URLs".into()))?;

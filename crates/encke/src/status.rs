@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Status) -> CommandResult {
             CommandError::CouldNotRun(format!("{}: invalid response: {error}", admin.server))
         })?;
         let clear = if arguments.watch { "\x1b[H\x1b[2J" } else { "" };
-        print(&format!("{clear}{}", told(&status, before.as_ref())))?;
+        print(&format!("{clear}{}", format_status(&status, before.as_ref())))?;
         if !arguments.watch {
             return Ok(ExitCode::SUCCESS);
         }
@@ -126,7 +126,7 @@ fn server_at(address: &ListenAddress) -> ServerLocation {
 }
 
 /// Formats a status in a few lines. With the previous status, also the change since then.
-fn told(status: &Value, before: Option<&Value>) -> String {
+fn format_status(status: &Value, before: Option<&Value>) -> String {
     let text = |key: &str| status[key].as_str().unwrap_or("?").to_owned();
     let number = |key: &str| status[key].as_u64();
     let or_unknown = |value: Option<u64>| value.map_or_else(|| "?".into(), |value| value.to_string());
@@ -299,7 +299,7 @@ mod tests {
                 {"name": "encke_push_commit_seconds", "samples": [{"labels": {}, "value": {"p99_ns": 4_000_000}}]},
             ],
         });
-        let lines = told(&status, Some(&json!({"requests": 20})));
+        let lines = format_status(&status, Some(&json!({"requests": 20})));
         for part in [
             "0.1.0, serving, pid 7",
             "127.0.0.1:8080, [::1]:8080",
@@ -315,6 +315,6 @@ mod tests {
             assert!(lines.contains(part), "{part} is missing in\n{lines}");
         }
         // A server of another version may omit any field.
-        assert!(told(&json!({}), None).contains('?'));
+        assert!(format_status(&json!({}), None).contains('?'));
     }
 }

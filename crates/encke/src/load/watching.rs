@@ -32,12 +32,13 @@ impl Watching {
     }
 
     /// Takes another sample. A failed sample is skipped, and the next one covers its time.
-    pub(super) fn again(&self, watch: &mut ServerProbe) {
-        if let Ok(look) = self.look() {
-            watch.look(look);
+    pub(super) fn again(&self, probe: &mut ServerProbe) {
+        if let Ok(sample) = self.look() {
+            probe.look(sample);
         }
     }
 
+    /// Takes one sample.
     fn look(&self) -> Result<ProbeSample, String> {
         match self {
             Self::Process(pid) => ProbeSample::at_process(*pid, client::now())
