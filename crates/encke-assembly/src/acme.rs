@@ -3,7 +3,7 @@
 //! ```text
 //!              ┌──────────── kept until two thirds of its lifetime are over ─────────────┐
 //!              ▼                                                                         │
-//!  settings ─► due ─► key, order ─┬─ chain ──► file ─► Watch ─► used by new handshakes ──┘
+//!  settings ─► due ─► key, order ─┬─ chain ──► file ─► CertWatcher ─► used by handshakes ┘
 //!     ▲         ▲                 └─ error ──► log ──► retry after 1, 2, 4 … minutes, at most a day
 //!     │         └───────────────────────────────────────┘
 //!   a reload orders immediately, regardless of failures; a restart keeps the retry time of the failed order
@@ -43,19 +43,21 @@ pub(crate) struct Acme {
     proofs: Arc<Proofs>,
     /// Challenge pages by token, while an order is open.
     pages: Mutex<HashMap<String, String>>,
-    orders: Mutex<Orders>,
-    /// Signals a change of `orders`.
+    commands: Mutex<AcmeCommands>,
+    /// Signals a change of `commands`.
     bell: Condvar,
     issued: Counter,
     failed: Counter,
 }
 
-/// Commands to the ordering thread.
+/// Commands to the ordering thread, and whether it runs. Certificate orders are in [`CertTask`].
 #[derive(Debug, Default)]
-struct Orders {
+struct AcmeCommands {
     /// New certificates to maintain, until the thread takes them.
     wanted: Option<Vec<AcmeSettings>>,
+    /// The thread was started.
     running: bool,
+    /// The thread must end.
     over: bool,
 }
 
@@ -72,8 +74,8 @@ impl Acme {
     ///  # Errors
     /// The thread cannot be started.
     pub(crate) fn care(self: &Arc<Self>, mut wanted: Vec<AcmeSettings>) -> std::io::Result<()> {
-        let mut orders = lock(&self.orders);
-        if wanted.is_empty() && !orders.running {
+        let mut commands = lock(&self.commands);
+        if wanted.is_empty() && !commands.running {
             return Ok(());
         }
         // Several listeners may use the same certificate.
@@ -84,11 +86,11 @@ impl Acme {
             files.push(file);
             first
         });
-        orders.wanted = Some(wanted);
-        if !orders.running {
+        commands.wanted = Some(wanted);
+        if !commands.running {
             let acme = Arc::clone(self);
             thread::Builder::new().name("acme".into()).spawn(move || acme.run())?;
-            orders.running = true;
+            commands.running = true;
         }
         self.bell.notify_one();
         Ok(())
@@ -96,7 +98,7 @@ impl Acme {
 
     /// Starts no further order. Does not wait for an open one.
     pub(crate) fn end(&self) {
-        lock(&self.orders).over = true;
+        lock(&self.commands).over = true;
         self.bell.notify_one();
     }
 
@@ -138,13 +140,13 @@ impl Acme {
 
     /// Waits for the next command, for at most `time`.
     fn next(&self, time: Duration) -> AcmeStep {
-        let quiet = |orders: &mut Orders| orders.wanted.is_none() && !orders.over;
-        let waited = self.bell.wait_timeout_while(lock(&self.orders), time, quiet);
-        let mut orders = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if orders.over {
+        let quiet = |commands: &mut AcmeCommands| commands.wanted.is_none() && !commands.over;
+        let waited = self.bell.wait_timeout_while(lock(&self.commands), time, quiet);
+        let mut commands = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if commands.over {
             return AcmeStep::End;
         }
-        orders.wanted.take().map_or(AcmeStep::Look, AcmeStep::Care)
+        commands.wanted.take().map_or(AcmeStep::Look, AcmeStep::Care)
     }
 }
 
@@ -157,7 +159,7 @@ impl Source for Acme {
         let family = Family::counter("encke_acme_orders_total", "Certificate orders by outcome.")
             .with(&[("outcome", "issued")], self.issued.value())
             .with(&[("outcome", "failed")], self.failed.value());
-        let running = lock(&self.orders).running;
+        let running = lock(&self.commands).running;
         running.then_some(family).into_iter().collect()
     }
 }
@@ -300,11 +302,11 @@ fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
         },
         csr: signing.csr(),
     };
-    let stage = OrderHost { acme, account: &account };
-    let chain = acme::order(&request, &stage).or_else(|error| match error {
+    let host_of_order = OrderHost { acme, account: &account };
+    let chain = acme::order(&request, &host_of_order).or_else(|error| match error {
         AcmeError::NoAccount if known.is_some() => {
             request.account = None;
-            acme::order(&request, &stage)
+            acme::order(&request, &host_of_order)
         }
         error => Err(error),
     });
@@ -379,7 +381,7 @@ mod tests {
     fn orders_are_shown_once_certificates_are_fetched() {
         let acme = Acme::default();
         assert!(acme.families().is_empty());
-        lock(&acme.orders).running = true;
+        lock(&acme.commands).running = true;
         acme.issued.add(3);
         acme.failed.add(1);
         let orders = Family::counter("encke_acme_orders_total", "Certificate orders by outcome.");

@@ -79,9 +79,9 @@ impl Service {
     ) -> io::Result<Self> {
         let mut notes = Vec::new();
         let acme = Arc::<Acme>::default();
-        let doors = doors(settings, &acme, &mut notes)?;
+        let listen_configs = listen_configs(settings, &acme, &mut notes)?;
         let inherited = inherited()?;
-        let connections = connections(settings, doors.len() + inherited.len());
+        let connections = connections(settings, listen_configs.len() + inherited.len());
         // Reserved while the process has one thread. Later the kernel waits for the other threads when a worker accepts
         // connection 256, 512 and so on, which stalls all connections of that worker for 5 to 20 ms (measured with two
         // workers).
@@ -112,12 +112,12 @@ impl Service {
         })
         .log(log.clone())
         .mount("/", pages);
-        if let Some((prefix, proofs)) = proofs(settings, &acme) {
+        if let Some((prefix, proofs)) = challenge_mount(settings, &acme) {
             server = server.mount(&prefix, proofs);
         }
         let mut push = None;
         if settings.push.enabled {
-            let openness = openness(settings, &doors);
+            let openness = openness(settings, &listen_configs);
             note_enclosure(openness, &mut notes);
             let mut plan = PushPlan::new(&settings.push, &settings.auth, openness)?;
             if settings.cluster.is_on() {
@@ -133,8 +133,8 @@ impl Service {
         }
         server = server.source(Arc::<Acme>::clone(&acme));
         if inherited.is_empty() {
-            for door in doors {
-                server = server.listener(door);
+            for config in listen_configs {
+                server = server.listener(config);
             }
         }
         for listener in inherited {
@@ -167,7 +167,7 @@ impl Service {
             let console = Console::new(Arc::clone(board), for_admin, metrics_open);
             vec![("/".to_owned(), Arc::new(console) as Arc<dyn Mount>)]
         })?;
-        if let Err(error) = acme.care(fetched(settings)) {
+        if let Err(error) = acme.care(acme_settings(settings)) {
             running.stop();
             return Err(error);
         }
@@ -242,29 +242,29 @@ impl Service {
                     .into(),
             );
         }
-        let doors = doors(settings, &self.acme, &mut notes)?;
-        let connections = connections(settings, doors.len());
+        let listen_configs = listen_configs(settings, &self.acme, &mut notes)?;
+        let connections = connections(settings, listen_configs.len());
         let log = self.log.prepare(&settings.log)?;
         let site: Arc<dyn Mount> = Arc::new(site(settings)?);
         let push = self
             .push
             .as_ref()
             .map(|old| {
-                let new = PushPlan::new(&settings.push, &settings.auth, openness(settings, &doors))?;
+                let new = PushPlan::new(&settings.push, &settings.auth, openness(settings, &listen_configs))?;
                 Ok::<_, io::Error>(Arc::new(new.with_epoch_of(old)))
             })
             .transpose()?;
         // If `listen` is unchanged, the sockets stay as they are: neither a port that the system chose nor a socket from the
         // service manager could be bound again.
         let moved = settings.server.listen != self.settings.server.listen;
-        let bound = if moved { self.running.bind_new(&doors)? } else { Bound::default() };
-        self.acme.care(fetched(settings))?;
+        let bound = if moved { self.running.bind_new(&listen_configs)? } else { Bound::default() };
+        self.acme.care(acme_settings(settings))?;
         // From here on nothing can fail.
         self.log.turn(log);
         if moved {
-            self.running.listen_only(&doors, bound);
+            self.running.listen_only(&listen_configs, bound);
         }
-        for address in self.running.renew_identities(&doors) {
+        for address in self.running.renew_identities(&listen_configs) {
             notes.push(format!("tls at {address} was added or removed; this takes effect at the next start"));
         }
         for key in self.settings.listeners_waiting_for_start(settings) {
@@ -308,8 +308,12 @@ impl Service {
 }
 
 /// Creates the listeners of the settings. If an address covers both families, one of them may be missing on this machine.
-fn doors(settings: &Settings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::Result<Vec<ListenConfig>> {
-    let mut doors = Vec::new();
+fn listen_configs(
+    settings: &Settings,
+    acme: &Arc<Acme>,
+    notes: &mut Vec<String>,
+) -> io::Result<Vec<ListenConfig>> {
+    let mut listen_configs = Vec::new();
     for listen in &settings.server.listen {
         let addresses = listen.address.addresses().map_err(|error| {
             io::Error::new(error.kind(), format!("cannot listen on {}: {error}", listen.address))
@@ -319,7 +323,7 @@ fn doors(settings: &Settings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::
             None => None,
         };
         for address in addresses {
-            doors.push(ListenConfig {
+            listen_configs.push(ListenConfig {
                 address,
                 proxy_protocol: listen.proxy_protocol,
                 mode: listen.mode.map(|mode| mode.0),
@@ -329,19 +333,19 @@ fn doors(settings: &Settings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::
             });
         }
     }
-    Ok(doors)
+    Ok(listen_configs)
 }
 
 /// Returns the settings of all certificates that are ordered by ACME.
-fn fetched(settings: &Settings) -> Vec<AcmeSettings> {
+fn acme_settings(settings: &Settings) -> Vec<AcmeSettings> {
     settings.server.listen.iter().filter_map(|listen| listen.tls.as_ref()?.acme.clone()).collect()
 }
 
 /// Returns the mount for ACME challenges, if certificates are ordered. Its prefix has priority over every site.
-fn proofs(settings: &Settings, acme: &Arc<Acme>) -> Option<(String, impl Mount + use<>)> {
+fn challenge_mount(settings: &Settings, acme: &Arc<Acme>) -> Option<(String, impl Mount + use<>)> {
     let acme = Arc::clone(acme);
     let answer = move |request: &Request<'_>, exchange: Exchange| acme.answer(request, exchange);
-    (!fetched(settings).is_empty()).then(|| (CHALLENGES.to_owned(), answer))
+    (!acme_settings(settings).is_empty()).then(|| (CHALLENGES.to_owned(), answer))
 }
 
 /// Returns all mounts except that of the admin listener.
@@ -351,7 +355,8 @@ fn mounts(
     acme: &Arc<Acme>,
     push: Option<&Arc<PushPlan>>,
 ) -> Vec<(String, Arc<dyn Mount>)> {
-    let proofs = proofs(settings, acme).map(|(prefix, proofs)| (prefix, Arc::new(proofs) as Arc<dyn Mount>));
+    let proofs =
+        challenge_mount(settings, acme).map(|(prefix, proofs)| (prefix, Arc::new(proofs) as Arc<dyn Mount>));
     let push = push.into_iter().flat_map(PushPlan::mounts);
     std::iter::once(("/".to_owned(), site)).chain(proofs).chain(push).collect()
 }
@@ -412,8 +417,8 @@ fn forbidden(settings: &Settings) -> Vec<FileId> {
 }
 
 /// Determines which clients may use channels without a token.
-fn openness(settings: &Settings, doors: &[ListenConfig]) -> Openness {
-    Openness::of(settings.open, settings.file.is_some(), doors.iter().map(|door| &door.address))
+fn openness(settings: &Settings, listen_configs: &[ListenConfig]) -> Openness {
+    Openness::of(settings.open, settings.file.is_some(), listen_configs.iter().map(|config| &config.address))
 }
 
 /// Warns if channels are open to this machine and a container or similar may make every request look local.

@@ -4,7 +4,7 @@
 //! of each key is its reference: the schema, the reference page and the hints in errors are generated from these structs.
 //!
 //! ```text
-//! encke.toml ─► document ─► Settings ◄─ flags ─► Server::prepare
+//! encke.toml ─► document ─► Settings ◄─ flags ─► Service::start
 //!                  └─► Problems: line, column, caret, the word that was meant
 //! ```
 
@@ -193,7 +193,7 @@ impl Settings {
         Ok(Self { source, ..settings })
     }
 
-    /// Returns the keys that differ in `whole` and take effect only at the next start.
+    /// Returns the keys that take effect only at the next start and differ in `whole`, the newly read settings.
     pub fn waiting_for_start(&self, whole: &Self) -> Vec<String> {
         let within = |section: &'static str, keys: Vec<&'static str>| {
             keys.into_iter().map(move |key| format!("{section}.{key}"))
@@ -215,7 +215,8 @@ impl Settings {
         .collect()
     }
 
-    /// Returns the differences of listeners at unchanged addresses that take effect only at the next start.
+    /// Returns the differences of listeners at unchanged addresses that take effect only at the next start. `whole` are the
+    /// newly read settings.
     pub(crate) fn listeners_waiting_for_start(&self, whole: &Self) -> Vec<String> {
         let mut found = Vec::new();
         for new in &whole.server.listen {
@@ -229,7 +230,7 @@ impl Settings {
         found
     }
 
-    /// Returns the policy of the workers; `connections` is the maximum that the process can hold.
+    /// Returns the limits of the workers; `connections` is the maximum that the process can hold.
     pub fn policy(&self, connections: usize) -> ConnLimits {
         let redirect = self.server.listen.iter().find_map(|listen| listen.redirect);
         ConnLimits {

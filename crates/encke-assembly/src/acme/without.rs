@@ -8,11 +8,12 @@ use encke_session::tls::Proofs;
 use encke_settings::AcmeSettings;
 use encke_stats::Source;
 
-/// Orders nothing.
+/// Replaces the ACME client: orders no certificates, and rejects requests for challenges with 404.
 #[derive(Debug, Default)]
 pub(crate) struct Acme(Arc<Proofs>);
 
 impl Acme {
+    /// Ignores the certificates to maintain.
     pub(crate) fn care(self: &Arc<Self>, _: Vec<AcmeSettings>) -> io::Result<()> {
         Ok(())
     }
