@@ -4,7 +4,7 @@
 //!  Sequencer ── Commit ──► Store::commit ──► one transaction, synced ──► Sequencer::committed
 //!            ── Saved ───► Store::close      (the rings of all other channels, at a planned end)
 //!            ◄─ Contents ─ Store::open
-//!            ── Errand ──► nats::Engine ──► a stream that several nodes follow ── News ──► Sequencer::hear
+//!            ── ClusterCommand ──► NatsEngine ──► a stream that several nodes follow ── ClusterEvent ──► Sequencer::on_event
 //!  a name that needs a certificate ──────► acme::order ──► its chain
 //! ```
 //! Functions of this crate may block on a disk or the network, so callers run them on threads of their own. The crate makes no

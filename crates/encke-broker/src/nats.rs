@@ -1,14 +1,15 @@
 //! The engine of a cluster: connects a [`Sequencer`](encke_hub::Sequencer) to a NATS JetStream stream that all nodes follow.
 //!
 //! ```text
-//!  workers                       │ one thread, tokio
-//!  Errand::Publish ──────────────┼─► sent in order ─► acknowledged, or sent again under the same id ──────► News::Placed
-//!  Errand::Read, Release ────────┼─► follow: one consumer of the subscribed channels ─────────────────────► News::Messages
-//!  Outlet::news ◄── Engine::taken┼─────► past: a channel's history ───────────────────────────────────────► News::Past
-//!  Errand::Recall ───────────────┼─► history: backfills, in chunks that serve several ────────────────────► News::Recalled
-//!  Errand::Forget ───────────────┼─► forgetting: a tombstone, then the messages before it are purged ─────► News::Placed
-//!  Errand::Tell ─────────────────┼─► peers: heartbeats of this node and of the others ────────────────────► News::Told, Gone
-//!                                └── the connection ──────────────────────────────────────────────────────► News::Up, Down
+//!  workers: ClusterCommand       │ one thread, tokio                                              ClusterEvent
+//!  Publish ──────────────────────┼─► sent in order ─► acknowledged, or sent again under the same id ► Placed
+//!  Read, Release ────────────────┼─► follow: one consumer of the subscribed channels ───────────► Messages, Lost
+//!                                │     └─► channel_history: a channel's newest messages ────────► Past
+//!  Recall ───────────────────────┼─► history: backfills, in chunks that serve several ──────────► Recalled
+//!  Forget ───────────────────────┼─► deletion: a tombstone, then the messages before it are purged ► Placed
+//!  Tell ─────────────────────────┼─► peers: heartbeats of this node and of the others ──────────► Told, Gone
+//!                                │   the connection ────────────────────────────────────────────► Up, Down
+//!  Outlet::on_events ◄───────────┼── events in batches; NatsEngine::taken acknowledges each batch
 //! ```
 //! The engine makes no decisions: the sequencer decides which messages are kept and which gaps are reported. No worker waits
 //! for the engine. At most `BATCHES` batches are in transit to the workers; the sequencer limits the messages in transit to
@@ -408,7 +409,7 @@ fn epoch(info: &Info) -> Epoch {
     Epoch(hash.max(1))
 }
 
-/// State shared by the engine's tasks.
+/// The engine's side of the stream: the state that its tasks share.
 struct Side {
     cluster: ClusterConfig,
     prefix: String,

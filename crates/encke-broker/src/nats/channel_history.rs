@@ -21,7 +21,7 @@ use super::{NatsFailure, message};
 
 /// NATS deletes a consumer that was not read from for this time.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(5);
-/// Up to this multiple of the requested messages is read, rather than bisecting further.
+/// The bisection ends once at most this multiple of the requested messages follows.
 const MORE: u64 = 4;
 
 /// A channel's history.
@@ -101,7 +101,8 @@ fn consumer_has(consumer: &Consumer<pull::Config>, read: &[(u64, Arc<Message>)])
     usize::try_from(left).ok().filter(|left| *left > 0)
 }
 
-/// Creates a consumer from which at least `most` + 1 messages follow, or all of them. Returns its first sequence as well.
+/// Finds a start by bisection after which at least `most` + 1 messages follow, or all of them. Returns its sequence, and a
+/// consumer that begins there.
 async fn beginning(
     stream: &Stream,
     subject: &str,

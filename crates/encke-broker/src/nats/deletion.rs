@@ -1,7 +1,7 @@
 //! Deleting a channel: publishes a tombstone after its newest message, and purges the messages before it.
 //!
 //! ```text
-//!  newest message: N ─► tombstone "up to N", if N is still the newest ─► News::Placed ─► purged up to N
+//!  newest message: N ─► tombstone "up to N", if N is still the newest ─► ClusterEvent::Placed ─► purged up to N
 //!            ▲                        │ another message was published first
 //!            └────────────────────────┘
 //! ```

@@ -3,7 +3,7 @@
 //! ```text
 //!            ┌─────────────────────── reconnected, or messages were lost in transit ───────────────────────┐
 //!            ▼                                                                                             │
-//!  look: the same stream? ─► a consumer at `next`, with the filters of `ChannelInterest` ─► batches ─► News::Messages
+//!  look: the same stream? ─► a consumer at `next`, with the filters of `ChannelInterest` ─► batches ─► ClusterEvent::Messages
 //!                                            ▲                                          │
 //!                                            └────────── the filters change ────────────┘
 //! ```
@@ -78,7 +78,7 @@ struct Read {
     most: usize,
     asked: Duration,
     /// The offset that must have been received first; `None` until the stream's info is known.
-    behind: Option<u64>,
+    after: Option<u64>,
 }
 
 /// The stream's info at one moment.
@@ -92,7 +92,9 @@ struct StreamState {
     roomy: bool,
 }
 
+/// Consumes the stream for this node, and reports what arrives as cluster events.
 pub(super) struct Follower {
+    /// State shared with the other tasks of the engine.
     side: Arc<Side>,
     wishes: mpsc::UnboundedReceiver<FollowCommand>,
     tell: mpsc::UnboundedSender<ClusterEvent>,
@@ -108,9 +110,9 @@ pub(super) struct Follower {
     behind: Option<Duration>,
     beacon: String,
     /// Offset of the last beacon; without one, the stream's head at the start.
-    beaten: u64,
+    beacon_offset: u64,
     /// When the last beacon arrived or was published.
-    beaten_at: Option<Duration>,
+    beacon_at: Option<Duration>,
     /// Name of the current consumer.
     consumer: Option<String>,
     /// Messages received from the current consumer.
@@ -138,8 +140,8 @@ impl Follower {
             reads: Vec::new(),
             behind: None,
             beacon: encoding::beacon(&side.prefix),
-            beaten: newest,
-            beaten_at: None,
+            beacon_offset: newest,
+            beacon_at: None,
             consumer: None,
             counted: 0,
             side,
@@ -244,7 +246,7 @@ impl Follower {
             FollowCommand::Read { ticket, channel, to, most } => {
                 let subject = encoding::subject(&self.side.prefix, &channel);
                 self.interest.want(&subject);
-                self.reads.push(Read { ticket, channel, subject, to, most, asked: now, behind: None });
+                self.reads.push(Read { ticket, channel, subject, to, most, asked: now, after: None });
                 self.look_due = self.look_due.min(now);
             }
             FollowCommand::Release { channel } => {
@@ -265,7 +267,7 @@ impl Follower {
         let next = self.next;
         let interest = &self.interest;
         let can =
-            |read: &Read| read.behind.is_some_and(|behind| behind < next) && interest.covers(&read.subject);
+            |read: &Read| read.after.is_some_and(|after| after < next) && interest.covers(&read.subject);
         if !self.reads.iter().any(can) {
             return;
         }
@@ -279,9 +281,9 @@ impl Follower {
         }
     }
 
-    /// Time until the next timer. `looks` is false while a request for the stream's info is in flight.
-    fn rest(&self, looks: bool) -> Duration {
-        let look = looks.then_some(self.look_due);
+    /// Time until the next timer. `may_look` is false while a request for the stream's info is in flight.
+    fn rest(&self, may_look: bool) -> Duration {
+        let look = may_look.then_some(self.look_due);
         let soon = [look, self.interest.due(), self.beat_due()].into_iter().flatten().min();
         soon.map_or(LOOKS, |soon| soon.saturating_sub(self.now()))
     }
@@ -337,7 +339,7 @@ impl Follower {
             }
             next = place.stream_sequence + 1;
             if one.subject.as_str() == self.beacon {
-                (self.beaten, self.beaten_at) = (place.stream_sequence, Some(self.now()));
+                (self.beacon_offset, self.beacon_at) = (place.stream_sequence, Some(self.now()));
             } else if let Some(channel) = encoding::channel(&self.side.prefix, &one.subject) {
                 messages.push(message(channel, one, &place));
             }
@@ -388,7 +390,7 @@ impl Follower {
             self.next = first;
             self.side.bring(vec![ClusterEvent::Lost { to: first - 1 }]).await;
             // The last beacon may be among the dropped messages.
-            self.beaten = self.beaten.max(first - 1);
+            self.beacon_offset = self.beacon_offset.max(first - 1);
         }
     }
 
@@ -397,11 +399,11 @@ impl Follower {
         self.look = look;
         self.lose_before(look.first).await;
         self.ages();
-        let waiting = self.reads.iter_mut().filter(|read| read.behind.is_none());
+        let waiting = self.reads.iter_mut().filter(|read| read.after.is_none());
         let mut more = false;
         for read in waiting {
             if read.asked <= look.at {
-                read.behind = Some(look.last);
+                read.after = Some(look.last);
             } else {
                 more = true;
             }
@@ -413,9 +415,9 @@ impl Follower {
     /// stream has been ahead for a while.
     fn beat_due(&self) -> Option<Duration> {
         let behind = self.behind?;
-        let waited_for = self.reads.iter().any(|read| read.behind.is_some_and(|behind| behind >= self.next));
+        let waited_for = self.reads.iter().any(|read| read.after.is_some_and(|after| after >= self.next));
         let (pause, wait) = if waited_for { (BEACONS, Duration::ZERO) } else { (LOOKS, LOOKS) };
-        let free = self.beaten_at.map(|at| at + pause);
+        let free = self.beacon_at.map(|at| at + pause);
         free.max(Some(behind + wait))
     }
 
@@ -424,9 +426,9 @@ impl Follower {
         if self.beat_due().is_none_or(|due| due > now) {
             return;
         }
-        self.beaten_at = Some(now);
+        self.beacon_at = Some(now);
         let mut headers = HeaderMap::new();
-        headers.insert(async_nats::header::NATS_MESSAGE_ID, format!("$beacon {}", self.beaten));
+        headers.insert(async_nats::header::NATS_MESSAGE_ID, format!("$beacon {}", self.beacon_offset));
         let client = self.side.jetstream.client();
         let said = client.publish_with_headers(self.beacon.clone(), headers, Vec::new().into());
         // A lost beacon is published again later.

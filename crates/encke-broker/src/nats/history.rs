@@ -30,8 +30,8 @@ const CHUNK_BYTES: u64 = 16 * RUN_BYTES_MAX as u64;
 /// Size of the first batch in messages, while their average size is unknown: 8 MiB for the largest ones.
 const FIRST: usize = 8;
 /// Limits of the cache, in chunks and bytes. 32 MiB hold 32 ranges in which many subscribers read at the same time.
-const SHELF: usize = 256;
-const SHELF_BYTES: u64 = 32 * 1024 * 1024;
+const CACHE_CHUNKS_MAX: usize = 256;
+const CACHE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// The backfills in progress, and their cache.
 pub(super) struct Histories {
@@ -80,27 +80,27 @@ impl Histories {
         }
         let _one_of_few = self.reads.acquire().await?;
         // Another backfill may have read it meanwhile.
-        let (found, forgotten) = {
-            let mut shelf = locked(&self.cache);
-            (shelf.find(channels, after), shelf.invalidations)
+        let (found, invalidations) = {
+            let mut cache = locked(&self.cache);
+            (cache.find(channels, after), cache.invalidations)
         };
         if let Some(chunk) = found {
             return Ok(chunk.run(after, to));
         }
         let chunk = Arc::new(read(stream, prefix, channels, after, to).await?);
-        let mut shelf = locked(&self.cache);
-        if shelf.invalidations == forgotten {
-            shelf.put(Arc::clone(&chunk));
+        let mut cache = locked(&self.cache);
+        if cache.invalidations == invalidations {
+            cache.put(Arc::clone(&chunk));
         }
         Ok(chunk.run(after, to))
     }
 
     /// Removes a channel's chunks: messages before a tombstone must not be delivered.
     pub(super) fn forget(&self, channel: &Name) {
-        let mut shelf = locked(&self.cache);
-        shelf.invalidations += 1;
-        shelf.chunks.retain(|chunk| !chunk.channels.contains(channel));
-        shelf.bytes = shelf.chunks.iter().map(|chunk| chunk.bytes).sum();
+        let mut cache = locked(&self.cache);
+        cache.invalidations += 1;
+        cache.chunks.retain(|chunk| !chunk.channels.contains(channel));
+        cache.bytes = cache.chunks.iter().map(|chunk| chunk.bytes).sum();
     }
 }
 
@@ -117,7 +117,7 @@ impl ChunkCache {
     fn put(&mut self, chunk: Arc<HistoryChunk>) {
         self.bytes += chunk.bytes;
         self.chunks.push_back(chunk);
-        while self.chunks.len() > SHELF || self.bytes > SHELF_BYTES {
+        while self.chunks.len() > CACHE_CHUNKS_MAX || self.bytes > CACHE_BYTES_MAX {
             let Some(oldest) = self.chunks.pop_front() else { return };
             self.bytes -= oldest.bytes;
         }
@@ -278,26 +278,26 @@ mod tests {
 
     #[test]
     fn a_shelf_has_what_fits_and_loses_what_was_not_used() {
-        let mut shelf = ChunkCache::default();
-        for at in 0..SHELF as u64 {
-            shelf.put(chunk("a", at * 10, at * 10 + 5, std::iter::empty()));
+        let mut cache = ChunkCache::default();
+        for at in 0..CACHE_CHUNKS_MAX as u64 {
+            cache.put(chunk("a", at * 10, at * 10 + 5, std::iter::empty()));
         }
-        assert!(shelf.find(&[name("a")], 0).is_some_and(|found| found.after == 0));
-        assert!(shelf.find(&[name("a")], 4).is_some(), "behind its beginning");
-        assert!(shelf.find(&[name("a")], 5).is_none(), "at its end");
-        assert!(shelf.find(&[name("b")], 0).is_none());
-        assert!(shelf.find(&[name("a"), name("b")], 0).is_none());
-        shelf.put(chunk("b", 0, 5, std::iter::empty()));
-        assert!(shelf.find(&[name("a")], 10).is_none(), "it was used least recently");
-        assert!(shelf.find(&[name("a")], 0).is_some());
+        assert!(cache.find(&[name("a")], 0).is_some_and(|found| found.after == 0));
+        assert!(cache.find(&[name("a")], 4).is_some(), "behind its beginning");
+        assert!(cache.find(&[name("a")], 5).is_none(), "at its end");
+        assert!(cache.find(&[name("b")], 0).is_none());
+        assert!(cache.find(&[name("a"), name("b")], 0).is_none());
+        cache.put(chunk("b", 0, 5, std::iter::empty()));
+        assert!(cache.find(&[name("a")], 10).is_none(), "it was used least recently");
+        assert!(cache.find(&[name("a")], 0).is_some());
         // The limit in bytes.
         for at in 0..40 {
-            shelf.put(chunk("c", at * 1_000, at * 1_000 + 999, at * 1_000..at * 1_000 + 999));
-            assert!(shelf.bytes <= SHELF_BYTES);
-            assert_eq!(shelf.bytes, shelf.chunks.iter().map(|chunk| chunk.bytes).sum::<u64>());
+            cache.put(chunk("c", at * 1_000, at * 1_000 + 999, at * 1_000..at * 1_000 + 999));
+            assert!(cache.bytes <= CACHE_BYTES_MAX);
+            assert_eq!(cache.bytes, cache.chunks.iter().map(|chunk| chunk.bytes).sum::<u64>());
         }
-        assert!(shelf.find(&[name("c")], 39_500).is_some());
-        assert!(shelf.find(&[name("c")], 500).is_none());
+        assert!(cache.find(&[name("c")], 39_500).is_some());
+        assert!(cache.find(&[name("c")], 500).is_none());
     }
 
     #[test]
@@ -307,9 +307,9 @@ mod tests {
             locked(&histories.cache).put(chunk(channel, 0, 5, 1..=5));
         }
         histories.forget(&name("a"));
-        let mut shelf = locked(&histories.cache);
-        assert!(shelf.find(&[name("a")], 0).is_none());
-        let left = shelf.find(&[name("b")], 0).expect("another channel");
-        assert_eq!((shelf.bytes, shelf.invalidations), (left.bytes, 1));
+        let mut cache = locked(&histories.cache);
+        assert!(cache.find(&[name("a")], 0).is_none());
+        let left = cache.find(&[name("b")], 0).expect("another channel");
+        assert_eq!((cache.bytes, cache.invalidations), (left.bytes, 1));
     }
 }
