@@ -32,8 +32,9 @@ use crate::status_stream::{StatusStream, StatusTicker};
 /// The handler of the admin listener: the server that it shows, and the access rules.
 #[derive(Clone)]
 pub struct Console {
+    /// The server that it shows.
     board: Arc<ServerStatus>,
-    pulse: Arc<StatusTicker>,
+    ticker: Arc<StatusTicker>,
     token: Arc<str>,
     metrics_open: bool,
 }
@@ -41,10 +42,10 @@ pub struct Console {
 impl Console {
     /// Creates a handler that shows a server to clients with the token. With `metrics_open` the metrics need no token.
     pub fn new(board: Arc<ServerStatus>, token: Arc<str>, metrics_open: bool) -> Self {
-        let pulse = Arc::<StatusTicker>::default();
-        let told = Arc::clone(&pulse);
-        board.on_drain(move || told.quicken());
-        Self { board, pulse, token, metrics_open }
+        let ticker = Arc::<StatusTicker>::default();
+        let woken = Arc::clone(&ticker);
+        board.on_drain(move || woken.quicken());
+        Self { board, ticker, token, metrics_open }
     }
 }
 
@@ -121,7 +122,7 @@ impl Console {
             return reply;
         }
         let due = Arc::new(AtomicBool::new(false));
-        if self.pulse.beat_for(&due, exchange.wake_handle()).is_err() {
+        if self.ticker.beat_for(&due, exchange.wake_handle()).is_err() {
             return Reply::error(503).with("Retry-After", "1");
         }
         let console = self.clone();

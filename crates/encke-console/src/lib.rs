@@ -1,7 +1,7 @@
 //! The admin listener: health, metrics, status, and the status as an event stream.
 //!
 //! ```text
-//! request ─► Console (a handler) ─► Board (encke-server): the engine's state, and the sources of all features
+//! request ─► Console (a handler) ─► ServerStatus (encke-server): the engine's state, and the sources of all features
 //! ```
 //! The crate depends on no feature: each feature provides its part of the status by a `Source`. All requests are read-only.
 

@@ -1,7 +1,7 @@
 //! The status as an event stream: once at the start, then every second.
 //!
 //! ```text
-//!  Pulse (a thread, while there are streams) ── due, wake ──► Live::pull ──► data: {…}
+//!  StatusTicker (a thread, while there are streams) ── due, wake ──► StatusStream::pull ──► data: {…}
 //! ```
 //! Without open streams the thread does not run.
 
@@ -22,14 +22,16 @@ const BEAT: Duration = Duration::from_secs(1);
 /// Wakes all status streams at regular intervals.
 #[derive(Default)]
 pub(crate) struct StatusTicker {
-    heart: Mutex<TickerState>,
+    state: Mutex<TickerState>,
     early: Condvar,
 }
 
 #[derive(Default)]
 struct TickerState {
-    beats: bool,
-    listeners: Vec<(Weak<AtomicBool>, WakeStream)>,
+    /// The thread runs.
+    running: bool,
+    /// The streams to wake, each with its `due` flag.
+    streams: Vec<(Weak<AtomicBool>, WakeStream)>,
 }
 
 impl StatusTicker {
@@ -38,13 +40,13 @@ impl StatusTicker {
     /// # Errors
     /// The thread cannot be started.
     pub(crate) fn beat_for(self: &Arc<Self>, due: &Arc<AtomicBool>, stream: WakeStream) -> io::Result<()> {
-        let mut heart = lock(&self.heart);
-        if !heart.beats {
-            let pulse = Arc::clone(self);
-            thread::Builder::new().name("pulse".into()).spawn(move || pulse.run())?;
-            heart.beats = true;
+        let mut state = lock(&self.state);
+        if !state.running {
+            let ticker = Arc::clone(self);
+            thread::Builder::new().name("pulse".into()).spawn(move || ticker.run())?;
+            state.running = true;
         }
-        heart.listeners.push((Arc::downgrade(due), stream));
+        state.streams.push((Arc::downgrade(due), stream));
         Ok(())
     }
 
@@ -54,18 +56,18 @@ impl StatusTicker {
     }
 
     fn run(&self) {
-        let mut heart = lock(&self.heart);
+        let mut state = lock(&self.state);
         loop {
-            let waited = self.early.wait_timeout(heart, BEAT);
-            (heart, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            heart.listeners.retain(|(due, stream)| {
+            let waited = self.early.wait_timeout(state, BEAT);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            state.streams.retain(|(due, stream)| {
                 let Some(due) = due.upgrade() else { return false };
                 due.store(true, Ordering::Release);
                 stream.wake();
                 true
             });
-            if heart.listeners.is_empty() {
-                heart.beats = false;
+            if state.streams.is_empty() {
+                state.running = false;
                 return;
             }
         }
