@@ -80,7 +80,7 @@ pub(crate) struct Encoded {
     pub(crate) first: u64,
     /// The offset of the last message.
     pub(crate) to: u64,
-    /// The channel's edge at the time of encoding.
+    /// The channel's edge at the time of encoding: the offset of its latest change.
     pub(crate) edge: u64,
     /// Whether a limit ended the run. A full run stays valid when the channel receives messages.
     pub(crate) full: bool,

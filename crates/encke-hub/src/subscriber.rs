@@ -37,7 +37,7 @@ pub(crate) struct Subscriber {
     pub(crate) position: u64,
     /// Fields that most subscribers do not need.
     pub(crate) rest: Option<Box<SubscriberExtra>>,
-    /// The only channel, and the index of the node there. Meaningless with a rest.
+    /// The only channel, and the index of its node ([`ChannelEntry`]) there. Meaningless with a rest.
     pub(crate) channel: u32,
     pub(crate) place: u32,
     pub(crate) form: Form,
@@ -87,7 +87,7 @@ pub(crate) struct SubscriberExtra {
     pub(crate) gap: Option<Gap>,
 }
 
-/// One channel of a subscriber with a rest.
+/// One channel of a subscriber with a [`SubscriberExtra`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChannelLink {
     pub(crate) channel: u32,
@@ -107,7 +107,7 @@ impl ChannelLink {
     pub(crate) const PENDING: u64 = u64::MAX;
 }
 
-/// The entry of a subscriber in a channel.
+/// A node of a channel: the entry of one subscriber in the list that a pass walks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChannelEntry {
     pub(crate) subscriber: u32,
@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_subscriber_of_one_channel_takes_48_bytes() {
-        // 8 (key) + 8 (position) + 8 (rest) + 4 (channel) + 4 (place) + 6 (form, once, state, in line, late, part), rounded.
+        // 8 (key) + 8 (position) + 8 (rest) + 4 (channel) + 4 (place), and 6 (form, once, state, in_ready_queue, late, part),
+        // rounded.
         assert_eq!(size_of::<Subscriber>(), 40);
         // A slab entry takes no more: the enums leave a niche for the free state.
         assert_eq!(size_of::<HubSlabEntry<Subscriber>>(), 40);

@@ -10,7 +10,8 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 
-/// A token bucket that refills at a constant rate.
+/// The rate and the burst of token buckets. Holds no tokens: the state of a bucket is the time when it is full again, which the
+/// caller keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TokenBucket {
     /// Time between two tokens.
@@ -70,7 +71,7 @@ impl TokenBucket {
 /// limit, this affects four in a thousand. The table needs no sweep and cannot fill up.
 #[derive(Debug)]
 pub struct TokenBuckets {
-    pace: TokenBucket,
+    bucket: TokenBucket,
     seed: RandomState,
     /// When each cell is full again, on the monotonic clock in ns.
     cells: Box<[u64]>,
@@ -81,8 +82,8 @@ const CELLS: usize = 32 * 1024;
 
 impl TokenBuckets {
     /// Creates the table, with all buckets full.
-    pub fn new(pace: TokenBucket) -> Self {
-        Self { pace, seed: RandomState::new(), cells: vec![0; CELLS].into() }
+    pub fn new(bucket: TokenBucket) -> Self {
+        Self { bucket, seed: RandomState::new(), cells: vec![0; CELLS].into() }
     }
 
     /// Takes tokens of a client.
@@ -102,7 +103,7 @@ impl TokenBuckets {
         let hash = self.seed.hash_one(client);
         let places = [hash, hash >> 32].map(|part| part as usize % CELLS);
         let used_ns = places.map(|place| self.cells[place]).into_iter().min().unwrap_or_default();
-        let (full_ns, wait_ns) = self.pace.reserve(used_ns, now_ns, count);
+        let (full_ns, wait_ns) = self.bucket.reserve(used_ns, now_ns, count);
         if wait_ns > wait_max_ns {
             return Err(wait_ns);
         }

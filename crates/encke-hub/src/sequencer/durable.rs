@@ -65,7 +65,7 @@ pub struct Commit {
     pub lost: Vec<(Name, u64)>,
     /// Channels whose messages this commit deletes up to an offset, on request.
     pub deleted: Vec<(Name, u64)>,
-    /// Channels to be removed entirely.
+    /// Channels to be removed entirely, because they no longer exist or are no longer durable.
     pub forgotten: Vec<Name>,
     /// Messages to add, in offset order within each channel.
     pub messages: Vec<Stored>,
@@ -111,7 +111,7 @@ pub(super) struct Durable {
     wants_early: bool,
     /// The set of durable channels, as the store knows it.
     durability: Box<str>,
-    /// The rules differ from `durability`.
+    /// The store does not know the current rules: they differ from `durability`.
     unknown: bool,
     waiting: VecDeque<(PublishTicket, PendingWrite)>,
     tickets: u64,
@@ -309,7 +309,7 @@ impl Sequencer {
                     && !deleted.iter().any(|(name, to)| name == channel && offset <= to)
             });
         }
-        let told = messages.len();
+        let delivered = messages.len();
 
         let base = durable.reserved_to.max(self.newest.saturating_add(AHEAD)) + 1;
         let mut offset = base;
@@ -365,7 +365,7 @@ impl Sequencer {
         });
         let evicted = std::mem::take(&mut durable.evicted);
         durable.flight =
-            Some(CommitFlight { commit: Arc::clone(&commit), delivered: told, base, evicted, answers });
+            Some(CommitFlight { commit: Arc::clone(&commit), delivered, base, evicted, answers });
         Some(commit)
     }
 
@@ -376,11 +376,10 @@ impl Sequencer {
         outcome: Result<(), PublishError>,
     ) -> Vec<(PublishTicket, Result<Published, PublishError>)> {
         let Some(durable) = &mut self.durable else { return Vec::new() };
-        let Some(CommitFlight { commit, delivered: told, evicted, answers, .. }) = durable.flight.take()
-        else {
+        let Some(CommitFlight { commit, delivered, evicted, answers, .. }) = durable.flight.take() else {
             return Vec::new();
         };
-        let (behind, new) = commit.messages.split_at(told);
+        let (behind, new) = commit.messages.split_at(delivered);
         match outcome {
             Ok(()) => {
                 durable.ceiling = commit.ceiling;

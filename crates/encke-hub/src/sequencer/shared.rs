@@ -1,11 +1,12 @@
 //! A stream shared by several sequencers, which is ordered elsewhere: commands to the stream, and events from it.
 //!
 //! ```text
-//!  publish ─► Errand::Publish ─► the stream ─┬─► News::Placed ─► the owner of the ticket
-//!                                            └─► News::Messages, to every node ─► rings, workers
-//!  want ────► Errand::Read ────► history ──────► News::Past ───► ring, before the channel opens
-//!  recall ──► Errand::Recall ──► history ──────► News::Recalled ► subscribers at positions before the ring
-//!  unwant ──► Errand::Release ─► no more messages of the channel
+//!  sequencer   ClusterCommand                 ClusterEvent
+//!  publish ──► Publish ─► the stream ─┬─► Placed, to the owner of the ticket
+//!                                     └─► Messages, to every node ─► rings, workers
+//!  want ─────► Read ────► history ──────► Past ───► ring, before the channel opens
+//!  recall ───► Recall ──► history ──────► Recalled ─► subscribers at positions before the ring
+//!  unwant ───► Release ─► no more messages of the channel
 //! ```
 //! **The stream assigns every offset.** A message enters a ring when it arrives in stream order, even on the node that
 //! published it. So offsets are the stream's sequence numbers, and a position of one node means the same on every other.

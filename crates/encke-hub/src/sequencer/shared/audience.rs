@@ -1,9 +1,9 @@
 //! Subscribers on other nodes: announcements of this node's subscribers, and of those on others.
 //!
 //! ```text
-//!  a worker ── Count, Joined, Left ─► touched ─► Errand::Tell ─► every other node
-//!  other nodes ── News::Told ─► elsewhere ─► counts and members of all nodes together
-//!              ── News::Gone ─►   a node has ended, together with its subscribers
+//!  a worker ── Count, Joined, Left ─► touched ─► ClusterCommand::Tell ─► every other node
+//!  other nodes ── ClusterEvent::Told ─► elsewhere ─► counts and members of all nodes together
+//!              ── ClusterEvent::Gone ─► a node has ended, together with its subscribers
 //! ```
 //! Announcements are independent of the order of messages: each node reports its own state, and no other does. Repeating one is
 //! harmless. The transport must detect a missed announcement and repeat the whole state.

@@ -1,9 +1,9 @@
 //! Messages of the stream before the rings: reading them for backfills, and deleting them on request.
 //!
 //! ```text
-//!  Request::Recall ─► Errand::Recall ─► the stream ─► News::Recalled ─► Feed::Recalled, to the requesting worker
-//!  forget ──────────► Errand::Forget ─► a tombstone in the stream, which purges the messages before it
-//!                                        └─► News::Messages, to every node ─► rings are emptied
+//!  FeedRequest::Recall ─► ClusterCommand::Recall ─► the stream ─► ClusterEvent::Recalled ─► Feed::Recalled, to the worker
+//!  forget ──────────────► ClusterCommand::Forget ─► a tombstone in the stream, which purges the messages before it
+//!                                                     └─► ClusterEvent::Messages, to every node ─► rings are emptied
 //! ```
 //! **A tombstone is a message of the channel** with the offset up to which the channel is deleted. This is the newest message
 //! at the time of the request. Subscribers never receive a tombstone. It applies even before the stream has purged those
