@@ -124,10 +124,10 @@ const fn reading_due(flags: u16) -> bool {
 }
 
 /// Bits of `ReadySource::registered`: the current registration with the poller.
-const TOLD: u8 = 1;
-const TOLD_READ: u8 = 2;
-const TOLD_WRITE: u8 = 4;
-const TOLD_HANGUP: u8 = 8;
+const REGISTERED: u8 = 1;
+const REGISTERED_READ: u8 = 2;
+const REGISTERED_WRITE: u8 = 4;
+const REGISTERED_HANGUP: u8 = 8;
 
 impl ReadySource {
     const fn new(descriptor: Option<OwnedFd>, kind: ReadySourceKind, flags: u16) -> Self {
@@ -151,8 +151,10 @@ impl<P: Poller> Readiness<P> {
         let interest = Interest { read: true, write: false, hangup: false };
         poller.add(bell.descriptor().as_fd(), BELL, interest).map_err(unavailable)?;
         let mut places = Places::new();
-        let token = places
-            .insert(ReadySource { registered: TOLD, ..ReadySource::new(None, ReadySourceKind::Bell, 0) });
+        let token = places.insert(ReadySource {
+            registered: REGISTERED,
+            ..ReadySource::new(None, ReadySourceKind::Bell, 0)
+        });
         assert_eq!(token, BELL, "the first place of an empty table");
         let mut clock = Clock::new();
         Ok(Self {
@@ -177,19 +179,19 @@ impl<P: Poller> Readiness<P> {
 
     /// Queues a source with work, unless it is already queued.
     fn enqueue(&mut self, token: Token) {
-        let place = self.sources.get_mut(token).expect(LIVE);
-        if place.flags & QUEUED == 0 {
-            place.flags |= QUEUED;
+        let row = self.sources.get_mut(token).expect(LIVE);
+        if row.flags & QUEUED == 0 {
+            row.flags |= QUEUED;
             self.queue.push_back(token);
         }
     }
 
     /// Records that the registration of a slot may be out of date.
     fn note_change(&mut self, token: Token) {
-        let place = self.sources.get_mut(token).expect(LIVE);
-        let settled = P::EDGE && place.registered & TOLD != 0;
-        if !settled && place.flags & CHANGED == 0 {
-            place.flags |= CHANGED;
+        let row = self.sources.get_mut(token).expect(LIVE);
+        let settled = P::EDGE && row.registered & REGISTERED != 0;
+        if !settled && row.flags & CHANGED == 0 {
+            row.flags |= CHANGED;
             self.changed.push(token);
         }
     }
@@ -199,39 +201,40 @@ impl<P: Poller> Readiness<P> {
         for position in 0..self.changed.len() {
             let token = self.changed[position];
             // Sources closed since then need no update.
-            let Some(place) = self.sources.get_mut(token) else { continue };
-            place.flags &= !CHANGED;
-            let flags = place.flags;
+            let Some(row) = self.sources.get_mut(token) else { continue };
+            row.flags &= !CHANGED;
+            let flags = row.flags;
             let interest = Interest {
                 read: flags & ARMED != 0 && flags & ENDED == 0,
                 write: flags & (BLOCKED | CONNECTING) != 0,
-                hangup: flags & (ENDED | HINTED) == 0 && place.kind == ReadySourceKind::Stream,
+                hangup: flags & (ENDED | HINTED) == 0 && row.kind == ReadySourceKind::Stream,
             };
-            let told = place.registered;
-            let wanted = interest != Interest::default() || P::EDGE && told & TOLD != 0;
-            let telling = if wanted {
-                TOLD | if interest.read { TOLD_READ } else { 0 }
-                    | if interest.write { TOLD_WRITE } else { 0 }
-                    | if interest.hangup { TOLD_HANGUP } else { 0 }
+            let current = row.registered;
+            let wanted = interest != Interest::default() || P::EDGE && current & REGISTERED != 0;
+            let target = if wanted {
+                REGISTERED
+                    | if interest.read { REGISTERED_READ } else { 0 }
+                    | if interest.write { REGISTERED_WRITE } else { 0 }
+                    | if interest.hangup { REGISTERED_HANGUP } else { 0 }
             } else {
                 0
             };
-            if told == telling {
+            if current == target {
                 continue;
             }
-            place.registered = telling;
-            let result = match (told & TOLD != 0, wanted) {
-                (false, true) => self.poller.add(place.descriptor(), token, interest),
-                (true, true) => self.poller.modify(place.descriptor(), token, interest),
+            row.registered = target;
+            let result = match (current & REGISTERED != 0, wanted) {
+                (false, true) => self.poller.add(row.descriptor(), token, interest),
+                (true, true) => self.poller.modify(row.descriptor(), token, interest),
                 (_, false) => {
-                    self.poller.remove(place.descriptor(), token, false);
+                    self.poller.remove(row.descriptor(), token, false);
                     Ok(())
                 }
             };
             if let Err(errno) = result {
-                place.registered = 0;
-                place.flags &= !ARMED;
-                let op = if place.kind == ReadySourceKind::Listener { OpKind::Accept } else { OpKind::Recv };
+                row.registered = 0;
+                row.flags &= !ARMED;
+                let op = if row.kind == ReadySourceKind::Listener { OpKind::Accept } else { OpKind::Recv };
                 self.done.push_back(failed(token, op, errno.into()));
             }
         }
@@ -239,26 +242,26 @@ impl<P: Poller> Readiness<P> {
     }
 
     /// Records the readiness that the poller reports. Returns whether this gives the source work.
-    fn note_ready(place: &mut ReadySource, ready: Ready) -> bool {
+    fn note_ready(row: &mut ReadySource, ready: Ready) -> bool {
         if ready.read || ready.hangup || ready.error {
-            place.flags |= READABLE;
+            row.flags |= READABLE;
         }
         if ready.hangup {
-            place.flags |= HANGUP;
+            row.flags |= HANGUP;
         }
         if ready.error {
-            place.flags |= BROKEN;
+            row.flags |= BROKEN;
         }
         // Linux reports a socket without a peer only together with a hang-up (`tcp_poll` in net/ipv4/tcp.c).
         if cfg!(target_os = "linux")
             && ready.write
-            && place.flags & (CONNECTING | HANGUP | BROKEN) == CONNECTING
+            && row.flags & (CONNECTING | HANGUP | BROKEN) == CONNECTING
         {
-            place.flags |= CONNECTED;
+            row.flags |= CONNECTED;
         }
-        let mut work = reading_due(place.flags);
-        if place.flags & (BLOCKED | CONNECTING) != 0 && (ready.write || ready.hangup || ready.error) {
-            place.flags &= !BLOCKED;
+        let mut work = reading_due(row.flags);
+        if row.flags & (BLOCKED | CONNECTING) != 0 && (ready.write || ready.hangup || ready.error) {
+            row.flags &= !BLOCKED;
             work = true;
         }
         work
@@ -266,9 +269,9 @@ impl<P: Poller> Readiness<P> {
 
     /// Serves the source at the head of the queue, with at most one event.
     fn serve(&mut self, token: Token) -> ReadyOutcome {
-        let Some(place) = self.sources.get_mut(token) else { return ReadyOutcome::Nothing };
-        place.flags &= !QUEUED;
-        match place.kind {
+        let Some(row) = self.sources.get_mut(token) else { return ReadyOutcome::Nothing };
+        row.flags &= !QUEUED;
+        match row.kind {
             ReadySourceKind::Bell => {
                 if self.wake.clear() {
                     self.returns.take(&mut self.returned);
@@ -278,11 +281,11 @@ impl<P: Poller> Readiness<P> {
                 }
             }
             ReadySourceKind::Watched => {
-                if place.flags & (ARMED | READABLE) != ARMED | READABLE {
+                if row.flags & (ARMED | READABLE) != ARMED | READABLE {
                     return ReadyOutcome::Nothing;
                 }
                 // The owner reads until nothing is left, so that an edge will report the next data.
-                place.flags &= !READABLE;
+                row.flags &= !READABLE;
                 ReadyOutcome::Event(Event::Watched { token })
             }
             ReadySourceKind::Listener => self.accept(token),
@@ -291,11 +294,11 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn accept(&mut self, listener: Token) -> ReadyOutcome {
-        let place = self.sources.get_mut(listener).expect(LIVE);
-        if place.flags & (ARMED | READABLE) != ARMED | READABLE {
+        let row = self.sources.get_mut(listener).expect(LIVE);
+        if row.flags & (ARMED | READABLE) != ARMED | READABLE {
             return ReadyOutcome::Nothing;
         }
-        match socket::accept(place.descriptor()) {
+        match socket::accept(row.descriptor()) {
             Ok((descriptor, peer)) => {
                 self.enqueue(listener);
                 // A new connection has often sent its request already, so the first receive is tried at once.
@@ -307,7 +310,7 @@ impl<P: Poller> Readiness<P> {
                 ReadyOutcome::Event(Event::Accepted { listener, token, peer })
             }
             Err(Errno::AGAIN) => {
-                place.flags &= !READABLE;
+                row.flags &= !READABLE;
                 ReadyOutcome::Nothing
             }
             Err(errno) if socket::failed_before_accept(errno) => {
@@ -316,7 +319,7 @@ impl<P: Poller> Readiness<P> {
             }
             Err(errno) => {
                 // The listener's queue still has connections: READABLE stays set, and arming again tries again.
-                place.flags &= !ARMED;
+                row.flags &= !ARMED;
                 self.note_change(listener);
                 ReadyOutcome::Event(failed(listener, OpKind::Accept, errno.into()))
             }
@@ -324,30 +327,30 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn serve_stream(&mut self, token: Token) -> ReadyOutcome {
-        let place = self.sources.get_mut(token).expect(LIVE);
-        if place.flags & CONNECTING != 0 {
+        let row = self.sources.get_mut(token).expect(LIVE);
+        if row.flags & CONNECTING != 0 {
             return self.finish_connect(token);
         }
-        let sending_due = place.link != NONE && place.flags & BLOCKED == 0;
-        let reading_due = reading_due(place.flags);
+        let sending_due = row.link != NONE && row.flags & BLOCKED == 0;
+        let reading_due = reading_due(row.flags);
         if sending_due && reading_due {
             // Alternate, so that neither an endless download nor an endless upload blocks the other.
-            place.flags ^= SENT_LAST;
+            row.flags ^= SENT_LAST;
             self.enqueue(token);
         }
-        let place = self.sources.get_mut(token).expect(LIVE);
-        if sending_due && (!reading_due || place.flags & SENT_LAST != 0) {
+        let row = self.sources.get_mut(token).expect(LIVE);
+        if sending_due && (!reading_due || row.flags & SENT_LAST != 0) {
             self.continue_send(token);
             return ReadyOutcome::Nothing;
         }
         if !reading_due {
             return ReadyOutcome::Nothing;
         }
-        if place.flags & ARMED == 0 {
-            place.flags |= HINTED;
-            let broken = place.flags & BROKEN != 0;
+        if row.flags & ARMED == 0 {
+            row.flags |= HINTED;
+            let broken = row.flags & BROKEN != 0;
             if broken {
-                place.flags |= ENDED;
+                row.flags |= ENDED;
             }
             self.note_change(token);
             return ReadyOutcome::Event(if broken {
@@ -356,23 +359,23 @@ impl<P: Poller> Readiness<P> {
                 Event::PeerClosed { token, behind_data: true }
             });
         }
-        match sys::recv(place.descriptor(), &mut self.scratch[..], RecvFlags::empty()) {
+        match sys::recv(row.descriptor(), &mut self.scratch[..], RecvFlags::empty()) {
             Ok((0, _)) => {
-                place.flags = place.flags & !ARMED | ENDED | OVER;
+                row.flags = row.flags & !ARMED | ENDED | OVER;
                 self.note_change(token);
                 ReadyOutcome::Event(Event::PeerClosed { token, behind_data: false })
             }
             Ok((len, _)) => {
-                if len < LEASE_BYTES_MAX && place.flags & (HANGUP | BROKEN) == 0 {
+                if len < LEASE_BYTES_MAX && row.flags & (HANGUP | BROKEN) == 0 {
                     // A short read has emptied the socket. A second call would only return EAGAIN (epoll(7), Q9).
-                    place.flags &= !READABLE;
+                    row.flags &= !READABLE;
                 } else {
                     self.enqueue(token);
                 }
                 ReadyOutcome::Received(token, len)
             }
             Err(Errno::AGAIN) => {
-                place.flags &= !READABLE;
+                row.flags &= !READABLE;
                 ReadyOutcome::Nothing
             }
             Err(Errno::INTR) => {
@@ -380,7 +383,7 @@ impl<P: Poller> Readiness<P> {
                 ReadyOutcome::Nothing
             }
             Err(errno) => {
-                place.flags = place.flags & !ARMED | ENDED;
+                row.flags = row.flags & !ARMED | ENDED;
                 self.note_change(token);
                 ReadyOutcome::Event(failed(token, OpKind::Recv, errno.into()))
             }
@@ -388,16 +391,16 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn finish_connect(&mut self, token: Token) -> ReadyOutcome {
-        let place = self.sources.get_mut(token).expect(LIVE);
-        let outcome = if place.flags & CONNECTED != 0 {
+        let row = self.sources.get_mut(token).expect(LIVE);
+        let outcome = if row.flags & CONNECTED != 0 {
             Ok(())
         } else {
-            match sys::getpeername(place.descriptor()) {
+            match sys::getpeername(row.descriptor()) {
                 Ok(_) => Ok(()),
-                Err(nameless) => match sockopt::socket_error(place.descriptor()) {
+                Err(nameless) => match sockopt::socket_error(row.descriptor()) {
                     // In progress, or woken without an outcome (a hang-up before connect(2), see epoll(7)).
                     Ok(Ok(())) if nameless == Errno::NOTCONN => {
-                        place.flags &= !(READABLE | HANGUP | BROKEN);
+                        row.flags &= !(READABLE | HANGUP | BROKEN);
                         return ReadyOutcome::Nothing;
                     }
                     Ok(Ok(())) => Err(nameless),
@@ -406,9 +409,9 @@ impl<P: Poller> Readiness<P> {
             }
         };
         // Other flags stay set: the edge that reported the outcome may also have reported the first bytes.
-        place.flags &= !(CONNECTING | CONNECTED);
+        row.flags &= !(CONNECTING | CONNECTED);
         if outcome.is_err() {
-            place.flags |= ENDED;
+            row.flags |= ENDED;
         }
         self.note_change(token);
         ReadyOutcome::Event(match outcome {
@@ -418,24 +421,21 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn start_send(&mut self, token: Token, send: Send) {
-        let place = self.sources.get_mut(token).expect(LIVE);
-        assert!(
-            place.kind == ReadySourceKind::Stream && place.link == NONE,
-            "one send at a time, on a stream"
-        );
-        if place.flags & NAGLE != 0 {
-            if place.flags & UNSENT == 0 || !is_one_segment(&send) {
-                socket::send_at_once(place.descriptor());
-                place.flags &= !NAGLE;
+        let row = self.sources.get_mut(token).expect(LIVE);
+        assert!(row.kind == ReadySourceKind::Stream && row.link == NONE, "one send at a time, on a stream");
+        if row.flags & NAGLE != 0 {
+            if row.flags & UNSENT == 0 || !is_one_segment(&send) {
+                socket::send_at_once(row.descriptor());
+                row.flags &= !NAGLE;
             }
-            place.flags &= !UNSENT;
+            row.flags &= !UNSENT;
         }
         // Most sends are one buffer that the kernel accepts whole. They need no `Sending`.
         let mut taken = 0;
         if let [segment] = &send.segments[..]
             && let Some(bytes) = segment.memory()
             && !send.more
-            && let Ok(sent) = sys::send(place.descriptor(), bytes, QUIET)
+            && let Ok(sent) = sys::send(row.descriptor(), bytes, QUIET)
         {
             taken = sent as u64;
             if sent == bytes.len() {
@@ -445,20 +445,20 @@ impl<P: Poller> Readiness<P> {
         }
         let mut sending = Sending::new(send);
         sending.skip(taken);
-        match sending.advance(place.descriptor(), &mut self.scratch) {
+        match sending.advance(row.descriptor(), &mut self.scratch) {
             SendStep::Done => self.done.push_back(sending.ended(token, Ok(()))),
             SendStep::Failed(fault) => self.done.push_back(sending.ended(token, Err(fault))),
             step @ (SendStep::Blocked | SendStep::Yielded) => {
-                place.link = self.sends.insert(sending);
+                row.link = self.sends.insert(sending);
                 self.put_off(token, &step);
             }
         }
     }
 
     fn continue_send(&mut self, token: Token) {
-        let place = self.sources.get_mut(token).expect(LIVE);
-        let sending = self.sends.get_mut(place.link).expect("a place's link names its send");
-        match sending.advance(place.descriptor(), &mut self.scratch) {
+        let row = self.sources.get_mut(token).expect(LIVE);
+        let sending = self.sends.get_mut(row.link).expect("a place's link names its send");
+        match sending.advance(row.descriptor(), &mut self.scratch) {
             SendStep::Done => self.end_send(token, Ok(())),
             SendStep::Failed(fault) => self.end_send(token, Err(fault)),
             step @ (SendStep::Blocked | SendStep::Yielded) => self.put_off(token, &step),
@@ -467,10 +467,10 @@ impl<P: Poller> Readiness<P> {
 
     /// Removes the send in flight from its source, then performs a shutdown that was waiting for it.
     fn end_send(&mut self, token: Token, result: Result<(), OpError>) {
-        let place = self.sources.get_mut(token).expect(LIVE);
-        let link = std::mem::replace(&mut place.link, NONE);
-        let finishing = place.flags & FINISHING != 0;
-        place.flags &= !(BLOCKED | FINISHING);
+        let row = self.sources.get_mut(token).expect(LIVE);
+        let link = std::mem::replace(&mut row.link, NONE);
+        let finishing = row.flags & FINISHING != 0;
+        row.flags &= !(BLOCKED | FINISHING);
         let sending = self.sends.remove(link).expect("a place's link names its send");
         self.done.push_back(sending.ended(token, result));
         self.note_change(token);
@@ -489,12 +489,12 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn connect(&mut self, token: Token, peer: std::net::SocketAddr) {
-        let place = self.sources.get_mut(token).expect(LIVE);
-        place.flags |= NAGLE | UNSENT;
-        match sys::connect(place.descriptor(), &peer) {
+        let row = self.sources.get_mut(token).expect(LIVE);
+        row.flags |= NAGLE | UNSENT;
+        match sys::connect(row.descriptor(), &peer) {
             Ok(()) => self.done.push_back(Event::Connected { token }),
             Err(Errno::INPROGRESS | Errno::INTR) => {
-                place.flags = place.flags & !READABLE | CONNECTING;
+                row.flags = row.flags & !READABLE | CONNECTING;
                 self.note_change(token);
             }
             Err(errno) => self.done.push_back(failed(token, OpKind::Connect, errno.into())),
@@ -502,39 +502,39 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn cancel(&mut self, token: Token) {
-        let place = self.sources.get_mut(token).expect(LIVE);
-        if place.flags & CONNECTING != 0 {
-            place.flags = place.flags & !(CONNECTING | CONNECTED) | ENDED;
+        let row = self.sources.get_mut(token).expect(LIVE);
+        if row.flags & CONNECTING != 0 {
+            row.flags = row.flags & !(CONNECTING | CONNECTED) | ENDED;
             self.note_change(token);
             self.done.push_back(failed(token, OpKind::Connect, OpError::Canceled));
-        } else if place.link != NONE {
+        } else if row.link != NONE {
             self.end_send(token, Err(OpError::Canceled));
         }
     }
 
     fn shutdown(&mut self, token: Token) {
-        let place = self.sources.get_mut(token).expect(LIVE);
-        if place.link != NONE {
-            place.flags |= FINISHING;
+        let row = self.sources.get_mut(token).expect(LIVE);
+        if row.link != NONE {
+            row.flags |= FINISHING;
             return;
         }
-        if let Err(errno) = sys::shutdown(place.descriptor(), Shutdown::Write) {
+        if let Err(errno) = sys::shutdown(row.descriptor(), Shutdown::Write) {
             self.done.push_back(failed(token, OpKind::Shutdown, errno.into()));
         }
     }
 
     fn close(&mut self, token: Token, how: CloseOp) {
         self.sources.outdate(token.index);
-        let place = self.sources.remove(token.index);
-        let descriptor = place.descriptor.expect("the bell's token is nobody's to close");
+        let row = self.sources.remove(token.index);
+        let descriptor = row.descriptor.expect("the bell's token is nobody's to close");
         let is_kept = how == CloseOp::Recycle
-            && place.flags & OVER != 0
-            && place.link == NONE
+            && row.flags & OVER != 0
+            && row.link == NONE
             && self.spares.len() < SPARES_MAX
             && socket::disconnect(descriptor.as_fd());
-        if place.registered & TOLD != 0 {
+        if row.registered & REGISTERED != 0 {
             // Listeners and watched descriptors may have duplicates elsewhere, which keep them in epoll's set.
-            let closing = place.kind == ReadySourceKind::Stream && !is_kept;
+            let closing = row.kind == ReadySourceKind::Stream && !is_kept;
             self.poller.remove(descriptor.as_fd(), token, closing);
         }
         if how == CloseOp::Abort {
@@ -546,7 +546,7 @@ impl<P: Poller> Readiness<P> {
         } else {
             drop(descriptor);
         }
-        let segments = self.sends.remove(place.link).map_or_else(Vec::new, Sending::into_segments);
+        let segments = self.sends.remove(row.link).map_or_else(Vec::new, Sending::into_segments);
         self.done.push_back(Event::Closed { token, segments });
     }
 }
@@ -582,12 +582,12 @@ impl<P: Poller> Reactor for Readiness<P> {
             }
             return;
         }
-        let Some(place) = self.sources.get_mut(token) else { return };
+        let Some(row) = self.sources.get_mut(token) else { return };
         match op {
             Op::Accept | Op::Recv | Op::Watch => {
-                if place.flags & ENDED == 0 {
-                    place.flags |= ARMED;
-                    let readable = place.flags & READABLE != 0;
+                if row.flags & ENDED == 0 {
+                    row.flags |= ARMED;
+                    let readable = row.flags & READABLE != 0;
                     self.note_change(token);
                     if readable {
                         self.enqueue(token);
@@ -595,8 +595,8 @@ impl<P: Poller> Reactor for Readiness<P> {
                 }
             }
             Op::Pause => {
-                place.flags &= !ARMED;
-                let hangup = place.flags & (HANGUP | ENDED | HINTED) == HANGUP;
+                row.flags &= !ARMED;
+                let hangup = row.flags & (HANGUP | ENDED | HINTED) == HANGUP;
                 self.note_change(token);
                 if hangup {
                     self.enqueue(token);
@@ -606,10 +606,10 @@ impl<P: Poller> Reactor for Readiness<P> {
                 #[cfg(target_os = "linux")]
                 {
                     // Without the filter a few connection attempts may be reset, which is acceptable at the end.
-                    let _best_effort = socket::refuse_new(place.descriptor());
+                    let _best_effort = socket::refuse_new(row.descriptor());
                 }
             }
-            Op::Tune(tuning) => socket::tune(place.descriptor(), tuning),
+            Op::Tune(tuning) => socket::tune(row.descriptor(), tuning),
             Op::Connect(peer) => self.connect(token, peer),
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),
@@ -633,12 +633,12 @@ impl<P: Poller> Reactor for Readiness<P> {
         };
         let (places, queue) = (&mut self.sources, &mut self.queue);
         self.poller.wait(timeout, |token, ready| {
-            let Some(place) = places.get_mut(token) else { return };
-            let work = Self::note_ready(place, ready) || place.kind == ReadySourceKind::Bell;
-            if work && place.flags & QUEUED == 0 {
-                place.flags |= QUEUED;
+            let Some(row) = places.get_mut(token) else { return };
+            let work = Self::note_ready(row, ready) || row.kind == ReadySourceKind::Bell;
+            if work && row.flags & QUEUED == 0 {
+                row.flags |= QUEUED;
                 // Watched descriptors go first, so that a request sent after a file was changed sees the change.
-                match place.kind {
+                match row.kind {
                     ReadySourceKind::Watched => queue.push_front(token),
                     _ => queue.push_back(token),
                 }
@@ -687,27 +687,27 @@ impl<P: Poller> Reactor for Readiness<P> {
     }
 
     fn unsent(&self, token: Token) -> u64 {
-        let place = self.sources.get(token);
-        place.and_then(|place| self.sends.get(place.link)).map_or(0, Sending::unsent)
+        let row = self.sources.get(token);
+        row.and_then(|row| self.sends.get(row.link)).map_or(0, Sending::unsent)
     }
 
     #[cfg(target_os = "linux")]
     fn unacknowledged(&self, token: Token) -> u64 {
-        let place = self.sources.get(token).filter(|place| place.kind == ReadySourceKind::Stream);
-        place.map_or(0, |place| socket::unacknowledged(place.descriptor()))
+        let row = self.sources.get(token).filter(|row| row.kind == ReadySourceKind::Stream);
+        row.map_or(0, |row| socket::unacknowledged(row.descriptor()))
     }
 
     #[cfg(target_os = "linux")]
     fn buffered(&self, token: Token) -> Option<u64> {
-        let place = self.sources.get(token).filter(|place| place.kind == ReadySourceKind::Stream)?;
-        socket::buffered(place.descriptor())
+        let row = self.sources.get(token).filter(|row| row.kind == ReadySourceKind::Stream)?;
+        socket::buffered(row.descriptor())
     }
 
     fn listen_drops(&self, listener: Token) -> Option<u32> {
         #[cfg(target_os = "linux")]
         {
-            let place = self.sources.get(listener).filter(|place| place.kind == ReadySourceKind::Listener)?;
-            socket::drops(place.descriptor())
+            let row = self.sources.get(listener).filter(|row| row.kind == ReadySourceKind::Listener)?;
+            socket::drops(row.descriptor())
         }
         #[cfg(not(target_os = "linux"))]
         {

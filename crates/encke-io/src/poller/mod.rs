@@ -25,7 +25,7 @@ pub struct Interest {
     pub read: bool,
     /// Room to write.
     pub write: bool,
-    /// Only the end of the peer's stream.
+    /// The end of the peer's stream, also while `read` is false.
     pub hangup: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Ready {
 pub trait Poller: Sized {
     /// The back end that uses this poller.
     const BACKEND: Backend;
-    /// Whether readiness is reported once, when it begins. Interest then never needs to change.
+    /// Whether readiness is reported only when it begins. Every kind is then registered once, and `modify` has no effect.
     const EDGE: bool;
 
     fn new() -> io::Result<Self>;
