@@ -59,7 +59,7 @@ fn section(page: &mut String, outcome: &ExperimentOutcome, language: Language, w
         name = design.name
     );
     for (head, paragraphs) in [(words.question, text.question), (words.expectation, text.expectation)] {
-        let _infallible = writeln!(page, "<h3>{head}</h3>\n{}", told(paragraphs));
+        let _infallible = writeln!(page, "<h3>{head}</h3>\n{}", paragraphs_of(paragraphs));
     }
     let _infallible =
         writeln!(page, "<h3>{}</h3>\n<p>{}</p>", words.seen, escaped(&table::told_of(results, language)));
@@ -77,7 +77,8 @@ fn section(page: &mut String, outcome: &ExperimentOutcome, language: Language, w
             escaped(&language.figure(&claim.figure, design))
         );
     }
-    let _infallible = writeln!(page, "</ul>\n<h3>{}</h3>\n{}</section>", words.lesson, told(text.lesson));
+    let _infallible =
+        writeln!(page, "</ul>\n<h3>{}</h3>\n{}</section>", words.lesson, paragraphs_of(text.lesson));
 }
 
 /// Renders the table of all cells; a tooltip shows the verdict and the width of the interval.
@@ -134,7 +135,7 @@ fn counts(page: &mut String, results: &Results, words: &Words, language: Languag
 }
 
 /// Renders a text as paragraphs.
-fn told(text: &str) -> String {
+fn paragraphs_of(text: &str) -> String {
     text.split("\n\n").fold(String::new(), |page, paragraph| page + "<p>" + &escaped(paragraph) + "</p>\n")
 }
 

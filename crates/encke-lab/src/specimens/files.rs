@@ -33,8 +33,9 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The system does not support this way, or the peer has closed.
 pub(crate) fn send(how: FileHow, socket: &TcpStream, file: &File, bytes: u64) -> io::Result<()> {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: both descriptors are open for as long as they are borrowed; nobody else uses the buffer and the ring.
-    told(unsafe { lab_send_file(how as i32, socket.as_raw_fd(), file.as_raw_fd(), bytes) })
+    // SAFETY: both descriptors are open for as long as they are borrowed; the lock excludes other users of the
+    // buffer and the ring.
+    checked(unsafe { lab_send_file(how as i32, socket.as_raw_fd(), file.as_raw_fd(), bytes) })
 }
 
 /// Receives and discards exactly `bytes` bytes.
@@ -43,9 +44,10 @@ pub(crate) fn send(how: FileHow, socket: &TcpStream, file: &File, bytes: u64) ->
 /// The peer has sent fewer, or the system does not support it.
 pub(crate) fn discard(socket: &TcpStream, bytes: u64) -> io::Result<()> {
     // SAFETY: the descriptor is open for as long as it is borrowed; no memory is written.
-    told(unsafe { lab_discard(socket.as_raw_fd(), bytes) })
+    checked(unsafe { lab_discard(socket.as_raw_fd(), bytes) })
 }
 
-fn told(result: i32) -> io::Result<()> {
+/// Converts a result of `files.c`: 0, or failure with the reason in `errno`.
+fn checked(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -23,7 +23,8 @@ pub(crate) trait TimerSet {
     fn bytes(&self) -> usize;
 }
 
-/// A binary heap that keeps a cancelled or postponed entry until it is the smallest, as the report's server did.
+/// A binary heap that keeps a cancelled or postponed entry until it is the smallest, as the server of
+/// report 004 did, which the experiment `timers` examines.
 pub(crate) struct LazyHeap {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
     /// The valid deadline of each index; heap entries with another one are dead.
