@@ -1,7 +1,7 @@
 //! Checks response bodies against the expected body, piece by piece and without keeping them.
 //!
 //! ```text
-//!   Expected ── a response begins ─► Comparison ── pieces of the body ─► … ── end of body ─► equal or not
+//!   Expected ── a response begins ─► BodyComparison ── pieces of the body ─► … ── end of body ─► equal or not
 //! ```
 //! A text is compared byte by byte; a digest is computed. Heads, framing and status are checked elsewhere.
 

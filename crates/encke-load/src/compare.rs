@@ -34,7 +34,7 @@ pub const PAIRS_MIN: usize = 8;
 /// Random stream of the orders.
 const ORDERS: u64 = 0xAB_BA;
 /// Maximum blocks of a saved run.
-const STRETCHES: usize = 10;
+const BLOCKS_MAX: usize = 10;
 const DIFFERENT_TIMES: &str = "The runs were made at different times: what else changed on the machine meanwhile is in \
     the ratios, and no interval knows of it. To compare two servers, name their URLs: they are measured in turns.";
 
@@ -126,9 +126,10 @@ impl Block {
     /// The block of a whole run of subscribers.
     pub fn of_push(run: &push::SavedPushRun) -> Self {
         let middle = |held: &Option<SavedDistribution>| {
-            held.as_ref().and_then(|SavedDistribution(held)| between(held, 0.5).filter(|_| held.count() > 0))
+            held.as_ref()
+                .and_then(|SavedDistribution(held)| quantile_of(held, 0.5).filter(|_| held.count() > 0))
         };
-        let receipt = run.times.receipt.as_ref().and_then(|SavedDistribution(held)| between(held, 0.99));
+        let receipt = run.times.receipt.as_ref().and_then(|SavedDistribution(held)| quantile_of(held, 0.99));
         let opening_ns = run.subscribers.opening_ns;
         let push = [
             (Metric::Connect, (opening_ns > 0).then_some(opening_ns as f64)),
@@ -196,8 +197,8 @@ impl Metric {
         let ended = block.finished + block.failed;
         match self {
             Self::Rate => (block.finished > 0 && block.seconds > 0.0).then(|| block.rate()),
-            Self::P50 => between(&block.latency, 0.5),
-            Self::P99 => between(&block.latency, 0.99),
+            Self::P50 => quantile_of(&block.latency, 0.5),
+            Self::P99 => quantile_of(&block.latency, 0.99),
             Self::Errors => (ended > 0).then(|| block.errors as f64 / ended as f64),
             Self::Connect | Self::First | Self::FirstToLast | Self::Last | Self::Receipt | Self::Lost => {
                 block.push.iter().find(|(metric, _)| *metric == self).map(|(_, value)| *value)
@@ -236,7 +237,7 @@ impl Metric {
 
 /// A quantile, interpolated within its bucket. Otherwise servers that differ by less than a bucket would look equal, or a whole
 /// bucket apart.
-fn between(latency: &Distribution, quantile: f64) -> Option<f64> {
+fn quantile_of(latency: &Distribution, quantile: f64) -> Option<f64> {
     let rank = quantile * latency.count() as f64;
     let mut below = 0.0;
     for (first, last, count) in latency.buckets() {
@@ -325,7 +326,7 @@ impl Comparison {
 
     /// Compares two saved runs.
     pub fn of_runs(names: [String; 2], runs: [&Saved; 2]) -> Self {
-        let blocks = runs.map(|run| stretches(&run.seconds));
+        let blocks = runs.map(|run| blocks_of_seconds(&run.seconds));
         let plain = |run: &Saved| (run.plan.pace.clone(), run.plan.connections, run.plan.pipeline);
         Self {
             names,
@@ -342,7 +343,7 @@ impl Comparison {
 
     /// Compares two saved runs of subscribers. Connect time and lost share have one value per run, and so no interval.
     pub fn of_push_runs(names: [String; 2], runs: [&push::SavedPushRun; 2]) -> Self {
-        let blocks = runs.map(|run| columns(&run.columns));
+        let blocks = runs.map(|run| blocks_of_columns(&run.columns));
         Self {
             names,
             how: "Two saved runs of subscribers".to_owned(),
@@ -537,21 +538,21 @@ pub fn orders(seed: u64, rounds: u16) -> impl Iterator<Item = [usize; 2]> {
     })
 }
 
-/// The seconds of a run as at most [`STRETCHES`] blocks. The first and last seconds are incomplete, and neighbouring seconds
+/// The seconds of a run as at most [`BLOCKS_MAX`] blocks. The first and last seconds are incomplete, and neighbouring seconds
 /// are correlated, so single seconds would give too narrow intervals.
-fn stretches(seconds: &[Stretch]) -> Vec<Block> {
+fn blocks_of_seconds(seconds: &[Stretch]) -> Vec<Block> {
     let begun = seconds.iter().position(|second| second.finished > 0).unwrap_or(seconds.len());
     let whole = seconds.get(begun + 1..seconds.len().saturating_sub(1)).unwrap_or_default();
-    let count = whole.len().min(STRETCHES);
+    let count = whole.len().min(BLOCKS_MAX);
     let cut = |place: usize| place * whole.len() / count;
     (0..count).map(|place| Block::of_stretches(&whole[cut(place)..cut(place + 1)])).collect()
 }
 
-/// A run of subscribers as at most [`STRETCHES`] blocks, from medians of messages per column. The first column is left out,
+/// A run of subscribers as at most [`BLOCKS_MAX`] blocks, from medians of messages per column. The first column is left out,
 /// since it contains every first-time cost.
-fn columns(columns: &[push::Column]) -> Vec<Block> {
+fn blocks_of_columns(columns: &[push::Column]) -> Vec<Block> {
     let whole = columns.get(1..).unwrap_or_default();
-    let count = whole.len().min(STRETCHES);
+    let count = whole.len().min(BLOCKS_MAX);
     let cut = |place: usize| place * whole.len() / count;
     let block = |columns: &[push::Column]| {
         let middle = |value: fn(&push::Column) -> Option<u64>| {
@@ -566,7 +567,7 @@ fn columns(columns: &[push::Column]) -> Vec<Block> {
             (Metric::First, middle(|column| column.first_ns)),
             (Metric::FirstToLast, middle(|column| column.first_to_last_ns)),
             (Metric::Last, middle(|column| column.last_ns)),
-            (Metric::Receipt, between(&receipts, 0.99)),
+            (Metric::Receipt, quantile_of(&receipts, 0.99)),
         ];
         let push = push.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect();
         Block { push, ..Block::default() }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a sample before the run ─► one each second ─► one after it
-//!   Watch: the last minus the first; of memory, the maximum
+//!   ServerProbe: the last minus the first; of memory, the maximum
 //! ```
 //! A sample covers a process of this machine and its children, or a page of metrics. The caller takes the samples.
 

@@ -1,9 +1,9 @@
 //! Requests over HTTP/2: a flight is a stream of its user's connection. Streams end in any order and fail independently.
 //!
 //! ```text
-//!   ring: waits ── a stream is available ──► Errand, on a stream ──┬─► finished, failed
-//!     ▲                                                            │
-//!     └────────── GOAWAY, and the request was not processed ───────┘
+//!   ring: waits ── a stream is available ──► RequestStream ──┬─► finished, failed
+//!     ▲                                                       │
+//!     └──────── GOAWAY, and the request was not processed ────┘
 //! ```
 //! Users, tickets and connections work as in [`super`]; this file contains the differences. An idle user has room for another
 //! stream. In an open loop a user may therefore be idle and have open streams.
