@@ -2,8 +2,8 @@
 //! messages.
 //!
 //! ```text
-//!  the first worker ── Errand ──► Cluster ──► an Engine for each stream (a thread and a connection) ──► NATS
-//!                   ◄─ Letter::News ── Post ◄─┘
+//!  the first worker ── ClusterCommand ──► ClusterLink ──► a NatsEngine for each stream (a thread and a connection) ──► NATS
+//!                   ◄─ PushMessage::News ── EventForwarder ◄─┘
 //! ```
 //! A build without the feature `nats` has the same names without an implementation.
 

@@ -13,22 +13,22 @@ pub(crate) const KEY_BYTES_MAX: usize = 255;
 ///
 /// # Errors
 /// A message for the client: a field is missing or invalid.
-pub(crate) fn draft(mut said: ClientCommand, publisher: u64) -> Result<Draft, String> {
-    let channel = said.channel.take().ok_or("there is no channel")?;
+pub(crate) fn draft(mut command: ClientCommand, publisher: u64) -> Result<Draft, String> {
+    let channel = command.channel.take().ok_or("there is no channel")?;
     let channel = Name::parse(channel.as_bytes()).map_err(|error| format!("channel {channel:?}: {error}"))?;
-    let data = said.payload()?.into_boxed_slice();
-    let key = said.key.take().map(|key| IdempotencyKey { publisher, key: key.into() });
+    let data = command.payload()?.into_boxed_slice();
+    let key = command.key.take().map(|key| IdempotencyKey { publisher, key: key.into() });
     if key.as_ref().is_some_and(|key| key.key.len() > KEY_BYTES_MAX) {
         return Err(format!("key has more than {KEY_BYTES_MAX} bytes"));
     }
-    let event: Option<Box<str>> = said.event.map(Into::into);
+    let event: Option<Box<str>> = command.event.map(Into::into);
     if event
         .as_deref()
         .is_some_and(|event| event.len() > EVENT_BYTES_MAX || event.chars().any(char::is_control))
     {
         return Err(format!("event: at most {EVENT_BYTES_MAX} bytes without control characters"));
     }
-    let content_type: Option<Box<str>> = said.content_type.map(Into::into);
+    let content_type: Option<Box<str>> = command.content_type.map(Into::into);
     if content_type.as_deref().is_some_and(|given| !is_type(given)) {
         return Err("type is no media type".into());
     }

@@ -1,9 +1,9 @@
 //! The figures of push: each worker has its own, and a [`Source`] adds them up.
 //!
 //! ```text
-//!  Room of worker 0 ─ PushCounters ─┐
-//!  Room of worker n ─ PushCounters ─┴─ PushFigures ─┐
-//!  Admission, Archive ──────────────────────────────┴─ PushPlan: Source ─► /metrics, /api/v1/status
+//!  PushWorker 0 ─ PushCounters ─┐
+//!  PushWorker n ─ PushCounters ─┴─ PushFigures ─┐
+//!  Admission, Archive ──────────────────────────┴─ PushPlan: Source ─► /metrics, /api/v1/status
 //! ```
 //! The figures outlive a reload: a new plan takes them over from its predecessor.
 

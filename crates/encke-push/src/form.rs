@@ -19,7 +19,7 @@ use super::envelope;
 use encke_rights::Share;
 use encke_server::{DEFLATE_LEVEL, Fields, FramingKind};
 
-/// The encoding that a subscriber receives.
+/// The encoding that a subscriber receives: the *kind* of a form. A [`Form`] is a kind with some of the bits below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum MessageForm {

@@ -33,6 +33,7 @@ const BATCH_MAX: usize = 10_000;
 const CROWDED: &str = "push_incoming";
 /// The metric's label for requests that met too many pending authorization requests.
 const ASK_FULL: &str = "push_ask";
+
 /// The handler of all channels, mounted at their prefix.
 pub(crate) struct Push(pub(crate) Arc<PushPlan>);
 
@@ -46,14 +47,14 @@ impl PushPlan {
 impl Mount for Push {
     fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let plan = Arc::clone(&self.0);
-        let room = worker.resident(|worker| {
+        let push_worker = worker.resident(|worker| {
             PushWorker::new(worker.now(), Arc::clone(&plan), worker.number(), worker.workers())
         });
-        room.reload(Arc::clone(&plan));
-        room.fanouts = room.counters.fanouts(&plan.classes);
+        push_worker.reload(Arc::clone(&plan));
+        push_worker.fanouts = push_worker.counters.fanouts(&plan.classes);
         Box::new(Pusher {
             plan,
-            push_requests: room.push_requests(),
+            push_requests: push_worker.push_requests(),
             context,
             bodies: HashMap::new(),
             incoming_bytes: 0,
@@ -210,8 +211,8 @@ impl Handler for Pusher {
 
 impl Pusher {
     /// Queues a request for the worker's [`PushWorker`], which executes it in this turn.
-    fn ask(&self, ask: PushRequest) {
-        self.push_requests.borrow_mut().push(ask);
+    fn enqueue(&self, request: PushRequest) {
+        self.push_requests.borrow_mut().push(request);
     }
 
     /// Responds to a request, or takes the exchange to respond later.
@@ -231,7 +232,7 @@ impl Pusher {
                 let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
                 self.permit(request, &identity, Act::Manage, &channels, granted)?;
                 let exchange = exchange.take().expect("it was not kept yet");
-                self.ask(PushRequest::Forget { exchange, channels });
+                self.enqueue(PushRequest::Forget { exchange, channels });
                 Ok(Outcome::Later)
             }
             _ => Err(refusal(405, "a channel is read by GET and published to by POST".into())
@@ -363,7 +364,7 @@ impl Pusher {
                 let mut drafts: Vec<Draft> =
                     others.iter().map(|channel| draft(channel, bytes.clone())).collect();
                 drafts.push(draft(last, bytes));
-                return self.ask(PushRequest::Publish(PublishRequest {
+                return self.enqueue(PushRequest::Publish(PublishRequest {
                     exchange,
                     drafts,
                     trace,
@@ -375,7 +376,7 @@ impl Pusher {
         };
         match drafts {
             Ok(drafts) => {
-                self.ask(PushRequest::Publish(PublishRequest {
+                self.enqueue(PushRequest::Publish(PublishRequest {
                     exchange,
                     drafts,
                     trace: false,
@@ -415,7 +416,7 @@ impl Pusher {
                 };
                 let exchange = exchange.take().expect("it was not kept yet");
                 let members = identity.may(Act::Presence, channel);
-                self.ask(PushRequest::Info { exchange, channel: channel.clone(), members });
+                self.enqueue(PushRequest::Info { exchange, channel: channel.clone(), members });
                 Ok(Outcome::Later)
             }
             ReadMode::Page => Ok(Outcome::Now(page()?)),

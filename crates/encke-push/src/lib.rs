@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! request ─► Pusher (a handler: parses requests, holds incomplete bodies only)
-//!              │ Ask (publish, info, forget)        │ Outcome::Takeover
+//!              │ PushRequest (publish, info, forget)│ Outcome::Takeover
 //!              ▼                                    ▼
-//!            Room (a worker's): hub ◄─ feed ─ sequencer (on the first worker)
+//!            PushWorker: hub ◄─ feed ─ sequencer (on the first worker)
 //!              │ deliveries
 //!              ▼
 //!            connections: one send each, of bytes shared by all subscribers at the same position
 //! ```
 //! This crate covers push from the path to the frame. `negotiate` parses requests, `form` and `envelope` encode messages, and
-//! `room` connects hub and connections. `resident` implements the calls of the worker, `socket` implements WebSocket commands,
-//! and `figures` counts. Authorization is in `encke-rights`.
+//! `push_worker` connects hub and connections. `resident` implements the calls of the worker, `socket` implements WebSocket
+//! commands, and `figures` counts. Authorization is in `encke-rights`.
 
 use std::io;
 use std::sync::Arc;

@@ -180,7 +180,7 @@ pub(crate) fn since(request: &Request<'_>, query: &ReadQuery, poll: bool) -> Sin
         // A foreign id counts as one of another epoch, because its sender has missed messages.
         return Since::After(id.parse().unwrap_or(FOREIGN.into()));
     }
-    if poll && let Some(positions) = tagged(request) {
+    if poll && let Some(positions) = if_none_match_position(request) {
         return Since::After(positions);
     }
     query.since.clone().unwrap_or(Since::Now)
@@ -189,7 +189,7 @@ pub(crate) fn since(request: &Request<'_>, query: &ReadQuery, poll: bool) -> Sin
 /// Returns the position in `If-None-Match`, by weak comparison (RFC 9110 §13.1.2); `*` has none. The earliest position of
 /// several tags counts, so that no message is lost. A foreign tag, or tags of different epochs, are a position in no stream.
 /// The suffix of a compressing proxy is not part of a tag.
-fn tagged(request: &Request<'_>) -> Option<Positions> {
+fn if_none_match_position(request: &Request<'_>) -> Option<Positions> {
     let tags = request.all(Known::IfNoneMatch).flat_map(conditional::tags).filter(|tag| *tag != b"*");
     let position = |tag| {
         let EntityTag { opaque, .. } = EntityTag::parse(tag)?;

@@ -4,7 +4,7 @@
 //! ```text
 //! any worker  ── Publish, Info, Forget, Requests ─►  the first worker: a Sequencer for each stream
 //! any worker  ◄─────── Feed (one batch in flight, the next after Taken) ─────────┘
-//!                      a cluster's engine  ── News ─►  the first worker  ── Errand ─►  the engine
+//!                      a cluster's engine  ── ClusterEvent ─►  the first worker  ── ClusterCommand ─►  the engine
 //! ```
 //! A publish is acknowledged once every worker's hub has the message and no worker lags. This slows publishers down to the
 //! slowest worker, because a connection has one publish in progress.

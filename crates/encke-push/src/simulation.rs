@@ -23,7 +23,7 @@
 //! | a failed commit clears the mark of early acknowledgements | `Sequencer::committed` without `durable.early &=` | 199 |
 //! | after a kill, losses in memory are taken from the last planned end | `forgotten_to` in `read` of the store | 1 |
 //! | the remains of a failed commit are not undone | `commit.void` in `write` of the store | 6 |
-//! | a failed commit is reported as successful | `Room::committed` | 6 |
+//! | a failed commit is reported as successful | `PushWorker::committed` | 6 |
 //! | a planned end does not store the losses of channels in memory | `Store::close` | 1 |
 //! | a durable channel inherits the losses of channels in memory (false gaps) | `Sequencer::found_or_made` | 5 |
 
@@ -79,8 +79,11 @@ fn address() -> SocketAddr {
 /// How a channel's messages survive an end without warning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
+    /// Durable, acknowledged when stored: every acknowledged message survives.
     Stored,
+    /// Durable, acknowledged early: some messages may be lost, in a new epoch.
     Soon,
+    /// Not durable: no message survives.
     Memory,
 }
 
@@ -180,7 +183,7 @@ impl Known {
         }
     }
 
-    /// Returns the number of ends without warning.
+    /// Returns the number of ends without warning (kills and power losses).
     fn ends(&self) -> usize {
         self.starts.iter().filter(|start| start.killed).count()
     }
@@ -758,7 +761,7 @@ struct House {
     push: Option<Arc<PushPlan>>,
     /// The running server; it takes no commands after its end.
     fleet: Option<Fleet>,
-    /// FleetCounts of all runs.
+    /// The counts of all runs.
     counts: Vec<FleetCounts>,
     reactors: usize,
     stopping: bool,
@@ -925,8 +928,8 @@ pub(crate) fn observe(seed: u64) -> Observed {
 }
 
 fn run(seed: u64, sum: &mut Sum) {
-    let fouls = seed.is_multiple_of(2);
-    let world = World::with(seed, if fouls { SimConditions::harsh() } else { SimConditions::default() });
+    let harsh = seed.is_multiple_of(2);
+    let world = World::with(seed, if harsh { SimConditions::harsh() } else { SimConditions::default() });
     let mut known = Known::default();
     let mut house = House::new(seed, &world);
     house.start(&mut known);
@@ -987,7 +990,7 @@ fn run(seed: u64, sum: &mut Sum) {
         sum.resumes += subscriber.resumes;
         sum.events += subscriber.told.len();
         // A stream that is open at the end has the last message of its channels, unless a fault cut it just then.
-        if !fouls
+        if !harsh
             && !subscriber.polls
             && let Some(last) = known.last_of(&subscriber.channels)
             && !known.may_be_lost(last, u64::MAX)
