@@ -4,21 +4,21 @@
 //!  request ─► from a page of another site? ─────────────────────────────────────► Denial: 403
 //!    │
 //!    ├─ has a token: Authorization: Bearer, ?access_token=, cookie
-//!    │    ├─ cached by this worker ───────────────────► Identity
-//!    │    ├─ a static token of the settings ──────────► Identity ┐ cached by its SHA-256
-//!    │    ├─ a JWT signed by one of our keys ─────────► Identity ┘ until it expires
-//!    │    └─ neither ─────────────────────────────────► Denial: 401; with `auth.ask` an anonymous Identity
+//!    │    ├─ cached by this worker ───────────────────► Principal
+//!    │    ├─ a static token of the settings ──────────► Principal ┐ cached by its SHA-256
+//!    │    ├─ a JWT signed by one of our keys ─────────► Principal ┘ until it expires
+//!    │    └─ neither ─────────────────────────────────► Denial: 401; with `auth.ask` an anonymous Principal
 //!    └─ has none
-//!         ├─ a certificate, and the server is not open ► Identity with the rights of `certificates`
-//!         ├─ the server is open to the request (`open`) ► Identity with every right
-//!         └─ neither ─────────────────────────────────► Identity with the rights of `anonymous`
+//!         ├─ a certificate, and the server is not open ► Principal with the rights of `certificates`
+//!         ├─ the server is open to the request (`open`) ► Principal with every right
+//!         └─ neither ─────────────────────────────────► Principal with the rights of `anonymous`
 //!
-//!  Identity ─► allowed? ─► if not, and `auth.ask` is set: Question ─► (offload) ─► Verdict
+//!  Principal ─► allowed? ─► if not, and `auth.ask` is set: Question ─► (offload) ─► AskVerdict
 //! ```
 //! [`Rights`] are built from the settings, replaced as a whole at a reload, and shared by all workers without a lock. Each
 //! worker caches verified tokens in its own [`TokenCache`]. Rejected tokens are not cached.
 //!
-//! A token is a secret, held only while its request is processed. The cache stores its digest, and an [`Principal`] stores no
+//! A token is a secret, held only while its request is processed. The cache stores its digest, and a [`Principal`] stores no
 //! token text. The access log masks tokens in targets (`log/line.rs`), and no error repeats them.
 
 mod act;

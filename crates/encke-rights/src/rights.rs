@@ -57,7 +57,7 @@ struct Fixed {
 #[derive(Clone, Debug)]
 pub struct Principal(Arc<PrincipalData>);
 
-/// The content of an [`Principal`].
+/// The content of a [`Principal`].
 #[derive(Debug)]
 pub struct PrincipalData {
     /// The user's name: a token's `sub`, a static token's `name`, or a certificate's subject.
@@ -306,8 +306,8 @@ impl Rights {
         Some(Principal(Arc::new(PrincipalData { name, grants, expires_unix_s, credential })))
     }
 
-    /// Returns whether these rights may allow a client without credentials to read channels: the server is open, `anonymous`
-    /// allows it, or an application decides.
+    /// Returns whether these rights may admit a client without credentials (`Nobody`) as a subscriber: the server is open,
+    /// `anonymous` allows it, or an application decides.
     pub fn admits_nobody(&self) -> bool {
         !matches!(self.openness, Openness::Shut(_))
             || self.anonymous.has(Act::Subscribe)
@@ -353,7 +353,7 @@ impl Rights {
                 fixed = Some(one);
             }
         }
-        let somebody = if let Some(fixed) = fixed {
+        let data = if let Some(fixed) = fixed {
             PrincipalData {
                 name: fixed.name.clone(),
                 grants: fixed.grants.with_everywhere(self.anonymous),
@@ -369,7 +369,7 @@ impl Rights {
                 credential: Credential::Signed(statement.key.print),
             }
         };
-        Ok(Principal(Arc::new(somebody)))
+        Ok(Principal(Arc::new(data)))
     }
 }
 

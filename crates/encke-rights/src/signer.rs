@@ -74,21 +74,21 @@ impl Signer {
     ///
     /// # Errors
     /// A pattern or the subject is invalid, or the token is longer than a server accepts (8 KiB).
-    pub fn sign(&self, pass: &TokenContents) -> Result<String, String> {
-        if let Some(error) = pass.subject.as_deref().and_then(token::wrong_subject) {
+    pub fn sign(&self, contents: &TokenContents) -> Result<String, String> {
+        if let Some(error) = contents.subject.as_deref().and_then(token::wrong_subject) {
             return Err(error);
         }
         let channels = ChannelClaims {
-            publish: pass.publish.clone(),
-            subscribe: pass.subscribe.clone(),
-            presence: pass.presence.clone(),
-            manage: pass.manage.clone(),
+            publish: contents.publish.clone(),
+            subscribe: contents.subscribe.clone(),
+            presence: contents.presence.clone(),
+            manage: contents.manage.clone(),
         };
         for text in Act::ALL.iter().flat_map(|act| channels.patterns(*act)) {
             grants::pattern(text)?;
         }
-        let exp = pass.expires_unix_s.map(NumericDate);
-        let claims = Claims { sub: pass.subject.clone(), exp, nbf: None, encke: channels };
+        let exp = contents.expires_unix_s.map(NumericDate);
+        let claims = Claims { sub: contents.subject.clone(), exp, nbf: None, encke: channels };
         let token = token::sign(&claims, &self.signing, self.kid.as_deref());
         if token.len() > TOKEN_BYTES_MAX {
             let bytes = token.len();

@@ -1,8 +1,8 @@
 //! A bounded cache keyed by SHA-256 digest, for verified tokens and for verdicts of the application.
 //!
 //! ```text
-//!  digest ─► set (its first bytes) ─► │ newest │ … │ … │ oldest │      a hit moves to the front,
-//!                                                                      a new entry evicts the oldest
+//!  digest ─► set (its first bytes) ─► │ used last │ … │ … │ unused longest │      a hit moves to the front,
+//!                                                                               a new entry evicts the last one
 //! ```
 //! Digests spread evenly, and a client cannot choose them cheaply: entries are verified tokens, or cost one query to the
 //! application each. Four-way sets therefore need neither another hash nor an LRU list.
@@ -14,9 +14,10 @@ pub(super) const ENTRIES_MAX: usize = 4096;
 const WAYS: usize = 4;
 const SETS: usize = ENTRIES_MAX / WAYS;
 
-/// Entries by digest.
+/// A cache of values by digest. A full set evicts the entry that was not stored or found for the longest time.
 pub(super) struct Table<T> {
-    /// Empty until the first entry, then [`SETS`] sets. Within a set the newest comes first.
+    /// Empty until the first entry, then [`SETS`] sets. Within a set the most recently used entry comes
+    /// first.
     sets: Vec<[Option<(Digest, T)>; WAYS]>,
 }
 
@@ -25,7 +26,7 @@ impl<T> Table<T> {
         Self { sets: Vec::new() }
     }
 
-    /// Returns the entry of a digest, and makes it the newest of its set.
+    /// Returns the entry of a digest, and moves it to the front of its set.
     pub(super) fn find(&mut self, digest: &Digest) -> Option<&T> {
         let set = self.sets.get_mut(place(digest))?;
         let at = set.iter().position(|entry| entry.as_ref().is_some_and(|(other, _)| other == digest))?;
@@ -33,7 +34,7 @@ impl<T> Table<T> {
         set[0].as_ref().map(|(_, thing)| thing)
     }
 
-    /// Stores an entry. Replaces the one with the same digest, or else evicts the oldest of the set.
+    /// Stores an entry. Replaces the one with the same digest, or else evicts the last of the set.
     pub(super) fn keep(&mut self, digest: Digest, thing: T) {
         if self.sets.is_empty() {
             self.sets.resize_with(SETS, || [const { None }; WAYS]);
