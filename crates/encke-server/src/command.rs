@@ -1,7 +1,7 @@
 //! Commands of the program to its workers.
 //!
-//! A command waits in the worker's [`CommandQueue`], and a [`WorkerMessage::WorkerCommand`] in its inbox marks the command's place among the
-//! other messages. [`Inbox`] wakes the worker and knows no command.
+//! A command waits in the worker's [`CommandQueue`], and a [`WorkerMessage::Command`] in its inbox marks the command's place
+//! among the other messages. [`Inbox`] wakes the worker and knows no command.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -18,21 +18,21 @@ use crate::plan::WorkerPlan;
 
 /// A command of the program to a worker.
 pub(crate) enum WorkerCommand {
-    /// Accept here, too.
+    /// Accept connections from this listener as well.
     Listen(Listener, ListenerKind),
-    /// Accept there no longer; connections stay. The value is dropped when the listener is closed.
+    /// Close this listener; its connections stay open. The value is dropped when the listener is closed.
     Unlisten(ClosingListener),
-    /// New settings.
+    /// Apply the plan of new settings.
     Reload(Arc<WorkerPlan>),
-    /// An operator's order.
+    /// Execute a request from an operator.
     Operate(OperatorCommand),
-    /// All workers have started. Their inboxes, by number.
+    /// All workers have started. Store their inboxes, indexed by worker number.
     Meet(Arc<[Arc<Inbox>]>),
-    /// Stop: say so for `delay`, then take nothing new, and end within `time`.
+    /// Drain: keep serving for `delay`, then accept nothing new, and end within `time`.
     Drain {
-        /// During which `/readyz` already answers 503.
+        /// Duration during which `/readyz` returns 503 and all else is served as before.
         delay: Duration,
-        /// For what is going on to end.
+        /// Duration after `delay` during which open exchanges may finish.
         time: Duration,
     },
 }
@@ -61,7 +61,7 @@ impl CommandQueue {
         self.link.send(WorkerMessage::Command);
     }
 
-    /// Takes the command of a [`WorkerMessage::WorkerCommand`].
+    /// Takes the command of a [`WorkerMessage::Command`].
     pub(crate) fn take(&self) -> WorkerCommand {
         lock(&self.commands).pop_front().expect("each message follows its command")
     }

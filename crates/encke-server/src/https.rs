@@ -1,4 +1,4 @@
-//! Redirects from `http` to `https`, for listeners with [`Door::to_https`](crate::Door::to_https).
+//! Redirects from `http` to `https`, for listeners with [`ListenConfig::to_https`](crate::ListenConfig::to_https).
 //!
 //! ```text
 //!  GET, HEAD ─────► 301 ┐

@@ -1,7 +1,7 @@
 //! Outgoing connections: a feature connects to another server and exchanges bytes with it.
 //!
 //! ```text
-//!  callback of a feature ─► HandlerContext::dial, send, … ─► Tray: actions, in order
+//!  callback of a feature ─► HandlerContext::dial, send, … ─► HandlerRequests: actions, in order
 //!                                                     │ the callback has returned
 //!  Worker::serve_actions ◄────────────────────────────┘
 //!     │ dial: socket ─► reactor        others: operations of the connection
@@ -20,8 +20,8 @@
 //!
 //! **Order.** A callback only records actions. The worker executes them after the callback has returned, in the order of the
 //! calls, so callbacks never nest. Sends of one callback leave in one operation. A dial that fails at once is reported in a
-//! later step of the turn ([`WorkerMessage::Undialed`](crate::inbox::Message)). So a feature that redials after every failure does not
-//! block its worker.
+//! later step of the turn ([`WorkerMessage::Undialed`](crate::inbox::WorkerMessage)). So a feature that redials
+//! after every failure does not block its worker.
 //!
 //! **The end of an id.** `HandlerContext::close` ends the id at once, and no event of it follows. The socket is closed after
 //! the callback has returned. [`UpstreamEvent::Failed`] is the last event of an id that the engine ends. An index is reused
@@ -33,9 +33,9 @@
 //! [`UpstreamEvent::Sent`] reports each send, so that a feature can bound the waiting bytes. An idle connection is its slot and
 //! its [`Upstream`], without a buffer.
 //!
-//! **Limits.** [`Policy::upstreams`](crate::Policy) bounds the outgoing connections of the process. During a drain the worker
-//! ends when its last client has left. Outgoing connections that are open then, or at the drain's deadline, fail with
-//! [`UpstreamFault::Draining`].
+//! **Limits.** `limits.upstreams` in [`ConnLimits`](crate::ConnLimits) bounds the outgoing connections of the process. During
+//! a drain the worker ends when its last client has left. Outgoing connections that are open then, or at the drain's deadline,
+//! fail with [`UpstreamFault::Draining`].
 //!
 //! **TLS.** A dial with a session has an [`UpstreamSession`](crate::upstream_session::UpstreamSession) here. It is no further
 //! kind of `Transport`, because a slot's word for its transport can hold only one kind of box. This file shows where the paths

@@ -149,7 +149,7 @@ pub fn accept_deflate(request: &Request<'_>, fields: &mut Fields) -> bool {
 
 /// State of a WebSocket connection besides its slot. A test pins its size.
 pub struct SocketState<S> {
-    /// The part of the program that receives this socket's messages.
+    /// The receiver of this socket's messages: a handler's [`Socket`], or the publisher of push.
     pub speaker: S,
     /// The state of incomplete messages and waiting output; `None` while the socket is idle.
     pub traffic: Option<Box<Traffic>>,
@@ -363,7 +363,7 @@ struct HandlerSocket {
     message_bytes_max: u64,
 }
 
-/// The resident for the WebSockets of any handler.
+/// The [`Resident`] for WebSockets: keeps the connections that any handler has upgraded.
 pub(crate) struct WebSockets {
     /// By index of the connection.
     sockets: HashMap<u32, SocketState<HandlerSocket>>,

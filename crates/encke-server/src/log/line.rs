@@ -29,13 +29,14 @@ pub(crate) struct LogEntry(LineState);
 enum LineState {
     /// A line with its own text.
     Open(PartialLine),
-    /// A line with shared texts, while its connection stays subscribed.
+    /// A line that shares its texts with equal lines, to save memory: for an exchange that stays open long, such as that of a
+    /// subscriber.
     Resting { line: Resting, unix_ns: u64, status: u16, format: LogFormat },
     /// A line together with a JSON line for tails.
     Tailed(Box<Tailed>),
 }
 
-/// A line that is also shown in tails.
+/// A line that is also shown in tails ([`LogTail`](super::LogTail)): live views of the log for operators.
 struct Tailed {
     /// The line of the log; `None` if the log is off or in the JSON format.
     own: Option<LogEntry>,
@@ -51,11 +52,11 @@ struct Tailed {
 struct PartialLine {
     text: Vec<u8>,
     unix_ns: u64,
-    /// The end of the address and the time in `text`.
+    /// Position in `text` after the address and the time.
     start: u32,
-    /// The end of the request in `text`; the fields about the client follow.
+    /// Position in `text` after the request; the fields about the client follow.
     middle: u32,
-    /// The position of status, bytes and duration.
+    /// Position in `text` at which status, bytes and duration are to be inserted.
     split: u32,
     status: u16,
     format: LogFormat,
