@@ -1,9 +1,9 @@
 //! HTTP/2 (RFC 9113) without a runtime and without a socket.
 //!
 //! ```text
-//!  server:  bytes ─► Watch ─► ServerConnection ─► requests, bodies      Budgets: limits shared by all connections
-//!  client:  bytes ─────────► Multiplex ─────────► responses             Rung: queue of streams to poll
-//!  both:    bytes ◄─ Pipe ◄─ (the h2 crate) ◄─── heads, data
+//!  server:  bytes ─► AbuseGuard ─► ServerConnection ─► requests, bodies    Budgets: limits shared by all connections
+//!  client:  bytes ──────────────► Multiplex ─────────► responses           WokenStreams: queue of streams to poll
+//!  both:    bytes ◄─ Pipe ◄────── (the h2 crate) ◄──── heads, data
 //! ```
 
 mod abuse_guard;

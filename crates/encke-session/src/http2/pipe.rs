@@ -21,6 +21,7 @@ const FRAME_BYTES: usize = 16 * 1024 + 9;
 #[derive(Clone)]
 pub(super) struct Pipe(Rc<RefCell<Sides>>);
 
+/// Both directions: input from the peer for `h2`, and output of `h2` for the peer.
 struct Sides {
     input: Vec<u8>,
     /// Bytes of `input` that were read.

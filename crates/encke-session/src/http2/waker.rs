@@ -12,7 +12,7 @@ pub struct WokenStreams(Mutex<Vec<u32>>);
 impl WokenStreams {
     /// Returns a waker that queues the stream at index `place`.
     pub fn waker(self: &Arc<Self>, place: u32) -> Waker {
-        Waker::from(Arc::new(StreamWaker { place, rung: Arc::clone(self) }))
+        Waker::from(Arc::new(StreamWaker { place, queue: Arc::clone(self) }))
     }
 
     /// Queues the stream at index `place`.
@@ -28,7 +28,7 @@ impl WokenStreams {
 
 struct StreamWaker {
     place: u32,
-    rung: Arc<WokenStreams>,
+    queue: Arc<WokenStreams>,
 }
 
 impl Wake for StreamWaker {
@@ -37,6 +37,6 @@ impl Wake for StreamWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.wake(self.place);
+        self.queue.wake(self.place);
     }
 }

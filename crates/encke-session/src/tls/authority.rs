@@ -148,7 +148,8 @@ fn make(certificate: &Path, key: &Path, names: &[String], now_s: u64) -> io::Res
         Some(NameConstraints { permitted_subtrees: permitted.collect(), excluded_subtrees: Vec::new() });
     let pair = KeyPair::generate().map_err(io::Error::other)?;
     let signed = params.self_signed(&pair).map_err(io::Error::other)?;
-    // The key is stored first: the next start would find a certificate without its key, and could not sign.
+    // The key is stored first. Otherwise a crash in between would leave a certificate without its key, and the next start
+    // could not sign.
     state::put_private(key, pair.serialize_pem().as_bytes())?;
     state::put_private(certificate, signed.pem().as_bytes())
 }

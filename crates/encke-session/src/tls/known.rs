@@ -44,19 +44,19 @@ pub struct Certified {
 thread_local! {
     /// The server name of the ClientHello that this thread processes. For an unbuffered session, rustls passes it only to the
     /// certificate resolver, which runs within the same call of [`super::Tls::open`].
-    static ASKED_FOR: Cell<Option<Box<str>>> = const { Cell::new(None) };
+    static SERVER_NAME: Cell<Option<Box<str>>> = const { Cell::new(None) };
 }
 
 /// Stores the server name of a ClientHello.
 #[cfg(feature = "tls")]
 pub(super) fn note_server_name(name: Option<&str>) {
-    ASKED_FOR.set(name.map(Into::into));
+    SERVER_NAME.set(name.map(Into::into));
 }
 
 /// Takes the stored name, if a ClientHello was processed since the last call.
 #[cfg(feature = "tls")]
 pub(super) fn take_server_name() -> Option<Box<str>> {
-    ASKED_FOR.take()
+    SERVER_NAME.take()
 }
 
 /// Maximum length of a name, in bytes. X.520 allows 64 characters for a common name.

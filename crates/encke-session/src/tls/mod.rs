@@ -1,8 +1,8 @@
 //! TLS: certificates and keys of a listener ([`TlsIdentity`]), and its connections ([`Tls`]).
 //!
 //! ```text
-//!  settings ─► files ─► Identity (certificates by name, versions, client CAs) ─────┐ replaced whole at a reload,
-//!                └───── Watch ──────────────────────────────────────────────────► │ and when files have changed
+//!  settings ─► files ─► TlsIdentity (certificates by name, versions, client CAs) ─┐ replaced as a whole at a reload,
+//!                └────► CertWatcher ─────────────────────────────────────────────►│ and when files have changed
 //!                                                                                 ▼
 //!  accepted ─► Tls::new ─► await_hello, open ─► handshake ─► open, seal
 //! ```
