@@ -37,7 +37,7 @@ pub(super) struct CacheCost {
 
 /// A value that the cache can hold.
 pub(super) trait Cacheable {
-    /// The cost of the value, without its name.
+    /// Returns the load that the value puts on the cache: its cost, without its name.
     fn load(&self) -> CacheCost;
 }
 
@@ -47,8 +47,10 @@ pub(super) struct FileCache<T> {
     names: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
     slots: Vec<CacheSlot<T>>,
     free: Vec<u32>,
+    /// The slot that eviction visited last, as the hand of a clock.
     hand: usize,
     limit: CacheCost,
+    /// The cost of all entries together.
     load: CacheCost,
 }
 
@@ -63,6 +65,7 @@ struct CacheSlot<T> {
     path: Box<[u8]>,
     /// `None` for a free slot.
     thing: Option<Rc<T>>,
+    /// The cost of the entry.
     load: CacheCost,
 }
 
@@ -226,6 +229,7 @@ impl<T: Cacheable> FileCache<T> {
         }
     }
 
+    /// Moves the hand to the next slot.
     fn step(&mut self) -> usize {
         self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
         self.hand
@@ -371,129 +375,129 @@ mod tests {
 
     const ANY: CacheCost = CacheCost { names: 100, descriptors: 100, memory: 1 << 20, made: 1 << 20 };
 
-    fn shelf(limit: CacheCost) -> FileCache<Toy> {
+    fn cache(limit: CacheCost) -> FileCache<Toy> {
         FileCache::new(HashKey::new(0x1234, 0x5678_9abc_def1), limit)
     }
 
-    fn put(shelf: &mut FileCache<Toy>, path: &str, load: CacheCost) -> Vec<SlotKey> {
+    fn put(cache: &mut FileCache<Toy>, path: &str, load: CacheCost) -> Vec<SlotKey> {
         let mut removed = Vec::new();
-        let name = shelf.name(0, path.as_bytes());
-        shelf.put(&name, Rc::new(Toy(load)), 100, &mut removed);
+        let name = cache.name(0, path.as_bytes());
+        cache.put(&name, Rc::new(Toy(load)), 100, &mut removed);
         removed
     }
 
-    fn has(shelf: &mut FileCache<Toy>, path: &str) -> bool {
-        let name = shelf.name(0, path.as_bytes());
-        shelf.find(&name, 0).is_some()
+    fn has(cache: &mut FileCache<Toy>, path: &str) -> bool {
+        let name = cache.name(0, path.as_bytes());
+        cache.find(&name, 0).is_some()
     }
 
     #[test]
     fn a_thing_is_found_by_its_own_name_while_it_is_fresh() {
-        let mut shelf = shelf(ANY);
-        put(&mut shelf, "/a", CacheCost::default());
-        assert!(has(&mut shelf, "/a"));
-        assert!(!has(&mut shelf, "/b"));
-        let name = shelf.name(0, b"/a");
-        assert!(shelf.find(&name, 99).is_some());
-        assert!(shelf.find(&name, 100).is_none());
-        assert!(shelf.find_stale(&name).is_some());
-        let other = shelf.name(1, b"/a");
-        assert!(shelf.find(&other, 0).is_none(), "another site's");
+        let mut cache = cache(ANY);
+        put(&mut cache, "/a", CacheCost::default());
+        assert!(has(&mut cache, "/a"));
+        assert!(!has(&mut cache, "/b"));
+        let name = cache.name(0, b"/a");
+        assert!(cache.find(&name, 99).is_some());
+        assert!(cache.find(&name, 100).is_none());
+        assert!(cache.find_stale(&name).is_some());
+        let other = cache.name(1, b"/a");
+        assert!(cache.find(&other, 0).is_none(), "another site's");
     }
 
     #[test]
     fn a_name_of_the_same_hash_is_not_taken_for_another() {
-        let mut shelf = shelf(ANY);
-        put(&mut shelf, "/a", CacheCost::default());
-        let mut name = shelf.name(0, b"/b");
-        name.hash = shelf.name(0, b"/a").hash;
-        assert!(shelf.find(&name, 0).is_none());
-        assert!(shelf.find_stale(&name).is_none());
-        assert!(shelf.key(&name).is_none());
+        let mut cache = cache(ANY);
+        put(&mut cache, "/a", CacheCost::default());
+        let mut name = cache.name(0, b"/b");
+        name.hash = cache.name(0, b"/a").hash;
+        assert!(cache.find(&name, 0).is_none());
+        assert!(cache.find_stale(&name).is_none());
+        assert!(cache.key(&name).is_none());
         let mut removed = Vec::new();
-        shelf.put(&name, Rc::new(Toy(CacheCost::default())), 100, &mut removed);
-        assert!(shelf.find(&name, 0).is_some());
+        cache.put(&name, Rc::new(Toy(CacheCost::default())), 100, &mut removed);
+        assert!(cache.find(&name, 0).is_some());
         assert_eq!(removed.len(), 1);
-        assert_eq!(shelf.load.names, 1);
+        assert_eq!(cache.load.names, 1);
     }
 
     #[test]
     fn what_is_used_stays_when_many_others_pass() {
-        let mut shelf = shelf(CacheCost { names: 10, ..ANY });
-        put(&mut shelf, "/hot", CacheCost::default());
+        let mut cache = cache(CacheCost { names: 10, ..ANY });
+        put(&mut cache, "/hot", CacheCost::default());
         for number in 0..1_000 {
-            assert!(has(&mut shelf, "/hot"), "gone after {number}");
-            put(&mut shelf, &format!("/scan/{number}"), CacheCost::default());
-            assert!(shelf.load.names <= 10);
+            assert!(has(&mut cache, "/hot"), "gone after {number}");
+            put(&mut cache, &format!("/scan/{number}"), CacheCost::default());
+            assert!(cache.load.names <= 10);
         }
     }
 
     #[test]
     fn each_limit_is_kept_and_names_who_must_go() {
-        let mut shelf = shelf(CacheCost { descriptors: 2, ..ANY });
+        let mut cache = cache(CacheCost { descriptors: 2, ..ANY });
         let open = CacheCost { descriptors: 1, ..CacheCost::default() };
-        put(&mut shelf, "/small", CacheCost::default());
+        put(&mut cache, "/small", CacheCost::default());
         for number in 0..10 {
-            put(&mut shelf, &format!("/{number}"), open);
+            put(&mut cache, &format!("/{number}"), open);
         }
-        assert_eq!(shelf.load.descriptors, 2);
-        assert!(has(&mut shelf, "/small"), "it holds no descriptor");
+        assert_eq!(cache.load.descriptors, 2);
+        assert!(has(&mut cache, "/small"), "it holds no descriptor");
 
-        shelf.limit(CacheCost { memory: 10_000, ..ANY });
+        cache.limit(CacheCost { memory: 10_000, ..ANY });
         for number in 0..10 {
-            put(&mut shelf, &format!("/m{number}"), CacheCost { memory: 4_000, ..CacheCost::default() });
+            put(&mut cache, &format!("/m{number}"), CacheCost { memory: 4_000, ..CacheCost::default() });
         }
-        assert!(shelf.load.memory <= 10_000);
-        put(&mut shelf, "/huge", CacheCost { memory: 1 << 30, ..CacheCost::default() });
-        assert!(has(&mut shelf, "/huge"), "the newest stays, whatever it costs");
-        put(&mut shelf, "/next", CacheCost::default());
-        assert!(shelf.load.memory <= 10_000);
+        assert!(cache.load.memory <= 10_000);
+        put(&mut cache, "/huge", CacheCost { memory: 1 << 30, ..CacheCost::default() });
+        assert!(has(&mut cache, "/huge"), "the newest stays, whatever it costs");
+        put(&mut cache, "/next", CacheCost::default());
+        assert!(cache.load.memory <= 10_000);
     }
 
     #[test]
     fn an_old_key_names_nothing_new() {
-        let mut shelf = shelf(ANY);
-        put(&mut shelf, "/a", CacheCost::default());
-        let name = shelf.name(0, b"/a");
-        let old = shelf.key(&name).expect("there");
-        assert_eq!(put(&mut shelf, "/a", CacheCost::default()), [old]);
-        assert!(shelf.at(old).is_none());
-        shelf.replace(old, Rc::new(Toy(CacheCost { made: 5, ..CacheCost::default() })));
+        let mut cache = cache(ANY);
+        put(&mut cache, "/a", CacheCost::default());
+        let name = cache.name(0, b"/a");
+        let old = cache.key(&name).expect("there");
+        assert_eq!(put(&mut cache, "/a", CacheCost::default()), [old]);
+        assert!(cache.at(old).is_none());
+        cache.replace(old, Rc::new(Toy(CacheCost { made: 5, ..CacheCost::default() })));
         let mut removed = Vec::new();
-        shelf.remove(old, &mut removed);
-        assert!(removed.is_empty() && has(&mut shelf, "/a"));
-        assert_eq!(shelf.load.made, 0);
-        shelf.clear(&mut removed);
-        assert_eq!(shelf.load, CacheCost::default());
+        cache.remove(old, &mut removed);
+        assert!(removed.is_empty() && has(&mut cache, "/a"));
+        assert_eq!(cache.load.made, 0);
+        cache.clear(&mut removed);
+        assert_eq!(cache.load, CacheCost::default());
         assert_eq!(removed.len(), 1);
     }
 
     #[test]
     fn what_was_made_is_given_up_by_itself() {
-        let mut shelf = shelf(CacheCost { made: 100, ..ANY });
+        let mut cache = cache(CacheCost { made: 100, ..ANY });
         for path in ["/a", "/b"] {
-            put(&mut shelf, path, CacheCost { made: 80, ..CacheCost::default() });
+            put(&mut cache, path, CacheCost { made: 80, ..CacheCost::default() });
         }
-        let over = shelf.next_made().expect("160 are more than 100");
-        shelf.replace(over, Rc::new(Toy(CacheCost::default())));
-        assert_eq!(shelf.load.made, 80);
-        assert_eq!(shelf.next_made(), None);
-        assert!(has(&mut shelf, "/a") && has(&mut shelf, "/b"));
+        let over = cache.next_made().expect("160 are more than 100");
+        cache.replace(over, Rc::new(Toy(CacheCost::default())));
+        assert_eq!(cache.load.made, 80);
+        assert_eq!(cache.next_made(), None);
+        assert!(has(&mut cache, "/a") && has(&mut cache, "/b"));
     }
 
     #[test]
     fn hashes_of_similar_names_spread() {
-        let shelf = shelf(ANY);
+        let cache = cache(ANY);
         let mut seen = std::collections::HashSet::new();
         let mut low = [0u32; 64];
         for number in 0..4_096 {
             let path = format!("/assets/{number}.css");
-            let hash = shelf.name(0, path.as_bytes()).hash;
+            let hash = cache.name(0, path.as_bytes()).hash;
             assert!(seen.insert(hash), "{path}");
             low[(hash & 63) as usize] += 1;
         }
         assert!(low.iter().all(|&count| (20..120).contains(&count)), "{low:?}");
-        assert_ne!(shelf.name(0, b"/a\0").hash, shelf.name(0, b"/a").hash);
-        assert_ne!(shelf.name(0, b"/a").hash, shelf.name(1, b"/a").hash);
+        assert_ne!(cache.name(0, b"/a\0").hash, cache.name(0, b"/a").hash);
+        assert_ne!(cache.name(0, b"/a").hash, cache.name(1, b"/a").hash);
     }
 }

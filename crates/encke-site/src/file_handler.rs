@@ -7,7 +7,7 @@
 //!           look up without blocking ── found ─► cache, watch ─► response
 //!             │ needs the disk
 //!             ▼
-//!           Task on the pool, one for all requests ── offloaded ─► look up again ─► cache, watch ─► responses
+//!           PoolJob, a job on the pool, one for all requests ── offloaded ─► look up again ─► cache, watch ─► responses
 //! ```
 //! A look-up is valid if all its directories were watched before it began and no notification arrived meanwhile. Otherwise it
 //! is repeated: on the worker, for which the pool has filled the kernel's caches, or on the pool. A file that cannot be watched

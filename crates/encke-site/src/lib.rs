@@ -1,14 +1,14 @@
 //! Sites: directories of files, served by host name.
 //!
 //! ```text
-//!   Site (Mount, shared) ── opened by each worker ──► Clerk (Handler)
-//!     rules   settings, checked once                    shelf   the file cache, by name: Rc<Resource>
-//!     hosts   name ─► site                              watch   directories of cached files, by inotify(7)
-//!     press   compressed bytes, shared by all           errands jobs on the thread pool
+//!   Site (Mount, shared) ── opened by each worker ──► FileHandler (Handler)
+//!     rules    settings, checked once                   FileCache   the file cache, by path: Rc<Resource>
+//!     hosts    name ─► site                             DirWatcher  directories of cached files, by inotify(7)
+//!     compression_cache  compressed bytes, for all      PoolJob     jobs on the thread pool
 //!
-//!   GET, warm    authority ─► site;  (site, raw path) ─► shelf ─► prepared response      no system call
+//!   GET, warm    authority ─► site;  (site, raw path) ─► cache ─► prepared response      no system call
 //!   GET, cold    decode ─► rules ─► look up on the worker, without blocking on a disk ──┐
-//!                └─► else on the pool, once for all requests; answered Later ───────────┴─► shelf ─► response
+//!                └─► else on the pool, once for all requests; answered Later ───────────┴─► cache ─► response
 //! ```
 //!
 //! **Staleness.** Every request sent after a change sees it: the directories of cached files are watched, and a worker reads

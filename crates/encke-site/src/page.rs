@@ -318,6 +318,7 @@ impl Page {
         })
     }
 
+    /// Returns the error with this status, which has the fields of the rules.
     fn fault(&self, status: u16) -> StatusError {
         StatusError { status, fields: self.fields.clone() }
     }

@@ -36,6 +36,7 @@ pub(super) struct DirWatcher {
 /// A node, and the name of an entry in its directory.
 type WatchEntry = (usize, Box<[u8]>);
 
+/// The node of a watched directory.
 struct FolderNode {
     id: FolderId,
     path: PathBuf,
@@ -68,7 +69,7 @@ pub(super) struct StaleReport {
 }
 
 impl DirWatcher {
-    /// Creates a watch without directories. `None` for `changes` disables it.
+    /// Creates a watcher that watches no directory yet. `None` for `changes` disables it.
     pub(super) fn new(changes: Option<Changes>) -> Self {
         Self {
             changes,
@@ -139,35 +140,36 @@ impl DirWatcher {
 
     /// Reads the pending notifications. The caller must [`DirWatcher::release`] the stale keys.
     pub(super) fn read(&mut self) -> StaleReport {
-        let mut news = StaleReport::default();
-        let Some(changes) = &mut self.changes else { return news };
+        let mut report = StaleReport::default();
+        let Some(changes) = &mut self.changes else { return report };
         let mut notices = Vec::new();
         if changes.read(|change| notices.push(change)).is_err() {
-            news.all = true;
+            report.all = true;
         }
         self.epoch += u64::from(!notices.is_empty());
         for notice in notices {
             match notice {
-                Change::Overflow => news.all = true,
+                Change::Overflow => report.all = true,
                 Change::Gone(folder) => {
                     if let Some(&node) = self.by_id.get(&folder) {
-                        news.top_gone |= self.nodes[node].as_ref().is_some_and(|gone| gone.parent.is_none());
-                        self.collect(node, &mut news.stale);
+                        report.top_gone |=
+                            self.nodes[node].as_ref().is_some_and(|gone| gone.parent.is_none());
+                        self.collect(node, &mut report.stale);
                     }
                 }
                 Change::Entry(folder, name) => {
                     let Some(&node) = self.by_id.get(&folder) else { continue };
                     let filled = self.nodes[node].as_ref().expect("an id leads to a node that is there");
                     if let Some(dependents) = filled.dependents.get(&*name) {
-                        news.stale.extend_from_slice(dependents);
+                        report.stale.extend_from_slice(dependents);
                     }
                     if let Some(&child) = filled.children.get(&*name) {
-                        self.collect(child, &mut news.stale);
+                        self.collect(child, &mut report.stale);
                     }
                 }
             }
         }
-        news
+        report
     }
 
     /// Returns the node of a directory, and whether it is new.
@@ -281,11 +283,11 @@ mod tests {
     /// Keys as the file cache issues them.
     fn keys<const N: usize>() -> [SlotKey; N] {
         let limit = CacheCost { names: 100, descriptors: 100, memory: 1 << 20, made: 0 };
-        let mut shelf = FileCache::new(HashKey::new(1, 2), limit);
+        let mut cache = FileCache::new(HashKey::new(1, 2), limit);
         std::array::from_fn(|number| {
             let path = [number as u8];
-            let name = shelf.name(0, &path);
-            shelf.put(&name, Rc::new(Toy), 1, &mut Vec::new())
+            let name = cache.name(0, &path);
+            cache.put(&name, Rc::new(Toy), 1, &mut Vec::new())
         })
     }
 
@@ -319,8 +321,8 @@ mod tests {
         watch.release(&[two]);
         assert_eq!(watch.by_path.len(), 3, "c is not watched any more");
         std::fs::rename(top.join("a"), top.join("d")).expect("renamed");
-        let news = watch.read();
-        assert!(!news.stale.is_empty() && news.stale.iter().all(|&key| key == one));
+        let report = watch.read();
+        assert!(!report.stale.is_empty() && report.stale.iter().all(|&key| key == one));
         watch.release(&[one, one, three]);
         assert_eq!((watch.by_path.len(), watch.by_id.len(), watch.entries.len()), (0, 0, 0));
         assert!(watch.nodes.iter().all(Option::is_none));
