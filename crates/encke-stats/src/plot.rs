@@ -20,7 +20,7 @@ pub enum Scale {
     Linear,
     /// Equal ratios have equal lengths.
     Log,
-    /// Shares from 0 to below 1. Each further nine has the same length: 0.9, 0.99, 0.999.
+    /// For percentiles: shares from 0 to below 1. Each further nine has the same length: 0.9, 0.99, 0.999.
     Nines,
 }
 
@@ -30,6 +30,7 @@ pub struct Axis {
     scale: Scale,
     low: f64,
     high: f64,
+    /// Formats a number.
     told: fn(f64) -> String,
     /// The numbers to label, in place of round ones.
     ticks: Option<Vec<f64>>,
@@ -58,7 +59,7 @@ impl Axis {
     /// Creates an axis that covers the numbers; from 0 (logarithmic: 0.1) to 1 if there are none. `told` formats a number.
     ///
     /// A linear axis begins at 0, or at the lowest negative number, and ends 5 % above the highest. A logarithmic one ends
-    /// at 1, 2 or 5 times a power of ten. A percentile axis begins at 0 and ends between 0.9 and 1.
+    /// at 1, 2 or 5 times a power of ten. An axis of nines begins at 0 and ends between 0.9 and 1.
     pub fn over(scale: Scale, numbers: impl IntoIterator<Item = f64>, told: fn(f64) -> String) -> Self {
         let usable = |number: &f64| number.is_finite() && (scale != Scale::Log || *number > 0.0);
         let (least, most) = numbers

@@ -1,7 +1,7 @@
 //! Tickets: the right to give a result later, from any thread, and to merge the results of several workers.
 //!
 //! ```text
-//!  Ticket ──────────────────────────── give ─► respond(Some(result))      dropped ─► respond(None)
+//!  Ticket ───────────────────────── resolve ─► respond(Some(result))      dropped ─► respond(None)
 //!
 //!  Gathered ─┬─ clone ─► worker 0 ──── add ──┐
 //!            └─ clone ─► worker n ──── add ──┴─► merged ─► last copy dropped ─► respond(merged)
