@@ -1,8 +1,8 @@
 //! The WebSocket protocol (RFC 6455): the handshake, decoding and encoding of frames.
 //!
 //! ```text
-//!   GET, Upgrade: websocket ─► Handshake::check ─┬─► 101: put_fields     HandshakeError: 400 or 426
-//!                                                ▼
+//!   GET, Upgrade: websocket ─► WebSocketHandshake::check ─┬─► 101: put_fields     HandshakeError: 400 or 426
+//!                                                         ▼
 //!   bytes ─► Decoder::feed ─► Data pieces · Ping · Pong · Close          Failure: Close with its code
 //!                                └─ compressed ─► Inflater::feed
 //!   bytes ◄─ put_frame, put_masked, put_close, frame_head
