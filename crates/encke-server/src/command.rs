@@ -1,7 +1,7 @@
 //! Commands of the program to its workers.
 //!
-//! A command waits in the worker's [`CommandQueue`], and a [`WorkerMessage::Command`] in its inbox marks the command's place
-//! among the other messages. [`Inbox`] wakes the worker and knows no command.
+//! A command waits in the worker's [`CommandQueue`]. A [`WorkerMessage::Command`] in the worker's inbox marks its place among
+//! the other messages. [`Inbox`] wakes the worker and handles no commands.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -18,21 +18,21 @@ use crate::plan::WorkerPlan;
 
 /// A command of the program to a worker.
 pub(crate) enum WorkerCommand {
-    /// Accept connections from this listener as well.
+    /// Accept on this listener.
     Listen(Listener, ListenerKind),
-    /// Close this listener; its connections stay open. The value is dropped when the listener is closed.
+    /// Stop accepting on a listener; its connections stay open. The value is dropped when the listener is closed.
     Unlisten(ClosingListener),
-    /// Apply the plan of new settings.
+    /// Apply new settings.
     Reload(Arc<WorkerPlan>),
-    /// Execute a request from an operator.
+    /// Execute an operator's command.
     Operate(OperatorCommand),
-    /// All workers have started. Store their inboxes, indexed by worker number.
+    /// All workers have started. Contains their inboxes, by worker number.
     Meet(Arc<[Arc<Inbox>]>),
-    /// Drain: keep serving for `delay`, then accept nothing new, and end within `time`.
+    /// Drain: report it for `delay`, then accept nothing new, and stop within `time`.
     Drain {
-        /// Duration during which `/readyz` returns 503 and all else is served as before.
+        /// Time during which `/readyz` returns 503 and the server keeps serving.
         delay: Duration,
-        /// Duration after `delay` during which open exchanges may finish.
+        /// Time for open exchanges to finish.
         time: Duration,
     },
 }

@@ -1,7 +1,8 @@
-//! All of a worker but its reactor: connections, exchanges, handlers, residents, timers, and the operations that they lead to.
+//! The state of a worker without its reactor: connections, exchanges, handlers, residents, timers, and the resulting
+//! operations.
 //!
-//! Other modules add their part to [`Core`]: `http1` the requests of a connection, `h2` its streams, `tls` its records,
-//! `resident` the connections that outlive their requests.
+//! Other modules extend [`Core`]: `http1` with the requests of a connection, `h2` with its streams, `tls` with its records,
+//! `resident` with the connections that outlive their requests.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -38,29 +39,29 @@ use crate::residents::Residents;
 use crate::tls::Handshakes;
 use crate::transport::MaybeTls;
 
-/// How long a retired listener accepts what was under way: a handshake takes a round trip.
+/// Time for which a retired listener accepts connections whose handshake is incomplete: a handshake takes a round trip.
 pub(crate) const RETIRE_NS: u64 = 200_000_000;
-/// When accepting failed for want of descriptors, and nothing of this worker closes, it is tried again.
+/// Delay before accepting is retried after it failed for lack of descriptors, if no connection of this worker closes meanwhile.
 const ACCEPT_RETRY_NS: u64 = 100_000_000;
-/// From this share of the connections on, idle ones make room: 97 in 100.
+/// Percentage of the connection limit at which idle connections are shed.
 const SHED_PERCENT: usize = 97;
-/// Slots looked at to find an idle connection to shed.
+/// Slots examined to find an idle connection to shed.
 const SHED_LOOK: usize = 64;
 
-/// A listener.
+/// An open listener of this worker.
 pub(crate) struct OpenListener {
     pub(crate) token: Token,
     pub(crate) address: Address,
     pub(crate) kind: ListenerKind,
-    /// Drops that the kernel had counted at the last look.
+    /// The kernel's count of drops at the last check.
     pub(crate) drops: u32,
-    /// It is retired, and closes at this moment.
+    /// When a retired listener closes; `None` if it is not retired.
     pub(crate) until_ns: Option<u64>,
-    /// Dropped when it is closed: others wait for its address.
+    /// Dropped when the listener is closed, which releases its address.
     pub(crate) closing: Option<ClosingListener>,
 }
 
-/// How far the worker has come on its way to its end; drawn in `worker`.
+/// The worker's stage between start and end. `worker` has the diagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WorkerStage {
     Serving,
@@ -69,68 +70,68 @@ pub(crate) enum WorkerStage {
     Draining { end_ns: u64 },
 }
 
-/// A handler.
+/// An open handler of this worker.
 pub(crate) struct Mounted {
     pub(crate) handler: Box<dyn Handler>,
-    /// The seat of its resident, if it has one.
+    /// The seat of the handler's resident, if it has one.
     pub(crate) seat: Option<u8>,
-    /// Replaced at a reload: it gets no new requests, and goes when nothing of it is open.
+    /// Replaced by a reload: receives no new requests, and is dropped once none of its exchanges or jobs is open.
     pub(crate) retired: bool,
     pub(crate) jobs: usize,
     pub(crate) watches: Vec<Token>,
 }
 
-/// All of a worker but its reactor.
+/// The state of a worker, without its reactor.
 pub(crate) struct Core {
     pub(crate) now: Now,
     pub(crate) date: DateCache,
     pub(crate) policy: Rc<ConnLimits>,
-    /// How long a connection may rest between two requests: the policy's idle time, or a moment at a drain.
+    /// How long a connection may stay idle between two requests: the policy's idle time, or [`RETIRE_NS`] during a drain.
     pub(crate) rest_ns: u64,
     /// Limits of a request\'s head, of the present policy.
     pub(crate) head_limits: HeadLimits,
     pub(crate) conns: Conns,
     pub(crate) wheel: Timers,
     pub(crate) records: Slab<Record>,
-    /// Counts exchanges, so that a late answer never meets another request.
+    /// Number of the last exchange. Exchanges are numbered so that a late response never reaches another request.
     pub(crate) generation: u32,
     pub(crate) flights: Slab<LogFlight>,
     pub(crate) handlers: Vec<Option<Mounted>>,
-    /// Prefixes and handlers of each side (site, admin), the longest prefix first; of equal ones the last mounted first.
+    /// Prefixes and handlers of each side (site, admin), longest prefix first; among equal prefixes, the last mounted first.
     pub(crate) routes: [Vec<(Box<[u8]>, u16)>; 2],
     pub(crate) guards: Guards,
-    /// There are handlers or guards of an earlier plan.
+    /// Whether handlers or guards of an earlier plan exist.
     pub(crate) retired: bool,
     pub(crate) handler_requests: Rc<HandlerRequests>,
     pub(crate) link: Arc<Inbox>,
-    /// Spare heads. Boxed, so that one goes to a connection and comes back as a pointer, not as 1 KiB.
+    /// Spare heads. Boxed, so that handing one to a connection and back moves a pointer, not 1 KiB.
     #[expect(clippy::vec_box, reason = "moved between here and connections: a pointer, not 1 KiB")]
     pub(crate) heads: Vec<Box<Head>>,
     pub(crate) out: Out,
     pub(crate) segments: Vec<Segment>,
-    /// Log entries of the answers in the output: entry, content bytes, start.
+    /// Log entries of the responses in the output: entry, content bytes, start.
     pub(crate) out_entries: Vec<(Box<LogEntry>, u64, u64)>,
     pub(crate) spare_segments: Vec<Vec<Segment>>,
     pub(crate) buffers: Buffers,
     pub(crate) ops: Vec<(Token, Op)>,
-    /// An empty list, to be exchanged for the actions of features.
+    /// An empty list, swapped for the list of actions of features.
     pub(crate) actions: Vec<Action>,
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) log: Access,
     pub(crate) residents: Residents,
     pub(crate) operators: Operators,
-    /// Log entries of requests whose connections residents have, by place.
+    /// Log entries of requests whose connections belong to residents, by connection index.
     pub(crate) entries: HashMap<u32, WaitingEntry>,
-    /// What TLS connections work with.
+    /// Scratch buffers of TLS connections.
     pub(crate) scratch: Scratch,
     pub(crate) handshakes: Handshakes,
     pub(crate) http2: Http2,
     pub(crate) upstreams: Upstreams,
-    /// Requests of this turn that were answered within their call.
+    /// Requests of this turn to which the handler responded within its call.
     pub(crate) turn_answers: u64,
     pub(crate) census: Arc<Census>,
     pub(crate) listeners: Vec<OpenListener>,
-    /// A listener is retired, and not closed yet.
+    /// Whether a listener is retired but not yet closed.
     pub(crate) retiring: bool,
     /// Listeners that the reactor is closing.
     pub(crate) closing: Vec<(Token, ClosingListener)>,
@@ -146,12 +147,12 @@ pub(crate) struct Core {
     pub(crate) messages: Vec<WorkerMessage>,
     pub(crate) inbox_left: bool,
     pub(crate) checked_second: u64,
-    /// Which worker it is, of how many.
+    /// This worker's number.
     pub(crate) number: usize,
     pub(crate) workers: usize,
 }
 
-/// Log entries of answers whose send is in flight.
+/// Log entries of responses whose send is in flight.
 pub(crate) struct LogFlight {
     entries: Vec<(Box<LogEntry>, u64, u64)>,
 }
@@ -165,12 +166,12 @@ impl Core {
         self.handler_requests.set_now(now);
     }
 
-    /// Until when the worker may sleep.
+    /// Returns the moment until which the worker may sleep; `None` if only an event wakes it.
     #[inline]
     pub(crate) fn until(&self) -> Option<u64> {
         let stage = match self.stage {
             WorkerStage::Serving => None,
-            // The next turn sees whether a connection waits in a listen queue.
+            // The next turn checks whether a listen queue holds a connection.
             WorkerStage::Retired { .. } if !self.accept_paused && self.open_everywhere() == 0 => Some(0),
             WorkerStage::Announced { until_ns, .. } | WorkerStage::Retired { until_ns, .. } => Some(until_ns),
             WorkerStage::Draining { end_ns } => Some(end_ns),
@@ -184,7 +185,7 @@ impl Core {
         )
     }
 
-    /// Whether answers close their connections.
+    /// Whether responses close their connections.
     pub(crate) fn draining(&self) -> bool {
         matches!(self.stage, WorkerStage::Retired { .. } | WorkerStage::Draining { .. })
     }
@@ -194,18 +195,18 @@ impl Core {
         self.turn_accepts == 0 && !self.accept_paused && self.open_everywhere() == 0
     }
 
-    /// Connections of the whole process.
+    /// Returns the number of connections of the whole process.
     pub(crate) fn open_everywhere(&self) -> usize {
         self.census.open()
     }
 
-    /// The connection that a token names, if it is still that one.
+    /// Returns the connection of a token, unless it has closed.
     pub(crate) fn conn(&mut self, token: Token) -> Option<&mut Conn> {
         let conn = self.conns.get_mut(token.index as usize)?;
         (conn.generation == token.generation && conn.phase != ConnPhase::Vacant).then_some(conn)
     }
 
-    // A call here saves and restores all registers, twice a request.
+    // Inlined: a call saves and restores all registers, twice per request.
     #[inline(always)]
     pub(crate) fn on_event(&mut self, event: Event<'_>) {
         match event {
@@ -287,10 +288,10 @@ impl Core {
         let most = self.policy.connections;
         let open = self.census.enter();
         if open >= most {
-            // Whoever comes now waits in the kernel's queue; whoever runs the server is still let in.
+            // New clients wait in the kernel's queue. The admin listener keeps accepting.
             self.pause_accept(false);
         }
-        // Behind a PROXY header the client is known only when that is read.
+        // The client behind a PROXY header is unknown until the header is read.
         if !proxy_protocol && !self.count_address(token) {
             self.close(token, CloseReason::AddressLimit, true);
             return;
@@ -302,7 +303,7 @@ impl Core {
         self.ops.push((token, Op::Recv));
     }
 
-    /// Counts a connection against its address; false if that has as many as it may have.
+    /// Counts a connection against the limit of its address. Returns false if the address has reached the limit.
     pub(crate) fn count_address(&mut self, token: Token) -> bool {
         let conn = &mut self.conns[token.index as usize];
         if let (Some(most), Peer::Inet(address)) =
@@ -316,7 +317,7 @@ impl Core {
         true
     }
 
-    /// Closes an idle connection: of those that the clock's hand passes, the one that would time out first.
+    /// Closes the idle connection that would time out first among the next [`SHED_LOOK`] slots.
     pub(crate) fn shed_one(&mut self) {
         let count = self.conns.sockets.len();
         let mut oldest: Option<usize> = None;
@@ -363,7 +364,8 @@ impl Core {
         }
     }
 
-    /// Accepts again, if there is room; else looks again later, because room may come from another worker.
+    /// Resumes accepting if the connection limit allows it. Otherwise checks again later, because another worker may close a
+    /// connection.
     pub(crate) fn resume_accept(&mut self) {
         if self.census.open() >= self.policy.connections {
             self.accept_retry_ns = Some(self.now.mono_ns + ACCEPT_RETRY_NS);
@@ -377,14 +379,14 @@ impl Core {
         }
     }
 
-    /// Gives a connection a deadline that comes before the timer may be armed.
+    /// Sets a deadline that may be earlier than the armed timer.
     pub(crate) fn set_deadline(&mut self, token: Token, after_ns: u64) {
         let deadline = self.now.mono_ns.saturating_add(after_ns);
         self.conns[token.index as usize].deadline_ns = deadline;
         self.wheel.arm_earlier(token.index, deadline);
     }
 
-    /// Closes a connection: its open exchange ends, and nothing more is sent.
+    /// Closes a connection. Its open exchange ends, and its output is discarded.
     pub(crate) fn close(&mut self, token: Token, reason: CloseReason, abort: bool) {
         let Some(conn) = self.conn(token) else { return };
         if conn.phase == ConnPhase::Closing {
@@ -427,7 +429,7 @@ impl Core {
         self.ops.push((token, if abort { Op::Abort } else { Op::Close }));
     }
 
-    /// An exchange whose client is gone: its handler learns it, unless it has responded in full.
+    /// Ends an exchange whose client has disconnected. Notifies the handler, unless the response is complete.
     pub(crate) fn abandon(&mut self, slot: u32, mut record: Record) {
         let key = record.key(slot);
         if let Some(held) = record.held.take() {
@@ -475,8 +477,8 @@ impl Core {
         }
     }
 
-    /// Begins to close connections for a stop. Idle connections get [`RETIRE_NS`] to send a last request; busy ones get as
-    /// long after their response.
+    /// Starts to close connections for a drain. Idle connections get [`RETIRE_NS`] to send a last request. Busy connections get
+    /// the same time after their response.
     pub(crate) fn release_idle(&mut self) {
         self.rest_ns = RETIRE_NS;
         let rest = self.now.mono_ns.saturating_add(RETIRE_NS);
@@ -493,14 +495,14 @@ impl Core {
         self.leave_http2();
     }
 
-    /// The handler for a path: of those of the listener's side, the one with the longest prefix.
+    /// Returns the handler of a path: among the handlers of the listener's side, the one with the longest matching prefix.
     #[inline]
     pub(crate) fn route(&self, admin: bool, path: &[u8]) -> Option<u16> {
         let mut routes = self.routes[usize::from(admin)].iter();
         routes.find(|(prefix, _)| begins_with(path, prefix)).map(|(_, handler)| *handler)
     }
 
-    /// A head to parse into.
+    /// Returns an empty head to parse into.
     pub(crate) fn spare_head(&mut self) -> Box<Head> {
         self.heads.pop().unwrap_or_default()
     }
@@ -534,13 +536,13 @@ impl Core {
         if self.log.is_on() { self.log.begin(request) } else { None }
     }
 
-    /// A request that could not be understood is logged by its peer alone.
+    /// Begins the log entry of a request that could not be parsed: only the peer is known.
     pub(crate) fn begin_refused_entry(&mut self, token: Token) -> Option<Box<LogEntry>> {
         let peer = self.conns[token.index as usize].peer.unpack();
         self.log.begin_refused(peer, self.now)
     }
 
-    /// The answer to an entry is in the output.
+    /// Records that the response of an entry is in the output.
     pub(crate) fn end_entry(
         &mut self,
         entry: Option<Box<LogEntry>>,
@@ -554,7 +556,7 @@ impl Core {
         }
     }
 
-    /// The entries of an output wait for its send.
+    /// Moves the entries of the output to a flight, which ends with the send.
     pub(crate) fn begin_flight(&mut self) -> u32 {
         if self.out_entries.is_empty() {
             return NONE;
@@ -562,7 +564,7 @@ impl Core {
         self.flights.insert(LogFlight { entries: std::mem::take(&mut self.out_entries) })
     }
 
-    /// A send has ended: whole (`sent: None`) or after so many bytes.
+    /// Finishes the entries of a send that ended: completely (`sent: None`) or after `sent` bytes.
     pub(crate) fn end_flight(&mut self, flight: u32, sent: Option<u64>) {
         let Some(flight) = self.flights.remove(flight) else { return };
         let mut left = sent.unwrap_or(u64::MAX);
@@ -579,8 +581,8 @@ impl Core {
     }
 }
 
-/// Whether a path begins with a prefix. The last byte of a prefix is compared first: there most paths differ, and comparing
-/// the others is a call.
+/// Whether a path begins with a prefix. Compares the last byte of the prefix first: most paths differ there, and comparing the
+/// rest is a call.
 #[inline]
 fn begins_with(path: &[u8], prefix: &[u8]) -> bool {
     match prefix.split_last() {

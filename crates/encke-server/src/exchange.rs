@@ -1,11 +1,11 @@
-//! An exchange: one request and the right to answer it, from any thread.
+//! An exchange: one request and the right to respond to it, from any thread.
 //!
 //! ```text
-//! Handler::call(&Request, Exchange) ─┬─► Outcome::Now(reply)      answered within the call
+//! Handler::call(&Request, Exchange) ─┬─► Outcome::Now(reply)      response within the call
 //!                                    └─► Outcome::Later           the handler keeps the Exchange:
 //!                                          interim(103) · read_more() → Handler::body(key, Piece)
-//!                                          answer(reply) · wake() for a stream that had nothing
-//!                                          dropped unanswered: the client gets a 500
+//!                                          answer(reply) · wake() for a stream that had no data
+//!                                          dropped without a response: the client receives a 500
 //! ```
 
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::inbox::{Inbox, WorkerMessage};
 use crate::reply::{Fields, Reply};
 use crate::takeover::Takeover;
 
-/// Names an exchange among those of its worker. Stream 0 is the only one of an HTTP/1 connection.
+/// Identifies an exchange on its worker. HTTP/1 connections only use stream 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExchangeKey {
-    /// Place in the worker's table of open exchanges.
+    /// Index in the worker's table of open exchanges.
     pub slot: u32,
-    /// Which use of the place.
+    /// Generation of the table entry, which changes each time the entry is reused.
     pub generation: u32,
-    /// Stream of the connection.
+    /// HTTP/2 stream of the connection; 0 in HTTP/1.
     pub stream: u32,
 }
 
@@ -31,12 +31,12 @@ impl ExchangeKey {
     }
 }
 
-/// The right to answer one request.
+/// The right to respond to one request.
 pub struct Exchange {
     link: Arc<Inbox>,
     key: ExchangeKey,
     open: bool,
-    /// What every answer has besides its own fields.
+    /// Fields added to the response, whichever guard or handler gives it.
     fields: Fields,
 }
 
@@ -45,17 +45,17 @@ impl Exchange {
         Self { link, key, open: true, fields: Fields::new() }
     }
 
-    /// Adds fields to the answer, whoever gives it.
+    /// Adds fields to the response, whichever guard or handler gives it.
     pub fn add_fields(&mut self, fields: &Fields) {
         self.fields.extend(fields);
     }
 
-    /// Its name: what [`crate::Handler::body`] is called with.
+    /// The exchange's key, as passed to [`crate::Handler::body`].
     pub fn key(&self) -> ExchangeKey {
         self.key
     }
 
-    /// Answers. If the client has gone meanwhile, nothing happens.
+    /// Responds. Does nothing if the client has disconnected.
     ///
     /// ```
     /// use encke_server::{Exchange, Options, Outcome, Reply, Request, Server};
@@ -85,32 +85,32 @@ impl Exchange {
         self.link.send(WorkerMessage::Answer(self.key, Box::new(reply)));
     }
 
-    /// The exchange's name and reply, for a worker that is given both.
+    /// Returns the exchange's key and the complete reply, for a worker that executes both itself.
     pub(crate) fn into_reply(mut self, mut reply: Reply) -> (ExchangeKey, Reply) {
         self.open = false;
         reply.fields.extend(&self.fields);
         (self.key, reply)
     }
 
-    /// Gives the request's connection to a resident. If the client has gone meanwhile, nothing happens.
+    /// Passes the request's connection to a resident. Does nothing if the client has disconnected.
     pub fn take_over(mut self, takeover: Takeover) {
         self.open = false;
         self.link.send(WorkerMessage::Takeover(self.key, takeover));
     }
 
-    /// Sends an interim answer (RFC 9110 §15.2), such as 103 with early hints. HTTP/1.0 clients get none.
+    /// Sends an interim response (RFC 9110 §15.2), such as 103 with early hints. HTTP/1.0 clients receive none.
     pub fn interim(&self, status: u16, fields: Fields) {
         debug_assert!((102..200).contains(&status));
         self.link.send(WorkerMessage::Interim(self.key, status, fields));
     }
 
-    /// Asks for the next piece of the request's body, which comes by [`crate::Handler::body`]. The first one
-    /// sends `100 Continue` if the client waits for it; without it the client is not read from.
+    /// Requests the next piece of the request's body, which [`crate::Handler::body`] receives. The first call sends `100
+    /// Continue` if the client waits for it. The worker reads the body only after this call.
     pub fn read_more(&self) {
         self.link.send(WorkerMessage::ReadMore(self.key));
     }
 
-    /// A handle that wakes this exchange's stream ([`crate::reply::Pulled::Pending`]) after it was answered.
+    /// Returns a handle that wakes this exchange's response stream ([`crate::reply::Pulled::Pending`]).
     pub fn wake_handle(&self) -> WakeStream {
         WakeStream { link: Arc::clone(&self.link), key: self.key }
     }
@@ -124,7 +124,7 @@ impl Drop for Exchange {
     }
 }
 
-/// Tells a worker that a stream has more.
+/// A handle to wake a response stream that had no data.
 #[derive(Clone)]
 pub struct WakeStream {
     link: Arc<Inbox>,
@@ -132,7 +132,7 @@ pub struct WakeStream {
 }
 
 impl WakeStream {
-    /// Has the stream pulled again. Harmless after its end.
+    /// Makes the worker pull the stream again. Does nothing after the stream's end.
     pub fn wake(&self) {
         self.link.send(WorkerMessage::Wake(self.key));
     }

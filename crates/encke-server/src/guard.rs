@@ -1,11 +1,12 @@
-//! Guards: rules that a request must pass before a handler sees it. Passwords, addresses, rates, a question to another program.
+//! Guards: rules that a request must pass before a handler sees it, such as passwords, addresses, rates, or the decision of
+//! another program.
 //!
 //! ```text
 //!  request ─► route ─► guards of the server, guards of the mount point ─► Handler::call
 //!                        │ check
 //!                        ├─ Pass(Passage)   the next guard, then the handler: with the user's name, and fields for the response
 //!                        ├─ Refuse(Reply)   the response; no later guard and no handler is called
-//!                        └─ Later(GuardHold) ─► HeldRequest in the exchange's Record ─┬─ verdict ─► goes on where it stopped
+//!                        └─ Later(GuardHold) ─► HeldRequest in the exchange's Record ─┬─ verdict ─► continues with the next guard
 //!                                 Ticket<GuardVerdict>, on any thread ──── give ──────┘  dropped ─► 500, counted
 //!                                                                        client gone ─► Guard::gone
 //! ```
@@ -18,9 +19,9 @@
 //! the user name that an earlier guard has set ([`Request::user`]). The engine's own responses (501, 413, 417, the
 //! redirect to https) come before all guards.
 //!
-//! **Opening.** [`GuardMount::open`] is called once per worker, at the start and at each reload, with a [`HandlerContext`] of the guard's
-//! own. A guard therefore needs no lock. A request keeps the guards and the handler that it arrived at; guards of an earlier plan
-//! live until no request and no job needs them.
+//! **Opening.** [`GuardMount::open`] is called once per worker, at the start and at each reload, with a [`HandlerContext`] of
+//! the guard's own. A guard therefore needs no lock. A request keeps the guards and the handler that it arrived at; guards of
+//! an earlier plan live until no request and no job needs them.
 //!
 //! **While a guard waits** the exchange is open and has no handler:
 //! - The request's head is copied ([`Request::keep`]), and the handler gets this copy as it arrived. A guard that decides within
@@ -68,7 +69,7 @@ pub(crate) const GUARDS_MAX: usize = 256;
 
 /// A guard as it is attached to a server: opened once by every worker.
 pub trait GuardMount: Send + Sync {
-    /// Makes a worker's own guard, at its start and at each reload.
+    /// Opens the guard of one worker, at its start and at each reload.
     fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Guard>;
 }
 
@@ -115,7 +116,7 @@ pub trait GuardMount: Send + Sync {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Guard {
-    /// Checks a request, now or later. It must not wait for anything.
+    /// Checks a request, now or later. The check must not block.
     fn check(&mut self, request: &Request<'_>, call: GuardCall<'_>) -> GuardOutcome;
 
     /// The client of a held request has disconnected: its verdict is void.
@@ -140,7 +141,7 @@ pub enum GuardOutcome {
     Pass(Passage),
     /// The client gets this response.
     Refuse(Reply),
-    /// The ticket of [`GuardCall::hold`] was kept and decides.
+    /// The ticket of [`GuardCall::hold`] was kept, and will decide.
     Later(GuardHold),
 }
 
@@ -150,11 +151,11 @@ pub struct GuardCall<'a> {
     key: ExchangeKey,
 }
 
-/// The proof that a request is held by a ticket.
+/// Proof that a ticket holds a request.
 pub struct GuardHold(ExchangeKey);
 
 impl GuardCall<'_> {
-    /// Holds the request until the ticket gives a verdict. The first part is for [`GuardOutcome::Later`].
+    /// Holds the request until the ticket gives a verdict. Return the [`GuardHold`] in [`GuardOutcome::Later`].
     pub fn hold(self) -> (GuardHold, Ticket<GuardVerdict>) {
         let (link, key) = (Arc::clone(self.link), self.key);
         let ticket = Ticket::new(move |verdict: Option<GuardVerdict>| {
@@ -165,14 +166,14 @@ impl GuardCall<'_> {
 }
 
 impl GuardHold {
-    /// The request's name: what [`Guard::gone`] is called with.
+    /// The request's key, as passed to [`Guard::gone`].
     pub fn key(&self) -> ExchangeKey {
         self.0
     }
 }
 
 impl GuardOutcome {
-    /// The request passes, and nothing is added to it.
+    /// Lets the request pass without additions.
     pub fn pass() -> Self {
         Self::Pass(Passage::default())
     }
@@ -187,7 +188,7 @@ impl From<GuardVerdict> for GuardOutcome {
     }
 }
 
-/// A guard that is a function of the request.
+/// Any function of the request is a guard.
 impl<F> GuardMount for F
 where
     F: Fn(&Request<'_>) -> GuardVerdict + Clone + Send + Sync + 'static,
@@ -208,7 +209,7 @@ impl<F: Fn(&Request<'_>) -> GuardVerdict> Guard for GuardFunction<F> {
 /// A guard and where it is attached.
 #[derive(Clone)]
 pub struct GuardPoint {
-    /// The prefix of a mount point; `None`: the server.
+    /// The prefix of a mount point; `None` for all mount points of the server.
     pub at: Option<String>,
     /// The guard.
     pub guard: Arc<dyn GuardMount>,
@@ -217,26 +218,26 @@ pub struct GuardPoint {
 /// The guards of a worker.
 #[derive(Default)]
 pub(crate) struct Guards {
-    /// By number.
+    /// Guards, by number.
     posts: Vec<Option<GuardEntry>>,
-    /// Chains of mount points that have guards of their own, by handler.
+    /// Chains of mount points with guards of their own, by handler.
     chains: Vec<(u16, Chain)>,
-    /// The chain of all others, if the server has guards.
+    /// The chain of all other mount points, if the server has guards.
     server: Option<Chain>,
-    /// There is a chain.
+    /// Whether any chain exists.
     posted: bool,
 }
 
-/// A guard.
+/// An open guard of this worker.
 struct GuardEntry {
     guard: Box<dyn Guard>,
-    /// Replaced at a reload: it gets no new requests.
+    /// Replaced by a reload: receives no new requests.
     retired: bool,
     jobs: usize,
     watches: Vec<Token>,
 }
 
-/// A request, lent by its connection or kept.
+/// A request: borrowed from its connection, or copied.
 enum Subject<'a> {
     Lent(Request<'a>),
     Kept(Kept),
@@ -260,33 +261,33 @@ impl Subject<'_> {
 }
 
 impl Guards {
-    /// Whether any request has to pass one.
+    /// Whether any request must pass a guard.
     #[inline]
     pub(crate) fn are_posted(&self) -> bool {
         self.posted
     }
 
-    /// The guards for requests of a handler. `None`: there are none.
+    /// Returns the guards for requests of a handler; `None` if there are none.
     pub(crate) fn chain(&self, admin: bool, handler: Option<u16>) -> Option<Chain> {
         let own = self.chains.iter().find(|(number, _)| Some(*number) == handler);
         let chain = own.map(|(_, chain)| chain).or(self.server.as_ref());
         chain.filter(|_| !admin).cloned()
     }
 
-    /// The context numbers of the guards before a handler.
+    /// Returns the context numbers of the guards before a handler.
     pub(crate) fn contexts(&self, handler: Option<u16>) -> Vec<u16> {
         let chain = self.chain(false, handler);
         chain.iter().flat_map(|chain| chain.iter()).map(|number| JobId::context_of(*number)).collect()
     }
 
-    /// A job of a guard has been given to the pool.
+    /// Counts a guard's job that was handed to the pool.
     pub(crate) fn job_begins(&mut self, job: JobId) {
         if let Some(post) = job.guard().and_then(|number| self.post(number)) {
             post.jobs += 1;
         }
     }
 
-    /// The watched descriptors of the guard with this context.
+    /// Returns the watched descriptors of the guard with this context.
     pub(crate) fn watches(&mut self, context: u16) -> Option<&mut Vec<Token>> {
         let number = JobId::guard_of(context)?;
         self.post(number).map(|post| &mut post.watches)
@@ -355,7 +356,7 @@ impl Core {
         watches
     }
 
-    /// A request's head is whole, and it has guards to pass.
+    /// Starts the guards of a request whose head is complete.
     #[inline(never)]
     pub(crate) fn guarded(
         &mut self,
@@ -372,7 +373,7 @@ impl Core {
         self.pass_guards(token, place, Subject::Lent(request), way);
     }
 
-    /// Asks the guards that a request has still to pass, then its handler.
+    /// Calls the remaining guards of a request, then its handler.
     fn pass_guards(&mut self, token: Token, place: u32, subject: Subject<'_>, mut way: GuardProgress) {
         while let Some(guard) = way.chain.get(way.next).copied() {
             way.next += 1;
@@ -384,7 +385,7 @@ impl Core {
                 }
                 Some(GuardOutcome::Later(GuardHold(key))) => {
                     if self.records.get(place).is_none_or(|record| record.key(place) != key) {
-                        // The hold is of another request, so that no ticket would ever decide.
+                        // The hold belongs to another request, so no ticket would ever decide about this one.
                         self.metrics.guard_tickets_dropped.add(1);
                         return self.answer_guarded(token, place, &subject, &way, Reply::error(500));
                     }
@@ -458,7 +459,7 @@ impl Core {
         self.answer_record(token, place, reply);
     }
 
-    /// Answers a request that its handler does not see.
+    /// Responds to a request without calling its handler.
     fn answer_guarded(
         &mut self,
         token: Token,
@@ -527,7 +528,7 @@ impl Core {
         self.begin_entry(&Request { user, ..request.view() })
     }
 
-    /// Something has happened on a guard's outgoing connection; an error is a panic of the guard.
+    /// Passes an event of an outgoing connection to its guard. An error is a panic of the guard.
     pub(crate) fn guard_upstream(
         &mut self,
         guard: u16,
@@ -538,7 +539,7 @@ impl Core {
         catch_unwind(AssertUnwindSafe(|| post.guard.upstream(id, event)))
     }
 
-    /// A descriptor that a guard watches is readable.
+    /// Notifies the guard that watches a descriptor: it is readable.
     pub(crate) fn guard_watched(&mut self, token: Token) {
         let mut posts = self.guards.posts.iter_mut().flatten();
         if let Some(post) = posts.find(|post| post.watches.contains(&token))
@@ -548,7 +549,7 @@ impl Core {
         }
     }
 
-    /// A job of a guard has ended.
+    /// Passes the result of a job to its guard.
     pub(crate) fn guard_offloaded(&mut self, job: JobId, done: Option<Done>) {
         let Some(post) = job.guard().and_then(|number| self.guards.post(number)) else { return };
         post.jobs -= 1;

@@ -1,4 +1,4 @@
-//! Handlers: what answers requests. Each worker opens its own from a shared [`Mount`], so none needs a lock.
+//! Handlers respond to requests. Each worker opens its own handler from a shared [`Mount`], so no handler needs a lock.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell, RefMut};
@@ -22,7 +22,7 @@ use crate::request::Request;
 use crate::resident::WorkerSetup;
 use crate::takeover::Takeover;
 
-/// Something that is mounted on a server: opened once by every worker.
+/// A factory of handlers, mounted on a server: every worker opens it once.
 ///
 /// ```
 /// use encke_server::{
@@ -65,95 +65,95 @@ use crate::takeover::Takeover;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Mount: Send + Sync {
-    /// Where the settings have it, for explanations.
+    /// The mount's line in the settings file, for explanations of rules.
     fn source(&self) -> Option<SourceLine> {
         None
     }
 
-    /// Makes a worker's own handler, at its start and at each reload. A feature whose connections outlive their requests
-    /// opens its resident by [`WorkerSetup::resident`].
+    /// Opens the handler of one worker, at its start and at each reload. A feature whose connections outlive their requests
+    /// opens its resident with [`WorkerSetup::resident`].
     fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler>;
 
-    /// The figures of the feature, for `/metrics`, the status and the console. The server reads them at its start and at each
-    /// reload; figures that shall outlive a reload are shared by the mounts before and after it. Of sources with the same
-    /// name only the first one is shown.
+    /// The metrics of the feature, for `/metrics`, the status and the console. The server reads them at its start and at each
+    /// reload. To keep metrics across a reload, share them between the mounts before and after it. If several sources have the
+    /// same name, only the first is shown.
     fn sources(&self) -> Vec<Arc<dyn Source>> {
         Vec::new()
     }
 }
 
-/// Answers requests, on one worker.
+/// Responds to requests, on one worker.
 pub trait Handler {
-    /// Answers a request, now or later. It must not wait for anything.
+    /// Responds to a request, now or later. The call must not block.
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome;
 
-    /// A piece of a request's body, asked for by [`Exchange::read_more`].
+    /// A piece of a request's body, as requested by [`Exchange::read_more`].
     fn body(&mut self, _exchange: ExchangeKey, _piece: Piece<'_>) {}
 
-    /// Fewer than 64 KiB of an open response wait, after [`HandlerContext::write`] has returned 64 KiB or more.
+    /// Fewer than 64 KiB of an open response are queued, after [`HandlerContext::write`] has returned 64 KiB or more.
     fn writable(&mut self, _exchange: ExchangeKey) {}
 
-    /// The client has gone before its response was complete: before the handler has responded, or before it has finished an
-    /// open response. Nothing of the exchange follows.
+    /// The client disconnected before its response was complete: before the handler responded, or before it finished an open
+    /// response. No call for this exchange follows.
     fn gone(&mut self, _exchange: ExchangeKey) {}
 
-    /// Something has happened on a connection that [`HandlerContext::dial`] has opened.
+    /// An event of a connection that [`HandlerContext::dial`] has opened.
     fn upstream(&mut self, _id: UpstreamId, _event: UpstreamEvent<'_>) {}
 
-    /// A job given to [`HandlerContext::offload`] has ended; `None` if it was refused (busy) or has panicked.
+    /// A job of [`HandlerContext::offload`] has ended; `None` if it was rejected (busy) or has panicked.
     fn offloaded(&mut self, _job: JobId, _done: Option<Done>) {}
 
     /// A descriptor given to [`HandlerContext::watch`] is readable.
     fn watched(&mut self) {}
 
-    /// Descriptors or memory are short: give back what is only held for speed.
+    /// Descriptors or memory are short: release caches.
     fn shrink(&mut self) {}
 }
 
-/// What a call came to.
+/// The result of a handler call.
 pub enum Outcome {
-    /// Answered.
+    /// The response.
     Now(Reply),
-    /// The exchange was kept and will be answered.
+    /// The handler kept the exchange, and will respond.
     Later,
-    /// The connection is given to a resident: it becomes a WebSocket, a stream of messages, a tunnel.
+    /// The connection passes to a resident: it becomes a WebSocket, a stream of messages, or a tunnel.
     Takeover(Takeover),
 }
 
 /// A piece of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Bytes; more follows. Ask again by [`Exchange::read_more`].
+    /// Bytes; more follow after [`Exchange::read_more`].
     Data(&'a [u8]),
-    /// It is whole.
+    /// The body is complete.
     End,
-    /// The client has gone, sent too much, or broke the framing: nothing more will come, and an answer may not
-    /// reach it.
+    /// The client disconnected, sent too much, or broke the framing. No more bytes follow, and a response may not reach the
+    /// client.
     Broken,
 }
 
-/// Names a job of a handler.
+/// Identifies a job of a handler.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct JobId(pub(crate) u64);
 
-/// A handler's place at its worker: what it may ask for besides answering.
+/// A handler's interface to its worker: offload jobs, watch descriptors, open connections, read the clock.
 #[derive(Clone)]
 pub struct HandlerContext {
-    /// Which handler of the worker this is: the high bits of its jobs' keys.
+    /// The handler's number: the high bits of its jobs' keys.
     handler: u16,
     requests: Rc<HandlerRequests>,
 }
 
-/// What the handlers of a worker have asked for.
+/// Requests of a worker's handlers to the worker.
 #[derive(Default)]
 pub(crate) struct HandlerRequests {
     now: Cell<Now>,
     next_job: Cell<u64>,
     jobs: RefCell<Vec<Job>>,
     watches: RefCell<Vec<(u16, Watched)>>,
-    /// There may be jobs or watches.
+    /// Whether there may be jobs or watches.
     has_work: Cell<bool>,
-    /// There are actions.
+    /// Whether there are actions.
     has_actions: Cell<bool>,
     actions: RefCell<Vec<Action>>,
     upstreams: RefCell<UpstreamIds>,
@@ -165,17 +165,17 @@ pub(crate) struct HandlerRequests {
     metrics: Arc<WorkerMetrics>,
 }
 
-/// What a feature has asked for in a callback. The worker executes it when the callback has returned.
+/// A request of a feature in a callback. The worker executes it when the callback has returned.
 pub(crate) enum Action {
     Dial(UpstreamDial),
     Send(UpstreamId, Segment),
     Shutdown(UpstreamId),
-    /// Whether to receive.
+    /// Starts or stops receiving.
     Receive(UpstreamId, bool),
-    /// In so many nanoseconds.
+    /// Nanoseconds until the deadline.
     Deadline(UpstreamId, u64),
     Close(UpstreamId),
-    /// Respond to an exchange: the reply is the first in [`HandlerRequests`].
+    /// Respond to an exchange with the first reply in [`HandlerRequests`].
     Respond,
     ReadMore(ExchangeKey),
 }
@@ -183,7 +183,7 @@ pub(crate) enum Action {
 /// An outgoing connection to be opened.
 pub(crate) struct UpstreamDial {
     pub(crate) id: UpstreamId,
-    /// The number of the handler, or of the resident among handlers.
+    /// The number of the handler, or of the resident, in the handlers' number range.
     pub(crate) owner: u16,
     pub(crate) address: Address,
     pub(crate) session: Option<Box<dyn Session>>,
@@ -192,9 +192,9 @@ pub(crate) struct UpstreamDial {
 /// Empty buffers that are kept for [`HandlerContext::take_buffer`]: a callback rarely fills more.
 const SPARE_MAX: usize = 4;
 
-/// Jobs are numbered in the low 48 bits of a key, handlers in the 16 above.
+/// A job's key has its number in the low 48 bits, and the handler's number in the 16 bits above.
 const JOB_BITS: u32 = 48;
-/// The number of the first guard among handlers, and of the first resident: no handler has so high a number.
+/// Numbers of the first guard and the first resident in the handlers' number range. No handler has so high a number.
 const FIRST_GUARD: u16 = 0xF000;
 const FIRST_RESIDENT: u16 = 0xFE00;
 
@@ -203,13 +203,13 @@ impl HandlerContext {
         Self { handler, requests: tray }
     }
 
-    /// Runs a blocking job on the pool; its result comes by [`Handler::offloaded`].
+    /// Runs a blocking job on the thread pool. [`Handler::offloaded`] receives its result.
     pub fn offload<T: Any + Send>(&self, job: impl FnOnce() -> T + Send + 'static) -> JobId {
         self.offload_to(JobLane::Local, job)
     }
 
-    /// Runs a job that waits for another program, on threads apart from jobs for files. [`Handler::offloaded`] receives
-    /// its result, or `None` if too many such jobs are queued.
+    /// Runs a job that waits for another program, on other threads than jobs for files. [`Handler::offloaded`] receives its
+    /// result, or `None` if too many such jobs are queued.
     pub fn offload_remote<T: Any + Send>(&self, job: impl FnOnce() -> T + Send + 'static) -> JobId {
         self.offload_to(JobLane::Remote, job)
     }
@@ -227,37 +227,37 @@ impl HandlerContext {
         JobId(key)
     }
 
-    /// Has [`Handler::watched`] called whenever a descriptor is readable.
+    /// Watches a descriptor: the worker calls [`Handler::watched`] whenever it is readable.
     pub fn watch(&self, watched: Watched) {
         self.requests.has_work.set(true);
         self.requests.watches.borrow_mut().push((self.handler, watched));
     }
 
-    /// Opens a connection to another server. Its events come by [`Handler::upstream`], or by
-    /// [`Resident::upstream`](crate::Resident::upstream) of a resident's context; the first is
-    /// [`UpstreamEvent::Connected`] or [`UpstreamEvent::Failed`].
+    /// Opens a connection to another server. [`Handler::upstream`] receives its events; for a resident's context,
+    /// [`Resident::upstream`](crate::Resident::upstream) does. The first event is [`UpstreamEvent::Connected`] or
+    /// [`UpstreamEvent::Failed`].
     ///
-    /// With a session the connection speaks TLS: `Connected` follows the handshake, events and
-    /// [`HandlerContext::send`] carry plaintext, and [`HandlerContext::shutdown`] sends a close_notify.
+    /// With a session the connection uses TLS: `Connected` follows the handshake, events and [`HandlerContext::send`] carry
+    /// plaintext, and [`HandlerContext::shutdown`] sends a close_notify.
     pub fn dial(&self, address: Address, session: Option<Box<dyn Session>>) -> UpstreamId {
         let id = self.requests.upstreams.borrow_mut().take();
         self.act(Action::Dial(UpstreamDial { id, owner: self.handler, address, session }));
         id
     }
 
-    /// Sends on an outgoing connection, behind everything that was sent before. May be called before it is connected.
+    /// Sends on an outgoing connection, after all bytes sent before. May be called before the connection is established.
     pub fn send(&self, id: UpstreamId, segments: impl IntoIterator<Item = Segment>) {
         for segment in segments {
             self.act(Action::Send(id, segment));
         }
     }
 
-    /// Ends this side of an outgoing connection, behind everything that was sent before.
+    /// Ends this side of an outgoing connection, after all bytes sent before.
     pub fn shutdown(&self, id: UpstreamId) {
         self.act(Action::Shutdown(id));
     }
 
-    /// Receives nothing more from an outgoing connection until [`HandlerContext::resume`].
+    /// Stops receiving from an outgoing connection until [`HandlerContext::resume`].
     pub fn pause(&self, id: UpstreamId) {
         self.act(Action::Receive(id, false));
     }
@@ -267,47 +267,48 @@ impl HandlerContext {
         self.act(Action::Receive(id, true));
     }
 
-    /// Has [`UpstreamEvent::Overdue`] reported in `after_ns`, in place of an earlier deadline; `u64::MAX`: never.
+    /// Sets the deadline of an outgoing connection, in place of an earlier one: [`UpstreamEvent::Overdue`] follows after
+    /// `after_ns`; with `u64::MAX`, never.
     pub fn deadline(&self, id: UpstreamId, after_ns: u64) {
         self.act(Action::Deadline(id, after_ns));
     }
 
-    /// Closes an outgoing connection. No event of it follows. If bytes that were to be sent are left, it is reset.
+    /// Closes an outgoing connection. No event of it follows. Resets it if queued bytes are left.
     pub fn close(&self, id: UpstreamId) {
         if self.requests.upstreams.borrow_mut().end(id) {
             self.act(Action::Close(id));
         }
     }
 
-    /// An empty buffer, for bytes to be sent. Sent buffers are used again.
+    /// Returns an empty buffer for bytes to be sent. The worker reuses sent buffers.
     pub fn take_buffer(&self) -> Vec<u8> {
         let spare = self.requests.spare.borrow_mut().pop();
         spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
     }
 
-    /// Responds to an exchange of this worker. Unlike [`Exchange::answer`] it keeps the order with what this context is asked
-    /// for before and afterwards.
+    /// Responds to an exchange of this worker. Unlike [`Exchange::answer`], this call keeps its order among the other calls of
+    /// this context.
     pub fn respond(&self, exchange: Exchange, reply: Reply) {
         self.requests.replies.borrow_mut().push_back(exchange.into_reply(reply));
         self.act(Action::Respond);
     }
 
-    /// Writes content of an open response ([`Body::Open`](crate::Body::Open)), which may begin before the response itself
-    /// is given. Returns how many bytes wait to be sent: with 64 KiB or more the handler writes no more until
-    /// [`Handler::writable`]. Of an exchange that is over, nothing is written.
+    /// Writes content of an open response ([`Body::Open`](crate::Body::Open)), even before the response itself is given.
+    /// Returns the number of queued bytes: at 64 KiB or more, the handler must wait for [`Handler::writable`]. Does nothing if
+    /// the exchange has ended.
     pub fn write(&self, exchange: ExchangeKey, bytes: &[u8]) -> usize {
         self.requests.has_actions.set(true);
         let key = (exchange.slot, exchange.generation);
         self.requests.open.borrow_mut().write(key, bytes, || self.take_buffer())
     }
 
-    /// Ends an open response. `trailers` are fields behind its content; HTTP/1.0 has no place for them, nor has a response
-    /// with a length by HTTP/1.1.
+    /// Ends an open response. `trailers` are fields after its content. They are dropped in HTTP/1.0, and in HTTP/1.1 if the
+    /// response has a length.
     pub fn finish(&self, exchange: ExchangeKey, trailers: Fields) {
         self.end(exchange, OpenEnd::Finish(trailers));
     }
 
-    /// Gives an open response up: the connection is reset, so that the client does not take it for whole.
+    /// Aborts an open response: resets the connection, so that the client does not take the response as complete.
     pub fn reset(&self, exchange: ExchangeKey) {
         self.end(exchange, OpenEnd::Reset);
     }
@@ -317,8 +318,8 @@ impl HandlerContext {
         self.requests.open.borrow_mut().end((exchange.slot, exchange.generation), end);
     }
 
-    /// Asks for the next piece of a request's body, as [`Exchange::read_more`] does, also after the exchange was responded
-    /// to with an open response.
+    /// Requests the next piece of a request's body, like [`Exchange::read_more`], also after the response with
+    /// [`Body::Open`](crate::Body::Open) was given.
     pub fn read_more(&self, exchange: ExchangeKey) {
         self.act(Action::ReadMore(exchange));
     }
@@ -328,12 +329,12 @@ impl HandlerContext {
         self.requests.actions.borrow_mut().push(action);
     }
 
-    /// The moment at which the worker's present turn began.
+    /// The start of the worker's current turn.
     pub fn now(&self) -> Now {
         self.requests.now.get()
     }
 
-    /// Counts something that was refused, by the rule that it broke.
+    /// Counts a rejection, by the rule that was broken.
     pub fn refused(&self, rule: &'static str) {
         self.requests.metrics.refused(rule);
     }
@@ -360,14 +361,14 @@ impl HandlerRequests {
         self.has_actions.get()
     }
 
-    /// Exchanges the actions for an empty list.
+    /// Swaps the actions for an empty list.
     pub(crate) fn take_actions(&self, empty: Vec<Action>) -> Vec<Action> {
         debug_assert!(empty.is_empty());
         self.has_actions.set(false);
         self.actions.replace(empty)
     }
 
-    /// The first of the responses, for an [`Action::Respond`].
+    /// Removes the first reply, for an [`Action::Respond`].
     pub(crate) fn next_reply(&self) -> Option<(ExchangeKey, Reply)> {
         self.replies.borrow_mut().pop_front()
     }
@@ -381,12 +382,12 @@ impl HandlerRequests {
         self.upstreams.borrow().is_current(id)
     }
 
-    /// The place of an id may be used again.
+    /// Releases the table entry of an id for reuse.
     pub(crate) fn release(&self, id: UpstreamId) {
         self.upstreams.borrow_mut().release(id);
     }
 
-    /// Takes empty buffers, as many as are missing.
+    /// Takes empty buffers until [`SPARE_MAX`] are kept.
     pub(crate) fn refill(&self, mut next: impl FnMut() -> Option<Vec<u8>>) {
         let mut spare = self.spare.borrow_mut();
         while spare.len() < SPARE_MAX
@@ -407,38 +408,38 @@ impl HandlerRequests {
 }
 
 impl JobId {
-    /// For a job of the resident at a seat.
+    /// Returns the id for jobs of the resident at a seat.
     pub(crate) fn of_resident(seat: u8) -> Self {
         Self(u64::from(Self::number_of(seat)) << JOB_BITS)
     }
 
-    /// The number of the resident at a seat, among handlers.
+    /// Returns the number of the resident at a seat, in the handlers' number range.
     pub(crate) const fn number_of(seat: u8) -> u16 {
         FIRST_RESIDENT | seat as u16
     }
 
-    /// The seat of the resident that has a number among handlers.
+    /// Returns the seat of the resident with this number, if it is a resident's.
     pub(crate) fn seat_of(number: u16) -> Option<u8> {
         (FIRST_RESIDENT..=FIRST_RESIDENT + 0xFF).contains(&number).then_some(number as u8)
     }
 
-    /// Handlers that a worker may have, with those of earlier plans.
+    /// Maximum number of handlers of a worker, including handlers of earlier plans.
     pub(crate) const HANDLERS_MAX: usize = FIRST_GUARD as usize;
 
-    /// Numbers of guards.
+    /// Maximum number of guards of a worker, including guards of earlier plans.
     pub(crate) const GUARDS_MAX: usize = (FIRST_RESIDENT - FIRST_GUARD) as usize;
 
-    /// The context number of a guard.
+    /// Returns the context number of a guard.
     pub(crate) const fn context_of(guard: u16) -> u16 {
         FIRST_GUARD + guard
     }
 
-    /// The guard with this context, if it belongs to a guard.
+    /// Returns the guard with this context, if a guard has it.
     pub(crate) fn guard_of(context: u16) -> Option<u16> {
         (FIRST_GUARD..FIRST_RESIDENT).contains(&context).then(|| context - FIRST_GUARD)
     }
 
-    /// The guard of this job, if it belongs to a guard.
+    /// Returns the guard of this job, if it is a guard's.
     pub(crate) fn guard(self) -> Option<u16> {
         Self::guard_of((self.0 >> JOB_BITS) as u16)
     }
@@ -447,13 +448,13 @@ impl JobId {
         (self.0 >> JOB_BITS) as usize
     }
 
-    /// The seat of the resident whose job it is, if it is one's.
+    /// Returns the seat of this job's resident, if it is a resident's.
     pub(crate) fn resident(self) -> Option<u8> {
         Self::seat_of((self.0 >> JOB_BITS) as u16)
     }
 }
 
-/// A handler that is a function of request and exchange.
+/// Any function of request and exchange is a handler.
 impl<F> Mount for F
 where
     F: Fn(&Request<'_>, Exchange) -> Outcome + Clone + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! A request that a guard holds, as its exchange's record keeps it.
+//! A request held by a guard, as part of its exchange's [`Record`](crate::record::Record).
 
 use std::rc::Rc;
 
@@ -6,20 +6,20 @@ use crate::reply::Reply;
 use crate::request::Kept;
 use crate::verdict::{GuardVerdict, Passage};
 
-/// A request that a guard holds.
+/// A request held by a guard.
 pub(crate) struct HeldRequest {
     pub(crate) request: Kept,
     pub(crate) way: GuardProgress,
-    /// A verdict that came while a send was in flight.
+    /// A verdict that arrived while a send was in flight; `Some(None)` if the ticket was dropped.
     pub(crate) verdict: Option<Option<Box<GuardVerdict>>>,
 }
 
 /// The progress of a request along its guards.
 pub(crate) struct GuardProgress {
     pub(crate) chain: Chain,
-    /// The next guard's place in the chain.
+    /// Index of the next guard in the chain.
     pub(crate) next: usize,
-    /// The passages of the guards so far, merged, unless all are empty.
+    /// The merged passages of the guards so far; `None` if all are empty.
     pub(crate) passage: Option<Box<Passage>>,
 }
 

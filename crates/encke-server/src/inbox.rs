@@ -14,7 +14,7 @@ use crate::reply::{Fields, Reply};
 use crate::takeover::Takeover;
 use crate::verdict::GuardVerdict;
 
-/// What reaches a worker from handlers and other threads.
+/// A message to a worker from a handler or another thread.
 pub(crate) enum WorkerMessage {
     Answer(ExchangeKey, Box<Reply>),
     Takeover(ExchangeKey, Takeover),
@@ -22,7 +22,7 @@ pub(crate) enum WorkerMessage {
     ReadMore(ExchangeKey),
     Wake(ExchangeKey),
     Dropped(ExchangeKey),
-    /// An outgoing connection that has no socket, from this worker to itself.
+    /// An outgoing connection could not get a socket. The worker sends this to itself.
     Undialed(UpstreamId, UpstreamFault),
     /// A guard's verdict; `None` if its ticket was dropped.
     Verdict(ExchangeKey, Option<Box<GuardVerdict>>),
@@ -32,16 +32,16 @@ pub(crate) enum WorkerMessage {
     Command,
 }
 
-/// A worker's inbox.
+/// A worker's queue of messages.
 pub(crate) struct Inbox {
     inbox: Mutex<VecDeque<WorkerMessage>>,
     waker: Waker,
-    /// The worker is not waiting: it will look into the inbox before it does.
+    /// The worker is not waiting, and will check the inbox before it waits.
     awake: AtomicBool,
-    /// There may be messages.
+    /// The inbox may contain messages.
     pending: AtomicBool,
-    /// The exchange whose handler is being called now, as a word; [`NO_CALL`] otherwise. An exchange that is
-    /// dropped meanwhile needs no letter: the worker sees `dropped` when the call returns.
+    /// The exchange whose handler is being called, as a word; [`NO_CALL`] otherwise. An exchange dropped during this call sends
+    /// no message: the worker checks `dropped` when the call returns.
     calling: AtomicU64,
     dropped: AtomicBool,
 }
@@ -68,14 +68,14 @@ impl Inbox {
         }
     }
 
-    /// The worker is about to wait; false if there is a message that it must look at first. Sender and worker
-    /// each write their flag before they read the other's, so that a message is either seen here or rings.
+    /// Prepares the worker to wait. Returns false if a message must be processed first. Sender and worker each set their flag
+    /// before they read the other's, so every message is either seen here or wakes the worker.
     pub(crate) fn sleep(&self) -> bool {
         self.awake.store(false, Ordering::SeqCst);
         !self.pending.load(Ordering::SeqCst)
     }
 
-    /// The worker has woken: until it sleeps again messages need no bell.
+    /// Marks the worker as awake: until it sleeps again, messages do not wake it.
     pub(crate) fn awake(&self) {
         self.awake.store(true, Ordering::SeqCst);
     }
@@ -86,7 +86,7 @@ impl Inbox {
         !self.pending.load(Ordering::Relaxed)
     }
 
-    /// Moves at most `most` messages out; true if some are left.
+    /// Moves at most `most` messages to `into`. Returns whether messages are left.
     pub(crate) fn take(&self, most: usize, into: &mut Vec<WorkerMessage>) -> bool {
         if self.is_empty() {
             return false;
@@ -102,13 +102,13 @@ impl Inbox {
         left
     }
 
-    /// The worker is about to call a handler with this exchange.
+    /// Marks the start of a handler call with this exchange.
     pub(crate) fn enter_call(&self, key: ExchangeKey) {
         self.dropped.store(false, Ordering::Relaxed);
         self.calling.store(key.word(), Ordering::Release);
     }
 
-    /// The call has returned; true if its exchange was dropped unanswered meanwhile.
+    /// Marks the end of a handler call. Returns whether its exchange was dropped without a response.
     pub(crate) fn leave_call(&self) -> bool {
         self.calling.store(NO_CALL, Ordering::Release);
         self.dropped.load(Ordering::Acquire)

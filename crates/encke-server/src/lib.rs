@@ -1,15 +1,15 @@
-//! One worker a core: listeners, transports, connections, exchanges; and the handlers they serve.
+//! The server engine: one worker per core, with listeners, transports, connections, exchanges, and the handlers that respond.
 //!
-//! The entry is [`Server`]: give it addresses and handlers, start it, and it serves until it is told to stop.
+//! The entry point is [`Server`]: add addresses and handlers, and start it. It serves until it is stopped.
 //!
 //! ```text
 //!                    ┌──────────────────────────── worker (a thread) ─────────────────────────────┐
 //!  socket ─► reactor │ Transport ─► Conn, http1 ─► Request ─► Handler ─► Reply ─► http1 ─► Transport│ ─► socket
 //!                    └──────────────────────────────┬───────────────────────────────────────────────┘
-//!                                                   └─ Later: Exchange, answered from any thread
+//!                                                   └─ Later: Exchange, response from any thread
 //! ```
-//! Three things never merge: a **transport** (how bytes travel), a **connection** (a slot of 72 bytes), an
-//! **exchange** (one request, while it is open).
+//! Three concepts stay separate: a **transport** (how bytes travel), a **connection** (a slot of 72 bytes), and an **exchange**
+//! (a request while its response is open).
 
 mod buffers;
 mod census;

@@ -1,6 +1,7 @@
 //! Mounting: a worker opens the handlers and guards of a plan, at its start and at each reload.
 //!
-//! Those of the previous plan are marked as retired. The worker drops them once no exchange and no job needs them.
+//! Handlers and guards of the previous plan are marked as retired. The worker drops them once no exchange and no job needs
+//! them.
 
 use std::rc::Rc;
 
@@ -12,7 +13,7 @@ use crate::plan::WorkerPlan;
 use crate::resident::WorkerSetup;
 
 impl Core {
-    /// Opens the handlers and guards of a plan. Those of the previous plan get no new requests.
+    /// Opens the handlers and guards of a plan. The previous plan's receive no new requests.
     pub(crate) fn mount(&mut self, plan: &WorkerPlan) {
         for mounted in self.handlers.iter_mut().flatten() {
             mounted.retired = true;

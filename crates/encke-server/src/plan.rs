@@ -1,4 +1,4 @@
-//! What the workers do, as a value: made from settings, replaced whole at a reload.
+//! The configuration of the workers: derived from settings, and replaced as a whole by a reload.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use crate::guard::GuardPoint;
 use crate::handler::Mount;
 use crate::policy::ConnLimits;
 
-/// Policy, handlers and guards.
+/// Policy, handlers and guards of all workers.
 pub(crate) struct WorkerPlan {
     pub policy: ConnLimits,
     pub mounts: Vec<MountPoint>,
     pub(crate) guards: Vec<GuardPoint>,
 }
 
-/// A handler's place.
+/// A handler and where it is mounted.
 #[derive(Clone)]
 pub(crate) struct MountPoint {
-    /// Paths that begin with it, as sent, are the handler's.
+    /// The handler serves the paths that begin with this prefix, compared as sent.
     pub prefix: String,
     pub mount: Arc<dyn Mount>,
-    /// It is reached through the admin listener only; the others are not.
+    /// Only the admin listener serves this mount; other listeners do not.
     pub admin: bool,
 }

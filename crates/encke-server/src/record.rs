@@ -1,12 +1,12 @@
-//! An open exchange: what a worker remembers of a request that is not done yet.
+//! The record of an open exchange: a request that outlives the call of its handler.
 //!
 //! ```text
 //! request's body   None ─────────────────────────────────────────────► Done
 //!                  Unread ─read_more─► Wanted ─piece─► Unread … last ─► Done
-//!                  Unread or Wanted ─answered─► Discard ──────────────► Done (or the connection is closed)
-//! answer           unanswered ─► (reply waits for a send) ─► streaming ─► answered
+//!                  Unread or Wanted ─response─► Discard ──────────────► Done (or the connection is closed)
+//! response         open ─► (reply waits for a send) ─► streaming ─► sent
 //! ```
-//! The exchange ends when the answer is out and the body is done.
+//! The exchange ends when the response is sent and the body is done.
 
 use encke_io::Token;
 use encke_wire::http1::{ChunkedDecoder, Framing};
@@ -24,60 +24,60 @@ use crate::takeover::Takeover;
 pub(crate) struct Record {
     pub(crate) token: Token,
     pub(crate) generation: u32,
-    /// The stream it came on; 0 in HTTP/1.
+    /// The request's HTTP/2 stream; 0 in HTTP/1.
     pub(crate) stream_id: u32,
-    /// Which of the worker's handlers was called.
+    /// Number of the handler that was called.
     pub(crate) handler: u16,
     pub(crate) asked: Asked,
     pub(crate) intake: Intake,
-    /// The handler was told of the body's end.
+    /// Whether the handler was notified of the body's end.
     pub(crate) end_told: bool,
     /// Bytes of the request's body so far.
     pub(crate) body_seen: u64,
-    /// What of the present rate window is left, in ns; it passes only while the body is read.
+    /// Remaining time of the current rate window, in ns; it elapses only while the body is read.
     pub(crate) rate_left_ns: u64,
-    /// `body_seen` when that window began.
+    /// `body_seen` at the start of that window.
     pub(crate) rate_seen: u64,
     pub(crate) answered: bool,
-    /// An answer that came while a send was in flight.
+    /// A response given while a send was in flight.
     pub(crate) reply: Option<Box<Reply>>,
-    /// … and a takeover that did.
+    /// A takeover requested while a send was in flight.
     pub(crate) takeover: Option<Box<Takeover>>,
-    /// The request, while it waits for a guard.
+    /// The request, while a guard holds it.
     pub(crate) held: Option<Box<HeldRequest>>,
     pub(crate) stream: Option<ResponseRest>,
     pub(crate) entry: Option<Box<LogEntry>>,
-    /// Bytes of the answer's content so far.
+    /// Bytes of the response's content sent so far.
     pub(crate) sent_bytes: u64,
     pub(crate) started_ns: u64,
 }
 
 impl Record {
-    /// The rest of the body is to be read and dropped, if it is short and certain to come. True if it is not: then the
-    /// connection cannot go on.
+    /// Starts to read and drop the rest of the body. Returns true if it is too long or may never arrive; the connection must
+    /// then close.
     pub(crate) fn discard_body(&mut self) -> bool {
         let (Intake::Unread(decoder) | Intake::Wanted(decoder) | Intake::Discard(decoder)) = self.intake
         else {
             return false;
         };
         self.intake = Intake::Discard(decoder);
-        // From here on it counts what is dropped.
+        // From now on it counts dropped bytes.
         self.body_seen = 0;
         let short = match decoder {
             BodyDecoder::Length(left) => left <= DISCARD_BYTES_MAX,
             BodyDecoder::Chunked(_) => true,
         };
-        // A stream has no next request, so that nothing of it needs to be read to go on.
+        // An HTTP/2 stream carries no further request, so the rest need not be read.
         !short || self.asked.awaits_continue || self.asked.framing == FramingKind::Http2
     }
 
-    /// Whether its handler still reads the body.
+    /// Whether the handler still reads the body.
     pub(crate) fn is_read(&self) -> bool {
         let reads = matches!(self.intake, Intake::Unread(_) | Intake::Wanted(_));
         reads && (!self.answered || matches!(self.stream, Some(ResponseRest::Open(_))))
     }
 
-    /// Whether its handler has not responded, or still writes the response.
+    /// Whether the handler has not responded, or still writes the response.
     pub(crate) fn is_unfinished(&self) -> bool {
         match &self.reply {
             Some(reply) => matches!(reply.body, Body::Open(_)),
@@ -86,47 +86,47 @@ impl Record {
         }
     }
 
-    /// Its name, if it is at `slot`.
+    /// Returns the exchange's key; `slot` is the record's index.
     pub(crate) fn key(&self, slot: u32) -> ExchangeKey {
         ExchangeKey { slot, generation: self.generation, stream: self.stream_id }
     }
 }
 
-/// What of a request decides how its answer is framed.
+/// The properties of a request that decide how the response is framed.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// How content of the response is framed.
     pub framing: FramingKind,
-    /// HEAD: no content.
+    /// The method is HEAD: the response has no content.
     pub head_only: bool,
-    /// The connection may go on afterwards.
+    /// The connection stays open after the response.
     pub keep: bool,
     /// The client waits for `100 Continue` before it sends the body.
     pub(crate) awaits_continue: bool,
 }
 
 impl Asked {
-    /// For a request that was not read: its response is the last of the connection.
+    /// Returns the properties of a request that was not read: its response is the last of the connection.
     pub fn unread(token: Token) -> Self {
         let framing = if is_stream(token) { FramingKind::Http2 } else { FramingKind::Chunked };
         Self { framing, head_only: false, keep: false, awaits_continue: false }
     }
 }
 
-/// Where the request's body stands.
+/// State of the request's body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Intake {
-    /// There is none, or it is whole.
+    /// The request has no body, or it is complete.
     Done,
-    /// The handler has not asked for more.
+    /// The handler has not requested the next piece.
     Unread(BodyDecoder),
-    /// The handler has asked.
+    /// The handler has requested the next piece.
     Wanted(BodyDecoder),
-    /// Nobody wants it.
+    /// The rest of the body is read and dropped.
     Discard(BodyDecoder),
 }
 
-/// How the body's end is found.
+/// The framing of the body, which determines its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BodyDecoder {
     Length(u64),
@@ -147,7 +147,7 @@ impl Intake {
     }
 }
 
-/// What is left of a response whose head is out.
+/// The rest of a response whose head is sent.
 pub(crate) enum ResponseRest {
     Pull(PulledRest),
     Open(WrittenRest),
@@ -155,15 +155,15 @@ pub(crate) enum ResponseRest {
 
 /// The rest of a response that its handler writes.
 pub(crate) struct WrittenRest {
-    /// Of its length, if it has one.
+    /// Remaining bytes of the declared length, if there is one.
     pub(crate) left: Option<u64>,
-    /// It has no content: a response to HEAD, 204, 304.
+    /// The response has no content: to HEAD, or with status 204 or 304.
     pub(crate) mute: bool,
 }
 
-/// The rest of an answer that is pulled.
+/// The rest of a response that the worker pulls.
 pub(crate) struct PulledRest {
     pub(crate) pull: Box<dyn Pull>,
-    /// It had nothing when last asked.
+    /// The last pull returned no data.
     pub(crate) pending: bool,
 }

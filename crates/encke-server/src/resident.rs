@@ -1,4 +1,4 @@
-//! Residents: features whose connections outlive a request. A WebSocket, a subscriber, a tunnel.
+//! Residents: features whose connections outlive a request, such as WebSockets, subscribers, and tunnels.
 //!
 //! ```text
 //! Handler::call ─► Outcome::Takeover ─► enter(slot, start)
@@ -7,15 +7,15 @@
 //!     deadline ─► overdue      ended ◄────┤ the peer has ended its side
 //!                                         │
 //!                     slot.respond ◄──────┼──────► slot.close ─► closed
-//!                     (HTTP goes on)
+//!                     (HTTP continues)
 //! once a worker's turn:  begin ─► slice, sliced ─► … ─► finish      message, offloaded, each_second, drain
 //! ```
 //! **The resident owns the protocol, the engine owns bytes and time.** A resident is opened once per worker by
-//! [`Mount::open`](crate::Mount::open) and lives as long as the worker; a reload reaches it through the same call. What it
-//! keeps of a connection is its own, except two words in the connection's slot, which the engine lends it.
+//! [`Mount::open`](crate::Mount::open) and lives as long as the worker; a reload reaches it through the same call. The resident
+//! owns its state of a connection. Two words of it are in the connection's slot, where the engine keeps them.
 //!
-//! A call to a resident never leads to another call to it: what it closes is reported by [`Resident::closed`] when its call
-//! has returned.
+//! A call to a resident never causes another call to the same resident. If a call closes a connection, [`Resident::closed`]
+//! follows after it has returned.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -42,98 +42,99 @@ use crate::reply::{Fields, Reply};
 use crate::residents::Residents;
 use crate::transport::MaybeTls;
 
-/// Memory of a connection on its worker, in bytes: its slot, its place in the reactor (16 bytes, 20 under io_uring) and its
-/// entry in the wheel of timers.
+/// Memory of a connection on its worker, in bytes: its slot, its entry in the reactor (16 bytes, 20 under io_uring), and its
+/// entry in the timer wheel.
 pub const CONNECTION_BYTES: usize = size_of::<Conn>() + 20 + 12;
 
 /// Keeps connections on one worker after their requests.
 pub trait Resident: Any {
-    /// A request has become a connection of this resident. It responds by [`Slot::respond`], or begins a response by
-    /// [`Slot::put_head`], now or later. `start` is what its handler put into the [`Takeover`](crate::Takeover).
+    /// A request has become a connection of this resident. The resident responds with [`Slot::respond`], or begins a response
+    /// with [`Slot::put_head`], now or later. `start` is the value that the handler passed in [`Takeover`](crate::Takeover).
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>);
 
-    /// Bytes have arrived, and nothing is being sent. Returns how many were used; the engine keeps the others and reads no
-    /// further until [`Slot::take_input`].
+    /// Bytes have arrived, and no send is in flight. Returns the number of bytes used. The engine keeps the rest and stops
+    /// receiving until [`Slot::take_input`].
     fn received(&mut self, _slot: &mut Slot<'_>, _bytes: &mut [u8]) -> usize {
         0
     }
 
-    /// Whether [`Resident::received`] is called while something is being sent, too: for protocols in which neither direction
-    /// waits for the other. Such a call may not append to the connection's own output.
+    /// Whether [`Resident::received`] is also called during a send, for protocols in which neither direction waits for the
+    /// other. Such a call must not append to the connection's own output.
     fn is_duplex(&self) -> bool {
         false
     }
 
-    /// Everything that was to be sent has left.
+    /// All output has been sent.
     fn sent(&mut self, slot: &mut Slot<'_>);
 
-    /// The peer has ended its side of the connection. The engine closes it when its last bytes were used, unless
+    /// The peer has ended its side of the connection. The engine closes the connection once its last bytes are used, unless
     /// [`Slot::outlast`] was called.
     fn ended(&mut self, _slot: &mut Slot<'_>) {}
 
-    /// The deadline has passed, and nothing is being sent.
+    /// The deadline has passed, and no send is in flight.
     fn overdue(&mut self, slot: &mut Slot<'_>);
 
-    /// A connection has closed, whatever the cause.
+    /// A connection has closed, for any reason.
     fn closed(&mut self, _gone: Gone) {}
 
     /// A message from a [`ResidentMailbox`].
     fn message(&mut self, _engine: &mut Engine<'_>, _message: Box<dyn Any + Send>) {}
 
-    /// A job of [`Engine::offload`] has ended; `None` if it was refused (busy) or has panicked.
+    /// A job of [`Engine::offload`] has ended; `None` if it was rejected (busy) or has panicked.
     fn offloaded(&mut self, _engine: &mut Engine<'_>, _job: JobId, _done: Option<Done>) {}
 
-    /// Something has happened on a connection that a context of this resident ([`Engine::context`], [`Slot::context`]) has opened.
+    /// An event of a connection that a context of this resident ([`Engine::context`], [`Slot::context`]) has opened.
     fn upstream(&mut self, _engine: &mut Engine<'_>, _id: UpstreamId, _event: UpstreamEvent<'_>) {}
 
-    /// All workers have started: the mailboxes of this resident on each of them, by number.
+    /// All workers have started. `_mailboxes` contains this resident's mailbox on each worker, by number.
     fn start(&mut self, _mailboxes: Arc<[ResidentMailbox]>) {}
 
-    /// When it must have a turn, on the monotonic clock; 0: at once.
+    /// When the resident needs a turn, in nanoseconds of the monotonic clock; 0 means at once.
     fn due_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Its turn begins.
+    /// The resident's turn begins.
     fn begin(&mut self, _engine: &mut Engine<'_>) {}
 
-    /// A part of its turn: at most `sends` sends. Returns whether there is more.
+    /// A part of the resident's turn, with at most `_sends` sends. Returns whether there is more to do.
     fn slice(&mut self, _engine: &mut Engine<'_>, _sends: usize) -> bool {
         false
     }
 
-    /// The sends of the slice were submitted, at `now`; whether there is more.
+    /// The sends of the slice were submitted at `_now`. `_more` is the result of [`Resident::slice`].
     fn sliced(&mut self, _engine: &mut Engine<'_>, _now: Now, _more: bool) {}
 
-    /// Its turn ends.
+    /// The resident's turn ends.
     fn finish(&mut self, _engine: &mut Engine<'_>) {}
 
-    /// Once a second.
+    /// Called once a second.
     fn each_second(&mut self, _engine: &mut Engine<'_>, _kernel: &dyn Kernel) {}
 
-    /// The server stops: its connections are to end one by one within `time_ns`.
+    /// A drain begins: the resident closes its connections one by one within `_time_ns`.
     fn drain(&mut self, _engine: &mut Engine<'_>, _time_ns: u64) {}
 
-    /// Whether the worker may end when it has no connection; `late`: the time for the drain is over.
+    /// Whether the worker may stop once it has no connections. `_late`: the time of the drain has expired.
     fn may_end(&self, _late: bool) -> bool {
         true
     }
 
-    /// The worker ends.
+    /// The worker stops.
     fn end(&mut self, _now: Now) {}
 
-    /// What another process needs to continue with a connection at rest; `None` if it is not at rest. The connection stays.
+    /// Returns the state that another process needs to continue a connection; `None` if the connection is busy. The connection
+    /// stays open.
     fn park(&mut self, _slot: &mut Slot<'_>) -> Option<Vec<u8>> {
         None
     }
 
-    /// Continues with a connection from what [`Resident::park`] returned. Returns false if that is not possible.
+    /// Continues a connection from the state that [`Resident::park`] returned. Returns false if that is not possible.
     fn unpark(&mut self, _slot: &mut Slot<'_>, _parked: &[u8]) -> bool {
         false
     }
 }
 
-/// A connection that has closed, and what its resident had noted in its slot.
+/// A closed connection, with the two words that its resident kept in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone {
     /// The connection.
@@ -144,11 +145,11 @@ pub struct Gone {
     pub form: u8,
 }
 
-/// What the kernel has of a connection's output.
+/// Information of the kernel about a connection's output.
 pub trait Kernel {
     /// Bytes that the peer has not acknowledged.
     fn unacknowledged(&self, token: Token) -> u64;
-    /// Bytes of memory for them, if the system says.
+    /// Bytes of kernel memory for the connection's output, if the system reports them.
     fn buffered(&self, token: Token) -> Option<u64>;
 }
 
@@ -162,7 +163,7 @@ impl<R: Reactor> Kernel for R {
     }
 }
 
-/// Where other threads leave messages for a resident.
+/// A handle that sends messages to a resident from any thread.
 #[derive(Clone)]
 pub struct ResidentMailbox {
     link: Arc<Inbox>,
@@ -176,20 +177,20 @@ impl ResidentMailbox {
     }
 }
 
-/// A worker that opens a mount.
+/// A worker's interface to a mount or guard that it opens.
 pub struct WorkerSetup<'a> {
     pub(crate) residents: &'a mut Residents,
     pub(crate) now: Now,
     pub(crate) number: usize,
     pub(crate) workers: usize,
-    /// The seat of the mount's resident, once it has one.
+    /// The seat of the mount's resident, once opened.
     pub(crate) seat: Option<u8>,
     pub(crate) offers: Offers,
 }
 
 #[cfg(any(test, feature = "testing"))]
 impl WorkerSetup<'_> {
-    /// Calls `open` as a worker of its own would.
+    /// Calls `open` with the setup of a single worker.
     pub(crate) fn alone<T>(now: Now, open: impl FnOnce(&mut WorkerSetup<'_>) -> T) -> T {
         let mut residents = Residents::default();
         let offers = Offers::default();
@@ -198,8 +199,8 @@ impl WorkerSetup<'_> {
 }
 
 impl WorkerSetup<'_> {
-    /// This worker's resident of type `R`, which takes over connections of the mount. There is one of a type: it is opened
-    /// at the first call, and found again at a reload.
+    /// Returns this worker's resident of type `R`, which takes over connections of the mount. A worker has one resident per
+    /// type: the first call opens it, and later calls, also after a reload, return it.
     pub fn resident<R: Resident>(&mut self, open: impl FnOnce(&Self) -> R) -> &mut R {
         let mut opened = None;
         if !self.residents.iter().any(|resident| (resident as &dyn Any).is::<R>()) {
@@ -220,17 +221,17 @@ impl WorkerSetup<'_> {
         self.offers.explain = Some(Box::new(explain));
     }
 
-    /// When the worker's present turn began.
+    /// Start of the worker's current turn.
     pub fn now(&self) -> Now {
         self.now
     }
 
-    /// The worker's number, from 0.
+    /// Number of the worker, from 0.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// How many workers the server has.
+    /// Number of workers of the server.
     pub fn workers(&self) -> usize {
         self.workers
     }
@@ -243,17 +244,17 @@ pub struct Engine<'a> {
 }
 
 impl Engine<'_> {
-    /// The moment at which the worker's present turn began.
+    /// Start of the worker's current turn.
     pub fn now(&self) -> Now {
         self.core.now
     }
 
-    /// The present second as a `Date` field has it.
+    /// The current second, formatted for a `Date` field.
     pub fn date(&self) -> &[u8; DATE_BYTES] {
         self.core.date.bytes()
     }
 
-    /// A connection of this resident, if it is still that one.
+    /// Returns a connection of this resident; `None` if it has closed or belongs to another resident.
     #[inline]
     pub fn slot(&mut self, token: Token) -> Option<Slot<'_>> {
         let seat = self.seat;
@@ -261,26 +262,26 @@ impl Engine<'_> {
         (conn.duty.seat() == Some(seat)).then_some(Slot { core: self.core, token, seat })
     }
 
-    /// Number of places that connections have, of any kind.
+    /// Number of slots for connections of any kind.
     pub fn places(&self) -> usize {
         self.core.conns.len()
     }
 
-    /// The connection at one of the places, if it is one of this resident.
+    /// Returns the connection in a slot, if it belongs to this resident.
     pub fn slot_at(&mut self, place: usize) -> Option<Slot<'_>> {
         let index = self.core.conns.place(place);
         let token = Token { index, generation: self.core.conns[index as usize].generation };
         self.slot(token)
     }
 
-    /// The resident's own context: what it dials there reports to [`Resident::upstream`].
+    /// Returns the resident's own context. [`Resident::upstream`] receives the events of connections that it opens.
     pub fn context(&self) -> HandlerContext {
         HandlerContext::new(JobId::number_of(self.seat), Rc::clone(&self.core.handler_requests))
     }
 
-    /// Bytes that a connection's peer has not acknowledged, and what the kernel keeps for them.
+    /// Returns the bytes that a connection's peer has not acknowledged, and the bytes of kernel memory for them.
     pub fn backlog(&self, kernel: &dyn Kernel, token: Token) -> (u64, u64) {
-        // A stream has what its connection has not taken yet; in the kernel it has nothing of its own.
+        // An HTTP/2 stream counts the bytes that its connection has not taken. It has no kernel memory of its own.
         if is_stream(token) {
             (self.core.http2.unsent(token), 0)
         } else {
@@ -288,7 +289,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Runs a blocking job on the pool; its result comes by [`Resident::offloaded`].
+    /// Runs a blocking job on the thread pool. [`Resident::offloaded`] receives its result.
     pub fn offload<T: Any + Send>(&mut self, job: impl FnOnce() -> T + Send + 'static) -> JobId {
         let id = JobId::of_resident(self.seat);
         let run = Box::new(move || Box::new(job()) as Done);
@@ -301,92 +302,92 @@ impl Engine<'_> {
 pub struct Slot<'a> {
     core: &'a mut Core,
     token: Token,
-    /// The seat of its resident, also after it has left.
+    /// The seat of the connection's resident, also after the connection has left it.
     seat: u8,
 }
 
 impl Slot<'_> {
-    /// Names the connection on its worker.
+    /// The token that identifies the connection on its worker.
     #[inline]
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// Its place on the worker. Another connection has it after this one has closed.
+    /// Index of the connection's slot. Another connection reuses it after this one has closed.
     #[inline]
     pub fn place(&self) -> u32 {
         self.token.index
     }
 
-    /// The moment at which the worker's present turn began.
+    /// Start of the worker's current turn.
     #[inline]
     pub fn now(&self) -> Now {
         self.core.now
     }
 
-    /// The present second as a `Date` field has it.
+    /// The current second, formatted for a `Date` field.
     pub fn date(&self) -> &[u8; DATE_BYTES] {
         self.core.date.bytes()
     }
 
-    /// The resident's own context, as [`Engine::context`] returns it.
+    /// Returns the resident's own context, like [`Engine::context`].
     pub fn context(&self) -> HandlerContext {
         HandlerContext::new(JobId::number_of(self.seat), Rc::clone(&self.core.handler_requests))
     }
 
-    /// Whether the server stops.
+    /// Whether a drain is in progress.
     pub fn draining(&self) -> bool {
         self.core.draining()
     }
 
-    /// Connections of the whole process, and how many it may have.
+    /// Number of connections of the whole process, and their limit.
     pub fn connections(&self) -> (usize, usize) {
         (self.core.open_everywhere(), self.core.policy.connections)
     }
 
-    /// Requests that the connection has carried.
+    /// Number of requests that the connection has carried.
     pub fn requests(&self) -> u32 {
         self.conn().requests
     }
 
-    /// The first word that the resident has noted; `u32::MAX` at first. While it is `u32::MAX`, a connection that is to
+    /// The resident's first word for the connection; initially `u32::MAX`. While it is `u32::MAX`, a connection that is to
     /// close after its output closes without [`Resident::sent`].
     #[inline]
     pub fn word(&self) -> u32 {
         self.conn().duty.words().map_or(NONE, |(word, _)| word)
     }
 
-    /// Notes the first word.
+    /// Sets the first word.
     #[inline]
     pub fn set_word(&mut self, word: u32) {
         self.conn_mut().duty.set_word(word);
     }
 
-    /// The second word that the resident has noted; 0 at first.
+    /// The resident's second word for the connection; initially 0.
     #[inline]
     pub fn form(&self) -> u8 {
         self.conn().duty.words().map_or(0, |(_, form)| form)
     }
 
-    /// Notes the second word.
+    /// Sets the second word.
     #[inline]
     pub fn set_form(&mut self, form: u8) {
         self.conn_mut().duty.set_form(form);
     }
 
-    /// Whether something is being sent: [`Slot::send`] and [`Slot::out`] have to wait for [`Resident::sent`].
+    /// Whether a send is in flight: [`Slot::send`] and [`Slot::out`] then have to wait for [`Resident::sent`].
     #[inline]
     pub fn is_sending(&self) -> bool {
         self.conn().has(SENDING)
     }
 
-    /// Whether the connection is to close after its output.
+    /// Whether the connection closes after its output.
     #[inline]
     pub fn is_ending(&self) -> bool {
         self.conn().has(LAST)
     }
 
-    /// Whether nothing is received at the moment.
+    /// Whether receiving is paused.
     #[inline]
     pub fn is_paused(&self) -> bool {
         self.conn().has(PAUSED)
@@ -398,7 +399,7 @@ impl Slot<'_> {
         self.conn().has(PEER_ENDED | ENDING)
     }
 
-    /// Whether the peer has ended its side, and all its bytes have reached [`Resident::received`] and were used.
+    /// Whether the peer has ended its side, and the resident has used all its bytes.
     pub fn input_is_over(&self) -> bool {
         self.conn().has(PEER_ENDED) && self.conn().input.is_none()
     }
@@ -408,27 +409,27 @@ impl Slot<'_> {
         self.core.conn(self.token).is_some_and(|conn| conn.phase == ConnPhase::Resident)
     }
 
-    /// Whether there is output that [`Slot::settle`] will send.
+    /// Whether there is output for [`Slot::settle`] to send.
     #[inline]
     pub fn has_output(&self) -> bool {
         self.core.out.len() > 0 || !self.core.segments.is_empty()
     }
 
-    /// Begins a response with `status` and `fields`: [`Asked::framing`], or after an upgrade anything, is its framing.
-    /// `Date`, `Connection` and the fields about the content are the engine's.
+    /// Begins a response with `status` and `fields`. `framing` is [`Asked::framing`], or any framing after an upgrade. The
+    /// engine adds `Date`, `Connection` and the fields that describe the content.
     pub fn put_head(&mut self, framing: FramingKind, status: u16, fields: &Fields, content: ContentLength) {
         let last = self.is_ending() || content == ContentLength::Open && framing == FramingKind::Close;
         self.core.put_head(self.token, (framing, last), status, fields, content);
     }
 
-    /// Ends content without a length, and sends `trailers` where the protocol has a place for them. By HTTP/2 and HTTP/1.0 the
-    /// content ends when the connection does: call [`Slot::end_after`], too.
+    /// Ends content without a length, and sends `trailers` where the protocol allows them. In HTTP/2 and HTTP/1.0 the content
+    /// ends with the connection: also call [`Slot::end_after`].
     pub fn finish(&mut self, framing: FramingKind, trailers: &Fields) {
         self.core.finish(self.token, framing, trailers);
     }
 
-    /// Where content is appended, behind the head ([`Slot::put_head`]); [`FramingKind::put_data`] frames it. It leaves in one
-    /// send, with [`Slot::settle`] or when the resident's call returns.
+    /// Returns the buffer for content after the head ([`Slot::put_head`]). [`FramingKind::put_data`] frames the content. It is
+    /// sent as one, by [`Slot::settle`] or when the resident's call returns.
     pub fn out(&mut self) -> &mut Vec<u8> {
         self.core.out.tail(&mut self.core.buffers)
     }
@@ -438,12 +439,12 @@ impl Slot<'_> {
         self.core.out_segment(segment);
     }
 
-    /// Appends shared bytes from `start` on to the output, as a segment if copying them would take longer.
+    /// Appends shared bytes from `start` on to the output: as a segment if copying them would take longer.
     pub fn push_shared(&mut self, bytes: Arc<[u8]>, start: usize) {
         self.core.out_shared(bytes, start);
     }
 
-    /// Sends bytes that are shared with other connections. The output must be empty, and nothing may be in flight.
+    /// Sends bytes that are shared with other connections. The output must be empty, and no send may be in flight.
     #[inline]
     pub fn send(&mut self, bytes: Arc<[u8]>) {
         let core = &mut *self.core;
@@ -469,7 +470,7 @@ impl Slot<'_> {
         core.ops.push((self.token, Op::Send(encke_io::Send { segments, more: false })));
     }
 
-    /// Sends the output, closes what is over, and reads on or pauses.
+    /// Sends the output. Then closes the connection if it has ended, or resumes or pauses receiving.
     pub fn settle(&mut self) {
         self.core.settle(self.token);
     }
@@ -479,7 +480,7 @@ impl Slot<'_> {
         self.core.buffers.take()
     }
 
-    /// Appends a buffer to the output, or gives it back if it is empty.
+    /// Appends a buffer to the output, or returns it to the worker if it is empty.
     pub fn push_buffer(&mut self, buffer: Vec<u8>) {
         if buffer.is_empty() {
             self.core.buffers.give(buffer);
@@ -488,20 +489,20 @@ impl Slot<'_> {
         }
     }
 
-    /// Whether bytes wait that the resident has not used.
+    /// Whether there are received bytes that the resident has not used.
     #[inline]
     pub fn has_input(&self) -> bool {
         self.conn().input.is_some()
     }
 
-    /// Takes the bytes that wait. They go back by [`Slot::give_input`].
+    /// Takes the received bytes that are not used. Return them with [`Slot::give_input`].
     pub fn take_input(&mut self) -> Option<Vec<u8>> {
         let input = self.conn_mut().input.take()?;
         self.core.give_head(input.head);
         Some(input.bytes)
     }
 
-    /// Gives back what [`Slot::take_input`] took; all but the first `used` bytes still wait.
+    /// Returns the bytes of [`Slot::take_input`]. All but the first `used` bytes stay unused.
     pub fn give_input(&mut self, mut bytes: Vec<u8>, used: usize) {
         if used == bytes.len() || !self.is_open() {
             return self.core.buffers.give(bytes);
@@ -510,29 +511,29 @@ impl Slot<'_> {
         self.core.keep_input(self.token, bytes);
     }
 
-    /// Reads no further, also if no bytes wait.
+    /// Stops receiving, even if no received bytes are left.
     pub fn hold(&mut self) {
         self.conn_mut().flags |= HELD;
     }
 
-    /// Reads on after [`Slot::hold`].
+    /// Resumes receiving after [`Slot::hold`].
     pub fn unhold(&mut self) {
         self.conn_mut().flags &= !HELD;
     }
 
-    /// Has the connection stay open after its peer has ended its side.
+    /// Keeps the connection open after its peer has ended its side.
     pub fn outlast(&mut self) {
         self.conn_mut().flags |= OUTLASTS;
     }
 
-    /// Ends this side of the connection: the peer sees the end behind everything that was sent. Nothing may be in flight or in
-    /// the output, and nothing is sent afterwards. With [`Slot::outlast`] the connection stays open for what the peer sends.
+    /// Ends this side of the connection, after all bytes sent before. No send may be in flight, the output must be empty, and
+    /// nothing may be sent afterwards. With [`Slot::outlast`] the connection continues to receive.
     pub fn shutdown(&mut self) {
         debug_assert!(!self.is_sending() && !self.has_output(), "what was sent before must have left");
         let conn = self.conn_mut();
         match &mut conn.transport {
             MaybeTls::Plain => self.core.ops.push((self.token, Op::Shutdown)),
-            // The end is a record of its own; it leaves when the connection settles.
+            // The end is a separate TLS record, sent when the connection settles.
             MaybeTls::Tls(tls) => tls.finish(),
         }
     }
@@ -542,14 +543,14 @@ impl Slot<'_> {
         self.core.set_deadline(self.token, after_ns);
     }
 
-    /// The deadline, on the monotonic clock.
+    /// The deadline, in nanoseconds of the monotonic clock.
     #[inline]
     pub fn deadline_ns(&self) -> u64 {
         self.conn().deadline_ns
     }
 
     /// Sets the deadline of a connection whose send has just ended: `due_ns` on the monotonic clock. The send has armed the
-    /// timer for its rate window; a later deadline is armed when that timer fires.
+    /// timer for its rate window; when that timer fires, a later deadline is armed.
     #[inline]
     pub fn rest_until(&mut self, due_ns: u64) {
         let armed_ns = self.core.now.mono_ns.saturating_add(self.core.policy.rate_window_ns);
@@ -564,25 +565,25 @@ impl Slot<'_> {
         self.core.ops.push((self.token, Op::Tune(tuning)));
     }
 
-    /// Closes the connection after its output, with [`Slot::end`].
+    /// Marks the connection to close after its output, with [`Slot::end`].
     pub fn end_after(&mut self, reason: CloseReason) {
         let conn = self.conn_mut();
         conn.flags |= LAST;
         conn.reason = reason;
     }
 
-    /// Has the connection read on for a moment after its end: closing with unread input would reset it, and the peer might
-    /// never see the last bytes.
+    /// Keeps receiving for a moment after the connection's end: closing with unread input would reset the connection, and the
+    /// peer might lose the last bytes.
     pub fn linger(&mut self) {
         self.conn_mut().flags |= LINGER;
     }
 
-    /// States why the connection will close, if it does after its response.
+    /// Sets the reason with which the connection closes, if it closes after its response.
     pub fn set_reason(&mut self, reason: CloseReason) {
         self.conn_mut().reason = reason;
     }
 
-    /// Ends a connection whose last bytes have left.
+    /// Closes a connection whose output was sent.
     pub fn end(&mut self) {
         self.core.end(self.token);
     }
@@ -592,7 +593,7 @@ impl Slot<'_> {
         self.core.close(self.token, reason, false);
     }
 
-    /// Closes the connection now with a reset, so that the peer does not take what it has for whole.
+    /// Closes the connection now with a reset, so that the peer does not take the received part as complete.
     pub fn reset(&mut self, reason: CloseReason) {
         self.core.close(self.token, reason, true);
     }
@@ -605,20 +606,20 @@ impl Slot<'_> {
         self.next_request();
     }
 
-    /// The output is a whole response with this status and so many bytes of content: the connection is between requests
-    /// again, or closes.
+    /// Completes a response that is in the output, with this status and number of content bytes. The connection is then between
+    /// requests again, or closes.
     pub fn responded(&mut self, status: u16, content: u64) {
         self.count_response(status);
         self.log(status, content);
         self.next_request();
     }
 
-    /// Counts a response that has begun.
+    /// Counts a response by its status.
     pub fn count_response(&self, status: u16) {
         self.core.metrics.responses(status);
     }
 
-    /// Counts something that was refused, by the rule that it broke.
+    /// Counts a rejection, by the rule that was broken.
     pub fn count_refusal(&self, rule: &'static str) {
         self.core.metrics.refused(rule);
     }
@@ -628,7 +629,8 @@ impl Slot<'_> {
         self.core.metrics.handler_panics.add(1);
     }
 
-    /// Has the request logged with this status, once the output has left. Otherwise it is logged when the connection closes.
+    /// Logs the request with this status, once the output is sent. Without this call the request is logged when the connection
+    /// closes.
     pub fn log(&mut self, status: u16, content: u64) {
         if let Some(waiting) = self.core.entries.remove(&self.token.index) {
             self.core.end_entry(Some(waiting.entry), status, content, waiting.started_ns);
@@ -653,7 +655,7 @@ impl Slot<'_> {
     }
 }
 
-/// The log entry of a request whose connection a resident has.
+/// The log entry of a request whose connection belongs to a resident.
 pub(crate) struct WaitingEntry {
     pub(crate) entry: Box<LogEntry>,
     pub(crate) started_ns: u64,
@@ -688,7 +690,7 @@ impl Core {
         self.call_resident(seat, |resident, core| call(resident, &mut Slot { core, token, seat }))
     }
 
-    /// Calls a resident for something that concerns no single connection.
+    /// Calls a resident for an event that concerns no single connection.
     pub(crate) fn call_engine<T>(
         &mut self,
         seat: u8,
@@ -697,7 +699,7 @@ impl Core {
         self.call_resident(seat, |resident, core| call(resident, &mut Engine { core, seat }))
     }
 
-    /// A request becomes a connection of a resident.
+    /// Makes a request's connection a resident's.
     pub(crate) fn take_over(
         &mut self,
         token: Token,
@@ -721,12 +723,12 @@ impl Core {
         }
     }
 
-    /// Bytes for a connection of a resident, which are used unless something is being sent. Returns how many were used.
+    /// Passes received bytes to a resident. Returns how many were used.
     pub(crate) fn resident_received(&mut self, token: Token, bytes: &mut [u8]) -> usize {
         self.call_for(token, |resident, slot| resident.received(slot, bytes)).unwrap_or(bytes.len())
     }
 
-    /// A send of a resident's connection has ended.
+    /// Notifies a resident that its connection's send has completed.
     pub(crate) fn resident_sent(&mut self, token: Token) {
         let flight = std::mem::replace(&mut self.conns[token.index as usize].flight, NONE);
         if flight != NONE {
@@ -735,17 +737,18 @@ impl Core {
         self.call_for(token, Resident::sent);
     }
 
-    /// The peer of a resident's connection has ended its side.
+    /// Notifies a resident that its connection's peer has ended its side.
     pub(crate) fn resident_ended(&mut self, token: Token) {
         self.call_for(token, Resident::ended);
     }
 
-    /// A deadline of a resident's connection has passed, and nothing is being sent.
+    /// Notifies a resident of an expired deadline, while no send is in flight.
     pub(crate) fn resident_overdue(&mut self, token: Token) {
         self.call_for(token, Resident::overdue);
     }
 
-    /// Receives or pauses, or closes after the peer's last bytes, on a resident's connection without a send in flight.
+    /// Resumes or pauses receiving on a resident's connection without a send in flight, or closes it after the peer's last
+    /// bytes.
     pub(crate) fn settle_resident(&mut self, token: Token) {
         let conn = &mut self.conns[token.index as usize];
         let waits = conn.input.as_ref().is_some_and(|input| !input.bytes.is_empty());
@@ -756,7 +759,7 @@ impl Core {
         self.set_receiving(token, hungry);
     }
 
-    /// Receives or pauses on a resident's connection with a send in flight, if its resident receives meanwhile.
+    /// Resumes or pauses receiving on a resident's connection during a send, if its resident is duplex.
     pub(crate) fn settle_duplex(&mut self, token: Token) {
         let conn = &self.conns[token.index as usize];
         if conn.duty.seat().is_some_and(|seat| self.residents.is_duplex(seat)) {
@@ -765,7 +768,7 @@ impl Core {
         }
     }
 
-    /// A resident's connection closes: notes it for the resident, and writes its log line.
+    /// Removes a closing connection from its resident: notifies the resident later, and writes the log line.
     pub(crate) fn leave_resident(&mut self, token: Token) {
         let conn = &mut self.conns[token.index as usize];
         let duty = std::mem::replace(&mut conn.duty, Duty::Rest);
@@ -776,7 +779,7 @@ impl Core {
         }
     }
 
-    /// The mailbox of a resident on another worker.
+    /// Passes the mailboxes of all workers to each resident.
     pub(crate) fn pass_mailboxes(&mut self, links: &[Arc<Inbox>]) {
         for seat in self.residents.seats() {
             let mailbox = |link: &Arc<Inbox>| ResidentMailbox { link: Arc::clone(link), seat };
@@ -785,7 +788,7 @@ impl Core {
         }
     }
 
-    /// Tells residents that the server stops.
+    /// Notifies residents of a drain.
     pub(crate) fn drain_residents(&mut self, time_ns: u64) {
         for seat in self.residents.seats() {
             self.call_engine(seat, |resident, engine| resident.drain(engine, time_ns));

@@ -9,17 +9,17 @@ use crate::resident::{Gone, Resident};
 /// The residents of a worker, by seat.
 #[derive(Default)]
 pub(crate) struct Residents {
-    /// `None` while it is being called.
+    /// Residents by seat; `None` during a call of the resident.
     pub(crate) seats: Vec<Option<Box<dyn Resident>>>,
-    /// The seats of those that receive while they send, as bits.
+    /// Seats of residents that receive while they send, as bits.
     duplex: u16,
-    /// Connections that closed, until their residents know.
+    /// Closed connections that their residents have not been notified of.
     gone: Vec<(u8, Gone)>,
-    /// When a resident must have a turn, since the last one; `None` if one was called meanwhile.
+    /// The cached result of [`Residents::due_ns`]; outer `None` if a resident was called since.
     due_ns: Option<Option<u64>>,
 }
 
-/// The seat of the engine's own resident for WebSockets.
+/// Seat of the engine's own resident for WebSockets.
 pub(crate) const WEBSOCKETS: u8 = 0;
 
 impl Residents {
@@ -31,44 +31,44 @@ impl Residents {
         0..self.seats.len() as u8
     }
 
-    /// The seats of residents that take turns: the engine's own has none.
+    /// Seats of residents that have turns: the engine's own resident has none.
     #[inline]
     pub(crate) fn with_turns(&self) -> std::ops::Range<u8> {
         WEBSOCKETS + 1..self.seats.len() as u8
     }
 
-    /// When a resident must have a turn.
+    /// Returns when the resident at a seat needs a turn.
     #[inline]
     pub(crate) fn seat_due_ns(&self, seat: u8) -> Option<u64> {
         self.seats.get(usize::from(seat))?.as_deref()?.due_ns()
     }
 
-    /// When a resident must have a turn, of all of them.
+    /// Returns the earliest moment at which a resident needs a turn.
     #[inline]
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let ask = || self.with_turns().map(|seat| self.seat_due_ns(seat)).fold(None, earlier);
         self.due_ns.unwrap_or_else(ask)
     }
 
-    /// Keeps the answer of [`Residents::due_ns`] until a resident is called: to ask costs some 40 instructions, and each turn
-    /// wants to know twice.
+    /// Caches the result of [`Residents::due_ns`] until a resident is called. Computing it costs some 40 instructions, and each
+    /// turn needs it twice.
     #[inline]
     pub(crate) const fn keep_due_ns(&mut self, due_ns: Option<u64>) {
         self.due_ns = Some(due_ns);
     }
 
-    /// Forgets the answer: what it depends on may have changed.
+    /// Clears the cached result of [`Residents::due_ns`], because the residents' state may have changed.
     #[inline]
     pub(crate) const fn forget_due_ns(&mut self) {
         self.due_ns = None;
     }
 
-    /// The residents; during a call, without the one that is being called.
+    /// Iterates over the residents, except the one that is being called.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Resident> {
         self.seats.iter().filter_map(Option::as_deref)
     }
 
-    /// The resident of a type; it is opened if there is none.
+    /// Returns the seat and the resident of a type. Opens it if there is none.
     pub(crate) fn of_type<R: Resident>(&mut self, open: impl FnOnce() -> R) -> (u8, &mut R) {
         let same = |seat: &Option<Box<dyn Resident>>| {
             seat.as_deref().is_some_and(|resident| (resident as &dyn Any).is::<R>())
@@ -90,12 +90,12 @@ impl Residents {
         self.duplex >> seat & 1 != 0
     }
 
-    /// A connection of a resident has closed.
+    /// Records that a connection of a resident has closed.
     pub(crate) fn note_gone(&mut self, seat: u8, gone: Gone) {
         self.gone.push((seat, gone));
     }
 
-    /// Tells residents which connections have closed.
+    /// Notifies residents of their closed connections.
     #[inline]
     pub(crate) fn report_gone(&mut self) {
         while let Some((seat, gone)) = self.gone.pop() {
@@ -106,7 +106,7 @@ impl Residents {
         }
     }
 
-    /// Whether every resident knows what has closed.
+    /// Whether residents were notified of all closed connections.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn is_settled(&self) -> bool {
         self.gone.is_empty()

@@ -549,8 +549,8 @@ impl Running {
         Ok(bound)
     }
 
-    /// Gives listeners that already use TLS the identities of `listeners`. Returns the addresses at which TLS is turned on or off:
-    /// these need a new listener.
+    /// Gives listeners that already use TLS the identities of `doors`. Returns the addresses at which TLS is turned on or
+    /// off: these need a new listener.
     pub fn renew_identities(&self, doors: &[ListenConfig]) -> Vec<Address> {
         let identities = lock(&self.board.identities);
         let mut changed = Vec::new();

@@ -1,8 +1,8 @@
-//! The request of a handler to give its connection to a resident.
+//! Takeover: a handler passes its connection to a resident.
 
 use std::any::Any;
 
-/// Makes a connection that of a resident.
+/// A request of a handler to pass its connection to a resident.
 pub struct Takeover {
     pub(crate) by: By,
     pub(crate) start: Box<dyn Any + Send>,
@@ -18,8 +18,8 @@ pub(crate) enum By {
 }
 
 impl Takeover {
-    /// Gives the connection to the resident that the handler's mount has opened. `start` is passed to
-    /// [`Resident::enter`](crate::Resident::enter).
+    /// Passes the connection to the resident that the handler's mount has opened. [`Resident::enter`](crate::Resident::enter)
+    /// receives `start`.
     pub fn new(start: impl Any + Send) -> Self {
         Self { by: By::Mount, start: Box::new(start) }
     }

@@ -20,8 +20,8 @@
 //!
 //! **Order.** A callback only records actions. The worker executes them after the callback has returned, in the order of the
 //! calls, so callbacks never nest. Sends of one callback leave in one operation. A dial that fails at once is reported in a
-//! later step of the turn ([`WorkerMessage::Undialed`](crate::inbox::WorkerMessage)). So a feature that redials
-//! after every failure does not block its worker.
+//! later step of the turn ([`WorkerMessage::Undialed`](crate::inbox::WorkerMessage)). So a feature that redials after every
+//! failure does not block its worker.
 //!
 //! **The end of an id.** `HandlerContext::close` ends the id at once, and no event of it follows. The socket is closed after
 //! the callback has returned. [`UpstreamEvent::Failed`] is the last event of an id that the engine ends. An index is reused

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::reply::{Fields, Reply};
 
-/// A guard's decision.
+/// A guard's decision about a request.
 pub enum GuardVerdict {
     /// See [`GuardOutcome::Pass`](crate::GuardOutcome::Pass).
     Pass(Passage),
@@ -15,9 +15,9 @@ pub enum GuardVerdict {
 /// Additions of a guard to a request that passes.
 #[derive(Clone, Debug, Default)]
 pub struct Passage {
-    /// Fields of the response, whether a handler gives it or a later guard. A response that begins a resident connection has
-    /// none of them.
+    /// Fields of the response, whether a handler or a later guard gives it. A response that begins a resident connection
+    /// contains none of them.
     pub fields: Fields,
-    /// The user's name: for later guards, the handler and the log.
+    /// The user's name, for later guards, the handler and the log.
     pub user: Option<Arc<str>>,
 }

@@ -1,16 +1,16 @@
-//! A worker: one thread, one reactor, its own connections, handlers and timers. Nothing in it is shared.
+//! A worker: a thread with its own reactor, connections, handlers and timers. Workers share no state on the request path.
 //!
 //! ```text
 //! turn:  wait (not at all if work is pending)
 //!        ─► ≤ 256 events ─► due timers ─► ≤ 64 messages ─► jobs and watches of handlers ─► submit
 //! ```
-//! [`Core`] decides and puts operations down; [`Worker`] has the reactor and submits them. So an event may lend
-//! the reactor's memory while the core works with it.
+//! [`Core`] decides and queues operations; [`Worker`] owns the reactor and submits them. An event can therefore lend memory of
+//! the reactor to the core.
 //!
 //! ```text
-//! Serving ──Drain──► Announced ──delay──► Retired ──a moment──► Draining ──empty, or time──► over
-//!                    /readyz says 503     listeners take what   listeners are closed,
-//!                                         is under way          idle connections end
+//! Serving ──Drain──► Announced ──delay──► Retired ──≤ 200 ms──► Draining ──empty, or time──► end
+//!                    /readyz returns 503  listeners accept      listeners are closed,
+//!                                         queued connections    idle connections end
 //! ```
 //! `Retired` takes one turn if the process has no connection and the listen queues are empty.
 
@@ -47,12 +47,12 @@ use crate::residents::Residents;
 use crate::tls::Handshakes;
 use crate::websocket::WebSockets;
 
-/// Events served before timers and messages have their turn.
+/// Maximum number of events in a turn, before timers and messages.
 const EVENTS_PER_TURN: usize = 256;
-/// Messages taken from the inbox in a turn.
+/// Maximum number of messages taken from the inbox in a turn.
 const MESSAGES_PER_TURN: usize = 64;
-/// A resident's part of a turn: at most 256 sends, in slices between which the clock is looked at, and at most a
-/// millisecond. A send costs some 6 µs, nearly all of it the kernel's.
+/// A resident's share of a turn: at most 256 sends, in slices after which the clock is checked, and at most a millisecond. A
+/// send costs some 6 µs, nearly all of it in the kernel.
 const SLICE_SENDS: usize = 64;
 const SLICES: usize = 4;
 const SLICES_NS: u64 = 1_000_000;
@@ -63,16 +63,16 @@ pub(crate) struct Worker<R> {
     commands: Arc<CommandQueue>,
 }
 
-/// Whether a worker goes on.
+/// Whether a worker continues after a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     Go,
     Over,
 }
 
-/// What a worker shares with the others and the program.
+/// State that a worker shares with other workers and the program.
 pub(crate) struct WorkerShared {
-    /// Which worker it is, of how many.
+    /// The worker's number, and the number of workers.
     pub(crate) number: usize,
     pub(crate) workers: usize,
     pub(crate) metrics: Arc<WorkerMetrics>,
@@ -168,14 +168,14 @@ impl<R: Reactor> Worker<R> {
         Ok(())
     }
 
-    /// Turns until the worker is told to stop and is empty.
+    /// Runs turns until the worker is drained.
     pub(crate) fn run(mut self) -> Result<(), OpError> {
         while self.turn()? == Turn::Go {}
         self.end();
         Ok(())
     }
 
-    /// It has had its last turn.
+    /// Notifies residents of the end, after the last turn.
     pub(crate) fn end(&mut self) {
         let now = self.core.now;
         for seat in self.core.residents.seats() {
@@ -183,7 +183,7 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
-    /// One turn; drawn at the top.
+    /// Runs one turn, in the order of the diagram above.
     pub(crate) fn turn(&mut self) -> Result<Turn, OpError> {
         let until = if self.core.inbox_left { Some(0) } else { self.core.until() };
         self.core.begin_turn(self.reactor.wait(until)?);
@@ -202,7 +202,7 @@ impl<R: Reactor> Worker<R> {
         self.residents();
         self.stage();
         self.end_turn();
-        // From here on a message rings; one that came in before is looked at in the next turn.
+        // From here on a message wakes the reactor. A message that arrived earlier is processed in the next turn.
         self.core.inbox_left |= !self.core.link.sleep();
         let WorkerStage::Draining { end_ns } = self.core.stage else { return Ok(Turn::Go) };
         let late = end_ns <= self.core.now.mono_ns;
@@ -216,13 +216,13 @@ impl<R: Reactor> Worker<R> {
         Ok(if deserted { Turn::Over } else { Turn::Go })
     }
 
-    /// Gives the operations that an event has led to where they belong, until nothing more comes of them.
+    /// Submits the operations that an event has caused, until they cause no more.
     #[inline]
     fn submit(&mut self) {
         loop {
-            // Before their places can be another connection's.
+            // Before another connection can reuse their slots.
             self.core.residents.report_gone();
-            // An event mostly leads to one operation or none, and popping it is cheaper than draining a list.
+            // Most events cause at most one operation, and popping it is cheaper than draining a list.
             match self.core.ops.len() {
                 0 => {}
                 1 => {
@@ -238,7 +238,7 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
-    /// Executes what features have asked for in callbacks. Returns whether there was anything.
+    /// Executes the requests of features in callbacks. Returns whether there were any.
     #[inline]
     fn serve_actions(&mut self) -> bool {
         self.core.handler_requests.has_actions() && self.execute_actions()
@@ -282,7 +282,7 @@ impl<R: Reactor> Worker<R> {
         for (token, op) in ops.drain(..) {
             self.submit_one(token, op);
         }
-        // Those of streams may have led to others.
+        // Operations of HTTP/2 streams may have caused others.
         ops.append(&mut self.core.ops);
         self.core.ops = ops;
     }
@@ -305,7 +305,7 @@ impl<R: Reactor> Worker<R> {
             if conn.deadline_ns > self.core.now.mono_ns {
                 // Postponed since the timer was armed.
                 if conn.deadline_ns != u64::MAX {
-                    // A connection that is busy now may come to rest before that.
+                    // A connection that is busy now may become idle before its deadline.
                     let rest = self.core.now.mono_ns.saturating_add(self.core.rest_ns);
                     self.core.wheel.arm(index, conn.deadline_ns.min(rest));
                 }
@@ -374,7 +374,7 @@ impl<R: Reactor> Worker<R> {
                 let until_ns = self.core.now.mono_ns + RETIRE_NS;
                 let at_address =
                     |door: &&mut OpenListener| door.until_ns.is_none() && door.address == *closing.address();
-                // A worker has one listener of an address.
+                // A worker has at most one listener per address.
                 if let Some(door) = self.core.listeners.iter_mut().find(at_address) {
                     self.reactor.submit(door.token, Op::Retire);
                     door.until_ns = Some(until_ns);
@@ -404,7 +404,7 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
-    /// Gives the reactor what handlers have asked for by their contexts.
+    /// Submits the handlers' jobs and watches to the reactor.
     #[inline]
     fn serve_contexts(&mut self) {
         if self.core.handler_requests.has_work() {
@@ -438,7 +438,7 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
-    /// Has the residents do their part of a turn.
+    /// Runs the residents' share of a turn.
     #[inline]
     fn residents(&mut self) {
         let now_ns = self.core.now.mono_ns;
@@ -451,7 +451,7 @@ impl<R: Reactor> Worker<R> {
             }
             due_ns = earlier(due_ns, seat_due_ns);
         }
-        // Until the next turn only a change of the stage and the look once a second call a handler or a resident.
+        // Until the next turn, only a change of the stage or the check once a second calls a handler or a resident.
         self.core.residents.keep_due_ns(due_ns);
     }
 
@@ -474,7 +474,7 @@ impl<R: Reactor> Worker<R> {
         self.submit();
     }
 
-    /// Drops the handlers of an earlier plan of which nothing is open any more.
+    /// Drops the handlers of earlier plans that have no open exchange or job.
     fn drop_retired(&mut self) {
         let core = &mut self.core;
         core.retired = false;
@@ -503,7 +503,7 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
-    /// Goes through the stages of a drain as their time comes.
+    /// Advances the stages of a drain when their time is over.
     #[inline]
     fn stage(&mut self) {
         if self.core.stage != WorkerStage::Serving || self.core.retiring {

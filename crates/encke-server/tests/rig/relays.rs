@@ -447,7 +447,7 @@ pub fn write_rest(mut to: impl Write, part: Range<u64>, key: u8, seed: u64) -> i
 
 /// Writes the beginning of a stream until the server takes no more of it. The server has one worker, which keeps running:
 /// requests to `/turn` get responses, each in a separate turn. `taken` returns the bytes that the server has received,
-/// including those of the requests if they count there. Returns the number of bytes written.
+/// including bytes of the requests if they count there. Returns the number of bytes written.
 pub fn write_until_stopped(
     rig: &Rig,
     mut to: impl Write,
