@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds a static binary and packs it with its papers: dist/out/encke-VERSION-x86_64-linux-musl.tar.gz.
 #
-# The same commit gives the same archive: times are the commit's, owners are none, names are sorted.
+# Builds of the same commit give the same archive: times are the commit's, owners are removed, names are sorted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

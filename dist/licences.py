@@ -41,7 +41,7 @@ def main(target: str) -> int:
 
 
 def linked(root: str, nodes: dict) -> set:
-    """What is reached from `root` by ordinary dependencies: neither build scripts' nor tests' own."""
+    """Returns the packages that `root` reaches by ordinary dependencies, without build and test dependencies."""
     found, open_ends = set(), [root]
     while open_ends:
         name = open_ends.pop()

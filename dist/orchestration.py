@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Whether the files for Compose and Kubernetes hold together, and with the settings that they mount.
+"""Checks that the files for Compose and Kubernetes are consistent with each other and with the settings that they mount.
 
-No container is started: names that must meet are compared, and what they start is asked what it thinks of its settings.
+Starts no container. Compares names that must match, and runs `encke check` on the settings that containers mount.
 usage: orchestration.py ENCKE
 """
-# Debian's own Python, because its python3-yaml is installed for that.
+# Debian's own Python, because it has python3-yaml.
 from __future__ import annotations
 
 import os
@@ -24,7 +24,7 @@ SPARE_SECONDS = 5
 
 
 class Strict(yaml.SafeLoader):
-    """YAML in which a key stands once: the second one would silently win."""
+    """A YAML loader that rejects duplicate keys: the second would silently win."""
 
     def construct_mapping(self, node, deep=False):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
@@ -146,7 +146,7 @@ def asked(argv: list[str], **environment: str) -> None:
 
 
 def programs(encke: str) -> None:
-    """What the containers start, asked about its settings."""
+    """Runs `encke check` on the settings of both deployments."""
     with tempfile.TemporaryDirectory() as here:
         secret = Path(here) / "password"
         secret.write_text("a password\n")

@@ -35,7 +35,7 @@ for paper in README.md CHANGELOG.md encke.toml encke.schema.json licences/LICENS
 done
 bash -n completions/encke.bash
 if command -v systemd-analyze >/dev/null; then
-    # Only what the unit says is looked at, not whether this machine has the program and its user.
+    # Checks the unit file only, not whether this machine has the program and its user.
     said=$(systemd-analyze verify --man=no ./systemd/encke.service 2>&1 | grep encke.service | grep -v 'not executable' || true)
     [ -z "$said" ] || fail "the unit: $said"
 fi

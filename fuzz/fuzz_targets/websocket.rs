@@ -1,5 +1,5 @@
-//! WebSocket frames: the events do not depend on the pieces in which the stream arrives, and equal those of a slow decoder with
-//! the whole stream. Decompression does not depend on the pieces either, and reverses compression.
+//! WebSocket frames: the events do not depend on how the stream is cut, and equal the events of a slow decoder with the whole
+//! stream. Decompression does not depend on it either, and reverses compression.
 //!
 //! The first byte of the input selects the peer, compression and narrow limits; the rest is the stream.
 #![no_main]

@@ -1,4 +1,4 @@
-//! No leaks: after a thousand connections of every faulty kind the process holds what it held before.
+//! No leaks: after a thousand connections of every faulty kind the process holds no more resources than before.
 //!
 //! A test program of its own with one test, because descriptors belong to the process. They are counted in /proc/self/fd, so
 //! that a leak cannot hide from our own counters, which must agree.

@@ -208,7 +208,7 @@ fn reason(error: io::Error) -> CounterError {
 mod tests {
     use super::*;
 
-    /// If the kernel allows counting at all, page faults show that the counts are those of this thread.
+    /// If the kernel allows counting at all, page faults show that the counts belong to this thread.
     #[test]
     fn what_this_thread_does_is_counted_or_it_is_said_why_not() {
         const PAGES: usize = 64;

@@ -209,7 +209,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 pub struct TcpCounters {
     /// Connections that listeners dropped because their queue was full.
     pub listen_drops: u64,
-    /// Retransmitted segments, without those that the peer reported as duplicates (DSACK, RFC 2883).
+    /// Retransmitted segments, except segments that the peer reported as duplicates (DSACK, RFC 2883).
     pub retransmits: u64,
 }
 
@@ -244,9 +244,10 @@ pub fn local_ports() -> Option<u32> {
     Some(last.saturating_sub(first) + 1)
 }
 
-/// Counts the connections of this network namespace to `server`, by local address. Includes open connections, and closed ones
-/// that keep their port for a minute (TIME-WAIT, RFC 9293 §3.3.2). `None` if the system does not report them, or has fewer than
-/// `from` TCP sockets in total. Reading the socket table takes 2 ms per thousand sockets (/proc/net/sockstat and tcp).
+/// Counts the connections of this network namespace to `server`, by local address. Includes open connections, and closed
+/// connections that keep their port for a minute (TIME-WAIT, RFC 9293 §3.3.2). `None` if the system does not report them, or
+/// has fewer than `from` TCP sockets in total. Reading the socket table takes 2 ms per thousand sockets (/proc/net/sockstat and
+/// tcp).
 pub fn connections_to(server: SocketAddrV4, from: u64) -> Option<HashMap<Ipv4Addr, u64>> {
     let read = |path| std::fs::read_to_string(path).ok();
     if sockets_of(&read("/proc/net/sockstat")?)? < from {

@@ -241,7 +241,7 @@ pub enum Event<'a> {
         /// The connection.
         token: Token,
     },
-    /// Bytes arrived. The receiver may change them in place, and copies those that must outlive the event.
+    /// Bytes arrived. The receiver may change them in place, and must copy bytes that outlive the event.
     Received {
         /// The connection.
         token: Token,

@@ -40,7 +40,7 @@ impl<T> Places<T> {
         Self { rows: Vec::new(), free: END, used: 0 }
     }
 
-    /// Number of sources, including those that are leaving.
+    /// Number of sources, including sources that are being closed.
     pub(crate) fn len(&self) -> usize {
         self.used
     }

@@ -118,7 +118,7 @@ impl RequestTimes {
 enum RequestsStage {
     Opening,
     Running,
-    /// Finished: nothing begins any more.
+    /// Finished: no request is started.
     Over,
 }
 

@@ -441,7 +441,7 @@ impl PushWorker {
             self.has_sent(id);
         }
         if slot.is_paused() {
-            // What came while something was being sent is dealt with: there is room for more.
+            // Messages that arrived during the send are handled, so there is room for more.
             slot.settle();
         }
     }

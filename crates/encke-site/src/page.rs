@@ -303,8 +303,8 @@ impl Page {
         self.coded.get(coding as usize).and_then(Option::as_ref).unwrap_or(&self.plain)
     }
 
-    /// The 304 response: the fields that a cache needs to find and to keep its copy (RFC 9110 §15.4.5), and those that the
-    /// rules set.
+    /// The 304 response: the fields that a cache needs to find and to keep its copy (RFC 9110 §15.4.5), and the fields of the
+    /// rules.
     fn unchanged<'a>(&self, chosen: &'a Representation) -> &'a Arc<Prepared> {
         chosen.unchanged.get_or_init(|| {
             let mut fields = Fields::new();

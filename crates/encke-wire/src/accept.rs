@@ -41,7 +41,7 @@ pub fn preferred<'a>(lines: impl Iterator<Item = &'a [u8]> + Clone, offered: &[&
 fn weight_of<'a>(lines: impl Iterator<Item = &'a [u8]>, offer: &str) -> u16 {
     let ranges = lines.flat_map(field::list).filter_map(field::weighted);
     let matching = ranges.filter_map(|(range, weight)| Some((specificity(range, offer)?, weight)));
-    // Of equally specific ranges the first one counts.
+    // The first of several equally specific ranges applies.
     let first_most_specific = matching.reduce(|best, next| if next.0 > best.0 { next } else { best });
     first_most_specific.map_or(0, |(_, weight)| weight)
 }

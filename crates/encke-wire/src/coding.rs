@@ -1,4 +1,4 @@
-//! Content codings (RFC 9110 §8.4.1, §12.5.3): selects one that the client accepts.
+//! Content codings (RFC 9110 §8.4.1, §12.5.3): selects a coding that the client accepts.
 //!
 //! Each coding of a file is a separate representation with its own entity tag. This module only selects, and compresses
 //! nothing.

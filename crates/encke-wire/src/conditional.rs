@@ -12,10 +12,10 @@
 //!     Proceed ─► Range there? If-Range decides whether it counts: [`if_range_holds`]
 //! ```
 //!
-//! The validators are those of the **selected representation**: of the compressed one if that one would be sent. A list may be
-//! spread over several lines, and a comma inside a tag is part of it. A malformed condition matches nothing: a malformed
-//! If-Match prevents the request, a malformed If-None-Match lets it proceed. A date is compared with `≤`, not only for
-//! equality, and an invalid date is ignored.
+//! The validators belong to the **selected representation**: the compressed one, if it would be sent. A list may be spread over
+//! several lines, and a comma inside a tag is part of it. A malformed condition matches nothing: a malformed If-Match prevents
+//! the request, a malformed If-None-Match lets it proceed. A date is compared with `≤`, not only for equality, and an invalid
+//! date is ignored.
 
 use crate::date::parse_date;
 use crate::field;

@@ -25,8 +25,8 @@ pub enum ProxyHeader {
     Done {
         /// Length of the header in bytes. The bytes after it belong to the announced protocol.
         bytes: usize,
-        /// Address of the client. `None` for a connection of the proxy itself (a health check), an unknown address, or one that
-        /// is not an Internet address. The address of the peer then applies.
+        /// Address of the client. `None` for a connection of the proxy itself (a health check), an unknown address, or a Unix
+        /// socket's. The address of the peer then applies.
         source: Option<SocketAddr>,
         /// Address that the client connected to; `None` as for `source`.
         destination: Option<SocketAddr>,

@@ -1,7 +1,7 @@
 //! Responses of a server that only follows this crate, to input from smugglers, scanners and broken clients: one status per
 //! request, and none after a refusal. Each input is fed whole and byte by byte.
 //!
-//! The cases are those of HTTP/1.1 probes (RFC 9112, RFC 9110, and known request smuggling attacks).
+//! The cases are HTTP/1.1 probes (RFC 9112, RFC 9110, and known request smuggling attacks).
 
 use encke_wire::http1::{BodyState, ChunkedDecoder, Framing, Head, HeadLimits, Progress, Refusal};
 use encke_wire::target::decode_path;

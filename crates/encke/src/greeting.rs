@@ -116,7 +116,7 @@ fn push(address: &Address, secure: bool, trusted: Option<&Path>, settings: &Push
     [publish, read]
 }
 
-/// Describes who may publish and subscribe.
+/// Describes the rights to publish and subscribe.
 fn rights(settings: &Settings, addresses: &[Address]) -> String {
     if settings.open {
         return "all clients may publish and subscribe (--open)".into();

@@ -295,7 +295,7 @@ fn plain(told: &Value) -> String {
     }
 }
 
-/// Returns a random key of 64 bits, which distinguishes the lines of this run from those of other runs.
+/// Returns a random key of 64 bits, which distinguishes the lines of this run from lines of other runs.
 fn new_key() -> Result<String, CommandError> {
     let mut bits = [0; 8];
     host::random(&mut bits)

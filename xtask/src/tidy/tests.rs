@@ -185,7 +185,7 @@ impl Planted {
     }
 }
 
-/// Returns the faults of the table, and those that this file may not contain literally.
+/// Returns the faults of the table, and the faults that this file may not contain literally.
 fn planted() -> Vec<Planted> {
     let mut all: Vec<Planted> = PLANTED
         .iter()

@@ -13,7 +13,7 @@ on_two_stands! {
     a_site_says_over_tls_alone_that_it_wants_tls,
 }
 
-/// Starts a server with two listeners: one that redirects, and one that serves.
+/// Starts a server with two listeners: the first redirects, the second serves.
 fn serve(stand: Stand, folder: &Folder, trusted: &[Network]) -> Rig {
     let options = stand.options(|policy| {
         policy.https_port = 8443;

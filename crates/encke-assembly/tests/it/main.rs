@@ -1,6 +1,6 @@
 //! Tests of complete servers from outside, over real sockets: sites, channels, rights, services.
 //!
-//! Stands and tables are shared with the engine's tests (`encke-server/tests/it/main.rs`).
+//! The tables of cases are shared with the engine's tests (`encke-server/tests/it/main.rs`).
 
 #![cfg(unix)]
 

@@ -23,7 +23,7 @@ on_two_stands! {
     a_certificate_is_a_user_also_when_its_session_is_resumed,
 }
 
-/// Mounts channels that anybody may read and write.
+/// Mounts channels that allow anonymous reads and writes.
 fn open_channels(server: Server) -> Server {
     let auth = AuthSettings { anonymous: vec![Act::Publish, Act::Subscribe], ..AuthSettings::default() };
     server.push(&PushSettings::default(), &auth).expect("settings that hold")

@@ -74,7 +74,7 @@ macro_rules! on {
     };
 }
 
-/// The cases of `on`, and those that need an operating system.
+/// The cases of `on`, and cases that need an operating system.
 macro_rules! on_the_system {
     ($room:ident, $back_end:ty) => {
         on! {

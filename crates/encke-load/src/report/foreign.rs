@@ -1,6 +1,6 @@
 //! Reports in the layout of other tools, for scripts that parse their output.
 //!
-//! Words and columns are those of the tools; the values are measured as elsewhere in this crate. Values that are unknown here
+//! Words and columns match the tools' output; the values are measured as elsewhere in this crate. Values that are unknown here
 //! (the name of the server's software) are left out with their line.
 
 use std::fmt::Write as _;

@@ -28,7 +28,7 @@ use encke_settings::{CertSettings, is_dns_name, state};
 /// Ten years: a user who has made three browsers and a telephone trust it should not have to do so often.
 const AUTHORITY_LASTS_S: u64 = 10 * 365 * DAY_S;
 /// A year: browsers reject certificates that last longer than 398 days (CA/Browser Forum, Baseline Requirements §6.3.2). Some
-/// also reject those of authorities that a user added.
+/// apply this to authorities that a user added as well.
 const LEAF_LASTS_S: u64 = 365 * DAY_S;
 /// Certificates that end sooner are replaced at a start.
 const RENEWED_BEFORE_S: u64 = 30 * DAY_S;
@@ -104,7 +104,7 @@ impl AuthorityCert {
         }
     }
 
-    /// Whether the authority may sign for a name. The only addresses are those of loopback.
+    /// Whether the authority may sign for a name. Loopback is the only permitted address.
     fn may_sign(&self, name: &str) -> bool {
         LOOPBACK.contains(&name) || self.permitted.iter().any(|permitted| permitted == name)
     }

@@ -86,7 +86,7 @@ impl Trust {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13, &version::TLS12])
             .map_err(io::Error::other)?;
-        // "Dangerous" refers to custom verifiers: only `of_anybody` passes one that skips verification.
+        // "Dangerous" refers to custom verifiers: only `of_anybody` passes a verifier that accepts every certificate.
         let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config) })

@@ -241,7 +241,7 @@ impl Session for Tls {
     }
 }
 
-/// The IANA name of a cipher suite. Rustls writes those of TLS 1.3 differently.
+/// The IANA name of a cipher suite. Rustls names TLS 1.3 suites differently.
 fn iana_name(suite: CipherSuite) -> &'static str {
     match suite {
         CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",

@@ -14,7 +14,7 @@ pub struct TlsKnown {
     pub cipher: &'static str,
     /// The server name that the client requested (SNI).
     pub server_name: Option<Box<str>>,
-    /// The identity in the client's certificate, if it presented one that names it.
+    /// The identity in the client's certificate, if the client presented a certificate that names one.
     pub client: Option<Certified>,
 }
 

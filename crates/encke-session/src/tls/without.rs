@@ -1,4 +1,4 @@
-//! Stand-ins for a build without TLS: the same types, without values.
+//! Substitutes for a build without TLS: the same types, without values.
 
 use std::convert::Infallible;
 use std::io;

@@ -29,7 +29,7 @@ use crate::scan::{FIELD_NAME, is_text};
 pub struct ChunkedDecoder {
     /// The chunk's size while it is parsed, then the number of its data bytes still missing.
     left: u64,
-    /// Bytes of size lines in excess of those that their chunks justify.
+    /// Excess bytes of size lines, compared with the sizes of their chunks.
     excess: u16,
     /// Bytes of this chunk's size line, or of all trailers.
     line: u16,

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The parser keeps positions (u16) in the caller's buffer and copies nothing. Each call of `feed` receives all bytes so far,
-//! from the head's first byte. Complete lines are not parsed again. All properties that the server needs of every request
-//! (method, target, version, body framing, persistence, host) are determined on the way.
+//! from the head's first byte. Complete lines are not parsed again. While parsing, it determines all properties that the server
+//! needs of every request (method, target, version, body framing, persistence, host).
 //!
 //! The parser is strict. RFC 9112 lets servers repair or guess in places. Each such place lets two servers disagree about the
 //! end of a request, so all of them are rejected here.

@@ -1,8 +1,8 @@
 //! Field lines (RFC 9112 §5): the parser shared by request and response heads, and the table of its results.
 //!
 //! A line is parsed as a whole. An incomplete line is checked as far as it has arrived, so that garbage is rejected at once.
-//! Nothing of it is kept, and the next call starts again at its first byte. Sent byte by byte, the longest allowed line (32
-//! KiB) costs about 32 Ki × 512 vector steps ≈ 15 ms in total, far less than receiving its 32 Ki packets.
+//! The parser keeps no state of it, and the next call starts again at its first byte. Sent byte by byte, the longest allowed
+//! line (32 KiB) costs about 32 Ki × 512 vector steps ≈ 15 ms in total, far less than receiving its 32 Ki packets.
 
 use crate::field::Known;
 use crate::http1::Refusal;

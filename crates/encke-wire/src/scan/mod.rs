@@ -237,9 +237,9 @@ pub(crate) const FIELD_NAME: Class = Class::Ascii(&FIELD_NAME_MEMBERS);
 static FIELD_NAME_MEMBERS: Members =
     Members::of(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
 
-/// The characters of a request target up to its query: those of RFC 3986, and some others that clients send (`"<>^{|}` and the
-/// back quote). Not `#` (fragments are never sent), not `\` (some file systems treat it as a slash), nothing below 0x21 or
-/// above 0x7e. `?` ends the path.
+/// The characters of a request target up to its query: the characters of RFC 3986, and some others that clients send (`"<>^{|}`
+/// and the back quote). Not `#` (fragments are never sent), not `\` (some file systems treat it as a slash), nothing below 0x21
+/// or above 0x7e. `?` ends the path.
 pub(crate) const TARGET_PATH: Class = Class::Ascii(&TARGET_PATH_MEMBERS);
 static TARGET_PATH_MEMBERS: Members = Members::of(
     b"!\"$%&'()*+,-./0123456789:;<=>@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~",

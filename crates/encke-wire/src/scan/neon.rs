@@ -1,7 +1,7 @@
 //! The scanner for aarch64: 16 bytes at a time with NEON, which every such processor supports.
 //!
 //! NEON has no `movemask`. Narrowing each 16-bit lane by four bits leaves four bits per byte, 64 bits in total. Counting zeros
-//! then finds the first one that is set.
+//! then finds the first match.
 
 use std::arch::aarch64::{
     uint8x16_t, vandq_u8, vbicq_u8, vceqq_u8, vceqzq_u8, vcltq_u8, vdupq_n_u8, vget_lane_u64, vld1q_u8,

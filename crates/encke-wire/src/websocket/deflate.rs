@@ -153,8 +153,8 @@ impl Inflater {
         Self { stream: Decompress::new(false), text: Utf8::new(), bytes: 0, ends: 0 }
     }
 
-    /// Decompresses the next piece and appends the result. `payload`, `kind` and `last` are those of the Data event. After the
-    /// last piece the decompressor is ready for another message.
+    /// Decompresses the next piece and appends the result. `payload`, `kind` and `last` are the fields of the Data event. After
+    /// the last piece the decompressor is ready for another message.
     ///
     /// # Errors
     /// [`Failure::MessageTooLarge`] before the message grows beyond `bytes_max`; [`Failure::InvalidDeflate`] if it is not

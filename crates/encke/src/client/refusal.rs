@@ -1,4 +1,4 @@
-//! Texts for error responses: the reason, and what the user can do.
+//! Texts for error responses: the reason and the remedy.
 
 use super::connection::{ClientError, ClientResponse, ClientResponseHead};
 use super::location::ServerLocation;

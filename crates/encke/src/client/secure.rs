@@ -10,7 +10,7 @@ use encke_session::tls::{ClientSession, Trust};
 use super::MonoTime;
 use super::connection::{ClientError, READ_BYTES, left};
 
-/// The CA certificates that a command trusts. They are loaded at first use: those of the system have 200 KiB.
+/// The CA certificates that a command trusts. Loaded at first use: the system's certificates take 200 KiB.
 pub(crate) struct TrustSettings {
     source: TrustSource,
     trust: OnceCell<Trust>,

@@ -363,7 +363,7 @@ fn nobody_there(report: &PushReport) -> Result<(), CommandError> {
 
 // ---- flags into a plan ----
 
-/// Returns a random run number, which distinguishes the messages of this run from those of others.
+/// Returns a random run number, which distinguishes the messages of this run from messages of other runs.
 fn run_number() -> Result<u32, CommandError> {
     let mut run = [0; 4];
     host::random(&mut run)

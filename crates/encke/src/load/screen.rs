@@ -39,8 +39,8 @@ use ratatui::{Frame, Terminal};
 use super::progress::ViewAction;
 use crate::INTERRUPTED;
 
-/// Time between two frames. Curves change once a second. Drawing five frames a second took 1.2 % of a core, and nobody can read
-/// counts that change so fast.
+/// Time between two frames. Curves change once a second. Drawing five frames a second took 1.2 % of a core, and counts that change
+/// so fast are unreadable.
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// Size of the output buffer: one frame of a large terminal, with colours. Unbuffered, standard error takes one system call per
 /// cell and wakes the terminal emulator for each: 6 % of the cost of a run.

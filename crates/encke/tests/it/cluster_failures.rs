@@ -259,7 +259,7 @@ fn a_publisher_that_does_not_wait_has_no_id_and_its_messages_come_in_order() {
     };
     (0..100).for_each(|number| wait_with(&node, "soon/a", &number.to_string()));
     (0..100).for_each(|number| assert_eq!(heard(), number.to_string()));
-    // Of two channels, only the queued message has no id yet.
+    // Only the queued message has no id yet.
     let (head, body) = say(&node, "news,soon/a", "both");
     let told: serde_json::Value = serde_json::from_str(&body).expect("JSON");
     assert!(head.starts_with("HTTP/1.1 202 "), "{head}{body}");

@@ -62,7 +62,7 @@ fn an_authority_of_its_own_is_made_once_and_trusted_from_then_on() {
     for host in ["localhost", "127.0.0.1"] {
         assert_eq!(page(&authority, &format!("https://{host}:{port}/"), &["--ipv4"]), "hello");
     }
-    // A host name may be one that a certificate cannot contain.
+    // Some host names cannot be in a certificate.
     let letters = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphabetic());
     if let Some(machine) = encke_io::host::name().filter(letters) {
         let here = format!("{machine}:{port}:127.0.0.1");

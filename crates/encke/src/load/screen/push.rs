@@ -4,7 +4,7 @@
 //! ```text
 //!   tallies ── 2 samples a second ──► Screen::show ─► one more Second in the series ─► a frame
 //! ```
-//! First and last receivers are determined per thread of the generator; the report has those of all threads.
+//! First and last receivers are determined per thread of the generator; the report combines all threads.
 
 use std::io;
 
@@ -197,7 +197,7 @@ fn counted<'a>(view: &PushScreenView<'_>) -> Vec<Line<'a>> {
         Span::styled(format!("{} {what}", words::count(count)), style)
     };
     let now = view.seconds.last().copied().unwrap_or_default();
-    // Connected subscribers: those answered, minus those that left or were closed.
+    // Connected subscribers: accepted, minus left and closed.
     let there = totals.answered.saturating_sub(totals.left + totals.closed);
     let late = totals.lag.quantile_ns(0.99).map_or_else(|| "–".to_owned(), words::time);
     let server = view.server.map_or_else(

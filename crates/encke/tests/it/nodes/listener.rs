@@ -27,7 +27,7 @@ impl Kind {
 /// An event of a subscriber.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Its position, before any message.
+    /// The subscriber's position, before any message.
     At(String),
     Message {
         id: String,
