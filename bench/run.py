@@ -100,7 +100,7 @@ PLAN: tuple[Measurement, ...] = (
                 load.held, (WRK,), quick=False),
     Measurement("load-screen", "load generators: what the live screen costs", load.screen_seconds, load.screen, (),
                 quick=False),
-    Measurement("load-verdict", "load generators: who was the limit, in staged cases", verdicts.seconds_of,
+    Measurement("load-verdict", "load generators: the bottleneck, in staged cases", verdicts.seconds_of,
                 verdicts.measure, (), quick=False),
     Measurement("cluster-cost", "cluster: a delivery against a server by itself; publish to last on another node", cluster.seconds_of,
                 cluster.cost, (NATS,), quick=False),

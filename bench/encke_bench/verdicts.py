@@ -141,18 +141,18 @@ SLOW = ("--delay-ms", "20")
 FROZEN = ("--freeze-ms", "300")
 
 CASES = (
-    Case("one thread of the server computes", ("server",), "The server was the limit", ("-c", "16"), HEAVY, True),
+    Case("one thread of the server computes", ("server",), "The server was the bottleneck", ("-c", "16"), HEAVY, True),
     Case("the same, unwatched", ("server",), "or the number of connections", ("-c", "16"), HEAVY),
-    Case("the server waits for others, few connections", ("connections",), "With a higher -c", ("-c", "4"), SLOW, True),
-    Case("a fast server, a body to be checked by its digest", ("generator",), "With -t 2",
+    Case("the server waits for others, few connections", ("connections",), "A higher -c", ("-c", "4"), SLOW, True),
+    Case("a fast server, a body to be checked by its digest", ("generator",), "(-t 2)",
          ("-c", "32", "--expect-body", "@DIGEST@"), ("--body", "2000000"), True),
-    Case("a rate, and a body that takes longer to be checked", ("generator",), "With -t 2",
+    Case("a rate, and a body that takes longer to be checked", ("generator",), "(-t 2)",
          ("-c", "32", "-r", "5000", "--expect-body", "@DIGEST@"), ("--body", "2000000"), True),
-    Case("others on the generator's core", ("starved",), "others had its processor", ("-c", "64"),
+    Case("others on the generator's core", ("starved",), "other processes used its processor", ("-c", "64"),
          around=_hogs("load")),
-    Case("others on the generator's core, a rate", ("starved",), "others had its processor", ("-c", "16", "-r", "2000"),
+    Case("others on the generator's core, a rate", ("starved",), "other processes used its processor", ("-c", "16", "-r", "2000"),
          around=_hogs("load", 8)),
-    Case("others on the server's core", ("server_starved",), "others had its processor", ("-c", "16"), HEAVY, True,
+    Case("others on the server's core", ("server_starved",), "other processes used its processor", ("-c", "16"), HEAVY, True,
          _hogs("server")),
     Case("a quota on the generator", ("starved",), "its CPU quota was used up", ("-c", "64"), around=_quota("load")),
     Case("a quota on the server", ("server_starved",), "its CPU quota was used up", ("-c", "16"), HEAVY, True,
@@ -161,15 +161,15 @@ CASES = (
     Case("a rate that the server cannot", ("behind",), "slower than the rate: its busiest thread",
          ("-c", "16", "-r", "3000"), HEAVY, True),
     Case("a rate, and too few connections for it", ("behind",), "-c is too small", ("-c", "2", "-r", "1000"), SLOW, True),
-    Case("a rate, and a server that freezes", ("behind",), "wait for a free connection", ("-c", "8", "-r", "500"),
+    Case("a rate, and a server that freezes", ("behind",), "waited for a free connection", ("-c", "8", "-r", "500"),
          FROZEN),
-    Case("a rate, and a server that is stopped for half a second", ("behind",), "wait for a free connection",
+    Case("a rate, and a server that is stopped for half a second", ("behind",), "waited for a free connection",
          ("-c", "8", "-r", "500"), SLOW, around=_stopped("server")),
     Case("a rate, and a generator that is stopped for half a second", ("generator",), "did not keep the schedule",
          ("-c", "512", "-r", "500"), around=_stopped("load")),
     Case("ten local ports", ("generator",), "no local port is left", ("-c", "64", "--source", "127.0.0.1"), SLOW,
          world="echo 50000 50009 > /proc/sys/net/ipv4/ip_local_port_range"),
-    Case("a slow link that drops", ("connections",), "The network was the limit", ("-c", "16"), ("--body", "30000"), True,
+    Case("a slow link that drops", ("connections",), "The network was the bottleneck", ("-c", "16"), ("--body", "30000"), True,
          world=LINK),
     Case("a listener with a queue of one", ("server",), "because a queue was full", ("-c", "128", "--no-keepalive"),
          ("--delay-ms", "1", "--backlog", "1")),
@@ -193,7 +193,7 @@ def seconds_of(bench: Bench) -> float:
 
 
 def measure(bench: Bench, progress: Progress) -> Section:
-    section = Section("load-verdict", "who was the limit, by its own word",
+    section = Section("load-verdict", "the bottleneck, by its own verdict",
                       f"{len(CASES)} staged cases, {RUN_SECONDS} s each; its verdict is right if it is of the expected kind "
                       "and says why", ["staged", "expected", "said", ""])
     wrong = 0

@@ -21,7 +21,7 @@ test('so is one of subscribers', async () => {
     const encke = await stack.encke();
     const file = join(await stack.folder(), 'report.html');
     load('push', '-s', '100', '-r', '40', '-d', '2s', '--storm', '--report', file, encke.url);
-    const captions = ['By percentile', 'Fan-out', 'The first, first to last, and the last', 'Receipts a second', 'Subscribers that had been answered', 'Subscribers that were back', 'Connecting'];
+    const captions = ['By percentile', 'Fan-out', 'The first, first to last, and the last', 'Receipts a second', 'Accepted subscribers', 'Reconnected subscribers', 'Connecting'];
     await drawn(stack, file, captions, 'reach');
   });
 });

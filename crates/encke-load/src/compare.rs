@@ -34,9 +34,8 @@ pub const PAIRS_MIN: usize = 8;
 /// Random stream of the orders.
 const ORDERS: u64 = 0xAB_BA;
 /// Maximum blocks of a saved run.
-const BLOCKS_MAX: usize = 10;
-const DIFFERENT_TIMES: &str = "The runs were made at different times: what else changed on the machine meanwhile is in \
-    the ratios, and no interval knows of it. To compare two servers, name their URLs: they are measured in turns.";
+const STRETCHES: usize = 10;
+const DIFFERENT_TIMES: &str = "The runs were made at different times: the ratios include other changes of the machine in between, and the intervals do not. To compare two servers, give both URLs: they are then measured alternately.";
 
 /// A measured stretch of time.
 #[derive(Clone, Debug, Default)]
@@ -285,11 +284,11 @@ fn remarks_on_runs(runs: [(&SavedVerdict, &str, &Environment); 2], did_the_same:
     }
     let [(_, plan, environment), (_, other_plan, other_environment)] = runs;
     if !did_the_same {
-        remarks.push(format!("They did not do the same. A: {plan}. B: {other_plan}."));
+        remarks.push(format!("The runs have different plans. A: {plan}. B: {other_plan}."));
     }
     if environment != other_environment {
         remarks.push(format!(
-            "They were made on different machines. A: {}. B: {}.",
+            "The runs were made on different machines. A: {}. B: {}.",
             environment.line(),
             other_environment.line()
         ));
@@ -399,14 +398,14 @@ impl Comparison {
         let told: Vec<String> = self.rows.iter().filter(shown).map(ComparisonRow::sentence).collect();
         if self.rows.iter().all(|row| row.interval.is_none()) {
             return format!(
-                "Too little was measured to say whether there is a difference: {} rounds, or runs of {} s, are the \
-                 least.",
+                "Too little was measured to show a difference: at least {} rounds, or runs of {} s, are needed.",
                 PAIRS_MIN / 2,
                 PAIRS_MIN + 2,
             );
         }
         if told.is_empty() {
-            return "No difference shown. (What is smaller than the intervals cannot be seen.)".to_owned();
+            return "No difference shown. (Differences smaller than the intervals cannot be seen.)"
+                .to_owned();
         }
         format!("B against A: {}. No other difference shown.", told.join(", "))
     }
@@ -789,6 +788,6 @@ mod tests {
         (other.plan.connections, other.verdict.is_verdict) = (7, false);
         let unlike = Comparison::of_runs(names(), [&run(1.0, 1), &other]);
         assert!(!unlike.is_verdict);
-        assert!(unlike.remarks.iter().any(|remark| remark.starts_with("They did not do the same")));
+        assert!(unlike.remarks.iter().any(|remark| remark.starts_with("The runs have different plans")));
     }
 }

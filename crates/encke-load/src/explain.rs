@@ -56,7 +56,7 @@ pub fn of(run: &Saved) -> Explained {
     let mut findings = Findings::default();
     findings.verdict(&run.verdict, "Rates and latencies");
     if run.requests.finished == 0 {
-        findings.say("all figures", FigureTrust::Not, "No request was answered.");
+        findings.say("all figures", FigureTrust::Not, "No request got a response.");
     }
     findings.loops(run);
     findings.percentiles(run);
@@ -81,9 +81,9 @@ impl Findings {
     pub(crate) fn verdict(&mut self, verdict: &SavedVerdict, measured: &str) {
         let text = &verdict.text;
         if verdict.is_verdict {
-            self.say("who was the limit", FigureTrust::Fine, text);
+            self.say("the bottleneck", FigureTrust::Fine, text);
         } else {
-            let text = format!("{text} {measured} are the generator's, not the server's.");
+            let text = format!("{text} {measured} describe the generator, not the server.");
             self.say("all figures", FigureTrust::Not, text);
         }
         for remark in &verdict.remarks {
@@ -93,7 +93,7 @@ impl Findings {
 
     /// The precision of percentiles.
     pub(crate) fn precision(&mut self) {
-        let text = "A value is known to 1/64 of itself, rounded up: what differs by less than 1.6 % may be the same.";
+        let text = "Values have a precision of 1/64, rounded up: values that differ by less than 1.6 % may be equal.";
         self.say("percentiles", FigureTrust::Fine, text);
     }
 
@@ -102,7 +102,7 @@ impl Findings {
         let waiting = threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
         if waiting >= WAITING {
             let text = format!(
-                "For {} of the time others had the generator's processor: every time includes waiting for it.",
+                "For {} of the time other processes used the generator's processor: every time includes waiting for it.",
                 words::percent(waiting)
             );
             self.say("latency", FigureTrust::Doubt, text);
@@ -139,13 +139,10 @@ impl Findings {
 
     fn loops(&mut self, run: &Saved) {
         if !run.is_closed() {
-            let text = "An open loop: response times count from when a request was due, so they are what users see at \
-                        this rate.";
+            let text = "An open loop: response times count from when a request was due. Users see these times at this rate.";
             return self.say("latency", FigureTrust::Fine, text);
         }
-        let text = "A closed loop: while the server is slow it is asked less, so its percentiles are service times and \
-                    no user's. They may be compared with those of another closed loop of as many connections; what \
-                    users see tells a rate (-r).";
+        let text = "A closed loop: while the server is slow it gets fewer requests. The percentiles are service times, not the times that users see. They can be compared with another closed loop of as many connections; for the times that users see, set a rate (-r).";
         self.say("latency", FigureTrust::Doubt, text);
         let measured = run.waited().and_then(|waited| waited.quantile_ns(0.99));
         if let Some((estimate, measured)) =
@@ -153,22 +150,20 @@ impl Findings {
         {
             let (estimate, measured) = (words::time(estimate), words::time(measured));
             let text = format!(
-                "The server stood still at times: 99 of 100 answers took {measured} at most, but somebody who came at \
-                 any moment would have waited up to {estimate} (an estimate)."
+                "The server stalled at times: 99 of 100 responses took at most {measured}, but a user at a random moment would have waited up to {estimate} (an estimate)."
             );
             self.say("p99", FigureTrust::Doubt, text);
         }
         if run.plan.pipeline > 1 && run.plan.protocol != Protocol::Http2.name() {
             let text = format!(
-                "{} requests at a time on a connection: an answer waits for those before it, and its time with it.",
+                "{} requests at a time on a connection: the time of a response includes the responses before it.",
                 run.plan.pipeline
             );
             self.say("latency", FigureTrust::Doubt, text);
         }
         if run.requests.gathered > 0 {
             let text = format!(
-                "{} answers were read many at a time, so that neither side spends itself on waking: each may have come up \
-                 to 1/{PART} of the median sooner.",
+                "{} responses were read in batches, which saves both sides wake-ups: each may have arrived up to 1/{PART} of the median earlier.",
                 words::count(run.requests.gathered)
             );
             self.say("latency", FigureTrust::Fine, text);
@@ -187,8 +182,7 @@ impl Findings {
             let highest =
                 known.last().map_or("none is".to_owned(), |(name, _)| format!("{name} is the highest"));
             let text = format!(
-                "{number} of {} values lie beyond {name}, {highest} that has {BEYOND_MIN} or more there; what has fewer \
-                 is the luck of a few answers.",
+                "{number} of {} values are above {name}, {highest} with {BEYOND_MIN} or more values above it; percentiles with fewer depend on the chance of a few responses.",
                 words::count(waited.count())
             );
             self.0.push(Finding {
@@ -197,8 +191,8 @@ impl Findings {
                 text: format!("{}: {text}", names.join(", ")),
             });
         }
-        let text = "The longest of all: it grows with the length of a run, and says nothing that another run would \
-                    repeat.";
+        let text =
+            "The longest of all: it grows with the length of a run, and another run would not repeat it.";
         self.say("max", FigureTrust::Doubt, text);
         self.precision();
     }
@@ -215,8 +209,7 @@ impl Findings {
                 .map(|(name, _)| *name)
                 .collect();
             let mut text = format!(
-                "{} of {} requests had no whole answer ({} failed, {} still waited at the end, {} were never sent). They \
-                 are in no percentile",
+                "{} of {} requests got no complete response ({} failed, {} were open at the end, {} were never sent). Percentiles do not include them",
                 words::count(missing),
                 words::count(all),
                 words::count(requests.failed),
@@ -224,7 +217,7 @@ impl Findings {
                 words::count(requests.unsent),
             );
             if hidden.is_empty() {
-                text.push_str(", and too few to change one.");
+                text.push_str(", and they are too few to change one.");
                 self.say("latency", FigureTrust::Doubt, text);
             } else {
                 let _infallible = write!(
@@ -237,8 +230,7 @@ impl Findings {
         }
         if requests.wrong > 0 {
             let text = format!(
-                "{} of {} answers had a status that was not expected, and are in rate and percentiles all the same; an \
-                 error is often quicker than a page.",
+                "{} of {} responses had an unexpected status. Rate and percentiles include them; an error is often faster than a page.",
                 words::count(requests.wrong),
                 words::count(requests.finished)
             );
@@ -246,8 +238,11 @@ impl Findings {
             self.say("rate and latency", if many { FigureTrust::Not } else { FigureTrust::Doubt }, text);
         }
         if let Some(error) = run.errors.iter().find(|error| error.ours) {
-            let text =
-                format!("{}: {} times. That is this side's limit.", error.cause, words::count(error.count));
+            let text = format!(
+                "{}: {} times. That is a limit of the generator.",
+                error.cause,
+                words::count(error.count)
+            );
             self.say("failed requests", FigureTrust::Not, text);
         }
     }
@@ -266,15 +261,13 @@ impl Findings {
         }
         let text = if run.requests.queued * 100 > run.requests.begun {
             format!(
-                "{} of {} requests waited for a free connection: with more connections (-c) the server might have \
-                 answered sooner.",
+                "{} of {} requests waited for a free connection: with more connections (-c) the server might have responded sooner.",
                 words::count(run.requests.queued),
                 words::count(run.requests.begun)
             )
         } else {
             format!(
-                "One request of 100 was sent more than {late_words} late, where half of the responses took \
-                 {waited_words} at most: a good part of these times may be the generator's."
+                "1 % of requests were sent more than {late_words} late, while half of the responses took at most {waited_words}: a large part of these times may be the generator's."
             )
         };
         self.say("p50 and p99", FigureTrust::Doubt, text);
@@ -296,12 +289,11 @@ impl Findings {
         let (own_words, rate_words) = (words::number(own), words::number(rate));
         if (own - rate).abs() > CHANGE * rate {
             let text = format!(
-                "No warm-up was left out, and the first second was not like the others: {own_words} a second, then \
-                 {rate_words}. --warm-up 2s leaves it out."
+                "The run had no warm-up, and its first second differs: {own_words} a second, then {rate_words}. --warm-up 2s excludes it."
             );
             self.say("rate and latency", FigureTrust::Doubt, text);
         } else {
-            let text = "No warm-up was left out; the first second was like the others.";
+            let text = "The run had no warm-up, and its first second does not differ.";
             self.say("the beginning", FigureTrust::Fine, text);
         }
     }
@@ -311,7 +303,7 @@ impl Findings {
         let elapsed_s = run.elapsed_ns as f64 / 1e9;
         if elapsed_s < SHORT_S {
             let text = format!(
-                "{} are short: what machines and servers do every few seconds is in it by chance, or not at all.",
+                "{} are short: periodic work of machines and servers may be missing, or included by chance.",
                 words::time(run.elapsed_ns)
             );
             self.say("all figures", FigureTrust::Doubt, text);
@@ -329,8 +321,7 @@ impl Findings {
         let (begun, ended) = (rate(&whole[..third]), rate(&whole[whole.len() - third..]));
         if (ended - begun).abs() > CHANGE * begun.max(ended) {
             let text = format!(
-                "The rate changed while it was measured: {} a second in the first third, {} in the last. One number for \
-                 all of it is none of them.",
+                "The rate changed during the run: {} a second in the first third, {} in the last. The average describes neither.",
                 words::number(begun),
                 words::number(ended)
             );
@@ -340,14 +331,12 @@ impl Findings {
 
     fn machine(&mut self, run: &Saved) {
         self.generator(&run.threads, &run.environment);
-        let so = "the rate is what both together can do, and a faster generator would make the server look faster. The \
-                  server's CPU per request does not depend on that.";
+        let so = "the rate is the maximum of both together, and a faster generator would make the server look faster. The server's CPU per request does not depend on the generator.";
         self.neighbours(&run.plan.server, &run.environment, "rate", so);
         let again = run.connections.made.saturating_sub(run.plan.connections.into());
         if again > 0 && run.plan.requests_per_connection.is_none() {
             let text = format!(
-                "{} connections had to be made again although they were to be kept: the server ended them, and making \
-                 new ones is in its figures.",
+                "{} connections were reopened although they should have stayed open: the server closed them, and its figures include the new connections.",
                 words::count(again)
             );
             self.say("rate and latency", FigureTrust::Doubt, text);
@@ -390,7 +379,7 @@ impl FigureTrust {
         match self {
             Self::Not => "Do not trust:",
             Self::Doubt => "Read with care:",
-            Self::Fine => "As it seems:",
+            Self::Fine => "No doubts:",
         }
     }
 
@@ -459,9 +448,11 @@ mod tests {
     fn each_thing_that_is_wrong_is_named() {
         type Change = fn(&mut Saved);
         let cases: [(&str, FigureTrust, Change); 16] = [
-            ("the generator's, not the server's", FigureTrust::Not, |run| run.verdict.is_verdict = false),
+            ("describe the generator, not the server", FigureTrust::Not, |run| {
+                run.verdict.is_verdict = false
+            }),
             ("A closed loop", FigureTrust::Doubt, |run| run.plan.pace.r#loop = "closed".into()),
-            ("stood still at times", FigureTrust::Doubt, |run| {
+            ("stalled at times", FigureTrust::Doubt, |run| {
                 run.plan.pace.r#loop = "closed".into();
                 run.latency.open_loop_estimate =
                     Some(Percentiles { p99_ns: Some(190_000_000), ..Percentiles::default() });
@@ -478,19 +469,19 @@ mod tests {
                 run.requests.finished = 10_000_000;
                 run.requests.aborted = 1;
             }),
-            ("not expected", FigureTrust::Doubt, |run| run.requests.wrong = 10),
-            ("not expected", FigureTrust::Not, |run| run.requests.wrong = 90_000),
-            ("late, where half of the responses", FigureTrust::Doubt, |run| {
+            ("unexpected status", FigureTrust::Doubt, |run| run.requests.wrong = 10),
+            ("unexpected status", FigureTrust::Not, |run| run.requests.wrong = 90_000),
+            ("late, while half of the responses", FigureTrust::Doubt, |run| {
                 let mut late = encke_stats::Distribution::new();
                 late.record_many(800_000, 100_000);
                 run.latency.lag = Some(SavedDistribution(late));
             }),
-            ("first second was not like the others", FigureTrust::Doubt, |run| run.seconds[0].finished = 500),
+            ("its first second differs", FigureTrust::Doubt, |run| run.seconds[0].finished = 500),
             ("are short", FigureTrust::Doubt, |run| run.elapsed_ns = 1_000_000_000),
             ("in the first third", FigureTrust::Doubt, |run| {
                 run.seconds[6..].iter_mut().for_each(|second| second.finished = 5_000);
             }),
-            ("others had the generator's processor", FigureTrust::Doubt, |run| {
+            ("other processes used the generator's processor", FigureTrust::Doubt, |run| {
                 run.threads = vec![Thread { waiting: 0.3, ..Thread::default() }];
             }),
             ("shared this machine", FigureTrust::Doubt, |run| run.plan.server = "127.0.0.1:8080".into()),
@@ -498,7 +489,7 @@ mod tests {
                 run.environment.system = "linux".into();
                 run.environment.optimised = false;
             }),
-            ("had to be made again", FigureTrust::Doubt, |run| run.connections.made += 500),
+            ("were reopened", FigureTrust::Doubt, |run| run.connections.made += 500),
         ];
         for (words, trust, change) in cases {
             let found = said(change);

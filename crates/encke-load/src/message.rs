@@ -237,10 +237,10 @@ impl Mix {
 impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Method(method) => write!(f, "`{method}` is no method"),
-            Self::Field(name, error) => write!(f, "the field `{name}` cannot be sent: {error}"),
+            Self::Method(method) => write!(f, "invalid method `{method}`"),
+            Self::Field(name, error) => write!(f, "invalid field `{name}`: {error}"),
             Self::Reserved(name) => {
-                write!(f, "`{name}` follows from the body and from --no-keepalive; it cannot be given by -H")
+                write!(f, "cannot set `{name}` with -H: it follows from the body and from --no-keepalive")
             }
         }
     }

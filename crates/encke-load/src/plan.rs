@@ -238,7 +238,7 @@ impl fmt::Display for Plan {
         };
         let kept = match self.requests_per_connection {
             None => "kept open".to_owned(),
-            Some(1) => "one a request".to_owned(),
+            Some(1) => "one per request".to_owned(),
             Some(limit) => format!("{} requests each", words::count(limit)),
         };
         let pipeline = match (self.protocol, self.pipeline) {

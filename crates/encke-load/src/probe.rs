@@ -71,7 +71,7 @@ impl ProbeResult {
         let [now, most] = [self.resident_bytes, self.resident_bytes_max].map(words::bytes);
         write!(out, "server       {} of a core", words::number(self.cores))?;
         if let Some(ns) = self.cpu_per_request_ns {
-            write!(out, ", {} of CPU a request", words::time(ns))?;
+            write!(out, ", {} of CPU per request", words::time(ns))?;
         }
         writeln!(out, "; {now} of memory, at most {most} ({})", self.what)
     }

@@ -234,12 +234,11 @@ impl fmt::Display for RunError {
             Self::Backend(unavailable) => unavailable.fmt(f),
             Self::Descriptors(wanted, limit) => write!(
                 f,
-                "{wanted} descriptors are needed and {limit} allowed; use fewer connections, or raise the limit \
-                 (ulimit -Hn)"
+                "the run needs {wanted} descriptors, but {limit} are allowed: use fewer connections, or raise the limit (ulimit -Hn)"
             ),
             Self::Request(error) => error.fmt(f),
-            Self::Thread(error) => write!(f, "a thread cannot be started: {error}"),
-            Self::Wait(fault) => write!(f, "waiting for events failed: {fault}"),
+            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            Self::Wait(fault) => write!(f, "cannot wait for events: {fault}"),
         }
     }
 }

@@ -186,7 +186,7 @@ impl Condition {
 
 impl fmt::Display for Missed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "missed: {} (it was {})", self.condition, self.found)
+        write!(f, "missed: {} (measured {})", self.condition, self.found)
     }
 }
 

@@ -119,22 +119,27 @@ impl Verdict {
             let times = words::plural(error.count, "time");
             let help = match error.cause {
                 Cause::Ports => {
-                    "; keep connections open, use fewer at a time, or come from more addresses (--source)"
+                    "; keep connections open, use fewer at a time, or use more source addresses (--source)"
                 }
                 _ => "",
             };
-            (Bottleneck::Generator, format!("The generator was the limit: {}, {times}{help}.", error.cause))
+            (
+                Bottleneck::Generator,
+                format!("The generator was the bottleneck: {}, {times}{help}.", error.cause),
+            )
         } else if outcome.elapsed < SHORTEST {
-            (Bottleneck::TooShort, "Too short to say who was the limit.".to_owned())
+            (Bottleneck::TooShort, "Too short to determine the bottleneck.".to_owned())
         } else if waiting >= WAITING && (occupied >= BUSY || waiting >= 1.0 - occupied) {
             // The generator lost more time to others than it had left.
             let share = words::percent(waiting);
             (Bottleneck::Starved, format!("The generator was starved: for {share} of the time {taken}."))
         } else if busy >= BUSY {
-            (Bottleneck::Generator, format!("The generator was the limit: {used}. {}", more(plan)))
+            (Bottleneck::Generator, format!("The generator was the bottleneck: {used}. {}", more(plan)))
         } else if let Some(error) = silence(outcome) {
-            let text =
-                format!("Nothing was answered: the server or the network was the limit ({}).", error.cause);
+            let text = format!(
+                "No request got a response: the server or the network was the bottleneck ({}).",
+                error.cause
+            );
             (Bottleneck::Server, text)
         } else if let Pace::Open(rate, _) = &plan.pace {
             let due = match plan.stop {
@@ -158,22 +163,20 @@ impl Verdict {
                 (Bottleneck::Starved, text)
             } else if busy >= CROWDED && !is_busy(outcome.server.as_ref()) {
                 let text = format!(
-                    "The schedule was not kept, and the generator was the limit: {used}. {}",
+                    "The schedule was not kept, and the generator was the bottleneck: {used}. {}",
                     more(plan)
                 );
                 (Bottleneck::Generator, text)
             } else if sent < SENT || (queued >= QUEUED && !late_by_itself(&outcome.totals, queued)) {
                 let (sent, queued) = (words::percent(sent), words::percent(queued));
                 let text = format!(
-                    "The schedule was not kept: {sent} of it was sent, {queued} of that had to wait for a free \
-                     connection. {}; {used}.",
+                    "The schedule was not kept: {sent} of it was sent, and {queued} of that waited for a free connection. {}; {used}.",
                     slower(outcome.server.as_ref())
                 );
                 (Bottleneck::Behind, text)
             } else {
                 let text = format!(
-                    "The generator did not keep the schedule: one request of 100 was sent more than {late} late, though \
-                     connections were free; {used}, and for {} of the time {taken}.",
+                    "The generator did not keep the schedule: 1 % of requests were sent more than {late} late, although connections were free; {used}, and for {} of the time {taken}.",
                     words::percent(waiting)
                 );
                 (Bottleneck::Generator, text)
@@ -206,8 +209,9 @@ fn is_busy(server: Option<&ProbeResult>) -> bool {
 /// The verdict on a closed loop in which the generator had capacity left, from the watched server if there is one.
 fn closed(plan: &Plan, outcome: &RunOutcome, busy: f64, waiting: f64, used: &str) -> (Bottleneck, String) {
     let server = outcome.server.as_ref();
-    let unknown =
-        || (Bottleneck::Server, format!("The server was the limit, or the number of connections: {used}."));
+    let unknown = || {
+        (Bottleneck::Server, format!("The server was the bottleneck, or the number of connections: {used}."))
+    };
     let Some((ran, waited)) = server.and_then(ProbeResult::busiest) else { return unknown() };
     let (share, lost) = (words::percent(ran), words::percent(waited));
     if ran + waited >= BUSY && waited >= WAITING {
@@ -219,23 +223,21 @@ fn closed(plan: &Plan, outcome: &RunOutcome, busy: f64, waiting: f64, used: &str
     } else if ran >= BUSY {
         (
             Bottleneck::Server,
-            format!("The server was the limit: its busiest thread used {share} of a core; {used}."),
+            format!("The server was the bottleneck: its busiest thread used {share} of a core; {used}."),
         )
     } else if busy >= CROWDED && ran < IDLE && waited < WAITING {
         let text = format!(
-            "The generator was the limit: {used}, the server's busiest thread {share}. {}",
+            "The generator was the bottleneck: {used}, the server's busiest thread {share}. {}",
             more(plan)
         );
         (Bottleneck::Generator, text)
     } else if ran < IDLE && busy < IDLE && waited < WAITING && waiting < WAITING {
         let text = match resent(outcome) {
             Some(segments) => format!(
-                "The network was the limit, or the number of connections: {segments} had to be sent again; the server's \
-                 busiest thread used {share} of a core, {used}."
+                "The network was the bottleneck, or the number of connections: {segments} were retransmitted; the server's busiest thread used {share} of a core, {used}."
             ),
             None => format!(
-                "The number of connections was the limit: the server's busiest thread used {share} of a core, {used}. \
-                 With a higher -c it may do more."
+                "The number of connections was the bottleneck: the server's busiest thread used {share} of a core, {used}. A higher -c may increase the rate."
             ),
         };
         (Bottleneck::Connections, text)
@@ -258,7 +260,7 @@ fn late_by_itself(totals: &Totals, queued: f64) -> bool {
 
 /// Advice on how to remove the generator's limit.
 fn more(plan: &Plan) -> String {
-    format!("With -t {} it may do more.", u32::from(plan.threads) + 1)
+    format!("More threads (-t {}) may increase the rate.", u32::from(plan.threads) + 1)
 }
 
 /// Retransmitted segments of this machine, if there are too many to ignore.
@@ -278,7 +280,7 @@ fn slower(server: Option<&ProbeResult>) -> String {
         Some((ran, _)) if ran < IDLE => {
             let share = words::percent(ran);
             format!(
-                "-c is too small, or the server waits for others: its busiest thread used {share} of a core"
+                "-c is too small, or the server waits for other servers: its busiest thread used {share} of a core"
             )
         }
         _ => "The server was slower than the rate, or -c is too small".to_owned(),
@@ -287,7 +289,7 @@ fn slower(server: Option<&ProbeResult>) -> String {
 
 /// Why a runnable thread did not run. `throttled` is the share of periods in which the quota of its process was exhausted.
 const fn taken(throttled: f64) -> &'static str {
-    if throttled >= WAITING { "its CPU quota was used up" } else { "others had its processor" }
+    if throttled >= WAITING { "its CPU quota was used up" } else { "other processes used its processor" }
 }
 
 /// A remark if the generator's own lateness is a significant part of the longest responses of a kept schedule.
@@ -298,8 +300,7 @@ fn own_part(totals: &Totals) -> Option<String> {
     let own = late.min(took.saturating_sub(served));
     (own as f64 > LATE_PART * took as f64).then(|| {
         format!(
-            "p99 is {} from when requests were due and {} from their send: most of the difference is how late this \
-             generator woke up, not the server's.",
+            "p99 is {} from when requests were due and {} from their send: most of the difference is the generator's own delay, not the server's.",
             words::time(took),
             words::time(served)
         )
@@ -311,16 +312,16 @@ fn remarks(outcome: &RunOutcome) -> Vec<String> {
     let mut remark = |text: String| remarks.push(text);
     if let Some(TcpCounters { listen_drops: drops @ 1.., .. }) = outcome.tcp {
         remark(format!(
-            "{} to listeners of this machine got lost because a queue was full; each came a second later or more.",
+            "{} to listeners of this machine were dropped because a queue was full; each was delayed by a second or more.",
             words::plural(drops, "connection")
         ));
     }
     if let Some(segments) = resent(outcome) {
-        remark(format!("This machine sent {segments} again."));
+        remark(format!("This machine retransmitted {segments}."));
     }
     if outcome.totals.aborted > 0 {
         let aborted = words::plural(outcome.totals.aborted, "request");
-        remark(format!("{aborted} had no answer when the run was over: they are in no percentile."));
+        remark(format!("{aborted} had no response at the end of the run: percentiles do not include them."));
     }
     remarks
 }
@@ -453,7 +454,7 @@ mod tests {
         for (ran, said) in [
             (Some(0.98), "slower than the rate: its busiest thread used 98.0 %"),
             (Some(0.8), "slower than the rate, or -c is too small"),
-            (Some(0.1), "-c is too small, or the server waits for others"),
+            (Some(0.1), "-c is too small, or the server waits for other servers"),
             (None, "slower than the rate, or -c is too small"),
         ] {
             let watched = ProbeResult {
@@ -479,7 +480,7 @@ mod tests {
             outcome.totals.service.record_many(service_ns, 10_000);
             outcome.totals.response.record_many(response_ns, 10_000);
             let verdict = Verdict::of(&plan(open()), &outcome);
-            let remarked = verdict.remarks.iter().any(|remark| remark.contains("how late this generator"));
+            let remarked = verdict.remarks.iter().any(|remark| remark.contains("the generator's own delay"));
             assert_eq!((verdict.limit, remarked), (Bottleneck::Kept, told), "{:?}", verdict.remarks);
         }
     }

@@ -320,7 +320,7 @@ fn who_speaks_http1_alone_is_told_as_that() {
     });
     let outcome = run(Plan { stop: Stop::Count(3), connections: 1, ..plan(server, None) });
     assert_eq!((outcome.totals.begun, outcome.totals.failed), (3, 3));
-    let strange = "the server does not speak HTTP/2".to_owned();
+    let strange = "the server does not support HTTP/2".to_owned();
     let told = failures(&outcome);
     assert!(
         told.iter().all(|(phase, cause, _)| (*phase, cause) == (RequestPhase::Greeting, &strange)),

@@ -140,7 +140,7 @@ impl fmt::Display for PushRunPlan {
         let publishers = words::plural(self.publishers.into(), "publisher");
         let pace = match (&self.pace, self.cycles) {
             (_, Some(rounds)) => format!("{} of one message", words::plural(rounds.into(), "round")),
-            (Pace::Closed, None) => format!("{publishers}, each as soon as it is answered"),
+            (Pace::Closed, None) => format!("{publishers}, each after its previous response"),
             (Pace::Open(rate, _), None) => format!("{rate} from {publishers}"),
         };
         let bytes = words::count(self.payload_bytes as u64);

@@ -106,38 +106,37 @@ fn judge(plan: &PushRunPlan, outcome: &PushRunOutcome) -> Verdict {
     let ours = outcome.errors.iter().find(|error| error.cause.is_ours());
     let (limit, text) = if let Some(error) = ours {
         let times = words::plural(error.count, "time");
-        (Bottleneck::Generator, format!("The generator was the limit: {}, {times}.", error.cause))
+        (Bottleneck::Generator, format!("The generator was the bottleneck: {}, {times}.", error.cause))
     } else if plan.cycles.is_none() && outcome.elapsed < SHORTEST {
-        (Bottleneck::TooShort, "Too short to say who was the limit.".to_owned())
+        (Bottleneck::TooShort, "Too short to determine the bottleneck.".to_owned())
     } else if busy + waiting >= BUSY && waiting >= WAITING {
         let share = words::percent(waiting);
-        let text = format!(
-            "The generator was starved: for {share} of the time it could have run, others had its processor."
-        );
+        let text =
+            format!("The generator was starved: for {share} of the time other processes used its processor.");
         (Bottleneck::Starved, text)
     } else if busy >= BUSY {
         let more = u32::from(plan.threads) + 1;
         (
             Bottleneck::Generator,
-            format!("The generator was the limit: {used}. With -t {more} it may do more."),
+            format!(
+                "The generator was the bottleneck: {used}. More threads (-t {more}) may increase the rate."
+            ),
         )
     } else if plan.cycles.is_some() || plan.pace == Pace::Closed {
-        (Bottleneck::Server, format!("The server was the limit: {used}."))
+        (Bottleneck::Server, format!("The server was the bottleneck: {used}."))
     } else if late_ns <= TICK_NS && sent >= SENT {
         // Latencies count from the send, so its lateness affects none of them.
         (Bottleneck::Kept, format!("The schedule was kept (99 of 100 messages within {late}); {used}."))
     } else if sent < SENT || totals.queued as f64 >= QUEUED * totals.published as f64 {
         let (sent, queued) = (words::percent(sent), words::plural(totals.queued, "message"));
         let text = format!(
-            "The schedule was not kept: {sent} of it was sent, {queued} had to wait for a publisher. The server took \
-             them more slowly than that, or --publishers is too small; {used}."
+            "The schedule was not kept: {sent} of it was sent, and {queued} waited for a publisher. The server was slower than the rate, or --publishers is too small; {used}."
         );
         (Bottleneck::Behind, text)
     } else {
         let limit = if waiting >= WAITING { Bottleneck::Starved } else { Bottleneck::Generator };
         let text = format!(
-            "The generator did not keep the schedule: one message of 100 was sent more than {late} late, though \
-             publishers were free; {used}."
+            "The generator did not keep the schedule: 1 % of messages were sent more than {late} late, although publishers were free; {used}."
         );
         (limit, text)
     };
@@ -151,34 +150,34 @@ fn remarks(plan: &PushRunPlan, outcome: &PushRunOutcome, waiting: f64) -> Vec<St
     if waiting >= WAITING {
         let share = words::percent(waiting);
         remarks.push(format!(
-            "For {share} of the time others had the generator's processor: latencies include that."
+            "For {share} of the time other processes used the generator's processor: latencies include that."
         ));
     }
     if let Some((each_ns, part)) = own_part(plan, outcome).filter(|(_, part)| *part >= OWN_PART) {
         remarks.push(format!(
-            "Receiving took this side {} a receipt: {} of the time from the first to the last is its own.",
+            "Receiving took the generator {} per receipt: {} of the time from the first to the last is its own.",
             words::time(each_ns as u64),
             words::percent(part.min(1.0))
         ));
     }
     if outcome.held < plan.subscribers && plan.cycles.is_none() {
         let absent = words::plural(u64::from(plan.subscribers - outcome.held), "subscriber");
-        remarks.push(format!("At the end {absent} had no subscription that the server had answered."));
+        remarks.push(format!("At the end {absent} had no accepted subscription."));
     }
     if totals.early > 0 {
         let early = words::plural(totals.early, "message");
         remarks.push(format!(
-            "{early} came to subscribers who joined while they were on their way: they are in no figure."
+            "{early} reached subscribers that joined after the send: no figure includes them."
         ));
     }
     if totals.published >= super::publishers::MESSAGES_MAX as u64 {
         let most = words::count(super::publishers::MESSAGES_MAX as u64);
-        remarks.push(format!("It ended with message {most}: a run keeps account of no more."));
+        remarks.push(format!("The run ended with message {most}: it can record no more."));
     }
     if let Some(tcp) = outcome.tcp.filter(|tcp| tcp.listen_drops > 0) {
         let drops = words::plural(tcp.listen_drops, "connection");
         remarks.push(format!(
-            "{drops} to listeners of this machine got lost because a queue was full; each came a second later or more."
+            "{drops} to listeners of this machine were dropped because a queue was full; each was delayed by a second or more."
         ));
     }
     remarks
@@ -340,8 +339,8 @@ mod tests {
             "Fan-out: receivers reached",
             "The first, first to last, and the last",
             "Receipts a second, by when",
-            "Subscribers that had been answered",
-            "Subscribers that were back",
+            "Accepted subscribers",
+            "Reconnected subscribers",
             "reach</th><td>99.9930 %",
             "repeated</th><td>3",
             "What not to trust",
@@ -461,7 +460,9 @@ mod tests {
         // Receipts of 10 µs by 1,000 subscribers take 10 ms: less than half of 30 ms from first to last, but more than half of
         // 15 ms.
         let remarked = |outcome: &PushRunOutcome| {
-            remarks(&plan(), outcome, 0.0).iter().any(|remark| remark.contains("Receiving took this side"))
+            remarks(&plan(), outcome, 0.0)
+                .iter()
+                .any(|remark| remark.contains("Receiving took the generator"))
         };
         let mut quick = outcome(0.2, 0.0);
         assert!(!remarked(&quick));

@@ -594,7 +594,7 @@ fn a_run_without_a_server_or_a_stream_comes_to_its_end() {
     let other = PushRunPlan { dialect, ..plan(Transport::Sse, 20, 5) };
     let Ended { outcome, .. } = run(11, calm(), Manners::default(), other);
     let said: Vec<_> = outcome.errors.iter().map(|error| (error.cause.to_string(), error.count)).collect();
-    assert_eq!(said, [("an answer, but not the stream that was asked for".into(), 20)]);
+    assert_eq!(said, [("a response, but not the requested stream".into(), 20)]);
     assert_eq!((outcome.totals.published, outcome.held), (5, 0));
 }
 

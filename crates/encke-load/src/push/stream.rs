@@ -455,10 +455,10 @@ fn find_all(run: u32, mut text: &[u8], told: &mut Vec<ReceiverEvent>) {
 impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Http(refusal) => write!(f, "no answer of HTTP: {refusal}"),
-            Self::Frame(failure) => write!(f, "no WebSocket: {failure}"),
+            Self::Http(refusal) => write!(f, "invalid HTTP response: {refusal}"),
+            Self::Frame(failure) => write!(f, "invalid WebSocket frame: {failure}"),
             Self::Status(status) => write!(f, "status {status}"),
-            Self::NoStream => f.write_str("an answer, but not the stream that was asked for"),
+            Self::NoStream => f.write_str("a response, but not the requested stream"),
             Self::TooLarge => f.write_str("a message of more than 64 MiB"),
         }
     }

@@ -44,7 +44,7 @@ pub(crate) fn serialize<S: Writer>(buckets: &[(u64, u64)], writer: S) -> Result<
 
 pub(crate) fn deserialize<'a, R: Reader<'a>>(reader: R) -> Result<Vec<(u64, u64)>, R::Error> {
     let text = String::deserialize(reader)?;
-    held(&text).ok_or_else(|| de::Error::custom("a histogram is not one of HdrHistogram's (V2, base64)"))
+    held(&text).ok_or_else(|| de::Error::custom("invalid histogram: expected HdrHistogram V2 in base64"))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ impl SavedRun {
         let malformed = |error: serde_json::Error| SavedRunError::Malformed(error.to_string());
         let value: Value = serde_json::from_str(text).map_err(malformed)?;
         match value["schema"].as_u64() {
-            None => return Err(SavedRunError::Malformed("there is no `schema` in it".into())),
+            None => return Err(SavedRunError::Malformed("`schema` is missing".into())),
             Some(schema) if schema != u64::from(SCHEMA) => return Err(SavedRunError::Schema(schema)),
             Some(_) if value.get("find_max").is_some() => return Err(SavedRunError::Search),
             Some(_) => {}

@@ -74,8 +74,7 @@ impl Saved {
         let shortest = runs.iter().map(|run| run.elapsed_ns).min().unwrap_or(0) as f64;
         if (spans.common_ns() as f64) < OVERLAP * shortest {
             all.verdict.remarks.push(format!(
-                "They were not made at the same time: by their clocks they have {} in common. The rate is that of all \
-                 answers from the first beginning to the last end.",
+                "The runs were not simultaneous: by their clocks they overlap by {}. The rate counts all responses from the first start to the last end.",
                 words::time(spans.common_ns())
             ));
         }
@@ -230,7 +229,7 @@ impl SavedVerdict {
         let all: Vec<&Self> = runs.iter().map(verdict).collect();
         let without: Vec<&Self> = all.iter().filter(|verdict| !verdict.is_verdict).copied().collect();
         let text = match without.len() {
-            0 => format!("{} runs together; what was the limit, each says for itself:", all.len()),
+            0 => format!("{} runs together, with a verdict each:", all.len()),
             some => format!("{some} of {} runs have no verdict, so their sum has none:", all.len()),
         };
         let said = all.iter().zip(1..).flat_map(|(verdict, number)| {
@@ -308,10 +307,10 @@ pub(crate) fn said_by_all<R>(runs: &[R], between: &str, said: impl Fn(&R) -> &st
 impl fmt::Display for Unlike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Few => "two runs or more can be joined",
-            Self::Loops => "a closed loop and an open one measure different things, which have no sum",
-            Self::Kinds => "a run of requests and one of subscribers have no sum",
-            Self::Transports => "subscribers by different transports have no sum; compare them",
+            Self::Few => "at least two runs are needed",
+            Self::Loops => "a closed and an open loop cannot be merged: they measure different times",
+            Self::Kinds => "a run of requests and a run of subscribers cannot be merged",
+            Self::Transports => "runs with different transports cannot be merged: compare them",
         })
     }
 }

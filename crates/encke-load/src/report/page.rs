@@ -160,7 +160,7 @@ impl Saved {
             ("finished", requests.finished),
             ("of those wrong", requests.wrong),
             ("failed", requests.failed),
-            ("without an answer at the end", requests.aborted),
+            ("without a response at the end", requests.aborted),
             ("due and not sent", requests.unsent),
             ("warm-up", requests.warm_up),
             ("bytes received", self.bytes.received),
@@ -574,7 +574,7 @@ mod tests {
         saved.latency = crate::report::saved::Latencies::default();
         (saved.requests, saved.rate_per_s) = (crate::report::saved::SavedRequests::default(), 0.0);
         let page = saved.page();
-        assert!(page.contains("No request was answered") && !page.contains("NaN"));
+        assert!(page.contains("No request got a response") && !page.contains("NaN"));
     }
 
     #[test]

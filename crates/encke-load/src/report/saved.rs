@@ -597,11 +597,13 @@ impl From<SavedHistogram> for SavedDistribution {
 impl fmt::Display for SavedRunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed(reason) => write!(f, "it is no run that `encke load --json` wrote: {reason}"),
-            Self::Schema(schema) => write!(f, "it has schema {schema}; this program reads schema {SCHEMA}"),
-            Self::Search => f.write_str(
-                "it is a search (--find-max); each of its trials has a `report`, which is a run that can be read",
-            ),
+            Self::Malformed(reason) => write!(f, "not a run of `encke load --json`: {reason}"),
+            Self::Schema(schema) => {
+                write!(f, "the run has schema {schema}, but this version supports {SCHEMA}")
+            }
+            Self::Search => {
+                f.write_str("this is a search (--find-max), not a run: use the `report` of one of its trials")
+            }
         }
     }
 }
@@ -672,12 +674,12 @@ mod tests {
             json.to_string()
         };
         for (text, said) in [
-            ("no JSON".to_owned(), "no run"),
-            ("{}".into(), "no `schema`"),
+            ("no JSON".to_owned(), "not a run"),
+            ("{}".into(), "`schema` is missing"),
             (with("schema", 2.into()), "schema 2"),
-            (with("requests", Value::Null), "no run"),
+            (with("requests", Value::Null), "not a run"),
             (with("find_max", Value::Null), "a search"),
-            (with("seconds", serde_json::json!([{ "histogram": "x" }])), "no run"),
+            (with("seconds", serde_json::json!([{ "histogram": "x" }])), "not a run"),
         ] {
             let error = Saved::read(&text).expect_err(said).to_string();
             assert!(error.contains(said), "{error}");

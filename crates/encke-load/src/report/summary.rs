@@ -42,7 +42,7 @@ impl Saved {
             },
         ];
         for (number, what) in [
-            (requests.aborted, "without an answer at the end"),
+            (requests.aborted, "without a response at the end"),
             (requests.unsent, "due and not sent"),
             (requests.warm_up, "warm-up, not counted"),
         ] {
@@ -94,13 +94,13 @@ impl Saved {
             let gathered = words::count(requests.gathered);
             writeln!(
                 out,
-                "{gathered} answers were read many at a time: they may have come 1/{PART} of the median sooner."
+                "{gathered} responses were read in batches: they may have arrived 1/{PART} of the median earlier."
             )?;
         }
         if self.is_closed() {
             writeln!(
                 out,
-                "In a closed loop a slow server is asked less: for what users see, give a rate (-r)."
+                "In a closed loop a slow server gets fewer requests: for the times that users see, set a rate (-r)."
             )?;
         }
 
@@ -117,8 +117,8 @@ impl Saved {
         }
         write!(out, " (p50 {p50}, p99 {p99} each)")?;
         for (number, what) in [
-            (self.connections.failed, "could not be made"),
-            (self.connections.ended_at_rest, "ended by the server at rest"),
+            (self.connections.failed, "failed to connect"),
+            (self.connections.ended_at_rest, "closed by the server while idle"),
         ] {
             if number > 0 {
                 write!(out, ", {} {what}", words::count(number))?;
@@ -165,7 +165,7 @@ pub(crate) fn put_end(
         write!(out, "{:>12} {}: {}", words::count(error.count), error.phase, error.cause)?;
         if !error.sample.is_empty() {
             let sample = error.sample.chars().take(SAMPLE_SHOWN).flat_map(char::escape_debug);
-            write!(out, "; first behind \"{}\"", sample.collect::<String>())?;
+            write!(out, "; first after \"{}\"", sample.collect::<String>())?;
         }
         writeln!(out)?;
     }

@@ -270,7 +270,7 @@ fn http2_is_spoken_with_who_speaks_it_and_asked_for_as_it_is() {
         (&["--streams", "4"], "--http2 --streams 4"),
         (&["--http2", "--http10"], "--http10"),
         (&["-m", "32"], "--http2 --streams"),
-        (&["--http2", "-H", "Host: a b"], "cannot carry"),
+        (&["--http2", "-H", "Host: a b"], "does not support this request"),
     ] {
         let output = load(&[flags, &["-n", "1", &url]].concat());
         assert_eq!(output.status.code(), Some(2), "{flags:?}");
@@ -285,7 +285,7 @@ fn http2_is_spoken_with_who_speaks_it_and_asked_for_as_it_is() {
     });
     let output = load(&["--http2", "-n", "2", "-c", "1", &format!("http://{address}/")]);
     let words = text(&[output.stdout, output.stderr].concat());
-    assert!(words.contains("the server does not speak HTTP/2"), "{words}");
+    assert!(words.contains("the server does not support HTTP/2"), "{words}");
 }
 
 #[test]
@@ -539,7 +539,7 @@ fn a_saved_run_is_printed_explained_and_joined() {
     );
     for (arguments, said) in [
         (&["report", "/nonexistent.json"][..], "/nonexistent.json: "),
-        (&["explain", &folder.path("public/index.html")], "it is no run"),
+        (&["explain", &folder.path("public/index.html")], "not a run"),
         (&["compare", &file, &url], "two URLs, or two files"),
     ] {
         let output = load(arguments);

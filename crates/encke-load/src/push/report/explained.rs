@@ -17,14 +17,13 @@ impl SavedPushRun {
         let mut findings = Findings::default();
         findings.verdict(&self.verdict, "Times and rates");
         if self.receipts.received == 0 {
-            findings.say("all figures", FigureTrust::Not, "Nobody has received anything.");
+            findings.say("all figures", FigureTrust::Not, "No subscriber received a message.");
         }
         findings.receipts(self);
         findings.times(self);
         findings.crowd(self);
         findings.generator(&self.threads, &self.environment);
-        let so = "the last and receipts a second are what both together can do. The server's CPU a receipt (--watch) does \
-                  not depend on that.";
+        let so = "the last and receipts a second are the maximum of both together. The server's CPU per receipt (--watch) does not depend on the generator.";
         findings.neighbours(&self.plan.server, &self.environment, "the last", so);
         findings.explained()
     }
@@ -36,8 +35,7 @@ impl Findings {
         let receipts = &run.receipts;
         if receipts.lost > 0 {
             let text = format!(
-                "{} of {} receipts never happened (reach {}). They are in no time: a server that drops what is slow \
-                 looks quick.",
+                "{} of {} receipts are missing (reach {}). No time includes them: a server that drops slow deliveries looks fast.",
                 words::count(receipts.lost),
                 words::count(receipts.expected),
                 reach(receipts.reach)
@@ -48,7 +46,7 @@ impl Findings {
         }
         if receipts.repeated + receipts.out_of_order > 0 {
             let text = format!(
-                "{} came again and {} out of order: who reads this server must expect both.",
+                "{} were repeated and {} out of order: clients of this server must expect both.",
                 words::count(receipts.repeated),
                 words::count(receipts.out_of_order)
             );
@@ -56,14 +54,14 @@ impl Findings {
         }
         if receipts.gaps_told > 0 {
             let text = format!(
-                "The server itself told of {} gaps: what it did not keep is lost all the same.",
+                "The server reported {} gaps: their messages are lost as well.",
                 words::count(receipts.gaps_told)
             );
             self.say("reach", FigureTrust::Doubt, text);
         }
         if run.messages.refused > 0 {
             let text = format!(
-                "{} messages were refused or had no answer; nobody has to receive them, so reach knows nothing of them.",
+                "{} messages were rejected or got no response. No subscriber has to receive them, so reach ignores them.",
                 words::count(run.messages.refused)
             );
             self.say("reach", FigureTrust::Doubt, text);
@@ -74,8 +72,7 @@ impl Findings {
         let messages = run.times.first.as_ref().map_or(0, |SavedDistribution(first)| first.count());
         if (1..MESSAGES).contains(&messages) {
             let text = format!(
-                "{} were received: a percentile of messages (the first, first to last, the last) beyond p{:.0} is the luck \
-                 of one of them. Receipts of one message are not independent of each other either.",
+                "{} were received: a percentile of messages (the first, first to last, the last) above p{:.0} depends on the chance of one of them. Receipts of one message depend on each other, too.",
                 words::plural(messages, "message"),
                 100.0 * (1.0 - 1.0 / messages as f64)
             );
@@ -86,39 +83,33 @@ impl Findings {
         let middle = sorted_middle(later);
         if let Some((own, others)) = first.last_ns.zip(middle).filter(|(own, others)| *own > FIRST * others) {
             let text = format!(
-                "The first of them took {} to the last receiver, later ones {}: memory and caches were cold. There is no \
-                 warm-up here; a longer run makes its share small.",
+                "The first of them took {} to the last receiver, later ones {}: memory and caches were cold. Push runs have no warm-up; in a longer run this matters less.",
                 words::time(own),
                 words::time(others)
             );
             self.say("max", FigureTrust::Doubt, text);
         }
-        let text = "The first alone says when a server begins, first to last alone praises one that prepares every answer \
-                    before it sends the first: the last is what counts, and each receiver.";
+        let text = "The first alone only shows when a server starts. First to last alone favours a server that encodes everything before its first send. Compare servers by the last and by each receiver.";
         self.say("the first and first to last", FigureTrust::Fine, text);
         self.precision();
         if run.plan.pace.r#loop == "closed" && run.plan.cycles.is_none() {
-            let text = "Each publisher waited for its answer before it sent the next message: while the server was slow \
-                        less was said, so latencies are those of a server that is never asked for more than it does. With \
-                        a rate (-r) they are what users see.";
+            let text = "Each publisher waited for its response before it sent the next message: a slow server got fewer messages, so the latencies hide overload. With a rate (-r) they are the times that users see.";
             self.say("latency", FigureTrust::Doubt, text);
         }
     }
 
     fn crowd(&mut self, run: &SavedPushRun) {
         if run.plan.transport == "poll" {
-            let text = "Long polls: between an answer and the next request a message waits at the server, and that is in \
-                        its time; a server that keeps nothing would lose it.";
+            let text = "Long polls: between a response and the next request a message waits at the server, and its time includes that. A server without a history would lose it.";
             self.say("each receiver", FigureTrust::Fine, text);
         }
         if run.plan.churn_per_s > 0.0 || run.plan.storm {
-            let text = "Some of the receipts are those of subscribers who were away when the message was sent: their \
-                        times are how long they were away.";
+            let text = "Some receipts belong to subscribers that were disconnected when the message was sent: their times show how long they were disconnected.";
             self.say("the last, and high percentiles", FigureTrust::Doubt, text);
         }
         if run.subscribers.slow > 0 {
             let text = format!(
-                "{} read nothing and are in no figure; what they cost shows in the others, and in the server's memory.",
+                "{} read nothing, and no figure includes them. Their cost shows in the other figures and in the server's memory.",
                 words::plural(run.subscribers.slow.into(), "subscriber")
             );
             self.say("receipts", FigureTrust::Fine, text);

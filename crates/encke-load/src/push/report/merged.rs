@@ -50,11 +50,11 @@ impl SavedPushRun {
         (all.memory, all.server) = (None, None);
         all.verdict = SavedVerdict::of_all(runs, |run| &run.verdict);
         if spans.common_ns() == 0 {
-            let text = "They were not made at the same time: no two of them held subscribers together.";
+            let text = "The runs were not simultaneous: no two of them had subscribers at the same time.";
             all.verdict.remarks.push(text.to_owned());
         }
         all.verdict.remarks.push(format!(
-            "Each generator has followed its own messages to its own subscribers; {} took part.",
+            "Each generator counts its own messages to its own subscribers; {} took part.",
             words::plural(runs.len() as u64, "generator")
         ));
         all.parts = runs.iter().flat_map(Self::parts).collect();

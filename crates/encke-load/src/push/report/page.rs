@@ -31,11 +31,10 @@ impl SavedPushRun {
             body += &messages_over_time(&self.columns);
             body += &receipts_over_time(&self.columns);
         }
-        body.push_str("</div>\n<h2>How subscribers came</h2>\n<div class=\"plots\">\n");
-        body +=
-            &course("Subscribers that had been answered, since the first connect", &self.subscribers.course);
+        body.push_str("</div>\n<h2>How subscribers connected</h2>\n<div class=\"plots\">\n");
+        body += &course("Accepted subscribers, since the first connect", &self.subscribers.course);
         if let Some(storm) = &self.storm {
-            body += &course("Subscribers that were back, since all were cut", &storm.course);
+            body += &course("Reconnected subscribers, since all were cut", &storm.course);
         }
         let connecting = ["connect to answer", "back after"];
         body += &spectrum(
@@ -63,7 +62,7 @@ impl SavedPushRun {
             ("p99 of each receiver", quantile(&self.times.receipt, 0.99)),
             ("p50 of the first", quantile(&self.times.first, 0.5)),
             ("p50 of the last", quantile(&self.times.last, 0.5)),
-            ("c, until all were answered", words::time(self.subscribers.opening_ns)),
+            ("c, until all were accepted", words::time(self.subscribers.opening_ns)),
             ("subscribers", words::count(self.subscribers.answered)),
         ];
         put_figures(body, &figures);
@@ -79,18 +78,18 @@ impl SavedPushRun {
             ("lost", receipts.lost),
             ("repeated", receipts.repeated),
             ("out of order", receipts.out_of_order),
-            ("gaps told by the server", receipts.gaps_told),
-            ("of messages sent before their receiver was there", receipts.early),
+            ("gaps reported by the server", receipts.gaps_told),
+            ("of messages sent before their receiver joined", receipts.early),
             ("messages published", messages.published),
-            ("refused or without an answer", messages.refused),
+            ("rejected or without a response", messages.refused),
             ("that waited for a publisher", messages.queued),
             ("due and not sent", messages.unsent),
-            ("subscribers answered", subscribers.answered),
+            ("subscribers accepted", subscribers.answered),
             ("held at the end", subscribers.held.into()),
             ("that read nothing", subscribers.slow.into()),
-            ("ended by the server", subscribers.closed),
-            ("put off", subscribers.turned_away),
-            ("left and came back", subscribers.left),
+            ("closed by the server", subscribers.closed),
+            ("rejected with a retry time", subscribers.turned_away),
+            ("left and reconnected", subscribers.left),
             ("attempts to connect that failed", subscribers.unconnected),
             ("bytes received", bytes.received),
             ("bytes sent", bytes.sent),

@@ -32,7 +32,7 @@ impl SavedPushRun {
         let [p50, p99] = ends(times.answer.as_ref());
         writeln!(
             out,
-            "subscribers  {} answered; c {} ({} each; p50 {p50}, p99 {p99})",
+            "subscribers  {} accepted; c {} ({} each; p50 {p50}, p99 {p99})",
             words::count(subscribers.answered),
             words::time(subscribers.opening_ns),
             words::time(each_ns),
@@ -40,10 +40,10 @@ impl SavedPushRun {
         put_others(
             out,
             &[
-                (subscribers.closed, "ended by the server"),
-                (subscribers.turned_away, "put off"),
+                (subscribers.closed, "closed by the server"),
+                (subscribers.turned_away, "rejected with a retry time"),
                 (subscribers.unconnected, "attempts failed"),
-                (subscribers.left, "left and came back"),
+                (subscribers.left, "left and reconnected"),
                 (subscribers.slow.into(), "that read nothing"),
             ],
         )?;
@@ -53,13 +53,13 @@ impl SavedPushRun {
         let [p50, p99] = ends(times.publish.as_ref());
         writeln!(
             out,
-            "messages     {} published in {}, answered in p50 {p50}, p99 {p99}",
+            "messages     {} published in {}, acknowledged in p50 {p50}, p99 {p99}",
             words::count(messages.published),
             words::time(self.elapsed_ns)
         )?;
         put_others(
             out,
-            &[(messages.refused, "refused or without an answer"), (messages.unsent, "due and not sent")],
+            &[(messages.refused, "rejected or without a response"), (messages.unsent, "due and not sent")],
         )?;
         writeln!(
             out,
@@ -73,7 +73,7 @@ impl SavedPushRun {
             [receipts.lost, receipts.repeated, receipts.out_of_order, receipts.gaps_told].map(words::count);
         writeln!(
             out,
-            "             {lost} lost, {repeated} repeated, {late} out of order; {gaps} gaps told by the server"
+            "             {lost} lost, {repeated} repeated, {late} out of order; {gaps} gaps reported by the server"
         )?;
 
         put_names(out)?;
@@ -98,7 +98,7 @@ impl SavedPushRun {
         let own = self.memory.map(|own| format!("{} each here", each(own.each_bytes)));
         let server = self.server.map(|server| {
             format!(
-                "{} each at the server; its CPU {} a receipt",
+                "{} each at the server; its CPU {} per receipt",
                 each(server.memory.each_bytes),
                 words::time(server.cpu_ns / self.receipts.received.max(1))
             )
@@ -125,7 +125,7 @@ impl SavedPushRun {
             self.rounds.iter().map(|round| u64::from(round.held.saturating_sub(round.received))).sum();
         if missed > 0 {
             let timeout = words::time((self.plan.timeout_s * 1e9) as u64);
-            writeln!(out, "{} receipts did not happen within {timeout}.", words::count(missed))?;
+            writeln!(out, "{} receipts are missing after {timeout}.", words::count(missed))?;
         }
         Ok(())
     }
@@ -136,9 +136,9 @@ impl super::saved::SavedStorm {
     pub(super) fn words(&self) -> String {
         match [self.back_ns, self.caught_up_ns].map(|after| after.map(words::time)) {
             [Some(back), Some(caught_up)] => {
-                format!("all were back after {back}, and had all that was said after {caught_up}")
+                format!("all were back after {back}, and had all messages after {caught_up}")
             }
-            [Some(back), None] => format!("all were back after {back}; some never had all that was said"),
+            [Some(back), None] => format!("all were back after {back}; some never had all messages"),
             [None, _] => "some did not come back".into(),
         }
     }
@@ -149,7 +149,7 @@ pub(super) fn reach(share: Option<f64>) -> String {
     match share {
         Some(1.0) => "100 %".into(),
         Some(share) => format!("{:.4} %", (share * 1e6).floor() / 1e4),
-        None => "of nothing".into(),
+        None => "none expected".into(),
     }
 }
 
