@@ -92,8 +92,8 @@ pub(crate) const SCHEMA: u32 = 1;
 impl fmt::Display for SavedLabError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Json(error) => write!(f, "it is not what `encke lab --json` writes: {error}"),
-            Self::Schema(schema) => write!(f, "it has schema {schema}; this program reads schema {SCHEMA}"),
+            Self::Json(error) => write!(f, "not an output of `encke lab --json`: {error}"),
+            Self::Schema(schema) => write!(f, "it has schema {schema}, but this version supports {SCHEMA}"),
         }
     }
 }

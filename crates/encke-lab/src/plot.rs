@@ -86,7 +86,7 @@ fn found(results: &Results, drawn: &Drawn, language: Language) -> String {
         }
     }
     if !drawn.reported.is_empty() {
-        plot.broken_curve(&language.name("as the report had it"), reported());
+        plot.broken_curve(&language.name("the report's"), reported());
     }
     plot.figure()
 }

@@ -56,7 +56,8 @@ impl RunningServer {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn()?;
         let mut line = String::new();
-        let told = child.stdout.take().ok_or_else(|| LabError::unexpected("it has no output"))?;
+        let told =
+            child.stdout.take().ok_or_else(|| LabError::unexpected("the server under test has no output"))?;
         BufReader::new(told).read_line(&mut line)?;
         let Ok(address) = line.trim().parse() else {
             drop(child.stdin.take());
@@ -140,6 +141,6 @@ fn service(connections: Option<NonZeroU32>) -> io::Result<Service> {
 fn address(service: &Service) -> Result<SocketAddr, LabError> {
     match service.addresses()[..] {
         [Address::Inet(address)] => Ok(address),
-        _ => Err(LabError::unexpected("the server listens elsewhere than asked")),
+        _ => Err(LabError::unexpected("the server does not listen at the requested address")),
     }
 }

@@ -40,7 +40,7 @@ fn counted() -> Result<Counts, Arc<LabError>> {
         let numbers = counters.as_mut().map_err(|error| Arc::clone(error))?.read();
         match numbers.map_err(shared)?[..] {
             [cycles, instructions, branch_misses] => Ok(Counts { cycles, instructions, branch_misses }),
-            _ => Err(Arc::new(LabError::unexpected("the kernel has counted something else"))),
+            _ => Err(Arc::new(LabError::unexpected("the kernel counted other events"))),
         }
     })
 }

@@ -272,7 +272,7 @@ pub struct UnknownLanguage;
 impl fmt::Display for UnknownLanguage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tags = Language::ALL.map(|language| language.words().tag).join(", ");
-        write!(f, "the laboratory speaks {tags}")
+        write!(f, "the laboratory supports {tags}")
     }
 }
 
@@ -474,6 +474,6 @@ mod tests {
     fn a_tag_names_a_language() {
         assert_eq!("zh-hant".parse(), Ok(Language::TraditionalChinese));
         let unknown = "zh".parse::<Language>().expect_err("not a tag of the lab");
-        assert_eq!(unknown.to_string(), "the laboratory speaks en, ja, zh-Hant");
+        assert_eq!(unknown.to_string(), "the laboratory supports en, ja, zh-Hant");
     }
 }

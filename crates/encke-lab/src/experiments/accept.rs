@@ -45,7 +45,7 @@ enum AcceptServer {
 
 const ROWS: [(AcceptServer, Way, &str); 7] = [
     (AcceptServer::Specimen(AcceptHow::SleepAlways), Way::Old, "accept, always sleep 10 ms"),
-    (AcceptServer::Specimen(AcceptHow::SleepIdle), Way::Cure, "sleep 10 ms when nobody came"),
+    (AcceptServer::Specimen(AcceptHow::SleepIdle), Way::Cure, "sleep 10 ms after an empty check"),
     (AcceptServer::Specimen(AcceptHow::Poll), Way::Cure, "poll, a thread a connection"),
     (AcceptServer::Encke(Backend::Poll), Way::Encke, "Encke's reactor on poll"),
     (AcceptServer::Encke(Backend::EpollLevel), Way::Encke, "… on epoll, level"),
@@ -114,7 +114,8 @@ impl Experiment for Accept {
         let requests = count * REQUESTS * times;
         let known = if cell.load == 0 { self.idle[cell.row] } else { Some(0.0) };
         let besieged = self.aside.run(move || besieged(door, clients, requests, known));
-        let (mut sample, idle) = besieged.unwrap_or(Err(LabError::Ended("its thread broke off")))?;
+        let (mut sample, idle) =
+            besieged.unwrap_or(Err(LabError::Ended("its thread panicked or could not start")))?;
         if cell.load == 0 {
             self.idle[cell.row] = Some(idle);
             sample.facts.push((IDLE, Fact::Number(idle)));
@@ -160,7 +161,7 @@ impl Experiment for Accept {
 }
 
 /// The server's thread panicked.
-const SERVER_BROKE_OFF: LabError = LabError::Ended("the server broke off");
+const SERVER_BROKE_OFF: LabError = LabError::Ended("the server's thread panicked or could not start");
 
 /// Name of the fact for a server without clients: every wake-up makes some system calls to no purpose.
 const IDLE: &str = "wake-ups a second, idle";
@@ -191,7 +192,7 @@ fn besieged(
         };
         let Ok(opened) = told.recv() else {
             let result = server.join().unwrap_or(Err(SERVER_BROKE_OFF));
-            return Err(result.err().unwrap_or(LabError::Ended("the server ended at once")));
+            return Err(result.err().unwrap_or(LabError::Ended("the server exited at once")));
         };
         let idle = idle.unwrap_or_else(wakes);
         let visitors: Vec<_> = (0..clients)
@@ -222,7 +223,8 @@ fn besieged(
         // From the first start to the last end, because this thread may have woken later.
         let (mut begun_ns, mut ended_ns) = (u64::MAX, 0);
         for visitor in visitors {
-            let (begun, ended) = visitor.join().unwrap_or(Err(LabError::Ended("a thread broke off")))?;
+            let (begun, ended) =
+                visitor.join().unwrap_or(Err(LabError::Ended("a thread panicked or could not start")))?;
             (begun_ns, ended_ns) = (begun_ns.min(begun), ended_ns.max(ended));
         }
         let wall_ns = ended_ns - begun_ns;

@@ -27,7 +27,7 @@ use crate::stopwatch;
 const ROWS: [(u32, Way, &str); 4] = [
     (16, Way::Old, "backlog 16"),
     (128, Way::Old, "backlog 128"),
-    (511, Way::Peer, "backlog 511, as many ask for"),
+    (511, Way::Peer, "backlog 511, a common value"),
     (ENCKE, Way::Encke, "backlog 4096, Encke's default"),
 ];
 /// The default of `server.backlog`.
@@ -157,7 +157,7 @@ fn burst(backlog: u32, clients: usize) -> Result<CellSample, LabError> {
     let dropped = reactor.listen_drops(door).map_or(f64::NAN, f64::from);
     sample.facts = vec![
         ("dropped", Fact::Number(dropped)),
-        ("only the client believes", Fact::Number(connected.saturating_sub(accepted.len()) as f64)),
+        ("connected, not accepted", Fact::Number(connected.saturating_sub(accepted.len()) as f64)),
     ];
     // Resets the connections, so that no port stays in TIME-WAIT (RFC 9293).
     for token in ends.into_iter().chain(accepted) {

@@ -50,7 +50,8 @@ impl ByteCounter {
             run_on(backend, pool.clone(), listening);
             pool.close();
         })?;
-        let waker = open.recv().unwrap_or(Err(LabError::Ended("the ears broke off")))?;
+        let waker =
+            open.recv().unwrap_or(Err(LabError::Ended("a receiver thread panicked or could not start")))?;
         Ok(Self { shared, told, waker, thread: Some(thread) })
     }
 
@@ -65,7 +66,7 @@ impl ByteCounter {
     /// They have not arrived after `at_most`.
     pub(super) fn wait(&self, at_most: Duration) -> Result<(), LabError> {
         let told = self.told.recv_timeout(at_most);
-        told.map_err(|_| LabError::unexpected("not everybody has heard all of it"))
+        told.map_err(|_| LabError::unexpected("some receivers did not get all bytes"))
     }
 }
 

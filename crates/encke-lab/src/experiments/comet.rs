@@ -113,11 +113,11 @@ impl Comet {
         let drawn = |fact, reported| Drawn { fact, reported };
         let design = Design {
             name: "comet",
-            unit: "a message, from its publishing to the last one who has it",
+            unit: "a message, from its publishing to the last receiver",
             judged: Judged::Wall,
             rows: ROWS.iter().map(|row| DesignRow::new(row.way, row.name)).collect(),
             loads: crowds.iter().map(named).collect(),
-            axis: LoadAxis::Amounts("clients that listen"),
+            axis: LoadAxis::Amounts("subscribed clients"),
             drawn: vec![
                 drawn(C, REPORTED_C_MS),
                 drawn(R, REPORTED_R_MS),
@@ -150,10 +150,10 @@ impl Experiment for Comet {
     fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
         let (row, crowd) = (&ROWS[cell.row], self.crowds[cell.load]);
         if row.connections.is_some() && (crowd < FLAT || self.program.is_none()) {
-            return Err(Absent("it is there to show memory from 1,000 on".into()));
+            return Err(Absent("measured only from 1,000 on, for memory".into()));
         }
         if row.connections.is_some() && crowd > LARGE {
-            return Err(Absent("2,000 show it".into()));
+            return Err(Absent("measured only up to 2,000".into()));
         }
         let mut all = CellSample::default();
         for _ in 0..count {
@@ -161,7 +161,7 @@ impl Experiment for Comet {
             let one = self
                 .aside
                 .run(move || cycle(row, crowd, program))
-                .unwrap_or(Err(LabError::Ended("its thread broke off")))?;
+                .unwrap_or(Err(LabError::Ended("its thread panicked or could not start")))?;
             all = CellSample {
                 wall_ns: all.wall_ns + one.wall_ns,
                 cpu_ns: all.cpu_ns + one.cpu_ns,
@@ -247,7 +247,7 @@ fn cycle(chat: &Chat, crowd: usize, program: Option<PathBuf>) -> Result<CellSamp
     while !run.wait(PATIENCE) {}
     let outcome = run.outcome()?;
     let Some(round) = outcome.rounds.first() else {
-        return Err(LabError::unexpected("the round did not come to its end"));
+        return Err(LabError::unexpected("the round was not completed"));
     };
     let (held, received) = (round.held, round.received);
     if !capped && (held as usize != crowd || received != held) {

@@ -115,7 +115,7 @@ impl Fanout {
 }
 
 /// The helper thread could not be started, or panicked.
-const BROKE_OFF: LabError = LabError::Ended("its thread broke off");
+const BROKE_OFF: LabError = LabError::Ended("its thread panicked or could not start");
 
 impl Experiment for Fanout {
     fn design(&self) -> &Design {
@@ -203,7 +203,7 @@ impl ConnectedFanout {
                 for mut end in &self.ends {
                     // A socket's buffer is empty, and holds many times as much.
                     if end.write_vectored(&gathered[..together])? != together * FRAME_BYTES {
-                        return Err(LabError::unexpected("a message did not go out whole"));
+                        return Err(LabError::unexpected("a message was not sent completely"));
                     }
                 }
                 self.ears.wait(PATIENCE)
@@ -240,7 +240,7 @@ impl ConnectedFanout {
         (0..count as usize * MESSAGES / together).try_for_each(|_| round())?;
         let wall_ns = clock.now().mono_ns - begun_ns;
         let used = served.cpu_ns().zip(before_ns).map(|(after_ns, before_ns)| after_ns - before_ns);
-        let cpu_ns = used.ok_or_else(|| LabError::unexpected("the server is no process of its own"))?;
+        let cpu_ns = used.ok_or_else(|| LabError::unexpected("the server is not a separate process"))?;
         Ok(CellSample { wall_ns, cpu_ns, ..CellSample::default() })
     }
 }
@@ -333,7 +333,7 @@ fn published(stream: &mut TcpStream) -> Result<(), LabError> {
     }
     let text = String::from_utf8_lossy(&head).to_ascii_lowercase();
     let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
-    let length: usize = length.ok_or_else(|| LabError::unexpected("an answer without a length"))?;
+    let length: usize = length.ok_or_else(|| LabError::unexpected("a response without a length"))?;
     Ok(stream.read_exact(&mut vec![0; length])?)
 }
 

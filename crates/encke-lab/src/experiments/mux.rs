@@ -92,10 +92,10 @@ const DESCRIPTORS_ASIDE: u64 = 128;
 const MESSAGE_BYTES: usize = 1_024;
 
 /// The reason why a row has no results for this number of rounds.
-const LEFT_OUT: &str = "left out for its time; the rows beside it are repeated as often";
+const LEFT_OUT: &str = "omitted because it takes too long; the other rows have as many rounds";
 
 /// The name of a specimen's fact.
-const LOOKED: &str = "records looked at";
+const LOOKED: &str = "records checked";
 
 pub(super) struct Multiplexers {
     design: Design,
@@ -344,7 +344,7 @@ impl ClientSender for OneThread<'_> {
         for &speaker in speakers {
             (&self.0[speaker]).read_exact(&mut answer)?;
             if answer != message {
-                return Err(LabError::unexpected("an answer is not what was asked"));
+                return Err(LabError::unexpected("a response differs from its request"));
             }
         }
         Ok(())
@@ -382,7 +382,7 @@ impl ClientSender for ClientThreads {
     fn say(&mut self, speakers: &[usize], message: MuxMessage) -> Result<(), LabError> {
         for (thread, order) in self.orders.iter().enumerate() {
             let its = speakers.iter().copied().skip(thread).step_by(CLIENT_THREADS).collect();
-            order.send((its, message)).map_err(|_| LabError::Ended("a client has ended"))?;
+            order.send((its, message)).map_err(|_| LabError::Ended("a client thread ended"))?;
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ impl Experiment for ParserExperiment {
             }),
             Rival::Pico => {
                 let Some(pico) = &mut self.pico else {
-                    return Err(Absent("it needs an x86-64 processor with SSE4.2".into()));
+                    return Err(Absent("requires an x86-64 processor with SSE4.2".into()));
                 };
                 stopwatch::count(|| {
                     for _ in 0..count {

@@ -16,7 +16,7 @@ use crate::stopwatch;
 const WAYS: [(Bytewise, Way, &str); 4] = [
     (Bytewise::SwitchModulo, Way::Old, "% 8124"),
     (Bytewise::SwitchDivide, Way::Old, "% a size known at run time"),
-    (Bytewise::SwitchWrap, Way::Cure, "compare and set back"),
+    (Bytewise::SwitchWrap, Way::Cure, "compare and reset"),
     (Bytewise::SwitchMask, Way::Cure, "& 8191"),
 ];
 

@@ -127,7 +127,7 @@ impl Experiment for Zerocopy {
         let bytes = self.sizes[cell.load];
         let bench = self.bench.as_mut().map_err(|absent| absent.clone())?;
         let sample = bench.measure(ROWS[cell.row].0, bytes, count);
-        sample.map_err(|error| error.context("this system does not send so").into())
+        sample.map_err(|error| error.context("this system does not support this method").into())
     }
 
     fn claims(&self, results: &Results) -> Vec<Claim> {

@@ -274,7 +274,7 @@ pub(super) static WORDS: Words = Words {
         ),
         ("clients at a time", "同時クライアント数"),
         ("accept, always sleep 10 ms", "accept、常に 10 ms 眠る"),
-        ("sleep 10 ms when nobody came", "誰も来ないとき 10 ms 眠る"),
+        ("sleep 10 ms after an empty check", "誰も来ないとき 10 ms 眠る"),
         ("poll, a thread a connection", "poll、接続ごとにスレッド"),
         ("Encke's reactor on epoll", "Encke のリアクター、epoll"),
         ("Encke's reactor on poll", "Encke のリアクター、poll"),
@@ -286,14 +286,14 @@ pub(super) static WORDS: Words = Words {
         ("switches a request", "切り替え/リクエスト"),
         ("wake-ups a second, idle", "起床/秒、アイドル時"),
         ("CPU µs a request", "CPU µs/リクエスト"),
-        ("its thread broke off", "スレッドが途中で終了しました"),
+        ("its thread panicked or could not start", "スレッドが途中で終了しました"),
         // processor counters
         (
-            "this machine shows its programs no such counters, as is usual for virtual ones",
+            "this machine has no hardware counters for programs, like most virtual machines",
             "このマシンはその種のカウンターをプログラムに見せません。仮想マシンではよくあることです",
         ),
         (
-            "programs may not count here; kernel.perf_event_paranoid = 2 or less lets them",
+            "the kernel denies access to hardware counters: set kernel.perf_event_paranoid to 2 or less",
             "ここではプログラムに計数が許されていません。kernel.perf_event_paranoid = 2 以下で許されます",
         ),
         (
@@ -306,21 +306,18 @@ pub(super) static WORDS: Words = Words {
         ("{row}; the system allows {allowed}", "{row}、システムの上限は {allowed}"),
         ("backlog 16", "バックログ 16"),
         ("backlog 128", "バックログ 128"),
-        ("backlog 511, as many ask for", "バックログ 511、よくある値"),
+        ("backlog 511, a common value", "バックログ 511、よくある値"),
         ("backlog 4096, Encke's default", "バックログ 4096、Encke の既定値"),
         ("dropped", "破棄"),
-        ("only the client believes", "クライアントだけが接続と信じる"),
+        ("connected, not accepted", "クライアントだけが接続と信じる"),
         ("{burst} at {backlog}: {time} s", "バックログ {backlog} に {burst}: {time} 秒"),
         (
             "{left} of {clients} were not connected within {seconds} s",
             "{clients} のうち {left} が {seconds} 秒以内に接続できませんでした",
         ),
         // comet
-        (
-            "a message, from its publishing to the last one who has it",
-            "メッセージ 1 件、発行から最後の受信者まで",
-        ),
-        ("clients that listen", "待ち受けるクライアント数"),
+        ("a message, from its publishing to the last receiver", "メッセージ 1 件、発行から最後の受信者まで"),
+        ("subscribed clients", "待ち受けるクライアント数"),
         ("{crowd} (the limit here)", "{crowd}（ここでの上限）"),
         ("long poll", "ロングポーリング"),
         ("event stream", "イベントストリーム"),
@@ -329,14 +326,14 @@ pub(super) static WORDS: Words = Words {
         ("RSS a connection, bytes", "RSS/接続、バイト"),
         ("RSS of all connections, KB", "全接続の RSS、KB"),
         ("held", "保持"),
-        ("it is there to show memory from 1,000 on", "1,000 以降のメモリを示すための行です"),
-        ("2,000 show it", "2,000 で分かることです"),
+        ("measured only from 1,000 on, for memory", "1,000 以降のメモリを示すための行です"),
+        ("measured only up to 2,000", "2,000 で分かることです"),
         (
             "RSS beyond an empty server's at 1,000 and 2,000: {few} and {many} KB; with 1,000 allowed {few_cut} and {many_cut} KB",
             "1,000 と 2,000 で、空のサーバーを超える RSS: {few} KB と {many} KB。1,000 まで許す場合は {few_cut} KB と {many_cut} KB",
         ),
-        ("as the report had it", "報告の値"),
-        ("the round did not come to its end", "ラウンドが最後まで進みませんでした"),
+        ("the report's", "報告の値"),
+        ("the round was not completed", "ラウンドが最後まで進みませんでした"),
         ("{count} bytes", "{count} バイト"),
         // fanout
         ("a delivery: one message to one subscriber", "配信 1 件、メッセージ 1 つを購読者 1 人へ"),
@@ -346,7 +343,7 @@ pub(super) static WORDS: Words = Words {
         ("… on io_uring, one submit for all", "… io_uring、全員分を一度に投入"),
         ("Encke, a message a request", "Encke、1 リクエストに 1 メッセージ"),
         ("Encke, 8 messages a request", "Encke、1 リクエストに 8 メッセージ"),
-        ("the server is no process of its own", "サーバーが独立したプロセスではありません"),
+        ("the server is not a separate process", "サーバーが独立したプロセスではありません"),
         // mux
         ("an exchange", "やり取り 1 回"),
         ("poll, by index", "poll、添字"),
@@ -360,9 +357,9 @@ pub(super) static WORDS: Words = Words {
         ("{active} of {connections}, {rounds} rounds", "{connections} 中 {active}、{rounds} ラウンド"),
         ("all of {connections} active", "{connections} すべてアクティブ"),
         ("{active} of {connections} active", "{connections} 中 {active} がアクティブ"),
-        ("records looked at", "調べたレコード"),
+        ("records checked", "調べたレコード"),
         (
-            "left out for its time; the rows beside it are repeated as often",
+            "omitted because it takes too long; the other rows have as many rounds",
             "時間がかかるため省略。ほかの行は同じ回数を繰り返します",
         ),
         // parser, ring
@@ -373,9 +370,9 @@ pub(super) static WORDS: Words = Words {
         ("computed goto, {place}", "computed goto、{place}"),
         ("threaded goto, {place}", "threaded goto、{place}"),
         ("Encke without vectors", "Encke、ベクトル命令なし"),
-        ("it needs an x86-64 processor with SSE4.2", "SSE4.2 を備えた x86-64 プロセッサが必要です"),
+        ("requires an x86-64 processor with SSE4.2", "SSE4.2 を備えた x86-64 プロセッサが必要です"),
         ("% a size known at run time", "% 実行時に決まる大きさ"),
-        ("compare and set back", "比較して先頭に戻す"),
+        ("compare and reset", "比較して先頭に戻す"),
         ("reading alone", "読むだけ"),
         ("in the parser", "パーサーの中"),
         // timers
@@ -405,7 +402,10 @@ pub(super) static WORDS: Words = Words {
         ("io_uring: read and send, 64 KiB", "io_uring: read と send、64 KiB"),
         ("Encke: head and file", "Encke: ヘッドとファイル"),
         ("no file or connection to measure with: {error}", "測定に使うファイルか接続がありません: {error}"),
-        ("this system does not send so: {error}", "このシステムではこの方法で送れません: {error}"),
+        (
+            "this system does not support this method: {error}",
+            "このシステムではこの方法で送れません: {error}",
+        ),
         ("the receiver has ended", "受信側が終了しました"),
     ],
 };
