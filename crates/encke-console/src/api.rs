@@ -71,8 +71,7 @@ impl Console {
     /// The response that rejects a request; `None` if the request is allowed.
     fn denial(&self, request: &Request<'_>) -> Option<Reply> {
         if !host_is_safe(request.authority()) {
-            let text = "421 Misdirected Request\nAsk by an address or by localhost: other names may belong to a \
-                        page that wants to read this.\n";
+            let text = "421 Misdirected Request\nUse an IP address or localhost as the host. Other names are rejected, because a page on the Internet could use them to read this response.\n";
             return Some(Reply::text(421, text));
         }
         if !matches!(request.method(), Method::Get | Method::Head) {
@@ -86,7 +85,7 @@ impl Console {
         if open || self.may(request) {
             return None;
         }
-        let text = "401 Unauthorized\nThe token was printed when the server started.\n";
+        let text = "401 Unauthorized\nA token is required. The server printed it at its start.\n";
         Some(Reply::text(401, text).with("WWW-Authenticate", "Bearer"))
     }
 
@@ -107,7 +106,7 @@ impl Console {
             b"/api/v1/cluster" => match self.board.part("cluster") {
                 Some(cluster) if !cluster.is_null() => as_json(&cluster),
                 _ => {
-                    let text = "404 Not Found\nThis server is a node by itself: cluster.nats is not set.\n";
+                    let text = "404 Not Found\nThis server is not in a cluster: cluster.nats is not set.\n";
                     Reply::text(404, text)
                 }
             },
@@ -149,23 +148,27 @@ impl Console {
 
     fn families(&self) -> Vec<Family> {
         let mut families = self.board.families();
-        let info = Family::gauge("encke_build_info", "What runs: always 1.");
+        let info = Family::gauge("encke_build_info", "Version and back end. The value is always 1.");
         families.push(info.with(
             &[("version", env!("CARGO_PKG_VERSION")), ("backend", self.board.backend().0.name())],
             1u64,
         ));
         families.push(
-            Family::gauge("encke_connections_limit", "Connections there may be.")
+            Family::gauge("encke_connections_limit", "Maximum number of open connections.")
                 .value(self.board.connections_limit() as u64),
         );
         let process = [
-            ("process_resident_memory_bytes", "Resident memory.", encke_io::host::resident_bytes()),
+            ("process_resident_memory_bytes", "Resident memory in bytes.", encke_io::host::resident_bytes()),
             (
                 "process_open_fds",
-                "Open descriptors.",
+                "Open file descriptors.",
                 encke_io::host::open_descriptors().map(|count| count as u64),
             ),
-            ("process_start_time_seconds", "Start, since 1970.", Some(self.board.started_unix_s())),
+            (
+                "process_start_time_seconds",
+                "Start time in seconds since 1970.",
+                Some(self.board.started_unix_s()),
+            ),
         ];
         for (name, help, value) in process {
             if let Some(value) = value {
@@ -174,7 +177,7 @@ impl Console {
         }
         #[cfg(unix)]
         families.push(
-            Family::counter("process_cpu_seconds_total", "CPU time, user and system.")
+            Family::counter("process_cpu_seconds_total", "User and system CPU time in seconds.")
                 .value(encke_io::host::cpu_seconds()),
         );
         families

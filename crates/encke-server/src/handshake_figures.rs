@@ -44,7 +44,7 @@ impl<F: Fn() -> Vec<Arc<TlsIdentity>> + Send + Sync> TlsFigures<F> {
         let ends: BTreeMap<_, _> = (self.identities)().iter().flat_map(|identity| identity.ends()).collect();
         let family = Family::gauge(
             "encke_tls_certificate_expiry_seconds",
-            "When a certificate ends, in seconds since 1970, by its file.",
+            "Expiry time of a certificate, in seconds since 1970, by file.",
         );
         (!ends.is_empty()).then(|| {
             ends.into_iter().fold(family, |family, (file, ends_s)| {
@@ -62,10 +62,10 @@ impl<F: Fn() -> Vec<Arc<TlsIdentity>> + Send + Sync> Source for TlsFigures<F> {
     fn families(&self) -> Vec<Family> {
         let mut handshakes = Family::counter(
             "encke_tls_handshakes_total",
-            "TLS handshakes that ended well, by version, and by whether a session was resumed.",
+            "Completed TLS handshakes, by version and by whether a session was resumed.",
         );
         let mut failures =
-            Family::counter("encke_tls_handshake_failures_total", "TLS handshakes that failed, by why.");
+            Family::counter("encke_tls_handshake_failures_total", "Failed TLS handshakes, by reason.");
         let mut complete: BTreeMap<(&'static str, &'static str), u64> = BTreeMap::new();
         let mut failed: BTreeMap<&'static str, u64> = BTreeMap::new();
         for worker in &self.workers {

@@ -51,7 +51,7 @@ pub(crate) const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
 
 /// The response to a request with a body that would otherwise be taken over by a resident.
 fn has_body() -> Reply {
-    Reply::text(400, "a request that opens a stream or a WebSocket has no body\n").and_close()
+    Reply::text(400, "a request for a stream or a WebSocket must not have a body\n").and_close()
 }
 
 impl Core {

@@ -39,7 +39,7 @@ pub(crate) fn redirect(request: &Request<'_>, port: u16) -> Reply {
     }
     let mut fields = Fields::new();
     if host.is_empty() || fields.push("Location", &target).is_err() {
-        return Reply::text(400, "400 Bad Request\nUse https: this request does not say of which host.\n");
+        return Reply::text(400, "400 Bad Request\nUse https. This request names no host.\n");
     }
     // Old clients turn a POST into a GET on a 301.
     let status = if matches!(request.method(), Method::Get | Method::Head) { 301 } else { 308 };

@@ -486,7 +486,10 @@ impl Output {
                 self.torn = false;
                 if let Some(lost) = self.failing.take() {
                     let name = self.name();
-                    notice::report(Level::Warn, &format!("{name} is written again; {lost} lines were lost"));
+                    notice::report(
+                        Level::Warn,
+                        &format!("writing {name} works again; {lost} lines were lost"),
+                    );
                 }
             }
             Err(error) if self.path.is_none() && error.kind() == io::ErrorKind::BrokenPipe => {
@@ -498,7 +501,7 @@ impl Output {
                     let name = self.name();
                     notice::report(
                         Level::Error,
-                        &format!("{name} cannot be written: {error}; lines are lost until it can"),
+                        &format!("cannot write {name}: {error}; dropping its lines until writing works"),
                     );
                 }
                 self.failing = Some(self.failing.unwrap_or(0) + lines);

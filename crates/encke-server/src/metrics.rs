@@ -104,13 +104,12 @@ fn families(workers: &[Arc<WorkerMetrics>], log_dropped: u64) -> Vec<Family> {
         level(&|worker| worker.partial.value() + worker.exchanges.value() + worker.sends.value()).min(open);
 
     let mut responses =
-        Family::counter("encke_http_requests_total", "Requests answered, by class of status.");
+        Family::counter("encke_http_requests_total", "Requests with a response, by status class.");
     for (class, label) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().enumerate() {
         let count = sum(&|worker| worker.responses[class].value());
         responses = responses.with(&[("status", label)], count);
     }
-    let mut closes =
-        Family::counter("encke_closes_total", "Connections ended, by reason and by whose doing.");
+    let mut closes = Family::counter("encke_closes_total", "Closed connections, by reason and origin.");
     for reason in CloseReason::ALL {
         let count = sum(&|worker| worker.closes[*reason as usize].value());
         let origin = match reason.origin() {
@@ -121,10 +120,8 @@ fn families(workers: &[Arc<WorkerMetrics>], log_dropped: u64) -> Vec<Family> {
         };
         closes = closes.with(&[("reason", reason.name()), ("origin", origin)], count);
     }
-    let mut upstream_ends = Family::counter(
-        "encke_upstream_closes_total",
-        "Outgoing connections that were closed or could not be opened, by reason.",
-    );
+    let mut upstream_ends =
+        Family::counter("encke_upstream_closes_total", "Closed or failed outgoing connections, by reason.");
     for end in UpstreamEnd::ALL {
         let count = sum(&|worker| worker.upstream_ends[end as usize].value());
         upstream_ends = upstream_ends.with(&[("reason", end.name())], count);
@@ -137,7 +134,7 @@ fn families(workers: &[Arc<WorkerMetrics>], log_dropped: u64) -> Vec<Family> {
         }
     }
     let mut refusals =
-        Family::counter("encke_http_refusals_total", "Requests refused, by the rule they broke.");
+        Family::counter("encke_http_refusals_total", "Rejected requests, by the rule that they broke.");
     for (reason, count) in refused {
         refusals = refusals.with(&[("reason", reason)], count);
     }
@@ -152,7 +149,7 @@ fn families(workers: &[Arc<WorkerMetrics>], log_dropped: u64) -> Vec<Family> {
             .with(&[("state", "idle")], open - active),
         Family::counter("encke_accepts_total", "Connections accepted.")
             .value(sum(&|worker| worker.accepted.value())),
-        Family::counter("encke_accept_pauses_total", "Times accepting was paused for want of descriptors or room.")
+        Family::counter("encke_accept_pauses_total", "Pauses of accepting, for lack of descriptors or at the connection limit.")
             .value(sum(&|worker| worker.accept_pauses.value())),
         Family::counter("encke_listen_drops_total", "Connections the kernel dropped because a listener's queue was full.")
             .value(sum(&|worker| worker.listen_drops.value())),
@@ -161,50 +158,50 @@ fn families(workers: &[Arc<WorkerMetrics>], log_dropped: u64) -> Vec<Family> {
         closes,
         Family::counter("encke_received_bytes_total", "Bytes received.")
             .value(sum(&|worker| worker.received_bytes.value())),
-        Family::counter("encke_sent_bytes_total", "Bytes handed to the kernel.")
+        Family::counter("encke_sent_bytes_total", "Bytes passed to the kernel.")
             .value(sum(&|worker| worker.sent_bytes.value())),
-        Family::gauge("encke_exchanges_open", "Requests that are not fully answered.")
+        Family::gauge("encke_exchanges_open", "Requests without a complete response.")
             .value(level(&|worker| worker.exchanges.value())),
-        Family::gauge("encke_sends_in_flight", "Answers that the kernel has not taken whole.")
+        Family::gauge("encke_sends_in_flight", "Sends that the kernel has not completed.")
             .value(level(&|worker| worker.sends.value())),
-        Family::gauge("encke_offload_jobs", "Blocking jobs that have not come back.")
+        Family::gauge("encke_offload_jobs", "Blocking jobs, queued or running.")
             .value(level(&|worker| worker.jobs.value())),
         Family::counter("encke_handler_panics_total", "Calls of handlers that panicked.")
             .value(sum(&|worker| worker.handler_panics.value())),
-        Family::counter("encke_guard_failures_total", "Failures of guards, by kind. Each request concerned got a 500.")
+        Family::counter("encke_guard_failures_total", "Failures of guards, by kind. Each affected request received a 500.")
             .with(&[("reason", "panic")], sum(&|worker| worker.guard_panics.value()))
             .with(&[("reason", "dropped")], sum(&|worker| worker.guard_tickets_dropped.value())),
-        Family::counter("encke_log_dropped_lines_total", "Lines of the access log dropped because it was not written fast enough.")
+        Family::counter("encke_log_dropped_lines_total", "Access log lines dropped because writing failed or was too slow.")
             .value(log_dropped),
-        Family::counter("encke_turns_total", "Turns of the workers' loops.")
+        Family::counter("encke_turns_total", "Turns of the workers' event loops.")
             .value(sum(&|worker| worker.turns.value())),
         Family::histogram(
             "encke_http_request_seconds",
-            "From a request's head to the last byte of its answer handed to the kernel. What is answered within one turn counts with the length of that turn.",
+            "Time from a request's head to the last byte of its response passed to the kernel. A response in the same turn counts the length of the turn.",
         )
         .value(latency),
         Family::gauge("encke_upstream_connections", "Open outgoing connections.")
             .value(level(&|worker| worker.upstreams_open.value())),
-        Family::counter("encke_upstream_dials_total", "Outgoing connections that were to be opened.")
+        Family::counter("encke_upstream_dials_total", "Attempts to open an outgoing connection.")
             .value(sum(&|worker| worker.dials.value())),
         upstream_ends,
         Family::counter(
             "encke_upstream_bytes_total",
-            "Bytes of outgoing connections, by TLS those of plaintext; those of all connections together include them.",
+            "Bytes of outgoing connections, with TLS of plaintext. Included in the bytes of all connections.",
         )
         .with(&[("direction", "received")], sum(&|worker| worker.upstream_received_bytes.value()))
         .with(&[("direction", "sent")], sum(&|worker| worker.upstream_sent_bytes.value())),
-        Family::counter("encke_h2_connections_total", "Connections that spoke HTTP/2.")
+        Family::counter("encke_h2_connections_total", "Connections that used HTTP/2.")
             .value(sum(&|worker| worker.h2_connections.value())),
-        Family::gauge("encke_h2_connections", "Open connections that speak HTTP/2.")
+        Family::gauge("encke_h2_connections", "Open HTTP/2 connections.")
             .value(level(&|worker| worker.h2_connections_open.value())),
         Family::counter("encke_h2_streams_total", "Streams that clients of HTTP/2 have opened, one for each request.")
             .value(sum(&|worker| worker.h2_streams.value())),
-        Family::gauge("encke_h2_streams", "Open streams of HTTP/2.")
+        Family::gauge("encke_h2_streams", "Open HTTP/2 streams.")
             .value(level(&|worker| worker.h2_streams_open.value())),
-        Family::gauge("encke_h2_unsent_bytes", "Bytes of HTTP/2 responses that were read but not sent.")
+        Family::gauge("encke_h2_unsent_bytes", "Bytes of HTTP/2 responses in memory that are not sent yet.")
             .value(level(&|worker| worker.h2_unsent_bytes.value())),
-        Family::counter("encke_h2_resets_total", "Streams of HTTP/2 that ended before their answer, by who ended them.")
+        Family::counter("encke_h2_resets_total", "HTTP/2 streams reset before the end of their response, by the side that reset them.")
             .with(&[("by", "peer")], sum(&|worker| worker.h2_resets_received.value()))
             .with(&[("by", "us")], sum(&|worker| worker.h2_resets_sent.value())),
     ]

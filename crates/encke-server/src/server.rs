@@ -236,7 +236,7 @@ impl Server {
         } = self;
         check_guards(&guards, &mounts)?;
         let (backend, backend_reason) = match options.backend {
-            Some(backend) => (backend, "as asked for"),
+            Some(backend) => (backend, "as requested"),
             None => Backend::auto()?,
         };
         let workers = options.workers.unwrap_or_else(encke_io::host::processors).max(1);
@@ -664,7 +664,7 @@ impl encke_io::ReactorTask for StartingWorker<'_> {
             Ok(Err(fault)) => {
                 encke_settings::notice::report(
                     encke_settings::Level::Warn,
-                    &format!("a worker cannot wait for events any more: {fault}; stopping"),
+                    &format!("worker cannot wait for events: {fault}; aborting"),
                 );
                 std::process::abort();
             }

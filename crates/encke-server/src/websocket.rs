@@ -421,7 +421,7 @@ impl WebSockets {
             let called = catch_unwind(AssertUnwindSafe(|| socket.message(message, &mut answers)));
             if called.is_err() {
                 slot.count_panic();
-                websocket::put_close(out, 1011, "the server has made a mistake");
+                websocket::put_close(out, 1011, "internal server error");
                 slot.end_after(CloseReason::HandlerPanic);
             }
             0

@@ -75,12 +75,12 @@ impl Repeats {
         if self.count > 0 && level == self.level && text == self.last {
             self.count += 1;
             let told = is_power_of(REPEATS_TOLD, self.count);
-            return told.then(|| format!("{text} ({} times now)", self.count));
+            return told.then(|| format!("{text} (repeated {} times)", self.count));
         }
         let left = self.count.saturating_sub(1);
         let untold = left > 0 && !is_power_of(REPEATS_TOLD, self.count);
         let before =
-            if untold { format!("(the line before came {left} more times) ") } else { String::new() };
+            if untold { format!("(the previous line was repeated {left} times) ") } else { String::new() };
         text.clone_into(&mut self.last);
         self.level = level;
         self.count = 1;
@@ -160,7 +160,10 @@ mod tests {
     fn a_repeated_line_is_told_at_powers_of_ten() {
         let mut lines = Repeats::new();
         let told: Vec<String> = (0..1_000).filter_map(|_| lines.say(Level::Error, "full")).collect();
-        assert_eq!(told, ["full", "full (10 times now)", "full (100 times now)", "full (1000 times now)"]);
+        assert_eq!(
+            told,
+            ["full", "full (repeated 10 times)", "full (repeated 100 times)", "full (repeated 1000 times)"]
+        );
     }
 
     #[test]
@@ -170,7 +173,7 @@ mod tests {
         assert_eq!(say("a").as_deref(), Some("a"));
         assert_eq!(say("a"), None);
         assert_eq!(say("a"), None);
-        assert_eq!(say("b").as_deref(), Some("(the line before came 2 more times) b"));
+        assert_eq!(say("b").as_deref(), Some("(the previous line was repeated 2 times) b"));
         assert_eq!(say("a").as_deref(), Some("a"));
         assert_eq!(say("b").as_deref(), Some("b"));
     }

@@ -37,7 +37,7 @@ impl Explain for SiteRules {
         let named = format!("site {} of the settings", number + 1);
         let mut steps = vec![RuleStep::new(named, self.source.line(&[&site]))];
         if !matches!(request.method(), Method::Get | Method::Head) {
-            steps.push(RuleStep::new("a site answers GET, HEAD and OPTIONS only", None));
+            steps.push(RuleStep::new("a site supports only GET, HEAD and OPTIONS", None));
             return steps;
         }
         let mut path = String::new();

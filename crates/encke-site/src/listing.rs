@@ -141,7 +141,7 @@ impl ListingView {
         }
         out.push_str("</tr></thead>\n<tbody>\n");
         if path != "/" {
-            out.push_str("<tr class=\"d\"><td class=\"name\"><a href=\"../\">Parent folder</a></td><td></td><td></td></tr>\n");
+            out.push_str("<tr class=\"d\"><td class=\"name\"><a href=\"../\">Parent directory</a></td><td></td><td></td></tr>\n");
         }
         for line in entries {
             let (class, slash) = if line.is_folder { ("d", "/") } else { ("f", "") };
@@ -167,8 +167,8 @@ impl ListingView {
         let plural = |count: usize| if count == 1 { "" } else { "s" };
         write!(
             out,
-            "</tbody>\n</table>\n<footer>{folders} folder{}, {files} file{}, {}",
-            plural(folders),
+            "</tbody>\n</table>\n<footer>{folders} director{}, {files} file{}, {}",
+            if folders == 1 { "y" } else { "ies" },
             plural(files),
             Size(bytes)
         )?;

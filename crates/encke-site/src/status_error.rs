@@ -53,15 +53,15 @@ pub(super) fn asks_for_html(request: &Request<'_>) -> bool {
 
 const fn explanation(status: u16) -> &'static str {
     match status {
-        400 => "The request could not be understood.",
-        403 => "This is not for you to see.",
+        400 => "The request is invalid.",
+        403 => "Access to this address is not allowed.",
         404 => "There is nothing at this address.",
-        405 => "That cannot be done with this address.",
-        410 => "What was at this address is gone for good.",
-        412 => "It has changed since you last saw it.",
-        416 => "It does not have the part that was asked for.",
-        421 => "No site of this name is served here.",
-        500 => "Something went wrong on this server.",
+        405 => "This address does not support the method of the request.",
+        410 => "The page at this address was removed permanently.",
+        412 => "The page has changed since you last loaded it.",
+        416 => "The file does not have the requested range.",
+        421 => "This server has no site of this name.",
+        500 => "This server failed to process the request.",
         503 => "This server is too busy. Please try again in a moment.",
         _ => "",
     }

@@ -132,7 +132,7 @@ impl Core {
             conn.flags = conn.flags & !SECURE | LINGER;
             conn.phase = ConnPhase::Open;
             let text =
-                "400 Bad Request\nThis port speaks TLS, and this request came without it: use https.\n";
+                "400 Bad Request\nThis port requires TLS, and this request is plain HTTP: use https.\n";
             let reply = Reply::text(400, text).with("X-Content-Type-Options", "nosniff").and_close();
             let (_, content) = self.put_reply(token, Asked::unread(token), true, reply);
             self.conns[token.index as usize].reason = reason;

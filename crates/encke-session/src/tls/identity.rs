@@ -194,7 +194,7 @@ impl Certificates {
                     all.add(key, life.names);
                 }
                 Err(_) if !pair.cert.exists() => {}
-                Err(error) => notes.push(format!("{error}; another certificate is ordered")),
+                Err(error) => notes.push(format!("{error}; ordering another certificate")),
             }
         }
         if all.default.is_none() && settings.acme.is_none() {

@@ -125,10 +125,11 @@ fn take(identity: &TlsIdentity) {
         Ok(()) => {
             let files: Vec<String> =
                 identity.ends().iter().map(|(file, _)| file.display().to_string()).collect();
-            notice::report(Level::Info, &format!("tls: certificates read again: {}", files.join(", ")));
+            notice::report(Level::Info, &format!("tls: reloaded the certificates {}", files.join(", ")));
         }
         Err(error) => {
-            let text = format!("certificates have changed and are refused; the old ones stay: {error}");
+            let text =
+                format!("tls: keeping the old certificates, because the changed ones are invalid: {error}");
             notice::report(Level::Error, &text);
         }
     }

@@ -114,18 +114,18 @@ fn a_certificate_that_changes_is_taken_and_one_that_does_not_hold_is_refused_wit
     assert_eq!(text(&ask(&one).stdout), "hello");
 
     put(&two, "shown.pem");
-    let line = server.error_with("refused");
-    assert!(line.contains("the old ones stay") && line.contains("shown.key"), "{line}");
+    let line = server.error_with("keeping the old certificates");
+    assert!(line.contains("shown.key"), "{line}");
     assert_eq!(text(&ask(&one).stdout), "hello", "the old pair stays");
 
     put(&two, "shown.key");
-    let line = server.error_with("read again");
+    let line = server.error_with("reloaded the certificates");
     assert!(line.contains("shown.pem"), "{line}");
     assert_eq!(text(&ask(&two).stdout), "hello");
     assert!(!ask(&one).status.success());
 
     fs::remove_file(folder.path("shown.pem")).expect("it was there");
-    let line = server.error_with("refused");
+    let line = server.error_with("keeping the old certificates");
     assert!(line.contains("shown.pem") && line.contains("No such file"), "{line}");
     assert_eq!(text(&ask(&two).stdout), "hello");
 
@@ -309,7 +309,7 @@ fn a_certificate_is_fetched_by_handshake_and_renewed_while_clients_come() {
         });
         server.error_with("received a certificate for");
         // The certificate watch reports when the new certificate is in use.
-        server.error_with("read again");
+        server.error_with("reloaded the certificates");
         over.store(true, Ordering::Relaxed);
         assert!(client.join().expect("no request failed") > 0);
     });
@@ -346,7 +346,9 @@ fn a_directory_that_is_down_keeps_nothing_from_being_served_and_is_tried_again()
     let mut server = plan.serve(NAME, "tls-alpn-01");
     let line = server.error_with("no certificate for");
     assert!(
-        line.contains("out of reach") && line.contains("refused") && line.contains("retrying at"),
+        line.contains("cannot reach the directory")
+            && line.contains("refused")
+            && line.contains("retrying at"),
         "{line}"
     );
     let plain = running::get(&format!("127.0.0.1:{}", plan.http), "/");
@@ -414,5 +416,5 @@ fn a_refused_order_is_told_in_the_words_of_the_directory() {
         TcpListener::bind("127.0.0.1:0").and_then(|held| held.local_addr()).expect("a free port").port();
     let mut server = plan.serve(NAME, "http-01");
     let line = server.error_with("no certificate for");
-    assert!(line.contains("the directory refuses") && line.contains("connection"), "{line}");
+    assert!(line.contains("the directory rejected the order") && line.contains("connection"), "{line}");
 }
