@@ -1435,10 +1435,10 @@ impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooManyOnStream { most } => {
-                write!(f, "one stream has at most {most} channels: open another one")
+                write!(f, "too many channels in one stream, at most {most} are allowed: open another stream")
             }
             Self::TooManyChannels { most } => {
-                write!(f, "this server has {most} channels, as many as it may: come back later")
+                write!(f, "the server has reached its limit of {most} channels: retry later")
             }
         }
     }

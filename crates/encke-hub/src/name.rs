@@ -118,18 +118,18 @@ impl fmt::Debug for Name {
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Empty => f.write_str("the channel has no name: write one behind the prefix, like news"),
+            Self::Empty => f.write_str("the channel name is empty: expected a name such as news"),
             Self::TooLong { bytes } => {
-                write!(f, "the channel's name has {bytes} bytes; at most {NAME_BYTES_MAX} are taken")
+                write!(f, "the channel name has {bytes} bytes: at most {NAME_BYTES_MAX} are allowed")
             }
             Self::TooManySegments { at } => {
-                write!(f, "byte {at} begins a segment too many; at most {NAME_SEGMENTS_MAX} are taken")
+                write!(f, "too many segments at byte {at}: at most {NAME_SEGMENTS_MAX} are allowed")
             }
-            Self::EmptySegment { at } => write!(f, "there is an empty segment at byte {at}: remove a slash"),
+            Self::EmptySegment { at } => write!(f, "empty segment at byte {at}: remove a slash"),
             Self::LeadingDot { at } => write!(f, "the segment at byte {at} begins with a dot"),
             Self::BadByte { at, byte } => write!(
                 f,
-                "byte {at} is '{}'; a channel's name is made of letters, digits, . _ ~ - and /",
+                "invalid character '{}' at byte {at}: expected letters, digits, . _ ~ - and /",
                 byte.escape_ascii()
             ),
         }

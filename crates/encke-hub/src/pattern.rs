@@ -160,14 +160,11 @@ impl fmt::Display for PatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(NameError::BadByte { at, byte: b'*' }) => {
-                write!(f, "the star at byte {at} is part of a segment; write * or ** as a whole segment")
+                write!(f, "the star at byte {at} is part of a segment: write * or ** as a whole segment")
             }
             Self::Name(error) => error.fmt(f),
             Self::RestNotLast { at } => {
-                write!(
-                    f,
-                    "** at byte {at} stands for the rest: nothing may follow it; write * for one segment"
-                )
+                write!(f, "** at byte {at} must be the last segment: write * for one segment")
             }
         }
     }

@@ -295,13 +295,13 @@ impl fmt::Debug for Position {
 
 impl fmt::Display for PositionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not an id of this server; ids are given back as they came")
+        f.write_str("not an id of this server: send ids back unchanged")
     }
 }
 
 impl fmt::Display for SinceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("since is now, all, last:N, an age like 90s, 10m, 12h or 7d, or the id of a message")
+        f.write_str("expected now, all, last:N, an age such as 90s, 10m, 12h or 7d, or the id of a message")
     }
 }
 

@@ -1206,37 +1206,36 @@ impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLarge { bytes, most } => {
-                write!(f, "the message has {bytes} bytes; at most {most} are taken")
+                write!(f, "the message has {bytes} bytes: at most {most} are allowed")
             }
             Self::TooManyChannels { most } => {
                 write!(
                     f,
-                    "there are {most} channels, as many as there may be: publish to one of them, or later"
+                    "the server has reached its limit of {most} channels: publish to one of them, or retry later"
                 )
             }
-            Self::KeyMismatch => f.write_str("something else was published under this idempotency key"),
-            Self::KeyTooLong => write!(f, "an idempotency key has at most {KEY_BYTES_MAX} bytes"),
-            Self::ReservedEvent => f.write_str("events that begin with encke. are the server's own"),
+            Self::KeyMismatch => f.write_str("another message was published with this idempotency key"),
+            Self::KeyTooLong => write!(f, "the idempotency key is longer than {KEY_BYTES_MAX} bytes"),
+            Self::ReservedEvent => f.write_str("event names that begin with encke. are reserved for the server"),
             Self::BadEvent => {
-                write!(f, "an event's name has 1 to {LABEL_BYTES_MAX} bytes and no control characters")
+                write!(f, "invalid event name: expected 1 to {LABEL_BYTES_MAX} bytes without control characters")
             }
             Self::BadType => {
-                write!(f, "a media type has 1 to {LABEL_BYTES_MAX} bytes and no control characters")
+                write!(f, "invalid media type: expected 1 to {LABEL_BYTES_MAX} bytes without control characters")
             }
             Self::NoSpace => {
-                f.write_str("there is no space left to store it; channels that are not durable go on")
+                f.write_str("no space left to store the message; channels that are not durable still work")
             }
-            Self::NotStored => f.write_str("it could not be stored; the server's log says why"),
+            Self::NotStored => f.write_str("the message could not be stored: see the server's log"),
             Self::Stalled => {
-                f.write_str("the store has not answered for so long that ids have run out; try later")
+                f.write_str("the store did not respond for so long that ids ran out: retry later")
             }
-            Self::Away => f.write_str("the cluster cannot be reached; nothing was published, try again"),
+            Self::Away => f.write_str("the cluster is unreachable: nothing was published; retry"),
             Self::Unanswered => f.write_str(
-                "the cluster has not answered in time, and may have the message: with an Idempotency-Key it can be \
-                 sent again",
+                "the cluster did not respond in time, and may have the message: retry with an Idempotency-Key",
             ),
-            Self::Crowded => f.write_str("too many messages wait for the cluster; try again"),
-            Self::NotTaken => f.write_str("the cluster does not take it; the server's log says why"),
+            Self::Crowded => f.write_str("too many messages are queued for the cluster: retry"),
+            Self::NotTaken => f.write_str("the cluster rejected the message: see the server's log"),
         }
     }
 }

@@ -104,18 +104,16 @@ impl std::fmt::Display for TooFast {
         match self {
             Self::AtOnce { most } => write!(
                 f,
-                "without a token at most {most} messages are taken at once (push.anonymous_rate); send fewer, or \
-                 publish with a token"
+                "more than {most} messages at once without a token (push.anonymous_rate): send fewer, or publish with a token"
             ),
             Self::OfLate { limit: LimitedAction::Channels, rate, .. } => write!(
                 f,
-                "more than {rate} new channels a second from one address (push.channel_rate); try again in {} s",
+                "more than {rate} new channels a second from one address (push.channel_rate): retry in {} s",
                 self.retry_after_s()
             ),
             Self::OfLate { limit: LimitedAction::Messages, rate, .. } => write!(
                 f,
-                "more than {rate} messages a second from one address without a token (push.anonymous_rate); come \
-                 back in {} s, or publish with a token",
+                "more than {rate} messages a second from one address without a token (push.anonymous_rate): retry in {} s, or publish with a token",
                 self.retry_after_s()
             ),
         }

@@ -112,14 +112,11 @@ impl Admission {
         [
             Family::gauge(
                 "encke_push_admissions_per_second",
-                "Subscribers that began to listen in the last whole second.",
+                "Subscribers admitted in the last complete second.",
             )
             .value(self.tally.whole(now_ns)),
-            Family::gauge(
-                "encke_push_retrying",
-                "Subscribers that were turned away and told to come back, and have not been due yet.",
-            )
-            .value(self.expected(now_ns)),
+            Family::gauge("encke_push_retrying", "Rejected subscribers whose retry time is not over yet.")
+                .value(self.expected(now_ns)),
         ]
     }
 
@@ -243,7 +240,7 @@ impl PushWorker {
                 .body(Body::Bytes(body))
         } else {
             let seconds = retry_ms.div_ceil(1_000);
-            refusal(away.status(), format!("{}; come back in {seconds} s", away.text()))
+            refusal(away.status(), format!("{}: retry in {seconds} s", away.text()))
                 .with("Retry-After", seconds.to_string())
         };
         slot.set_reason(away.close_reason());

@@ -59,7 +59,7 @@ impl fmt::Display for CommitError {
             Self::Store(error) => error.fmt(f),
             Self::Gone(path) => write!(
                 f,
-                "{} was deleted, moved or replaced: put it back, or restart the server to begin with what is there",
+                "{} was deleted, moved or replaced: put it back, or restart the server to use the present file",
                 path.display()
             ),
         }
@@ -124,19 +124,16 @@ impl Archive {
     /// Returns the metrics. Does not wait for a commit.
     pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
         let ArchiveFigures { stored, full, failed, lasted } = &self.figures;
-        let commits = Family::counter(
-            "encke_push_commits_total",
-            "Commits of durable channels, by what became of them.",
-        )
-        .with(&[("outcome", "stored")], stored.value())
-        .with(&[("outcome", "full")], full.value())
-        .with(&[("outcome", "failed")], failed.value());
-        let seconds = Family::histogram("encke_push_commit_seconds", "How long a commit took the disk.")
-            .value(lasted.distribution());
+        let commits = Family::counter("encke_push_commits_total", "Commits of durable channels, by outcome.")
+            .with(&[("outcome", "stored")], stored.value())
+            .with(&[("outcome", "full")], full.value())
+            .with(&[("outcome", "failed")], failed.value());
+        let seconds =
+            Family::histogram("encke_push_commit_seconds", "Duration of a commit of durable channels.")
+                .value(lasted.distribution());
         let bytes = self.file.as_ref().and_then(|(file, _)| fs::metadata(file).ok()).map(|found| found.len());
         let size = bytes.map(|bytes| {
-            Family::gauge("encke_push_store_bytes", "Size of the file that holds durable channels.")
-                .value(bytes)
+            Family::gauge("encke_push_store_bytes", "Size of the file of durable channels.").value(bytes)
         });
         [commits, seconds].into_iter().chain(size)
     }
@@ -164,13 +161,13 @@ impl Archive {
         match done {
             Ok(()) => {
                 if changed {
-                    notice::report(Level::Info, "durable channels can be stored again");
+                    notice::report(Level::Info, "durable channels accept messages again");
                 }
                 Ok(())
             }
             Err(error) => {
                 if changed {
-                    let text = format!("durable channels refuse messages until they can be stored: {error}");
+                    let text = format!("durable channels reject messages until they can be stored: {error}");
                     notice::report(Level::Error, &text);
                 }
                 Err(if outcome == FULL { PublishError::NoSpace } else { PublishError::NotStored })

@@ -154,8 +154,7 @@ mod with {
             figures.waiting_bytes.store(bytes, Ordering::Relaxed);
             let before = figures.dropped.swap(dropped, Ordering::Relaxed);
             if dropped > before && !figures.complained.swap(true, Ordering::Relaxed) {
-                let text = "messages that wait for the cluster are dropped: they are older than cluster.queue_age, or it does \
-                            not take them; encke_cluster_queue_dropped_total counts them";
+                let text = "dropping queued messages: older than cluster.queue_age, or rejected by the cluster; encke_cluster_queue_dropped_total counts them";
                 notice::report(Level::Error, text);
             }
             if messages == 0 {
@@ -188,7 +187,7 @@ mod with {
         /// Announces the end of this node. Messages still queued are lost.
         pub(crate) fn leave(&self, waiting: usize) {
             if waiting > 0 {
-                let text = format!("{waiting} messages that waited for the cluster are lost with this node");
+                let text = format!("{waiting} messages queued for the cluster are lost with this node");
                 notice::report(Level::Error, &text);
             }
             self.lanes.iter().for_each(|lane| lane.engine.leave());
@@ -246,32 +245,32 @@ mod with {
                 self.lanes.iter().map(|lane| number(&lane.figures).load(Ordering::Relaxed)).sum::<u64>()
             };
             vec![
-                Family::gauge("encke_cluster_up", "Whether the streams of the cluster can be reached.")
+                Family::gauge("encke_cluster_up", "Whether the streams of the cluster are reachable.")
                     .value(u64::from(self.is_up())),
                 Family::gauge(
                     "encke_cluster_nodes",
-                    "Nodes of the cluster that this one hears, itself among them.",
+                    "Nodes of the cluster whose heartbeats arrive, including this one.",
                 )
                 .value(self.nodes().len() as u64),
-                Family::counter("encke_cluster_messages_total", "Messages that came by the streams.")
+                Family::counter("encke_cluster_messages_total", "Messages received from the streams.")
                     .value(sum(|figures| &figures.messages)),
                 Family::counter(
                     "encke_cluster_publishes_total",
-                    "Messages sent to the streams, by what became of them.",
+                    "Messages published to the streams, by outcome.",
                 )
                 .with(&[("outcome", "stored")], sum(|figures| &figures.stored))
                 .with(&[("outcome", "repeated")], sum(|figures| &figures.repeated))
                 .with(&[("outcome", "refused")], sum(|figures| &figures.refused)),
                 Family::gauge(
                     "encke_cluster_queue_messages",
-                    "Messages that wait for the streams of the cluster.",
+                    "Messages queued for the streams of the cluster.",
                 )
                 .value(waits(|figures| &figures.waiting)),
-                Family::gauge("encke_cluster_queue_bytes", "Memory of the messages that wait.")
+                Family::gauge("encke_cluster_queue_bytes", "Memory of the queued messages.")
                     .value(waits(|figures| &figures.waiting_bytes)),
                 Family::counter(
                     "encke_cluster_queue_dropped_total",
-                    "Messages that were promised with a 202 and dropped: too old, or refused by the stream.",
+                    "Messages accepted with a 202 and dropped later: too old, or rejected by the stream.",
                 )
                 .value(waits(|figures| &figures.dropped)),
             ]

@@ -112,7 +112,7 @@ impl Source for PushFigures {
         let level = |of: &dyn Fn(&PushCounters) -> i64| workers.iter().map(|worker| of(worker)).sum::<i64>();
         let mut turned_away = Family::counter(
             "encke_push_rejected_total",
-            "Subscribers that were told to come back later, by why and by how they listen.",
+            "Subscribers rejected with a retry time, by reason and transport.",
         );
         for (away, transport) in RejectReason::ALL
             .into_iter()
@@ -130,15 +130,15 @@ impl Source for PushFigures {
         }
         let mut fanouts = Family::histogram(
             "encke_push_fanout_seconds",
-            "From a message's acceptance to the last send of it to a subscriber that could take it, by class of channels.",
+            "Time from accepting a message to its last send to a subscriber that can receive it, by channel class.",
         );
         for (class, distribution) in by_class {
             fanouts = fanouts.labelled("class", class, distribution);
         }
         vec![
-            Family::gauge("encke_push_subscribers", "Connections that listen to channels.")
+            Family::gauge("encke_push_subscribers", "Open subscribers of channels.")
                 .value(level(&|worker| worker.subscribers.value())),
-            Family::counter("encke_push_admissions_total", "Subscribers that began to listen.")
+            Family::counter("encke_push_admissions_total", "Admitted subscribers.")
                 .value(sum(&|worker| worker.admissions.value())),
             turned_away,
             Family::counter("encke_push_messages_total", "Messages accepted from publishers.")
@@ -191,18 +191,18 @@ impl PushLevels {
         [
             Family::gauge(
                 "encke_push_queue_age_seconds",
-                "For how long the oldest message has waited for a subscriber who could take it: the most of the last two seconds.",
+                "Age of the oldest message waiting for a subscriber that can receive it: maximum over the last two seconds.",
             )
             .value(self.queue_age_ns as f64 / 1e9),
             Family::gauge(
                 "encke_push_unsent_bytes",
-                "What the kernel holds for a subscriber and its peer has not acknowledged, of some subscribers each second: the mean and the most.",
+                "Bytes in the kernel that a subscriber's peer has not acknowledged: mean and maximum over a sample of subscribers each second.",
             )
             .with(&[("of", "mean")], self.unsent_bytes)
             .with(&[("of", "most")], self.unsent_bytes_max),
             Family::gauge(
                 "encke_push_subscriber_bytes",
-                "Memory of one subscriber: in this process by its own account, and in the kernel's buffers (the socket itself is some 4 kB more).",
+                "Memory of one subscriber: in this process, as it accounts for it, and in kernel buffers (without the socket itself, some 4 kB).",
             )
             .with(&[("memory", "user")], self.user_bytes)
             .with(&[("memory", "kernel")], self.kernel_bytes),

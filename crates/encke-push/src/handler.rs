@@ -166,7 +166,8 @@ impl Handler for Pusher {
         self.incoming_bytes -= incoming.bytes.capacity();
         match piece {
             Piece::Data(data) if incoming.bytes.len() + data.len() > incoming.most => {
-                let text = format!("a message may have {} bytes (push.message_bytes)", incoming.most);
+                let text =
+                    format!("the body is larger than {} bytes (see push.message_bytes)", incoming.most);
                 incoming.exchange.answer(refusal(413, text).and_close());
             }
             Piece::Data(data) => {
@@ -235,7 +236,7 @@ impl Pusher {
                 self.enqueue(PushRequest::Forget { exchange, channels });
                 Ok(Outcome::Later)
             }
-            _ => Err(refusal(405, "a channel is read by GET and published to by POST".into())
+            _ => Err(refusal(405, "read a channel with GET, publish to it with POST".into())
                 .with("Allow", METHODS)
                 .into()),
         }
@@ -317,7 +318,7 @@ impl Pusher {
             (Intent::Envelopes { identity, publisher }, most)
         } else if path.is_empty() {
             let text = format!(
-                "which channel? Publish to {0}CHANNEL, or envelopes as application/x-ndjson to {0}",
+                "the path names no channel: publish to {0}CHANNEL, or envelopes as application/x-ndjson to {0}",
                 self.plan.prefix
             );
             return Err(bad(text).into());
@@ -398,7 +399,9 @@ impl Pusher {
         granted: &[(Act, Name)],
     ) -> Result<Outcome, RequestStop> {
         if path.is_empty() {
-            return Err(refusal(404, format!("which channel? GET {}CHANNEL", self.plan.prefix)).into());
+            return Err(
+                refusal(404, format!("the path names no channel: GET {}CHANNEL", self.plan.prefix)).into()
+            );
         }
         let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
         let wish = negotiate::wish(request, query, channels.len());
@@ -412,7 +415,7 @@ impl Pusher {
         match wish {
             ReadMode::Info => {
                 let [channel] = &channels[..] else {
-                    return Err(bad("?info is of one channel".into()).into());
+                    return Err(bad("?info supports only one channel".into()).into());
                 };
                 let exchange = exchange.take().expect("it was not kept yet");
                 let members = identity.may(Act::Presence, channel);
@@ -486,7 +489,7 @@ const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
 fn page() -> Result<Reply, Reply> {
     let mut bytes = [0; 16];
     encke_io::host::random(&mut bytes)
-        .map_err(|error| refusal(500, format!("the system gives no randomness: {error}")))?;
+        .map_err(|error| refusal(500, format!("cannot get random bytes from the system: {error}")))?;
     let nonce: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let policy = format!(
         "default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
@@ -518,20 +521,19 @@ fn rate_limited(too_fast: TooFast) -> Reply {
 
 /// The response while incomplete bodies use all their memory.
 fn crowded() -> Reply {
-    let text = "too many messages are on their way in at once (push.incoming); come back in a moment";
+    let text = "too many incomplete messages (push.incoming): retry in a second";
     refusal(503, text.into()).with("Retry-After", "1")
 }
 
 /// The response while too many authorization requests are pending.
 fn ask_full() -> Reply {
-    let text = "the authorization endpoint (auth.ask) could not be asked: too many requests are pending";
+    let text = "too many authorization requests (auth.ask) are pending: retry in 2 s";
     refusal(503, text.into()).with("Retry-After", "2")
 }
 
 /// The response if the application gave no verdict.
 fn unasked() -> Reply {
-    refusal(503, "the application that knows who may (auth.ask) does not answer".into())
-        .with("Retry-After", "2")
+    refusal(503, "the authorization endpoint (auth.ask) did not respond".into()).with("Retry-After", "2")
 }
 
 /// Parses a body of envelopes.
@@ -546,7 +548,7 @@ fn drafts(bytes: &[u8], identity: &Principal, publisher: u64) -> Result<Vec<Draf
         }
         let place = number + 1;
         if drafts.len() == BATCH_MAX {
-            return Err(refusal(413, format!("line {place}: at most {BATCH_MAX} envelopes a request")));
+            return Err(refusal(413, format!("line {place}: at most {BATCH_MAX} envelopes per request")));
         }
         let draft = ClientCommand::read(line)
             .and_then(|said| draft(said, publisher))
@@ -570,7 +572,7 @@ fn denied(denial: Denial) -> Reply {
 fn content_type(request: &Request<'_>) -> Result<Option<Box<str>>, Reply> {
     let Some(given) = request.known(encke_wire::field::Known::ContentType) else { return Ok(None) };
     let given = std::str::from_utf8(given).ok().map(str::trim).filter(|given| is_type(given));
-    let given = given.ok_or_else(|| bad("Content-Type is no media type".into()))?;
+    let given = given.ok_or_else(|| bad("invalid Content-Type: expected a media type".into()))?;
     Ok((media(given) != "application/x-www-form-urlencoded").then(|| given.into()))
 }
 
@@ -582,6 +584,8 @@ fn field_text(request: &Request<'_>, name: &str, most: usize) -> Result<Option<B
             let text = text.trim();
             Ok((!text.is_empty()).then(|| text.into()))
         }
-        _ => Err(bad(format!("{name}: at most {most} bytes of UTF-8 without control characters"))),
+        _ => Err(bad(format!(
+            "invalid {name}: expected at most {most} bytes of UTF-8 without control characters"
+        ))),
     }
 }

@@ -70,15 +70,14 @@ impl ReadQuery {
         for (key, value) in query_pairs(query.unwrap_or_default()) {
             match &*key {
                 "since" => {
-                    found.since = Some(Since::parse(&value).map_err(|error| {
-                        bad(format!(
-                            "since={value}: {error}; it is an id, all, now, last:N or an age such as 10m"
-                        ))
-                    })?);
+                    found.since = Some(
+                        Since::parse(&value)
+                            .map_err(|error| bad(format!("invalid since={value}: {error}")))?,
+                    );
                 }
                 "wait" => {
                     let seconds: u64 = value.parse().map_err(|_| {
-                        bad(format!("wait={value} is no number of seconds (0 to {WAIT_S_MAX})"))
+                        bad(format!("invalid wait={value}: expected seconds from 0 to {WAIT_S_MAX}"))
                     })?;
                     found.wait_s = Some(seconds.min(WAIT_S_MAX));
                 }
@@ -89,13 +88,17 @@ impl ReadQuery {
                         "poll" => Shape::Poll,
                         "json" => Shape::Json,
                         "ndjson" => Shape::Ndjson,
-                        _ => return Err(bad(format!("as={value}: it is sse, ws, poll, json or ndjson"))),
+                        _ => {
+                            return Err(bad(format!(
+                                "invalid as={value}: expected sse, ws, poll, json or ndjson"
+                            )));
+                        }
                     });
                 }
                 "name" => {
                     if value.len() > MEMBER_NAME_BYTES_MAX || value.chars().any(char::is_control) {
                         return Err(bad(format!(
-                            "name: at most {MEMBER_NAME_BYTES_MAX} bytes without control characters"
+                            "invalid name: expected at most {MEMBER_NAME_BYTES_MAX} bytes without control characters"
                         )));
                     }
                     found.name = Some(value.into_owned()).filter(|name| !name.is_empty());
@@ -127,7 +130,7 @@ pub(crate) fn channels(path: &[u8], most: usize) -> Result<Vec<Name>, Reply> {
         }
     }
     if names.len() > most {
-        return Err(bad(format!("{} channels on one stream; at most {most} are allowed", names.len())));
+        return Err(bad(format!("{} channels in one stream: at most {most} are allowed", names.len())));
     }
     Ok(names)
 }

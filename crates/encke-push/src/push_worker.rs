@@ -967,13 +967,13 @@ fn publish_reply(
                 let mut before = String::new();
                 if !ids.is_empty() {
                     before = format!(
-                        "; the {} before it were {}",
+                        "; the {} messages before it were {}",
                         ids.len(),
-                        if queued > 0 { "taken" } else { "published" }
+                        if queued > 0 { "accepted" } else { "published" }
                     );
                 }
                 if let Some(last) = ids.iter().flatten().last() {
-                    before = format!("{before}, the last as {last}");
+                    before = format!("{before}, the last with id {last}");
                 }
                 let reply = refusal(status(&error), format!("{error}{before}"));
                 return Err(if is_soon_over(&error) {
@@ -1036,12 +1036,12 @@ fn deleted_reply() -> Reply {
 /// The response to a failed or incomplete delete.
 fn not_deleted_reply(error: &PublishError, elsewhere: bool) -> Reply {
     let text = match error {
-        PublishError::Away => "the cluster cannot be reached; nothing was forgotten, try again".into(),
+        PublishError::Away => "the cluster is unreachable: nothing was deleted; retry".into(),
         PublishError::Unanswered => {
-            "the cluster has not answered in time, and may have forgotten it: ask again".into()
+            "the cluster did not respond in time, and may have deleted the messages: retry".into()
         }
         error if elsewhere => error.to_string(),
-        PublishError::NoSpace => "no space left to store the delete; the messages are still there".into(),
+        PublishError::NoSpace => "no space left to store the deletion: the messages are kept".into(),
         error => format!("{error}; the server deletes the messages once the store works"),
     };
     let reply = refusal(status(error), text);

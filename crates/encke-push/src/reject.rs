@@ -52,12 +52,10 @@ impl RejectReason {
 
     pub(crate) const fn text(self) -> &'static str {
         match self {
-            Self::Drain => "the server stops",
-            Self::Connections => "there is no connection left to listen on (limits.connections)",
-            Self::Admission => "too many begin to listen at once (push.admission)",
-            Self::Outage => {
-                "the cluster cannot be reached, and this node does not know the channel's messages"
-            }
+            Self::Drain => "the server is stopping",
+            Self::Connections => "the server has reached its limit of connections (limits.connections)",
+            Self::Admission => "too many new subscribers at once (push.admission)",
+            Self::Outage => "the cluster is unreachable, and this node does not have the channel's messages",
             Self::Channels => "too many new channels from one address (push.channel_rate)",
         }
     }

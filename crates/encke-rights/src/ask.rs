@@ -80,7 +80,7 @@ impl Question {
 
     fn ask_within(&self, patience: Duration) -> AskVerdict {
         self.exchange(patience).unwrap_or_else(|error| {
-            AskVerdict::Unanswered(format!("auth.ask: {} does not answer: {error}", self.url))
+            AskVerdict::Unanswered(format!("auth.ask: {} did not respond: {error}", self.url))
         })
     }
 
@@ -158,15 +158,15 @@ impl Question {
         match head.status() {
             200..300 => AskVerdict::Allowed { kept_s },
             401 => {
-                let text = format!("the application wants to know who you are before you {act} {channel}");
+                let text = format!("the application (auth.ask) requires a log-in for {act} on {channel}");
                 AskVerdict::Denied { denial: Denial::Unauthorized(text), kept_s }
             }
             403 => {
-                let text = format!("the application does not let you {act} {channel}");
+                let text = format!("the application (auth.ask) denies {act} on {channel}");
                 AskVerdict::Denied { denial: Denial::Forbidden(text), kept_s }
             }
             status => AskVerdict::Unanswered(format!(
-                "auth.ask: {} answers {status}, which is neither yes (2xx) nor no (401, 403)",
+                "auth.ask: {} responded with {status}: expected 2xx to allow, 401 or 403 to deny",
                 self.url
             )),
         }
@@ -314,7 +314,7 @@ mod tests {
         let AskVerdict::Unanswered(why) = question.ask_within(Duration::from_millis(20)) else {
             panic!("silence")
         };
-        assert!(why.contains("does not answer"), "{why}");
+        assert!(why.contains("did not respond"), "{why}");
         let dripping = thread::spawn(move || {
             let (_silent, _) = listener.accept().expect("the first one");
             let (mut stream, _) = listener.accept().expect("the second one");

@@ -55,20 +55,19 @@ impl Shut {
     /// Returns the remedy, as a text for the client.
     pub(super) const fn hint(self) -> &'static str {
         match self {
-            Self::Settings => "send a token, or see [auth] in the settings file",
+            Self::Settings => "send a token, or grant the right in [auth] of the settings file",
             Self::Listener => {
-                "this server can be reached from other machines: start it with --open for a demonstration, or with \
-                 a settings file that says in [auth] who may"
+                "this server accepts connections from other machines: start it with --open for a demonstration, or grant rights in [auth] of a settings file"
             }
             Self::Peer => {
-                "without a settings file only this machine may, by a loopback address: say in [auth] who else"
+                "without a settings file only this machine has access, by a loopback address: grant rights in [auth] of a settings file"
             }
-            Self::Proxy => "the request came through a proxy: say in [auth] of a settings file who may",
+            Self::Proxy => "the request came through a proxy: grant rights in [auth] of a settings file",
             Self::Host => {
-                "the request names another host than this machine: say in [auth] of a settings file who may"
+                "the request names another host than this machine: grant rights in [auth] of a settings file"
             }
             Self::Origin => {
-                "the request comes from a page of another site: name it in push.origins of a settings file"
+                "the request comes from a page of another site: add its origin to push.origins of a settings file"
             }
         }
     }

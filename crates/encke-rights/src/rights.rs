@@ -209,7 +209,7 @@ impl Rights {
             }
             // The token may be the application's own.
             Err(_) if self.ask.is_some() => Ok(without.clone()),
-            Err(fault) => Err(Denial::Unauthorized(format!("the token is not taken: {fault}"))),
+            Err(fault) => Err(Denial::Unauthorized(format!("invalid token: {fault}"))),
         }
     }
 
@@ -408,17 +408,17 @@ impl Principal {
         let act = match act {
             Act::Publish => "publish to",
             Act::Subscribe => "read",
-            Act::Presence => "see who is on",
-            Act::Manage => "forget the messages of",
+            Act::Presence => "read the members of",
+            Act::Manage => "delete the messages of",
         };
         match self.credential {
             Credential::Nobody(shut) => {
-                Denial::Unauthorized(format!("nobody may {act} {channel} without a token: {}", shut.hint()))
+                Denial::Unauthorized(format!("a token is required to {act} {channel}: {}", shut.hint()))
             }
             Credential::Certified => {
-                Denial::Forbidden(format!("this certificate does not allow to {act} {channel}"))
+                Denial::Forbidden(format!("the client certificate grants no right to {act} {channel}"))
             }
-            _ => Denial::Forbidden(format!("this token does not allow to {act} {channel}")),
+            _ => Denial::Forbidden(format!("the token grants no right to {act} {channel}")),
         }
     }
 
@@ -568,15 +568,14 @@ fn cookie_token<'a>(request: &Request<'a>, name: &str) -> Result<Option<Cow<'a, 
 }
 
 fn ambiguous(place: &str) -> Denial {
-    Denial::Unauthorized(format!("there is more than one token in {place}: which one counts?"))
+    Denial::Unauthorized(format!("more than one token in {place}: send only one"))
 }
 
 fn token_of(bytes: &[u8]) -> Result<Cow<'_, str>, Denial> {
     if bytes.len() <= TOKEN_BYTES_MAX && is_token68(bytes) {
         Ok(String::from_utf8_lossy(bytes))
     } else {
-        let text =
-            "the token is not taken: it has characters that no token has, none, or more than 8 KiB of them";
+        let text = "invalid token: expected 1 byte to 8 KiB of letters, digits and `-._~+/`, with `=` only at the end";
         Err(Denial::Unauthorized(text.into()))
     }
 }

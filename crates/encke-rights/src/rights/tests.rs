@@ -245,7 +245,7 @@ fn a_foreign_page_on_this_machine_is_not_let_in() {
 #[test]
 fn whoever_is_not_let_in_is_told_why_and_what_to_do() {
     for (asked, hint) in [
-        (Asked::here().from(REMOTE), "only this machine may"),
+        (Asked::here().from(REMOTE), "only this machine has access"),
         (Asked::here().field("Via", "1.1 x"), "came through a proxy"),
         (Asked::get("/push/news").field("Host", "example.org"), "names another host"),
     ] {
@@ -254,7 +254,7 @@ fn whoever_is_not_let_in_is_told_why_and_what_to_do() {
             panic!("a token could help")
         };
         assert!(
-            text.starts_with("nobody may publish to news without a token: ") && text.contains(hint),
+            text.starts_with("a token is required to publish to news: ") && text.contains(hint),
             "{text}"
         );
     }

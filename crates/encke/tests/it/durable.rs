@@ -417,7 +417,7 @@ fn a_store_file_that_is_gone_rejects_publishes_and_deletes() {
         }
         std::fs::rename(&away, gone).expect("moved back");
         publish(&server.site, "disk/b", "stored");
-        server.error_with("can be stored again");
+        server.error_with("accept messages again");
         assert_eq!(history(&server.site, "disk/c", "all"), []);
     }
     server.child.kill().expect("it lives");
