@@ -108,14 +108,14 @@ pub enum AcmeError {
 impl fmt::Display for AcmeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::System(error) => write!(f, "the order cannot be started: {error}"),
-            Self::Unreachable(error) => write!(f, "the directory is out of reach: {}", causes(error)),
-            Self::NoAccount => f.write_str("the directory does not know our account"),
-            Self::Refused(why) => write!(f, "the directory refuses: {why}"),
+            Self::System(error) => write!(f, "cannot start the order: {error}"),
+            Self::Unreachable(error) => write!(f, "cannot reach the directory: {}", causes(error)),
+            Self::NoAccount => f.write_str("the directory does not know the account"),
+            Self::Refused(why) => write!(f, "the directory rejected the order: {why}"),
             Self::NotOffered(name, challenge) => {
                 write!(f, "the directory does not offer {} for {name}", challenge.name())
             }
-            Self::Time => write!(f, "it took longer than {} s", ORDER_TIME.as_secs()),
+            Self::Time => write!(f, "the order took longer than {} s", ORDER_TIME.as_secs()),
         }
     }
 }
@@ -214,7 +214,7 @@ async fn fetch(request: &OrderRequest<'_>, stage: &dyn OrderCallbacks) -> Result
 }
 
 fn no_reason() -> String {
-    "it gives no reason".into()
+    "no reason given".into()
 }
 
 /// Loads the account of the request, or creates one.
@@ -307,7 +307,7 @@ mod tests {
         let error = order(&request, &Nothing).expect_err("nobody listens there");
         assert_eq!((error.origin(), error.is_transient()), (ErrorOrigin::Upstream, true));
         let error = error.to_string();
-        assert!(error.contains("out of reach") && error.contains("refused"), "{error}");
+        assert!(error.contains("cannot reach the directory") && error.contains("refused"), "{error}");
         let broken = OrderRequest { account: Some("{"), ..request };
         let error = order(&broken, &Nothing).expect_err("no account");
         assert!(matches!(error, AcmeError::NoAccount), "{error}");

@@ -528,17 +528,17 @@ impl Side {
                 Event::Disconnected | Event::Closed if up => {
                     up = false;
                     self.bring(vec![ClusterEvent::Down]).await;
-                    let text = "the cluster's NATS cannot be reached; publishing is refused, or waits in cluster.queue, until it is back";
+                    let text = "the cluster's NATS is unreachable: publishes are rejected, or queued in cluster.queue";
                     self.outlet.note(Note::Trouble(text.into()));
                 }
                 Event::Connected => {
                     if !std::mem::replace(&mut up, true) {
-                        self.outlet.note(Note::Relief("the cluster's NATS is back".into()));
+                        self.outlet.note(Note::Relief("the cluster's NATS is reachable again".into()));
                     }
                     self.back.notify_waiters();
                 }
                 Event::ServerError(error) => {
-                    self.outlet.note(Note::Trouble(format!("the cluster's NATS says: {error}")));
+                    self.outlet.note(Note::Trouble(format!("the cluster's NATS reports: {error}")));
                 }
                 _ => {}
             }
@@ -755,7 +755,7 @@ impl Side {
                     | ErrorCode::STORAGE_RESOURCES_EXCEEDED,
                 ) => PublishError::NoSpace,
                 _ => {
-                    let text = format!("the cluster does not take a message: {}", causes(error));
+                    let text = format!("the cluster rejected a message: {}", causes(error));
                     self.outlet.note(Note::Trouble(text));
                     PublishError::NotTaken
                 }

@@ -644,7 +644,7 @@ impl fmt::Display for StoreError {
             StoreErrorKind::Redb(error) => write!(f, "{place} is damaged ({error}): {REMEDY}"),
             StoreErrorKind::Format(found) => write!(
                 f,
-                "{place} has format {found}, and this version knows {FORMAT}: use the version that wrote it, or \
+                "{place} has format {found}, but this version supports {FORMAT}: use the version that wrote it, or \
                  another state_dir"
             ),
             StoreErrorKind::Broken(what) => write!(f, "{place} is damaged ({what}): {REMEDY}"),
@@ -674,7 +674,7 @@ fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-const REMEDY: &str = "move it away to begin with an empty store, or restore it from a backup";
+const REMEDY: &str = "move it away to start with an empty store, or restore it from a backup";
 
 macro_rules! from {
     ($($error:ty),*) => {

@@ -40,7 +40,7 @@ impl Side {
             && let Err(failure) = self.remove(&subject, to).await
         {
             let text = format!(
-                "what was forgotten of channel {channel} is hidden, and could not be removed from the cluster's stream: {failure}"
+                "the deleted messages of channel {channel} are hidden, but could not be purged from the cluster's stream: {failure}"
             );
             self.outlet.note(Note::Trouble(text));
         }

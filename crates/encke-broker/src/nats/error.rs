@@ -77,28 +77,27 @@ impl JoinError {
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Thread(error) => write!(f, "the thread for NATS cannot be started: {error}"),
-            Self::Ended => f.write_str("the thread for NATS cannot be started: it has ended"),
+            Self::Thread(error) => write!(f, "cannot start the thread for NATS: {error}"),
+            Self::Ended => f.write_str("cannot start the thread for NATS: it ended at its start"),
             Self::Credentials(file, error) => {
-                write!(f, "the credentials in {} cannot be used: {error}", file.display())
+                write!(f, "cannot use the credentials in {}: {error}", file.display())
             }
             Self::Unreachable(servers, error) => {
-                write!(f, "no NATS server is reached at {servers}: {}", causes(error))
+                write!(f, "cannot reach NATS at {servers}: {}", causes(error))
             }
             Self::Refused(servers) => write!(
                 f,
-                "NATS at {servers} refuses the login: look at cluster.token, cluster.user and cluster.credentials"
+                "NATS at {servers} rejects the login: check cluster.token, cluster.user and cluster.credentials"
             ),
             Self::Time(servers) => write!(
                 f,
-                "NATS at {servers} has not found or made the stream within {} s; is JetStream enabled there, has it a leader, \
-                 and are there as many servers as cluster.replicas?",
+                "NATS at {servers} did not find or create the stream within {} s: check that JetStream is enabled, has a leader, and has cluster.replicas servers",
                 JOIN_TIME.as_secs()
             ),
             Self::Stream(name, error) => {
-                write!(f, "the stream {name} can be neither found nor made: {}", causes(error))
+                write!(f, "cannot find or create the stream {name}: {}", causes(error))
             }
-            Self::Unfit(name, why) => write!(f, "the stream {name} is there and cannot be followed: {why}"),
+            Self::Unfit(name, why) => write!(f, "cannot use the existing stream {name}: {why}"),
         }
     }
 }
@@ -118,17 +117,16 @@ impl Error for JoinError {
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Subjects(wanted) => write!(f, "it does not take {wanted}; add that to its subjects"),
+            Self::Subjects(wanted) => write!(f, "it does not accept {wanted}: add that to its subjects"),
             Self::Retention => {
-                f.write_str("its retention has to be limits, so that every node can read all of it")
+                f.write_str("its retention must be limits, so that every node can read all messages")
             }
             Self::SubjectLimit => {
-                f.write_str("it has a limit a subject, which drops messages from its middle; remove that")
+                f.write_str("its limit per subject drops messages from its middle: remove that limit")
             }
             Self::Window { stream, window, required } => write!(
                 f,
-                "it knows a message that is sent again for {} s, and for what waits up to cluster.queue_age that has to be {} s: \
-                 `nats stream edit {stream} --dupe-window={}s`, or a shorter cluster.queue_age",
+                "it detects duplicates for {} s, but cluster.queue_age requires {} s: run `nats stream edit {stream} --dupe-window={}s`, or shorten cluster.queue_age",
                 window.as_secs_f64(),
                 required.as_secs_f64(),
                 required.as_secs_f64().ceil()
@@ -173,18 +171,17 @@ impl fmt::Display for NatsFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nats(error) => return f.write_str(&causes(&**error)),
-            Self::Reconnected => "the connection is another one",
+            Self::Reconnected => "the connection was replaced",
             Self::ConsumerEnded => "the consumer has ended",
-            Self::Skipped => "messages were lost on their way",
-            Self::ReadEnded => "a read has ended early",
-            Self::Lag => "a server is behind the others",
-            Self::DropsUnknown(failure) => return write!(f, "what was dropped is not known: {failure}"),
-            Self::Closed => "nobody wants anything any more",
+            Self::Skipped => "the consumer skipped messages",
+            Self::ReadEnded => "a read ended early",
+            Self::Lag => "a server lags behind the stream's leader",
+            Self::DropsUnknown(failure) => return write!(f, "cannot determine the dropped messages: {failure}"),
+            Self::Closed => "the engine was closed",
             Self::Replaced(stream) => {
                 return write!(
                     f,
-                    "the cluster's stream is another one: {stream} was made anew or has lost its end; publishing is refused \
-                     until the nodes are started again"
+                    "the cluster's stream {stream} was recreated or has lost its end: publishing is rejected until the nodes are restarted"
                 );
             }
         })

@@ -145,7 +145,7 @@ fn what_is_published_while_nats_is_away_waits_and_comes_once_and_in_order() {
     assert!(listeners.iter_mut().all(|listener| listener.data() == "first"));
 
     nats.stop();
-    near.running.error_with("cannot be reached");
+    near.running.error_with("is unreachable");
     (0..1_000).for_each(|number| wait_with(&near, "news", &number.to_string()));
     assert_eq!(figure(&near, "encke_cluster_queue_messages"), 1_000);
     let (head, body) = say(&near, "news", &"x".repeat(1 << 20));
@@ -157,7 +157,7 @@ fn what_is_published_while_nats_is_away_waits_and_comes_once_and_in_order() {
     );
 
     nats.run();
-    near.running.error_with("is back");
+    near.running.error_with("is reachable again");
     // This message is queued after the others, if they are still queued.
     let (head, body) = say(&near, "news", "last");
     assert!(head.starts_with("HTTP/1.1 20"), "{head}{body}");
@@ -195,7 +195,7 @@ fn who_asks_in_an_outage_for_a_channel_that_its_node_does_not_know_is_told_to_co
     node.tell("known", "kept");
     assert_eq!(stays.data(), "kept");
     nats.stop();
-    node.running.error_with("cannot be reached");
+    node.running.error_with("is unreachable");
 
     let get = |target: &str| ask(&node.site, "GET", target, "", "").expect("it answers");
     for target in
@@ -204,7 +204,7 @@ fn who_asks_in_an_outage_for_a_channel_that_its_node_does_not_know_is_told_to_co
         let (head, body) = get(target);
         assert!(head.starts_with("HTTP/1.1 503 "), "{target}: {head}{body}");
         assert!(head.contains("\r\nRetry-After: "), "{target}: {head}");
-        assert!(body.contains("the cluster cannot be reached"), "{target}: {body}");
+        assert!(body.contains("the cluster is unreachable"), "{target}: {body}");
     }
     let (head, body) = get("unknown?as=sse");
     assert!(head.starts_with("HTTP/1.1 200 "), "an EventSource comes back after nothing else: {head}{body}");
@@ -231,7 +231,7 @@ fn who_asks_in_an_outage_for_a_channel_that_its_node_does_not_know_is_told_to_co
         move || ask(&site, "GET", "unknown?wait=55", "", "").expect("it answers")
     });
     nats.run();
-    node.running.error_with("is back");
+    node.running.error_with("is reachable again");
     let mut events = Listener::open(&node.site, Kind::Events, "unknown", "now").expect("it listens");
     events.next();
     while !waits.is_finished() {
@@ -290,11 +290,11 @@ fn a_node_that_ends_during_an_outage_says_what_is_lost_with_it() {
     let mut nats = Nats::start("ends", &[]);
     let mut node = Node::start("ends", &format!("{}\nqueue = \"1MiB\"", on(&nats)));
     nats.stop();
-    node.running.error_with("cannot be reached");
+    node.running.error_with("is unreachable");
     (0..3).for_each(|number| wait_with(&node, "news", &number.to_string()));
     // The drain waits for the queue as long as its time limit allows.
     node.running.signal(Signal::Terminate);
-    node.running.error_with("3 messages that waited for the cluster are lost");
+    node.running.error_with("3 messages queued for the cluster are lost");
     assert!(node.running.child.wait().expect("a child").success());
 }
 
@@ -337,7 +337,7 @@ fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
         })
     });
     // The link carries nothing for two ping intervals; then the node detects the outage.
-    far.running.error_with("cannot be reached");
+    far.running.error_with("is unreachable");
     assert_eq!(late(&far), Answer::Later, "at once");
     let (head, _) = ask(&far.site, "DELETE", "other", "", "").expect("it answers");
     assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: "), "{head}");
@@ -346,7 +346,7 @@ fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
     listeners[1].heartbeat();
 
     link.mend();
-    far.running.error_with("is back");
+    far.running.error_with("is reachable again");
     let fresh = fresh.map(|listener| listener.join().expect("told why above"));
     near.tell("fresh", "at last");
     assert!(fresh.into_iter().all(|mut listener| listener.data() == "at last"));
@@ -472,14 +472,14 @@ fn a_nats_that_lets_nobody_in_any_more_is_an_outage_and_no_end() {
     nats.stop();
     password("wrong");
     nats.run();
-    node.running.error_with("cannot be reached");
+    node.running.error_with("is unreachable");
     assert_eq!(publish(&node.site, "news", "a", "a").expect("it answers"), Answer::Later);
     events.heartbeat();
 
     nats.stop();
     password("right");
     nats.run();
-    node.running.error_with("is back");
+    node.running.error_with("is reachable again");
     node.tell("news", "a");
     assert_eq!(events.data(), "a");
 }
