@@ -45,15 +45,15 @@ impl fmt::Display for CounterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Hidden(_) => {
-                "this machine shows its programs no such counters, as is usual for virtual ones"
+                "this machine has no hardware counters for programs, like most virtual machines"
             }
             Self::Denied(_) => {
-                "programs may not count here; kernel.perf_event_paranoid = 2 or less lets them"
+                "the kernel denies access to hardware counters: set kernel.perf_event_paranoid to 2 or less"
             }
             Self::NotBuilt(_) => "the kernel was built without perf_event_open",
             Self::Open(error) => return write!(f, "perf_event_open: {error}"),
             Self::System(error) => return error.fmt(f),
-            Self::Busy => "the counters were never free",
+            Self::Busy => "other programs used the hardware counters all the time",
         })
     }
 }

@@ -78,7 +78,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::NotFound => f.write_str("no such file"),
             Self::Forbidden => f.write_str("not permitted"),
-            Self::NotCached => f.write_str("needs the disk"),
+            Self::NotCached => f.write_str("not in the page cache"),
             Self::Descriptors => f.write_str("out of file descriptors"),
             Self::System(number) => write!(f, "{}", io::Error::from_raw_os_error(*number)),
         }

@@ -30,12 +30,12 @@ impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reset => f.write_str("the peer reset the connection"),
-            Self::Unreachable => f.write_str("the peer cannot be reached any more"),
+            Self::Unreachable => f.write_str("the peer is unreachable"),
             Self::Refused => f.write_str("the connection was refused"),
             Self::Descriptors => f.write_str("out of file descriptors"),
             Self::Memory => f.write_str("the kernel is out of memory for sockets"),
             Self::FileShrunk => f.write_str("the file became shorter while it was sent"),
-            Self::Canceled => f.write_str("given up"),
+            Self::Canceled => f.write_str("canceled"),
             Self::System(number) => write!(f, "{}", io::Error::from_raw_os_error(*number)),
         }
     }

@@ -199,7 +199,7 @@ impl Backend {
         } else if Self::Poll.compiled() {
             Ok((Self::Poll, "the only back end for this system"))
         } else {
-            Err(Unavailable::not_built(None, "no event back end for this system yet"))
+            Err(Unavailable::not_built(None, "no back end supports this system yet"))
         }
     }
 
@@ -244,7 +244,7 @@ pub struct UnknownBackend(String);
 impl fmt::Display for UnknownBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(name) = self;
-        write!(f, "no back end is called '{name}'; there are uring, epoll-edge, epoll-level and poll")
+        write!(f, "invalid back end `{name}`: expected uring, epoll-edge, epoll-level or poll")
     }
 }
 
@@ -311,7 +311,7 @@ mod tests {
             assert_eq!(backend.name().parse(), Ok(backend));
         }
         let error = "sim".parse::<Backend>().expect_err("the simulator cannot be selected");
-        assert!(error.to_string().starts_with("no back end is called 'sim'"), "{error}");
+        assert!(error.to_string().starts_with("invalid back end `sim`: expected "), "{error}");
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
             not_built.to_string(),
             "back end uring is not available: this program was built without it"
         );
-        let none = Unavailable::not_built(None, "no event back end for this system yet");
-        assert_eq!(none.to_string(), "no event back end for this system yet");
+        let none = Unavailable::not_built(None, "no back end supports this system yet");
+        assert_eq!(none.to_string(), "no back end supports this system yet");
     }
 }

@@ -68,7 +68,7 @@ impl std::fmt::Display for ProxyFault {
             Self::Signature => "the connection does not begin with a PROXY header",
             Self::Line => "the PROXY line is malformed",
             Self::Command => "the PROXY header has an unknown version or command",
-            Self::Length => "the length of the PROXY header does not fit what is in it",
+            Self::Length => "the length of the PROXY header does not match its content",
         })
     }
 }

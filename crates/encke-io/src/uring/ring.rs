@@ -186,7 +186,7 @@ pub(super) fn unavailable(error: io::Error, disabled: Option<u8>) -> Unavailable
             )
         }
         Some(libc::EPERM | libc::EACCES) => match disabled {
-            Some(2) => format!(": it is switched off; run `sysctl kernel.io_uring_disabled=0`, {OTHERWISE}"),
+            Some(2) => format!(": it is disabled; run `sysctl kernel.io_uring_disabled=0`, {OTHERWISE}"),
             Some(1) => format!(
                 ": only the group kernel.io_uring_group and CAP_SYS_ADMIN may use it; join that group, run \
                  `sysctl kernel.io_uring_disabled=0`, {OTHERWISE}"
