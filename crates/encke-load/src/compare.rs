@@ -34,7 +34,7 @@ pub const PAIRS_MIN: usize = 8;
 /// Random stream of the orders.
 const ORDERS: u64 = 0xAB_BA;
 /// Maximum blocks of a saved run.
-const STRETCHES: usize = 10;
+const BLOCKS_MAX: usize = 10;
 const DIFFERENT_TIMES: &str = "The runs were made at different times: the ratios include other changes of the machine in between, and the intervals do not. To compare two servers, give both URLs: they are then measured alternately.";
 
 /// A measured stretch of time.
