@@ -100,7 +100,7 @@ impl Key {
     /// The file or secret cannot be read, or is not a valid key.
     pub(super) fn of_settings(settings: &KeySettings) -> Result<Self, String> {
         let key = match (&settings.secret, &settings.pem) {
-            (Some(secret), None) => Self::of_secret(&secret.reveal()?)?,
+            (Some(secret), None) => Self::of_secret(&secret.reveal().map_err(|error| error.to_string())?)?,
             (None, Some(path)) => Self::of_pem(&read(path)?).map_err(|error| of_file(path, &error))?,
             _ => return Err("a key is either `secret` or `pem`".into()),
         };
@@ -190,7 +190,10 @@ impl Signing {
         // A key that a server would reject must not sign tokens either.
         Key::of_settings(settings)?;
         match (&settings.secret, &settings.pem) {
-            (Some(secret), _) => Ok(Some(Self::Hs256(hmac(secret.reveal()?.as_bytes())?))),
+            (Some(secret), _) => {
+                let secret = secret.reveal().map_err(|error| error.to_string())?;
+                Ok(Some(Self::Hs256(hmac(secret.as_bytes())?)))
+            }
             (None, Some(path)) => Ok(match Pem::read(&read(path)?)? {
                 Pem::Private(signing) => Some(signing),
                 Pem::Es256(_) | Pem::EdDsa(_) => None,

@@ -498,7 +498,7 @@ impl TokenCache {
 
 impl Fixed {
     fn new(settings: &StaticToken) -> Result<Self, String> {
-        let token = settings.token.reveal()?;
+        let token = settings.token.reveal().map_err(|error| error.to_string())?;
         if token.len() < STATIC_TOKEN_BYTES_MIN {
             let bytes = token.len();
             return Err(format!(

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use encke_settings::{Contradiction, Secret, Section, Written, written};
+use encke_settings::{Contradiction, Secret, Section, ValueError, Written, written};
 use encke_wire::{field, target};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -157,15 +157,16 @@ impl AskUrl {
 }
 
 impl FromStr for AskUrl {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no URL to ask; {}", Self::EXPECTED);
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let wrong = || ValueError::invalid("URL", text, Self::EXPECTED);
         if text.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://")) {
-            return Err(format!(
-                "`{text}`: an application cannot be asked over TLS yet; ask it by http:// on this machine or in a \
-                 network that nobody else is in"
-            ));
+            return Err(ValueError::Unsupported {
+                text: text.into(),
+                reason: "an application cannot be asked over TLS yet; ask it by http:// on this machine or in a \
+                         network that nobody else is in",
+            });
         }
         let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
         let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -378,11 +379,11 @@ mod tests {
             "http://h/#f",
             "ftp://h/",
         ] {
-            let error = text.parse::<AskUrl>().expect_err(text);
+            let error = text.parse::<AskUrl>().expect_err(text).to_string();
             assert!(error.contains("expected http://"), "{error}");
         }
         for text in ["https://app/may", "HTTPS://app/may"] {
-            let error = text.parse::<AskUrl>().expect_err(text);
+            let error = text.parse::<AskUrl>().expect_err(text).to_string();
             assert!(error.contains("over TLS yet"), "{error}");
         }
     }

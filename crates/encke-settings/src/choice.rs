@@ -7,9 +7,10 @@ use std::str::FromStr;
 
 use encke_io::Backend;
 
+use crate::problem::meant;
 use crate::quantity::ByteSize;
-use crate::written;
 use crate::written::Written;
+use crate::{ValueError, written};
 
 /// A value, or `auto` to determine it at start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -62,15 +63,15 @@ impl Choice for Backend {
 }
 
 impl<T: Choice> FromStr for OrAuto<T> {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         match text {
             "auto" => Ok(Self::Auto),
-            _ => text.parse().map(Self::Set).map_err(|_| {
-                let meant = crate::problem::meant(text, T::EXAMPLES.iter().copied());
-                let hint = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-                format!("`{text}` is none of these: {}{hint}", T::EXPECTED.trim_start_matches("expected "))
+            _ => text.parse().map(Self::Set).map_err(|_| ValueError::UnknownChoice {
+                text: text.into(),
+                expected: T::EXPECTED,
+                meant: meant(text, T::EXAMPLES.iter().copied()),
             }),
         }
     }
@@ -90,10 +91,6 @@ impl<T: Choice> Written for OrAuto<T> {
     const EXPECTED: &'static str = T::EXPECTED;
     const EXAMPLES: &'static [&'static str] = T::EXAMPLES;
     const NUMBERS: bool = T::NUMBERS;
-
-    fn of_number(number: u64) -> Result<Self, String> {
-        number.to_string().parse()
-    }
 }
 
 /// The target of the access log.
@@ -109,11 +106,11 @@ pub enum LogTarget {
 }
 
 impl FromStr for LogTarget {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         match text {
-            "" => Err(format!("the access log needs a target; {}", Self::EXPECTED)),
+            "" => Err(ValueError::invalid("log target", text, Self::EXPECTED)),
             "stdout" => Ok(Self::Stdout),
             "off" => Ok(Self::Off),
             path => Ok(Self::File(path.into())),
@@ -154,12 +151,12 @@ mod tests {
     fn what_is_neither_is_refused_with_what_was_meant() {
         for (text, reason) in [("0", "1 to 65535"), ("-1", "auto or a number"), ("many", "auto or a number")]
         {
-            let error = text.parse::<OrAuto<NonZeroU16>>().expect_err(text);
+            let error = text.parse::<OrAuto<NonZeroU16>>().expect_err(text).to_string();
             assert!(error.contains(reason), "{text}: {error}");
         }
-        let error = "epol-edge".parse::<OrAuto<Backend>>().expect_err("misspelt");
+        let error = "epol-edge".parse::<OrAuto<Backend>>().expect_err("misspelt").to_string();
         assert!(error.contains("did you mean epoll-edge?"), "{error}");
-        let error = "sim".parse::<OrAuto<Backend>>().expect_err("never by name");
+        let error = "sim".parse::<OrAuto<Backend>>().expect_err("never by name").to_string();
         assert!(error.contains("uring, epoll-edge, epoll-level or poll"), "{error}");
     }
 

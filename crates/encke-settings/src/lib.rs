@@ -22,6 +22,7 @@ mod section;
 mod source;
 pub mod state;
 mod tls;
+mod value_error;
 pub mod written;
 
 pub use choice::{Choice, LogTarget, OrAuto};
@@ -30,8 +31,9 @@ pub use network::Network;
 pub use notice::Level;
 pub use problem::{Problem, Problems, meant};
 pub use quantity::{ByteRate, ByteSize, OrOff, Period};
-pub use secret::Secret;
+pub use secret::{Secret, SecretError};
 pub use section::{Contradiction, Section};
 pub use source::{SourceLine, SourceMap};
 pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion, is_dns_name};
+pub use value_error::ValueError;
 pub use written::Written;

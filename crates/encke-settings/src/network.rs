@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::written;
 use crate::written::Written;
+use crate::{ValueError, written};
 
 /// A range of IP addresses, such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Network {
     /// let network: Network = "10.0.0.0/8".parse()?;
     /// assert!(network.contains([10, 1, 2, 3].into()));
     /// assert!(!network.contains([192, 168, 0, 1].into()));
-    /// # Ok::<(), String>(())
+    /// # Ok::<(), encke_settings::ValueError>(())
     /// ```
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address.to_canonical(), address.to_canonical()) {
@@ -43,10 +43,10 @@ impl Network {
 }
 
 impl FromStr for Network {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no range of addresses; {}", Self::EXPECTED);
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let wrong = || ValueError::invalid("address range", text, Self::EXPECTED);
         let (address, prefix) =
             text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
@@ -57,7 +57,7 @@ impl FromStr for Network {
                 .parse::<u8>()
                 .ok()
                 .filter(|prefix| *prefix <= bits)
-                .ok_or_else(|| format!("`{text}`: the prefix is a number from 0 to {bits}"))?,
+                .ok_or_else(|| ValueError::Prefix { text: text.into(), bits_max: bits })?,
         };
         let network = Self { address, prefix };
         // 10.0.0.1/8 is more likely a mistake than a way to say 10.0.0.0/8.
@@ -65,7 +65,7 @@ impl FromStr for Network {
         if first == address {
             Ok(network)
         } else {
-            Err(format!("`{text}` has bits behind its prefix; write {first}/{prefix}"))
+            Err(ValueError::HostBits { text: text.into(), network: Self { address: first, prefix } })
         }
     }
 }
@@ -125,15 +125,15 @@ mod tests {
     #[test]
     fn what_is_no_range_is_refused_with_a_reason() {
         for (text, reason) in [
-            ("", "is no range"),
+            ("", "invalid address range"),
             ("10.0.0.0/33", "from 0 to 32"),
             ("::/129", "from 0 to 128"),
             ("10.0.0.0/", "from 0 to 32"),
             ("10.0.0.1/8", "write 10.0.0.0/8"),
             ("2001:db8::1/32", "write 2001:db8::/32"),
-            ("example.org", "is no range"),
+            ("example.org", "invalid address range"),
         ] {
-            let error = text.parse::<Network>().expect_err(text);
+            let error = text.parse::<Network>().expect_err(text).to_string();
             assert!(error.contains(reason), "{text}: {error}");
         }
     }

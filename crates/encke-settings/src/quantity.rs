@@ -11,8 +11,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error as _, IntoDeserializer, MapAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
 
-use crate::written;
 use crate::written::Written;
+use crate::{ValueError, written};
 
 /// A duration, in whole nanoseconds: `250ms`, `10s`, `1m30s`, `2h`, `7d`.
 ///
@@ -55,18 +55,16 @@ impl Period {
 }
 
 impl FromStr for Period {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no duration; {}", Self::EXPECTED);
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let wrong = || ValueError::invalid("duration", text, Self::EXPECTED);
         let mut rest = text.trim();
         if rest.is_empty() {
             return Err(wrong());
         }
         if rest.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(format!(
-                "`{text}` has no unit; write {rest}s for seconds, {rest}ms for milliseconds"
-            ));
+            return Err(ValueError::NoUnit(text.into()));
         }
         let mut total_ms = 0u64;
         let mut last_unit_ms = u64::MAX;
@@ -83,7 +81,7 @@ impl FromStr for Period {
                 .checked_mul(unit_ms)
                 .and_then(|part| total_ms.checked_add(part))
                 .filter(|&sum| sum <= PERIOD_MAX.as_millis() as u64)
-                .ok_or_else(|| format!("`{text}` is longer than ten years"))?;
+                .ok_or_else(|| ValueError::TooLong(text.into()))?;
             rest = tail;
         }
         Ok(Self::milliseconds(total_ms))
@@ -153,10 +151,10 @@ impl ByteSize {
 }
 
 impl FromStr for ByteSize {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no size; {}", Self::EXPECTED);
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let wrong = || ValueError::invalid("size", text, Self::EXPECTED);
         let trimmed = text.trim();
         let digits = trimmed.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
         let (number, unit) = trimmed.split_at(digits);
@@ -165,15 +163,8 @@ impl FromStr for ByteSize {
             Some(&(_, factor)) => factor,
             None if unit.is_empty() => 1,
             None => {
-                let letter = unit.to_ascii_uppercase();
-                return Err(match letter.as_str() {
-                    "K" | "M" | "G" | "T" => format!(
-                        "`{text}` has two readings; write {number}{letter}iB (units of 1024) or {number}{}B \
-                         (units of 1000)",
-                        if letter == "K" { "k" } else { &letter }
-                    ),
-                    _ => wrong(),
-                });
+                let ambiguous = ["K", "M", "G", "T"].iter().any(|prefix| prefix.eq_ignore_ascii_case(unit));
+                return Err(if ambiguous { ValueError::AmbiguousUnit(text.into()) } else { wrong() });
             }
         };
         // A fraction is multiplied in whole numbers before it is cut: 1.5MiB is exactly 1,572,864 bytes.
@@ -192,7 +183,7 @@ impl FromStr for ByteSize {
         bytes
             .and_then(|bytes| i64::try_from(bytes).ok())
             .map(|bytes| Self(bytes as u64))
-            .ok_or_else(|| format!("`{text}` is more than any file can have"))
+            .ok_or_else(|| ValueError::TooLarge(text.into()))
     }
 }
 
@@ -211,10 +202,6 @@ impl Written for ByteSize {
     const EXPECTED: &'static str = "expected a number of bytes or a number and a unit, such as 64KiB or 1MB";
     const EXAMPLES: &'static [&'static str] = &["64KiB", "1.5MB", "4096"];
     const NUMBERS: bool = true;
-
-    fn of_number(number: u64) -> Result<Self, String> {
-        Ok(Self(number))
-    }
 }
 
 /// A rate in bytes a second: `1KiB/s`.
@@ -234,13 +221,13 @@ impl ByteRate {
 }
 
 impl FromStr for ByteRate {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let size = text
             .trim()
             .strip_suffix("/s")
-            .ok_or_else(|| format!("`{text}` is no rate; {}", Self::EXPECTED))?;
+            .ok_or_else(|| ValueError::invalid("rate", text, Self::EXPECTED))?;
         Ok(Self(size.parse::<ByteSize>()?.bytes()))
     }
 }
@@ -294,10 +281,10 @@ impl<T> OrOff<T> {
     }
 }
 
-impl<T: FromStr<Err = String>> FromStr for OrOff<T> {
-    type Err = String;
+impl<T: FromStr<Err = ValueError>> FromStr for OrOff<T> {
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         if text == "off" { Ok(Self::Off) } else { Ok(Self::On(text.parse()?)) }
     }
 }
@@ -428,22 +415,24 @@ mod tests {
     fn what_is_no_period_is_refused_with_a_reason() {
         for (text, reason) in [
             ("10", "has no unit; write 10s"),
-            ("", "is no duration"),
-            ("s", "is no duration"),
-            ("10 s", "is no duration"),
-            ("10sec", "is no duration"),
-            ("-1s", "is no duration"),
-            ("1.5s", "is no duration"),
-            ("30s1m", "is no duration"),
-            ("1s1s", "is no duration"),
+            ("", "invalid duration"),
+            ("s", "invalid duration"),
+            ("10 s", "invalid duration"),
+            ("10sec", "invalid duration"),
+            ("-1s", "invalid duration"),
+            ("1.5s", "invalid duration"),
+            ("30s1m", "invalid duration"),
+            ("1s1s", "invalid duration"),
             ("1s ", ""),
             ("99999999d", "longer than ten years"),
             ("18446744073709551615d", "longer than ten years"),
-            ("18446744073709551616s", "is no duration"),
+            ("18446744073709551616s", "invalid duration"),
         ] {
             match text.parse::<Period>() {
                 Ok(_) => assert_eq!(reason, "", "{text}"),
-                Err(error) => assert!(!reason.is_empty() && error.contains(reason), "{text}: {error}"),
+                Err(error) => {
+                    assert!(!reason.is_empty() && error.to_string().contains(reason), "{text}: {error}")
+                }
             }
         }
     }
@@ -469,16 +458,16 @@ mod tests {
         for (text, reason) in [
             ("64K", "write 64KiB (units of 1024) or 64kB"),
             ("1m", "write 1MiB (units of 1024) or 1MB"),
-            ("", "is no size"),
-            ("KiB", "is no size"),
-            ("-1", "is no size"),
-            ("1.2.3KiB", "is no size"),
-            ("1.KiB", "is no size"),
-            ("1.0000001KiB", "is no size"),
-            ("64 bananas", "is no size"),
+            ("", "invalid size"),
+            ("KiB", "invalid size"),
+            ("-1", "invalid size"),
+            ("1.2.3KiB", "invalid size"),
+            ("1.KiB", "invalid size"),
+            ("1.0000001KiB", "invalid size"),
+            ("64 bananas", "invalid size"),
             ("99999999999TiB", "more than any file"),
         ] {
-            let error = text.parse::<ByteSize>().expect_err(text);
+            let error = text.parse::<ByteSize>().expect_err(text).to_string();
             assert!(error.contains(reason), "{text}: {error}");
         }
     }
@@ -486,7 +475,7 @@ mod tests {
     #[test]
     fn rates_are_sizes_a_second() {
         assert_eq!("1KiB/s".parse::<ByteRate>().map(ByteRate::bytes_per_second), Ok(1_024));
-        assert!("1KiB".parse::<ByteRate>().expect_err("no /s").contains("is no rate"));
+        assert!("1KiB".parse::<ByteRate>().expect_err("no /s").to_string().contains("invalid rate"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Secrets: written in place, or better in a file or an environment variable; masked wherever they are shown.
 
-use std::fmt;
+use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor, value};
@@ -26,20 +27,49 @@ impl Secret {
     ///
     /// # Errors
     /// The file cannot be read, the variable is not set or not UTF-8, or the secret is empty.
-    pub fn reveal(&self) -> Result<String, String> {
+    pub fn reveal(&self) -> Result<String, SecretError> {
         let text = match self {
             Self::Text(text) => text.clone(),
-            Self::File(path) => {
-                first_line(path).map_err(|error| format!("secret file {}: {error}", path.display()))?
-            }
-            Self::Env(name) => std::env::var(name)
-                .map_err(|_| format!("environment variable {name} is not set, or is no text"))?,
+            Self::File(path) => first_line(path).map_err(|error| SecretError::File(path.clone(), error))?,
+            Self::Env(name) => std::env::var(name).map_err(|_| SecretError::Variable(name.clone()))?,
         };
-        if text.is_empty() { Err(format!("the secret in {self:?} is empty")) } else { Ok(text) }
+        if text.is_empty() { Err(SecretError::Empty(self.clone())) } else { Ok(text) }
     }
 }
 
-fn first_line(path: &Path) -> std::io::Result<String> {
+/// Why a secret cannot be read. The origin is always this machine: its settings, files or environment.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SecretError {
+    /// The file cannot be read.
+    File(PathBuf, io::Error),
+    /// The environment variable of this name is not set or not UTF-8. The system's error is dropped because it may contain the
+    /// secret.
+    Variable(String),
+    /// The secret at this place is empty.
+    Empty(Secret),
+}
+
+impl fmt::Display for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path, error) => write!(f, "secret file {}: {error}", path.display()),
+            Self::Variable(name) => write!(f, "environment variable {name} is not set or not UTF-8"),
+            Self::Empty(secret) => write!(f, "the secret in {secret:?} is empty"),
+        }
+    }
+}
+
+impl Error for SecretError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::File(_, error) => Some(error),
+            Self::Variable(_) | Self::Empty(_) => None,
+        }
+    }
+}
+
+fn first_line(path: &Path) -> io::Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
     std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
@@ -159,16 +189,16 @@ mod tests {
         let path = std::env::temp_dir().join(format!("encke-secret-{}", std::process::id()));
         std::fs::write(&path, "s3cret \nsecond line\n").expect("a temporary file");
         let secret = Secret::File(path.clone());
-        assert_eq!(secret.reveal(), Ok("s3cret".into()));
+        assert_eq!(secret.reveal().expect("a line"), "s3cret");
         std::fs::write(&path, "\n").expect("a temporary file");
-        assert!(secret.reveal().expect_err("empty").contains("is empty"));
+        assert!(secret.reveal().expect_err("empty").to_string().contains("is empty"));
         std::fs::remove_file(&path).expect("it was there");
-        assert!(secret.reveal().expect_err("gone").contains("encke-secret"));
+        assert!(secret.reveal().expect_err("gone").to_string().contains("encke-secret"));
     }
 
     #[test]
     fn a_variable_that_is_not_set_is_named() {
-        let error = Secret::Env("ENCKE_NO_SUCH_VARIABLE".into()).reveal().expect_err("not set");
+        let error = Secret::Env("ENCKE_NO_SUCH_VARIABLE".into()).reveal().expect_err("not set").to_string();
         assert!(error.contains("ENCKE_NO_SUCH_VARIABLE"), "{error}");
     }
 }

@@ -11,35 +11,92 @@
 //!                      NAME.pem        a certificate's key and chain, by its first name
 //! ```
 
+use std::error::Error;
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The layout that this version supports.
 const FORMAT: &str = "1";
+
+/// Why data cannot be stored in the state directory. The origin is always this machine: its disk, or the directory that the
+/// settings name.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StateError {
+    /// The state directory itself, or its file `format`, cannot be used.
+    Dir(PathBuf, StateStep, io::Error),
+    /// A file or directory in the state directory cannot be used.
+    File(PathBuf, StateStep, io::Error),
+    /// A later version wrote the state directory.
+    Format {
+        /// The state directory.
+        folder: PathBuf,
+        /// The format that it has.
+        found: String,
+    },
+}
+
+/// The operation on a file or directory that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum StateStep {
+    /// Creating a directory.
+    Create,
+    /// Reading a file.
+    Read,
+    /// Writing or replacing a file.
+    Write,
+}
+
+impl fmt::Display for StateStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "cannot be created",
+            Self::Read => "cannot be read",
+            Self::Write => "cannot be written",
+        })
+    }
+}
+
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dir(path, step, error) => write!(f, "server.state_dir: {} {step}: {error}", path.display()),
+            Self::File(path, step, error) => write!(f, "{} {step}: {error}", path.display()),
+            Self::Format { folder, found } => write!(
+                f,
+                "server.state_dir {} has format {found:?}, but this version supports only {FORMAT}: use the version that wrote \
+                 it, or another directory",
+                folder.display()
+            ),
+        }
+    }
+}
+
+impl Error for StateError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Dir(.., error) | Self::File(.., error) => Some(error),
+            Self::Format { .. } => None,
+        }
+    }
+}
 
 /// Creates the directory, for its owner only, if there is none. Checks that this version supports its layout.
 ///
 /// # Errors
 /// The directory cannot be created or written, or a later version has written it.
-pub fn prepare(folder: &Path) -> io::Result<()> {
-    let named = |what: &str, error: &io::Error| {
-        io::Error::new(error.kind(), format!("server.state_dir {}: {what}: {error}", folder.display()))
-    };
-    make(folder).map_err(|error| named("it cannot be made", &error))?;
+pub fn prepare(folder: &Path) -> Result<(), StateError> {
+    make(folder).map_err(|error| StateError::Dir(folder.to_owned(), StateStep::Create, error))?;
     let file = folder.join("format");
     match fs::read_to_string(&file) {
         Ok(text) if text.trim() == FORMAT => Ok(()),
-        Ok(text) => Err(io::Error::other(format!(
-            "server.state_dir {} has format {:?}, and this version knows {FORMAT}: use the version that wrote it, or \
-             another folder",
-            folder.display(),
-            text.trim()
-        ))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            fs::write(&file, format!("{FORMAT}\n")).map_err(|error| named("it cannot be written", &error))
-        }
-        Err(error) => Err(named("its file `format` cannot be read", &error)),
+        Ok(text) => Err(StateError::Format { folder: folder.to_owned(), found: text.trim().to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::write(&file, format!("{FORMAT}\n"))
+            .map_err(|error| StateError::Dir(file, StateStep::Write, error)),
+        Err(error) => Err(StateError::Dir(file, StateStep::Read, error)),
     }
 }
 
@@ -47,8 +104,8 @@ pub fn prepare(folder: &Path) -> io::Result<()> {
 /// the new one.
 ///
 /// # Errors
-/// The file cannot be written; the error names it.
-pub fn put_private(file: &Path, content: &[u8]) -> io::Result<()> {
+/// The file cannot be written.
+pub fn put_private(file: &Path, content: &[u8]) -> Result<(), StateError> {
     let new = file.with_added_extension("new");
     let put = || {
         // A file left by a crash may have other permissions.
@@ -62,19 +119,15 @@ pub fn put_private(file: &Path, content: &[u8]) -> io::Result<()> {
         writer.sync_all()?;
         fs::rename(&new, file)
     };
-    put().map_err(|error| {
-        io::Error::new(error.kind(), format!("{}: it cannot be written: {error}", file.display()))
-    })
+    put().map_err(|error| StateError::File(file.to_owned(), StateStep::Write, error))
 }
 
 /// Creates a directory below the state directory, for its owner only, if there is none.
 ///
 /// # Errors
-/// The directory cannot be created; the error names it.
-pub fn make_folder(folder: &Path) -> io::Result<()> {
-    make(folder).map_err(|error| {
-        io::Error::new(error.kind(), format!("{}: it cannot be made: {error}", folder.display()))
-    })
+/// The directory cannot be created.
+pub fn make_folder(folder: &Path) -> Result<(), StateError> {
+    make(folder).map_err(|error| StateError::File(folder.to_owned(), StateStep::Create, error))
 }
 
 #[cfg(unix)]
@@ -122,7 +175,7 @@ mod tests {
         }
         assert_eq!(fs::read_dir(&folder).expect("there").count(), 1, "nothing else is left");
         let error = put_private(&file.join("below"), b"").expect_err("below a file").to_string();
-        assert!(error.contains("a.key/below: it cannot be written"), "{error}");
+        assert!(error.contains("a.key/below cannot be written"), "{error}");
         fs::remove_dir_all(&folder).expect("made here");
     }
 
@@ -135,10 +188,10 @@ mod tests {
         prepare(&folder).expect("known");
         fs::write(folder.join("format"), "2\n").expect("written");
         let error = prepare(&folder).expect_err("a later version's").to_string();
-        assert!(error.contains("has format \"2\"") && error.contains("another folder"), "{error}");
+        assert!(error.contains("has format \"2\"") && error.contains("another directory"), "{error}");
         fs::write(top.join("file"), "").expect("written");
         let error = prepare(&top.join("file/state")).expect_err("below a file").to_string();
-        assert!(error.starts_with("server.state_dir "), "{error}");
+        assert!(error.starts_with("server.state_dir: "), "{error}");
         fs::remove_dir_all(&top).expect("made here");
     }
 }

@@ -6,24 +6,18 @@ use std::str::FromStr;
 use schemars::{Schema, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 
+use crate::ValueError;
+
 /// A value written as text, and perhaps as a whole number.
-pub trait Written: FromStr<Err = String> + fmt::Display {
+pub trait Written: FromStr<Err = ValueError> + fmt::Display {
     /// The name in the schema.
     const NAME: &'static str;
     /// The end of every error: "expected …".
     const EXPECTED: &'static str;
     /// Valid texts.
     const EXAMPLES: &'static [&'static str];
-    /// Whether a whole number may replace the text.
+    /// Whether a whole number may replace the text in the schema. A number is parsed as its decimal text.
     const NUMBERS: bool = false;
-
-    /// Converts a whole number to the value.
-    ///
-    /// # Errors
-    /// A number is not allowed, or not valid; the text says what is expected.
-    fn of_number(_number: u64) -> Result<Self, String> {
-        Err(Self::EXPECTED.into())
-    }
 }
 
 /// Deserializes a value from its text, or from a number if the type allows one.
@@ -45,12 +39,8 @@ pub fn deserialize<'de, D: Deserializer<'de>, T: Written>(deserializer: D) -> Re
         }
 
         fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
-            if T::NUMBERS {
-                T::of_number(number).map_err(E::custom)
-            } else {
-                // The unit is probably missing; parsing the text reports that best.
-                number.to_string().parse().map_err(E::custom)
-            }
+            // If the type allows no number, the unit is probably missing: the parser of texts reports that best.
+            self.visit_str(&number.to_string())
         }
 
         fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {

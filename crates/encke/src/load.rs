@@ -381,7 +381,7 @@ pub(crate) fn statuses(text: &str) -> Result<Statuses, String> {
 pub(crate) fn warm_up(text: &str) -> Result<WarmUp, String> {
     match text.parse::<u64>() {
         Ok(count) => Ok(WarmUp::Count(count)),
-        Err(_) => Ok(WarmUp::For(text.parse::<Period>()?.duration())),
+        Err(_) => Ok(WarmUp::For(text.parse::<Period>().map_err(|error| error.to_string())?.duration())),
     }
 }
 

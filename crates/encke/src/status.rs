@@ -61,7 +61,8 @@ impl AdminTarget {
             };
             admin.server = server_at(&settings.address());
             if let Some(secret) = &settings.token {
-                admin.token = Some(secret.reveal().map_err(CommandError::CouldNotRun)?);
+                admin.token =
+                    Some(secret.reveal().map_err(|error| CommandError::CouldNotRun(error.to_string()))?);
             }
         }
         if let Some(text) = &arguments.admin {
