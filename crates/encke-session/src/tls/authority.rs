@@ -11,7 +11,6 @@
 //! for no other machine.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -22,6 +21,7 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, NameConstraints,
 };
 
+use super::error::{TlsError, TlsFileError};
 use super::identity::{Life, named};
 use encke_settings::{CertSettings, is_dns_name, state};
 
@@ -56,12 +56,12 @@ impl LocalAuthority {
     ///
     /// # Errors
     /// The directory cannot be written, or its contents cannot be read: the error names the file and the remedy.
-    pub fn open(state_dir: &Path) -> io::Result<Self> {
+    pub fn open(state_dir: &Path) -> Result<Self, TlsError> {
         Self::open_at(state_dir, host::name().as_deref(), Clock::new().now().unix_s())
     }
 
     /// Like [`LocalAuthority::open`], for a machine of this name, at a moment in seconds since 1970.
-    fn open_at(state_dir: &Path, machine: Option<&str>, now_s: u64) -> io::Result<Self> {
+    fn open_at(state_dir: &Path, machine: Option<&str>, now_s: u64) -> Result<Self, TlsError> {
         state::prepare(state_dir)?;
         let folder = state_dir.join("authority");
         state::make_folder(&folder)?;
@@ -75,7 +75,7 @@ impl LocalAuthority {
             known.life.ends_s > now_s + RENEWED_BEFORE_S && names.iter().all(|name| known.may_sign(name))
         });
         if is_new {
-            make(&certificate, &key, &names, now_s).map_err(|error| broken(&certificate, &error))?;
+            make(&certificate, &key, &names, now_s).map_err(|error| broken(&certificate, error))?;
         }
         let good = Life::read(&file).is_ok_and(|life| {
             life.ends_s > now_s + RENEWED_BEFORE_S && names.iter().all(|name| life.names.contains(name))
@@ -96,11 +96,11 @@ struct AuthorityCert {
 
 impl AuthorityCert {
     /// Returns `None` if there is no certificate.
-    fn read(certificate: &Path) -> io::Result<Option<Self>> {
+    fn read(certificate: &Path) -> Result<Option<Self>, TlsError> {
         match Life::read(certificate) {
             Ok(life) => Ok(Some(Self { permitted: life.permitted.clone(), life })),
             Err(_) if !certificate.exists() => Ok(None),
-            Err(error) => Err(broken(certificate, &error)),
+            Err(error) => Err(broken(certificate, error)),
         }
     }
 
@@ -110,10 +110,8 @@ impl AuthorityCert {
     }
 }
 
-fn broken(file: &Path, error: &io::Error) -> io::Error {
-    let text =
-        format!("{error}; remove the folder {} to have another authority made", parent(file).display());
-    io::Error::new(error.kind(), text)
+fn broken(file: &Path, error: TlsError) -> TlsError {
+    TlsError::Authority { folder: parent(file).to_owned(), error: Box::new(error) }
 }
 
 fn parent(file: &Path) -> &Path {
@@ -128,9 +126,9 @@ fn names(machine: Option<&str>) -> Vec<String> {
 }
 
 /// Creates an authority for these names.
-fn make(certificate: &Path, key: &Path, names: &[String], now_s: u64) -> io::Result<()> {
+fn make(certificate: &Path, key: &Path, names: &[String], now_s: u64) -> Result<(), TlsError> {
     let mut tag = [0; 4];
-    host::random(&mut tag)?;
+    host::random(&mut tag).map_err(TlsError::Random)?;
     let mut params = lasting(Vec::new(), AUTHORITY_LASTS_S, now_s)?;
     let machine = names.iter().rfind(|name| is_dns_name(name)).map_or("localhost", String::as_str);
     // Clients would confuse two authorities with the same name.
@@ -146,33 +144,34 @@ fn make(certificate: &Path, key: &Path, names: &[String], now_s: u64) -> io::Res
     let permitted = dns.chain(addresses.map(GeneralSubtree::IpAddress));
     params.name_constraints =
         Some(NameConstraints { permitted_subtrees: permitted.collect(), excluded_subtrees: Vec::new() });
-    let pair = KeyPair::generate().map_err(io::Error::other)?;
-    let signed = params.self_signed(&pair).map_err(io::Error::other)?;
+    let pair = KeyPair::generate().map_err(TlsError::library)?;
+    let signed = params.self_signed(&pair).map_err(TlsError::library)?;
     // The key is stored first. Otherwise a crash in between would leave a certificate without its key, and the next start
     // could not sign.
     state::put_private(key, pair.serialize_pem().as_bytes())?;
-    state::put_private(certificate, signed.pem().as_bytes())
+    Ok(state::put_private(certificate, signed.pem().as_bytes())?)
 }
 
 /// Signs a certificate for these names with the authority.
-fn sign(certificate: &Path, key: &Path, file: &Path, names: &[String], now_s: u64) -> io::Result<()> {
-    let text = |path: &Path| fs::read_to_string(path).map_err(|error| named(path, &error.to_string()));
-    let refused = |path: &Path, error: &rcgen::Error| broken(path, &named(path, &error.to_string()));
-    let pair = KeyPair::from_pem(&text(key)?).map_err(|error| refused(key, &error))?;
+fn sign(certificate: &Path, key: &Path, file: &Path, names: &[String], now_s: u64) -> Result<(), TlsError> {
+    let text = |path: &Path| fs::read_to_string(path).map_err(|error| named(path, TlsFileError::Read(error)));
+    let refused =
+        |path: &Path, error: rcgen::Error| broken(path, named(path, TlsFileError::Unusable(error.into())));
+    let pair = KeyPair::from_pem(&text(key)?).map_err(|error| refused(key, error))?;
     let issuer =
-        Issuer::from_ca_cert_pem(&text(certificate)?, pair).map_err(|error| refused(certificate, &error))?;
+        Issuer::from_ca_cert_pem(&text(certificate)?, pair).map_err(|error| refused(certificate, error))?;
     let mut params = lasting(names.to_vec(), LEAF_LASTS_S, now_s)?;
     params.distinguished_name.push(DnType::CommonName, "localhost");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
-    let own = KeyPair::generate().map_err(io::Error::other)?;
-    let signed = params.signed_by(&own, &issuer).map_err(|error| refused(certificate, &error))?;
-    state::put_private(file, (own.serialize_pem() + &signed.pem()).as_bytes())
+    let own = KeyPair::generate().map_err(TlsError::library)?;
+    let signed = params.signed_by(&own, &issuer).map_err(|error| refused(certificate, error))?;
+    Ok(state::put_private(file, (own.serialize_pem() + &signed.pem()).as_bytes())?)
 }
 
-fn lasting(names: Vec<String>, seconds: u64, now_s: u64) -> io::Result<CertificateParams> {
-    let mut params = CertificateParams::new(names).map_err(io::Error::other)?;
+fn lasting(names: Vec<String>, seconds: u64, now_s: u64) -> Result<CertificateParams, TlsError> {
+    let mut params = CertificateParams::new(names).map_err(TlsError::library)?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     let moment = |at_s: u64| UNIX_EPOCH + Duration::from_secs(at_s);
     params.not_before = moment(now_s.saturating_sub(BACKDATED_S)).into();
@@ -261,7 +260,7 @@ mod tests {
             let _gone = fs::remove_file(&authority.leaf.cert);
             let error = LocalAuthority::open_at(&folder.0, Some("laptop"), NOW_S).expect_err("no authority");
             let error = error.to_string();
-            assert!(error.contains(name) && error.contains("remove the folder"), "{error}");
+            assert!(error.contains(name) && error.contains("remove the directory"), "{error}");
         }
     }
 

@@ -10,7 +10,6 @@
 //! ```
 
 use std::fmt;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,6 +23,7 @@ use rustls::{
 };
 use x509_parser::time::ASN1Time;
 
+use super::error::{TlsError, TlsFileError};
 use super::records::Records;
 use super::{Distrust, identity};
 
@@ -44,14 +44,13 @@ impl Trust {
     ///
     /// # Errors
     /// The system has no usable authority.
-    pub fn of_system() -> io::Result<Self> {
+    pub fn of_system() -> Result<Self, TlsError> {
         let known = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
         // Systems carry a few certificates that are too old or malformed; these are skipped.
         let (taken, _odd) = roots.add_parsable_certificates(known.certs);
         if taken == 0 {
-            let why = known.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
-            return Err(io::Error::other(format!("the system knows no authority{why}")));
+            return Err(TlsError::NoAuthority(known.errors.into_iter().next().map(Into::into)));
         }
         Self::of_roots(roots)
     }
@@ -60,11 +59,11 @@ impl Trust {
     ///
     /// # Errors
     /// The file cannot be read, or holds no authority.
-    pub fn of_file(path: &Path) -> io::Result<Self> {
+    pub fn of_file(path: &Path) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         for authority in identity::chain(path)? {
             let added = roots.add(authority);
-            added.map_err(|error| identity::named(path, &format!("no authority: {error}")))?;
+            added.map_err(|error| identity::named(path, TlsFileError::NotAuthority(error.into())))?;
         }
         Self::of_roots(roots)
     }
@@ -73,19 +72,19 @@ impl Trust {
     ///
     /// # Errors
     /// TLS cannot be initialised.
-    pub fn of_anybody() -> io::Result<Self> {
+    pub fn of_anybody() -> Result<Self, TlsError> {
         Self::by(Arc::new(AcceptAnyCert(provider())))
     }
 
-    fn of_roots(roots: RootCertStore) -> io::Result<Self> {
+    fn of_roots(roots: RootCertStore) -> Result<Self, TlsError> {
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
-        Self::by(verifier.build().map_err(io::Error::other)?)
+        Self::by(verifier.build().map_err(TlsError::library)?)
     }
 
-    fn by(verifier: Arc<dyn ServerCertVerifier>) -> io::Result<Self> {
+    fn by(verifier: Arc<dyn ServerCertVerifier>) -> Result<Self, TlsError> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13, &version::TLS12])
-            .map_err(io::Error::other)?;
+            .map_err(TlsError::library)?;
         // "Dangerous" refers to custom verifiers: only `of_anybody` passes a verifier that accepts every certificate.
         let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -118,7 +117,7 @@ impl Trust {
     /// session.output(&mut hello);
     /// assert_eq!(hello[0], 22, "a handshake record");
     /// assert!(!session.is_established());
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), encke_session::tls::TlsError>(())
     /// ```
     ///
     /// # Errors

@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use encke_io::clock::Clock;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
@@ -17,12 +16,12 @@ use rustls::{RootCertStore, ServerConfig, version};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
+use super::error::{TlsError, TlsFileError, date};
 use super::known;
 use super::proofs::{PROOF_PROTOCOL, Proofs};
 use super::watch::Stamp;
 use encke_io::lock;
 use encke_settings::{CertSettings, ClientCert, TlsSettings, TlsVersion};
-use encke_wire::civil::Civil;
 
 /// The certificates of a listener and the configuration of its handshakes. All workers share one. A reload or a change of the
 /// files replaces its contents.
@@ -48,7 +47,7 @@ impl TlsIdentity {
     /// # Errors
     /// A file cannot be read or is not PEM, a key does not match, or a certificate is not valid now. The error names the file
     /// and the remedy.
-    pub fn read(settings: &TlsSettings, notes: &mut Vec<String>) -> io::Result<Self> {
+    pub fn read(settings: &TlsSettings, notes: &mut Vec<String>) -> Result<Self, TlsError> {
         Self::proved_by(settings, &Arc::default(), notes)
     }
 
@@ -57,7 +56,7 @@ impl TlsIdentity {
         settings: &TlsSettings,
         proofs: &Arc<Proofs>,
         notes: &mut Vec<String>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, TlsError> {
         // Taken before the files are read: a change during the read gives another stamp and is noticed later.
         let stamp = Stamp::of(settings);
         let shown = LoadedIdentity::read(settings, proofs, notes)?;
@@ -68,13 +67,13 @@ impl TlsIdentity {
     ///
     /// # Errors
     /// As for [`TlsIdentity::read`]; the contents then stay as they are.
-    pub fn reread(&self, notes: &mut Vec<String>) -> io::Result<()> {
+    pub fn reread(&self, notes: &mut Vec<String>) -> Result<(), TlsError> {
         let LoadedIdentity { settings, proofs, .. } = lock(&self.loaded).clone();
         *lock(&self.stamp) = Stamp::of(&settings);
         let new = Self::proved_by(&settings, &proofs, notes)?;
         // If the fetched certificate is missing or broken, keep the present one.
         if new.ends().len() < self.ends().len() {
-            return Err(io::Error::other("tls: a certificate that was fetched is there no more"));
+            return Err(TlsError::CertificateRemoved);
         }
         self.renew(&new);
         Ok(())
@@ -110,7 +109,7 @@ impl TlsIdentity {
 }
 
 impl LoadedIdentity {
-    fn read(settings: &TlsSettings, proofs: &Arc<Proofs>, notes: &mut Vec<String>) -> io::Result<Self> {
+    fn read(settings: &TlsSettings, proofs: &Arc<Proofs>, notes: &mut Vec<String>) -> Result<Self, TlsError> {
         let mut ends = Vec::new();
         let certificates = Certificates::read(settings, proofs, &mut ends, notes)?;
         let config = Arc::new(config(settings, certificates)?);
@@ -118,7 +117,7 @@ impl LoadedIdentity {
     }
 }
 
-fn config(settings: &TlsSettings, certificates: Certificates) -> io::Result<ServerConfig> {
+fn config(settings: &TlsSettings, certificates: Certificates) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let versions: &[_] = match settings.min_version {
         TlsVersion::Tls12 => &[&version::TLS13, &version::TLS12],
@@ -126,20 +125,23 @@ fn config(settings: &TlsSettings, certificates: Certificates) -> io::Result<Serv
     };
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
-        .map_err(io::Error::other)?;
+        .map_err(TlsError::library)?;
     let builder = match &settings.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let mut roots = RootCertStore::empty();
             for authority in chain(path)? {
-                roots.add(authority).map_err(|error| named(path, &format!("no authority: {error}")))?;
+                roots
+                    .add(authority)
+                    .map_err(|error| named(path, TlsFileError::NotAuthority(error.into())))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             let verifier = match settings.client {
                 ClientCert::Required => verifier,
                 ClientCert::Optional => verifier.allow_unauthenticated(),
             };
-            let verifier = verifier.build().map_err(|error| named(path, &error.to_string()))?;
+            let verifier =
+                verifier.build().map_err(|error| named(path, TlsFileError::Unusable(error.into())))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
@@ -150,7 +152,7 @@ fn config(settings: &TlsSettings, certificates: Certificates) -> io::Result<Serv
     }
     // Sessions are stateless: the client returns its session in an encrypted ticket, and the server stores nothing.
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.ticketer = aws_lc_rs::Ticketer::new().map_err(io::Error::other)?;
+    config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::library)?;
     config.send_tls13_tickets = 1;
     // The server's order applies, which begins with AES-256.
     config.ignore_client_order = true;
@@ -175,7 +177,7 @@ impl Certificates {
         proofs: &Arc<Proofs>,
         ends: &mut Vec<(PathBuf, u64)>,
         notes: &mut Vec<String>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, TlsError> {
         let proofs = Arc::clone(proofs);
         let mut all = Self { default: None, exact: HashMap::new(), wild: HashMap::new(), proofs };
         for pair in settings.pairs() {
@@ -198,7 +200,7 @@ impl Certificates {
             }
         }
         if all.default.is_none() && settings.acme.is_none() {
-            return Err(io::Error::other("tls names no certificate"));
+            return Err(TlsError::NoCertificate);
         }
         Ok(all)
     }
@@ -237,24 +239,23 @@ impl ResolvesServerCert for Certificates {
 }
 
 /// Reads a certificate chain and its key from a pair of files.
-fn certified(pair: &CertSettings) -> io::Result<(CertifiedKey, Life)> {
+fn certified(pair: &CertSettings) -> Result<(CertifiedKey, Life), TlsError> {
     let certificates = chain(&pair.cert)?;
-    let first = certificates.first().ok_or_else(|| named(&pair.cert, "there is no certificate in it"))?;
-    let life = Life::of(first).map_err(|error| named(&pair.cert, &error))?;
+    let first = certificates.first().ok_or_else(|| named(&pair.cert, TlsFileError::Absent(CERTIFICATE)))?;
+    let life = Life::of(first).map_err(|error| named(&pair.cert, error))?;
     let key =
-        PrivateKeyDer::from_pem_file(&pair.key).map_err(|error| pem(&pair.key, "private key", &error))?;
+        PrivateKeyDer::from_pem_file(&pair.key).map_err(|error| pem(&pair.key, "private key", error))?;
     let key = aws_lc_rs::sign::any_supported_type(&key)
-        .map_err(|error| named(&pair.key, &format!("its key cannot be used: {error}")))?;
+        .map_err(|error| named(&pair.key, TlsFileError::Key(error.into())))?;
     let mut certified = CertifiedKey::new(certificates, key);
     match certified.keys_match() {
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
         Err(_) => {
-            let text = format!("it is not the key of the certificate in {}", pair.cert.display());
-            return Err(named(&pair.key, &text));
+            return Err(named(&pair.key, TlsFileError::OtherKey(pair.cert.clone())));
         }
     }
     if let Some(path) = &pair.ocsp {
-        certified.ocsp = Some(fs::read(path).map_err(|error| named(path, &error.to_string()))?);
+        certified.ocsp = Some(fs::read(path).map_err(|error| named(path, TlsFileError::Read(error)))?);
     }
     Ok((certified, life))
 }
@@ -275,24 +276,21 @@ impl Life {
     /// Reads the first certificate in a PEM file.
     ///
     /// # Errors
-    /// The file cannot be read, or holds no certificate; the error names the file.
-    pub fn read(path: &Path) -> io::Result<Self> {
+    /// The file cannot be read, or holds no certificate.
+    pub fn read(path: &Path) -> Result<Self, TlsError> {
         let certificates = chain(path)?;
-        let first = certificates.first().ok_or_else(|| named(path, "there is no certificate in it"))?;
-        Self::of(first).map_err(|error| named(path, &error))
+        let first = certificates.first().ok_or_else(|| named(path, TlsFileError::Absent(CERTIFICATE)))?;
+        Self::of(first).map_err(|error| named(path, error))
     }
 
     /// Checks that a certificate is valid now. Adds a note if it expires soon.
-    fn check(&self, file: &Path, notes: &mut Vec<String>) -> io::Result<()> {
+    fn check(&self, file: &Path, notes: &mut Vec<String>) -> Result<(), TlsError> {
         let now_s = Clock::new().now().unix_s();
         if self.ends_s < now_s {
-            let text =
-                format!("its certificate has expired ({}): renew it, or take another", date(self.ends_s));
-            return Err(named(file, &text));
+            return Err(named(file, TlsFileError::Expired(self.ends_s)));
         }
         if self.begins_s > now_s {
-            let text = format!("its certificate begins at {} only: is the clock right?", date(self.begins_s));
-            return Err(named(file, &text));
+            return Err(named(file, TlsFileError::TooEarly(self.begins_s)));
         }
         if self.ends_s < now_s + EXPIRES_SOON_S {
             notes.push(format!("the certificate in {} expires at {}", file.display(), date(self.ends_s)));
@@ -300,9 +298,9 @@ impl Life {
         Ok(())
     }
 
-    fn of(certificate: &[u8]) -> Result<Self, String> {
-        let (_, known) =
-            X509Certificate::from_der(certificate).map_err(|error| format!("no certificate: {error}"))?;
+    fn of(certificate: &[u8]) -> Result<Self, TlsFileError> {
+        let (_, known) = X509Certificate::from_der(certificate)
+            .map_err(|error| TlsFileError::NotCertificate(error.into()))?;
         let since_1970 = |time: ASN1Time| u64::try_from(time.timestamp()).unwrap_or(0);
         let names = known.subject_alternative_name().ok().flatten();
         let names = names.into_iter().flat_map(|names| names.value.general_names.iter()).filter_map(name_of);
@@ -330,29 +328,27 @@ fn name_of(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// Formats a moment, in seconds since 1970, as RFC 3339 in UTC.
-pub fn date(at_s: u64) -> String {
-    String::from_utf8_lossy(&Civil::of(at_s).rfc3339()).into_owned() + "Z"
-}
+/// The kind of a PEM section, in errors.
+const CERTIFICATE: &str = "certificate";
 
 /// Certificates that expire within 14 days cause a warning.
 const EXPIRES_SOON_S: u64 = 14 * 24 * 60 * 60;
 
-pub(super) fn chain(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    certificates.map_err(|error| pem(path, "certificate", &error))
+    certificates.map_err(|error| pem(path, CERTIFICATE, error))
 }
 
-fn pem(path: &Path, what: &str, error: &rustls::pki_types::pem::Error) -> io::Error {
-    use rustls::pki_types::pem::Error;
-    match error {
-        Error::Io(error) => named(path, &error.to_string()),
-        Error::NoItemsFound => named(path, &format!("there is no {what} in it (PEM, -----BEGIN …)")),
-        other => named(path, &format!("no {what} as PEM: {other}")),
-    }
+fn pem(path: &Path, what: &'static str, error: pem::Error) -> TlsError {
+    let error = match error {
+        pem::Error::Io(error) => TlsFileError::Read(error),
+        pem::Error::NoItemsFound => TlsFileError::Absent(what),
+        other => TlsFileError::Pem(what, other.into()),
+    };
+    named(path, error)
 }
 
 /// An error about a file.
-pub(super) fn named(path: &Path, what: &str) -> io::Error {
-    io::Error::other(format!("tls: {}: {what}", path.display()))
+pub(super) fn named(path: &Path, error: TlsFileError) -> TlsError {
+    TlsError::File(path.to_owned(), error)
 }

@@ -14,6 +14,7 @@ mod authority;
 mod client;
 #[cfg(feature = "tls")]
 mod engine;
+mod error;
 #[cfg(feature = "tls")]
 mod hello;
 #[cfg(feature = "tls")]
@@ -39,8 +40,9 @@ pub use authority::LocalAuthority;
 pub use client::{ClientSession, Trust};
 #[cfg(feature = "tls")]
 pub use engine::{Scratch, Tls};
+pub use error::{TlsError, TlsFileError, date};
 #[cfg(feature = "tls")]
-pub use identity::{Life, TlsIdentity, date};
+pub use identity::{Life, TlsIdentity};
 pub use known::{Certified, TlsKnown};
 #[cfg(feature = "tls")]
 pub use proofs::{Proofs, SigningRequest};

@@ -7,7 +7,6 @@
 //! ```
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::{Arc, Mutex};
 
 use encke_io::lock;
@@ -15,6 +14,8 @@ use rcgen::{CertificateParams, CertificateSigningRequest, CustomExtension, Disti
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::CertifiedKey;
+
+use super::error::TlsError;
 
 /// The application protocol of a handshake that only checks a proof (RFC 8737 §6.2).
 pub(super) const PROOF_PROTOCOL: &[u8] = b"acme-tls/1";
@@ -28,7 +29,7 @@ impl Proofs {
     ///
     /// # Errors
     /// The name is not valid in a certificate, or there is no randomness for its key.
-    pub fn show(&self, name: &str, digest: &[u8; 32]) -> io::Result<()> {
+    pub fn show(&self, name: &str, digest: &[u8; 32]) -> Result<(), TlsError> {
         let key = proof_of(name, digest)?;
         lock(&self.0).insert(name.to_ascii_lowercase(), Arc::new(key));
         Ok(())
@@ -46,13 +47,13 @@ impl Proofs {
 }
 
 /// The certificate that proves a name (RFC 8737 §3).
-fn proof_of(name: &str, digest: &[u8; 32]) -> io::Result<CertifiedKey> {
-    let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(io::Error::other)?;
+fn proof_of(name: &str, digest: &[u8; 32]) -> Result<CertifiedKey, TlsError> {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(TlsError::library)?;
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
-    let key = KeyPair::generate().map_err(io::Error::other)?;
-    let signed = params.self_signed(&key).map_err(io::Error::other)?;
-    let private = PrivateKeyDer::try_from(key.serialize_der()).map_err(io::Error::other)?;
-    let private = aws_lc_rs::sign::any_supported_type(&private).map_err(io::Error::other)?;
+    let key = KeyPair::generate().map_err(TlsError::library)?;
+    let signed = params.self_signed(&key).map_err(TlsError::library)?;
+    let private = PrivateKeyDer::try_from(key.serialize_der()).map_err(TlsError::library)?;
+    let private = aws_lc_rs::sign::any_supported_type(&private).map_err(TlsError::library)?;
     Ok(CertifiedKey::new(vec![signed.der().clone()], private))
 }
 
@@ -70,16 +71,16 @@ impl SigningRequest {
     ///
     /// let request = SigningRequest::new(&["example.org".to_owned()])?;
     /// assert!(request.key_pem().starts_with("-----BEGIN PRIVATE KEY-----"));
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), encke_session::tls::TlsError>(())
     /// ```
     ///
     /// # Errors
     /// A name is not valid in a certificate, or there is no randomness for the key.
-    pub fn new(names: &[String]) -> io::Result<Self> {
-        let key = KeyPair::generate().map_err(io::Error::other)?;
-        let mut params = CertificateParams::new(names.to_vec()).map_err(io::Error::other)?;
+    pub fn new(names: &[String]) -> Result<Self, TlsError> {
+        let key = KeyPair::generate().map_err(TlsError::library)?;
+        let mut params = CertificateParams::new(names.to_vec()).map_err(TlsError::library)?;
         params.distinguished_name = DistinguishedName::new();
-        let csr = params.serialize_request(&key).map_err(io::Error::other)?;
+        let csr = params.serialize_request(&key).map_err(TlsError::library)?;
         Ok(Self { key, csr })
     }
 

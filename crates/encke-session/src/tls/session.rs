@@ -85,7 +85,14 @@ impl fmt::Display for SessionError {
     }
 }
 
-impl std::error::Error for SessionError {}
+impl std::error::Error for SessionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Client(distrust) => Some(distrust),
+            Self::Server(_) => None,
+        }
+    }
+}
 
 /// A factory of client sessions with the server of one name.
 pub struct ClientSessions {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use encke_io::{OpError, Segment};
 
-use super::{Distrust, HandshakeState, Opened, TlsFault, TlsKnown};
+use super::{Distrust, HandshakeState, Opened, TlsError, TlsFault, TlsKnown};
 use encke_settings::{CertSettings, TlsSettings};
 
 /// The certificates of a listener: none in this build.
@@ -19,11 +19,15 @@ impl TlsIdentity {
     ///
     /// # Errors
     /// Always.
-    pub fn read(_: &TlsSettings, _: &mut Vec<String>) -> io::Result<Self> {
-        Err(missing())
+    pub fn read(_: &TlsSettings, _: &mut Vec<String>) -> Result<Self, TlsError> {
+        Err(TlsError::Missing)
     }
 
-    pub fn proved_by(settings: &TlsSettings, _: &Arc<Proofs>, notes: &mut Vec<String>) -> io::Result<Self> {
+    pub fn proved_by(
+        settings: &TlsSettings,
+        _: &Arc<Proofs>,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, TlsError> {
         Self::read(settings, notes)
     }
 
@@ -31,7 +35,7 @@ impl TlsIdentity {
     ///
     /// # Errors
     /// None.
-    pub fn reread(&self, _: &mut Vec<String>) -> io::Result<()> {
+    pub fn reread(&self, _: &mut Vec<String>) -> Result<(), TlsError> {
         match self.0 {}
     }
 
@@ -68,18 +72,14 @@ impl LocalAuthority {
     ///
     /// # Errors
     /// Always.
-    pub fn open(_: &Path) -> io::Result<Self> {
-        Err(missing())
+    pub fn open(_: &Path) -> Result<Self, TlsError> {
+        Err(TlsError::Missing)
     }
 }
 
 /// The stand-in for certificates that prove names.
 #[derive(Debug, Default)]
 pub struct Proofs;
-
-fn missing() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "tls: this build is without it (cargo feature `tls`)")
-}
 
 /// The stand-in for the watcher of certificate files.
 pub struct CertWatcher;
@@ -173,15 +173,15 @@ impl Trust {
     ///
     /// # Errors
     /// Always.
-    pub fn of_system() -> io::Result<Self> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "this build is without TLS (cargo feature `tls`)"))
+    pub fn of_system() -> Result<Self, TlsError> {
+        Err(TlsError::Missing)
     }
 
     /// Fails: this build has no TLS.
     ///
     /// # Errors
     /// Always.
-    pub fn of_file(_: &Path) -> io::Result<Self> {
+    pub fn of_file(_: &Path) -> Result<Self, TlsError> {
         Self::of_system()
     }
 
@@ -189,7 +189,7 @@ impl Trust {
     ///
     /// # Errors
     /// Always.
-    pub fn of_anybody() -> io::Result<Self> {
+    pub fn of_anybody() -> Result<Self, TlsError> {
         Self::of_system()
     }
 

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use encke_session::tls::Distrust;
+use encke_session::tls::{Distrust, TlsError};
 use encke_wire::http1::{
     self, BodyState, ChunkedDecoder, HeadLimits, Progress, Refusal, ResponseFraming, ResponseHead,
 };
@@ -91,7 +91,7 @@ pub(crate) enum ClientError {
     /// The connection could not be established.
     Unreachable(io::Error),
     /// No CA certificates could be loaded.
-    NoBelief(io::Error),
+    NoBelief(TlsError),
     /// The TLS connection failed.
     Distrusted(Distrust),
     /// The connection ended before the response did: with an error, or by a clean close.

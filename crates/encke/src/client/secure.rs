@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 
-use encke_session::tls::{ClientSession, Trust};
+use encke_session::tls::{ClientSession, TlsError, Trust};
 
 use super::MonoTime;
 use super::connection::{ClientError, READ_BYTES, left};
@@ -41,7 +41,7 @@ impl TrustSettings {
     ///
     ///  # Errors
     /// There are no certificates, or the file cannot be read.
-    pub(crate) fn trust(&self) -> io::Result<&Trust> {
+    pub(crate) fn trust(&self) -> Result<&Trust, TlsError> {
         if let Some(trust) = self.trust.get() {
             return Ok(trust);
         }
