@@ -1,12 +1,13 @@
 //! Compression on the fly, on the thread pool: each state of a file is compressed once for all workers.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::{Arc, Mutex, Weak};
 
 use encke_io::lock;
 use encke_wire::coding::Coding;
 
+use super::error::CompressionError;
 use super::find::Content;
 
 /// The key of compressed bytes: a state of a file, and the coding.
@@ -34,7 +35,7 @@ impl CompressionCache {
         source: CompressionKey,
         content: Content,
         len: u64,
-    ) -> io::Result<Option<Arc<[u8]>>> {
+    ) -> Result<Option<Arc<[u8]>>, CompressionError> {
         let found = self.lock().get(&source).and_then(Weak::upgrade);
         if let Some(made) = found {
             return Ok(Some(made));
@@ -42,10 +43,10 @@ impl CompressionCache {
         let plain = match content {
             Content::Memory(bytes) => bytes,
             Content::File(file) => {
-                let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+                let mut bytes = vec![0; usize::try_from(len).map_err(|_| CompressionError::TooLong(len))?];
                 let read = file.read_at(0, &mut bytes)?;
                 if read != bytes.len() || file.stat()? != file.metadata {
-                    return Err(io::Error::other("the file has changed while it was read"));
+                    return Err(CompressionError::Changed);
                 }
                 bytes
             }
@@ -69,17 +70,17 @@ impl CompressionCache {
     }
 }
 
-fn compress(coding: Coding, plain: &[u8]) -> io::Result<Vec<u8>> {
+fn compress(coding: Coding, plain: &[u8]) -> Result<Vec<u8>, CompressionError> {
     match coding {
         Coding::Gzip => {
             let room = Vec::with_capacity(plain.len() / 3);
             let mut encoder = flate2::write::GzEncoder::new(room, flate2::Compression::new(GZIP_LEVEL));
             encoder.write_all(plain)?;
-            encoder.finish()
+            Ok(encoder.finish()?)
         }
         #[cfg(feature = "zstd")]
-        Coding::Zstd => zstd::bulk::compress(plain, ZSTD_LEVEL),
-        other => Err(io::Error::other(format!("{} is not made on the fly", other.name()))),
+        Coding::Zstd => Ok(zstd::bulk::compress(plain, ZSTD_LEVEL)?),
+        other => Err(CompressionError::Unsupported(other)),
     }
 }
 

@@ -31,6 +31,7 @@ use encke_wire::target::{decode_path, encode_path};
 
 use super::Shared;
 use super::compression_cache::CompressionKey;
+use super::error::CompressionError;
 use super::file_cache::{self, CacheCost, FileCache, SlotKey};
 use super::find::{Content, LookupResult, LookupTarget, SiteRoot};
 use super::listing::{Listing, ListingView};
@@ -570,7 +571,8 @@ impl FileHandler {
     fn compressed(&mut self, key: SlotKey, coding: Coding, done: Option<Done>) {
         // The key identifies the compressed state of the file: a later look-up has another key.
         let Some(Resource::Page(page)) = self.cache.at(key).map(|resource| &**resource) else { return };
-        let result = done.and_then(|done| done.downcast::<std::io::Result<Option<Arc<[u8]>>>>().ok());
+        let result =
+            done.and_then(|done| done.downcast::<Result<Option<Arc<[u8]>>, CompressionError>>().ok());
         let page = match result.map(|result| *result) {
             // The pool was busy: the next request tries again.
             None => return,

@@ -19,6 +19,7 @@ use encke_io::files::{
 };
 use encke_wire::coding::Coding;
 
+use super::error::{KeyError, RuleError};
 use super::media::MediaType;
 use super::pattern::PATH_BYTES_MAX;
 use super::rules::{PathMapping, PathPolicy, RuleSet};
@@ -88,10 +89,13 @@ pub(super) enum Content {
 pub(super) const SIBLINGS: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
 impl Base {
-    fn open(path: &Path) -> io::Result<Self> {
-        let root = Root::new(path)?;
-        let id = root.id()?;
-        let folder = root.open(b"", Links::Deny, Patience::Patient).map_err(io::Error::other)?;
+    fn open(path: &Path) -> Result<Self, RuleError> {
+        let system = |error| RuleError::Root(path.to_owned(), error);
+        let root = Root::new(path).map_err(system)?;
+        let id = root.id().map_err(system)?;
+        let folder = root
+            .open(b"", Links::Deny, Patience::Patient)
+            .map_err(|error| RuleError::RootFolder(path.to_owned(), error))?;
         Ok(Self { root, id, near: changes::reliable(&folder) })
     }
 }
@@ -101,14 +105,10 @@ impl SiteRoot {
     ///
     /// # Errors
     /// The setting that names an unreadable directory, and the reason.
-    pub(super) fn open(
-        rules: Arc<RuleSet>,
-        forbidden: Arc<[FileId]>,
-    ) -> Result<Self, (&'static str, String)> {
+    pub(super) fn open(rules: Arc<RuleSet>, forbidden: Arc<[FileId]>) -> Result<Self, KeyError> {
         let open = |place: &PathMapping| {
             let key = if place.prefix == "/" { "root" } else { "aliases" };
-            let wrong = |error| (key, format!("{} cannot be served: {error}", place.folder.display()));
-            Base::open(&place.folder).map(Arc::new).map_err(wrong)
+            Base::open(&place.folder).map(Arc::new).map_err(|error| (key, error))
         };
         let bases = rules.places.iter().map(open).collect::<Result<_, _>>()?;
         Ok(Self { rules, bases, forbidden })

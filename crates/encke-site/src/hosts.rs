@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 
+use super::error::RuleError;
+
 /// Host names and the numbers of their sites.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
@@ -23,11 +25,11 @@ impl Hosts {
     /// Adds a site under a name, or as the default if `host` is `None`.
     ///
     /// # Errors
-    /// The name belongs to another site, or is invalid. The text says which.
-    pub(super) fn add(&mut self, host: Option<&str>, site: u16) -> Result<(), String> {
+    /// The name belongs to another site, or is invalid.
+    pub(super) fn add(&mut self, host: Option<&str>, site: u16) -> Result<(), RuleError> {
         let Some(host) = host else {
             if self.default.is_some() {
-                return Err("there is another site without host names; give this one a name".into());
+                return Err(RuleError::SecondDefault);
             }
             self.default = Some(site);
             return Ok(());
@@ -35,14 +37,14 @@ impl Hosts {
         let lower = host.trim_end_matches('.').to_ascii_lowercase();
         let (name, is_below) = match lower.strip_prefix('*') {
             Some(suffix) if suffix.starts_with('.') && suffix.len() > 1 => (suffix, true),
-            Some(_) => return Err(format!("`{host}`: a star stands for all names below one: *.example.org")),
+            Some(_) => return Err(RuleError::HostStar(host.to_owned())),
             None => (lower.as_str(), false),
         };
         let bare = if is_below { &name[1..] } else { name };
         match encke_wire::target::parse_authority(bare.as_bytes()) {
             Ok(authority)
                 if authority.port.is_none() && !bare.ends_with(':') && bare.len() <= HOST_BYTES_MAX => {}
-            _ => return Err(format!("`{host}` is not a host name; write it without scheme, port and path")),
+            _ => return Err(RuleError::HostName(host.to_owned())),
         }
         let key: Box<[u8]> = name.as_bytes().into();
         let taken = if is_below {
@@ -53,7 +55,7 @@ impl Hosts {
         } else {
             self.exact.insert(key, site).is_some()
         };
-        if taken { Err(format!("`{host}` belongs to another site already")) } else { Ok(()) }
+        if taken { Err(RuleError::HostTaken(host.to_owned())) } else { Ok(()) }
     }
 
     /// The site of every request, if there is only one and it has no names.

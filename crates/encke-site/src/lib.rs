@@ -32,6 +32,7 @@
 //! Out of scope: uploads, protection by password, server-side includes.
 
 mod compression_cache;
+mod error;
 mod explain;
 mod file_cache;
 mod file_handler;
@@ -60,10 +61,12 @@ use encke_settings::{Contradiction, Section, SourceLine, SourceMap};
 
 use encke_server::{Handler, HandlerContext, Mount, WorkerSetup};
 
-pub use rules::SiteError;
+pub use error::{RuleError, SiteError};
+pub use pattern::PathPatternError;
 pub use settings::SiteSettings;
 
 use compression_cache::CompressionCache;
+use error::KeyError;
 use explain::SiteRules;
 use file_cache::{CacheCost, HashKey};
 use file_handler::FileHandler;
@@ -104,7 +107,7 @@ impl Site {
     /// ```
     ///
     /// # Errors
-    /// A setting is invalid, or a root cannot be read; the text names it and the remedy.
+    /// A setting is invalid, or a root cannot be read.
     pub fn new(sites: &[SiteSettings], forbidden: Vec<FileId>) -> Result<Self, SiteError> {
         let mut hosts = Hosts::default();
         let mut limit = CacheCost::default();
@@ -112,15 +115,14 @@ impl Site {
         let forbidden: Arc<[FileId]> = forbidden.into();
         for (number, settings) in sites.iter().enumerate() {
             let named = settings.host.first().cloned().unwrap_or_else(|| (number + 1).to_string());
-            let wrong = |(key, text): (&'static str, String)| SiteError { site: named.clone(), key, text };
-            let site =
-                u16::try_from(number).map_err(|_| wrong(("host", "there are too many sites".into())))?;
+            let wrong = |(key, error): KeyError| SiteError { site: named.clone(), key, error };
+            let site = u16::try_from(number).map_err(|_| wrong(("host", RuleError::TooManySites)))?;
             let rules = Arc::new(RuleSet::of(settings).map_err(wrong)?);
             grounds.push(SiteRoot::open(rules, Arc::clone(&forbidden)).map_err(wrong)?);
             let names = settings.host.iter().map(|name| Some(name.as_str()));
             let default = settings.host.is_empty().then_some(None);
             for name in names.chain(default) {
-                hosts.add(name, site).map_err(|text| wrong(("host", text)))?;
+                hosts.add(name, site).map_err(|error| wrong(("host", error)))?;
             }
             let sizes = &settings.open_files;
             limit = limit.plus(CacheCost {
@@ -159,7 +161,7 @@ impl Site {
 impl Section for SiteSettings {
     fn check(&self) -> Vec<Contradiction> {
         let wrong = RuleSet::of(self).map(drop).err();
-        let wrong = wrong.map(|(key, message)| Contradiction::at(&[key], format!("site.{key}: {message}")));
+        let wrong = wrong.map(|(key, error)| Contradiction::at(&[key], format!("site.{key}: {error}")));
         wrong.into_iter().collect()
     }
 

@@ -52,12 +52,13 @@ impl fmt::Display for PathPattern {
 /// The ranges of a path that the stars of a pattern matched, in order.
 pub(super) type Captures = Vec<Range<usize>>;
 
-/// The reason why a text is not a pattern.
+/// The reason why a text is not a pattern of paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PathPatternError {
+#[non_exhaustive]
+pub enum PathPatternError {
     /// Paths begin with a slash, so patterns do.
     NotAbsolute,
-    /// More stars than [`STARS_MAX`].
+    /// More than eight stars.
     TooManyStars,
     /// `***`, which would match the same as `**`.
     ThreeStars,
@@ -74,6 +75,8 @@ impl fmt::Display for PathPatternError {
         }
     }
 }
+
+impl std::error::Error for PathPatternError {}
 
 impl PathPattern {
     /// Parses a pattern.

@@ -3,14 +3,14 @@
 //! Rules are applied when a name is looked up, never when a cached response is sent: their result is part of the cached
 //! response.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use encke_io::files::Links;
 use encke_wire::field;
 use encke_wire::target::encode_path;
 
-use super::pattern::{PathPattern, PathPatternError, STARS_MAX};
+use super::error::{KeyError, RuleError};
+use super::pattern::{PathPattern, STARS_MAX};
 use super::settings::{Alias, HeaderRule, Redirect, SiteSettings, Symlinks};
 use encke_server::Fields;
 
@@ -83,35 +83,12 @@ pub(super) struct Special {
     pub(super) download: Option<bool>,
 }
 
-/// An error in the settings of a site.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct SiteError {
-    /// The first host name of the site, or its number from 1.
-    pub site: String,
-    /// The key below `[[site]]`.
-    pub key: &'static str,
-    /// The error, and the remedy.
-    pub text: String,
-}
-
-impl fmt::Display for SiteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "site {}: {}: {}", self.site, self.key, self.text)
-    }
-}
-
-impl std::error::Error for SiteError {}
-
-/// A key, and the error in its value.
-type RuleProblem = (&'static str, String);
-
 impl RuleSet {
     /// Checks and compiles the settings of a site. Reads the file system only to tell directories from files.
     ///
     /// # Errors
     /// The first invalid key.
-    pub(super) fn of(settings: &SiteSettings) -> Result<Self, RuleProblem> {
+    pub(super) fn of(settings: &SiteSettings) -> Result<Self, KeyError> {
         let mut places =
             settings.aliases.iter().enumerate().map(PathMapping::of).collect::<Result<Vec<_>, _>>()?;
         places.sort_by_key(|place| std::cmp::Reverse(place.prefix.len()));
@@ -123,7 +100,7 @@ impl RuleSet {
         });
         for name in &settings.index {
             if name.is_empty() || name.contains(['/', '\\', '\0']) {
-                return Err(("index", format!("`{name}` is not the name of a file")));
+                return Err(("index", RuleError::FileName(name.clone())));
             }
         }
         let compression = CompressionRules {
@@ -150,7 +127,7 @@ impl RuleSet {
             siblings: settings.compression.siblings,
             compression,
             revalidate_ns: settings.open_files.revalidate.nanoseconds(),
-            cache: settings.cache.iter().map(cache).collect::<Result<_, RuleProblem>>()?,
+            cache: settings.cache.iter().map(cache).collect::<Result<_, KeyError>>()?,
             headers: settings.headers.iter().map(header_rule).collect::<Result<_, _>>()?,
             hsts: settings.hsts.as_deref().map(strict_transport).transpose()?,
             redirects: settings.redirects.iter().map(redirect).collect::<Result<_, _>>()?,
@@ -299,26 +276,23 @@ impl Special {
 }
 
 impl PathMapping {
-    fn of((number, alias): (usize, &Alias)) -> Result<Self, RuleProblem> {
+    fn of((number, alias): (usize, &Alias)) -> Result<Self, KeyError> {
         let setting = Some(number);
-        let wrong = |text: String| ("aliases", text);
+        let wrong = |error| ("aliases", error);
         if !alias.path.starts_with('/') || alias.path.contains("//") {
-            return Err(wrong(format!("`{}` is no path; write it like /docs/", alias.path)));
+            return Err(wrong(RuleError::AliasPath(alias.path.clone())));
         }
         let metadata = std::fs::metadata(&alias.to)
-            .map_err(|error| wrong(format!("{} cannot be read: {error}", alias.to.display())))?;
+            .map_err(|error| wrong(RuleError::Unreadable(alias.to.clone(), error)))?;
         if metadata.is_dir() {
             let prefix = format!("{}/", alias.path.trim_end_matches('/'));
             return Ok(Self { prefix, folder: alias.to.clone(), file: None, setting });
         }
         if alias.path.ends_with('/') {
-            return Err(wrong(format!(
-                "{} is a file, so its path cannot end in a slash",
-                alias.to.display()
-            )));
+            return Err(wrong(RuleError::AliasSlash(alias.to.clone())));
         }
         let name = alias.to.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| wrong(format!("{} has no name in UTF-8", alias.to.display())))?;
+        let name = name.ok_or_else(|| wrong(RuleError::NotUtf8(alias.to.clone())))?;
         let folder = alias.to.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new(".")).to_path_buf();
         Ok(Self { prefix: alias.path.clone(), folder, file: Some(name.to_owned()), setting })
@@ -326,11 +300,8 @@ impl PathMapping {
 }
 
 /// Checks a value of `hsts` (RFC 6797 §6.1), which may have the directives that browsers know, each once. Returns its field.
-fn strict_transport(value: &str) -> Result<Fields, RuleProblem> {
-    let wrong = |text: &str| {
-        let what = format!("{text}; expected max-age=SECONDS, and maybe ; includeSubDomains ; preload");
-        Err(("hsts", what))
-    };
+fn strict_transport(value: &str) -> Result<Fields, KeyError> {
+    let wrong = |error| Err(("hsts", error));
     check_value("hsts", "Strict-Transport-Security", value)?;
     let mut seen: Vec<String> = Vec::new();
     for directive in value.split(';').map(str::trim) {
@@ -347,15 +318,15 @@ fn strict_transport(value: &str) -> Result<Fields, RuleProblem> {
             _ => false,
         };
         if !known {
-            return wrong(&format!("`{directive}` is nothing that browsers know"));
+            return wrong(RuleError::HstsDirective(directive.to_owned()));
         }
         if seen.contains(&name) {
-            return wrong(&format!("`{name}` stands there twice"));
+            return wrong(RuleError::HstsRepeated(name));
         }
         seen.push(name);
     }
     if !seen.iter().any(|name| name == "max-age") {
-        return wrong("max-age is missing");
+        return wrong(RuleError::HstsMaxAge);
     }
     let mut fields = Fields::new();
     fields.push("Strict-Transport-Security", value.as_bytes()).expect("checked above");
@@ -377,23 +348,19 @@ enum RedirectPiece {
 }
 
 impl RedirectTarget {
-    fn parse(text: &str, stars: usize) -> Result<Self, String> {
+    fn parse(text: &str, stars: usize) -> Result<Self, RuleError> {
         // The start of the path: no capture may precede it, or a request could choose the host.
         let path_at = match text.split_once("://") {
             Some((scheme @ ("http" | "https"), rest)) => {
                 scheme.len() + 3 + rest.find(['/', '?', '#']).unwrap_or(rest.len())
             }
             _ if text.starts_with('/') && !text.starts_with("//") => 0,
-            _ => {
-                return Err(format!(
-                    "`{text}` is neither a path (/new/$1) nor a URL (https://example.org/$1)"
-                ));
-            }
+            _ => return Err(RuleError::Target(text.to_owned())),
         };
         if let Some(byte) =
             text.bytes().find(|byte| !byte.is_ascii_graphic() || b"\\<>\"`{}^|".contains(byte))
         {
-            return Err(format!("`{text}` has `{}`; write it as %{byte:02X}", byte.escape_ascii()));
+            return Err(RuleError::TargetByte(text.to_owned(), byte));
         }
         let mut pieces = Vec::new();
         let mut literal = String::new();
@@ -403,17 +370,13 @@ impl RedirectTarget {
             let digit =
                 rest[at + 1..].chars().next().and_then(|digit| digit.to_digit(10)).unwrap_or(0) as usize;
             if digit == 0 || digit > STARS_MAX {
-                return Err(format!(
-                    "`{text}` has a $ without a number after it; write %24 for a dollar sign"
-                ));
+                return Err(RuleError::TargetDollar(text.to_owned()));
             }
             if digit > stars {
-                return Err(format!("`{text}` wants ${digit}, but `from` has {stars} stars"));
+                return Err(RuleError::TargetCapture { text: text.to_owned(), capture: digit, stars });
             }
             if text.len() - rest.len() + at <= path_at && path_at > 0 {
-                return Err(format!(
-                    "`{text}` has ${digit} in the host or right behind it; put a slash between"
-                ));
+                return Err(RuleError::TargetHost { text: text.to_owned(), capture: digit });
             }
             pieces.push(RedirectPiece::Text(std::mem::take(&mut literal)));
             pieces.push(RedirectPiece::Capture(digit - 1));
@@ -442,27 +405,27 @@ impl RedirectTarget {
     }
 }
 
-fn pattern(key: &'static str, text: &str) -> Result<PathPattern, RuleProblem> {
-    PathPattern::parse(text).map_err(|error: PathPatternError| (key, format!("`{text}`: {error}")))
+fn pattern(key: &'static str, text: &str) -> Result<PathPattern, KeyError> {
+    PathPattern::parse(text).map_err(|error| (key, RuleError::Pattern(text.to_owned(), error)))
 }
 
-fn redirect(rule: &Redirect) -> Result<(PathPattern, RedirectTarget, u16), RuleProblem> {
+fn redirect(rule: &Redirect) -> Result<(PathPattern, RedirectTarget, u16), KeyError> {
     let from = pattern("redirects", &rule.from)?;
-    let template = RedirectTarget::parse(&rule.to, from.stars()).map_err(|text| ("redirects", text))?;
+    let template = RedirectTarget::parse(&rule.to, from.stars()).map_err(|error| ("redirects", error))?;
     if !matches!(rule.status, 301 | 302 | 303 | 307 | 308) {
-        return Err(("redirects", format!("{} is no redirect; use 301, 302, 303, 307 or 308", rule.status)));
+        return Err(("redirects", RuleError::RedirectStatus(rule.status)));
     }
     Ok((from, template, rule.status))
 }
 
-fn header_rule(rule: &HeaderRule) -> Result<(PathPattern, Vec<(String, String)>), RuleProblem> {
+fn header_rule(rule: &HeaderRule) -> Result<(PathPattern, Vec<(String, String)>), KeyError> {
     for (name, value) in &rule.set {
         if !field::is_token(name.as_bytes()) {
-            return Err(("headers", format!("`{name}` is not the name of a field")));
+            return Err(("headers", RuleError::FieldName(name.clone())));
         }
         let lower = name.to_ascii_lowercase();
         if let Some((_, instead)) = RESERVED.iter().find(|(reserved, _)| *reserved == lower) {
-            return Err(("headers", format!("{name} cannot be set here; {instead}")));
+            return Err(("headers", RuleError::ReservedField { name: name.clone(), instead }));
         }
         check_value("headers", name, value)?;
     }
@@ -470,11 +433,11 @@ fn header_rule(rule: &HeaderRule) -> Result<(PathPattern, Vec<(String, String)>)
     Ok((pattern("headers", &rule.pattern)?, set))
 }
 
-fn path_rule(rule: &super::settings::PathRule) -> Result<(PathPattern, Special), RuleProblem> {
+fn path_rule(rule: &super::settings::PathRule) -> Result<(PathPattern, Special), KeyError> {
     if let Some(status) = rule.status
         && !(400..500).contains(&status)
     {
-        return Err(("paths", format!("{status} is no status to refuse with; use 403, 404 or 410")));
+        return Err(("paths", RuleError::RefusalStatus(status)));
     }
     if let Some(media_type) = &rule.content_type {
         check_value("paths", "content_type", media_type)?;
@@ -489,21 +452,20 @@ fn path_rule(rule: &super::settings::PathRule) -> Result<(PathPattern, Special),
     Ok((pattern("paths", &rule.pattern)?, special))
 }
 
-fn error_page((status, path): (&String, &String)) -> Result<(u16, String), RuleProblem> {
+fn error_page((status, path): (&String, &String)) -> Result<(u16, String), KeyError> {
     let number = status.parse().ok().filter(|number| (400..600).contains(number));
-    let number =
-        number.ok_or_else(|| ("errors", format!("`{status}` is no status of an error, 400 to 599")))?;
+    let number = number.ok_or_else(|| ("errors", RuleError::ErrorStatus(status.clone())))?;
     if !path.starts_with('/') || path.ends_with('/') {
-        return Err(("errors", format!("`{path}` is not the path of a page; write it like /404.html")));
+        return Err(("errors", RuleError::ErrorPage(path.clone())));
     }
     Ok((number, path.clone()))
 }
 
-fn check_value(key: &'static str, name: &str, value: &str) -> Result<(), RuleProblem> {
+fn check_value(key: &'static str, name: &str, value: &str) -> Result<(), KeyError> {
     if field::is_field_value(value.as_bytes()) {
         Ok(())
     } else {
-        Err((key, format!("the value of {name} has a control character")))
+        Err((key, RuleError::ControlCharacter(name.to_owned())))
     }
 }
 
@@ -533,7 +495,7 @@ mod tests {
 
     fn rules(text: &str) -> Result<RuleSet, String> {
         let settings: SiteSettings = toml::from_str(text).expect("well-formed settings");
-        RuleSet::of(&settings).map_err(|(key, text)| format!("{key}: {text}"))
+        RuleSet::of(&settings).map_err(|(key, error)| format!("{key}: {error}"))
     }
 
     fn moved(to: &str, path: &str) -> String {
@@ -584,10 +546,10 @@ mod tests {
             ("paths = [{ pattern = \"/x\", status = 200 }]", "no status to refuse with"),
             ("hsts = \"\"", "max-age=SECONDS"),
             ("hsts = \"includeSubDomains\"", "max-age is missing"),
-            ("hsts = \"max-age\"", "nothing that browsers know"),
-            ("hsts = \"max-age=1d\"", "nothing that browsers know"),
-            ("hsts = \"max-age=1; max-age=2\"", "twice"),
-            ("hsts = \"max-age=1; includeSubdomain\"", "nothing that browsers know"),
+            ("hsts = \"max-age\"", "browsers do not know"),
+            ("hsts = \"max-age=1d\"", "browsers do not know"),
+            ("hsts = \"max-age=1; max-age=2\"", "is repeated"),
+            ("hsts = \"max-age=1; includeSubdomain\"", "browsers do not know"),
             ("hsts = \"max-age=1\\n; preload\"", "control character"),
         ] {
             let error = rules(text).expect_err(text);
