@@ -6,12 +6,13 @@
 //! ```
 //! Only the thread that reloads waits; workers do not.
 
-use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use encke_io::Address;
 use encke_io::lock;
+
+use crate::error::ServerError;
 
 /// Maximum wait for a listener: it is retired for 200 ms, and closed in the worker's next turn.
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -49,18 +50,18 @@ impl ClosingAddresses {
     /// `open` ones has the address.
     pub(crate) fn explain(
         &self,
-        error: io::Error,
+        error: ServerError,
         wanted: &Address,
         closing: Option<Address>,
         open: &[Address],
-    ) -> io::Error {
+    ) -> ServerError {
         let own = open.iter().find(|own| conflict(own, wanted));
-        let reason = match (closing, own) {
-            (Some(own), _) => format!("this server is still closing its listener on {own}: reload again"),
-            (None, Some(own)) => format!("this server itself listens on {own}: restart it to change that"),
-            (None, None) => return error,
-        };
-        io::Error::new(error.kind(), format!("cannot listen on {wanted}: {reason}"))
+        let wanted = wanted.clone();
+        match (closing, own) {
+            (Some(own), _) => ServerError::Closing { wanted, own },
+            (None, Some(own)) => ServerError::OwnListener { wanted, own: own.clone() },
+            (None, None) => error,
+        }
     }
 
     /// Locks the list. It is consistent wherever a thread could panic, so a poisoned lock is usable.
@@ -100,6 +101,8 @@ fn conflict(own: &Address, wanted: &Address) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     fn at(text: &str) -> Address {
@@ -117,7 +120,7 @@ mod tests {
         dropping.join().expect("no panic");
         let still = closing.wait(&at("127.0.0.1:81"));
         assert_eq!(still, Some(at("127.0.0.1:81")));
-        let error = io::Error::new(io::ErrorKind::AddrInUse, "in use");
+        let error = ServerError::Listen(at("127.0.0.1:81"), io::ErrorKind::AddrInUse.into());
         let explained = closing.explain(error, &at("127.0.0.1:81"), still, &[]).to_string();
         assert!(explained.contains("still closing its listener on 127.0.0.1:81"), "{explained}");
         drop(other);
@@ -127,9 +130,10 @@ mod tests {
     #[test]
     fn an_address_in_use_names_this_server_only_if_it_uses_it() {
         let closing = ClosingAddresses::default();
-        let error = || io::Error::new(io::ErrorKind::AddrInUse, "another program listens there");
+        let error = || ServerError::Listen(at("0.0.0.0:80"), io::ErrorKind::AddrInUse.into());
         let explain = |open: &[Address]| closing.explain(error(), &at("0.0.0.0:80"), None, open).to_string();
-        assert_eq!(explain(&[at("127.0.0.1:81")]), "another program listens there");
+        let other = explain(&[at("127.0.0.1:81")]);
+        assert!(other.contains("another program listens there"), "{other}");
         let own = explain(&[at("127.0.0.1:81"), at("127.0.0.1:80")]);
         assert_eq!(
             own,

@@ -10,6 +10,8 @@ use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, lock};
 use encke_session::tls::TlsIdentity;
 
+use crate::error::ServerError;
+
 /// The configuration of a listener.
 #[derive(Clone)]
 pub struct ListenConfig {
@@ -89,7 +91,7 @@ pub(crate) fn bind(
     door: &ListenConfig,
     backlog: u32,
     queues: &mut [Vec<(Listener, ListenerKind)>],
-) -> io::Result<Option<Address>> {
+) -> Result<Option<Address>, ServerError> {
     let kind = ListenerKind {
         admin: false,
         proxy_protocol: door.proxy_protocol,
@@ -101,7 +103,7 @@ pub(crate) fn bind(
     // Bound unshared first: sharing the port would silently share it with another server of this user, too.
     let alone = match Listener::bind(&door.address, options) {
         Err(error) if door.optional && is_absent(&error) => return Ok(None),
-        other => other.map_err(|error| named(&error, &door.address))?,
+        other => other.map_err(|error| ServerError::Listen(door.address.clone(), error))?,
     };
     let address = alone.address().clone();
     if !shared {
@@ -111,7 +113,8 @@ pub(crate) fn bind(
     drop(alone);
     for queue in queues {
         let options = ListenOptions { shared: true, ..options };
-        let listener = Listener::bind(&address, options).map_err(|error| named(&error, &address))?;
+        let listener =
+            Listener::bind(&address, options).map_err(|error| ServerError::Listen(address.clone(), error))?;
         queue.push((listener, kind.clone()));
     }
     Ok(Some(address))
@@ -122,32 +125,18 @@ fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable || error.kind() == io::ErrorKind::Unsupported
 }
 
-pub(crate) fn named(error: &io::Error, address: &Address) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{}", hint(error)))
-}
-
 /// Gives every worker a handle of one listener.
 pub(crate) fn share(
     listener: Listener,
     kind: ListenerKind,
     queues: &mut [Vec<(Listener, ListenerKind)>],
-) -> io::Result<()> {
+) -> Result<(), ServerError> {
     let (last, others) = queues.split_last_mut().expect("there is at least one worker");
     for queue in others {
-        queue.push((listener.duplicate()?, kind.clone()));
+        let copy =
+            listener.duplicate().map_err(|error| ServerError::Listen(listener.address().clone(), error))?;
+        queue.push((copy, kind.clone()));
     }
     last.push((listener, kind));
     Ok(())
-}
-
-/// A hint for the user after a failed bind.
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => " (another program listens there; choose another port with -l)",
-        io::ErrorKind::PermissionDenied => {
-            " (ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one with -l)"
-        }
-        io::ErrorKind::AddrNotAvailable => " (this machine has no such address)",
-        _ => "",
-    }
 }

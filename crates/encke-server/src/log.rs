@@ -30,6 +30,7 @@ mod tail;
 pub(crate) use line::LogEntry;
 pub use tail::{LogTail, TailEntry, TailFilter};
 
+use crate::error::ServerError;
 use crate::request::Request;
 pub use settings::{LogFormat, LogSettings};
 
@@ -106,7 +107,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// The file cannot be opened (the error names it), or the system cannot start another thread.
-    pub fn start(settings: &LogSettings) -> io::Result<Self> {
+    pub fn start(settings: &LogSettings) -> Result<Self, ServerError> {
         let log = Self::silent();
         log.turn(log.prepare(settings)?);
         Ok(log)
@@ -151,7 +152,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// As for [`AccessLog::start`]; the log then continues unchanged.
-    pub fn prepare(&self, settings: &LogSettings) -> io::Result<LogSwitch> {
+    pub fn prepare(&self, settings: &LogSettings) -> Result<LogSwitch, ServerError> {
         let mut turn = LogSwitch { target: settings.access.clone(), format: settings.format, output: None };
         let control = &self.0;
         let mut state = lock(&control.state);
@@ -187,7 +188,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// The file cannot be opened (the error names it); the log then continues in the old one.
-    pub fn reopen(&self) -> io::Result<()> {
+    pub fn reopen(&self) -> Result<(), ServerError> {
         let control = &self.0;
         let state = lock(&control.state);
         if let LogTarget::File(path) = &state.target {
@@ -226,11 +227,12 @@ impl AccessLog {
 }
 
 impl Control {
-    fn start_writer(&self, state: &mut LogState) -> io::Result<()> {
+    fn start_writer(&self, state: &mut LogState) -> Result<(), ServerError> {
         if let Some(messages) = state.messages.take() {
             let shared = Arc::clone(&self.shared);
             let writer = thread::Builder::new().name("access-log".into()).stack_size(128 * 1024);
-            state.writer = Some(writer.spawn(move || write_all(&messages, &shared))?);
+            let writer = writer.spawn(move || write_all(&messages, &shared));
+            state.writer = Some(writer.map_err(ServerError::Thread)?);
         }
         Ok(())
     }
@@ -468,10 +470,9 @@ impl Output {
     }
 
     /// Opens a log file for appending. Creates it if it does not exist.
-    fn file(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
-            io::Error::new(error.kind(), format!("access log {} cannot be opened: {error}", path.display()))
-        })?;
+    fn file(path: &Path) -> Result<Self, ServerError> {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = file.map_err(|error| ServerError::Log(path.to_owned(), error))?;
         Ok(Self::new(Some(path.to_owned()), Box::new(file)))
     }
 

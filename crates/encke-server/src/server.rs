@@ -15,7 +15,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -32,11 +31,12 @@ use encke_stats::{Family, Gathered, Source, Ticket};
 use crate::census::Census;
 use crate::closing::ClosingAddresses;
 use crate::command::{CommandQueue, WorkerCommand};
+use crate::error::ServerError;
 use crate::guard::{GUARDS_MAX, GuardMount, GuardPoint};
 use crate::handler::Mount;
 use crate::handshake_figures::TlsFigures;
 use crate::inbox::Inbox;
-use crate::listener::{Bound, ListenConfig, ListenerIdentity, ListenerKind, bind, named, present, share};
+use crate::listener::{Bound, ListenConfig, ListenerIdentity, ListenerKind, bind, present, share};
 use crate::log::{AccessLog, LogTail, TailFilter};
 use crate::metrics::{EngineFigures, WorkerMetrics};
 use crate::operate::{ActionResult, ActionValue, FeatureVerbs, OperatorCommand, RuleStep, merge_results};
@@ -154,9 +154,9 @@ impl Server {
     ///
     /// # Errors
     /// The address cannot be bound; the error names it.
-    pub fn bind_admin(address: &Address, backlog: u32) -> io::Result<Listener> {
+    pub fn bind_admin(address: &Address, backlog: u32) -> Result<Listener, ServerError> {
         let options = ListenOptions { backlog, shared: false, mode: None };
-        Listener::bind(address, options).map_err(|error| named(&error, address))
+        Listener::bind(address, options).map_err(|error| ServerError::Listen(address.clone(), error))
     }
 
     /// Accepts admin connections of a listener, on the first worker.
@@ -212,7 +212,7 @@ impl Server {
     /// # Errors
     /// An address cannot be bound (the error names it), the back end is not available, or the system cannot start another
     /// thread.
-    pub fn start(self) -> io::Result<Running> {
+    pub fn start(self) -> Result<Running, ServerError> {
         self.start_with(|_| Vec::new())
     }
 
@@ -223,7 +223,7 @@ impl Server {
     pub fn start_with(
         self,
         admin: impl FnOnce(&Arc<ServerStatus>) -> Vec<(String, Arc<dyn Mount>)>,
-    ) -> io::Result<Running> {
+    ) -> Result<Running, ServerError> {
         let Self {
             options,
             listeners: doors,
@@ -237,7 +237,7 @@ impl Server {
         check_guards(&guards, &mounts)?;
         let (backend, backend_reason) = match options.backend {
             Some(backend) => (backend, "as requested"),
-            None => Backend::auto()?,
+            None => Backend::auto().map_err(ServerError::Backend)?,
         };
         let workers = options.workers.unwrap_or_else(encke_io::host::processors).max(1);
         let mut queues = Vec::new();
@@ -260,7 +260,8 @@ impl Server {
             share(listener, kind, &mut queues)?;
         }
 
-        let pool = Pool::start(options.offload_threads, offload::QUEUE_DEFAULT)?;
+        let pool =
+            Pool::start(options.offload_threads, offload::QUEUE_DEFAULT).map_err(ServerError::Thread)?;
         let census = Arc::new(Census::default());
         let http2 = Arc::default();
         let metrics: Vec<Arc<WorkerMetrics>> = (0..workers).map(|_| Arc::default()).collect();
@@ -323,10 +324,9 @@ impl Server {
             let (report, hear) = std::sync::mpsc::channel();
             let thread = thread::Builder::new()
                 .name(format!("worker-{number}"))
-                .spawn(move || seat.take(backend, &report))?;
-            let started =
-                hear.recv().unwrap_or_else(|_| Err(io::Error::other("a worker ended at its start")));
-            match started {
+                .spawn(move || seat.take(backend, &report))
+                .map_err(ServerError::Thread)?;
+            match hear.recv().unwrap_or(Err(ServerError::WorkerEnded)) {
                 Ok(commands) => {
                     running.commands.push(commands);
                     running.threads.push(thread);
@@ -352,7 +352,7 @@ impl Server {
 }
 
 /// Checks that each guard has a mount point. A guard without requests would silently protect nothing.
-fn check_guards(guards: &[GuardPoint], mounts: &[MountPoint]) -> io::Result<()> {
+fn check_guards(guards: &[GuardPoint], mounts: &[MountPoint]) -> Result<(), ServerError> {
     let public = mounts.iter().filter(|mount| !mount.admin);
     check_guards_at(guards, public.map(|mount| mount.prefix.as_str()))
 }
@@ -360,14 +360,13 @@ fn check_guards(guards: &[GuardPoint], mounts: &[MountPoint]) -> io::Result<()> 
 fn check_guards_at<'a>(
     guards: &[GuardPoint],
     prefixes: impl Iterator<Item = &'a str> + Clone,
-) -> io::Result<()> {
-    let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+) -> Result<(), ServerError> {
     if guards.len() > GUARDS_MAX {
-        return invalid(format!("{} guards: a server may have at most {GUARDS_MAX}", guards.len()));
+        return Err(ServerError::TooManyGuards(guards.len()));
     }
     let mut attached = guards.iter().filter_map(|point| point.at.as_deref());
     match attached.find(|at| !prefixes.clone().any(|prefix| prefix == *at)) {
-        Some(at) => invalid(format!("cannot attach a guard to {at}: nothing is mounted there")),
+        Some(at) => Err(ServerError::UnmountedGuard(at.to_owned())),
         None => Ok(()),
     }
 }
@@ -406,7 +405,7 @@ impl Running {
     /// let running = Server::new(Options { workers: Some(1), ..Options::default() }).start()?;
     /// assert!(running.families().iter().any(|family| family.name == "encke_connections"));
     /// running.stop();
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), encke_server::ServerError>(())
     /// ```
     pub fn families(&self) -> Vec<Family> {
         self.board.families()
@@ -447,7 +446,7 @@ impl Running {
         policy: ConnLimits,
         mounts: Option<Vec<(String, Arc<dyn Mount>)>>,
         guards: Vec<GuardPoint>,
-    ) -> io::Result<()> {
+    ) -> Result<(), ServerError> {
         match &mounts {
             Some(mounts) => check_guards_at(&guards, mounts.iter().map(|(prefix, _)| prefix.as_str()))?,
             None => check_guards(&guards, &lock(&self.mounts))?,
@@ -528,7 +527,7 @@ impl Running {
     ///
     /// # Errors
     /// One of them cannot be bound; then none is.
-    pub fn bind_new(&self, doors: &[ListenConfig]) -> io::Result<Bound> {
+    pub fn bind_new(&self, doors: &[ListenConfig]) -> Result<Bound, ServerError> {
         let known = lock(&self.board.addresses).clone();
         let mut bound = Bound::default();
         bound.queues.resize_with(self.commands.len(), Vec::new);
@@ -537,7 +536,7 @@ impl Running {
             match bind(door, self.backlog, &mut bound.queues) {
                 Ok(Some(address)) => bound.identities.extend(ListenerIdentity::of(door, &address)),
                 Ok(None) => {}
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                Err(error) if error.is_address_in_use() => {
                     return Err(self.closing.explain(error, &door.address, closing, &known));
                 }
                 Err(error) => return Err(error),
@@ -588,10 +587,11 @@ impl Running {
     }
 
     /// Starts checking the files of certificates, if they are not checked yet.
-    fn watch_certificates(&self) -> io::Result<()> {
+    fn watch_certificates(&self) -> Result<(), ServerError> {
         let mut watch = lock(&self.watch);
         if watch.is_none() {
-            *watch = Some(CertWatcher::start(self.certificates_every, present(&self.board.identities))?);
+            let watcher = CertWatcher::start(self.certificates_every, present(&self.board.identities));
+            *watch = Some(watcher.map_err(ServerError::Thread)?);
         }
         Ok(())
     }
@@ -623,7 +623,7 @@ struct WorkerInput {
     shared: WorkerShared,
 }
 
-type StartReport = std::sync::mpsc::Sender<io::Result<Arc<CommandQueue>>>;
+type StartReport = std::sync::mpsc::Sender<Result<Arc<CommandQueue>, ServerError>>;
 
 /// A worker's setup, to be run on a reactor.
 struct StartingWorker<'a> {
@@ -645,7 +645,7 @@ impl encke_io::ReactorTask for StartingWorker<'_> {
         let reactor = match reactor {
             Ok(reactor) => reactor,
             Err(error) => {
-                let _gone = report.send(Err(error.into()));
+                let _gone = report.send(Err(ServerError::Backend(error)));
                 return;
             }
         };
@@ -653,7 +653,7 @@ impl encke_io::ReactorTask for StartingWorker<'_> {
         let mut worker = Worker::new(reactor, Arc::clone(&commands), &seat.plan, seat.shared);
         for (listener, kind) in seat.queue {
             if let Err(fault) = worker.listen(listener, kind) {
-                let _gone = report.send(Err(io::Error::other(fault)));
+                let _gone = report.send(Err(ServerError::Worker(fault)));
                 return;
             }
         }
