@@ -2,13 +2,12 @@
 //!
 //! `cargo run -p encke-assembly --example metrics`, then `curl http://127.0.0.1:9090/metrics | grep shop`
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use encke_console::Console;
-use encke_server::{Mount, Options, Outcome, Reply, Request, Running, Server};
+use encke_server::{Mount, Options, Outcome, Reply, Request, Running, Server, ServerError};
 use encke_stats::{Family, Source};
 
 /// The figures of a shop. Any thread may count.
@@ -36,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-pub(crate) fn start(server: Server, admin: SocketAddr) -> io::Result<Running> {
+pub(crate) fn start(server: Server, admin: SocketAddr) -> Result<Running, ServerError> {
     let shop = Arc::<Shop>::default();
     let counted = Arc::clone(&shop);
     let order = move |_: &Request<'_>, _| {

@@ -13,21 +13,25 @@
 //! 8555 §8.3). `encke_broker::acme` implements the order itself; the certificate watch detects the new file.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 use encke_broker::acme::{self, AcmeError, Challenge, OrderCallbacks, OrderRequest, Proof};
 use encke_io::clock::Clock;
 use encke_io::host;
-use encke_session::tls::{Life, Proofs, SigningRequest, date};
+use encke_session::tls::{Life, Proofs, SigningRequest, TlsError, date};
 use encke_stats::{Counter, Family, Source};
 
 use encke_io::lock;
 use encke_server::{CHALLENGES, Exchange, Outcome, Reply};
-use encke_settings::{AcmeChallenge, AcmeSettings, Level, notice, state};
+use encke_settings::state::{self, StateError, StateStep};
+use encke_settings::{AcmeChallenge, AcmeSettings, Level, notice};
+
+use crate::error::ServiceError;
 
 /// Maximum time between two readings of the clock, so that a suspended laptop or a changed clock is noticed within a minute.
 const WAIT_S_MAX: u64 = 60;
@@ -73,7 +77,7 @@ impl Acme {
     ///
     ///  # Errors
     /// The thread cannot be started.
-    pub(crate) fn care(self: &Arc<Self>, mut wanted: Vec<AcmeSettings>) -> std::io::Result<()> {
+    pub(crate) fn care(self: &Arc<Self>, mut wanted: Vec<AcmeSettings>) -> Result<(), ServiceError> {
         let mut commands = lock(&self.commands);
         if wanted.is_empty() && !commands.running {
             return Ok(());
@@ -89,7 +93,10 @@ impl Acme {
         commands.wanted = Some(wanted);
         if !commands.running {
             let acme = Arc::clone(self);
-            thread::Builder::new().name("acme".into()).spawn(move || acme.run())?;
+            thread::Builder::new()
+                .name("acme".into())
+                .spawn(move || acme.run())
+                .map_err(ServiceError::Thread)?;
             commands.running = true;
         }
         self.bell.notify_one();
@@ -215,7 +222,7 @@ impl CertTask {
         let kept = match self.failures {
             0 => fs::remove_file(&file).or_else(|error| match error.kind() {
                 io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
+                _ => Err(StateError::File(file, StateStep::Write, error)),
             }),
             failures => state::put_private(&file, format!("{failures} {}\n", self.due_s).as_bytes()),
         };
@@ -280,14 +287,62 @@ fn dice() -> u32 {
     u32::from_le_bytes(bytes)
 }
 
+/// Why an order failed. It is retried after a back-off in every case.
+#[derive(Debug)]
+enum OrderError {
+    /// This machine: the state directory.
+    State(StateError),
+    /// This machine: the key, or the certificate that was received.
+    Tls(TlsError),
+    /// The ACME directory, or the settings of its account: see [`AcmeError`].
+    Acme(AcmeError),
+}
+
+impl fmt::Display for OrderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State(error) => error.fmt(f),
+            Self::Tls(error) => error.fmt(f),
+            Self::Acme(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for OrderError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::State(error) => Some(error),
+            Self::Tls(error) => Some(error),
+            Self::Acme(error) => Some(error),
+        }
+    }
+}
+
+impl From<StateError> for OrderError {
+    fn from(error: StateError) -> Self {
+        Self::State(error)
+    }
+}
+
+impl From<TlsError> for OrderError {
+    fn from(error: TlsError) -> Self {
+        Self::Tls(error)
+    }
+}
+
+impl From<AcmeError> for OrderError {
+    fn from(error: AcmeError) -> Self {
+        Self::Acme(error)
+    }
+}
+
 /// Orders a certificate and writes it with its key to the file.
-fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
-    let told = |error: &dyn std::error::Error| error.to_string();
+fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, OrderError> {
     let (file, account) = (settings.file(), settings.account());
     let folder = file.parent().unwrap_or(&settings.folder);
-    state::make_folder(folder).map_err(|error| told(&error))?;
+    state::make_folder(folder)?;
 
-    let signing = SigningRequest::new(&settings.domains).map_err(|error| told(&error))?;
+    let signing = SigningRequest::new(&settings.domains)?;
 
     let known = fs::read_to_string(&account).ok();
     let mut request = OrderRequest {
@@ -310,10 +365,9 @@ fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
         }
         error => Err(error),
     });
-    let chain = chain.map_err(|error| told(&error))?;
     // Key and certificate share one file, so that a reader never sees a mismatched pair.
-    state::put_private(&file, (signing.key_pem() + &chain).as_bytes()).map_err(|error| told(&error))?;
-    Life::read(&file).map_err(|error| told(&error))
+    state::put_private(&file, (signing.key_pem() + &chain?).as_bytes())?;
+    Ok(Life::read(&file)?)
 }
 
 /// The publisher of the challenge responses of an open order.

@@ -15,7 +15,9 @@ mod acme;
 #[cfg(not(feature = "tls"))]
 #[path = "acme/without.rs"]
 mod acme;
+mod error;
 mod service;
 pub mod settings;
 
+pub use error::ServiceError;
 pub use service::Service;

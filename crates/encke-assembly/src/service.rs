@@ -5,7 +5,6 @@
 //!             Service::reload: prepares everything new first, and replaces the old only if all of it succeeded
 //! ```
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use encke_server::{
 };
 
 use crate::acme::Acme;
+use crate::error::ServiceError;
 use encke_settings::{Section as _, state};
 
 use crate::settings::{AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, Settings, TlsSettings};
@@ -55,7 +55,7 @@ impl Service {
     ///
     ///  # Errors
     /// The first step that failed, with its name.
-    pub fn start(settings: &Settings) -> io::Result<Self> {
+    pub fn start(settings: &Settings) -> Result<Self, ServiceError> {
         Self::start_by(settings, |notes| {
             if settings.push.enabled {
                 note_shadowed(settings, notes);
@@ -69,14 +69,14 @@ impl Service {
     ///
     ///  # Errors
     /// The first step that failed, with its name.
-    pub fn start_with(settings: &Settings, pages: impl Mount + 'static) -> io::Result<Self> {
+    pub fn start_with(settings: &Settings, pages: impl Mount + 'static) -> Result<Self, ServiceError> {
         Self::start_by(settings, |_| Ok(pages))
     }
 
     fn start_by<M: Mount + 'static>(
         settings: &Settings,
-        pages: impl FnOnce(&mut Vec<String>) -> io::Result<M>,
-    ) -> io::Result<Self> {
+        pages: impl FnOnce(&mut Vec<String>) -> Result<M, ServiceError>,
+    ) -> Result<Self, ServiceError> {
         let mut notes = Vec::new();
         let acme = Arc::<Acme>::default();
         let listen_configs = listen_configs(settings, &acme, &mut notes)?;
@@ -119,11 +119,12 @@ impl Service {
         if settings.push.enabled {
             let openness = openness(settings, &listen_configs);
             note_enclosure(openness, &mut notes);
-            let mut plan = PushPlan::new(&settings.push, &settings.auth, openness)?;
+            let plan = PushPlan::new(&settings.push, &settings.auth, openness);
+            let mut plan = plan.map_err(ServiceError::push)?;
             if settings.cluster.is_on() {
-                plan = plan.joined(&settings.cluster)?;
+                plan = plan.joined(&settings.cluster).map_err(ServiceError::push)?;
             } else if let Some(folder) = &settings.server.state_dir {
-                plan = plan.kept_in(folder)?;
+                plan = plan.kept_in(folder).map_err(ServiceError::push)?;
             }
             let plan = Arc::new(plan);
             server = server.mount_all(plan.mounts());
@@ -145,20 +146,21 @@ impl Service {
         let mut metrics_open = false;
         if let OrOff::On(admin) = &settings.server.admin {
             token = match &admin.token {
-                Some(secret) => secret.reveal().map_err(io::Error::other)?.into(),
+                Some(secret) => secret.reveal()?.into(),
                 None => new_token()?.into(),
             };
             metrics_open = admin.metrics == MetricsAccess::Open;
-            for address in admin.address().addresses()? {
+            let wanted = admin.address();
+            for address in wanted.addresses().map_err(|error| ServiceError::Name(wanted.clone(), error))? {
                 match Server::bind_admin(&address, settings.server.backlog) {
                     Ok(listener) => server = server.admin(listener),
-                    Err(error) if admin.address.is_none() && error.kind() == io::ErrorKind::AddrInUse => {
+                    Err(error) if admin.address.is_none() && error.is_address_in_use() => {
                         notes.push(format!(
                             "no admin listener: {address} is in use; choose another address with --admin ADDRESS, or \
                              use --admin off"
                         ));
                     }
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.into()),
                 }
             }
         }
@@ -224,7 +226,7 @@ impl Service {
     ///
     ///  # Errors
     /// The first step that failed. The old settings then stay in force completely.
-    pub fn reload(&mut self, settings: &Settings) -> io::Result<Vec<String>> {
+    pub fn reload(&mut self, settings: &Settings) -> Result<Vec<String>, ServiceError> {
         let mut notes: Vec<String> = self
             .settings
             .waiting_for_start(settings)
@@ -250,8 +252,8 @@ impl Service {
             .push
             .as_ref()
             .map(|old| {
-                let new = PushPlan::new(&settings.push, &settings.auth, openness(settings, &listen_configs))?;
-                Ok::<_, io::Error>(Arc::new(new.with_epoch_of(old)))
+                let new = PushPlan::new(&settings.push, &settings.auth, openness(settings, &listen_configs));
+                new.map(|new| Arc::new(new.with_epoch_of(old))).map_err(ServiceError::push)
             })
             .transpose()?;
         // If `listen` is unchanged, the sockets stay as they are: neither a port that the system chose nor a socket from the
@@ -282,7 +284,7 @@ impl Service {
     ///
     ///  # Errors
     /// The file cannot be opened. Lines continue to go to the old one.
-    pub fn reopen_logs(&self) -> io::Result<()> {
+    pub fn reopen_logs(&self) -> Result<(), ServiceError> {
         self.log.reopen()?;
         if matches!(self.settings.log.access, LogTarget::File(_)) {
             // The new log file must not be served either, so the sites are mounted again.
@@ -312,12 +314,11 @@ fn listen_configs(
     settings: &Settings,
     acme: &Arc<Acme>,
     notes: &mut Vec<String>,
-) -> io::Result<Vec<ListenConfig>> {
+) -> Result<Vec<ListenConfig>, ServiceError> {
     let mut listen_configs = Vec::new();
     for listen in &settings.server.listen {
-        let addresses = listen.address.addresses().map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot listen on {}: {error}", listen.address))
-        })?;
+        let addresses =
+            listen.address.addresses().map_err(|error| ServiceError::Name(listen.address.clone(), error))?;
         let tls = match &listen.tls {
             Some(settings) => Some(Arc::new(TlsIdentity::proved_by(settings, acme.proofs(), notes)?)),
             None => None,
@@ -362,12 +363,12 @@ fn mounts(
 }
 
 #[cfg(unix)]
-fn inherited() -> io::Result<Vec<Listener>> {
-    host::inherited_listeners()
+fn inherited() -> Result<Vec<Listener>, ServiceError> {
+    host::inherited_listeners().map_err(ServiceError::Inherited)
 }
 
 #[cfg(not(unix))]
-fn inherited() -> io::Result<Vec<Listener>> {
+fn inherited() -> Result<Vec<Listener>, ServiceError> {
     Ok(Vec::new())
 }
 
@@ -388,10 +389,10 @@ fn connections(settings: &Settings, listeners: usize) -> usize {
     }
 }
 
-fn site(settings: &Settings) -> io::Result<Site> {
+fn site(settings: &Settings) -> Result<Site, ServiceError> {
     let here = [SiteSettings::default()];
     let sites = if settings.site.is_empty() { &here[..] } else { &settings.site[..] };
-    let site = Site::new(sites, forbidden(settings)).map_err(io::Error::other)?;
+    let site = Site::new(sites, forbidden(settings))?;
     Ok(site.with_source(settings.source.section("site")))
 }
 
@@ -462,8 +463,8 @@ fn note_backlog(settings: &Settings, notes: &mut Vec<String>) {
     }
 }
 
-fn new_token() -> io::Result<String> {
+fn new_token() -> Result<String, ServiceError> {
     let mut bytes = [0; TOKEN_BYTES];
-    host::random(&mut bytes)?;
+    host::random(&mut bytes).map_err(ServiceError::Random)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -175,7 +175,7 @@ impl Settings {
             .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
             .map_err(unreadable)?;
         if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(unreadable(io::Error::other("larger than 1 MiB")));
+            return Err(SettingsError::TooLarge { path: path.to_owned() });
         }
         let absolute = std::path::absolute(path).map_err(unreadable)?;
         let folder = absolute.parent().unwrap_or(Path::new("/"));
@@ -360,6 +360,7 @@ impl Document for Settings {
 
 /// The reason why a settings file was rejected.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum SettingsError {
     /// The file cannot be read.
     Unreadable {
@@ -367,6 +368,11 @@ pub enum SettingsError {
         path: PathBuf,
         /// The error of the operating system.
         error: io::Error,
+    },
+    /// The file is larger than 1 MiB, so it is probably not a settings file.
+    TooLarge {
+        /// The path of the file.
+        path: PathBuf,
     },
     /// The content is invalid.
     Wrong(Problems),
@@ -378,12 +384,23 @@ impl fmt::Display for SettingsError {
             Self::Unreadable { path, error } => {
                 writeln!(f, "error: cannot read settings file {}: {error}", path.display())
             }
+            Self::TooLarge { path } => {
+                writeln!(f, "error: cannot read settings file {}: larger than 1 MiB", path.display())
+            }
             Self::Wrong(problems) => problems.fmt(f),
         }
     }
 }
 
-impl std::error::Error for SettingsError {}
+impl std::error::Error for SettingsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreadable { error, .. } => Some(error),
+            Self::TooLarge { .. } => None,
+            Self::Wrong(problems) => Some(problems),
+        }
+    }
+}
 
 /// Parses `admin`: an address, a table, or `off`.
 fn admin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OrOff<Admin>, D::Error> {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
+use encke_assembly::ServiceError;
 use encke_io::counters::CounterError;
 use encke_io::files::OpenError;
 use encke_io::{OpError, Unavailable};
@@ -27,6 +28,8 @@ pub enum LabError {
     Counters(CounterError),
     /// The load generator failed.
     Load(RunError),
+    /// The server under test could not be started.
+    Server(ServiceError),
     /// A thread of the experiment ended early: the description.
     Ended(&'static str),
     /// The server, a client or the system did not behave as expected: the description.
@@ -55,6 +58,7 @@ impl fmt::Display for LabError {
             Self::File(error) => error.fmt(f),
             Self::Counters(error) => error.fmt(f),
             Self::Load(trouble) => trouble.fmt(f),
+            Self::Server(error) => error.fmt(f),
             Self::Ended(what) => f.write_str(what),
             Self::Unexpected(what) => f.write_str(what),
             Self::Context(what, error) => write!(f, "{what}: {error}"),
@@ -71,6 +75,7 @@ impl std::error::Error for LabError {
             Self::File(error) => Some(error),
             Self::Counters(error) => Some(error),
             Self::Load(trouble) => Some(trouble),
+            Self::Server(error) => Some(error),
             Self::Context(_, error) => Some(error),
             Self::Ended(_) | Self::Unexpected(_) => None,
         }
@@ -94,6 +99,7 @@ from! {
     OpenError => File,
     CounterError => Counters,
     RunError => Load,
+    ServiceError => Server,
 }
 
 impl From<LabError> for Absent {

@@ -15,8 +15,8 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use encke_assembly::Service;
 use encke_assembly::settings::{Listen, ListenAddress, LogTarget, OrAuto, OrOff, Period, Settings};
+use encke_assembly::{Service, ServiceError};
 use encke_io::{Address, host};
 use encke_server::{Exchange, Outcome, Reply, Request};
 
@@ -126,7 +126,7 @@ pub fn under_test(connections: Option<NonZeroU32>) -> Result<(), LabError> {
 
 /// Starts a server with the default settings of `encke serve`, but without pages, admin listener, access log, drain and
 /// admission limits.
-fn service(connections: Option<NonZeroU32>) -> io::Result<Service> {
+fn service(connections: Option<NonZeroU32>) -> Result<Service, ServiceError> {
     let mut settings = Settings::default();
     settings.server.listen = vec![Listen::at(ListenAddress::Inet(SocketAddr::from(([127, 0, 0, 1], 0))))];
     settings.server.admin = OrOff::Off;

@@ -1,6 +1,5 @@
 //! Stand-in for [`Acme`] in a build without TLS, which orders no certificates.
 
-use std::io;
 use std::sync::Arc;
 
 use encke_server::{Exchange, Outcome, Reply, Request};
@@ -8,13 +7,15 @@ use encke_session::tls::Proofs;
 use encke_settings::AcmeSettings;
 use encke_stats::Source;
 
+use crate::error::ServiceError;
+
 /// Replaces the ACME client: orders no certificates, and rejects requests for challenges with 404.
 #[derive(Debug, Default)]
 pub(crate) struct Acme(Arc<Proofs>);
 
 impl Acme {
     /// Ignores the certificates to maintain.
-    pub(crate) fn care(self: &Arc<Self>, _: Vec<AcmeSettings>) -> io::Result<()> {
+    pub(crate) fn care(self: &Arc<Self>, _: Vec<AcmeSettings>) -> Result<(), ServiceError> {
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use encke_io::Address;
-use encke_settings::{Secret, TlsSettings, Written, written};
+use encke_settings::{Secret, TlsSettings, ValueError, Written, written};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
@@ -45,9 +45,9 @@ impl Listen {
 }
 
 impl FromStr for Listen {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         text.parse().map(Self::at)
     }
 }
@@ -101,13 +101,13 @@ impl ListenAddress {
 }
 
 impl FromStr for ListenAddress {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("invalid address `{text}`: {}", Self::EXPECTED);
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let wrong = || ValueError::invalid("address", text, Self::EXPECTED);
         let port = |digits: &str| {
             if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-                digits.parse::<u16>().map_err(|_| format!("invalid port `{digits}`: the maximum is 65535"))
+                digits.parse::<u16>().map_err(|_| ValueError::invalid("port", digits, "the maximum is 65535"))
             } else {
                 Err(wrong())
             }
@@ -119,7 +119,7 @@ impl FromStr for ListenAddress {
             return Ok(Self::Inet(address));
         }
         if text.parse::<IpAddr>().is_ok() {
-            return Err(format!("`{text}` has no port: {}", Self::EXPECTED));
+            return Err(ValueError::NoPort { text: text.into(), expected: Self::EXPECTED });
         }
         match text.rsplit_once(':') {
             None => port(text).map(Self::Loopback),
@@ -150,10 +150,6 @@ impl Written for ListenAddress {
     const EXAMPLES: &'static [&'static str] =
         &["8080", ":8080", "127.0.0.1:8080", "[::1]:8080", "localhost:8080", "unix:/run/encke.sock"];
     const NUMBERS: bool = true;
-
-    fn of_number(number: u64) -> Result<Self, String> {
-        number.to_string().parse()
-    }
 }
 
 /// Permission bits of a file, as chmod(1) takes them.
@@ -161,9 +157,9 @@ impl Written for ListenAddress {
 pub struct FileMode(pub u32);
 
 impl FromStr for FileMode {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         // The leading 0 is required, because TOML reads a bare 660 as a decimal number. The error then tells the user to quote
         // an octal number.
         let digits = text.strip_prefix('0').filter(|digits| digits.len() == 3);
@@ -171,7 +167,7 @@ impl FromStr for FileMode {
         octal
             .and_then(|digits| u32::from_str_radix(digits, 8).ok())
             .map(Self)
-            .ok_or_else(|| format!("invalid permission bits `{text}`: {}", Self::EXPECTED))
+            .ok_or_else(|| ValueError::invalid("permission bits", text, Self::EXPECTED))
     }
 }
 
@@ -192,9 +188,9 @@ impl Written for FileMode {
 pub struct HttpsPort(pub u16);
 
 impl FromStr for HttpsPort {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let port = match text.strip_prefix("https") {
             Some("") => Some(HTTPS_PORT),
             Some(rest) => rest
@@ -204,7 +200,7 @@ impl FromStr for HttpsPort {
             None => None,
         };
         let port = port.filter(|port| *port != 0);
-        port.map(Self).ok_or_else(|| format!("invalid redirect `{text}`: {}", Self::EXPECTED))
+        port.map(Self).ok_or_else(|| ValueError::invalid("redirect", text, Self::EXPECTED))
     }
 }
 
@@ -261,9 +257,9 @@ impl Default for Admin {
 }
 
 impl FromStr for Admin {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         Ok(Self { address: Some(text.parse()?), ..Self::new() })
     }
 }
@@ -286,14 +282,14 @@ pub(crate) struct TextOrTable<T>(pub(crate) T);
 
 impl<'de, T> Deserialize<'de> for TextOrTable<T>
 where
-    T: Deserialize<'de> + FromStr<Err = String>,
+    T: Deserialize<'de> + FromStr<Err = ValueError>,
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either<T>(std::marker::PhantomData<T>);
 
         impl<'de, T> Visitor<'de> for Either<T>
         where
-            T: Deserialize<'de> + FromStr<Err = String>,
+            T: Deserialize<'de> + FromStr<Err = ValueError>,
         {
             type Value = T;
 
@@ -448,7 +444,7 @@ mod tests {
             ("1.2.3.400:80", "expected 8080"),
             ("unix:", "expected 8080"),
         ] {
-            let error = text.parse::<ListenAddress>().expect_err(text);
+            let error = text.parse::<ListenAddress>().expect_err(text).to_string();
             assert!(error.contains(reason), "{text}: {error}");
         }
     }
@@ -471,7 +467,7 @@ mod tests {
         }
         for text in ["", "http", "https:", "https:0", "https:+1", "https:65536", "https://example.org", "443"]
         {
-            let error = text.parse::<HttpsPort>().expect_err(text);
+            let error = text.parse::<HttpsPort>().expect_err(text).to_string();
             assert!(error.contains("https:PORT"), "{text}: {error}");
         }
     }

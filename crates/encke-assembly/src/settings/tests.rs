@@ -207,15 +207,15 @@ fn a_cluster_that_could_not_be_is_refused_with_its_reason() {
 fn a_bad_value_names_its_key_its_place_and_what_is_expected() {
     for (text, place, reason) in [
         ("[limits]\nhead_time = 10", "2:13", "limits.head_time: `10` has no unit; write 10s"),
-        ("[limits]\nhead_time = \"soon\"", "2:13", "limits.head_time: `soon` is no duration"),
+        ("[limits]\nhead_time = \"soon\"", "2:13", "limits.head_time: invalid duration `soon`"),
         ("[limits]\nhead_time = true", "2:13", "limits.head_time: expected a number and a unit"),
         ("[limits]\nhead_bytes = \"64KiB\"", "2:14", "64KiB is more than 65535B, the most that is allowed"),
         ("[limits]\nhead_bytes = 100", "2:14", "100B is less than 256B"),
         ("[limits]\nhead_bytes = -1", "2:14", "limits.head_bytes: invalid value"),
         ("[limits]\nfields = 129", "2:10", "129 is more than 128"),
         ("[limits]\nbody_bytes = false", "2:14", "write \"off\" instead of false"),
-        ("[limits]\nbody_bytes = \"of\"", "2:14", "`of` is no size"),
-        ("[limits]\nbody_rate = \"1KiB\"", "2:13", "`1KiB` is no rate"),
+        ("[limits]\nbody_bytes = \"of\"", "2:14", "invalid size `of`"),
+        ("[limits]\nbody_rate = \"1KiB\"", "2:13", "invalid rate `1KiB`"),
         ("[limits]\nconnections = 0", "2:15", "auto or a number from 1"),
         ("[server]\nworkers = \"two\"", "2:11", "auto or a number from 1"),
         ("[server]\nbackend = \"kqueue\"", "2:11", "auto, uring, epoll-edge, epoll-level or poll"),

@@ -1,0 +1,96 @@
+//! The errors of a complete server. Errors in the settings file are [`SettingsError`](crate::settings::SettingsError).
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use encke_server::ServerError;
+use encke_session::tls::TlsError;
+use encke_settings::SecretError;
+use encke_settings::state::StateError;
+use encke_site::SiteError;
+
+use crate::settings::ListenAddress;
+
+/// Why a service cannot start or take over new settings. The variant names the part that failed, whose error states the origin.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// The engine: an address, a worker, a thread, the access log.
+    Server(ServerError),
+    /// The certificates of a listener.
+    Tls(TlsError),
+    /// The state directory.
+    State(StateError),
+    /// A site, its rules or its root.
+    Site(SiteError),
+    /// Channels: their rules, their rights, the store or the cluster.
+    Push(Box<dyn Error + Send + Sync>),
+    /// The token of the admin listener.
+    Secret(SecretError),
+    /// System: the host name of a listener cannot be resolved.
+    Name(ListenAddress, io::Error),
+    /// System: the listeners of the service manager cannot be taken over.
+    Inherited(io::Error),
+    /// System: there are no random bytes for a token.
+    Random(io::Error),
+    /// System: the thread that orders certificates cannot be started.
+    Thread(io::Error),
+}
+
+impl ServiceError {
+    pub(crate) fn push(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Push(error.into())
+    }
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(error) => error.fmt(f),
+            Self::Tls(error) => error.fmt(f),
+            Self::State(error) => error.fmt(f),
+            Self::Site(error) => error.fmt(f),
+            Self::Push(error) => error.fmt(f),
+            Self::Secret(error) => error.fmt(f),
+            Self::Name(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Inherited(error) => write!(f, "cannot take over inherited listeners: {error}"),
+            Self::Random(error) => write!(f, "no random bytes: {error}"),
+            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
+        }
+    }
+}
+
+impl Error for ServiceError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Server(error) => Some(error),
+            Self::Tls(error) => Some(error),
+            Self::State(error) => Some(error),
+            Self::Site(error) => Some(error),
+            Self::Push(error) => Some(&**error),
+            Self::Secret(error) => Some(error),
+            Self::Name(_, error) | Self::Inherited(error) | Self::Random(error) | Self::Thread(error) => {
+                Some(error)
+            }
+        }
+    }
+}
+
+macro_rules! from {
+    ($($cause:ty => $variant:ident),* $(,)?) => {
+        $(impl From<$cause> for ServiceError {
+            fn from(cause: $cause) -> Self {
+                Self::$variant(cause)
+            }
+        })*
+    };
+}
+
+from! {
+    ServerError => Server,
+    TlsError => Tls,
+    StateError => State,
+    SiteError => Site,
+    SecretError => Secret,
+}
