@@ -73,12 +73,6 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     },
     Ratchet {
         rule: "error",
-        place: "crates/encke-assembly/src/",
-        limit: RatchetLimit::Exactly(12),
-        why: "texts of a setting are parsed by `FromStr`, and its error becomes a `Problem`",
-    },
-    Ratchet {
-        rule: "error",
         place: "crates/encke-push/src/",
         limit: RatchetLimit::Exactly(5),
         why: "errors of a request become the text of its response",
@@ -86,26 +80,8 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "error",
         place: "crates/encke-rights/src/",
-        limit: RatchetLimit::Exactly(26),
+        limit: RatchetLimit::Exactly(24),
         why: "errors of keys and patterns become the text of a setting's error",
-    },
-    Ratchet {
-        rule: "error",
-        place: "crates/encke-session/src/",
-        limit: RatchetLimit::Exactly(1),
-        why: "the error becomes the text of a log line",
-    },
-    Ratchet {
-        rule: "error",
-        place: "crates/encke-settings/src/",
-        limit: RatchetLimit::Exactly(18),
-        why: "the error of a value is the text that `Written` reports",
-    },
-    Ratchet {
-        rule: "error",
-        place: "crates/encke-site/src/",
-        limit: RatchetLimit::Exactly(2),
-        why: "errors of rules become the text of a setting's error",
     },
     Ratchet {
         rule: "size",
