@@ -56,7 +56,7 @@ pub struct Settings {
     /// Rights to publish and subscribe. A client sends its token as `Authorization: Bearer …`, as `?access_token=…` or in a
     /// cookie. The token is one of `tokens`, or a JWT signed by one of `keys`, as `encke token` makes them: `{"sub": "ann",
     /// "exp": 1795300000, "encke": {"subscribe": ["news/*"]}}`, with patterns of channels for `publish`, `subscribe`,
-    /// `presence` and `manage`: `*` is one segment, `**` the rest.
+    /// `presence` and `manage`: `*` is one segment, `**` the rest, at least one segment.
     pub auth: AuthSettings,
     /// Several servers that share their channels through NATS JetStream: a message published on one node reaches the
     /// subscribers of all nodes, and an id of one node is valid on all.

@@ -135,7 +135,7 @@ impl Section for PushSettings {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChannelSettings {
-    /// Pattern of the channels: `*` is one segment, `**` the rest.
+    /// Pattern of the channels: `*` is one segment, `**` the rest, at least one segment.
     pub pattern: String,
     /// Number of messages that the channel keeps for new subscribers and for clients that resume. Above it the oldest ones are
     /// evicted.

@@ -37,10 +37,10 @@ pub struct AuthSettings {
     /// Name of a cookie that holds a token, for pages that cannot send a header field (EventSource, WebSocket). Requests from
     /// pages of other origins are rejected, unless `push.origins` lists the origin.
     pub cookie: Option<String>,
-    /// URL of your application that decides when neither a token nor `anonymous` allows a request. Encke sends a GET with the
-    /// request's Authorization and Cookie, `X-Encke-Action` and `X-Encke-Channel`, and the name in a client's certificate as
-    /// `X-Encke-Certificate`. 2xx allows, 401 and 403 deny; any other status, and no response within 5 s, is a 503. Encke
-    /// caches a response for the `max-age` of its `Cache-Control`, at most an hour.
+    /// URL (`http://` only) of your application that decides when neither a token nor `anonymous` allows a request. Encke
+    /// sends a GET with the request's Authorization and Cookie, `X-Encke-Action` and `X-Encke-Channel`, and the name in a
+    /// client's certificate as `X-Encke-Certificate`. 2xx allows, 401 and 403 deny; any other status, and no response
+    /// within 5 s, is a 503. Encke caches a response for the `max-age` of its `Cache-Control`, at most an hour.
     pub ask: Option<AskUrl>,
 }
 

@@ -28,7 +28,7 @@ pub struct SiteSettings {
     /// site without host names serves all names that no other site has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<String>,
-    /// Directory whose files are served. A relative path starts at the directory of the settings file.
+    /// Directory whose files are served. A relative path starts at the directory of the settings file, and so does the default.
     pub root: PathBuf,
     /// Index files of a directory, tried in order.
     pub index: Vec<String>,
@@ -57,7 +57,8 @@ pub struct SiteSettings {
     pub aliases: Vec<Alias>,
     /// Further rules for some paths; the last matching rule applies.
     pub paths: Vec<PathRule>,
-    /// Pages for errors: `404 = "/404.html"`, a path of this site.
+    /// Pages for errors: `404 = "/404.html"`, a path of this site. They replace the default pages for GET and HEAD of missing
+    /// and unreadable files, of rejected paths, and of the `status` of `paths`.
     pub errors: BTreeMap<String, String>,
     /// Compression of responses.
     pub compression: Compression,
@@ -105,7 +106,8 @@ pub enum Symlinks {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheRule {
-    /// Paths, such as `/assets/**` or `/**/*.woff2`: `*` matches a part of one segment, `**` any number of segments.
+    /// Paths, such as `/assets/**` or `/**/*.woff2`: `*` matches a part of one segment, `**` any number of segments. All other
+    /// characters match themselves; there are no regular expressions.
     pub pattern: String,
     /// The value of Cache-Control, such as `public, max-age=31536000, immutable`.
     pub cache_control: String,

@@ -66,8 +66,8 @@ pub struct ClusterSettings {
 pub struct StreamSettings {
     /// Name of the stream and prefix of its subjects. *start*
     pub name: String,
-    /// Patterns of its channels: `*` is one segment, `**` the rest. A channel belongs to the first stream with a pattern that
-    /// matches. *start*
+    /// Patterns of its channels: `*` is one segment, `**` the rest, at least one segment. A channel belongs to the first stream
+    /// with a pattern that matches. *start*
     pub channels: Vec<String>,
     /// Number of NATS servers that store the stream. The default is `cluster.replicas`. *start*
     pub replicas: Option<NonZeroU8>,
