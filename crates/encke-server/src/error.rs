@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use encke_io::{Address, OpError, Unavailable};
 
-use crate::guard::GUARDS_MAX;
+use crate::limits::GUARDS_MAX;
 
 /// Why a server cannot start, or take over new settings.
 #[derive(Debug)]

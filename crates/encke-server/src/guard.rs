@@ -64,8 +64,6 @@ use crate::verdict::{GuardVerdict, Passage};
 
 /// The handler of a request that no mount point serves.
 const NO_HANDLER: u16 = u16::MAX;
-/// Guards that a server may have.
-pub(crate) const GUARDS_MAX: usize = 256;
 
 /// A guard as it is attached to a server: opened once by every worker.
 pub trait GuardMount: Send + Sync {

@@ -8,6 +8,9 @@ use schemars::JsonSchema;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
+/// Guards that a server may have.
+pub(crate) const GUARDS_MAX: usize = 256;
+
 /// `[limits]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

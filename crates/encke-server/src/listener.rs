@@ -42,7 +42,7 @@ impl From<SocketAddr> for ListenConfig {
     }
 }
 
-/// Properties of a listener that its connections inherit.
+/// Properties of a listener, most of which its connections inherit.
 #[derive(Clone, Default)]
 pub(crate) struct ListenerKind {
     /// Requests reach the admin handlers, and no others.
@@ -53,6 +53,8 @@ pub(crate) struct ListenerKind {
     pub(crate) to_https: bool,
     /// Connections speak TLS, behind the PROXY header if there is one.
     pub(crate) tls: Option<Arc<TlsIdentity>>,
+    /// Another process holds the socket, too, and passes it to the next server (socket activation).
+    pub(crate) outlives: bool,
 }
 
 /// The identity of a bound listener.
@@ -97,6 +99,7 @@ pub(crate) fn bind(
         proxy_protocol: door.proxy_protocol,
         to_https: door.to_https,
         tls: door.tls.clone(),
+        outlives: false,
     };
     let shared = queues.len() > 1 && matches!(door.address, Address::Inet(_));
     let options = ListenOptions { backlog, shared: false, mode: door.mode };

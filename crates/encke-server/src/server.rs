@@ -32,10 +32,11 @@ use crate::census::Census;
 use crate::closing::ClosingAddresses;
 use crate::command::{CommandQueue, WorkerCommand};
 use crate::error::ServerError;
-use crate::guard::{GUARDS_MAX, GuardMount, GuardPoint};
+use crate::guard::{GuardMount, GuardPoint};
 use crate::handler::Mount;
 use crate::handshake_figures::TlsFigures;
 use crate::inbox::Inbox;
+use crate::limits::GUARDS_MAX;
 use crate::listener::{Bound, ListenConfig, ListenerIdentity, ListenerKind, bind, present, share};
 use crate::log::{AccessLog, LogTail, TailFilter};
 use crate::metrics::{EngineFigures, WorkerMetrics};
@@ -256,7 +257,7 @@ impl Server {
         }
         for listener in inherited {
             addresses.push(listener.address().clone());
-            let kind = ListenerKind::default();
+            let kind = ListenerKind { outlives: true, ..ListenerKind::default() };
             share(listener, kind, &mut queues)?;
         }
 

@@ -376,7 +376,9 @@ impl<R: Reactor> Worker<R> {
                     |door: &&mut OpenListener| door.until_ns.is_none() && door.address == *closing.address();
                 // A worker has at most one listener per address.
                 if let Some(door) = self.core.listeners.iter_mut().find(at_address) {
-                    self.reactor.submit(door.token, Op::Retire);
+                    if !door.kind.outlives {
+                        self.reactor.submit(door.token, Op::Retire);
+                    }
                     door.until_ns = Some(until_ns);
                     door.closing = Some(closing);
                     self.core.retiring = true;
@@ -525,7 +527,8 @@ impl<R: Reactor> Worker<R> {
         self.core.retiring = self.core.listeners.iter().any(|door| door.until_ns.is_some());
         match self.core.stage {
             WorkerStage::Announced { until_ns, time_ns } if until_ns <= now => {
-                for door in &self.core.listeners {
+                // A socket that outlives this server keeps its queue: the next server accepts what arrives from now on.
+                for door in self.core.listeners.iter().filter(|door| !door.kind.outlives) {
                     self.reactor.submit(door.token, Op::Retire);
                 }
                 self.core.stage = WorkerStage::Retired {

@@ -14,6 +14,7 @@ on_every_stand! {
     several_listeners_serve_alike,
     a_unix_socket_serves_everything_that_tcp_does,
     an_inherited_listener_is_served,
+    an_inherited_listener_outlives_a_drain,
     every_worker_accepts,
 }
 
@@ -107,6 +108,29 @@ fn an_inherited_listener_is_served(stand: Stand) {
     assert_eq!(early.answer().text(), "Hello\n");
     for _ in 0..10 {
         assert_eq!(rig.client().get("/").text(), "Hello\n");
+    }
+}
+
+/// As with socket activation: another process keeps the socket, and passes it to the next server.
+fn an_inherited_listener_outlives_a_drain(stand: Stand) {
+    let kept = TcpListener::bind(any_port()).expect("a free port");
+    let address = Address::Inet(kept.local_addr().expect("it is bound"));
+    let inherit = || {
+        let duplicate = OwnedFd::from(kept.try_clone().expect("a descriptor"));
+        let server =
+            Server::new(stand.options(|_| {})).inherit(Listener::inherited(duplicate).expect("it listens"));
+        Rig::of(server.mount("/", hello).start().expect("it listens already"))
+    };
+    for _ in 0..3 {
+        let rig = inherit();
+        assert_eq!(rig.client().get("/").text(), "Hello\n");
+        rig.end();
+        // Between two servers the kernel completes connections, and the next server accepts them.
+        let mut early = Client::connect(&address);
+        early.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let next = inherit();
+        assert_eq!(early.answer().text(), "Hello\n");
+        next.end();
     }
 }
 

@@ -9,7 +9,7 @@ use encke_settings::state::StateError;
 use encke_wire::civil::Civil;
 
 /// The error of a library for cryptography or certificates.
-type Cause = Box<dyn Error + Send + Sync>;
+type TlsCause = Box<dyn Error + Send + Sync>;
 
 /// Why an identity, a local authority or a trust cannot be used. The origin is always this machine: the settings, the files
 /// that they name, or the system.
@@ -34,9 +34,9 @@ pub enum TlsError {
     /// A certificate that was ordered by ACME has been removed.
     CertificateRemoved,
     /// The system has no usable authority. The cause, if known.
-    NoAuthority(Option<Cause>),
+    NoAuthority(Option<TlsCause>),
     /// A library failed: a name that no certificate can have, no randomness, or a missing algorithm.
-    Library(Cause),
+    Library(TlsCause),
     /// This build is without TLS.
     Missing,
 }
@@ -50,15 +50,15 @@ pub enum TlsFileError {
     /// The file has no PEM section of this kind.
     Absent(&'static str),
     /// The PEM section of this kind is malformed.
-    Pem(&'static str, Cause),
+    Pem(&'static str, TlsCause),
     /// The content is not a certificate.
-    NotCertificate(Cause),
+    NotCertificate(TlsCause),
     /// The certificate is not that of an authority.
-    NotAuthority(Cause),
+    NotAuthority(TlsCause),
     /// The authorities, or the authority's key, cannot be used.
-    Unusable(Cause),
+    Unusable(TlsCause),
     /// The private key has an unsupported type, or is malformed.
-    Key(Cause),
+    Key(TlsCause),
     /// The private key does not belong to the certificate in this file.
     OtherKey(PathBuf),
     /// The certificate expired at this time, in seconds since 1970.
@@ -69,7 +69,7 @@ pub enum TlsFileError {
 
 #[cfg(feature = "tls")]
 impl TlsError {
-    pub(super) fn library(error: impl Into<Cause>) -> Self {
+    pub(super) fn library(error: impl Into<TlsCause>) -> Self {
         Self::Library(error.into())
     }
 }
