@@ -487,7 +487,7 @@ async fn serve(
                 tokio::spawn(Arc::clone(&side).forget(ticket, channel, tell.clone()));
             }
             EngineCommand::Errand(ClusterCommand::Release { channel }) => {
-                drop(wish.send(FollowCommand::Release { channel }))
+                drop(wish.send(FollowCommand::Release { channel }));
             }
             EngineCommand::Errand(ClusterCommand::Tell(one)) => drop(change.send(PeerMessage::Change(one))),
             EngineCommand::Leave(ended) => drop(change.send(PeerMessage::Leave(ended))),

@@ -449,7 +449,7 @@ mod tests {
         type Change = fn(&mut Saved);
         let cases: [(&str, FigureTrust, Change); 16] = [
             ("describe the generator, not the server", FigureTrust::Not, |run| {
-                run.verdict.is_verdict = false
+                run.verdict.is_verdict = false;
             }),
             ("A closed loop", FigureTrust::Doubt, |run| run.plan.pace.r#loop = "closed".into()),
             ("stalled at times", FigureTrust::Doubt, |run| {

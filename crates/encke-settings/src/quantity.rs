@@ -431,7 +431,7 @@ mod tests {
             match text.parse::<Period>() {
                 Ok(_) => assert_eq!(reason, "", "{text}"),
                 Err(error) => {
-                    assert!(!reason.is_empty() && error.to_string().contains(reason), "{text}: {error}")
+                    assert!(!reason.is_empty() && error.to_string().contains(reason), "{text}: {error}");
                 }
             }
         }
