@@ -32,7 +32,7 @@ pub trait Experiment {
         u64::MAX
     }
 
-    /// Compares the expectations with the results, in the order of the texts ([`crate::texts::Text::claims`]).
+    /// Compares the expectations with the results, in the order of the texts ([`crate::texts::ExperimentText::claims`]).
     fn claims(&self, results: &Results) -> Vec<Claim>;
 }
 

@@ -124,7 +124,7 @@ pub enum Stop {
     Count(u64),
     /// After this duration.
     After(Duration),
-    /// When it is halted ([`crate::run::Run::halt`]).
+    /// When it is halted ([`crate::run::RunHandle::halt`]).
     Told,
 }
 

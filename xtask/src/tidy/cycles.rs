@@ -1,6 +1,6 @@
 //! Import cycles within a crate: between its directories, and among the files of one directory.
 //!
-//! A file belongs to the directory of which it is the module, or to the one that contains it ([`modules::CrateFile`](super::modules::File)). Each
+//! A file belongs to the directory of which it is the module, or to the one that contains it ([`modules::CrateFile`](super::modules::CrateFile)). Each
 //! directory is checked on its own:
 //!
 //! ```text

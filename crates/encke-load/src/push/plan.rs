@@ -114,7 +114,7 @@ impl PushRunPlan {
         }
     }
 
-    /// Fills in `sources` if none are given; see [`crate::PushRunPlan::placed`].
+    /// Fills in `sources` if none are given; see [`PushRunPlan::placed`].
     #[must_use]
     pub fn placed(self) -> Self {
         Self { sources: Sources::of(&self.server, &self.sources, self.connections()), ..self }
