@@ -24,9 +24,9 @@ fn run_where(locale: &str, arguments: &[&str]) -> Output {
 fn the_table_says_what_was_done_and_each_claim_with_its_figure() {
     let said = text(&run(&["trigger", "ring", "--quick", "--seed", "7"]).stdout);
     assert!(said.contains("seed 7\n"), "{said}");
-    assert!(said.contains("ring: What a mask buys") && said.contains("trigger: Level and edge"), "{said}");
+    assert!(said.contains("ring: The gain of a mask") && said.contains("trigger: Level and edge"), "{said}");
     assert!(said.contains("aa | bb | cc | -  dd | - | - | -"), "{said}");
-    assert!(said.contains("    seen  Edge reports once; when dd arrives, what is read is bb."), "{said}");
+    assert!(said.contains("    seen  Edge reports once; when dd arrives, the program reads bb."), "{said}");
     assert!(said.find("ring:") < said.find("trigger:"), "in the order of the list:\n{said}");
 }
 
@@ -104,7 +104,7 @@ fn what_several_machines_have_saved_is_merged() {
 fn what_is_no_result_of_the_laboratory_is_not_merged() {
     let folder = Folder::new("lab-no-merge");
     for (content, why) in [
-        ("{}", "it is not what `encke lab --json` writes"),
+        ("{}", "not an output of `encke lab --json`"),
         (
             r#"{"schema":9,"date":"","machine":{"processor":"","processors":1,"system":"","encke":"","optimised":true},"experiments":[]}"#,
             "it has schema 9",

@@ -270,7 +270,7 @@ fn http2_is_spoken_with_who_speaks_it_and_asked_for_as_it_is() {
         (&["--streams", "4"], "--http2 --streams 4"),
         (&["--http2", "--http10"], "--http10"),
         (&["-m", "32"], "--http2 --streams"),
-        (&["--http2", "-H", "Host: a b"], "does not support this request"),
+        (&["--http2", "-H", "Host: a b"], "cannot carry"),
     ] {
         let output = load(&[flags, &["-n", "1", &url]].concat());
         assert_eq!(output.status.code(), Some(2), "{flags:?}");
