@@ -13,6 +13,7 @@
 //! Identical queries, with the same credentials, are merged: a worker sends one, and its verdict applies to all of them
 //! (`Inquiry` in `encke-push`). However many tabs reconnect at once, each worker has at most one such query in progress.
 
+use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::iter;
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -72,6 +73,17 @@ pub enum AskVerdict {
     Unanswered(String),
 }
 
+/// Why the application did not respond. The next query is a retry.
+#[derive(Debug)]
+enum AskError {
+    /// The connection failed, or the time limit was exceeded.
+    Io(io::Error),
+    /// The host name has no address.
+    NoAddress,
+    /// The response is not HTTP/1.
+    NotHttp,
+}
+
 impl Question {
     /// Sends the query and blocks for the response: up to 5 seconds, or longer while the host name is resolved.
     pub fn ask(&self) -> AskVerdict {
@@ -84,16 +96,16 @@ impl Question {
         })
     }
 
-    fn exchange(&self, patience: Duration) -> io::Result<AskVerdict> {
+    fn exchange(&self, patience: Duration) -> Result<AskVerdict, AskError> {
         let mut clock = Clock::new();
         let deadline_ns = clock.now().plus(patience);
         let mut left = || match deadline_ns.saturating_sub(clock.now().mono_ns) {
             0 => Err(io::Error::from(io::ErrorKind::TimedOut)),
             left_ns => Ok(Duration::from_nanos(left_ns)),
         };
-        let mut stream = Err(io::Error::other("its name has no address"));
+        let mut stream = Err(AskError::NoAddress);
         for address in self.url.host_and_port().to_socket_addrs()? {
-            stream = TcpStream::connect_timeout(&address, left()?);
+            stream = TcpStream::connect_timeout(&address, left()?).map_err(AskError::Io);
             if stream.is_ok() {
                 break;
             }
@@ -106,10 +118,10 @@ impl Question {
         loop {
             stream.set_read_timeout(Some(left()?))?;
             let count = match stream.read(&mut piece) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             };
             answer.extend_from_slice(&piece[..count]);
             // Interim responses (1xx) precede the final one.
@@ -117,7 +129,7 @@ impl Question {
                 let limits = HeadLimits { head_bytes: HEAD_BYTES_MAX as u32, ..HeadLimits::default() };
                 match head.feed(&answer, &limits) {
                     Progress::Partial => break,
-                    Progress::Refused(_) => return Err(io::Error::other("what it answers is not HTTP")),
+                    Progress::Refused(_) => return Err(AskError::NotHttp),
                     Progress::Done { head_bytes } if head.status() < 200 => {
                         answer.drain(..head_bytes);
                         head.reset();
@@ -183,6 +195,22 @@ impl Question {
             text.extend_from_slice(part.unwrap_or_default());
         }
         Digest::of(&text)
+    }
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::NoAddress => f.write_str("its name has no address"),
+            Self::NotHttp => f.write_str("what it answers is not HTTP"),
+        }
+    }
+}
+
+impl From<io::Error> for AskError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
     }
 }
 

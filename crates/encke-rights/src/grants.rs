@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use encke_hub::{Name, Pattern, PatternError};
+use encke_hub::{Name, Pattern};
 
 use crate::act::Act;
+use crate::error::ChannelPatternError;
 
 /// A set of acts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,7 +47,7 @@ impl Grants {
     ///
     /// # Errors
     /// A text is not a valid pattern.
-    pub(super) fn named<'a>(patterns: impl Fn(Act) -> &'a [String]) -> Result<Self, String> {
+    pub(super) fn named<'a>(patterns: impl Fn(Act) -> &'a [String]) -> Result<Self, ChannelPatternError> {
         let mut named = PatternsByAct::default();
         for (act, list) in Act::ALL.into_iter().zip(&mut named) {
             *list = patterns(act).iter().map(|text| pattern(text)).collect::<Result<_, _>>()?;
@@ -78,15 +79,13 @@ impl Grants {
 /// let news = encke_rights::pattern("news/*")?;
 /// assert!(news.matches(&encke_hub::Name::parse(b"news/today").expect("a valid name")));
 /// assert!(encke_rights::pattern("news/**/x").is_err());
-/// # Ok::<(), String>(())
+/// # Ok::<(), encke_rights::ChannelPatternError>(())
 /// ```
 ///
 /// # Errors
 /// The text is not a valid pattern. The message names the problem and shows a valid one.
-pub fn pattern(text: &str) -> Result<Pattern, String> {
-    text.parse().map_err(|error: PatternError| {
-        format!("`{text}` is no pattern of channels ({error}); one is written like `news/*` or `**`")
-    })
+pub fn pattern(text: &str) -> Result<Pattern, ChannelPatternError> {
+    text.parse().map_err(|cause| ChannelPatternError::new(text, cause))
 }
 
 #[cfg(test)]
@@ -131,7 +130,7 @@ mod tests {
         for text in ["", "/", "a//b", "a b", "**/a"] {
             let wrong = [text.to_owned()];
             let error = Grants::named(|_| &wrong).expect_err(text);
-            assert!(error.contains("no pattern of channels"), "{error}");
+            assert!(error.to_string().contains("no pattern of channels"), "{error}");
         }
     }
 }

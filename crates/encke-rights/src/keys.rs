@@ -4,18 +4,21 @@
 //! public key can never be used as a secret (RFC 8725 §3.1).
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::Path;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use ed25519_dalek::pkcs8::DecodePrivateKey as _;
 use ed25519_dalek::pkcs8::spki::DecodePublicKey as _;
+use encke_settings::Secret;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use p256::ecdsa::signature::{Signer as _, Verifier as _};
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::error::KeyError;
+use crate::limits::{KEY_FILE_BYTES_MAX, SECRET_BYTES_MIN};
 use crate::settings::KeySettings;
 
 /// A signature algorithm of tokens (RFC 7518 §3.1, RFC 8037 §3.1).
@@ -70,15 +73,6 @@ impl Digest {
     }
 }
 
-/// HS256 needs a secret at least as long as its digest (RFC 7518 §3.2).
-const SECRET_BYTES_MIN: usize = 32;
-
-/// Limit of keys: each token is tried with every key that has no `kid`.
-pub(super) const KEYS_MAX: usize = 64;
-
-/// Limit of a key file, in bytes: 64 keys take about 16 KiB.
-const FILE_BYTES_MAX: u64 = 256 * 1024;
-
 /// A key that verifies tokens.
 pub(super) struct Key {
     pub(super) kid: Option<Box<str>>,
@@ -98,37 +92,37 @@ impl Key {
     ///
     /// # Errors
     /// The file or secret cannot be read, or is not a valid key.
-    pub(super) fn of_settings(settings: &KeySettings) -> Result<Self, String> {
+    pub(super) fn of_settings(settings: &KeySettings) -> Result<Self, KeyError> {
         let key = match (&settings.secret, &settings.pem) {
-            (Some(secret), None) => Self::of_secret(&secret.reveal().map_err(|error| error.to_string())?)?,
-            (None, Some(path)) => Self::of_pem(&read(path)?).map_err(|error| of_file(path, &error))?,
-            _ => return Err("a key is either `secret` or `pem`".into()),
+            (Some(secret), None) => Self::of_secret(&revealed(secret)?)?,
+            (None, Some(path)) => Self::of_pem(&read(path)?).map_err(|error| error.in_file(path))?,
+            _ => return Err(KeyError::Kind),
         };
         Ok(key.named(settings.kid.as_deref()))
     }
 
     /// Builds an HS256 key from a secret.
-    fn of_secret(secret: &str) -> Result<Self, String> {
+    fn of_secret(secret: &str) -> Result<Self, KeyError> {
         if secret.contains("-----BEGIN ") {
             // Otherwise a client with the public key could sign tokens with it.
-            return Err("this secret is a PEM text: name its file as `pem`".into());
+            return Err(KeyError::SecretIsPem);
         }
         Self::of_secret_bytes(secret.as_bytes())
     }
 
-    fn of_secret_bytes(secret: &[u8]) -> Result<Self, String> {
+    fn of_secret_bytes(secret: &[u8]) -> Result<Self, KeyError> {
         Ok(Self::new(Material::Hs256(hmac(secret)?), Digest::of(&[b"HS256", secret].concat())))
     }
 
     /// Parses a public or private key in PEM.
-    fn of_pem(text: &str) -> Result<Self, String> {
+    fn of_pem(text: &str) -> Result<Self, KeyError> {
         match Pem::read(text)? {
             Pem::Es256(key) => Ok(Self::of_p256(key)),
             Pem::EdDsa(key) => Self::of_ed25519(key),
             Pem::Private(signer) => Ok(match signer {
                 Signing::Es256(key) => Self::of_p256(*key.verifying_key()),
                 Signing::EdDsa(key) => Self::of_ed25519(key.verifying_key())?,
-                Signing::Hs256(_) => return Err("a PEM file holds no secret".into()),
+                Signing::Hs256(_) => return Err(KeyError::Algorithm),
             }),
         }
     }
@@ -138,9 +132,9 @@ impl Key {
         Self::new(Material::Es256(key), print)
     }
 
-    fn of_ed25519(key: ed25519_dalek::VerifyingKey) -> Result<Self, String> {
+    fn of_ed25519(key: ed25519_dalek::VerifyingKey) -> Result<Self, KeyError> {
         if key.is_weak() {
-            return Err("this Ed25519 key verifies what nobody has signed (it has low order)".into());
+            return Err(KeyError::LowOrder);
         }
         let print = Digest::of(&[b"EdDSA", &key.as_bytes()[..]].concat());
         Ok(Self::new(Material::EdDsa(key), print))
@@ -186,14 +180,11 @@ impl Signing {
     ///
     /// # Errors
     /// See [`Key::of_settings`].
-    pub(super) fn of_settings(settings: &KeySettings) -> Result<Option<Self>, String> {
+    pub(super) fn of_settings(settings: &KeySettings) -> Result<Option<Self>, KeyError> {
         // A key that a server would reject must not sign tokens either.
         Key::of_settings(settings)?;
         match (&settings.secret, &settings.pem) {
-            (Some(secret), _) => {
-                let secret = secret.reveal().map_err(|error| error.to_string())?;
-                Ok(Some(Self::Hs256(hmac(secret.as_bytes())?)))
-            }
+            (Some(secret), _) => Ok(Some(Self::Hs256(hmac(revealed(secret)?.as_bytes())?))),
             (None, Some(path)) => Ok(match Pem::read(&read(path)?)? {
                 Pem::Private(signing) => Some(signing),
                 Pem::Es256(_) | Pem::EdDsa(_) => None,
@@ -206,18 +197,18 @@ impl Signing {
     ///
     /// # Errors
     /// The file cannot be read, or contains neither.
-    pub(super) fn of_file(path: &Path) -> Result<Self, String> {
+    pub(super) fn of_file(path: &Path) -> Result<Self, KeyError> {
         let text = read(path)?;
         let signing = if text.contains("-----BEGIN ") {
             match Pem::read(&text) {
                 Ok(Pem::Private(signing)) => Ok(signing),
-                Ok(_) => Err("it is a public key: only the private one signs".to_owned()),
+                Ok(_) => Err(KeyError::Public),
                 Err(error) => Err(error),
             }
         } else {
             hmac(text.lines().next().unwrap_or_default().trim().as_bytes()).map(Self::Hs256)
         };
-        signing.map_err(|error| of_file(path, &error))
+        signing.map_err(|error| error.in_file(path))
     }
 
     pub(super) const fn algorithm(&self) -> Algorithm {
@@ -241,13 +232,9 @@ impl Signing {
     }
 }
 
-fn hmac(secret: &[u8]) -> Result<Hmac<Sha256>, String> {
+fn hmac(secret: &[u8]) -> Result<Hmac<Sha256>, KeyError> {
     if secret.len() < SECRET_BYTES_MIN {
-        let bytes = secret.len();
-        return Err(format!(
-            "a secret of {bytes} bytes can be guessed, HS256 needs {SECRET_BYTES_MIN}; make one with `openssl rand \
-             -hex 32`"
-        ));
+        return Err(KeyError::Short(secret.len()));
     }
     Ok(Hmac::new_from_slice(secret).expect("HMAC takes secrets of any length (RFC 2104)"))
 }
@@ -260,7 +247,7 @@ enum Pem {
 }
 
 impl Pem {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, KeyError> {
         // Text before the first encapsulation boundary is a comment (RFC 7468 §2).
         let text = text.find("-----BEGIN ").map_or(text, |at| &text[at..]).trim_end();
         let label = text.strip_prefix("-----BEGIN ").and_then(|rest| rest.split_once("-----"));
@@ -274,15 +261,10 @@ impl Pem {
                 .or_else(|_| ed25519_dalek::SigningKey::from_pkcs8_pem(text).map(Signing::EdDsa))
                 .map(Self::Private)
                 .ok(),
-            Some(label) => {
-                return Err(format!(
-                    "its label is `{label}`; needed is `PUBLIC KEY` or `PRIVATE KEY`: convert it with `openssl \
-                     pkey -pubout`, or `openssl pkcs8 -topk8 -nocrypt`"
-                ));
-            }
-            None => return Err("it is no PEM file: there is no line `-----BEGIN PUBLIC KEY-----`".into()),
+            Some(label) => return Err(KeyError::Label(label.to_owned())),
+            None => return Err(KeyError::NotPem),
         };
-        key.ok_or_else(|| "it holds neither a P-256 key nor an Ed25519 key".into())
+        key.ok_or(KeyError::Algorithm)
     }
 }
 
@@ -291,23 +273,23 @@ impl Pem {
 ///
 /// # Errors
 /// The file is not a JWK Set, one of its keys is invalid, or none is usable.
-pub(super) fn of_jwks(path: &Path) -> Result<Vec<Key>, String> {
-    of_jwks_text(&read(path)?).map_err(|error| of_file(path, &error))
+pub(super) fn of_jwks(path: &Path) -> Result<Vec<Key>, KeyError> {
+    of_jwks_text(&read(path)?).map_err(|error| error.in_file(path))
 }
 
-pub(super) fn of_jwks_text(text: &str) -> Result<Vec<Key>, String> {
+pub(super) fn of_jwks_text(text: &str) -> Result<Vec<Key>, KeyError> {
     #[derive(Deserialize)]
     struct Set {
         keys: Vec<Value>,
     }
-    let set: Set = serde_json::from_str(text).map_err(|error| format!("it is no JWK Set: {error}"))?;
+    let set: Set = serde_json::from_str(text).map_err(KeyError::NotKeySet)?;
     let mut keys = Vec::new();
     for (place, value) in set.keys.into_iter().enumerate() {
-        let key = serde_json::from_value::<Jwk>(value).map_err(|error| error.to_string()).and_then(Jwk::key);
-        keys.extend(key.map_err(|error| format!("its key {place}: {error}"))?);
+        let key = serde_json::from_value::<Jwk>(value).map_err(KeyError::NotJwk).and_then(Jwk::key);
+        keys.extend(key.map_err(|error| KeyError::Jwk(place, Box::new(error)))?);
     }
     if keys.is_empty() {
-        return Err("it holds no key that can be used here: P-256, Ed25519 or `oct` for HS256".into());
+        return Err(KeyError::NoKey);
     }
     Ok(keys)
 }
@@ -335,7 +317,7 @@ struct Jwk {
 }
 
 impl Jwk {
-    fn key(self) -> Result<Option<Key>, String> {
+    fn key(self) -> Result<Option<Key>, KeyError> {
         let verifies = self.usage.as_ref().is_none_or(|usage| usage == "sig")
             && self.key_ops.as_ref().is_none_or(|ops| ops.iter().any(|op| op == "verify"));
         let algorithm = match (self.kty.as_str(), self.crv.as_deref()) {
@@ -356,40 +338,37 @@ impl Jwk {
                 // An uncompressed point (SEC 1 §2.3.3).
                 let point = [&[4][..], &x, &y].concat();
                 let key = p256::ecdsa::VerifyingKey::from_sec1_bytes(&point);
-                Key::of_p256(key.map_err(|_| "`x` and `y` are no point of P-256")?)
+                Key::of_p256(key.map_err(|_| KeyError::P256Point)?)
             }
             Algorithm::EdDsa => {
                 let key = ed25519_dalek::VerifyingKey::from_bytes(&number("x", self.x.as_deref())?);
-                Key::of_ed25519(key.map_err(|_| "`x` is no point of Ed25519")?)?
+                Key::of_ed25519(key.map_err(|_| KeyError::Ed25519Point)?)?
             }
         };
         Ok(Some(key.named(self.kid.as_deref())))
     }
 }
 
-fn decoded(name: &str, text: Option<&str>) -> Result<Vec<u8>, String> {
-    let text = text.ok_or_else(|| format!("`{name}` is missing"))?;
-    Base64UrlUnpadded::decode_vec(text).map_err(|_| format!("`{name}` is no base64url"))
+fn decoded(name: &'static str, text: Option<&str>) -> Result<Vec<u8>, KeyError> {
+    let text = text.ok_or(KeyError::Missing(name))?;
+    Base64UrlUnpadded::decode_vec(text).map_err(|_| KeyError::Base64(name))
 }
 
-fn number(name: &str, text: Option<&str>) -> Result<[u8; 32], String> {
-    decoded(name, text)?.try_into().map_err(|_| format!("`{name}` has not 32 bytes"))
+fn number(name: &'static str, text: Option<&str>) -> Result<[u8; 32], KeyError> {
+    decoded(name, text)?.try_into().map_err(|_| KeyError::Size(name))
 }
 
-fn read(path: &Path) -> Result<String, String> {
+fn read(path: &Path) -> Result<String, KeyError> {
     let mut text = String::new();
-    File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
-        .and_then(|_| match text.len() as u64 {
-            0..=FILE_BYTES_MAX => Ok(()),
-            _ => Err(io::Error::other("it is larger than 256 KiB: no file with keys")),
-        })
-        .map_err(|error| of_file(path, &error.to_string()))?;
-    Ok(text)
+    let file = File::open(path).map_err(|error| KeyError::Unreadable(error).in_file(path))?;
+    file.take(KEY_FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| KeyError::Unreadable(error).in_file(path))?;
+    if text.len() as u64 > KEY_FILE_BYTES_MAX { Err(KeyError::Large.in_file(path)) } else { Ok(text) }
 }
 
-fn of_file(path: &Path, error: &str) -> String {
-    format!("key file {}: {error}", path.display())
+fn revealed(secret: &Secret) -> Result<String, KeyError> {
+    secret.reveal().map_err(KeyError::Secret)
 }
 
 #[cfg(test)]
@@ -487,12 +466,12 @@ pub(super) mod tests {
             ("-----BEGIN PUBLIC KEY-----\n", "neither a P-256 key"),
         ] {
             let error = Key::of_pem(pem).err().expect(pem);
-            assert!(error.contains(reason), "{pem}: {error}");
+            assert!(error.to_string().contains(reason), "{pem}: {error}");
         }
         for (secret, reason) in [("short", "5 bytes can be guessed"), (P256_PUBLIC, "name its file as `pem`")]
         {
             let error = Key::of_secret(secret).err().expect(secret);
-            assert!(error.contains(reason), "{secret}: {error}");
+            assert!(error.to_string().contains(reason), "{secret}: {error}");
         }
     }
 
@@ -544,10 +523,12 @@ pub(super) mod tests {
             (r#"{"keys": [{"kty": "oct", "alg": "HS256", "k": "AAAA"}]}"#, "3 bytes can be guessed"),
         ] {
             let error = of_jwks_text(text).err().expect(text);
-            assert!(error.contains(reason), "{text}: {error}");
+            assert!(error.to_string().contains(reason), "{text}: {error}");
         }
         let zero = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
         let off = format!(r#"{{"keys": [{{"kty": "EC", "crv": "P-256", "x": "{zero}", "y": "{zero}"}}]}}"#);
-        assert!(of_jwks_text(&off).err().expect("not on the curve").contains("no point of P-256"));
+        assert!(
+            of_jwks_text(&off).err().expect("not on the curve").to_string().contains("no point of P-256")
+        );
     }
 }

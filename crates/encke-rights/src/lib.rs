@@ -24,8 +24,10 @@
 mod act;
 mod ask;
 mod denial;
+mod error;
 mod grants;
 mod keys;
+mod limits;
 mod open;
 mod origins;
 mod rights;
@@ -38,6 +40,10 @@ mod token;
 pub use act::Act;
 pub use ask::{AskVerdict, Question};
 pub use denial::Denial;
+pub use error::{
+    ChannelPatternError, KeyError, RightsError, RightsErrorOrigin, SigningError, StaticTokenError,
+    SubjectError,
+};
 pub use grants::pattern;
 pub use keys::Digest;
 pub use open::{Openness, Shut};

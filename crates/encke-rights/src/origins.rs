@@ -9,6 +9,7 @@ use std::sync::Arc;
 use encke_wire::field::Known;
 use encke_wire::target::{self, Authority};
 
+use crate::error::RightsError;
 use encke_server::Request;
 
 /// The origins whose pages may use this server, in addition to its own.
@@ -37,7 +38,7 @@ impl Origins {
     ///
     /// # Errors
     /// A text is not an origin.
-    pub(crate) fn new(list: &[String]) -> Result<Self, String> {
+    pub(crate) fn new(list: &[String]) -> Result<Self, RightsError> {
         let mut origins = Self::default();
         let mut listed = Vec::new();
         for text in list {
@@ -46,9 +47,8 @@ impl Origins {
                 continue;
             }
             let lower = text.to_ascii_lowercase();
-            let (scheme, authority) = take_apart(lower.as_bytes()).ok_or_else(|| {
-                format!("`{text}` is no origin; one is written like https://example.org, without a path")
-            })?;
+            let (scheme, authority) =
+                take_apart(lower.as_bytes()).ok_or_else(|| RightsError::Origin(text.clone()))?;
             let port = authority.port.filter(|port| Some(*port) != default_port(scheme));
             let end = port.map_or_else(String::new, |port| format!(":{port}"));
             let part = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -218,7 +218,7 @@ mod tests {
             ["", "example.org", "https://", "https://example.org/", "https://a b", "://a", "1a://b", "null"]
         {
             let error = Origins::new(&[text.to_owned()]).expect_err(text);
-            assert!(error.contains("is no origin"), "{error}");
+            assert!(error.to_string().contains("is no origin"), "{error}");
         }
     }
 }

@@ -15,21 +15,17 @@ use encke_wire::target;
 use crate::act::Act;
 use crate::ask::{AskVerdict, Question};
 use crate::denial::Denial;
+use crate::error::{RightsError, StaticTokenError};
 use crate::grants::{Acts, Grants};
-use crate::keys::{self, Digest, KEYS_MAX, Key};
+use crate::keys::{self, Digest, Key};
+use crate::limits::{KEYS_MAX, STATIC_TOKEN_BYTES_MIN, TOKEN_BYTES_MAX, TOKENS_MAX};
 use crate::open::{Openness, Shut};
 use crate::origins::{Origins, RequestPage};
 use crate::settings::{AskUrl, AuthSettings, StaticToken};
 use crate::share::Share;
 use crate::table::Table;
-use crate::token::{self, TOKEN_BYTES_MAX};
+use crate::token;
 use encke_server::{Request, household};
-
-/// Limit of static tokens: a token that the worker has not cached is compared with all of them.
-const TOKENS_MAX: usize = 1024;
-
-/// Minimum length of a static token: 16 hexadecimal digits are 64 bits, too many to guess over a network.
-const STATIC_TOKEN_BYTES_MIN: usize = 16;
 
 /// The rights that one version of the settings grants.
 pub struct Rights {
@@ -124,41 +120,35 @@ impl Rights {
     ///
     /// # Errors
     /// A key, secret or file cannot be loaded, or a setting is invalid.
-    pub fn new(auth: &AuthSettings, origins: &[String], openness: Openness) -> Result<Self, String> {
+    pub fn new(auth: &AuthSettings, origins: &[String], openness: Openness) -> Result<Self, RightsError> {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let mut keys = Vec::new();
         for (place, key) in auth.keys.iter().enumerate() {
-            keys.push(
-                Key::of_settings(key).map_err(|error| format!("auth.keys, number {}: {error}", place + 1))?,
-            );
+            keys.push(Key::of_settings(key).map_err(|error| RightsError::Key(place + 1, error))?);
         }
         if let Some(path) = &auth.jwks {
-            keys.extend(keys::of_jwks(path).map_err(|error| format!("auth.jwks: {error}"))?);
+            keys.extend(keys::of_jwks(path).map_err(RightsError::KeySet)?);
         }
         if keys.len() > KEYS_MAX {
-            return Err(format!("auth: there are {} keys; {KEYS_MAX} is the most", keys.len()));
+            return Err(RightsError::Keys(keys.len()));
         }
         if auth.tokens.len() > TOKENS_MAX {
-            return Err(format!("auth.tokens: there are {}; {TOKENS_MAX} is the most", auth.tokens.len()));
+            return Err(RightsError::Tokens(auth.tokens.len()));
         }
         let mut tokens = Vec::new();
         for (place, token) in auth.tokens.iter().enumerate() {
-            let fixed =
-                Fixed::new(token).map_err(|error| format!("auth.tokens, number {}: {error}", place + 1))?;
-            tokens.push(fixed);
+            tokens.push(Fixed::new(token).map_err(|error| RightsError::Token(place + 1, error))?);
         }
         let mut certificates = HashMap::new();
         for one in &auth.certificates {
             let grants = Grants::named(|act| one.patterns(act))
-                .map_err(|error| format!("auth.certificates, {:?}: {error}", one.subject))?;
+                .map_err(|error| RightsError::Certificate(one.subject.clone(), error))?;
             certificates.insert(one.subject.clone(), grants);
         }
-        let origins = Origins::new(origins).map_err(|error| format!("push.origins: {error}"))?;
+        let origins = Origins::new(origins)?;
         if origins.are_all() && (auth.cookie.is_some() || auth.ask.is_some() || !auth.certificates.is_empty())
         {
-            return Err("push.origins = [\"*\"] would let every page on the Internet use the cookies and certificates of \
-                        whoever looks at it (auth.cookie, auth.ask, auth.certificates): name the origins"
-                .into());
+            return Err(RightsError::AllOrigins);
         }
         Ok(Self {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
@@ -497,19 +487,13 @@ impl TokenCache {
 }
 
 impl Fixed {
-    fn new(settings: &StaticToken) -> Result<Self, String> {
-        let token = settings.token.reveal().map_err(|error| error.to_string())?;
+    fn new(settings: &StaticToken) -> Result<Self, StaticTokenError> {
+        let token = settings.token.reveal().map_err(StaticTokenError::Secret)?;
         if token.len() < STATIC_TOKEN_BYTES_MIN {
-            let bytes = token.len();
-            return Err(format!(
-                "a token of {bytes} characters can be guessed, it needs {STATIC_TOKEN_BYTES_MIN}; make one with \
-                 `openssl rand -hex 16`"
-            ));
+            return Err(StaticTokenError::Short(token.len()));
         }
         if !is_token68(token.as_bytes()) {
-            return Err(
-                "a token is made of letters, digits and `-._~+/`: no field and no query holds others".into(),
-            );
+            return Err(StaticTokenError::Characters);
         }
         Ok(Self {
             digest: Digest::of(token.as_bytes()),
@@ -591,7 +575,7 @@ impl AuthSettings {
     ///
     /// # Errors
     /// A key, secret or file cannot be loaded.
-    pub fn try_keys(&self) -> Result<(), String> {
+    pub fn try_keys(&self) -> Result<(), RightsError> {
         Rights::new(self, &[], Openness::Shut(Shut::Settings)).map(drop)
     }
 }

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use super::grants;
 use super::keys::Signing;
-use super::token::{self, ChannelClaims, Claims, NumericDate, TOKEN_BYTES_MAX};
+use super::token::{self, ChannelClaims, Claims, NumericDate};
 use crate::act::Act;
+use crate::error::SigningError;
+use crate::limits::TOKEN_BYTES_MAX;
 use crate::settings::AuthSettings;
 
 /// A key that signs tokens.
@@ -36,17 +38,13 @@ impl Signer {
     ///
     /// # Errors
     /// No key can sign, or a key before it cannot be loaded.
-    pub fn of_settings(auth: &AuthSettings, kid: Option<&str>) -> Result<Self, String> {
+    pub fn of_settings(auth: &AuthSettings, kid: Option<&str>) -> Result<Self, SigningError> {
         for key in auth.keys.iter().filter(|key| kid.is_none() || key.kid.as_deref() == kid) {
             if let Some(signing) = Signing::of_settings(key)? {
                 return Ok(Self { signing, kid: key.kid.clone() });
             }
         }
-        let named = kid.map_or_else(String::new, |kid| format!(" named `{kid}`"));
-        Err(format!(
-            "there is no key{named} in [[auth.keys]] that can sign: one with a `secret`, or whose `pem` is a private \
-             key"
-        ))
+        Err(SigningError::NoKey(kid.map(Into::into)))
     }
 
     /// Loads a key from a file: a private key as PEM (P-256 or Ed25519), or a secret in the first line. Tokens name it by
@@ -54,7 +52,7 @@ impl Signer {
     ///
     /// # Errors
     /// The file cannot be read, or contains neither.
-    pub fn of_file(path: &Path, kid: Option<&str>) -> Result<Self, String> {
+    pub fn of_file(path: &Path, kid: Option<&str>) -> Result<Self, SigningError> {
         Ok(Self { signing: Signing::of_file(path)?, kid: kid.map(Into::into) })
     }
 
@@ -69,15 +67,13 @@ impl Signer {
     /// let signer = Signer::of_settings(&AuthSettings { keys, ..AuthSettings::default() }, None)?;
     /// let token = signer.sign(&TokenContents { subscribe: vec!["news/*".into()], ..TokenContents::default() })?;
     /// assert_eq!(token.split('.').count(), 3, "a JWT");
-    /// # Ok::<(), String>(())
+    /// # Ok::<(), encke_rights::SigningError>(())
     /// ```
     ///
     /// # Errors
     /// A pattern or the subject is invalid, or the token is longer than a server accepts (8 KiB).
-    pub fn sign(&self, contents: &TokenContents) -> Result<String, String> {
-        if let Some(error) = contents.subject.as_deref().and_then(token::wrong_subject) {
-            return Err(error);
-        }
+    pub fn sign(&self, contents: &TokenContents) -> Result<String, SigningError> {
+        contents.subject.as_deref().map_or(Ok(()), token::check_subject)?;
         let channels = ChannelClaims {
             publish: contents.publish.clone(),
             subscribe: contents.subscribe.clone(),
@@ -91,10 +87,7 @@ impl Signer {
         let claims = Claims { sub: contents.subject.clone(), exp, nbf: None, encke: channels };
         let token = token::sign(&claims, &self.signing, self.kid.as_deref());
         if token.len() > TOKEN_BYTES_MAX {
-            let bytes = token.len();
-            return Err(format!(
-                "the token would have {bytes} bytes, and a server takes {TOKEN_BYTES_MAX}: use patterns"
-            ));
+            return Err(SigningError::Long(token.len()));
         }
         Ok(token)
     }

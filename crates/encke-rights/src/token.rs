@@ -20,12 +20,8 @@ use serde::{Deserialize, Serialize};
 use super::grants::Grants;
 use super::keys::{Algorithm, Key, Signing};
 use crate::act::Act;
-
-/// Limit of a token in bytes. Cookies end at 4 KiB, and 8 KiB name about 200 channels.
-pub(super) const TOKEN_BYTES_MAX: usize = 8 * 1024;
-
-/// Limit of a user's name in bytes. All members of a channel see it.
-const SUBJECT_BYTES_MAX: usize = 256;
+use crate::error::{ChannelPatternError, SubjectError};
+use crate::limits::SUBJECT_BYTES_MAX;
 
 /// Clock skew, in seconds: a token is accepted this long before its `nbf`. Its `exp` is exact.
 const EARLY_S_MAX: u64 = 60;
@@ -61,7 +57,16 @@ pub(super) enum TokenError {
         in_s: u64,
     },
     /// The signature is valid, but the claims are not.
-    Claims(String),
+    Claims(ClaimsError),
+}
+
+/// Why the claims of a token are invalid.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ClaimsError {
+    /// Invalid JSON, or a member of another type: the error's text.
+    Json(String),
+    Subject(SubjectError),
+    Pattern(ChannelPatternError),
 }
 
 impl fmt::Display for TokenError {
@@ -73,7 +78,17 @@ impl fmt::Display for TokenError {
             Self::Signature => f.write_str("no key of this server has signed it"),
             Self::Expired { ago_s } => write!(f, "it expired {ago_s} s ago"),
             Self::Early { in_s } => write!(f, "it is valid in {in_s} s only; is the clock right?"),
-            Self::Claims(text) => write!(f, "what it says is not understood: {text}"),
+            Self::Claims(error) => write!(f, "what it says is not understood: {error}"),
+        }
+    }
+}
+
+impl fmt::Display for ClaimsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Json(text) => f.write_str(text),
+            Self::Subject(error) => error.fmt(f),
+            Self::Pattern(error) => error.fmt(f),
         }
     }
 }
@@ -152,7 +167,7 @@ pub(super) fn verify<'k>(token: &str, keys: &'k [Key], now_s: u64) -> Result<Sta
         .find(|key| key.verifies(signed.as_bytes(), &signature))
         .ok_or(TokenError::Signature)?;
     let Object(claims) = serde_json::from_slice::<Object<Claims>>(&claims)
-        .map_err(|error| TokenError::Claims(error.to_string()))?;
+        .map_err(|error| TokenError::Claims(ClaimsError::Json(error.to_string())))?;
     claims.state(key, now_s)
 }
 
@@ -167,20 +182,21 @@ impl Claims {
         {
             return Err(TokenError::Early { in_s });
         }
-        if let Some(error) = self.sub.as_deref().and_then(wrong_subject) {
-            return Err(TokenError::Claims(error));
-        }
-        let grants = Grants::named(|act| self.encke.patterns(act)).map_err(TokenError::Claims)?;
+        let claims = TokenError::Claims;
+        self.sub
+            .as_deref()
+            .map_or(Ok(()), check_subject)
+            .map_err(|error| claims(ClaimsError::Subject(error)))?;
+        let grants = Grants::named(|act| self.encke.patterns(act))
+            .map_err(|error| claims(ClaimsError::Pattern(error)))?;
         Ok(Statement { subject: self.sub, expires_unix_s, grants, key })
     }
 }
 
-/// Returns an error message if `name` is not a valid user name.
-pub(super) fn wrong_subject(name: &str) -> Option<String> {
+/// Rejects an invalid user name.
+pub(super) fn check_subject(name: &str) -> Result<(), SubjectError> {
     let wrong = name.is_empty() || name.len() > SUBJECT_BYTES_MAX || name.chars().any(char::is_control);
-    wrong.then(|| {
-        format!("`sub`, a user's name, has 1 to {SUBJECT_BYTES_MAX} bytes and no control characters")
-    })
+    if wrong { Err(SubjectError) } else { Ok(()) }
 }
 
 /// Encodes and signs a token.

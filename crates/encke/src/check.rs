@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &Check) -> CommandResult {
         Site::new(&settings.site, Vec::new())
             .map_err(|error| CommandError::CouldNotRun(error.to_string()))?;
     }
-    settings.auth.try_keys().map_err(CommandError::CouldNotRun)?;
+    settings.auth.try_keys().map_err(|error| CommandError::CouldNotRun(error.to_string()))?;
     if let OrOff::On(admin) = &settings.server.admin
         && let Some(token) = &admin.token
     {

@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &TokenArgs) -> CommandResult {
             presence: presence.clone(),
             manage: manage.clone(),
         })
-        .map_err(CommandError::Usage)?;
+        .map_err(|error| CommandError::Usage(error.to_string()))?;
     print(&format!("{token}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -39,7 +39,9 @@ pub(crate) fn run(arguments: &TokenArgs) -> CommandResult {
 fn signer(arguments: &TokenArgs) -> Result<Signer, CommandError> {
     let kid = arguments.kid.as_deref();
     match (&arguments.key, &arguments.config) {
-        (Some(key), _) => Signer::of_file(key, kid).map_err(CommandError::CouldNotRun),
+        (Some(key), _) => {
+            Signer::of_file(key, kid).map_err(|error| CommandError::CouldNotRun(error.to_string()))
+        },
         (None, Some(config)) => Signer::of_settings(&Settings::read(config)?.auth, kid)
             .map_err(|error| CommandError::CouldNotRun(format!("{}: {error}", config.display()))),
         (None, None) => Err(CommandError::Usage(

@@ -78,12 +78,6 @@ pub(super) const RATCHETS: &[Ratchet] = &[
         why: "errors of a request become the text of its response",
     },
     Ratchet {
-        rule: "error",
-        place: "crates/encke-rights/src/",
-        limit: RatchetLimit::Exactly(24),
-        why: "errors of keys and patterns become the text of a setting's error",
-    },
-    Ratchet {
         rule: "size",
         place: "crates/encke-hub/src/hub.rs",
         limit: RatchetLimit::UpTo(1450),
