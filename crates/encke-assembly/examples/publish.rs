@@ -4,7 +4,7 @@
 
 use std::io::{self, BufRead};
 
-use encke_push::{Draft, Name, PushPublisher, PushSettings, mount_with_publisher};
+use encke_push::{Draft, Name, PushError, PushPublisher, PushSettings, mount_with_publisher};
 use encke_rights::AuthSettings;
 use encke_server::{Options, Server};
 
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Without further settings, channels are open to this machine alone.
-pub(crate) fn app(server: Server) -> io::Result<(Server, PushPublisher)> {
+pub(crate) fn app(server: Server) -> Result<(Server, PushPublisher), PushError> {
     mount_with_publisher(server, &PushSettings::default(), &AuthSettings::default())
 }
 

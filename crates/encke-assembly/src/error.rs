@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use encke_push::PushError;
 use encke_server::ServerError;
 use encke_session::tls::TlsError;
 use encke_settings::SecretError;
@@ -25,7 +26,7 @@ pub enum ServiceError {
     /// A site, its rules or its root.
     Site(SiteError),
     /// Channels: their rules, their rights, the store or the cluster.
-    Push(Box<dyn Error + Send + Sync>),
+    Push(PushError),
     /// The token of the admin listener.
     Secret(SecretError),
     /// System: the host name of a listener cannot be resolved.
@@ -36,12 +37,6 @@ pub enum ServiceError {
     Random(io::Error),
     /// System: the thread that orders certificates cannot be started.
     Thread(io::Error),
-}
-
-impl ServiceError {
-    pub(crate) fn push(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Push(error.into())
-    }
 }
 
 impl fmt::Display for ServiceError {
@@ -68,7 +63,7 @@ impl Error for ServiceError {
             Self::Tls(error) => Some(error),
             Self::State(error) => Some(error),
             Self::Site(error) => Some(error),
-            Self::Push(error) => Some(&**error),
+            Self::Push(error) => Some(error),
             Self::Secret(error) => Some(error),
             Self::Name(_, error) | Self::Inherited(error) | Self::Random(error) | Self::Thread(error) => {
                 Some(error)
@@ -88,6 +83,7 @@ macro_rules! from {
 }
 
 from! {
+    PushError => Push,
     ServerError => Server,
     TlsError => Tls,
     StateError => State,

@@ -119,12 +119,11 @@ impl Service {
         if settings.push.enabled {
             let openness = openness(settings, &listen_configs);
             note_enclosure(openness, &mut notes);
-            let plan = PushPlan::new(&settings.push, &settings.auth, openness);
-            let mut plan = plan.map_err(ServiceError::push)?;
+            let mut plan = PushPlan::new(&settings.push, &settings.auth, openness)?;
             if settings.cluster.is_on() {
-                plan = plan.joined(&settings.cluster).map_err(ServiceError::push)?;
+                plan = plan.joined(&settings.cluster)?;
             } else if let Some(folder) = &settings.server.state_dir {
-                plan = plan.kept_in(folder).map_err(ServiceError::push)?;
+                plan = plan.kept_in(folder)?;
             }
             let plan = Arc::new(plan);
             server = server.mount_all(plan.mounts());
@@ -252,8 +251,8 @@ impl Service {
             .push
             .as_ref()
             .map(|old| {
-                let new = PushPlan::new(&settings.push, &settings.auth, openness(settings, &listen_configs));
-                new.map(|new| Arc::new(new.with_epoch_of(old))).map_err(ServiceError::push)
+                let new = PushPlan::new(&settings.push, &settings.auth, openness(settings, &listen_configs))?;
+                Ok::<_, ServiceError>(Arc::new(new.with_epoch_of(old)))
             })
             .transpose()?;
         // If `listen` is unchanged, the sockets stay as they are: neither a port that the system chose nor a socket from the

@@ -14,6 +14,7 @@ use encke_io::files::{self, FileId};
 use encke_io::host;
 use encke_stats::{Counter, Family, Histogram};
 
+use crate::error::PushError;
 use encke_io::lock;
 use encke_settings::{Level, notice};
 
@@ -71,9 +72,9 @@ impl Archive {
     ///
     /// # Errors
     /// See [`Store::open`].
-    pub fn open(state_dir: &Path) -> io::Result<Self> {
+    pub fn open(state_dir: &Path) -> Result<Self, PushError> {
         let file = state_dir.join(FILE);
-        let opened = Store::open(&file, files::allocate, new_epoch()?).map_err(io::Error::other)?;
+        let opened = Store::open(&file, files::allocate, new_epoch()?)?;
         Ok(Self::of(Some(file), opened))
     }
 

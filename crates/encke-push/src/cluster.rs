@@ -7,7 +7,6 @@
 //! ```
 //! A build without the feature `nats` has the same names without an implementation.
 
-use std::io;
 use std::sync::Arc;
 
 use encke_hub::{ClusterCommand, Epoch, Rules};
@@ -16,6 +15,7 @@ use encke_stats::Family;
 use encke_stats::Source;
 use serde_json::Value;
 
+use crate::error::PushError;
 use crate::settings::cluster::ClusterSettings;
 use encke_server::ResidentMailbox;
 
@@ -53,12 +53,13 @@ mod with {
     use serde_json::json;
 
     use super::{
-        Arc, ClusterCommand, ClusterSettings, Epoch, Family, NAME, ResidentMailbox, Rules, Source, Value, io,
+        Arc, ClusterCommand, ClusterSettings, Epoch, Family, NAME, PushError, ResidentMailbox, Rules, Source,
+        Value,
     };
     use crate::push_worker::PushMessage;
     use crate::settings::cluster::{StreamSettings, StreamStorage};
+    use encke_settings::Level;
     use encke_settings::notice;
-    use encke_settings::{Level, Secret};
 
     /// A node's part in a cluster.
     pub struct ClusterLink {
@@ -80,12 +81,11 @@ mod with {
         ///
         /// # Errors
         /// A secret cannot be read, or NATS cannot be joined ([`nats::JoinError`]).
-        pub fn join(settings: &ClusterSettings, rules: &Rules) -> io::Result<Self> {
-            let reveal = |secret: &Secret| secret.reveal().map_err(io::Error::other);
+        pub fn join(settings: &ClusterSettings, rules: &Rules) -> Result<Self, PushError> {
             let login = match (&settings.credentials, &settings.token, &settings.user, &settings.password) {
                 (Some(file), ..) => Login::Credentials(file.clone()),
-                (None, Some(token), ..) => Login::Token(reveal(token)?),
-                (None, None, Some(user), Some(password)) => Login::User(user.clone(), reveal(password)?),
+                (None, Some(token), ..) => Login::Token(token.reveal()?),
+                (None, None, Some(user), Some(password)) => Login::User(user.clone(), password.reveal()?),
                 _ => Login::Nobody,
             };
             let patience = settings.publish_time.duration();
@@ -119,13 +119,12 @@ mod with {
                     node,
                     about: about.clone(),
                 };
-                let engine = NatsEngine::join(cluster)
-                    .map_err(|error| io::Error::other(format!("the cluster cannot be joined: {error}")))?;
+                let engine = NatsEngine::join(cluster)?;
                 Ok(ClusterLane { engine, stream: stream.name, figures: Arc::default() })
             };
             let first = StreamSettings { name: settings.stream.clone(), ..StreamSettings::default() };
             let streams = std::iter::once(first).chain(settings.streams.iter().cloned());
-            let lanes = streams.map(lane).collect::<io::Result<Vec<_>>>()?;
+            let lanes = streams.map(lane).collect::<Result<Vec<_>, PushError>>()?;
             // The streams share the limit equally.
             let queueing = Queueing { bytes: queueing.bytes / lanes.len() as u64, ..queueing };
             Ok(Self { lanes, queueing })
@@ -348,7 +347,7 @@ mod without {
 
     use encke_hub::{Backlog, Queueing};
 
-    use super::{Arc, ClusterCommand, ClusterSettings, Epoch, ResidentMailbox, Rules, Source, io};
+    use super::{Arc, ClusterCommand, ClusterSettings, Epoch, PushError, ResidentMailbox, Rules, Source};
 
     /// A node's part in a cluster. This build has none.
     pub struct ClusterLink(Infallible);
@@ -358,8 +357,8 @@ mod without {
         ///
         /// # Errors
         /// Always.
-        pub fn join(_: &ClusterSettings, _: &Rules) -> io::Result<Self> {
-            Err(io::Error::other("cluster.nats is set, and this Encke was built without NATS"))
+        pub fn join(_: &ClusterSettings, _: &Rules) -> Result<Self, PushError> {
+            Err(PushError::NoNats)
         }
 
         pub fn epochs(&self) -> Arc<[Epoch]> {

@@ -2,35 +2,30 @@
 
 use encke_hub::{Draft, Flags, IdempotencyKey, Name};
 
-use crate::envelope::ClientCommand;
-
-/// Limit of an event's name, in bytes.
-pub(crate) const EVENT_BYTES_MAX: usize = 128;
-/// Limit of an idempotency key, in bytes.
-pub(crate) const KEY_BYTES_MAX: usize = 255;
+use crate::envelope::{ClientCommand, EVENT_BYTES_MAX, EnvelopeError, KEY_BYTES_MAX};
 
 /// Builds the message that an envelope publishes. `publisher` scopes its idempotency key.
 ///
 /// # Errors
-/// A message for the client: a field is missing or invalid.
-pub(crate) fn draft(mut command: ClientCommand, publisher: u64) -> Result<Draft, String> {
-    let channel = command.channel.take().ok_or("there is no channel")?;
-    let channel = Name::parse(channel.as_bytes()).map_err(|error| format!("channel {channel:?}: {error}"))?;
+/// A member is missing or invalid.
+pub(crate) fn draft(mut command: ClientCommand, publisher: u64) -> Result<Draft, EnvelopeError> {
+    let channel = command.channel.take().ok_or(EnvelopeError::NoChannel)?;
+    let channel = Name::parse(channel.as_bytes()).map_err(|error| EnvelopeError::Channel(channel, error))?;
     let data = command.payload()?.into_boxed_slice();
     let key = command.key.take().map(|key| IdempotencyKey { publisher, key: key.into() });
     if key.as_ref().is_some_and(|key| key.key.len() > KEY_BYTES_MAX) {
-        return Err(format!("key has more than {KEY_BYTES_MAX} bytes"));
+        return Err(EnvelopeError::Key);
     }
     let event: Option<Box<str>> = command.event.map(Into::into);
     if event
         .as_deref()
         .is_some_and(|event| event.len() > EVENT_BYTES_MAX || event.chars().any(char::is_control))
     {
-        return Err(format!("event: at most {EVENT_BYTES_MAX} bytes without control characters"));
+        return Err(EnvelopeError::Event);
     }
     let content_type: Option<Box<str>> = command.content_type.map(Into::into);
     if content_type.as_deref().is_some_and(|given| !is_type(given)) {
-        return Err("type is no media type".into());
+        return Err(EnvelopeError::Type);
     }
     Ok(Draft { channel, data, content_type, event, flags: Flags::default(), key })
 }

@@ -6,7 +6,9 @@
 //! `data64` replaces `data` if the payload is not UTF-8; `event` is optional. Commands from clients have a similar shape, and
 //! an unknown member is an error that names it.
 
-use encke_hub::{Gap, GapReason, Id, Message, Run};
+use std::fmt;
+
+use encke_hub::{Gap, GapReason, Id, Message, NameError, Run};
 use encke_wire::base64;
 use serde::Deserialize;
 
@@ -133,27 +135,71 @@ pub(crate) enum ClientOp {
     Ping,
 }
 
+/// Limit of an event's name, in bytes.
+pub(crate) const EVENT_BYTES_MAX: usize = 128;
+/// Limit of an idempotency key, in bytes.
+pub(crate) const KEY_BYTES_MAX: usize = 255;
+
+/// Why a command is invalid. The origin is always the client, which receives the text; a retry does not help.
+#[derive(Debug)]
+pub(crate) enum EnvelopeError {
+    /// The command is not JSON, or has an unknown member.
+    Json(serde_json::Error),
+    NoChannel,
+    NoChannels,
+    /// The name of a channel is invalid: the name, and the cause.
+    Channel(String, NameError),
+    /// The idempotency key is too long.
+    Key,
+    /// The event's name is too long, or has control characters.
+    Event,
+    /// The type is not a media type.
+    Type,
+    NoData,
+    /// The payload is given twice.
+    TwoData,
+    /// `data64` is not base64.
+    Base64,
+}
+
 impl ClientCommand {
     /// Parses a command.
     ///
     /// # Errors
     /// The syntax error, or the unknown member.
-    pub(crate) fn read(text: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(text).map_err(|error| error.to_string())
+    pub(crate) fn read(text: &[u8]) -> Result<Self, EnvelopeError> {
+        serde_json::from_slice(text).map_err(EnvelopeError::Json)
     }
 
     /// Returns the payload and removes it from the command.
     ///
     /// # Errors
     /// There is no payload, there are two, or `data64` is invalid.
-    pub(crate) fn payload(&mut self) -> Result<Vec<u8>, String> {
+    pub(crate) fn payload(&mut self) -> Result<Vec<u8>, EnvelopeError> {
         match (self.data.take(), self.data64.take()) {
             (Some(text), None) => Ok(text.into_bytes()),
-            (None, Some(text)) => {
-                base64::decode(text.as_bytes()).ok_or_else(|| "data64 is not base64 (RFC 4648 §4)".into())
-            }
-            (None, None) => Err("there is neither data nor data64".into()),
-            (Some(_), Some(_)) => Err("there are both data and data64".into()),
+            (None, Some(text)) => base64::decode(text.as_bytes()).ok_or(EnvelopeError::Base64),
+            (None, None) => Err(EnvelopeError::NoData),
+            (Some(_), Some(_)) => Err(EnvelopeError::TwoData),
         }
+    }
+}
+
+impl fmt::Display for EnvelopeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Json(error) => return error.fmt(f),
+            Self::NoChannel => "there is no channel",
+            Self::NoChannels => "there are no channels",
+            Self::Channel(name, error) => return write!(f, "channel {name:?}: {error}"),
+            Self::Key => return write!(f, "key has more than {KEY_BYTES_MAX} bytes"),
+            Self::Event => {
+                return write!(f, "event: at most {EVENT_BYTES_MAX} bytes without control characters");
+            }
+            Self::Type => "type is no media type",
+            Self::NoData => "there is neither data nor data64",
+            Self::TwoData => "there are both data and data64",
+            Self::Base64 => "data64 is not base64 (RFC 4648 §4)",
+        })
     }
 }

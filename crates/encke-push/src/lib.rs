@@ -13,7 +13,6 @@
 //! `push_worker` connects hub and connections. `resident` implements the calls of the worker, `socket` implements WebSocket
 //! commands, and `figures` counts. Authorization is in `encke-rights`.
 
-use std::io;
 use std::sync::Arc;
 
 use encke_rights::{AuthSettings, Openness};
@@ -26,6 +25,7 @@ mod client;
 mod cluster;
 mod draft;
 mod envelope;
+mod error;
 mod figures;
 mod form;
 mod handler;
@@ -46,10 +46,13 @@ mod source;
 mod subscriber;
 
 pub use encke_hub::{Draft, Flags, IdempotencyKey, Name, NameError, Position, PublishError, Published};
+pub use error::{PushError, PushErrorOrigin};
 pub use plan::PushPlan;
 pub use publisher::{Accepted, PublishFailure, PushPublisher};
 pub use settings::cluster::{ClusterSettings, StreamSettings, StreamStorage};
-pub use settings::{AckMode, ChannelSettings, OverrunPolicy, PushSettings};
+pub use settings::{
+    AckMode, ChannelRuleError, ChannelSettings, OverrunPolicy, PushSettings, StreamSettingsError,
+};
 pub use source::sources_without_push;
 
 /// Mounts channels on a server. Add the listeners first: unless the settings grant rights, channels are open to this machine
@@ -81,7 +84,7 @@ pub use source::sources_without_push;
 ///
 /// # Errors
 /// The settings contradict themselves, or the system has no random bytes.
-pub fn mount(server: Server, push: &PushSettings, auth: &AuthSettings) -> io::Result<Server> {
+pub fn mount(server: Server, push: &PushSettings, auth: &AuthSettings) -> Result<Server, PushError> {
     mount_with_publisher(server, push, auth).map(|(server, _)| server)
 }
 
@@ -93,7 +96,7 @@ pub fn mount_with_publisher(
     server: Server,
     push: &PushSettings,
     auth: &AuthSettings,
-) -> io::Result<(Server, PushPublisher)> {
+) -> Result<(Server, PushPublisher), PushError> {
     let openness = Openness::of(false, false, server.doors().iter().map(|door| &door.address));
     let plan = Arc::new(PushPlan::new(push, auth, openness)?);
     Ok((server.mount_all(plan.mounts()), plan.publisher()))

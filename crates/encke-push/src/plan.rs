@@ -1,6 +1,5 @@
 //! The plan of push: built from the settings, replaced as a whole at a reload.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use super::address_rates::{AddressRates, LimitedAction};
 use super::admission::Admission;
 use super::archive::{self, Archive};
 use super::cluster::ClusterLink;
+use super::error::PushError;
 use super::figures::PushFigures;
 use super::publisher::{Entrance, PushPublisher};
 use crate::settings::PushSettings;
@@ -61,14 +61,14 @@ impl PushPlan {
     ///
     /// # Errors
     /// The settings contradict themselves, or the system has no random bytes.
-    pub fn new(push: &PushSettings, auth: &AuthSettings, openness: Openness) -> io::Result<Self> {
-        let rules = push.rules().map_err(|(_, message)| io::Error::other(message))?;
+    pub fn new(push: &PushSettings, auth: &AuthSettings, openness: Openness) -> Result<Self, PushError> {
+        let rules = push.rules()?;
         let anonymous = auth.anonymous.contains(&Act::Publish);
         Ok(Self {
             prefix: push.prefix.clone(),
             rules: Arc::new(rules),
             classes: push.classes(),
-            rights: Rights::new(auth, &push.origins, openness).map_err(io::Error::other)?,
+            rights: Rights::new(auth, &push.origins, openness)?,
             streams: Arc::default(),
             epochs: [archive::new_epoch()?].into(),
             archive: None,
@@ -98,8 +98,8 @@ impl PushPlan {
     ///
     /// # Errors
     /// The settings contradict themselves, or the cluster cannot be joined.
-    pub fn joined(self, cluster: &ClusterSettings) -> io::Result<Self> {
-        let streams = cluster.streams().map_err(|(_, wrong)| io::Error::other(wrong))?;
+    pub fn joined(self, cluster: &ClusterSettings) -> Result<Self, PushError> {
+        let streams = cluster.streams()?;
         let cluster = ClusterLink::join(cluster, &self.rules)?;
         Ok(self.shared_by(cluster, streams))
     }
@@ -108,7 +108,7 @@ impl PushPlan {
     ///
     /// # Errors
     /// The store cannot be opened.
-    pub fn kept_in(self, folder: &Path) -> io::Result<Self> {
+    pub fn kept_in(self, folder: &Path) -> Result<Self, PushError> {
         Ok(self.stored_in(Archive::open(folder)?))
     }
 

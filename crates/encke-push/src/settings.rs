@@ -8,6 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) mod cluster;
+mod error;
+
+pub use error::{ChannelRuleError, StreamSettingsError};
 
 /// `[push]`
 ///
@@ -108,8 +111,11 @@ impl Default for PushSettings {
 impl Section for PushSettings {
     fn check(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
-        if let Err((place, message)) = self.rules() {
-            found.push(Contradiction::at(&["channel", &place.to_string(), "pattern"], message));
+        if let Err(error) = self.rules() {
+            found.push(Contradiction::at(
+                &["channel", &error.index().to_string(), "pattern"],
+                error.to_string(),
+            ));
         }
         for (place, channel) in self.channel.iter().enumerate() {
             if !channel.durable && channel.ack == AckMode::Memory {
@@ -227,8 +233,8 @@ impl PushSettings {
     /// Returns the rules for a hub.
     ///
     /// # Errors
-    /// The index of an invalid pattern in `channel`, and the reason.
-    pub fn rules(&self) -> Result<Rules, (usize, String)> {
+    /// A pattern in `channel` is invalid.
+    pub fn rules(&self) -> Result<Rules, ChannelRuleError> {
         let memory = match self.memory {
             OrAuto::Set(size) => size.bytes(),
             OrAuto::Auto => {
@@ -246,7 +252,7 @@ impl PushSettings {
             let pattern: Pattern = channel
                 .pattern
                 .parse()
-                .map_err(|error| (place, format!("pattern {:?}: {error}", channel.pattern)))?;
+                .map_err(|cause| ChannelRuleError::new(place, &channel.pattern, cause))?;
             rules.set(
                 pattern,
                 ChannelRules {

@@ -9,7 +9,7 @@ use encke_hub::Name;
 use encke_wire::websocket::{self, Opcode};
 
 use super::draft::draft;
-use super::envelope::{ClientCommand, ClientOp};
+use super::envelope::{ClientCommand, ClientOp, EnvelopeError};
 use encke_rights::{Act, Principal};
 use encke_server::SocketMessage;
 
@@ -51,7 +51,7 @@ impl SocketPublisher {
         let said = match ClientCommand::read(text.as_bytes()) {
             Ok(said) => said,
             Err(error) => {
-                put_error(out, reference_of(text), 400, &error);
+                put_error(out, reference_of(text), 400, &error.to_string());
                 return SocketAction::Nothing;
             }
         };
@@ -66,10 +66,10 @@ impl SocketPublisher {
                     return SocketAction::Publish(reference, draft);
                 }
                 Ok(draft) => (403, format!("you may not publish to {}", draft.channel)),
-                Err(error) => (400, error),
+                Err(error) => (400, error.to_string()),
             },
             ClientOp::Subscribe | ClientOp::Unsubscribe => match names(&said.channels) {
-                Err(error) => (400, error),
+                Err(error) => (400, error.to_string()),
                 Ok(remove) if said.op == ClientOp::Unsubscribe => {
                     return SocketAction::Change { add: Vec::new(), remove, reference };
                 }
@@ -107,13 +107,13 @@ impl SocketPublisher {
     }
 }
 
-fn names(texts: &[String]) -> Result<Vec<Name>, String> {
+fn names(texts: &[String]) -> Result<Vec<Name>, EnvelopeError> {
     if texts.is_empty() {
-        return Err("there are no channels".into());
+        return Err(EnvelopeError::NoChannels);
     }
     texts
         .iter()
-        .map(|text| Name::parse(text.as_bytes()).map_err(|error| format!("channel {text:?}: {error}")))
+        .map(|text| Name::parse(text.as_bytes()).map_err(|error| EnvelopeError::Channel(text.clone(), error)))
         .collect()
 }
 

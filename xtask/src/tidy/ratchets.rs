@@ -72,12 +72,6 @@ pub(super) const RATCHETS: &[Ratchet] = &[
         why: "commands pass errors on to `Failure`, which holds texts",
     },
     Ratchet {
-        rule: "error",
-        place: "crates/encke-push/src/",
-        limit: RatchetLimit::Exactly(5),
-        why: "errors of a request become the text of its response",
-    },
-    Ratchet {
         rule: "size",
         place: "crates/encke-hub/src/hub.rs",
         limit: RatchetLimit::UpTo(1450),

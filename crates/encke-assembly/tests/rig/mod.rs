@@ -7,11 +7,10 @@
 mod engine;
 
 use std::cell::RefCell;
-use std::io;
 use std::sync::Arc;
 
 use encke_assembly::settings::{AuthSettings, PushSettings};
-use encke_push::PushPlan;
+use encke_push::{PushError, PushPlan};
 use encke_rights::{Openness, Shut};
 use encke_server::{Running, Server};
 use encke_site::{Site, SiteSettings};
@@ -45,11 +44,11 @@ thread_local! {
 /// A server with channels.
 pub trait Channels: Sized {
     /// Mounts channels. The addresses must be set before. Channels are open to this machine only, unless the settings differ.
-    fn push(self, push: &PushSettings, auth: &AuthSettings) -> io::Result<Self>;
+    fn push(self, push: &PushSettings, auth: &AuthSettings) -> Result<Self, PushError>;
 }
 
 impl Channels for Server {
-    fn push(self, push: &PushSettings, auth: &AuthSettings) -> io::Result<Self> {
+    fn push(self, push: &PushSettings, auth: &AuthSettings) -> Result<Self, PushError> {
         let openness = Openness::of(false, false, self.doors().iter().map(|door| &door.address));
         let plan = Arc::new(PushPlan::new(push, auth, openness)?);
         CHANNELS.set(Some(Arc::clone(&plan)));
@@ -65,11 +64,11 @@ pub fn channels() -> Arc<PushPlan> {
 /// A server with reloadable channels.
 pub trait Reloads {
     /// Reloads the channels of this case with other settings; messages and rates stay.
-    fn reload_push(&self, push: &PushSettings, auth: &AuthSettings) -> io::Result<()>;
+    fn reload_push(&self, push: &PushSettings, auth: &AuthSettings) -> Result<(), PushError>;
 }
 
 impl Reloads for Running {
-    fn reload_push(&self, push: &PushSettings, auth: &AuthSettings) -> io::Result<()> {
+    fn reload_push(&self, push: &PushSettings, auth: &AuthSettings) -> Result<(), PushError> {
         let old = channels();
         let plan = PushPlan::new(push, auth, Openness::Shut(Shut::Settings))?;
         let plan = Arc::new(plan.with_epoch_of(&old));

@@ -11,6 +11,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+use super::error::{StreamMistake, StreamNameError, StreamSettingsError};
+
 /// `[cluster]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -145,43 +147,35 @@ impl ClusterSettings {
     /// Returns the assignment of channels to streams.
     ///
     /// # Errors
-    /// The index of an invalid entry in `streams`, and the reason.
-    pub fn streams(&self) -> Result<Streams, (usize, String)> {
+    /// An entry of `streams` is invalid.
+    pub fn streams(&self) -> Result<Streams, StreamSettingsError> {
+        let wrong = |index, cause| StreamSettingsError { index, cause };
         if self.streams.len() >= STREAMS_MAX {
-            let most = STREAMS_MAX - 1;
-            let text = format!(
-                "there are {} cluster.streams; at most {most} are allowed: join some",
-                self.streams.len()
-            );
-            return Err((most, text));
+            return Err(wrong(STREAMS_MAX - 1, StreamMistake::Count(self.streams.len())));
         }
         let mut known: Vec<(&str, Pattern)> = Vec::new();
         let mut all = Vec::new();
         for (place, stream) in self.streams.iter().enumerate() {
-            let wrong = |text: String| (place, text);
+            let wrong = |cause| wrong(place, cause);
             let name = &stream.name;
-            check_name("cluster.streams name", name).map_err(wrong)?;
+            check_name("cluster.streams name", name).map_err(|error| wrong(StreamMistake::Name(error)))?;
             let earlier = self.streams[..place].iter().any(|other| other.name == *name);
             if earlier || *name == self.stream {
-                return Err(wrong(format!(
-                    "there are two streams {name:?}: name one of them otherwise, or join them"
-                )));
+                return Err(wrong(StreamMistake::Duplicate(name.clone())));
             }
             if stream.channels.is_empty() {
-                return Err(wrong(format!(
-                    "the stream {name:?} has no channels: add channels = [\"{name}/**\"]"
-                )));
+                return Err(wrong(StreamMistake::Empty(name.clone())));
             }
             let mut patterns = Vec::new();
             for text in &stream.channels {
-                let pattern: Pattern = text
-                    .parse()
-                    .map_err(|error| wrong(format!("channels {text:?} of the stream {name:?}: {error}")))?;
+                let (stream, text) = (name.clone(), text.clone());
+                let pattern: Pattern = match text.parse() {
+                    Ok(pattern) => pattern,
+                    Err(cause) => return Err(wrong(StreamMistake::Pattern { stream, text, cause })),
+                };
                 if let Some((owner, earlier)) = known.iter().find(|(_, earlier)| earlier.covers(&pattern)) {
-                    return Err(wrong(format!(
-                        "{text:?} of the stream {name:?} never matches, because {earlier} of {owner:?} comes first: leave it \
-                         out, or put its stream before that one"
-                    )));
+                    let (earlier, owner) = (earlier.to_string(), (*owner).to_owned());
+                    return Err(wrong(StreamMistake::Covered { stream, text, earlier, owner }));
                 }
                 known.push((name, pattern.clone()));
                 patterns.push(pattern);
@@ -221,11 +215,11 @@ impl Section for ClusterSettings {
                         as long a stream has to know what it was sent before";
             wrong("queue_age", text.into());
         }
-        if let Err(text) = check_name("cluster.stream", &self.stream) {
-            wrong("stream", text);
+        if let Err(error) = check_name("cluster.stream", &self.stream) {
+            wrong("stream", error.to_string());
         }
-        if let Err((place, text)) = self.streams() {
-            found.push(Contradiction::at(&["streams", &place.to_string()], text));
+        if let Err(error) = self.streams() {
+            found.push(Contradiction::at(&["streams", &error.index().to_string()], error.to_string()));
         }
         found
     }
@@ -243,17 +237,18 @@ const FILTERS: NonZeroU16 = NonZeroU16::new(128).expect("not nought");
 
 /// 1,000 filters take NATS a tenth of a second.
 const FILTERS_MAX: u16 = 1_000;
+
 /// Whether NATS accepts the name for a stream and its subjects.
-fn check_name(key: &str, name: &str) -> Result<(), String> {
+fn check_name(key: &'static str, name: &str) -> Result<(), StreamNameError> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     if name.is_empty() || name.len() > STREAM_BYTES_MAX || !name.chars().all(plain) {
-        return Err(format!("{key} {name:?} must have 1 to {STREAM_BYTES_MAX} letters, digits, - and _"));
+        return Err(StreamNameError { key, name: name.to_owned() });
     }
     Ok(())
 }
 
 /// NATS recommends at most 32 characters for the name of a stream, because it names directories after it.
-const STREAM_BYTES_MAX: usize = 32;
+pub(super) const STREAM_BYTES_MAX: usize = 32;
 
 /// Parses a text, or a list of them.
 fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
