@@ -15,6 +15,7 @@ use encke_lab::texts::Language;
 use encke_load::plan::WarmUp;
 use encke_load::{Rate, Slo, Sources};
 
+use crate::error::ArgumentError;
 use crate::load::{self, Foreign, LoadPushArgs, Watching, Weighted};
 use crate::publish::PublishPace;
 use crate::subscribe::SinceArg;
@@ -775,8 +776,8 @@ pub(crate) struct Man {
 }
 
 /// Parses a positive number. (The standard error for zero addresses programmers.)
-fn count<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "expected a whole number, 1 or more".into())
+fn count<T: FromStr>(text: &str) -> Result<T, ArgumentError> {
+    text.parse().map_err(|_| ArgumentError::Count)
 }
 
 #[cfg(test)]

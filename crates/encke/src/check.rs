@@ -7,25 +7,25 @@ use encke_assembly::settings::{OrOff, Settings};
 use encke_site::Site;
 
 use crate::arguments::Check;
-use crate::{CommandError, CommandResult, print};
+use crate::error::{CommandError, CommandResult};
+use crate::output::print;
 
 pub(crate) fn run(arguments: &Check) -> CommandResult {
     let Some(file) = &arguments.file else {
-        return Err(CommandError::Usage(
-            "a settings file is required: `encke check FILE`, or set ENCKE_CONFIG".into(),
+        return Err(CommandError::usage(
+            "a settings file is required: `encke check FILE`, or set ENCKE_CONFIG",
         ));
     };
     let settings = Settings::read(file)?;
     if !settings.site.is_empty() {
         // Opens the root directories: the file alone does not show that they exist.
-        Site::new(&settings.site, Vec::new())
-            .map_err(|error| CommandError::CouldNotRun(error.to_string()))?;
+        Site::new(&settings.site, Vec::new()).map_err(CommandError::system)?;
     }
-    settings.auth.try_keys().map_err(|error| CommandError::CouldNotRun(error.to_string()))?;
+    settings.auth.try_keys().map_err(CommandError::system)?;
     if let OrOff::On(admin) = &settings.server.admin
         && let Some(token) = &admin.token
     {
-        token.reveal().map_err(|error| CommandError::CouldNotRun(format!("server.admin.token: {error}")))?;
+        token.reveal().map_err(|error| CommandError::system(error).context("server.admin.token"))?;
     }
     print(&format!("{} is valid.\n{}", file.display(), summary(&settings)))?;
     Ok(ExitCode::SUCCESS)

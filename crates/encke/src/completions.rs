@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 
 use crate::arguments::{Arguments, Completions};
-use crate::{CommandResult, print};
+use crate::error::CommandResult;
+use crate::output::print;
 
 pub(crate) fn run(arguments: &Completions) -> CommandResult {
     let mut script = Vec::new();

@@ -13,7 +13,8 @@ use encke_server::{Exchange, Fields, Outcome, Prepared, Reply, Request};
 use encke_wire::method::Method;
 
 use crate::arguments::Demo;
-use crate::{CommandError, CommandResult, greeting, serve};
+use crate::error::{CommandError, CommandResult};
+use crate::{greeting, serve};
 
 /// Names and contents of the embedded files.
 const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/chat.rs"));
@@ -25,7 +26,7 @@ pub(crate) fn run(arguments: &Demo) -> CommandResult {
     let pages = Pages::new();
     let service =
         Service::start_with(&settings, move |request: &Request<'_>, _: Exchange| pages.answer(request));
-    let service = service.map_err(|error| CommandError::CouldNotRun(error.to_string()))?;
+    let service = service.map_err(CommandError::system)?;
     let _nobody_listens = io::stderr().write_all(text(&service).as_bytes());
     // SIGHUP ends the demo: it lives as long as the terminal that started it.
     serve::attend(service, signals, None, |_| ControlFlow::Break(()))

@@ -23,7 +23,8 @@ use encke_lab::{
 };
 
 use crate::arguments::{Lab, LabCommand, LabMerge};
-use crate::{CommandError, CommandResult, INTERRUPTED, note, print, print_result};
+use crate::error::{CommandError, CommandResult, INTERRUPTED};
+use crate::output::{note, print, print_result};
 
 pub(crate) fn run(arguments: &Lab) -> CommandResult {
     if let Some(LabCommand::Merge(arguments)) = &arguments.command {
@@ -49,12 +50,11 @@ pub(crate) fn run(arguments: &Lab) -> CommandResult {
     let stop = stop_at_interrupt()?;
     let seed = match arguments.seed {
         Some(seed) => seed,
-        None => entropy().map_err(|error| CommandError::CouldNotRun(format!("no random seed: {error}")))?,
+        None => entropy().map_err(|error| CommandError::system(error).context("no random seed"))?,
     };
     let pace = if arguments.quick { RoundPace::quick(seed) } else { RoundPace::full(seed) };
-    let program = std::env::current_exe().map_err(|error| {
-        CommandError::CouldNotRun(format!("cannot find the path of this program: {error}"))
-    })?;
+    let program = std::env::current_exe()
+        .map_err(|error| CommandError::system(error).context("cannot find the path of this program"))?;
     let pace = RoundPace { program: Some(program), ..pace };
     let machine = Machine::look();
     let date = encke_lab::rfc3339(Clock::new().now().unix_s());
@@ -114,26 +114,25 @@ fn merge(arguments: &LabMerge) -> CommandResult {
 const BYTES_MAX: u64 = 64 << 20;
 
 fn read(path: &Path) -> Result<SavedLab, CommandError> {
-    let said = |reason: String| CommandError::CouldNotRun(format!("{}: {reason}", path.display()));
+    let failed = |error: io::Error| CommandError::system(error).context(path.display());
     let mut text = String::new();
-    let file = File::open(path).map_err(|error| said(error.to_string()))?;
-    file.take(BYTES_MAX).read_to_string(&mut text).map_err(|error| said(error.to_string()))?;
+    let file = File::open(path).map_err(failed)?;
+    file.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
     let name = path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    SavedLab::read(&name, &text).map_err(|error| said(error.to_string()))
+    SavedLab::read(&name, &text).map_err(|error| CommandError::system(error).context(path.display()))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), CommandError> {
     std::fs::write(path, text)
-        .map_err(|error| CommandError::CouldNotRun(format!("cannot write {}: {error}", path.display())))
+        .map_err(|error| CommandError::system(error).context(format_args!("cannot write {}", path.display())))
 }
 
 /// Runs the server under test, which an experiment starts as a child process. The argument is the connection limit; without it,
 /// the maximum.
 fn serve_under_test(words: &[String]) -> CommandResult {
     let connections = words.first().map(|word| word.parse()).transpose();
-    let connections = connections.map_err(|error| CommandError::Usage(format!("{UNDER_TEST}: {error}")))?;
-    under_test(connections)
-        .map_err(|error| CommandError::CouldNotRun(format!("the server under test: {error}")))?;
+    let connections = connections.map_err(|error| CommandError::usage(error).context(UNDER_TEST))?;
+    under_test(connections).map_err(|error| CommandError::system(error).context("the server under test"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -141,7 +140,7 @@ fn serve_under_test(words: &[String]) -> CommandResult {
 fn chosen(named: &[String]) -> Result<Vec<&'static str>, CommandError> {
     if let Some(unknown) = named.iter().find(|name| *name != "all" && !NAMES.contains(&name.as_str())) {
         let known = NAMES.join(", ");
-        return Err(CommandError::Usage(format!("unknown experiment `{unknown}`; expected {known}, or all")));
+        return Err(CommandError::usage(format!("unknown experiment `{unknown}`; expected {known}, or all")));
     }
     let all = named.iter().any(|name| name == "all");
     Ok(NAMES.into_iter().filter(|name| all || named.iter().any(|one| one == name)).collect())
@@ -157,7 +156,7 @@ fn seen(name: &'static str, pace: &RoundPace, stop: &StopHandle) -> Result<Exper
     let outcome = thread::scope(|scope| scope.spawn(work).join());
     match outcome {
         Ok(outcome) => Ok(outcome.expect("names come from the list of experiments")),
-        Err(_) => Err(CommandError::CouldNotRun(format!("{name} failed; see the message above"))),
+        Err(_) => Err(CommandError::system(format!("{name} failed; see the message above"))),
     }
 }
 
@@ -186,7 +185,7 @@ fn stop_at_interrupt() -> Result<StopHandle, CommandError> {
     });
     match obeying {
         Ok(_detached) => Ok(stop),
-        Err(error) => Err(CommandError::CouldNotRun(format!("cannot start the signal thread: {error}"))),
+        Err(error) => Err(CommandError::system(error).context("cannot start the signal thread")),
     }
 }
 

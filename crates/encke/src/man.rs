@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 
 use crate::arguments::{Arguments, Man};
-use crate::{CommandError, CommandResult, print};
+use crate::error::{CommandError, CommandResult};
+use crate::output::print;
 
 pub(crate) fn run(arguments: &Man) -> CommandResult {
     let mut program = Arguments::command();
@@ -18,7 +19,7 @@ pub(crate) fn run(arguments: &Man) -> CommandResult {
             None => {
                 let known: Vec<_> = program.get_subcommands().map(clap::Command::get_name).collect();
                 let text = format!("unknown sub-command `{name}`; expected one of {}", known.join(", "));
-                return Err(CommandError::Usage(text));
+                return Err(CommandError::usage(text));
             }
         },
     };
@@ -26,7 +27,7 @@ pub(crate) fn run(arguments: &Man) -> CommandResult {
     clap_mangen::Man::new(command)
         .source(concat!("encke ", env!("CARGO_PKG_VERSION")))
         .render(&mut page)
-        .map_err(|error| CommandError::CouldNotRun(format!("cannot generate the page: {error}")))?;
+        .map_err(|error| CommandError::system(error).context("cannot generate the page"))?;
     print(&String::from_utf8_lossy(&page))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -27,7 +27,8 @@ use crate::client::refusal::{self, Attempt};
 use crate::client::{
     self, ChannelsPath, ClientError, ClientRequest, ClientResponse, Connection, ServerLocation, TrustSettings,
 };
-use crate::{CommandError, CommandResult, note, print};
+use crate::error::{ArgumentError, CommandError, CommandResult};
+use crate::output::{note, print};
 
 /// Timeout of a publish. Subscribers can slow a server down and delay its confirmation, but not for this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,7 +43,7 @@ const POSTPONED_TIME_MAX: Duration = Duration::from_secs(60);
 pub(crate) fn run(arguments: &PublishArgs) -> CommandResult {
     let source = MessageSource::of(arguments)?;
     let channels = ChannelsPath::of([arguments.channel.as_str()], &arguments.reach.server)
-        .map_err(CommandError::Usage)?;
+        .map_err(CommandError::usage)?;
     client::end_at_interrupt()?;
     let mut publisher = ChannelPublisher::new(arguments, channels);
     match source {
@@ -58,9 +59,7 @@ pub(crate) fn run(arguments: &PublishArgs) -> CommandResult {
             let data = whole(&mut io::stdin().lock(), "standard input")?;
             // A terminal that disappears also ends the input, perhaps in the middle of the message.
             if typed && !io::stdin().is_terminal() {
-                return Err(CommandError::CouldNotRun(
-                    "the terminal disappeared; nothing was published".into(),
-                ));
+                return Err(CommandError::system("the terminal disappeared; nothing was published"));
             }
             publisher.publish(&data, arguments.key.as_deref())?;
         }
@@ -77,11 +76,10 @@ pub(crate) struct PublishPace {
 }
 
 impl FromStr for PublishPace {
-    type Err = String;
+    type Err = ArgumentError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("invalid rate `{text}`: expected messages per second or minute, such as 50/s or 30/m");
+    fn from_str(text: &str) -> Result<Self, ArgumentError> {
+        let wrong = || ArgumentError::Rate(text.to_owned());
         let (number, unit_s) = match text.split_once('/') {
             None => (text, 1.0),
             Some((number, "s")) => (number, 1.0),
@@ -117,38 +115,40 @@ impl<'a> MessageSource<'a> {
             (Some(data), _) => match data.strip_prefix('@') {
                 _ if data == "-" => Self::Lines,
                 Some("") => {
-                    return Err(CommandError::Usage("`@` without a file name: expected @FILE".into()));
+                    return Err(CommandError::usage("`@` without a file name: expected @FILE"));
                 }
                 Some(path) => Self::File(path.into()),
                 None => Self::Given(data),
             },
         };
         if arguments.rate.is_some() && source != Self::Lines {
-            return Err(CommandError::Usage("--rate requires lines: set DATA to `-`".into()));
+            return Err(CommandError::usage("--rate requires lines: set DATA to `-`"));
         }
         Ok(source)
     }
 }
 
 fn content(path: &Path) -> Result<Vec<u8>, CommandError> {
-    let failed = |error| CommandError::CouldNotRun(format!("cannot read {}: {error}", path.display()));
-    whole(&mut File::open(path).map_err(failed)?, &path.display().to_string())
+    let name = path.display().to_string();
+    let mut file = File::open(path).map_err(|error| unreadable(error, &name))?;
+    whole(&mut file, &name)
 }
 
 fn whole(input: &mut impl Read, name: &str) -> Result<Vec<u8>, CommandError> {
     let mut data = Vec::new();
-    input
-        .take(MESSAGE_BYTES_MAX + 1)
-        .read_to_end(&mut data)
-        .map_err(|error| CommandError::CouldNotRun(format!("cannot read {name}: {error}")))?;
+    input.take(MESSAGE_BYTES_MAX + 1).read_to_end(&mut data).map_err(|error| unreadable(error, name))?;
     held(data, name)
+}
+
+fn unreadable(error: io::Error, name: &str) -> CommandError {
+    CommandError::system(error).context(format_args!("cannot read {name}"))
 }
 
 /// Rejects data that is too large for one message.
 fn held(data: Vec<u8>, name: &str) -> Result<Vec<u8>, CommandError> {
     if data.len() as u64 > MESSAGE_BYTES_MAX {
         let text = format!("{name} is larger than {} MiB, the maximum of a message", MESSAGE_BYTES_MAX >> 20);
-        return Err(CommandError::CouldNotRun(text));
+        return Err(CommandError::system(text));
     }
     Ok(data)
 }
@@ -159,7 +159,7 @@ fn line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, CommandError> {
     input
         .take(MESSAGE_BYTES_MAX + 1)
         .read_until(b'\n', &mut line)
-        .map_err(|error| CommandError::CouldNotRun(format!("cannot read standard input: {error}")))?;
+        .map_err(|error| unreadable(error, "standard input"))?;
     if line.is_empty() {
         return Ok(None);
     }
@@ -205,13 +205,8 @@ impl<'a> ChannelPublisher<'a> {
                 // Lines that arrived late are not sent faster to catch up: the rate protects readers.
                 due = due.max(client::now()) + pace.apart.as_nanos() as u64;
             }
-            let at_line = |failure| match failure {
-                CommandError::CouldNotRun(text) => {
-                    CommandError::CouldNotRun(format!("line {number}: {text}"))
-                }
-                other => other,
-            };
-            self.publish(&data, Some(&format!("{first_key}-{number}"))).map_err(at_line)?;
+            self.publish(&data, Some(&format!("{first_key}-{number}")))
+                .map_err(|error| error.context(format_args!("line {number}")))?;
         }
         Ok(())
     }
@@ -234,7 +229,7 @@ impl<'a> ChannelPublisher<'a> {
         loop {
             let server = &self.channels.server;
             let answer = ask(server, &self.trust, &mut self.connection, &request)
-                .map_err(|trouble| refusal::trouble(server, &trouble))?;
+                .map_err(|trouble| trouble.of_server(server))?;
             match (answer.head.status(), answer.head.retry_after()) {
                 (200..=202, _) => return self.tell(&answer),
                 (429 | 503, Some(time)) if postponed < POSTPONED_MAX && time <= POSTPONED_TIME_MAX => {
@@ -255,7 +250,7 @@ impl<'a> ChannelPublisher<'a> {
     fn tell(&self, answer: &ClientResponse) -> Result<(), CommandError> {
         let told: Value = serde_json::from_slice(&answer.body).map_err(|error| {
             let text = format!("invalid response from {} ({error}); is it Encke?", self.channels.server);
-            CommandError::CouldNotRun(text)
+            CommandError::server(text)
         })?;
         print(&if self.arguments.json { format!("{told}\n") } else { plain(&told) })
     }
@@ -298,8 +293,7 @@ fn plain(told: &Value) -> String {
 /// Returns a random key of 64 bits, which distinguishes the lines of this run from lines of other runs.
 fn new_key() -> Result<String, CommandError> {
     let mut bits = [0; 8];
-    host::random(&mut bits)
-        .map_err(|error| CommandError::CouldNotRun(format!("no random numbers: {error}")))?;
+    host::random(&mut bits).map_err(|error| CommandError::system(error).context("no random numbers"))?;
     Ok(format!("{:016x}", u64::from_ne_bytes(bits)))
 }
 
@@ -341,7 +335,8 @@ mod tests {
     #[test]
     fn a_pace_is_messages_in_a_time() {
         for (text, apart_ms) in [("10/s", 100), ("10", 100), ("30/m", 2_000), ("0.5/s", 2_000)] {
-            assert_eq!(text.parse(), Ok(PublishPace { apart: Duration::from_millis(apart_ms) }), "{text}");
+            let pace = PublishPace { apart: Duration::from_millis(apart_ms) };
+            assert_eq!(text.parse().ok(), Some(pace), "{text}");
         }
         for text in ["", "0/s", "-1/s", "NaN", "inf/s", "1/h", "/s", "s", "1e300/s", "1e-300/s"] {
             assert!(text.parse::<PublishPace>().is_err(), "{text}");

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use encke_assembly::settings;
 
 use crate::arguments::Schema;
-use crate::{CommandResult, print};
+use crate::error::CommandResult;
+use crate::output::print;
 
 pub(crate) fn run(arguments: &Schema) -> CommandResult {
     if arguments.markdown {

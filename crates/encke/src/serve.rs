@@ -23,8 +23,9 @@ use encke_settings::notice;
 use encke_site::SiteSettings;
 
 use crate::arguments::Serve;
+use crate::error::{CommandError, CommandResult, INTERRUPTED};
+use crate::greeting;
 use crate::notify::{Manager, ServiceState};
-use crate::{CommandError, CommandResult, INTERRUPTED, greeting};
 
 pub(crate) fn run(arguments: &Serve) -> CommandResult {
     // Signals are blocked before the first thread starts, so that only this thread receives them.
@@ -32,7 +33,7 @@ pub(crate) fn run(arguments: &Serve) -> CommandResult {
     let mut settings = settings(arguments)?;
     let authority = secure(&mut settings, arguments)?;
     notice::set_level(settings.log.level);
-    let service = Service::start(&settings).map_err(|error| CommandError::CouldNotRun(error.to_string()))?;
+    let service = Service::start(&settings).map_err(CommandError::system)?;
     let pid_file = settings.server.pid_file.as_deref().map(PidFile::write).transpose()?;
     let _nobody_listens =
         io::stderr().write_all(greeting::text(&service, &settings, authority.as_ref()).as_bytes());
@@ -115,8 +116,7 @@ fn reload(service: &mut Service, arguments: &Serve) {
         Ok(new) => new,
         Err(failure) => {
             // The message has several lines and a caret, so it is written without a log prefix.
-            let _nobody_listens =
-                write!(io::stderr(), "{}", failure.to_string().trim_end().to_owned() + "\n");
+            let _nobody_listens = write!(io::stderr(), "{}", failure.message() + "\n");
             return notice::report(Level::Error, "invalid settings; keeping the old ones");
         }
     };
@@ -177,7 +177,7 @@ fn secure(settings: &mut Settings, arguments: &Serve) -> Result<Option<LocalAuth
     }
     let folder = state_folder(settings.server.state_dir.as_deref(), |name| std::env::var_os(name))?;
     let authority = LocalAuthority::open(&folder)
-        .map_err(|error| CommandError::CouldNotRun(format!("--tls-self-signed: {error}")))?;
+        .map_err(|error| CommandError::system(error).context("--tls-self-signed"))?;
     settings.keys = authority.certificate.parent().map(Path::to_owned);
     for listen in &mut settings.server.listen {
         if listen.tls.is_none() && !matches!(listen.address, ListenAddress::Unix(_)) {
@@ -203,7 +203,7 @@ fn state_folder(
         .ok_or_else(|| {
             let text = "--tls-self-signed needs a directory for its authority: set server.state_dir in a settings \
                         file, or the variable HOME";
-            CommandError::Usage(text.into())
+            CommandError::usage(text)
         })
 }
 
@@ -218,7 +218,7 @@ fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), Co
             if arguments.root.is_none() && std::env::current_dir().is_ok_and(|here| here == Path::new("/")) {
                 let text = "nothing to serve: specify a directory, or add a [[site]] with a root to the settings \
                             (the current directory is /, which must be specified explicitly)";
-                return Err(CommandError::Usage(text.into()));
+                return Err(CommandError::usage(text));
             }
             sites.push(SiteSettings::default());
             sites.len() - 1
@@ -238,8 +238,9 @@ pub(crate) struct PidFile(PathBuf);
 
 impl PidFile {
     fn write(path: &Path) -> Result<Self, CommandError> {
-        fs::write(path, format!("{}\n", std::process::id()))
-            .map_err(|error| CommandError::CouldNotRun(format!("pid file {}: {error}", path.display())))?;
+        fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
+            CommandError::system(error).context(format_args!("pid file {}", path.display()))
+        })?;
         Ok(Self(path.to_owned()))
     }
 }

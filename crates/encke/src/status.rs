@@ -1,6 +1,7 @@
 //! `encke status`: queries the admin listener of a running server.
 
-use std::fmt::Write as _;
+use std::error::Error;
+use std::fmt::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use encke_wire::method::Method;
 use serde_json::Value;
 
 use crate::arguments::Status;
-use crate::client::{self, ClientRequest, Connection, Location, ServerLocation, TrustSettings};
-use crate::{CommandError, CommandResult, print};
+use crate::client::{self, ClientError, ClientRequest, Connection, Location, ServerLocation, TrustSettings};
+use crate::error::{CommandError, CommandResult};
+use crate::output::print;
 
 /// Timeout of a request. A listener on this machine responds within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +30,7 @@ pub(crate) fn run(arguments: &Status) -> CommandResult {
             return Ok(ExitCode::SUCCESS);
         }
         let status: Value = serde_json::from_str(&answer).map_err(|error| {
-            CommandError::CouldNotRun(format!("{}: invalid response: {error}", admin.server))
+            CommandError::server(error).context(format_args!("{}: invalid response", admin.server))
         })?;
         let clear = if arguments.watch { "\x1b[H\x1b[2J" } else { "" };
         print(&format!("{clear}{}", format_status(&status, before.as_ref())))?;
@@ -47,6 +49,15 @@ struct AdminTarget {
     token: Option<String>,
 }
 
+/// Why a server sent no status. The origin is the server, or another program at its address.
+#[derive(Debug)]
+enum AdminError {
+    /// There was no response.
+    Client(ClientError),
+    /// The response has this status.
+    Status(u16),
+}
+
 impl AdminTarget {
     /// Address and token: from the arguments, else from the settings file, else the default address.
     fn of(arguments: &Status) -> Result<Self, CommandError> {
@@ -57,12 +68,11 @@ impl AdminTarget {
         if let Some(file) = &arguments.config {
             let OrOff::On(settings) = Settings::read(file)?.server.admin else {
                 let text = format!("the admin listener is off in {}", file.display());
-                return Err(CommandError::CouldNotRun(text));
+                return Err(CommandError::system(text));
             };
             admin.server = server_at(&settings.address());
             if let Some(secret) = &settings.token {
-                admin.token =
-                    Some(secret.reveal().map_err(|error| CommandError::CouldNotRun(error.to_string()))?);
+                admin.token = Some(secret.reveal().map_err(CommandError::system)?);
             }
         }
         if let Some(text) = &arguments.admin {
@@ -73,7 +83,7 @@ impl AdminTarget {
             admin.token = Some(token.clone());
         }
         if admin.token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err(CommandError::Usage("a token has no spaces or control characters".into()));
+            return Err(CommandError::usage("a token has no spaces or control characters"));
         }
         Ok(admin)
     }
@@ -81,7 +91,7 @@ impl AdminTarget {
     /// Parses `8081`, `HOST:PORT`, or a URL with `?token=`.
     fn parse(text: &str) -> Result<Self, CommandError> {
         let Location { server, query, .. } = Location::parse(text)
-            .map_err(|error| CommandError::Usage(format!("invalid admin listener: {error}")))?;
+            .map_err(|error| CommandError::usage(error).context("invalid admin listener"))?;
         let mut pairs = query.as_deref().unwrap_or_default().split('&');
         let token = pairs.find_map(|pair| pair.strip_prefix("token=")).map(ToOwned::to_owned);
         Ok(Self { server, token })
@@ -89,9 +99,7 @@ impl AdminTarget {
 
     /// Requests `/api/v1/status` and returns the response body.
     fn ask(&self) -> Result<String, CommandError> {
-        let failed = |error: &dyn std::fmt::Display| {
-            CommandError::CouldNotRun(format!("{}: {error}; is this its admin listener?", self.server))
-        };
+        let failed = |error: AdminError| CommandError::server(error).context(&self.server);
         let authorization = self.token.as_ref().map(|token| format!("Bearer {token}"));
         let field = authorization.as_deref().map(|value| ("Authorization", value));
         let request = ClientRequest {
@@ -101,15 +109,34 @@ impl AdminTarget {
             body: b"",
         };
         let mut connection = Connection::to(&self.server, &TrustSettings::new(None, false))
-            .map_err(|trouble| failed(&trouble))?;
-        let answer = connection.ask(&request, PATIENCE).map_err(|trouble| failed(&trouble))?;
+            .map_err(|error| failed(AdminError::Client(error)))?;
+        let answer = connection.ask(&request, PATIENCE).map_err(|error| failed(AdminError::Client(error)))?;
         match answer.head.status() {
             200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
-            401 => Err(CommandError::CouldNotRun(format!(
-                "{}: a token is required: use the URL that the server printed at start, --token or $ENCKE_TOKEN",
-                self.server
-            ))),
-            status => Err(failed(&format!("unexpected status {status}"))),
+            401 => Err(CommandError::server(
+                "a token is required: use the URL that the server printed at start, --token or $ENCKE_TOKEN",
+            )
+            .context(&self.server)),
+            status => Err(failed(AdminError::Status(status))),
+        }
+    }
+}
+
+impl fmt::Display for AdminError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(error) => error.fmt(f)?,
+            Self::Status(status) => write!(f, "unexpected status {status}")?,
+        }
+        f.write_str("; is this its admin listener?")
+    }
+}
+
+impl Error for AdminError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Client(error) => Some(error),
+            Self::Status(_) => None,
         }
     }
 }

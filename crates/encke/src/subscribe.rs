@@ -31,7 +31,8 @@ use crate::client::refusal::{self, Attempt};
 use crate::client::{
     self, ChannelsPath, ClientError, ClientRequest, ClientResponse, Connection, MonoTime, TrustSettings,
 };
-use crate::{CommandError, CommandResult, note, put};
+use crate::error::{ArgumentError, CommandError, CommandResult};
+use crate::output::{note, put};
 
 /// Time limit for the response to begin.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,7 +52,7 @@ const EVENT_BYTES_MAX: usize = 64 << 20;
 
 pub(crate) fn run(arguments: &SubscribeArgs) -> CommandResult {
     let names = arguments.channels.iter().map(String::as_str);
-    let channels = ChannelsPath::of(names, &arguments.reach.server).map_err(CommandError::Usage)?;
+    let channels = ChannelsPath::of(names, &arguments.reach.server).map_err(CommandError::usage)?;
     client::end_at_interrupt()?;
     SubscribeRun::new(arguments, channels).run()
 }
@@ -61,9 +62,9 @@ pub(crate) fn run(arguments: &SubscribeArgs) -> CommandResult {
 pub(crate) struct SinceArg(String);
 
 impl FromStr for SinceArg {
-    type Err = String;
+    type Err = ArgumentError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ArgumentError> {
         let number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let age = text.strip_suffix(['s', 'm', 'h', 'd']).is_some_and(number);
         let last = text.strip_prefix("last:").is_some_and(number);
@@ -76,9 +77,7 @@ impl FromStr for SinceArg {
         if matches!(text, "now" | "all") || age || last || id {
             Ok(Self(text.to_owned()))
         } else {
-            Err(format!(
-                "invalid start `{text}`: expected now, all, last:N, an age such as 10m, or a message id"
-            ))
+            Err(ArgumentError::Since(text.to_owned()))
         }
     }
 }
@@ -89,16 +88,16 @@ enum StreamEnd {
     Enough,
     /// No message arrived within `--timeout`.
     TooLate,
-    /// The stream broke, for the given reason, and must be reopened.
-    Broken(String),
+    /// The stream broke, or the server ended it (`None`). It must be reopened.
+    Broken(Option<ClientError>),
 }
 
 /// The reason why a stream could not be opened.
 enum SubscribeFailure {
     /// A retry would fail again.
     Finally(CommandError),
-    /// The reason, and the retry time if the server sent one.
-    ForNow(String, Option<Duration>),
+    /// A retry may help: the reason, and the retry time if the server sent one.
+    ForNow(CommandError, Option<Duration>),
 }
 
 /// A subscription and its progress.
@@ -151,16 +150,15 @@ impl<'a> SubscribeRun<'a> {
                     match self.follow(&mut connection)? {
                         StreamEnd::Enough => return Ok(ExitCode::SUCCESS),
                         StreamEnd::TooLate => return Ok(self.too_late()),
-                        StreamEnd::Broken(why) => (why, None),
+                        StreamEnd::Broken(None) => ("the server ended the stream".to_owned(), None),
+                        StreamEnd::Broken(Some(error)) => (error.to_string(), None),
                     }
                 }
                 Err(SubscribeFailure::Finally(failure)) => return Err(failure),
-                Err(SubscribeFailure::ForNow(why, _)) if !connected => {
-                    return Err(CommandError::CouldNotRun(why));
-                }
-                Err(SubscribeFailure::ForNow(why, when)) => {
+                Err(SubscribeFailure::ForNow(error, _)) if !connected => return Err(error),
+                Err(SubscribeFailure::ForNow(error, when)) => {
                     failures += 1;
-                    (why, when)
+                    (error.to_string(), when)
                 }
             };
             let wait = when.unwrap_or_default().max(retry_delay(self.retry, failures, chance()));
@@ -176,9 +174,12 @@ impl<'a> SubscribeRun<'a> {
     /// Opens the stream.
     fn connect(&self) -> Result<Connection, SubscribeFailure> {
         let server = &self.channels.server;
-        let for_now = |trouble: ClientError| match trouble {
-            ClientError::Field(_) => SubscribeFailure::Finally(refusal::trouble(server, &trouble)),
-            other => SubscribeFailure::ForNow(format!("{server}: {other}"), None),
+        let failed = |error: ClientError| {
+            if error.is_transient() {
+                SubscribeFailure::ForNow(error.of_server(server), None)
+            } else {
+                SubscribeFailure::Finally(error.of_server(server))
+            }
         };
         let since = self.arguments.since.as_ref().map(|since| format!("since={}", since.0));
         let query: Vec<&str> = std::iter::once("envelope").chain(since.as_deref()).collect();
@@ -194,23 +195,24 @@ impl<'a> SubscribeRun<'a> {
         .collect();
         let request = ClientRequest { method: Method::Get, target: &target, fields: &fields, body: b"" };
         let until = client::moment_in(PATIENCE).min(self.give_up);
-        let mut connection = Connection::to(server, &self.trust).map_err(for_now)?;
-        let head = connection.begin(&request, until).map_err(for_now)?;
+        let mut connection = Connection::to(server, &self.trust).map_err(failed)?;
+        let head = connection.begin(&request, until).map_err(failed)?;
         match head.status() {
             200 if head.is_type("text/event-stream") => Ok(connection),
             200 => {
                 let kind = head.field("Content-Type").unwrap_or("a response without a type");
                 let path = &self.channels.path;
-                let text = format!("{server}: {path} is {kind}, not an event stream; is it a push channel?");
-                Err(SubscribeFailure::Finally(CommandError::CouldNotRun(text)))
+                let text = format!("{path} is {kind}, not an event stream; is it a push channel?");
+                Err(SubscribeFailure::Finally(CommandError::server(text).context(server)))
             }
             // EventSource also treats 204 as the end of the stream.
-            204 => Err(SubscribeFailure::Finally(CommandError::CouldNotRun(format!(
-                "{server}: the server ended the subscription (204)"
-            )))),
+            204 => Err(SubscribeFailure::Finally(
+                CommandError::server("the server ended the subscription (204)").context(server),
+            )),
             status @ (429 | 500 | 502..=504) => {
-                let text = format!("{server}: temporarily unavailable ({status})");
-                Err(SubscribeFailure::ForNow(text, head.retry_after().map(|time| time.min(RETRY_SAID_MAX))))
+                let text = format!("temporarily unavailable ({status})");
+                let when = head.retry_after().map(|time| time.min(RETRY_SAID_MAX));
+                Err(SubscribeFailure::ForNow(CommandError::server(text).context(server), when))
             }
             _ => {
                 let body = connection.rest(until).unwrap_or_default();
@@ -237,21 +239,17 @@ impl<'a> SubscribeRun<'a> {
         loop {
             let mut input = match connection.piece(client::moment_in(DEAD_AFTER).min(self.give_up)) {
                 Ok(Some(piece)) => piece,
-                Ok(None) => return Ok(StreamEnd::Broken("the server ended the stream".into())),
+                Ok(None) => return Ok(StreamEnd::Broken(None)),
                 Err(ClientError::Silent) if client::now() >= self.give_up => return Ok(StreamEnd::TooLate),
-                Err(trouble) => return Ok(StreamEnd::Broken(trouble.to_string())),
+                Err(error) => return Ok(StreamEnd::Broken(Some(error))),
             };
             // All events of one read are written and flushed together.
             let mut out = Vec::new();
             let mut enough = false;
             while !input.is_empty() && !enough {
                 let Ok(step) = parser.feed(input) else {
-                    let text = format!(
-                        "{}: an event is larger than {} MiB",
-                        self.channels.server,
-                        EVENT_BYTES_MAX >> 20
-                    );
-                    return Err(CommandError::CouldNotRun(text));
+                    let text = format!("an event is larger than {} MiB", EVENT_BYTES_MAX >> 20);
+                    return Err(CommandError::server(text).context(&self.channels.server));
                 };
                 input = &input[step.used..];
                 match step.event {
@@ -472,7 +470,7 @@ mod tests {
     #[test]
     fn a_beginning_is_one_of_five_kinds() {
         for text in ["now", "all", "last:5", "10m", "30s", "2h", "1d", "a9z-17", "a9z-17,b-3"] {
-            assert_eq!(text.parse(), Ok(SinceArg(text.to_owned())));
+            assert_eq!(text.parse().ok(), Some(SinceArg(text.to_owned())));
         }
         for text in [
             "", "later", "last:", "last:x", "m", "10", "10y", "-5", "a-", "a b-1", "a-1&x=2", "a-1,", "a-1,b",

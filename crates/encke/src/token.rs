@@ -7,14 +7,15 @@ use encke_io::clock::Clock;
 use encke_rights::{Signer, TokenContents};
 
 use crate::arguments::TokenArgs;
-use crate::{CommandError, CommandResult, print};
+use crate::error::{CommandError, CommandResult};
+use crate::output::print;
 
 pub(crate) fn run(arguments: &TokenArgs) -> CommandResult {
     let TokenArgs { publish, subscribe, presence, manage, sub, ttl, .. } = arguments;
     if sub.is_none() && [publish, subscribe, presence, manage].iter().all(|patterns| patterns.is_empty()) {
         let text = "the token would have neither a user nor a right: set --sub, --publish, --subscribe, --presence \
                     or --manage";
-        return Err(CommandError::Usage(text.into()));
+        return Err(CommandError::usage(text));
     }
     let expires_unix_s = match ttl {
         OrOff::Off => None,
@@ -30,7 +31,7 @@ pub(crate) fn run(arguments: &TokenArgs) -> CommandResult {
             presence: presence.clone(),
             manage: manage.clone(),
         })
-        .map_err(|error| CommandError::Usage(error.to_string()))?;
+        .map_err(CommandError::usage)?;
     print(&format!("{token}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -39,15 +40,12 @@ pub(crate) fn run(arguments: &TokenArgs) -> CommandResult {
 fn signer(arguments: &TokenArgs) -> Result<Signer, CommandError> {
     let kid = arguments.kid.as_deref();
     match (&arguments.key, &arguments.config) {
-        (Some(key), _) => {
-            Signer::of_file(key, kid).map_err(|error| CommandError::CouldNotRun(error.to_string()))
-        },
+        (Some(key), _) => Signer::of_file(key, kid).map_err(CommandError::system),
         (None, Some(config)) => Signer::of_settings(&Settings::read(config)?.auth, kid)
-            .map_err(|error| CommandError::CouldNotRun(format!("{}: {error}", config.display()))),
-        (None, None) => Err(CommandError::Usage(
+            .map_err(|error| CommandError::system(error).context(config.display())),
+        (None, None) => Err(CommandError::usage(
             "a key is required: `--key FILE` (a private key as PEM, or a secret), or `-c FILE`, a settings file with \
-             [[auth.keys]]"
-                .into(),
+             [[auth.keys]]",
         )),
     }
 }

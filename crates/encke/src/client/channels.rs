@@ -1,6 +1,9 @@
 //! The channels of a command: names or URLs, all on one server.
 
-use super::location::{Location, ServerLocation};
+use std::error::Error;
+use std::fmt;
+
+use super::location::{Location, LocationError, ServerLocation};
 
 /// Channels of one server under one path.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,6 +14,23 @@ pub(crate) struct ChannelsPath {
     query: Option<String>,
 }
 
+/// Why channels cannot be named, or cannot share one request. The origin is the user.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ChannelsError {
+    /// A URL is invalid.
+    Location(LocationError),
+    /// No channel is named.
+    Empty,
+    /// The URL names a server only: the URL, and the server.
+    NoChannel(String, ServerLocation),
+    /// The name of a channel is invalid.
+    Name(String),
+    /// Two channels are on different servers: the path and server of each.
+    Servers([(String, ServerLocation); 2]),
+    /// The paths of two channels have no common prefix.
+    Prefixes([String; 2]),
+}
+
 /// The default prefix of channels (setting `push.prefix`).
 const PREFIX: &str = "/push/";
 
@@ -19,7 +39,10 @@ impl ChannelsPath {
     ///
     ///  # Errors
     /// An invalid name or URL, or channels that cannot share one request.
-    pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>, server: &str) -> Result<Self, String> {
+    pub(crate) fn of<'a>(
+        names: impl IntoIterator<Item = &'a str>,
+        server: &str,
+    ) -> Result<Self, ChannelsError> {
         let default = Location::parse(server)?;
         let prefix = match default.path.as_str() {
             "" | "/" => PREFIX.to_owned(),
@@ -40,28 +63,22 @@ impl ChannelsPath {
                 Some(all) => all.join(&one, &prefix)?,
             }
         }
-        all.ok_or_else(|| "a channel is required".into())
+        all.ok_or(ChannelsError::Empty)
     }
 
-    fn at(location: Location, text: &str) -> Result<Self, String> {
+    fn at(location: Location, text: &str) -> Result<Self, ChannelsError> {
         let Location { server, path, query } = location;
         if path.trim_matches('/').is_empty() || matches!(server, ServerLocation::Unix(_)) {
-            return Err(format!(
-                "`{text}` has no channel: expected a channel such as `news` or http://{}{PREFIX}news (--server \
-                 specifies only a server)",
-                server.authority()
-            ));
+            return Err(ChannelsError::NoChannel(text.to_owned(), server));
         }
         Ok(Self { server, path, query })
     }
 
     /// Adds the channels of `other`. One stream has one path, so both must share the prefix.
-    fn join(&mut self, other: &Self, prefix: &str) -> Result<(), String> {
+    fn join(&mut self, other: &Self, prefix: &str) -> Result<(), ChannelsError> {
         if (&self.server, &self.query) != (&other.server, &other.query) {
-            return Err(format!(
-                "`{}` is on {}, `{}` on {}: a stream has one server, so each needs its own `encke sub`",
-                self.path, self.server, other.path, other.server
-            ));
+            let place = |channels: &Self| (channels.path.clone(), channels.server.clone());
+            return Err(ChannelsError::Servers([place(self), place(other)]));
         }
         let shared = [prefix, PREFIX]
             .into_iter()
@@ -72,10 +89,7 @@ impl ChannelsPath {
                 self.path.push_str(names);
                 Ok(())
             }
-            None => Err(format!(
-                "`{}` and `{}` have no common prefix such as {PREFIX}, so they cannot share a stream",
-                self.path, other.path
-            )),
+            None => Err(ChannelsError::Prefixes([self.path.clone(), other.path.clone()])),
         }
     }
 
@@ -87,21 +101,62 @@ impl ChannelsPath {
 }
 
 /// Rejects names that cannot be part of a path. The server decides whether the name is a valid channel.
-fn check(name: &str) -> Result<(), String> {
+fn check(name: &str) -> Result<(), ChannelsError> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-/,".contains(&byte);
     if name.is_empty() || !name.bytes().all(letter) || name.starts_with('/') {
-        return Err(format!(
-            "invalid channel `{name}`: expected letters, digits, `.`, `_`, `~` and `-`, in segments joined by `/`"
-        ));
+        return Err(ChannelsError::Name(name.to_owned()));
     }
     Ok(())
+}
+
+impl fmt::Display for ChannelsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Location(error) => error.fmt(f),
+            Self::Empty => f.write_str("a channel is required"),
+            Self::NoChannel(text, server) => write!(
+                f,
+                "`{text}` has no channel: expected a channel such as `news` or http://{}{PREFIX}news (--server specifies \
+                 only a server)",
+                server.authority()
+            ),
+            Self::Name(name) => write!(
+                f,
+                "invalid channel `{name}`: expected letters, digits, `.`, `_`, `~` and `-`, in segments joined by `/`"
+            ),
+            Self::Servers([(one, server), (other, other_server)]) => write!(
+                f,
+                "`{one}` is on {server}, `{other}` on {other_server}: a stream has one server, so each needs its own `encke \
+                 sub`"
+            ),
+            Self::Prefixes([one, other]) => write!(
+                f,
+                "`{one}` and `{other}` have no common prefix such as {PREFIX}, so they cannot share a stream"
+            ),
+        }
+    }
+}
+
+impl Error for ChannelsError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Location(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<LocationError> for ChannelsError {
+    fn from(error: LocationError) -> Self {
+        Self::Location(error)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(names: &[&str], server: &str) -> Result<(String, String), String> {
+    fn of(names: &[&str], server: &str) -> Result<(String, String), ChannelsError> {
         let found = ChannelsPath::of(names.iter().copied(), server)?;
         Ok((found.server.to_string(), found.target(&[])))
     }
@@ -142,7 +197,7 @@ mod tests {
             (&["https://h:1/push/a", "http://h:1/push/b"], "one server"),
         ] {
             let error = of(names, "8080").expect_err("refused");
-            assert!(error.contains(said), "{names:?}: {error}");
+            assert!(error.to_string().contains(said), "{names:?}: {error}");
         }
     }
 

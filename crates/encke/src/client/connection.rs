@@ -8,8 +8,9 @@
 //! ```
 //! Every wait has a deadline that the caller passes.
 
+use std::error::Error;
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
@@ -24,6 +25,7 @@ use encke_wire::method::Method;
 use super::location::ServerLocation;
 use super::secure::{Secure, TrustSettings};
 use super::{MonoTime, moment_in, now};
+use crate::error::CommandError;
 
 /// Connect timeout: a lost SYN is sent again after 1 s and after 3 s.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -83,14 +85,14 @@ enum BodyRest {
     UntilClose,
 }
 
-/// The reason why there is no response.
+/// The reason why there is no response. The origin is the server or the network, except where a variant states another.
 #[derive(Debug)]
 pub(crate) enum ClientError {
     /// The server's name has no address.
     Unknown(io::Error),
     /// The connection could not be established.
     Unreachable(io::Error),
-    /// No CA certificates could be loaded.
+    /// No CA certificates could be loaded: an error of this machine.
     NoBelief(TlsError),
     /// The TLS connection failed.
     Distrusted(Distrust),
@@ -102,7 +104,7 @@ pub(crate) enum ClientError {
     Malformed(Refusal),
     /// The response is longer than [`ANSWER_BYTES_MAX`].
     TooLarge,
-    /// The value of this request field contains characters that cannot be sent.
+    /// The value of this request field contains characters that cannot be sent: an error of the user.
     Field(String),
 }
 
@@ -179,11 +181,11 @@ impl Connection {
         until: MonoTime,
     ) -> Result<ClientResponseHead, ClientError> {
         let bytes = self.written(request)?;
-        let sent = self.stream.wait_at_most(left(until)?).and_then(|()| self.stream.write_all(&bytes));
+        let time = left(until)?;
+        let sent = self.stream.wait_at_most(time).and_then(|()| self.stream.send(&bytes));
         // A server that rejects the body may respond and close before it has read the whole body. That response counts.
         match (self.head(request.method, until), sent) {
-            (Err(ClientError::Lost(_)), Err(error)) if timed_out(&error) => Err(ClientError::Silent),
-            (Err(ClientError::Lost(_)), Err(error)) => Err(ClientError::Lost(Some(error))),
+            (Err(ClientError::Lost(_)), Err(error)) => Err(error),
             (head, _) => head,
         }
     }
@@ -298,9 +300,8 @@ impl Connection {
         self.input.resize(before + READ_BYTES, 0);
         let read = loop {
             let waited = left(until).and_then(|left| {
-                let read =
-                    self.stream.wait_at_most(left).and_then(|()| self.stream.read(&mut self.input[before..]));
-                read.map_err(ClientError::of)
+                self.stream.wait_at_most(left)?;
+                self.stream.receive(&mut self.input[before..])
             });
             match waited {
                 Err(ClientError::Lost(Some(error))) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -353,14 +354,28 @@ fn connected(host: &str, port: u16) -> Result<TcpStream, ClientError> {
 }
 
 impl ClientError {
-    /// Converts an error of a socket or of its TLS session.
+    /// Converts an error of a connected socket.
     pub(super) fn of(error: io::Error) -> Self {
-        match error.downcast::<Distrust>() {
-            Ok(distrust) => Self::Distrusted(distrust),
-            Err(error) if timed_out(&error) => Self::Silent,
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Self::Lost(None),
-            Err(error) => Self::Lost(Some(error)),
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
+            io::ErrorKind::UnexpectedEof => Self::Lost(None),
+            _ => Self::Lost(Some(error)),
         }
+    }
+
+    /// Whether the same request may succeed later. Only a request that cannot be sent always fails: networks, servers and
+    /// certificates change.
+    pub(crate) const fn is_transient(&self) -> bool {
+        !matches!(self, Self::Field(_))
+    }
+
+    /// Converts the error to that of a command that used `server`.
+    pub(crate) fn of_server(self, server: &ServerLocation) -> CommandError {
+        match self {
+            Self::NoBelief(_) => CommandError::system(self),
+            _ => CommandError::server(self),
+        }
+        .context(server)
     }
 
     /// Whether the connection ended before the response. On an idle connection the server may have closed it, and the request
@@ -410,6 +425,18 @@ impl fmt::Display for ClientError {
     }
 }
 
+impl Error for ClientError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Unknown(error) | Self::Unreachable(error) => Some(error),
+            Self::NoBelief(error) => Some(error),
+            Self::Lost(Some(error)) => Some(error),
+            Self::Distrusted(distrust) => Some(distrust),
+            Self::Lost(None) | Self::Silent | Self::Malformed(_) | Self::TooLarge | Self::Field(_) => None,
+        }
+    }
+}
+
 /// Returns the time until a deadline.
 pub(super) fn left(until: MonoTime) -> Result<Duration, ClientError> {
     match until.saturating_sub(now()) {
@@ -417,10 +444,6 @@ pub(super) fn left(until: MonoTime) -> Result<Duration, ClientError> {
         // Socket timeouts have a resolution of one microsecond, and 0 would disable the timeout.
         ns => Ok(Duration::from_nanos(ns.max(1_000))),
     }
-}
-
-fn timed_out(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// A socket of any kind.
@@ -432,41 +455,37 @@ enum ClientSocket {
 
 impl ClientSocket {
     /// Sets the timeout of each following read and write.
-    fn wait_at_most(&self, time: Duration) -> io::Result<()> {
+    fn wait_at_most(&self, time: Duration) -> Result<(), ClientError> {
         let tcp = |stream: &TcpStream| {
             stream.set_read_timeout(Some(time)).and_then(|()| stream.set_write_timeout(Some(time)))
         };
-        match self {
+        let set = match self {
             Self::Tcp(stream) => tcp(stream),
             Self::Secure(stream) => tcp(stream.socket()),
             Self::Unix(stream) => {
                 stream.set_read_timeout(Some(time)).and_then(|()| stream.set_write_timeout(Some(time)))
             }
-        }
+        };
+        set.map_err(ClientError::of)
     }
-}
 
-impl Read for ClientSocket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Reads at least one byte, or returns 0 at the end of the stream. After [`io::ErrorKind::Interrupted`] the caller repeats the
+    /// call.
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, ClientError> {
         match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
-            Self::Secure(stream) => stream.read(buffer),
+            Self::Tcp(stream) => stream.read(buffer).map_err(ClientError::of),
+            Self::Unix(stream) => stream.read(buffer).map_err(ClientError::of),
+            Self::Secure(stream) => stream.receive(buffer),
         }
     }
-}
 
-impl Write for ClientSocket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// Writes all bytes.
+    fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
-            Self::Secure(stream) => stream.write(bytes),
+            Self::Tcp(stream) => stream.write_all(bytes).map_err(ClientError::of),
+            Self::Unix(stream) => stream.write_all(bytes).map_err(ClientError::of),
+            Self::Secure(stream) => stream.send(bytes),
         }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Server addresses as users write them: `8080`, `HOST:PORT`, `http://HOST:PORT/PATH?QUERY`, `https://…`, `unix:PATH`.
 
+use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -24,6 +25,15 @@ pub(crate) enum ServerLocation {
     Unix(PathBuf),
 }
 
+/// Why a text is not the address of a server. The origin is the user.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum LocationError {
+    /// The text has another form.
+    Invalid(String),
+    /// The URL contains a user name.
+    User(String),
+}
+
 /// Default ports of `http` and `https` (RFC 9110 §4.2).
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
@@ -33,16 +43,12 @@ impl Location {
     ///
     ///  # Errors
     /// The text is not an address; the message lists the accepted forms.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, LocationError> {
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             let server = ServerLocation::Unix(path.into());
             return Ok(Self { server, path: String::new(), query: None });
         }
-        let wrong = || {
-            format!(
-                "invalid server address `{text}`: expected http://HOST:PORT/, https://HOST/, HOST:PORT or unix:PATH"
-            )
-        };
+        let wrong = || LocationError::Invalid(text.to_owned());
         // Other characters are invalid in a URL, and must not get into a request line.
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(wrong());
@@ -57,7 +63,7 @@ impl Location {
             None => (behind, None),
         };
         if authority.contains('@') {
-            return Err(format!("`{text}` contains a user name: pass a token with --token or $ENCKE_TOKEN"));
+            return Err(LocationError::User(text.to_owned()));
         }
         let port_default = secure.map(|_| HTTPS_PORT).or(plain.map(|_| HTTP_PORT));
         let (host, port) = host_and_port(authority, port_default).ok_or_else(wrong)?;
@@ -124,6 +130,22 @@ impl fmt::Display for ServerLocation {
     }
 }
 
+impl fmt::Display for LocationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(text) => write!(
+                f,
+                "invalid server address `{text}`: expected http://HOST:PORT/, https://HOST/, HOST:PORT or unix:PATH"
+            ),
+            Self::User(text) => {
+                write!(f, "`{text}` contains a user name: pass a token with --token or $ENCKE_TOKEN")
+            }
+        }
+    }
+}
+
+impl Error for LocationError {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,7 +195,7 @@ mod tests {
             ("http://user@h/", "--token"),
         ] {
             let error = Location::parse(text).expect_err(text);
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.to_string().contains(said), "{text}: {error}");
         }
     }
 }

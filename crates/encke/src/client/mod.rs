@@ -24,10 +24,10 @@ use encke_io::host::{self, Signal, Signals};
 
 pub(crate) use channels::ChannelsPath;
 pub(crate) use connection::{ClientError, ClientRequest, ClientResponse, Connection};
-pub(crate) use location::{Location, ServerLocation};
+pub(crate) use location::{Location, LocationError, ServerLocation};
 pub(crate) use secure::TrustSettings;
 
-use crate::{CommandError, INTERRUPTED};
+use crate::error::{CommandError, INTERRUPTED};
 
 /// A moment on the monotonic clock, in nanoseconds.
 pub(crate) type MonoTime = u64;
@@ -66,7 +66,5 @@ pub(crate) fn end_at_interrupt() -> Result<(), CommandError> {
             }
         }
     });
-    obeying
-        .map(drop)
-        .map_err(|error| CommandError::CouldNotRun(format!("cannot start the signal thread: {error}")))
+    obeying.map(drop).map_err(|error| CommandError::system(error).context("cannot start the signal thread"))
 }

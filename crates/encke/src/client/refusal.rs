@@ -1,8 +1,8 @@
 //! Texts for error responses: the reason and the remedy.
 
-use super::connection::{ClientError, ClientResponse, ClientResponseHead};
+use super::connection::{ClientResponse, ClientResponseHead};
 use super::location::ServerLocation;
-use crate::CommandError;
+use crate::error::CommandError;
 
 /// Maximum number of characters shown of a server's own text: one or two lines of a terminal.
 const WORDS_MAX: usize = 200;
@@ -21,11 +21,6 @@ impl Attempt {
             Self::Subscribe => "subscribe to",
         }
     }
-}
-
-/// Describes a failure without a response.
-pub(crate) fn trouble(server: &ServerLocation, trouble: &ClientError) -> CommandError {
-    CommandError::CouldNotRun(format!("{server}: {trouble}"))
 }
 
 /// Describes an error response.
@@ -62,7 +57,7 @@ pub(crate) fn of(
         },
         status => format!("it answered {status}{said}"),
     };
-    CommandError::CouldNotRun(format!("{server}: {text}"))
+    CommandError::server(text).context(server)
 }
 
 /// Returns the first line of a `text/plain` response. HTML pages are not shown on a terminal.

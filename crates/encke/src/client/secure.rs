@@ -1,7 +1,7 @@
 //! `https`: the trusted certificates, and a socket with TLS.
 
 use std::cell::OnceCell;
-use std::io::{self, Read, Write};
+use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 
@@ -81,9 +81,10 @@ impl Secure {
             let time = left(until)?;
             new.socket.set_read_timeout(Some(time)).map_err(ClientError::Unreachable)?;
             new.socket.set_write_timeout(Some(time)).map_err(ClientError::Unreachable)?;
-            new.speak().and_then(|()| new.receive()).map_err(ClientError::of)?;
+            new.speak()?;
+            new.fill()?;
         }
-        new.speak().map_err(ClientError::of)?;
+        new.speak()?;
         Ok(new)
     }
 
@@ -92,59 +93,50 @@ impl Secure {
     }
 
     /// Sends pending TLS records, such as handshake messages and alerts.
-    fn speak(&mut self) -> io::Result<()> {
+    fn speak(&mut self) -> Result<(), ClientError> {
         let mut out = Vec::new();
         self.session.output(&mut out);
-        self.socket.write_all(&out)
+        self.socket.write_all(&out).map_err(ClientError::of)
     }
 
     /// Reads and decrypts records. End of file without a close_notify alert is an error.
-    fn receive(&mut self) -> io::Result<()> {
+    fn fill(&mut self) -> Result<(), ClientError> {
         let mut records = [0; READ_BYTES];
-        let read = self.socket.read(&mut records)?;
+        let read = self.socket.read(&mut records).map_err(ClientError::of)?;
         if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(ClientError::Lost(None));
         }
         self.plain.drain(..self.used);
         self.used = 0;
         let opened = self.session.open(&mut records[..read], &mut self.plain);
         // Sends an alert, too. A server that has already closed does not need it.
         let spoken = self.speak();
-        opened.map_err(io::Error::other).and(spoken)
+        opened.map_err(ClientError::Distrusted).and(spoken)
     }
-}
 
-impl Read for Secure {
     /// Reads plaintext. Returns [`io::ErrorKind::Interrupted`] if only TLS messages arrived: the caller knows how much time is
     /// left.
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, ClientError> {
         if self.used == self.plain.len() {
             if self.session.is_ended() {
                 return Ok(0);
             }
-            self.receive()?;
+            self.fill()?;
         }
         let mut plain = &self.plain[self.used..];
-        let read = plain.read(buffer)?;
+        let read = plain.read(buffer).map_err(ClientError::of)?;
         self.used += read;
         if read == 0 && !self.session.is_ended() {
-            return Err(io::ErrorKind::Interrupted.into());
+            return Err(ClientError::of(io::ErrorKind::Interrupted.into()));
         }
         Ok(read)
     }
-}
 
-impl Write for Secure {
-    /// Writes all bytes, or fails.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// Writes all bytes.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let mut records = Vec::new();
-        self.session.seal(bytes, &mut records).map_err(io::Error::other)?;
-        self.socket.write_all(&records)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.session.seal(bytes, &mut records).map_err(ClientError::Distrusted)?;
+        self.socket.write_all(&records).map_err(ClientError::of)
     }
 }
 

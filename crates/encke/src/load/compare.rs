@@ -18,22 +18,23 @@ use encke_load::{Comparison, Report, SavedRun, Stop, words};
 use super::progress::ViewMode;
 use super::{Interrupts, NO_VERDICT, Weighted, command, measure, nothing_measured, plan, saved};
 use crate::arguments::Compare;
-use crate::{CommandError, CommandResult, INTERRUPTED, print_result};
+use crate::error::{CommandError, CommandResult, INTERRUPTED};
+use crate::output::print_result;
 
 pub(crate) fn run(arguments: &Compare, signals: Signals) -> CommandResult {
     let names = [arguments.one.clone(), arguments.other.clone()];
     match [&arguments.one, &arguments.other].map(|name| name.contains("://")) {
         [true, true] => servers(arguments, names, signals),
         [false, false] if !arguments.watch.is_empty() => {
-            Err(CommandError::Usage("--watch requires servers, not saved runs".into()))
+            Err(CommandError::usage("--watch requires servers, not saved runs"))
         }
         [false, false] => {
             let runs = [saved::read(Path::new(&arguments.one))?, saved::read(Path::new(&arguments.other))?];
             let compared = SavedRun::compared(names, [&runs[0], &runs[1]]);
-            told(&compared.map_err(|unlike| CommandError::Usage(unlike.to_string()))?, arguments.json, false)
+            told(&compared.map_err(CommandError::usage)?, arguments.json, false)
         }
-        _ => Err(CommandError::Usage(
-            "cannot compare a server with a saved run: expected two URLs, or two files".into(),
+        _ => Err(CommandError::usage(
+            "cannot compare a server with a saved run: expected two URLs, or two files",
         )),
     }
 }
@@ -47,7 +48,7 @@ fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Command
         [] => [None, None],
         [both] => [Some(both), Some(both)],
         [a, b] => [Some(a), Some(b)],
-        _ => return Err(CommandError::Usage("expected --watch at most twice: for A, and for B".into())),
+        _ => return Err(CommandError::usage("expected --watch at most twice: for A, and for B")),
     };
     let interrupts = Interrupts::watch(signals)?;
     let measured = |side: usize| -> Result<Report, CommandError> {

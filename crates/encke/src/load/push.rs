@@ -26,8 +26,9 @@ use super::progress::ViewAction;
 use super::screen::push::PushScreen;
 use super::{Interrupts, LOOK, LOOKS_PER_LINE, MISSED, NO_VERDICT, command, compare, rounds, saved};
 use crate::arguments::Secrecy;
+use crate::error::{ArgumentError, CommandError, CommandResult, INTERRUPTED};
 use crate::load;
-use crate::{CommandError, CommandResult, INTERRUPTED, note, print_result};
+use crate::output::{note, print_result};
 
 /// Hold subscribers on a push server, publish, and measure every delivery.
 #[derive(Args, Debug)]
@@ -204,14 +205,14 @@ enum Rounds {
 struct SubscriberShare(f64);
 
 impl FromStr for SubscriberShare {
-    type Err = String;
+    type Err = ArgumentError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ArgumentError> {
         let number = text.strip_suffix("/s").unwrap_or(text);
         let (digits, unit) = number.strip_suffix('%').map_or((number, 1.0), |digits| (digits, 0.01));
         let share = digits.parse::<f64>().ok().map(|share| share * unit);
         let share = share.filter(|share| (0.0..=1.0).contains(share));
-        share.map(Self).ok_or_else(|| format!("invalid share `{text}`: expected 1% or 0.01"))
+        share.map(Self).ok_or_else(|| ArgumentError::Share(text.to_owned()))
     }
 }
 
@@ -261,8 +262,7 @@ pub(crate) fn run(arguments: &LoadPushArgs, signals: Signals) -> CommandResult {
     if arguments.messages.is_none() && arguments.duration.is_none() && arguments.cycle.is_none() {
         note("running for 10 s by default; change it with -n COUNT or -d TIME");
     }
-    let failed = |trouble: encke_load::run::RunError| CommandError::CouldNotRun(trouble.to_string());
-    let mut run = PushRun::start(plan.clone()).map_err(failed)?;
+    let mut run = PushRun::start(plan.clone())?;
     interrupts.end(run.halter());
     let mut onlooker = PushProgressView::new(arguments, &plan);
     while !run.wait(onlooker.pause()) {
@@ -273,7 +273,7 @@ pub(crate) fn run(arguments: &LoadPushArgs, signals: Signals) -> CommandResult {
     }
     onlooker.leave();
     let plan = PushRunPlan { stop: interrupts.stop(plan.stop), ..plan };
-    let report = PushReport::new(plan, arguments.url.to_string(), command(), run.outcome().map_err(failed)?);
+    let report = PushReport::new(plan, arguments.url.to_string(), command(), run.outcome()?);
     nobody_there(&report)?;
     if let Some(path) = &arguments.report {
         saved::write(path, &report.saved().page())?;
@@ -312,11 +312,10 @@ fn compared(arguments: &LoadPushArgs, mut plans: [PushRunPlan; 2], interrupts: &
     let measured = |side: usize| -> Result<PushReport, CommandError> {
         // A run number of its own, so that messages that a channel still holds from the previous run are not counted.
         let plan = PushRunPlan { run: run_number()?, ..plans[side].clone() };
-        let failed = |trouble: encke_load::run::RunError| CommandError::CouldNotRun(trouble.to_string());
-        let mut run = PushRun::start(plan.clone()).map_err(failed)?;
+        let mut run = PushRun::start(plan.clone())?;
         interrupts.end(run.halter());
         while !run.wait(LOOK) {}
-        let report = PushReport::new(plan, urls[side].clone(), command(), run.outcome().map_err(failed)?);
+        let report = PushReport::new(plan, urls[side].clone(), command(), run.outcome()?);
         nobody_there(&report)?;
         Ok(report)
     };
@@ -355,7 +354,7 @@ fn compared(arguments: &LoadPushArgs, mut plans: [PushRunPlan; 2], interrupts: &
 fn nobody_there(report: &PushReport) -> Result<(), CommandError> {
     match report.outcome.errors.iter().next() {
         Some(error) if report.outcome.totals.answered == 0 => {
-            Err(CommandError::CouldNotRun(format!("{}: {} ({})", report.url, error.cause, error.phase)))
+            Err(CommandError::server(format!("{} ({})", error.cause, error.phase)).context(&report.url))
         }
         _ => Ok(()),
     }
@@ -366,38 +365,34 @@ fn nobody_there(report: &PushReport) -> Result<(), CommandError> {
 /// Returns a random run number, which distinguishes the messages of this run from messages of other runs.
 fn run_number() -> Result<u32, CommandError> {
     let mut run = [0; 4];
-    host::random(&mut run)
-        .map_err(|error| CommandError::CouldNotRun(format!("no random numbers: {error}")))?;
+    host::random(&mut run).map_err(|error| CommandError::system(error).context("no random numbers"))?;
     Ok(u32::from_le_bytes(run))
 }
 
 fn plan(arguments: &LoadPushArgs, url: &Url, preset: PresetArg) -> Result<PushRunPlan, CommandError> {
-    let usage = |text: String| CommandError::Usage(text);
     let backend = match arguments.backend {
         Some(OrAuto::Set(backend)) => backend,
-        Some(OrAuto::Auto) | None => {
-            Backend::auto().map_err(|unavailable| CommandError::CouldNotRun(unavailable.to_string()))?.0
-        }
+        Some(OrAuto::Auto) | None => Backend::auto()?.0,
     };
     if arguments.payload < PAYLOAD_BYTES_MIN {
-        return Err(usage(format!(
+        return Err(CommandError::usage(format!(
             "--payload must be at least {PAYLOAD_BYTES_MIN} bytes, the size of a message's mark"
         )));
     }
     if arguments.cycle.is_some() && arguments.threads > 1 {
-        return Err(usage("--cycle requires one thread, which must have all subscribers".into()));
+        return Err(CommandError::usage("--cycle requires one thread, which must have all subscribers"));
     }
     if arguments.paced.is_some() && arguments.threads > 1 {
-        return Err(usage("--paced requires one thread, which must have all subscribers".into()));
+        return Err(CommandError::usage("--paced requires one thread, which must have all subscribers"));
     }
     if arguments.paced == Some(Rounds::Sustained) && arguments.transport == TransportArg::Poll {
-        return Err(usage("--paced sustained requires a stream, not polls".into()));
+        return Err(CommandError::usage("--paced sustained requires a stream, not polls"));
     }
     if arguments.slow.0 > 0.0 && arguments.transport == TransportArg::Poll {
-        return Err(usage("--slow requires a stream, not polls".into()));
+        return Err(CommandError::usage("--slow requires a stream, not polls"));
     }
     if u32::from(arguments.threads) > arguments.subscribers.get() {
-        return Err(usage(format!("fewer subscribers than {} threads", arguments.threads)));
+        return Err(CommandError::usage(format!("fewer subscribers than {} threads", arguments.threads)));
     }
     let server = Address::from(load::server(url)?);
     let sources = load::sources(&server, &arguments.source)?;
@@ -451,13 +446,14 @@ fn plan(arguments: &LoadPushArgs, url: &Url, preset: PresetArg) -> Result<PushRu
 
 /// Returns the paths, header fields and formats for the server.
 fn dialect(arguments: &LoadPushArgs, url: &Url, preset: PresetArg) -> Result<Dialect, CommandError> {
-    let usage = |text: String| CommandError::Usage(text);
     let transport = arguments.transport;
     // Only subscribers that reconnect use positions, and a WebSocket has them only in envelopes.
     let resumable = arguments.storm || arguments.churn.0 > 0.0;
     let Some(mut dialect) = Dialect::of(preset.into(), transport.into(), resumable) else {
         let name = push::Transport::from(transport).name();
-        return Err(usage(format!("this kind of server does not support the transport {name}")));
+        return Err(CommandError::usage(format!(
+            "this kind of server does not support the transport {name}"
+        )));
     };
     let path = url.target();
     if path != "/" {
@@ -465,7 +461,7 @@ fn dialect(arguments: &LoadPushArgs, url: &Url, preset: PresetArg) -> Result<Dia
             let text = format!(
                 "`{url}`: with --preset the URL must have no path; use --subscribe-url and --publish-url"
             );
-            return Err(usage(text));
+            return Err(CommandError::usage(text));
         }
         (dialect.subscribe, dialect.publish) = (path.to_owned(), path.to_owned());
     }
@@ -480,19 +476,24 @@ fn dialect(arguments: &LoadPushArgs, url: &Url, preset: PresetArg) -> Result<Dia
             Some(text) => {
                 let named = text.parse::<Url>()?;
                 if !named.same_server(url) {
-                    return Err(usage(format!("{named} and {url} are different servers; a run has one")));
+                    return Err(CommandError::usage(format!(
+                        "{named} and {url} are different servers; a run has one"
+                    )));
                 }
                 *place = named.target().to_owned();
             }
         }
     }
     if arguments.channels.get() > 1 && !dialect.subscribe.contains("{channel}") {
-        return Err(usage(format!("`{}`: {{channel}} is required for several channels", dialect.subscribe)));
+        return Err(CommandError::usage(format!(
+            "`{}`: {{channel}} is required for several channels",
+            dialect.subscribe
+        )));
     }
     for field in &arguments.header {
-        let (name, value) = field
-            .split_once(':')
-            .ok_or_else(|| usage(format!("invalid header field `{field}`: expected 'Name: value'")))?;
+        let (name, value) = field.split_once(':').ok_or_else(|| {
+            CommandError::usage(format!("invalid header field `{field}`: expected 'Name: value'"))
+        })?;
         let field = (name.to_owned(), value.trim().to_owned());
         dialect.subscriber_fields.push(field.clone());
         dialect.publisher_fields.push(field);
@@ -605,7 +606,7 @@ mod tests {
     #[test]
     fn a_share_is_a_part_of_the_whole() {
         for (text, share) in [("1%", 0.01), ("0.5", 0.5), ("5%/s", 0.05), ("0", 0.0), ("100%", 1.0)] {
-            assert_eq!(text.parse(), Ok(SubscriberShare(share)), "{text}");
+            assert_eq!(text.parse().ok(), Some(SubscriberShare(share)), "{text}");
         }
         for text in ["", "%", "-1%", "101%", "1/2", "NaN"] {
             assert!(text.parse::<SubscriberShare>().is_err(), "{text}");

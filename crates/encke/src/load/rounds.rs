@@ -12,15 +12,14 @@ use std::process::ExitCode;
 
 use encke_io::host;
 use encke_load::push::{PacedStep, PushRun, PushRunPlan, PushTotals, RoundFigures};
-use encke_load::run::RunError;
 use serde_json::{Value, json};
 
 use super::{Interrupts, LOOK};
-use crate::{CommandError, CommandResult, INTERRUPTED, print};
+use crate::error::{CommandError, CommandResult, INTERRUPTED};
+use crate::output::print;
 
 pub(super) fn run(plan: PushRunPlan, interrupts: &Interrupts) -> CommandResult {
-    let failed = |trouble: RunError| CommandError::CouldNotRun(trouble.to_string());
-    let mut run = PushRun::start(plan.clone()).map_err(failed)?;
+    let mut run = PushRun::start(plan.clone())?;
     interrupts.end(run.halter());
     for _line in io::stdin().lines().map_while(Result::ok) {
         let ((_, before), cpu_s) = (run.totals(), host::cpu_seconds());
@@ -36,9 +35,10 @@ pub(super) fn run(plan: PushRunPlan, interrupts: &Interrupts) -> CommandResult {
     }
     run.halter().halt();
     while !run.wait(LOOK) {}
-    let outcome = run.outcome().map_err(failed)?;
+    let outcome = run.outcome()?;
     if let Some(error) = outcome.errors.iter().next().filter(|_| outcome.totals.answered == 0) {
-        return Err(CommandError::CouldNotRun(format!("{}: {} ({})", plan.server, error.cause, error.phase)));
+        let text = format!("{} ({})", error.cause, error.phase);
+        return Err(CommandError::server(text).context(&plan.server));
     }
     Ok(if interrupts.seen() { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }

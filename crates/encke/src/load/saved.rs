@@ -8,14 +8,15 @@ use std::process::ExitCode;
 use encke_load::SavedRun;
 
 use crate::arguments::{self, ExplainArgs, Merge};
-use crate::{CommandError, CommandResult, print};
+use crate::error::{CommandError, CommandResult};
+use crate::output::print;
 
 /// Maximum size of a saved run: four hours at one stretch per second have about 10 MB.
 const BYTES_MAX: u64 = 256 << 20;
 
 pub(crate) fn merge(arguments: &Merge) -> CommandResult {
     let runs: Vec<SavedRun> = arguments.runs.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
-    let merged = SavedRun::merged(runs).map_err(|error| CommandError::Usage(error.to_string()))?;
+    let merged = SavedRun::merged(runs).map_err(CommandError::usage)?;
     told(&merged, arguments.json, arguments.report.as_deref())
 }
 
@@ -39,19 +40,18 @@ fn told(run: &SavedRun, json: bool, page: Option<&Path>) -> CommandResult {
 
 /// Reads a saved run; `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<SavedRun, CommandError> {
-    let said = |reason: String| CommandError::CouldNotRun(format!("{}: {reason}", path.display()));
+    let failed = |error: io::Error| CommandError::system(error).context(path.display());
     let mut text = String::new();
     let source: Box<dyn Read> = if path == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {
-        Box::new(File::open(path).map_err(|error| said(error.to_string()))?)
+        Box::new(File::open(path).map_err(failed)?)
     };
-    source.take(BYTES_MAX).read_to_string(&mut text).map_err(|error| said(error.to_string()))?;
-    SavedRun::read(&text).map_err(|error| said(error.to_string()))
+    source.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    SavedRun::read(&text).map_err(|error| CommandError::system(error).context(path.display()))
 }
 
 /// Writes a saved run or a page to a file.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), CommandError> {
-    std::fs::write(path, text)
-        .map_err(|error| CommandError::CouldNotRun(format!("{}: {error}", path.display())))
+    std::fs::write(path, text).map_err(|error| CommandError::system(error).context(path.display()))
 }

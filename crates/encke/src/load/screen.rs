@@ -37,7 +37,7 @@ use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph,
 use ratatui::{Frame, Terminal};
 
 use super::progress::ViewAction;
-use crate::INTERRUPTED;
+use crate::error::INTERRUPTED;
 
 /// Time between two frames. Curves change once a second. Drawing five frames a second took 1.2 % of a core, and counts that change
 /// so fast are unreadable.
