@@ -35,7 +35,7 @@ impl Error for SiteError {
 }
 
 /// A key of a site's settings, and the error in its value.
-pub(super) type KeyError = (&'static str, RuleError);
+pub(super) type SiteKeyError = (&'static str, RuleError);
 
 /// Why a value in the settings of a site is rejected. The origin is the settings, except for [`RuleError::Unreadable`],
 /// [`RuleError::Root`] and [`RuleError::RootFolder`], which the system reported about a path in the settings.

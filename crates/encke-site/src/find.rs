@@ -19,7 +19,7 @@ use encke_io::files::{
 };
 use encke_wire::coding::Coding;
 
-use super::error::{KeyError, RuleError};
+use super::error::{RuleError, SiteKeyError};
 use super::media::MediaType;
 use super::pattern::PATH_BYTES_MAX;
 use super::rules::{PathMapping, PathPolicy, RuleSet};
@@ -105,7 +105,7 @@ impl SiteRoot {
     ///
     /// # Errors
     /// The setting that names an unreadable directory, and the reason.
-    pub(super) fn open(rules: Arc<RuleSet>, forbidden: Arc<[FileId]>) -> Result<Self, KeyError> {
+    pub(super) fn open(rules: Arc<RuleSet>, forbidden: Arc<[FileId]>) -> Result<Self, SiteKeyError> {
         let open = |place: &PathMapping| {
             let key = if place.prefix == "/" { "root" } else { "aliases" };
             Base::open(&place.folder).map(Arc::new).map_err(|error| (key, error))

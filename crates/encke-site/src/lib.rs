@@ -66,7 +66,7 @@ pub use pattern::PathPatternError;
 pub use settings::SiteSettings;
 
 use compression_cache::CompressionCache;
-use error::KeyError;
+use error::SiteKeyError;
 use explain::SiteRules;
 use file_cache::{CacheCost, HashKey};
 use file_handler::FileHandler;
@@ -115,7 +115,7 @@ impl Site {
         let forbidden: Arc<[FileId]> = forbidden.into();
         for (number, settings) in sites.iter().enumerate() {
             let named = settings.host.first().cloned().unwrap_or_else(|| (number + 1).to_string());
-            let wrong = |(key, error): KeyError| SiteError { site: named.clone(), key, error };
+            let wrong = |(key, error): SiteKeyError| SiteError { site: named.clone(), key, error };
             let site = u16::try_from(number).map_err(|_| wrong(("host", RuleError::TooManySites)))?;
             let rules = Arc::new(RuleSet::of(settings).map_err(wrong)?);
             grounds.push(SiteRoot::open(rules, Arc::clone(&forbidden)).map_err(wrong)?);

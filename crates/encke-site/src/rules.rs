@@ -9,7 +9,7 @@ use encke_io::files::Links;
 use encke_wire::field;
 use encke_wire::target::encode_path;
 
-use super::error::{KeyError, RuleError};
+use super::error::{RuleError, SiteKeyError};
 use super::pattern::{PathPattern, STARS_MAX};
 use super::settings::{Alias, HeaderRule, Redirect, SiteSettings, Symlinks};
 use encke_server::Fields;
@@ -88,7 +88,7 @@ impl RuleSet {
     ///
     /// # Errors
     /// The first invalid key.
-    pub(super) fn of(settings: &SiteSettings) -> Result<Self, KeyError> {
+    pub(super) fn of(settings: &SiteSettings) -> Result<Self, SiteKeyError> {
         let mut places =
             settings.aliases.iter().enumerate().map(PathMapping::of).collect::<Result<Vec<_>, _>>()?;
         places.sort_by_key(|place| std::cmp::Reverse(place.prefix.len()));
@@ -127,7 +127,7 @@ impl RuleSet {
             siblings: settings.compression.siblings,
             compression,
             revalidate_ns: settings.open_files.revalidate.nanoseconds(),
-            cache: settings.cache.iter().map(cache).collect::<Result<_, KeyError>>()?,
+            cache: settings.cache.iter().map(cache).collect::<Result<_, SiteKeyError>>()?,
             headers: settings.headers.iter().map(header_rule).collect::<Result<_, _>>()?,
             hsts: settings.hsts.as_deref().map(strict_transport).transpose()?,
             redirects: settings.redirects.iter().map(redirect).collect::<Result<_, _>>()?,
@@ -276,7 +276,7 @@ impl Special {
 }
 
 impl PathMapping {
-    fn of((number, alias): (usize, &Alias)) -> Result<Self, KeyError> {
+    fn of((number, alias): (usize, &Alias)) -> Result<Self, SiteKeyError> {
         let setting = Some(number);
         let wrong = |error| ("aliases", error);
         if !alias.path.starts_with('/') || alias.path.contains("//") {
@@ -300,7 +300,7 @@ impl PathMapping {
 }
 
 /// Checks a value of `hsts` (RFC 6797 §6.1), which may have the directives that browsers know, each once. Returns its field.
-fn strict_transport(value: &str) -> Result<Fields, KeyError> {
+fn strict_transport(value: &str) -> Result<Fields, SiteKeyError> {
     let wrong = |error| Err(("hsts", error));
     check_value("hsts", "Strict-Transport-Security", value)?;
     let mut seen: Vec<String> = Vec::new();
@@ -405,11 +405,11 @@ impl RedirectTarget {
     }
 }
 
-fn pattern(key: &'static str, text: &str) -> Result<PathPattern, KeyError> {
+fn pattern(key: &'static str, text: &str) -> Result<PathPattern, SiteKeyError> {
     PathPattern::parse(text).map_err(|error| (key, RuleError::Pattern(text.to_owned(), error)))
 }
 
-fn redirect(rule: &Redirect) -> Result<(PathPattern, RedirectTarget, u16), KeyError> {
+fn redirect(rule: &Redirect) -> Result<(PathPattern, RedirectTarget, u16), SiteKeyError> {
     let from = pattern("redirects", &rule.from)?;
     let template = RedirectTarget::parse(&rule.to, from.stars()).map_err(|error| ("redirects", error))?;
     if !matches!(rule.status, 301 | 302 | 303 | 307 | 308) {
@@ -418,7 +418,7 @@ fn redirect(rule: &Redirect) -> Result<(PathPattern, RedirectTarget, u16), KeyEr
     Ok((from, template, rule.status))
 }
 
-fn header_rule(rule: &HeaderRule) -> Result<(PathPattern, Vec<(String, String)>), KeyError> {
+fn header_rule(rule: &HeaderRule) -> Result<(PathPattern, Vec<(String, String)>), SiteKeyError> {
     for (name, value) in &rule.set {
         if !field::is_token(name.as_bytes()) {
             return Err(("headers", RuleError::FieldName(name.clone())));
@@ -433,7 +433,7 @@ fn header_rule(rule: &HeaderRule) -> Result<(PathPattern, Vec<(String, String)>)
     Ok((pattern("headers", &rule.pattern)?, set))
 }
 
-fn path_rule(rule: &super::settings::PathRule) -> Result<(PathPattern, Special), KeyError> {
+fn path_rule(rule: &super::settings::PathRule) -> Result<(PathPattern, Special), SiteKeyError> {
     if let Some(status) = rule.status
         && !(400..500).contains(&status)
     {
@@ -452,7 +452,7 @@ fn path_rule(rule: &super::settings::PathRule) -> Result<(PathPattern, Special),
     Ok((pattern("paths", &rule.pattern)?, special))
 }
 
-fn error_page((status, path): (&String, &String)) -> Result<(u16, String), KeyError> {
+fn error_page((status, path): (&String, &String)) -> Result<(u16, String), SiteKeyError> {
     let number = status.parse().ok().filter(|number| (400..600).contains(number));
     let number = number.ok_or_else(|| ("errors", RuleError::ErrorStatus(status.clone())))?;
     if !path.starts_with('/') || path.ends_with('/') {
@@ -461,7 +461,7 @@ fn error_page((status, path): (&String, &String)) -> Result<(u16, String), KeyEr
     Ok((number, path.clone()))
 }
 
-fn check_value(key: &'static str, name: &str, value: &str) -> Result<(), KeyError> {
+fn check_value(key: &'static str, name: &str, value: &str) -> Result<(), SiteKeyError> {
     if field::is_field_value(value.as_bytes()) {
         Ok(())
     } else {
