@@ -325,7 +325,7 @@ mod tests {
             subproblems: Vec::new(),
         };
         let error = AcmeError::from(Error::Api(problem.clone())).to_string();
-        assert_eq!(error, "the directory refuses: rejectedIdentifier: not ours to give");
+        assert_eq!(error, "the directory rejected the order: rejectedIdentifier: not ours to give");
         let gone =
             Problem { r#type: Some("urn:ietf:params:acme:error:accountDoesNotExist".into()), ..problem };
         assert!(matches!(AcmeError::from(Error::Api(gone)), AcmeError::NoAccount));

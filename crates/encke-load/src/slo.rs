@@ -217,7 +217,7 @@ mod tests {
             assert_eq!(found.len(), missed, "{text}: {found:?}");
         }
         let slo: Slo = "errors<0.5%".parse().expect("a condition");
-        assert_eq!(slo.missed(&report)[0].to_string(), "missed: errors<0.5% (it was 1.00 %)");
+        assert_eq!(slo.missed(&report)[0].to_string(), "missed: errors<0.5% (measured 1.00 %)");
     }
 
     #[test]

@@ -210,7 +210,12 @@ fn is_busy(server: Option<&ProbeResult>) -> bool {
 fn closed(plan: &Plan, outcome: &RunOutcome, busy: f64, waiting: f64, used: &str) -> (Bottleneck, String) {
     let server = outcome.server.as_ref();
     let unknown = || {
-        (Bottleneck::Server, format!("The server was the bottleneck, or the number of connections: {used}."))
+        // One line of the summary: it is shorter than `used`.
+        let busy = words::percent(busy);
+        let text = format!(
+            "The server was the bottleneck, or the number of connections; busiest generator thread: {busy} of a core."
+        );
+        (Bottleneck::Server, text)
     };
     let Some((ran, waited)) = server.and_then(ProbeResult::busiest) else { return unknown() };
     let (share, lost) = (words::percent(ran), words::percent(waited));
@@ -518,7 +523,7 @@ mod tests {
         );
         let verdict = Verdict::of(&plan(Pace::Closed), &outcome);
         assert_eq!(verdict.limit, Bottleneck::Server);
-        for said in ["20.0 %", "3 connections", "500 segments", "1 request had no answer"] {
+        for said in ["20.0 %", "3 connections", "500 segments", "1 request had no response"] {
             let found = verdict.remarks.iter().any(|remark| remark.contains(said));
             assert!(found, "{said}: {:?}", verdict.remarks);
         }

@@ -203,11 +203,11 @@ mod tests {
     fn only_a_replaced_stream_is_permanent() {
         let replaced = NatsFailure::Replaced("orders".into());
         assert!(replaced.is_permanent());
-        assert!(replaced.to_string().contains("orders was made anew"), "{replaced}");
+        assert!(replaced.to_string().contains("orders was recreated"), "{replaced}");
         let unknown =
             NatsFailure::DropsUnknown(Box::new(NatsFailure::from(io::Error::from(io::ErrorKind::TimedOut))));
         assert!(!unknown.is_permanent());
-        assert_eq!(unknown.to_string(), "what was dropped is not known: timed out");
+        assert_eq!(unknown.to_string(), "cannot determine the dropped messages: timed out");
     }
 
     #[test]

@@ -377,7 +377,7 @@ mod tests {
             let ready = ConnectedFanout::new(7, Some(served.address())).expect("it takes them");
             let told = ready.publish(&served, 1, together).map_err(|error| error.to_string());
             assert!(
-                told.is_err_and(|error| error.contains("no process of its own")),
+                told.is_err_and(|error| error.contains("not a separate process")),
                 "all was heard before that"
             );
         }

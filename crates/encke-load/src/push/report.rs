@@ -299,7 +299,7 @@ mod tests {
         let outcome = PushRunOutcome { rounds: vec![round; 2], ..outcome(0.2, 0.0) };
         let text = report(PushRunPlan { cycles: Some(2), ..plan() }, outcome).summary();
         assert!(text.starts_with("c,100,0.500000,0.00500000\nr,100,0.020000,0.00020000\nc,100,"), "{text}");
-        assert!(text.contains("2 receipts did not happen"), "{text}");
+        assert!(text.contains("2 receipts are missing"), "{text}");
     }
 
     #[test]
@@ -365,8 +365,8 @@ mod tests {
         saved.plan.pace.r#loop = "closed".into();
         let explained = saved.explained().text();
         for said in [
-            "7 of 100,000 receipts never happened",
-            "3 came again and 2 out of order",
+            "7 of 100,000 receipts are missing",
+            "3 were repeated and 2 out of order",
             "Each publisher waited",
         ] {
             assert!(explained.contains(said), "no `{said}`:\n{explained}");

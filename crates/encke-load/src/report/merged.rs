@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(finished, [100, 100, 200, 200, 200, 200, 200, 200, 200, 200, 100, 100]);
         assert_eq!(both.seconds[2].latency.len(), 2, "the third second of one, the first of the other");
         assert_eq!((both.plan.connections, both.parts.len()), (128, 2));
-        assert!(both.verdict.remarks.iter().any(|remark| remark.contains("8.00 s in common")), "{both:?}");
+        assert!(both.verdict.remarks.iter().any(|remark| remark.contains("overlap by 8.00 s")), "{both:?}");
         // The merged run can be saved and merged again.
         let read = Saved::read(&both.json().to_string()).expect("a run");
         let three = Saved::merged(&[read, one]).expect("closed loops");

@@ -480,7 +480,7 @@ fn the_exit_status_is_for_scripts() {
     assert_eq!(held.status.code(), Some(0), "{}", text(&held.stderr));
     let missed = load(&["-n", "200", "-c", "2", "--slo", "p50<1ns", &url]);
     assert_eq!(missed.status.code(), Some(3), "{}", text(&missed.stdout));
-    assert!(text(&missed.stderr).contains("missed: p50<1ns (it was "), "{}", text(&missed.stderr));
+    assert!(text(&missed.stderr).contains("missed: p50<1ns (measured "), "{}", text(&missed.stderr));
 
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let nobody = format!("http://{}/", free.local_addr().expect("bound"));
