@@ -65,21 +65,22 @@ PLAN: tuple[Measurement, ...] = (
     *(Measurement(workload.name, workload.title, functools.partial(timed.seconds_of, workload),
                   functools.partial(timed.measure, workload), (workload.tool,))
       for workload in timed.WORKLOADS),
-    Measurement("instructions", "user instructions a request", counts.instructions_seconds, counts.instructions,
+    Measurement("instructions", "user instructions per request", counts.instructions_seconds, counts.instructions,
                 (VALGRIND, H2LOAD)),
-    Measurement("calls", "system calls a request", counts.calls_seconds, counts.calls, (STRACE, H2LOAD), quick=False),
+    Measurement("calls", "system calls per request", counts.calls_seconds, counts.calls, (STRACE, H2LOAD), quick=False),
     Measurement("memory", "memory of an idle connection at 10,000 and 18,000", crowds.memory_seconds, crowds.memory,
                 ()),
-    Measurement("crowd", "64 active among 18,000 idle", crowds.crowd_seconds, crowds.crowd, (WRK,), quick=False),
+    Measurement("crowd", "64 active connections among 18,000 idle ones", crowds.crowd_seconds, crowds.crowd, (WRK,),
+                quick=False),
     Measurement("idle", "system calls of an idle server", counts.idle_seconds, counts.idle, (STRACE,), quick=False),
-    Measurement("stall", "answers held back by Nagle or delayed acknowledgement", promises.stall_seconds,
+    Measurement("stall", "responses delayed by Nagle's algorithm or delayed acknowledgements", promises.stall_seconds,
                 promises.stall, ()),
     Measurement("ab", "failed requests of ab", promises.ab_seconds, promises.ab, (AB,), quick=False),
     Measurement("push-fan", "push: one message to 1,000, 10,000 and 18,000 subscribers", push.fan_seconds, push.fan,
                 (LIBURING,), quick=False),
-    Measurement("push-sustained", "push: messages as fast as they are taken", push.sustained_seconds, push.sustained,
-                (LIBURING,), quick=False),
-    Measurement("push-connect", "push: subscribers that connect, calmly and all at once", push.connect_seconds,
+    Measurement("push-sustained", "push: 1,000 subscribers, each publisher waits only for its response",
+                push.sustained_seconds, push.sustained, (LIBURING,), quick=False),
+    Measurement("push-connect", "push: the cost of connecting a subscriber, calmly and in a storm", push.connect_seconds,
                 push.connect, (LIBURING,), quick=False),
     Measurement("push-memory", "push: memory of a subscriber", push.memory_seconds, push.memory, (LIBURING,),
                 quick=False),
@@ -96,14 +97,14 @@ PLAN: tuple[Measurement, ...] = (
     *(Measurement(kind.name, f"load generators: {kind.title}", functools.partial(load.seconds_of, kind),
                   functools.partial(load.measure, kind), (WRK, AB, H2LOAD), quick=False)
       for kind in load.KINDS),
-    Measurement("load-held", "load generators: memory of a connection, and how fast they open", load.held_seconds,
+    Measurement("load-held", "load generators: memory per connection, and time to open connections", load.held_seconds,
                 load.held, (WRK,), quick=False),
-    Measurement("load-screen", "load generators: what the live screen costs", load.screen_seconds, load.screen, (),
+    Measurement("load-screen", "load generators: the cost of the live screen", load.screen_seconds, load.screen, (),
                 quick=False),
-    Measurement("load-verdict", "load generators: the bottleneck, in staged cases", verdicts.seconds_of,
+    Measurement("load-verdict", "load generators: verdicts on the bottleneck, in staged cases", verdicts.seconds_of,
                 verdicts.measure, (), quick=False),
-    Measurement("cluster-cost", "cluster: a delivery against a server by itself; publish to last on another node", cluster.seconds_of,
-                cluster.cost, (NATS,), quick=False),
+    Measurement("cluster-cost", "cluster: cost of a delivery, and its delay on another node", cluster.seconds_of, cluster.cost,
+                (NATS,), quick=False),
 )
 
 
@@ -182,26 +183,27 @@ def _measured(plan: list[Measurement], bench: Bench, expected: float) -> tuple[l
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Measures Encke, a floor and its peers on this machine: CPU time, instructions, system calls and "
-                    "memory a request or connection.",
+        description="Measures Encke, a floor and peers on this machine: CPU time, instructions, system calls and memory "
+                    "per request or connection.",
         epilog=f"examples:{EXAMPLES}", formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="NAMES", help="these measurements (names by --list), comma between")
-    parser.add_argument("--backends", metavar="NAMES", help=f"these back ends of Encke ({', '.join(BACKENDS)}) or none")
-    parser.add_argument("--servers", metavar="NAMES", help=f"these others ({', '.join(PEER_NAMES)}) or none")
+    parser.add_argument("--only", metavar="NAMES", help="measurements to run, separated by commas (--list shows the names)")
+    parser.add_argument("--backends", metavar="NAMES", help=f"back ends of Encke ({', '.join(BACKENDS)}), or none")
+    parser.add_argument("--servers", metavar="NAMES", help=f"other servers ({', '.join(PEER_NAMES)}), or none")
     parser.add_argument("--rounds", type=_positive, metavar="N", help="rounds of each timed workload "
                         f"(default {ROUNDS_FOR_VERDICT}; fewer give no verdict)")
-    parser.add_argument("--seconds", type=_positive, default=1, metavar="N", help="seconds of each round (default 1)")
-    parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N", help="order of the rounds")
-    parser.add_argument("--encke", type=Path, metavar="FILE", help="the binary (default: the release build)")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow parts")
-    parser.add_argument("--realtime", action="store_true", help="servers and generators run before all others (root "
-                        "may): for times of waking on a machine that others use")
-    parser.add_argument("--write", action="store_true", help="write what was measured into bench/RESULTS.md, results.svg, RESULTS-push.md, "
-                             "RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md and RESULTS-cluster.md")
-    parser.add_argument("--list", action="store_true", help="say what can be measured, and stop")
+    parser.add_argument("--seconds", type=_positive, default=1, metavar="N", help="seconds per round (default 1)")
+    parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N",
+                        help="seed for the order of the rounds (default: the time)")
+    parser.add_argument("--encke", type=Path, metavar="FILE", help="Encke's binary (default: the release build)")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow measurements")
+    parser.add_argument("--realtime", action="store_true", help="run servers and generators with priority over all other "
+                        "processes (as root), to measure wake-up latencies on a shared machine")
+    parser.add_argument("--write", action="store_true", help="write the results to bench/RESULTS.md, results.svg, "
+                        "RESULTS-push.md, RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md and RESULTS-cluster.md")
+    parser.add_argument("--list", action="store_true", help="list the measurements and exit")
     options = parser.parse_args()
     if options.quick and options.write:
-        parser.error("--quick gives no verdicts and writes no results: leave one of --quick and --write out")
+        parser.error("--quick gives no verdicts and cannot be combined with --write")
     options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS_FOR_VERDICT)
     options.backends = options.backends or (QUICK_BACKENDS if options.quick else ",".join(BACKENDS))
     options.servers = options.servers or (QUICK_PEERS if options.quick else ",".join(PEER_NAMES))
@@ -234,7 +236,7 @@ def _servers(options: argparse.Namespace) -> list[servers.Server]:
     if options.quick:
         chosen = [server for server in chosen if not server.variant]
     if not chosen:
-        raise Trouble("no server is left to measure: name some by --servers or --backends")
+        raise Trouble("no server to measure: name some with --servers or --backends")
     return chosen
 
 
@@ -244,7 +246,7 @@ def _names(option: str, text: str, known) -> set[str]:
     wanted = set(text.split(","))
     unknown = wanted - set(known)
     if unknown:
-        raise Trouble(f"{option} does not know {', '.join(sorted(unknown))}; it knows {', '.join(known)}")
+        raise Trouble(f"invalid name for {option}: {', '.join(sorted(unknown))}; expected {', '.join(known)}")
     return wanted
 
 
@@ -260,7 +262,7 @@ def _require(plan: list[Measurement], chosen: list[servers.Server]) -> None:
             missing[program] = package
     if missing:
         raise Trouble(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: "
-                      f"apt install {' '.join(sorted(set(missing.values())))} (or leave peers out by --servers)")
+                      f"apt install {' '.join(sorted(set(missing.values())))} (or exclude peers with --servers)")
 
 
 def _encke(options: argparse.Namespace, chosen: list[servers.Server], plan: list[Measurement]) -> Path:
@@ -269,8 +271,8 @@ def _encke(options: argparse.Namespace, chosen: list[servers.Server], plan: list
     # Encke is a server, and the generator of some measurements.
     needed = any(isinstance(server, Encke) for server in chosen) or any(entry.name in PUSH + LOAD + CLUSTER for entry in plan)
     if needed and not os.access(binary, os.X_OK):
-        raise Trouble(f"{_shown(binary)} is missing: cargo build --release -p encke, name another by --encke FILE, "
-                      "or measure the others alone by --backends none")
+        raise Trouble(f"{_shown(binary)} is missing: run cargo build --release -p encke, name another with --encke "
+                      "FILE, or measure only the other servers with --backends none")
     return binary
 
 
@@ -289,7 +291,7 @@ def _versions(chosen: list[servers.Server], programs: servers.Programs) -> list[
 def _warnings(bench: Bench) -> list[str]:
     if bench.autogroup_raised:
         return []
-    return ["The autogroups could not be raised (root may): other sessions had their full share of both cores, "
+    return ["The autogroups could not be raised (run as root): other sessions had their full share of both cores, "
             "so these figures are contended."]
 
 
@@ -301,7 +303,7 @@ def _keep_samples(sections: list[Section]) -> None:
 
 
 def _write(account: report.Account, sections: list[Section]) -> None:
-    """Requests, channels, agreement, TLS and generators have a page each, so that each can be measured separately."""
+    """Writes one page per kind of section, so that each kind can be measured separately."""
     agreement_sections = [section for section in sections if section.name == "push-agreement"]
     push = [section for section in sections if section.name.startswith("push-") and section not in agreement_sections]
     tls_sections = [section for section in sections if section.name in TLS]

@@ -73,7 +73,7 @@ class RatiosAndBars(unittest.TestCase):
         self.assertLess(ratio.low, ratio.high)
         self.assertEqual(ratio, paired(subject, base))
 
-    def test_rounds_that_are_not_pairs_are_refused(self):
+    def test_unpaired_rounds_are_rejected(self):
         with self.assertRaises(ValueError):
             paired([1.0], [1.0, 1.0])
 
@@ -103,7 +103,7 @@ class WhatToolsPrint(unittest.TestCase):
         self.assertEqual((load.requests, load.bytes, load.seconds, load.errors, load.busy), (100, 5000, 0.5, 2, 0.5))
         self.assertEqual((load.p50_us, load.p99_us), (40, None))
 
-    def test_ab_counts_refusals_as_errors(self):
+    def test_ab_counts_rejected_requests_as_errors(self):
         load = generators.read_ab(AB, 1.25)
         self.assertEqual((load.requests, load.bytes, load.seconds), (5000, 765000, 1.25))
         self.assertEqual((load.errors, load.busy), (5, 1.0))
@@ -127,7 +127,7 @@ class WhatToolsPrint(unittest.TestCase):
     def test_strace_log_counts_a_call_once_and_signals_never(self):
         self.assertEqual(counts.read_strace_times(STRACE_LOG), [1795295000.000001, 1795295000.5, 1795295001.25])
 
-    def test_silence_is_trouble_and_not_a_zero(self):
+    def test_missing_output_is_an_error_and_not_a_zero(self):
         for read in (counts.read_callgrind, counts.read_strace_summary, lambda text: generators.read_wrk(text, 0),
                      lambda text: generators.read_ab(text, 0), lambda text: generators.read_h2load(text, 0),
                      lambda text: generators.read_s_time(text, 1, 0)):
@@ -136,7 +136,7 @@ class WhatToolsPrint(unittest.TestCase):
 
 
 class Accounting(unittest.TestCase):
-    def test_threads_that_came_count_and_threads_that_went_do_not_count_backwards(self):
+    def test_new_threads_count_and_ended_threads_do_not_count_backwards(self):
         before = Cpu({"1": 100, "2": 50}, {"1": 10, "2": 0})
         after = Cpu({"1": 300, "3": 7}, {"1": 11, "3": 1})
         self.assertEqual(after.since(before), (207, 2))
@@ -146,7 +146,7 @@ class Accounting(unittest.TestCase):
         while machine.cpu(os.getpid()).since(before)[0] < 1_000_000:
             sum(range(1000))
 
-    def test_big_answers_are_counted_by_bytes_and_small_ones_by_requests(self):
+    def test_large_responses_are_counted_by_bytes_and_small_ones_by_requests(self):
         by_name = {workload.name: workload for workload in timed.WORKLOADS}
         load = generators.Load(10, 25 * servers.MIB64.size // 2, 1.0, 0, 1.0)
         self.assertEqual(by_name["64m"].requests(load), 12.5)
@@ -160,7 +160,7 @@ class Accounting(unittest.TestCase):
             listener.listen()
             self.assertTrue(machine.listening(port))
 
-    def test_every_template_is_filled_whole(self):
+    def test_every_template_is_filled_in_completely(self):
         with tempfile.TemporaryDirectory() as scratch:
             for template in ("nginx.conf", "h2o.conf", "lighttpd.conf", "nchan.conf", "encke-push.toml"):
                 place = servers.Place(17100, Path(scratch), Path(scratch), servers.HELLO, False,
@@ -210,7 +210,7 @@ class AnswersHeldBack(unittest.TestCase):
 
         self.assertGreater(self.held_back(apart), promises.STALL_ANSWERS // 2)
 
-    def test_one_write_is_never_held_back_as_a_rule(self):
+    def test_one_write_is_usually_not_delayed(self):
         # A busy machine may delay one; Nagle's algorithm would delay nearly all.
         self.assertLess(self.held_back(lambda connection: connection.sendall(self.HEAD + self.BODY)), 10)
 
@@ -260,15 +260,15 @@ class Crowds(unittest.TestCase):
         child.stdin.write("".join(f"{answer}\n" for answer in answers).encode())
         return push.Paced(child, mock.Mock(server=mock.Mock()))
 
-    def test_what_was_lost_is_no_figure(self):
+    def test_a_run_with_faults_has_no_figures(self):
         for wrong in ("lost", "repeated", "closed", "refused"):
             with self.assertRaisesRegex(Trouble, f"7 {wrong} in a run of fan"):
                 self.crowd(f'{{"round":"fan","{wrong}":7}}').run()
 
-    def test_a_crowd_that_ends_is_trouble_with_its_last_words(self):
+    def test_a_crowd_that_exits_reports_the_end_of_its_output(self):
         with subprocess.Popen(["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             process = mock.Mock(stdin=mock.Mock(), stdout=child.stdout, last_words=lambda: ": no route")
-            with self.assertRaisesRegex(Trouble, "gave no figures: no route"):
+            with self.assertRaisesRegex(Trouble, "returned no figures: no route"):
                 push.Paced(process, mock.Mock(server=mock.Mock())).make_ready()
 
     def test_cpu_time_is_divided_by_receivers_and_times_are_medians_of_the_runs(self):
@@ -284,7 +284,7 @@ class Crowds(unittest.TestCase):
 
 
 class Agreements(unittest.TestCase):
-    def test_figures_are_found_in_what_both_print(self):
+    def test_figures_are_found_in_the_output_of_both_programs(self):
         witness = {"connect_ns": 5, **{name: {"p50_ns": 7, "p99_ns": 9}
                                        for name in ("first", "first_to_last", "last", "receipt")}}
         load = {"subscribers": {"opening_ns": 5}, "times": {key: witness[key] for key in witness if key != "connect_ns"}}
@@ -296,14 +296,14 @@ class Agreements(unittest.TestCase):
         with self.assertRaisesRegex(Trouble, "no first, p50 at times.first.p50_ns"):
             agreement.read(load, [where for _, _, where in agreement.FIGURES])
 
-    def test_a_ratio_is_apart_at_least_likely_and_at_most(self):
+    def test_the_distance_of_a_ratio_has_a_minimum_a_median_and_a_maximum(self):
         for ratio, ways in ((Ratio(1.1, 0.8, 1.15), (0.0, 0.1, 0.2)), (Ratio(1.1, 1.06, 1.2), (0.06, 0.1, 0.2)),
                             (Ratio(0.8, 0.7, 0.9), (0.1, 0.2, 0.3)), (Ratio(0.97, 0.96, 1.01), (0.0, 0.03, 0.04))):
             apart = agreement.Apart(ratio)
             for value, expected in zip((apart.value(), apart.likely(), apart.at_most()), ways, strict=True):
                 self.assertAlmostEqual(value, expected)
 
-    def test_the_witness_hears_a_server_that_says_what_it_should_and_no_other(self):
+    def test_the_witness_accepts_a_correct_server_and_rejects_repeated_messages(self):
         with tempfile.TemporaryDirectory() as scratch:
             witness = servers.build_floor(Path(scratch) / "witness", "pthread")
             for twice, status in ((False, 0), (True, 1)):
@@ -312,7 +312,7 @@ class Agreements(unittest.TestCase):
                                           text=True, check=False, timeout=60)
                 self.assertEqual(told.returncode, status, told.stderr)
                 if twice:
-                    self.assertIn("a message came again", told.stderr)
+                    self.assertIn("a message was repeated", told.stderr)
                 else:
                     told = json.loads(told.stdout)
                     self.assertEqual(told["received"], 12)
@@ -320,7 +320,7 @@ class Agreements(unittest.TestCase):
                     self.assertEqual(told["last"]["p99_ns"], told["last"]["max_ns"])
                     self.assertLess(told["last"]["p50_ns"], told["last"]["max_ns"])
 
-    def test_the_witness_takes_turns_with_a_leader_that_says_when_it_sent(self):
+    def test_the_witness_alternates_with_a_leader_that_sends_valid_times(self):
         interval_ns = 1_000_000_000 // 50
         with tempfile.TemporaryDirectory() as scratch:
             witness = servers.build_floor(Path(scratch) / "witness", "pthread")
@@ -333,7 +333,7 @@ class Agreements(unittest.TestCase):
                 ready, _, figures = told.stdout.partition("\n")
                 self.assertEqual(ready, "ready")
                 if status:
-                    self.assertIn("does not say when it was sent", told.stderr)
+                    self.assertIn("has no valid send time", told.stderr)
                 else:
                     self.assertEqual(json.loads(figures)["received"], 12)
                     self.assertGreaterEqual(choir.published_ns, choir.led_ns + interval_ns * 3 // 2)
@@ -401,14 +401,14 @@ class PushVerdicts(unittest.TestCase):
         self.assertEqual([len(row) for row in section.rows], [13])
         return [(verdict.bar, verdict.met) for verdict in section.verdicts]
 
-    def test_a_stream_is_put_to_floor_and_nchan(self):
+    def test_a_stream_is_compared_with_floor_and_nchan(self):
         floor, encke = self.entry(servers.PushFloor(), 6.0), self.entry(servers.Encke("uring"), 6.6)
         nchan = self.entry(next(server for server in servers.SERVERS if server.name == "nchan"), 8.0)
         alike = [floor, nchan, encke]
         self.assertEqual([met for _, met in self.verdicts(encke, alike, encke)], [True, False, True])
         self.assertEqual(self.verdicts(nchan, alike, nchan), [])
 
-    def test_other_transports_are_put_to_the_same_servers_stream(self):
+    def test_other_transports_are_compared_with_the_same_servers_stream(self):
         server = servers.Encke("uring")
         stream, frames = self.entry(server, 6.0), self.entry(server, 6.5, "ws")
         self.assertEqual(self.verdicts(frames, [frames], stream), [(str(push.TRANSPORT_BARS["ws"]), True)])
@@ -472,7 +472,7 @@ class CommandLine(unittest.TestCase):
             except SystemExit as end:
                 return end.code, errors.getvalue()
 
-    def test_an_unknown_name_is_answered_with_the_known_ones(self):
+    def test_the_error_for_an_unknown_name_lists_the_known_ones(self):
         code, text = self.outcome("--only", "keepalife")
         self.assertEqual(code, 1)
         self.assertIn("keepalife", text)
@@ -484,13 +484,13 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("ab is missing: apt install apache2-utils", text)
 
-    def test_a_missing_binary_says_how_to_build_it(self):
+    def test_the_error_for_a_missing_binary_names_the_build_command(self):
         with mock.patch.object(servers.shutil, "which", lambda program, path: program):
             code, text = self.outcome("--only", "keepalive", "--encke", "/nowhere/encke")
         self.assertEqual(code, 1)
         self.assertIn("cargo build --release", text)
 
-    def test_a_quick_run_is_not_written_down(self):
+    def test_a_quick_run_cannot_be_written(self):
         self.assertEqual(self.outcome("--quick", "--write")[0], 2)
 
     def test_the_list_is_the_plan(self):
@@ -500,7 +500,7 @@ class CommandLine(unittest.TestCase):
         variants = {section for server in servers.SERVERS for section in server.only}
         self.assertTrue(variants <= set(names))
 
-    def test_what_is_measured_of_a_kind_is_written_on_the_page_of_its_kind(self):
+    def test_every_measurement_is_written_to_the_page_of_its_kind(self):
         for kind, page in (("load-", servers.LOAD), ("tls-", servers.TLS), ("cluster-", servers.CLUSTER)):
             named = {entry.name for entry in program.PLAN if entry.name.startswith(kind)}
             self.assertEqual(named, set(page))

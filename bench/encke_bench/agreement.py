@@ -81,9 +81,9 @@ def seconds_of(bench: Bench) -> float:
 
 def measure(bench: Bench, progress: Progress) -> Section:
     section = Section("push-agreement", "push: `encke load push` and an independent client",
-                      "event streams, 64 bytes; medians of the rounds, in ms; c: the two connect in turns, all else: both are "
-                      "there and publish in turns; the ratio is that of the two in the same round; bars: how far the interval of "
-                      "that ratio is from 1",
+                      "event streams, 64 bytes; medians of the rounds, in ms; c: the two connect alternately, all else: both "
+                      "are connected and publish alternately; the ratio compares the two in the same round; bars: the distance "
+                      "of that ratio's interval from 1",
                       ["crowd", "server", "figure", "witness", "encke load", "ratio [95 %]"], samples={})
     compared: list[Apart] = []
     for crowd in CROWDS:
@@ -92,7 +92,7 @@ def measure(bench: Bench, progress: Progress) -> Section:
             try:
                 pairs = _rounds(bench, progress, server, crowd)
             except (Trouble, OSError) as trouble:
-                section.failed(title, trouble, (Bar(APART, "apart from the witness"),))
+                section.failed(title, trouble, (Bar(APART, "distance from the witness"),))
                 section.failed_row([f"{crowd[0]:,}", server.name])
                 continue
             section.samples[title] = pairs
@@ -101,7 +101,7 @@ def measure(bench: Bench, progress: Progress) -> Section:
                 ratio = paired(ours, theirs)
                 section.rows.append([f"{crowd[0]:,}", server.name, name,
                                      *(number(statistics.median(values) / 1e6) for values in (theirs, ours)), str(ratio)])
-                bar = Bar(APART, f"{name}: apart from the witness")
+                bar = Bar(APART, f"{name}: distance from the witness")
                 apart = Apart(ratio)
                 compared.append(apart)
                 verdict = judge(f"{section.title}, {crowd[0]:,}", server.name, bar, round(apart.value(), 3),
@@ -206,6 +206,6 @@ def read(told: dict, places: list[tuple[str, ...]]) -> dict[str, float]:
             for key in place:
                 value = value[key]
         if not isinstance(value, (int, float)) or value <= 0:
-            raise Trouble(f"there is no {name} at {'.'.join(place)}")
+            raise Trouble(f"no {name} at {'.'.join(place)}")
         figures[name] = value
     return figures

@@ -34,9 +34,10 @@ BYTES = 64
 ANSWER_SECONDS_MAX = 20
 PIECE_BYTES = 64 * 1024
 UNWANTED_MESSAGES = 10_000  # per round
-CLUSTER, ALONE, RAW, UNWANTED = "a node of a cluster", "a server by itself", "NATS, raw", "a message that nobody here wants"
-READ = "a message that comes, before it is delivered"
-COST_BAR = Bar(1.10, "CPU a delivery ÷ a server by itself")
+CLUSTER, ALONE, RAW = "a node of a cluster", "an independent server", "NATS, raw"
+UNWANTED = "a message that no client here needs"
+READ = "a message that is received, before its delivery"
+COST_BAR = Bar(1.10, "CPU per delivery ÷ an independent server")
 
 
 class Node(Encke):
@@ -88,7 +89,7 @@ class Streams:
             piece = self._publisher.recv(PIECE_BYTES)
             answer += piece
             if not piece or not answer.startswith(b"HTTP/1.1 201"[:len(answer)]):
-                raise Trouble(f"{self.run.server.name}: a publish was answered with {answer[:200]!r}")
+                raise Trouble(f"{self.run.server.name}: unexpected response to a publish: {answer[:200]!r}")
 
     def wait(self, part: bytes) -> None:
         """Waits until every stream has received `part`."""
@@ -96,7 +97,7 @@ class Streams:
         while missing:
             events = self._ready.select(ANSWER_SECONDS_MAX)
             if not events:
-                raise Trouble(f"{self.run.server.name}: {missing} of {STREAMS} streams have heard nothing")
+                raise Trouble(f"{self.run.server.name}: {missing} of {STREAMS} streams did not receive the message")
             for key, _ in events:
                 client = key.fileobj
                 piece = client.recv(PIECE_BYTES)
@@ -131,11 +132,11 @@ def seconds_of(bench: Bench) -> float:
 
 
 def cost(bench: Bench, progress: Progress) -> Section:
-    section = Section("cluster-cost", "cluster: what a delivery costs, and how late it is on another node",
-                      f"two servers with {STREAMS:,} event streams each, {BYTES} bytes, {MESSAGES} messages a round, one after "
-                      "the other; until the last stream of the other server has it; raw: one publisher, one subscriber; "
-                      f"a message that nobody wants, or that comes all the same: {UNWANTED_MESSAGES:,} in one go, ÷ messages",
-                      ["", "CPU µs", "÷ by itself [95 %]", "NATS' CPU µs/message", "last, p50 ms", "p99 ms"], samples={})
+    section = Section("cluster-cost", "cluster: cost of a delivery, and its delay on another node",
+                      f"two servers with {STREAMS:,} event streams each, {BYTES} bytes, {MESSAGES} messages per round, one "
+                      "after the other; until the last stream of the other server has the message; raw: one publisher, one "
+                      f"subscriber; unneeded messages, filtered or received: {UNWANTED_MESSAGES:,} at once, ÷ messages",
+                      ["", "CPU µs", "÷ independent [95 %]", "NATS' CPU µs/message", "last, p50 ms", "p99 ms"], samples={})
     rounds: dict[str, list[dict]] = {CLUSTER: [], ALONE: [], RAW: [], UNWANTED: [], READ: []}
     with ExitStack() as stack:
         progress.step("cluster-cost: servers and streams start")

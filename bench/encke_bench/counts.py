@@ -22,10 +22,10 @@ IDLE_CONNECTIONS = 1_000
 
 PLAIN_BAR = Bar(1_500, "user instructions, 70 B of fields")
 BROWSER_BAR = Bar(4_000, "user instructions, 650 B of fields")
-EPOLL_CALLS_BAR = Bar(2.1, "system calls a request, 13 B")
-URING_CALLS_BAR = Bar(0.2, "system calls a request, 13 B")
-FILE_CALLS_BAR = Bar(4, "system calls a request, 16 KiB")
-IDLE_BAR = Bar(1, "system calls a second")
+EPOLL_CALLS_BAR = Bar(2.1, "system calls per request, 13 B")
+URING_CALLS_BAR = Bar(0.2, "system calls per request, 13 B")
+FILE_CALLS_BAR = Bar(4, "system calls per request, 16 KiB")
+IDLE_BAR = Bar(1, "system calls per second")
 
 
 def instructions_seconds(bench: Bench) -> float:
@@ -34,14 +34,14 @@ def instructions_seconds(bench: Bench) -> float:
 
 def instructions(bench: Bench, progress: Progress) -> Section:
     browser_bytes = sum(len(name) + len(value) + 4 for name, value in BROWSER_FIELDS)
-    section = Section("instructions", "user instructions a request, 13 bytes",
-                      f"callgrind, h2load --h1 -c 1, difference of {INSTRUCTION_RUNS[0]:,} and "
-                      f"{INSTRUCTION_RUNS[1]:,} requests; a browser's fields are {browser_bytes} B more",
+    section = Section("instructions", "user instructions per request, 13 bytes",
+                      f"callgrind, h2load --h1 -c 1, difference between {INSTRUCTION_RUNS[0]:,} and "
+                      f"{INSTRUCTION_RUNS[1]:,} requests; a browser's fields add {browser_bytes} B",
                       ["server", "70 B of fields", "a browser's fields"])
     for server in bench.servers_for("instructions"):
         if not server.callgrind:
             section.rows.append([server.name, "not known", "not known"])
-            section.notes.append(f"{server.name}: valgrind does not know io_uring")
+            section.notes.append(f"{server.name}: valgrind does not support io_uring")
             continue
         row = [server.name]
         for bar, fields in ((PLAIN_BAR, ()), (BROWSER_BAR, BROWSER_FIELDS)):
@@ -73,7 +73,7 @@ def _instructions(bench: Bench, server: Server, fields: tuple) -> float:
 def read_callgrind(text: str) -> int:
     found = re.search(r"Collected : (\d+)", text)
     if found is None:
-        raise Trouble(f"callgrind printed no sum (did the server end on TERM?){last_words(text)}")
+        raise Trouble(f"callgrind printed no total (did the server exit on SIGTERM?){last_words(text)}")
     return int(found[1])
 
 
@@ -82,8 +82,8 @@ def calls_seconds(bench: Bench) -> float:
 
 
 def calls(bench: Bench, progress: Progress) -> Section:
-    section = Section("calls", "system calls a request, c = 64",
-                      f"strace -f -c, h2load --h1 -c 64, difference of {CALL_RUNS[0]:,} and {CALL_RUNS[1]:,} requests",
+    section = Section("calls", "system calls per request, c = 64",
+                      f"strace -f -c, h2load --h1 -c 64, difference between {CALL_RUNS[0]:,} and {CALL_RUNS[1]:,} requests",
                       ["server", "13 B", "which", "16 KiB", "which"])
     for server in bench.servers_for("calls"):
         row = [server.name]
@@ -145,9 +145,9 @@ def idle_seconds(bench: Bench) -> float:
 
 
 def idle(bench: Bench, progress: Progress) -> Section:
-    section = Section("idle", "an idle server, system calls a second",
+    section = Section("idle", "an idle server, system calls per second",
                       f"strace -f -ttt for {IDLE_SECONDS} s: without connections, then with {IDLE_CONNECTIONS:,} kept "
-                      "ones after one GET each; all threads together",
+                      "connections after one GET each; all threads together",
                       ["server", "no connection", f"{IDLE_CONNECTIONS:,} idle connections"])
     under = (located("strace", "strace"), "-f", "-ttt", "-o", "@STATE@/trace")
     started, windows = [], []

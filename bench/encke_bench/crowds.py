@@ -18,7 +18,7 @@ ACTIVE = 64
 SETTLE_SECONDS_MAX = 5.0
 SETTLE_STEP = 0.1
 
-CONNECTION_BAR = Bar(160, "bytes of RSS an idle connection")
+CONNECTION_BAR = Bar(160, "bytes of RSS per idle connection")
 FRESH_BAR = Bar(8.0, "MB of RSS, fresh")
 CROWD_BAR = Bar(0.95, "requests/s, 64 among 18,000 idle ÷ 64 alone", at_least=True)
 
@@ -66,7 +66,7 @@ def _memory(bench: Bench, server: Server, section: Section, row: list[str]) -> N
             alive = clients.alive()
         row.append(f"{(sizes[-1] - sizes[0]) / (CROWDS[-1] - CROWDS[0]):,.0f}")
         if alive != CROWDS[-1]:
-            section.notes.append(f"{server.name} closed {CROWDS[-1] - alive:,} of {CROWDS[-1]:,} by itself")
+            section.notes.append(f"{server.name} closed {CROWDS[-1] - alive:,} of {CROWDS[-1]:,} idle connections")
 
 
 def crowd_seconds(bench: Bench) -> float:
@@ -75,7 +75,7 @@ def crowd_seconds(bench: Bench) -> float:
 
 def crowd(bench: Bench, progress: Progress) -> Section:
     section = Section("crowd", f"{ACTIVE} active connections among {CROWDS[-1]:,} idle ones",
-                      f"wrk -t1 -c{ACTIVE}, 13 bytes, on two processes of the server by turns: one holds the crowd",
+                      f"wrk -t1 -c{ACTIVE}, 13 bytes, alternately on two processes of the server, one of which holds the crowd",
                       ["server", "alone, requests/s", "among the crowd", "rate ÷ alone [95 %]", "CPU ÷ alone [95 %]"])
     for server in _crowd_servers(bench):
         try:
@@ -114,7 +114,7 @@ def _crowd(bench: Bench, server: Server, section: Section, progress: Progress) -
     section.rows.append([server.name, *[number(statistics.median(rates[run.pid])) for run in (alone, among)],
                          str(rate), str(cost)])
     if alive != CROWDS[-1]:
-        section.notes.append(f"{server.name} closed {CROWDS[-1] - alive:,} of {CROWDS[-1]:,} by itself")
+        section.notes.append(f"{server.name} closed {CROWDS[-1] - alive:,} of {CROWDS[-1]:,} idle connections")
     section.verdicts += [judge(section.title, server.name, bar, rate, rounds=bench.rounds)
                          for bar in _crowd_bars(server)]
 

@@ -34,8 +34,8 @@ def seconds_of(bench: Bench) -> float:
 def measure(bench: Bench, progress: Progress) -> Section:
     seconds = _seconds(bench)
     section = Section("push-durable", "push: durable messages", f"{len(MESSAGE)} bytes, {bench.rounds} rounds of "
-                      f"{seconds} s; middle of the rounds; the publishers are one thread of Python, whose share of a core "
-                      "is told: near 100 % it is the limit",
+                      f"{seconds} s; medians of the rounds; the publishers share one Python thread; generator: its share of a "
+                      "core, near 100 % it is the bottleneck",
                       ["", "publishers", "stored/s", "÷ floor", "p50 ms", "p99 ms", "generator"], samples={})
     rounds: dict[int, list[dict]] = {publishers: [] for publishers in (0, *PUBLISHERS)}
     with bench.running(SERVER, HELLO) as run:
@@ -89,7 +89,7 @@ def publish(port: int, publishers: int, seconds: float) -> dict:
         while time.perf_counter() < end:
             events = ready.select(ANSWER_SECONDS_MAX)
             if not events:
-                raise Trouble(f"{SERVER.name}: no answer in {ANSWER_SECONDS_MAX} s")
+                raise Trouble(f"{SERVER.name}: no response within {ANSWER_SECONDS_MAX} s")
             for key, _ in events:
                 client = key.fileobj
                 received[client] += client.recv(ANSWER_BYTES_MAX)
@@ -109,7 +109,7 @@ def publish(port: int, publishers: int, seconds: float) -> dict:
 
 def _figures(lasted: list[float], seconds: float, cpu: float) -> dict:
     if not lasted:
-        raise Trouble(f"{SERVER.name}: nothing was stored in {seconds} s")
+        raise Trouble(f"{SERVER.name}: no message was stored in {seconds} s")
     lasted.sort()
     return {"rate": len(lasted) / seconds, "p50": lasted[len(lasted) // 2], "p99": lasted[len(lasted) * 99 // 100],
             "busy": cpu / seconds}

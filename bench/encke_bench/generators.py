@@ -106,7 +106,7 @@ def h2load(bench: Bench, run: Running, requests: int, connections: int,
                            *extra, run.url], 120)
     good = re.search(r"(\d+) succeeded", text)
     if good is None or int(good[1]) != requests:
-        raise Trouble(f"{run.server.name}: h2load got {good[1] if good else 'no'} good answers of {requests}")
+        raise Trouble(f"{run.server.name}: h2load got {good[1] if good else 'no'} successful responses to {requests} requests")
 
 
 def h2load_streams(bench: Bench, run: Running, connections: int, streams: int, seconds: int) -> Load:
@@ -159,10 +159,10 @@ class Holder:
         self._run = run
 
     def hold(self, connections: int) -> None:
-        """Returns once this many connections are open and answered."""
+        """Returns once this many connections are open and have received a response."""
         held = self._ask(f"hold {connections}")
         if held != connections:
-            raise Trouble(f"{self._run.server.name} could not hold {connections:,} connections: {held:,} were answered"
+            raise Trouble(f"{self._run.server.name} could not hold {connections:,} connections: {held:,} received a response"
                           f"{self._process.last_words()}")
 
     def alive(self) -> int:
@@ -175,7 +175,7 @@ class Holder:
         ready, _, _ = select.select([self._process.stdout], [], [], HOLD_SECONDS_MAX)
         answer = self._process.stdout.readline() if ready else b""
         if not answer:
-            raise Trouble(f"the holder of connections gave no answer to {command!r}{self._process.last_words()}")
+            raise Trouble(f"the process that holds the connections did not respond to {command!r}{self._process.last_words()}")
         return int(answer)
 
 

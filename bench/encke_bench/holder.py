@@ -56,7 +56,7 @@ def read_answer(connection: socket.socket) -> None:
         received += some(connection)
     head = received[:end].lower()
     if not head.startswith(b"http/1.1 200"):
-        raise ValueError(f"answered {head[:40]!r}")
+        raise ValueError(f"unexpected response {head[:40]!r}")
     length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
     missing = length - (len(received) - end - 4)
     while missing > 0:
@@ -66,7 +66,7 @@ def read_answer(connection: socket.socket) -> None:
 def some(connection: socket.socket) -> bytes:
     received = connection.recv(65536)
     if not received:
-        raise ValueError("closed before its answer ended")
+        raise ValueError("closed within the response")
     return received
 
 

@@ -71,17 +71,17 @@ class Spent:
     rate: list[float] = field(default_factory=list)
 
 
-USER_BAR = Bar(1.2, "user µs a request")
+USER_BAR = Bar(1.2, "user µs per request")
 
 KINDS = (
     Kind("load-keepalive", f"kept connections, c = {CONNECTIONS}",
-         f"13 bytes, one thread, {RUN_SECONDS} s a run; encke uses uring unless told otherwise",
+         f"13 bytes, one thread, {RUN_SECONDS} s a run; encke uses uring unless configured otherwise",
          (Bar(1.0, "CPU ÷ wrk", BASE), USER_BAR)),
-    Kind("load-connect", f"a new connection each, c = {CONNECTIONS}",
+    Kind("load-connect", f"a new connection per request, c = {CONNECTIONS}",
          f"13 bytes, one thread, {RUN_SECONDS} s a run; wrk with Connection: close, ab with HTTP/1.0; encke uses uring "
-         "unless told otherwise", (Bar(0.8, "CPU ÷ wrk", BASE),)),
+         "unless configured otherwise", (Bar(0.8, "CPU ÷ wrk", BASE),)),
     Kind("load-pipelined", f"{DEPTH} pipelined, c = {CONNECTIONS}",
-         f"13 bytes, one thread, {RUN_SECONDS} s a run; encke uses uring unless told otherwise",
+         f"13 bytes, one thread, {RUN_SECONDS} s a run; encke uses uring unless configured otherwise",
          (Bar(0.85, "CPU ÷ wrk", BASE),)),
 )
 
@@ -187,7 +187,7 @@ def measure(kind: Kind, bench: Bench, progress: Progress) -> Section:
 def _server(bench: Bench):
     servers = [server for server in bench.servers if server.name == "nginx" and server.takes_part(LOAD[0])]
     if not servers:
-        raise Trouble("load is measured against nginx: name it by --servers")
+        raise Trouble("generators are measured with nginx: name it with --servers")
     return servers[0]
 
 
@@ -199,7 +199,7 @@ def _round(bench: Bench, kind: Kind, run: Running, generator: Generator, spent: 
     after, took = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
     requests = generator.read(text)
     if requests == 0:
-        raise Trouble(f"{generator.name}: no answer in {took:.1f} s")
+        raise Trouble(f"{generator.name}: no response in {took:.1f} s")
     user = after.ru_utime - before.ru_utime
     total = user + after.ru_stime - before.ru_stime
     spent.user_us.append(user * 1e6 / requests)
@@ -209,7 +209,7 @@ def _round(bench: Bench, kind: Kind, run: Running, generator: Generator, spent: 
 
 # ---- held connections ----
 
-MEMORY_BAR = Bar(512, f"bytes of RSS a connection at {HELD:,}")
+MEMORY_BAR = Bar(512, f"bytes of RSS per connection at {HELD:,}")
 OPEN_BAR = Bar(1.5, f"seconds to open {HELD:,}")
 OPEN_ROUNDS = 5
 
@@ -221,7 +221,7 @@ def held_seconds(bench: Bench) -> float:
 def held(bench: Bench, progress: Progress) -> Section:
     section = Section("load-held", f"{HELD:,} connections",
                       f"(RSS with {HELD:,} connections, all busy − with {FEW}) ÷ {HELD - FEW:,}; opening: median "
-                      f"of {OPEN_ROUNDS}, as `encke load` says", ["generator", "bytes a connection", "opened in, s"])
+                      f"of {OPEN_ROUNDS}, as `encke load` reports", ["generator", "bytes per connection", "opened in, s"])
     with bench.running(_server(bench), HELLO) as run:
         for name, argv in _holders(bench, run).items():
             progress.step(f"load-held: {name}")
@@ -271,13 +271,13 @@ def _resident(bench: Bench, argv: list[str], connections: int) -> tuple[float, s
         time.sleep(0.02)
     process.output(GRACE_SECONDS, ENDS)
     if not looks:
-        raise Trouble(f"{argv[0]}: it ended before its memory could be read, with {connections:,} connections")
+        raise Trouble(f"{argv[0]} exited before its memory could be read, with {connections:,} connections")
     return statistics.median(looks), told.read_text()
 
 
 # ---- the live screen ----
 
-SCREEN_BAR = Bar(0.01, "part of all CPU that the screen takes")
+SCREEN_BAR = Bar(0.01, "the screen's share of all CPU")
 TERMINAL = (40, 120)  # rows, columns
 SCREEN_SECONDS = 5  # at least: in one second the start and end of a run weigh as much as its frames
 SHOWN = {"lines (--plain)": ("--plain",), "the screen": ()}
@@ -296,9 +296,9 @@ def screen(bench: Bench, progress: Progress) -> Section:
     time shows whether the screen disturbs the load threads."""
     rows, columns = TERMINAL
     section = Section("load-screen", "the live screen",
-                      f"c = {CONNECTIONS}, a terminal of {rows} × {columns}; the screen's part: what is spent beside the "
-                      "threads that load, less the same with --plain, ÷ all",
-                      ["shown", "CPU µs/request", "beside the threads, ms a second", "÷ lines [95 %]"])
+                      f"c = {CONNECTIONS}, a terminal of {rows} × {columns}; the screen's share: CPU time outside the "
+                      "load threads, less the same with --plain, ÷ all",
+                      ["shown", "CPU µs/request", "outside the threads, ms per second", "÷ lines [95 %]"])
     each_us: dict[str, list[float]] = {shown: [] for shown in SHOWN}
     beside: dict[str, list[float]] = {shown: [] for shown in SHOWN}
     part: list[float] = []

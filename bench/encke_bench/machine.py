@@ -55,7 +55,7 @@ class Cores:
 def cores() -> Cores:
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:
-        raise Trouble(f"the bench needs two cores, one to serve and one to load it; this process may use {allowed}")
+        raise Trouble(f"the bench needs two cores, one for the server, one for the generator; this process may use {allowed}")
     siblings = _siblings(allowed[0])
     apart = [core for core in allowed[1:] if core not in siblings]
     return Cores(server=allowed[0], generator=(apart or allowed[1:])[0])
@@ -131,7 +131,7 @@ class Process:
                     start_new_session=True,
                     preexec_fn=lambda: _enter(core))
         except FileNotFoundError:
-            raise Trouble(f"{name}: {argv[0]} is not there") from None
+            raise Trouble(f"{name}: {argv[0]} not found") from None
         except subprocess.SubprocessError:
             raise Trouble(f"{name}: could not get {DESCRIPTORS} descriptors on core {core}; run as root, or raise "
                           f"the hard limit (ulimit -Hn) to {DESCRIPTORS}") from None
@@ -158,7 +158,7 @@ class Process:
                               f"{self.last_words()}")
             time.sleep(0.01)
         if self._child.poll() is not None:
-            raise Trouble(f"{self.name} ended with {self._child.returncode} before it listened{self.last_words()}")
+            raise Trouble(f"{self.name} exited with status {self._child.returncode} before listening{self.last_words()}")
 
     def output(self, seconds: float, ends: tuple[int, ...] = (0,)) -> str:
         """Returns the output of the child until it ends, which must be in time and with one of these statuses."""
@@ -166,9 +166,9 @@ class Process:
             out, _ = self._child.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self.stop()
-            raise Trouble(f"{self.name} did not end within {seconds:.0f} s{self.last_words()}") from None
+            raise Trouble(f"{self.name} did not exit within {seconds:.0f} s{self.last_words()}") from None
         if self._child.returncode not in ends:
-            raise Trouble(f"{self.name} ended with {self._child.returncode}{self.last_words()}")
+            raise Trouble(f"{self.name} exited with status {self._child.returncode}{self.last_words()}")
         return (out or b"").decode(errors="replace")
 
     def runs(self) -> bool:
@@ -295,7 +295,7 @@ def free_port() -> int:
                 return port
             except OSError:
                 continue
-    raise Trouble("no free port is left between 17100 and 32000")
+    raise Trouble("no free port between 17100 and 32000")
 
 
 def description() -> list[tuple[str, str]]:
@@ -306,7 +306,7 @@ def description() -> list[tuple[str, str]]:
     return [
         ("machine", f"{os.cpu_count()} × {model}, {memory} GiB"),
         ("kernel", f"{system.sysname} {system.release} {system.machine}"),
-        ("load before", " ".join(Path("/proc/loadavg").read_text().split()[:3])),
+        ("load average before", " ".join(Path("/proc/loadavg").read_text().split()[:3])),
     ]
 
 

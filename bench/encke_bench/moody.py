@@ -18,7 +18,7 @@ CHUNK = 65_536
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("port", type=int)
     parser.add_argument("--spin-us", type=int, default=0)
     parser.add_argument("--delay-ms", type=int, default=0)

@@ -20,7 +20,7 @@ LANES = (
     ("h2o", "h2o", "diamond"),
     ("lighttpd", "lighttpd", "triangle"),
 )
-TITLE = "CPU time a request, as a multiple of the floor’s"
+TITLE = "CPU time per request, as a multiple of the floor’s"
 EXPLANATION = ("logarithmic; dot: median of the rounds’ ratios, line: its 95 % interval; 1× is bench/floor/epl.c, "
                "left is better")
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 920, 250, 30, 92, 44

@@ -21,7 +21,7 @@ STALL_SECONDS = 0.035  # delayed acknowledgements arrive after 40 ms
 STALL_ANSWERS = 60
 
 FAILED_BAR = Bar(0, "failed requests of ab")
-STALL_BAR = Bar(0, "answers held back 35 ms or more")
+STALL_BAR = Bar(0, "responses delayed 35 ms or more")
 
 
 def ab_seconds(bench: Bench) -> float:
@@ -90,7 +90,7 @@ def _asks(path: str) -> list[Ask]:
         Ask("HEAD", (request("HEAD", f"/{KIB16.name}"),), bodyless=True),
         Ask("a range", (request("GET", f"/{KIB16.name}", "Range: bytes=100-4999"),)),
         Ask("a missing file", (request("GET", "/missing"),)),
-        Ask("three pipelined", (hello + request("GET", f"/{KIB16.name}") + hello,), answers=3),
+        Ask("three pipelined requests", (hello + request("GET", f"/{KIB16.name}") + hello,), answers=3),
         Ask("a request in two pieces", (hello[:20], hello[20:])),
     ]
 
@@ -100,10 +100,10 @@ def stall_seconds(bench: Bench) -> float:
 
 
 def stall(bench: Bench, progress: Progress) -> Section:
-    section = Section("stall", "answers held back",
-                      f"one connection for each kind of request, {STALL_ANSWERS} in turn: how many took "
-                      f"{STALL_SECONDS * 1000:.0f} ms or more",
-                      ["server", "held back", "slowest kind", "its median ms", "its slowest ms"])
+    section = Section("stall", "delayed responses",
+                      f"{STALL_ANSWERS} requests of each kind in sequence, on one connection per kind: the number of "
+                      f"responses that took {STALL_SECONDS * 1000:.0f} ms or more",
+                      ["server", "delayed", "slowest kind", "its median ms", "its slowest ms"])
     # The floor sends the same bytes for every path, so it has no HEAD and no range.
     for server in [server for server in bench.servers_for("stall") if server.name != "floor"]:
         progress.step(f"stall: {server.name}")
@@ -119,7 +119,7 @@ def stall(bench: Bench, progress: Progress) -> Section:
         ordered = sorted(times[slowest])
         section.rows.append([server.name, str(sum(held.values())), slowest,
                              f"{ordered[len(ordered) // 2] * 1e3:.2f}", f"{ordered[-1] * 1e3:.2f}"])
-        section.notes += [f"{server.name}: {count} of {STALL_ANSWERS} answers to {name} were held back"
+        section.notes += [f"{server.name}: {count} of {STALL_ANSWERS} responses to {name} were delayed"
                           for name, count in held.items() if count]
         if isinstance(server, Encke):
             section.verdicts.append(judge(section.title, server.name, STALL_BAR, sum(held.values())))
@@ -158,11 +158,11 @@ def _content_length(head: bytes) -> int:
     for line in head.split(b"\r\n"):
         if line.startswith(b"content-length:"):
             return int(line.split(b":")[1])
-    raise Trouble(f"an answer without Content-Length: {head[:80]!r}")
+    raise Trouble(f"a response without Content-Length: {head[:80]!r}")
 
 
 def _receive(connection: socket.socket, into: bytearray) -> None:
     piece = connection.recv(1 << 18)
     if not piece:
-        raise Trouble("the server closed before its answer ended")
+        raise Trouble("the server closed the connection within a response")
     into += piece

@@ -44,21 +44,21 @@ REST_STEP = 0.005
 REST_SECONDS_MAX = 0.5
 WAITED_NOTED = 0.05
 
-FAN_FLOOR_BAR = Bar(1.15, "CPU a receiver ÷ floor", "floor")
-FAN_NCHAN_BAR = Bar(0.7, "CPU a receiver ÷ nchan", "nchan")
+FAN_FLOOR_BAR = Bar(1.15, "CPU per receiver ÷ floor", "floor")
+FAN_NCHAN_BAR = Bar(0.7, "CPU per receiver ÷ nchan", "nchan")
 SPREAD_BAR = Bar(1.2, "first to last ÷ floor", "floor")
 STREAM_BARS = (FAN_FLOOR_BAR, FAN_NCHAN_BAR, SPREAD_BAR)
-TRANSPORT_BARS = {"poll": Bar(1.2, "long poll: CPU a receiver ÷ SSE"),
-                  "ws": Bar(1.1, "WebSocket: CPU a receiver ÷ SSE")}
+TRANSPORT_BARS = {"poll": Bar(1.2, "long poll: CPU per receiver ÷ SSE"),
+                  "ws": Bar(1.1, "WebSocket: CPU per receiver ÷ SSE")}
 RATE_NCHAN_BAR = Bar(3, "delivered/s ÷ nchan", "nchan", at_least=True)
 RATE_FLOOR_BAR = Bar(2.5, "delivered/s ÷ floor", "floor", at_least=True)
 LATE_BAR = Bar(1, "p99 ÷ nchan", "nchan")
 LOST_BAR = Bar(0, "messages lost")
-CONNECT_BAR = Bar(1.3, "CPU a subscriber ÷ floor", "floor")
-STORM_BAR = Bar(2, f"seconds until {STORM_CROWD:,} are back")
-MEMORY_BARS = {"sse": Bar(400, "bytes of RSS a subscriber, SSE"),
-               "poll": Bar(400, "bytes of RSS a subscriber, long poll"),
-               "ws": Bar(450, "bytes of RSS a subscriber, WebSocket")}
+CONNECT_BAR = Bar(1.3, "CPU per subscriber ÷ floor", "floor")
+STORM_BAR = Bar(2, f"seconds until {STORM_CROWD:,} are reconnected")
+MEMORY_BARS = {"sse": Bar(400, "bytes of RSS per subscriber, SSE"),
+               "poll": Bar(400, "bytes of RSS per subscriber, long poll"),
+               "ws": Bar(450, "bytes of RSS per subscriber, WebSocket")}
 CYCLE_BAR = Bar(50, f"ms from first to last at {CYCLE_BARRED:,}")
 
 SPOKEN = {"sse": "SSE", "poll": "long poll", "ws": "WebSocket"}
@@ -89,7 +89,7 @@ class Paced:
             self._process.stdin.flush()
         answer = read_line(self._process.stdout, ANSWER_SECONDS_MAX)
         if not answer:
-            raise Trouble(f"{self._run.server.name}: the crowd gave no figures{self._process.last_words()}")
+            raise Trouble(f"{self._run.server.name}: the crowd returned no figures{self._process.last_words()}")
         return json.loads(answer)
 
 
@@ -203,9 +203,9 @@ def fan_seconds(bench: Bench) -> float:
 
 
 def fan(bench: Bench, progress: Progress) -> Section:
-    section = Section("push-fan", "push: one message of 64 bytes to everybody",
-                      "CPU time from the publisher's send until all have it, ÷ receivers; times are from just before "
-                      "that send to each receive; r: first to last; the floor has no WebSocket",
+    section = Section("push-fan", "push: one message of 64 bytes to all subscribers",
+                      "CPU time from the publisher's send until all subscribers have the message, ÷ receivers; times are from "
+                      "just before that send to each receive; r: first to last; the floor has no WebSocket",
                       ["crowd", "server", "CPU µs/receiver", "÷ floor [95 %]", "÷ nchan [95 %]", "÷ SSE [95 %]",
                        "first ms", "p50 ms", "p99 ms", "max ms", "r ms", "r ÷ floor [95 %]", "waited"], samples={})
     for subscribers, transports in FAN_CROWDS:
@@ -255,9 +255,9 @@ def _sustained_seconds(bench: Bench) -> int:
 def sustained(bench: Bench, progress: Progress) -> Section:
     seconds = _sustained_seconds(bench)
     section = Section("push-sustained",
-                      f"push: {SUSTAINED_CROWD:,} subscribers, publishers as fast as they are answered",
+                      f"push: {SUSTAINED_CROWD:,} subscribers, each publisher waits only for its response",
                       f"SSE, 64 bytes, {bench.rounds} rounds of {seconds} s; each publisher on a kept connection; the "
-                      f"bars are put to {SUSTAINED_PUBLISHERS[0]} publishers",
+                      f"bars apply to {SUSTAINED_PUBLISHERS[0]} publishers",
                       ["publishers", "server", "published/s", "delivered/s", "÷ floor [95 %]", "÷ nchan [95 %]",
                        "CPU µs/delivery", "p50 ms", "p99 ms", "max ms", "p99 ÷ nchan [95 %]", "generator"], samples={})
     for publishers in SUSTAINED_PUBLISHERS:
@@ -294,9 +294,9 @@ def connect_seconds(bench: Bench) -> float:
 
 
 def connect(bench: Bench, progress: Progress) -> Section:
-    section = Section("push-connect", "push: what a subscriber costs to connect",
+    section = Section("push-connect", "push: the cost of connecting a subscriber",
                       f"SSE; {CONNECT_CROWD:,} connect, 256 at a time: CPU time ÷ subscribers; storm: {STORM_CROWD:,} "
-                      "are cut by resets and connect again, all at once: until the last has its answer",
+                      "are reset and reconnect, all at once: until the last is answered",
                       ["server", "CPU µs/subscriber", "÷ floor [95 %]", "÷ nchan [95 %]", "storm, s", "slowest",
                        "storm, CPU µs/subscriber", "generator's CPU µs"], samples={})
     calm = _by_rounds(bench, progress, "push-connect", Crowd("connect", CONNECT_CROWD, bench.rounds),
@@ -333,8 +333,9 @@ def memory_seconds(bench: Bench) -> float:
 def memory(bench: Bench, progress: Progress) -> Section:
     section = Section("push-memory", "push: memory of a subscriber, bytes",
                       f"(RSS with {MEMORY_CROWD:,} subscribers − RSS of the fresh process) ÷ {MEMORY_CROWD:,}, before "
-                      "the first message and after ten; kernel: growth of its slabs ÷ 2, for both ends are here",
-                      ["transport", "server", "fresh RSS, MB", "a subscriber", "after ten messages", "kernel"])
+                      "the first message and after ten; kernel: growth of its slabs ÷ 2, because both ends "
+                      "are on this machine",
+                      ["transport", "server", "fresh RSS, MB", "per subscriber", "after ten messages", "kernel"])
     for transport, bar in MEMORY_BARS.items():
         for server in bench.servers_for("push-memory"):
             if transport not in server.transports:
@@ -385,7 +386,7 @@ def cycle_seconds(bench: Bench) -> float:
 def cycle(bench: Bench, progress: Progress) -> Section:
     section = Section("push-cycle", "push: the cycle of report 001",
                       "N long polls connect, all at once (c: until each has been answered once, or, where no poll is "
-                      "answered at once, its request is sent), one message is said, all are answered (r: first to last); "
+                      "answered at once, its request is sent), one message is published, all are answered (r: first to last); "
                       "medians",
                       ["N", "server", "c s", "c/N µs", "first ms", "r s", "r/N µs", "r ÷ floor [95 %]"],
                       samples={})
@@ -451,5 +452,5 @@ def _failed(section: Section, entry: Entry, crowd: str, bars: tuple[Bar, ...]) -
 def _contended(samples: dict[str, dict[str, list[dict]]]) -> list[str]:
     waited = [sample["waited"] for crowd in samples.values() for of in crowd.values() for sample in of]
     share = statistics.fmean(waited) if waited else 0
-    return [f"contended: servers waited for their core for {share:.0%} of the time they wanted it"] \
+    return [f"contended: servers waited for their core for {share:.0%} of their runnable time"] \
         if share >= WAITED_NOTED else []

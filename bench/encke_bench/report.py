@@ -62,7 +62,7 @@ def show(section: Section) -> None:
 def summary(sections: list[Section]) -> str:
     verdicts = [verdict for section in sections for verdict in section.verdicts]
     if not verdicts:
-        return "No bar was put to Encke: it took no part."
+        return "No bar applied: Encke was not measured."
     met = sum(verdict.met for verdict in verdicts)
     tendency = "" if all(verdict.final for verdict in verdicts) else \
         f" (in brackets: a tendency, fewer than {ROUNDS_FOR_VERDICT} rounds)"
@@ -85,7 +85,7 @@ class Account:
 
 def write_results(path: Path, account: Account, sections: list[Section]) -> None:
     lines = ["# Results of the bench", "",
-             "Written by the command below; the rules are in [README.md](README.md). Absolute figures belong to this "
+             "The command below wrote this file; [README.md](README.md) has the rules. Absolute figures hold only for this "
              "machine on this day: compare ratios.", "",
              "| | |", "|---|---|",
              f"| command | `{account.command}` |",
@@ -95,7 +95,7 @@ def write_results(path: Path, account: Account, sections: list[Section]) -> None
     lines += [line for warning in account.warnings for line in (f"**{warning}**", "")]
     lines += ["## Bars", "", summary(sections), "", *_bars(sections)]
     if any(section.points for section in sections):
-        lines += ["![CPU time a request, as a multiple of the floor's](results.svg)", ""]
+        lines += ["![CPU time per request, as a multiple of the floor's](results.svg)", ""]
     for section in sections:
         lines += [f"## {section.title}", "", f"{section.how}.", "", *_table(section.columns, section.rows), ""]
         lines += [*[f"- {note}" for note in section.notes], ""] if section.notes else []

@@ -286,7 +286,7 @@ class Running:
         """Compares one complete response with the file, and requests `warm` more, so that no round includes first-time costs."""
         whole = self._body()
         if _digest(whole) != _digest((root / self.resource.name).read_bytes()):
-            raise Trouble(f"{self.server.name}: {self.url} answered {len(whole)} bytes that are not the file's")
+            raise Trouble(f"{self.server.name}: {self.url} returned {len(whole)} bytes that differ from the file")
         for _ in range(warm):
             self._body()
 
@@ -300,10 +300,10 @@ class Running:
             connection.request("GET", self.server.path(self.resource))
             answer = connection.getresponse()
             if answer.status != 200:
-                raise Trouble(f"{self.server.name}: {self.url} answered {answer.status}")
+                raise Trouble(f"{self.server.name}: {self.url} returned status {answer.status}")
             return answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise Trouble(f"{self.server.name}: {self.url} did not answer: {error!r}") from None
+            raise Trouble(f"{self.server.name}: {self.url} did not respond: {error!r}") from None
         finally:
             connection.close()
 
@@ -379,7 +379,7 @@ def make_certificate(state: Path) -> None:
          "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")],
         capture_output=True, text=True, check=False)
     if outcome.returncode != 0:
-        raise Trouble(f"openssl made no certificate: {outcome.stderr.strip()[-400:]}")
+        raise Trouble(f"openssl created no certificate: {outcome.stderr.strip()[-400:]}")
 
 
 def build_floor(target: Path, library: str) -> Path:

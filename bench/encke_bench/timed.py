@@ -39,11 +39,11 @@ class Workload:
     @property
     def how(self) -> str:
         if self.resumed:
-            return "openssl s_time -reuse: a new connection each, one after the other, by the first one's ticket"
+            return "openssl s_time -reuse: a new connection per request, one after the other, with the ticket of the first"
         if self.streams:
             return f"h2load -t1 -c{self.connections} -m{self.streams}"
         if self.closing and self.name.startswith("tls"):
-            return f"ab -t SECONDS -c {self.connections}: a new connection and a full handshake each, the server closes"
+            return f"ab -t SECONDS -c {self.connections}: a new connection and a full handshake per request, the server closes"
         if self.closing:
             return f"ab -t SECONDS -c {self.connections}, 13 bytes: HTTP/1.0, the server closes"
         depth = " with 16 requests in one write" if self.pipelined else ""
@@ -86,7 +86,7 @@ WORKLOADS = (
     Workload("16k", "16 KiB, c = 64", KIB16, 64, (_bar(1.15, "floor"),)),
     Workload("image", "2,397,701 bytes, c = 16", IMAGE, 16, (_bar(1.05, "floor"),)),
     Workload("64m", "64 MiB, c = 4", MIB64, 4, (_bar(1.05, "floor"),)),
-    Workload("connect", "a new connection each, c = 64", HELLO, 64, (_bar(1.05, "floor"),), closing=True),
+    Workload("connect", "a new connection per request, c = 64", HELLO, 64, (_bar(1.05, "floor"),), closing=True),
     Workload("pingpong", "ping-pong, 13 bytes, c = 1", HELLO, 1, (_bar(1.12, "floor"),)),
 )
 
@@ -96,8 +96,8 @@ TLS_WORKLOADS = (
     Workload("tls-keepalive", "TLS: 13 bytes, kept connections, c = 64", HELLO, 64, (_bar(0.9, "nginx"),)),
     Workload("tls-16k", "TLS: 16 KiB, c = 64", KIB16, 64, (_bar(1.0, "nginx"),)),
     Workload("tls-image", "TLS: 2,397,701 bytes, c = 16", IMAGE, 16, (_bar(1.0, "nginx"),)),
-    Workload("tls-full", "TLS: a full handshake each, c = 64", HELLO, 64, (_bar(1.0, "nginx"),), closing=True),
-    Workload("tls-resumed", "TLS: a resumed session each, c = 1", HELLO, 1, (_bar(1.0, "nginx"),), resumed=True),
+    Workload("tls-full", "TLS: a full handshake per request, c = 64", HELLO, 64, (_bar(1.0, "nginx"),), closing=True),
+    Workload("tls-resumed", "TLS: a resumed session per request, c = 1", HELLO, 1, (_bar(1.0, "nginx"),), resumed=True),
     Workload("tls-h2", "TLS: HTTP/2, 13 bytes, c = 64, m = 32", HELLO, 64, (_bar(1.0, "nginx"),), streams=32),
 )
 
@@ -171,7 +171,7 @@ def _sample(bench: Bench, workload: Workload, run: Running) -> Sample:
     stolen = stolen_seconds(bench.cores.server) - stolen
     requests = workload.requests(load)
     if requests == 0:
-        raise Trouble(f"{run.server.name}: no answer in {load.seconds:.1f} s")
+        raise Trouble(f"{run.server.name}: no response in {load.seconds:.1f} s")
     return Sample(ran / 1e3 / requests, requests / load.seconds, load.p50_us, load.p99_us,
                   waited / max(ran + waited, 1), stolen / load.seconds, load.busy, load.errors)
 
@@ -210,7 +210,7 @@ def _disturbances(samples: list[Sample]) -> list[str]:
     if stolen >= STOLEN_NOTED:
         notes.append(f"the host gave {stolen:.0%} of the server's core to other guests")
     if waited >= WAITED_NOTED:
-        notes.append(f"contended: servers waited for their core for {waited:.0%} of the time they wanted it")
+        notes.append(f"contended: servers waited for their core for {waited:.0%} of their runnable time")
     return notes
 
 

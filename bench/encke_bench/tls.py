@@ -20,8 +20,8 @@ TIMEOUT_SECONDS = 10
 # Preface, empty SETTINGS, and their acknowledgement. These create the engine; no request is needed.
 H2_START = (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\0\4\1\0\0\0\0")
 
-IDLE_BAR = Bar(4_200, "bytes of RSS an idle connection")
-SUBSCRIBER_BAR = Bar(4_500, "bytes of RSS a subscriber")
+IDLE_BAR = Bar(4_200, "bytes of RSS per idle connection")
+SUBSCRIBER_BAR = Bar(4_500, "bytes of RSS per subscriber")
 
 
 def memory_seconds(bench: Bench) -> float:
@@ -30,7 +30,7 @@ def memory_seconds(bench: Bench) -> float:
 
 def memory(bench: Bench, progress: Progress) -> Section:
     section = Section("tls-memory", "TLS: memory of a connection, bytes",
-                      f"(RSS with {CONNECTIONS:,} connections at rest − RSS before) ÷ {CONNECTIONS:,}, smaps_rollup; TLS 1.3, "
+                      f"(RSS with {CONNECTIONS:,} idle connections − RSS before) ÷ {CONNECTIONS:,}, smaps_rollup; TLS 1.3, "
                       "each kind on a fresh process",
                       ["server", "fresh RSS, MB", "idle after a GET", "subscriber", "HTTP/2, idle"])
     for server in bench.servers_for("tls-memory"):
@@ -83,7 +83,7 @@ def _subscribed(client: ssl.SSLSocket, run: Running) -> None:
 
 def _speaking_h2(client: ssl.SSLSocket, run: Running) -> None:
     if client.selected_alpn_protocol() != "h2":
-        raise Trouble(f"{run.server.name} does not speak HTTP/2")
+        raise Trouble(f"{run.server.name} did not negotiate HTTP/2")
     client.sendall(H2_START)
     # The server's SETTINGS and its acknowledgement of the client's.
     received = b""
@@ -100,5 +100,5 @@ def _until(client: ssl.SSLSocket, mark: bytes) -> None:
 def _some(client: ssl.SSLSocket) -> bytes:
     piece = client.recv(65_536)
     if not piece:
-        raise Trouble("the server closed before its answer ended")
+        raise Trouble("the server closed the connection within a response")
     return piece

@@ -26,7 +26,7 @@ from .machine import Process, Trouble, free_port
 from .report import Progress
 from .servers import HELLO, Bench
 
-RIGHT_BAR = Bar(0, "cases that were judged wrongly")
+RIGHT_BAR = Bar(0, "cases with a wrong verdict")
 RUN_SECONDS = 2
 GRACE_SECONDS = 30
 QUOTA_SHARE = 0.2
@@ -142,7 +142,7 @@ FROZEN = ("--freeze-ms", "300")
 
 CASES = (
     Case("one thread of the server computes", ("server",), "The server was the bottleneck", ("-c", "16"), HEAVY, True),
-    Case("the same, unwatched", ("server",), "or the number of connections", ("-c", "16"), HEAVY),
+    Case("as before, unwatched", ("server",), "or the number of connections", ("-c", "16"), HEAVY),
     Case("the server waits for others, few connections", ("connections",), "A higher -c", ("-c", "4"), SLOW, True),
     Case("a fast server, a body to be checked by its digest", ("generator",), "(-t 2)",
          ("-c", "32", "--expect-body", "@DIGEST@"), ("--body", "2000000"), True),
@@ -158,7 +158,7 @@ CASES = (
     Case("a quota on the server", ("server_starved",), "its CPU quota was used up", ("-c", "16"), HEAVY, True,
          _quota("server")),
     Case("a rate that is kept", ("kept",), "The schedule was kept", ("-c", "32", "-r", "500")),
-    Case("a rate that the server cannot", ("behind",), "slower than the rate: its busiest thread",
+    Case("a rate that the server cannot keep", ("behind",), "slower than the rate: its busiest thread",
          ("-c", "16", "-r", "3000"), HEAVY, True),
     Case("a rate, and too few connections for it", ("behind",), "-c is too small", ("-c", "2", "-r", "1000"), SLOW, True),
     Case("a rate, and a server that freezes", ("behind",), "waited for a free connection", ("-c", "8", "-r", "500"),
@@ -193,9 +193,9 @@ def seconds_of(bench: Bench) -> float:
 
 
 def measure(bench: Bench, progress: Progress) -> Section:
-    section = Section("load-verdict", "the bottleneck, by its own verdict",
-                      f"{len(CASES)} staged cases, {RUN_SECONDS} s each; its verdict is right if it is of the expected kind "
-                      "and says why", ["staged", "expected", "said", ""])
+    section = Section("load-verdict", "verdicts on the bottleneck",
+                      f"{len(CASES)} staged cases, {RUN_SECONDS} s each; a verdict is right if it is of the expected kind "
+                      "and gives the reason", ["case", "expected", "verdict", ""])
     wrong = 0
     for number, case in enumerate(CASES, 1):
         progress.step(f"load-verdict: {number} of {len(CASES)}, {case.name}")
@@ -234,7 +234,7 @@ def _judged(bench: Bench, case: Case) -> tuple[str, str]:
     try:
         said = json.loads(told.read_text())
     except json.JSONDecodeError:
-        raise Trouble(f"{case.name}: encke load said nothing{load.last_words()}") from None
+        raise Trouble(f"{case.name}: encke load printed no result{load.last_words()}") from None
     verdict = said["verdict"]
     errors = json.dumps(said.get("errors", []), ensure_ascii=False)
     return verdict["limit"], " ".join([verdict["text"], *verdict["remarks"], errors])
@@ -245,7 +245,7 @@ def _serving(bench: Bench, case: Case) -> Iterator[tuple[Process, int]]:
     if case.moods is None:
         nginx = next((server for server in bench.servers if server.name == "nginx"), None)
         if nginx is None:
-            raise Trouble("verdicts are staged with nginx: name it by --servers")
+            raise Trouble("verdicts are staged with nginx: name it with --servers")
         with bench.running(nginx, HELLO) as run:
             yield run.process, run.port
         return

@@ -92,9 +92,9 @@ static void arm(int timer, uint64_t at) {
 
 // Counts a receipt of a message.
 static void take(struct subscriber *one, uint64_t at) {
-    if (one->number != one->next) fail(one->number < one->next ? "a message came again" : "a message was lost");
+    if (one->number != one->next) fail(one->number < one->next ? "a message was repeated" : "a message was lost");
     uint32_t number = one->next++;
-    if (number >= published) fail("a message came that nobody has sent");
+    if (number >= published) fail("received a message that was not published");
     if (received[number]++ == 0) first[number] = at;
     last[number] = at;
     latencies[receipts++] = at - sent[number];
@@ -130,8 +130,8 @@ static void receive(struct subscriber *one) {
         errno = 0;
         return;
     }
-    if (count <= 0) fail("the server ended a stream");
-    if (one->head == 0 && strncmp(bytes, "HTTP/1.1 200", (size_t)(count < 12 ? count : 12))) fail("no stream");
+    if (count <= 0) fail("the server closed a stream");
+    if (one->head == 0 && strncmp(bytes, "HTTP/1.1 200", (size_t)(count < 12 ? count : 12))) fail("subscription not accepted");
     hear(one, bytes, count, at);
 }
 
@@ -142,11 +142,11 @@ static uint64_t leader_sent(const char *path) {
     int stream = dialed(0);
     if (setsockopt(stream, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience)) fail("SO_RCVTIMEO");
     int bytes = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n", path);
-    if (send(stream, text, (size_t)bytes, MSG_NOSIGNAL) != bytes) fail("asking for the leader's stream");
+    if (send(stream, text, (size_t)bytes, MSG_NOSIGNAL) != bytes) fail("requesting the leader's stream");
     size_t held = 0;
     for (int ready = 0;;) {
         ssize_t got = recv(stream, text + held, sizeof text - 1 - held, 0);
-        if (got <= 0) fail("the leader has not published in time");
+        if (got <= 0) fail("timeout: the leader published no message");
         text[held += (size_t)got] = 0;
         char *head_end = strstr(text, "\r\n\r\n");
         if (head_end && !ready) {
@@ -160,7 +160,7 @@ static uint64_t leader_sent(const char *path) {
             memcpy(digits, mark + LEADER_SENT_AT, LEADER_SENT_DIGITS);
             close(stream);
             uint64_t sent = strtoull(digits, NULL, 16), here = now();
-            if (sent > here || here - sent > GRACE_S * 1000000000ull) fail("the leader's message does not say when it was sent");
+            if (sent > here || here - sent > GRACE_S * 1000000000ull) fail("the leader's message has no valid send time");
             return sent;
         }
     }
@@ -187,10 +187,10 @@ int main(int count, char **words) {
     size_t all = strtoul(words[5], NULL, 10), dialing = 0;
     messages = (uint32_t)strtoul(words[6], NULL, 10);
     double rate = strtod(words[7], NULL);
-    if (!all || !messages || rate <= 0) fail("SUBSCRIBERS, MESSAGES and RATE are numbers above 0");
+    if (!all || !messages || rate <= 0) fail("SUBSCRIBERS, MESSAGES and RATE must be greater than 0");
     server.sin_port = htons((uint16_t)atoi(words[1]));
     server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (inet_pton(AF_INET, words[8], &source.sin_addr) != 1) fail("SOURCE is an address");
+    if (inet_pton(AF_INET, words[8], &source.sin_addr) != 1) fail("SOURCE must be an IPv4 address");
     subscribers = zeroed(all, sizeof *subscribers);
     latencies = zeroed(all * messages, sizeof *latencies);
     sent = zeroed(messages, sizeof *sent);
@@ -215,7 +215,7 @@ int main(int count, char **words) {
             await(subscribers[dialing].fd, EPOLLOUT, dialing);
         }
         int ready = epoll_wait(epoll, events, EVENTS, GRACE_S * 1000);
-        if (ready == 0) fail("not everybody was answered in time");
+        if (ready == 0) fail("timeout: not all subscriptions were accepted");
         for (int place = 0; place < ready; place++) {
             struct subscriber *one = &subscribers[events[place].data.u64];
             if (events[place].events & EPOLLOUT) {
@@ -246,10 +246,10 @@ int main(int count, char **words) {
                 answer[got > 0 ? got : 0] = 0;
                 uint64_t before = answers;
                 for (char *at = answer; (at = strstr(at, "HTTP/1.1 ")); at += 10, answers++)
-                    if (at[9] != '2') fail("a message was refused");
-                if (answers == before) fail("a message has no answer");
+                    if (at[9] != '2') fail("a publish was rejected");
+                if (answers == before) fail("a publish received no response");
             } else if (published == messages) {
-                fail("not everybody has every message in time");
+                fail("timeout: not all messages were received");
             } else {
                 int bytes = snprintf(post, sizeof post, "%s#%08u", head, published);
                 memset(post + bytes, '.', MESSAGE_BYTES - 1 - DIGITS);
