@@ -29,7 +29,7 @@ def slow_heads_end_by_head_time(rig: Rig) -> str:
 
 @attack(long=True, undefended={"limits": {"body_rate": "1B/s"}})
 def slow_bodies_end_by_body_rate(rig: Rig) -> str:
-    """100 clients send a body of 10 bytes a second: each ends, `body_rate` being 240 B/s over 10 s.
+    """100 clients send a body of 10 bytes per second: each ends, `body_rate` being 240 B/s over 10 s.
 
     A file and channels must be served meanwhile."""
     server = rig.server()
@@ -43,7 +43,7 @@ def slow_bodies_end_by_body_rate(rig: Rig) -> str:
 
 @attack(long=True, undefended={"limits": {"write_rate": "1B/s"}})
 def slow_readers_end_by_write_rate(rig: Rig) -> str:
-    """100 clients request a file of 64 MiB, and read nothing or 4 KiB a second: each ends, `write_rate` being 64 KiB/s.
+    """100 clients request a file of 64 MiB, and read nothing or 4 KiB per second: each ends, `write_rate` being 64 KiB/s.
 
     Memory grows by less than 16 MiB, and a file must be served meanwhile."""
     server = rig.server({"limits": {"write_rate": "64KiB/s"}})
@@ -70,7 +70,7 @@ def slow_readers_end_by_write_rate(rig: Rig) -> str:
         wait_for_ends(rig, clients, "slow readers", read_slowly, has_hung_up)
     grown = most - before
     if grown > 16 * MIB:
-        raise Fault(f"slow readers cost {grown // MIB} MiB")
+        raise Fault(f"slow readers increased memory by {grown // MIB} MiB")
     return f"100 of 100 ended, memory +{max(grown, 0) // KIB} KiB; {innocent}"
 
 
@@ -102,7 +102,7 @@ def one_address_cannot_hold_all_connections(rig: Rig) -> str:
         def held() -> int:
             return sum(not ended(client) for client in clients)
 
-        rig.until(lambda: held() <= 50, "connections beyond the limit of their address stay open")
+        rig.until(lambda: held() <= 50, "connections beyond the limit per address stay open")
         innocent.served()
         if held() != 50:
             raise Fault(f"an address holds {held()} connections instead of 50")
@@ -129,7 +129,7 @@ def idle_connections_make_room_for_newcomers(rig: Rig) -> str:
 
 @attack(undefended=STAND_IN)
 def endless_heads_end_at_head_bytes(rig: Rig) -> str:
-    """20 clients send heads without end: each ends after at most 16 MiB, most of them in the buffers of the
+    """20 clients send endless heads: each ends after at most 16 MiB, most of them in the buffers of the
     kernel: `head_bytes` is 32 KiB, and `linger_time` reads 1 MiB.
 
     Memory grows by less than 16 MiB, and a file must be served meanwhile."""
@@ -168,11 +168,11 @@ def requests_are_not_read_while_responses_wait(rig: Rig) -> str:
             for client in writable:
                 taken[client] += client.send(batch)
             if max(taken.values()) > BUFFERS:
-                raise Fault(f"{max(taken.values())} bytes of requests were read without a response being taken")
+                raise Fault(f"{max(taken.values())} bytes of requests were read while no response was read")
         innocent.served()
         grown = server.anonymous_bytes() - before
     if grown > 20 * 2 * MIB:
-        raise Fault(f"{sum(taken.values())} bytes of requests cost {grown // KIB} KiB")
+        raise Fault(f"{sum(taken.values())} bytes of requests increased memory by {grown // KIB} KiB")
     return f"at most {max(taken.values()) // KIB} KiB each in buffers, memory +{max(grown, 0) // KIB} KiB; {innocent}"
 
 
@@ -192,7 +192,7 @@ def ranges_amplify_nothing(rig: Rig) -> str:
 
 
 def endless(rig: Rig, server, head: bytes, piece: bytes, limit: int = BUFFERS) -> str:
-    """Sends `piece` after `head` without end, on 20 connections in turns."""
+    """Sends `head`, then `piece` endlessly, on 20 connections in turn."""
     before = server.anonymous_bytes()
     batch, most = piece * (256 * KIB // len(piece)), 0
     with server.innocent() as innocent:
@@ -212,5 +212,5 @@ def endless(rig: Rig, server, head: bytes, piece: bytes, limit: int = BUFFERS) -
         innocent.served()
         grown = server.anonymous_bytes() - before
     if grown > GROWTH_MAX:
-        raise Fault(f"endless requests cost {grown // KIB} KiB")
+        raise Fault(f"endless requests increased memory by {grown // KIB} KiB")
     return f"20 of 20 ended after at most {most // KIB} KiB, memory +{max(grown, 0) // KIB} KiB; {innocent}"

@@ -1,4 +1,4 @@
-"""Floods by HTTP/2: memory of shut windows, rapid reset, control frames, endless and expanding heads, slow streams.
+"""Floods by HTTP/2: memory of closed windows, rapid reset, control frames, endless and expanding heads, slow streams.
 
     H2 ─ frames made by hand, fields as literals without Huffman ─► server
        ◄─ frames taken apart; of a field block only the status is known, where it is one byte of the static table
@@ -176,7 +176,7 @@ def shut_windows(rig: Rig, server, connections: int, path: str, fields: dict | N
     streams, grown = connections * STREAMS, most - before
     bound = UNSENT_BYTES_MAX + streams * STREAM_BYTES_MAX
     if heads < streams // 2:
-        raise Fault(f"{heads} of {streams} streams have a response: the attack is not the one that it should be")
+        raise Fault(f"{heads} of {streams} streams have a response: the attack did not work as intended")
     figures = f"{connections} x {STREAMS} streams: memory +{grown / MIB:.0f} MiB, at most {bound / MIB:.0f}"
     if grown > bound:
         raise Fault(figures)
@@ -220,7 +220,7 @@ def shut_windows_of_event_streams_hold_little_memory(rig: Rig) -> str:
 
 @attack(undefended=STAND_IN)
 def rapid_reset_ends_the_connection(rig: Rig) -> str:
-    """A client opens and resets streams without end (CVE-2023-44487): its connection ends within 20,000.
+    """A client opens and resets streams endlessly (CVE-2023-44487): its connection ends within 20,000.
 
     A file must be served meanwhile, and a stream of another connection."""
     return flooded(rig, lambda: (b"".join(get(stream, "/small.txt") + frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL))
@@ -229,7 +229,7 @@ def rapid_reset_ends_the_connection(rig: Rig) -> str:
 
 @attack(undefended=STAND_IN)
 def resets_provoked_from_the_server_end_the_connection(rig: Rig) -> str:
-    """A client has the server reset streams without end, by window updates of 0 (CVE-2025-8671): its connection ends
+    """A client makes the server reset streams endlessly, by window updates of 0 (CVE-2025-8671): its connection ends
     within 20,000.
 
     A file must be served meanwhile, and a stream of another connection."""
@@ -259,7 +259,7 @@ def empty_data_ends_the_connection(rig: Rig) -> str:
 
 @attack(undefended=STAND_IN)
 def endless_continuation_ends_the_connection(rig: Rig) -> str:
-    """A client continues a head without end (CVE-2024-27316), empty or with fields: its connection ends within 20 MiB.
+    """A client continues a head endlessly (CVE-2024-27316), empty or with fields: its connection ends within 20 MiB.
 
     Memory grows by less than 8 MiB. A file must be served meanwhile, and a stream of another connection."""
     texts = []
@@ -271,7 +271,7 @@ def endless_continuation_ends_the_connection(rig: Rig) -> str:
 
 @attack(undefended=STAND_IN)
 def expanding_heads_end_the_connection(rig: Rig) -> str:
-    """A client names a field of 3,000 bytes by one byte, 16,000 times a head: its connection ends within 100 heads.
+    """A client names a field of 3,000 bytes by one byte, 16,000 times per head: its connection ends within 100 heads.
 
     Memory grows by less than 8 MiB. A file must be served meanwhile, and a stream of another connection."""
     remembered = b"\x40" + length(1, 7) + b"x" + length(3000, 7) + b"y" * 3000
@@ -303,7 +303,7 @@ def flooded(rig: Rig, frames, frames_per_batch: int, first: bytes = b"", **clien
             other.until_served(1)
         grown = server.anonymous_bytes() - before
     if grown > 8 * MIB:
-        raise Fault(f"a flood of {sent} frames costs {grown // KIB} KiB")
+        raise Fault(f"a flood of {sent} frames increased memory by {grown // KIB} KiB")
     return f"ended within {sent + frames_per_batch}, memory +{max(grown, 0) // KIB} KiB, {innocent.rounds} rounds"
 
 
@@ -341,7 +341,7 @@ def unfinished_heads_end_by_head_time(rig: Rig) -> str:
         rest, deadline = silent + slow, time.monotonic() + rig.patience
         while rest := [client for client in rest if not client.is_ending()]:
             if time.monotonic() > deadline:
-                raise Fault(f"{len(rest)} of 200 connections without a whole head are open")
+                raise Fault(f"{len(rest)} of 200 connections without a complete head are open")
             for client in set(rest).intersection(slow):
                 client.send(frame(CONTINUATION, 0, 3, b"\x86"))
             time.sleep(0.3)
@@ -350,7 +350,7 @@ def unfinished_heads_end_by_head_time(rig: Rig) -> str:
 
 @attack(long=True, undefended={"limits": {"body_rate": "1B/s"}})
 def slow_bodies_of_streams_end_by_body_rate(rig: Rig) -> str:
-    """20 connections send 20 bodies each, 10 bytes a second: each stream ends, `body_rate` being 240 B/s over 10 s.
+    """20 connections send 20 bodies each, 10 bytes per second: each stream ends, `body_rate` being 240 B/s over 10 s.
 
     A file and channels must be served meanwhile."""
     server = rig.server()
@@ -366,7 +366,7 @@ def slow_bodies_of_streams_end_by_body_rate(rig: Rig) -> str:
 
 @attack(long=True, undefended={"limits": {"write_rate": "1B/s"}})
 def narrow_windows_end_by_write_rate(rig: Rig) -> str:
-    """20 connections request a file 20 times each, and open its window by 10 bytes a second: each stream ends, `write_rate`
+    """20 connections request a file 20 times each, and open its window by 10 bytes per second: each stream ends, `write_rate`
     being 240 B/s over 10 s.
 
     A file must be served meanwhile."""
@@ -400,7 +400,7 @@ def slow_streams(rig: Rig, clients: list[H2], streams: range, name: str, step, p
 
 @attack(long=True, undefended={"limits": {"write_rate": "1B/s"}})
 def full_sockets_end_by_write_rate(rig: Rig) -> str:
-    """50 clients with windows of 2 GiB request a file of 64 MiB, and read 4 KiB a second from the socket: each connection
+    """50 clients with windows of 2 GiB request a file of 64 MiB, and read 4 KiB per second from the socket: each connection
     ends, `write_rate` being 64 KiB/s.
 
     A file must be served meanwhile."""
@@ -435,7 +435,7 @@ def full_sockets_hold_little_memory(rig: Rig) -> str:
     with server.innocent(push=True) as innocent:
         clients = full_sockets(server, 200)
         # Bytes that arrive show that the response has begun; two further rounds let it fill its buffers.
-        rig.until(lambda: all(ready([client.socket]) for client in clients), "there is no response")
+        rig.until(lambda: all(ready([client.socket]) for client in clients), "no response")
         innocent.served()
         innocent.served()
         grown = server.anonymous_bytes() - before

@@ -121,7 +121,7 @@ class Busy(threading.Thread):
 
 
 class TokenStream:
-    """A reader of one transport with a token that expires: whether it got a message, and whether the server ended it."""
+    """A subscriber by one transport with a token that expires. Records whether it got a message, and whether it ended."""
 
     def __init__(self, server, name: str, fields: str, token: str):
         self.name, self.messages, self.is_over = name, 0, False
@@ -227,7 +227,7 @@ def a_token_expires_on_a_busy_stream(rig: Rig) -> str:
                 if stream.is_over:
                     slowest[stream.name] = time.time() - expires
             if now > expires + EXPIRY_BOUND_S:
-                raise Fault(f"{EXPIRY_BOUND_S} s after `exp` these are open: {', '.join(stream.name for stream in rest)}")
+                raise Fault(f"{EXPIRY_BOUND_S} s after `exp` streams are open: {', '.join(stream.name for stream in rest)}")
             time.sleep(0.02)
         for stream in streams:
             if not stream.messages:
@@ -279,7 +279,7 @@ def a_silent_authorization_endpoint_delays_no_file(rig: Rig) -> str:
         rig.until(half_are_rejected, "more than half of the requests wait after 20 s", 20)
         statuses = {response[9:12] for response in responses.values()}
         if not statuses <= {b"503", b"429"}:
-            raise Fault(f"requests whose rights are not known got {statuses}")
+            raise Fault(f"requests with unknown rights received {statuses}")
     return f"{len(responses)} of 400 rejected, a file after {longest:.2f} s; {innocent}"
 
 
@@ -416,7 +416,7 @@ def stalled_subscribers_hold_no_memory(rig: Rig) -> str:
             most = max(most, server.anonymous_bytes())
     grown = most - before
     if grown > 16 * MIB:
-        raise Fault(f"48 MiB to stalled subscribers cost {grown // MIB} MiB")
+        raise Fault(f"48 MiB to stalled subscribers increased memory by {grown // MIB} MiB")
     return f"memory +{grown // KIB} KiB; {innocent}"
 
 
@@ -442,5 +442,5 @@ def compressed_bombs_end_the_websocket(rig: Rig) -> str:
             most = max(most, server.anonymous_bytes())
     grown = most - before
     if grown > 16 * MIB:
-        raise Fault(f"bombs cost {grown // MIB} MiB")
+        raise Fault(f"bombs increased memory by {grown // MIB} MiB")
     return f"20 of 20 closed with {client.code}, memory +{max(grown, 0) // KIB} KiB; {innocent}"

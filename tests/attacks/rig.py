@@ -95,7 +95,7 @@ class Rig:
         return value
 
     def keep(self, resource_):
-        """Closes it when the attack is over."""
+        """Registers a socket, which is closed when the attack is over."""
         return self.stack.enter_context(contextlib.closing(resource_))
 
 
@@ -144,7 +144,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise Fault(f"the server did not end within {START_PATIENCE:g} s of a SIGTERM") from None
+            raise Fault(f"the server did not exit within {START_PATIENCE:g} s of a SIGTERM") from None
 
     def limit_files(self, bytes_: int) -> None:
         """Sets the size beyond which no file of the process can grow."""
@@ -156,7 +156,7 @@ class Server:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(0.1)
         if (status := self.process.poll()) is not None:
-            raise Fault(f"the server ended with {status}: {' '.join(self.log_text()[-200:].split())}")
+            raise Fault(f"the server exited with status {status}: {' '.join(self.log_text()[-200:].split())}")
 
     def log_text(self) -> str:
         return self.log.read_text(errors="replace")
@@ -171,7 +171,7 @@ class Server:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * KIB
-        raise Fault("the server has no memory any longer")
+        raise Fault("the server process has exited")
 
     def value(self, family: str, **labels: str) -> int:
         """The sum of a family's samples with these labels."""
@@ -196,7 +196,7 @@ class Server:
 
 
 class StandIn:
-    """A server without any defence, for `--self-check`: it responds to the first request, then reads for ever."""
+    """A server without any defence, for `--self-check`: it responds to the first request, then reads forever."""
 
     def __init__(self, rig: Rig):
         self.rig = rig
@@ -258,7 +258,7 @@ class StandIn:
 
 
 class Innocent(threading.Thread):
-    """A client without bad intentions. During the attack it reads a file, publishes a message and receives it, in turns.
+    """A well-behaved client. During the attack it reads a file, publishes a message and receives it, repeatedly.
 
     `with server.innocent() as innocent:` encloses the attack. At the end a whole further round must succeed.
     """
@@ -287,7 +287,7 @@ class Innocent(threading.Thread):
         return f"innocent: {self.rounds} rounds, slowest {self.slowest:.2f} s"
 
     def served(self) -> None:
-        """Waits for a whole round that begins from now on."""
+        """Waits for a complete round that begins after this call."""
         self._wait_for_round("during")
 
     def run(self) -> None:
@@ -334,7 +334,7 @@ class Innocent(threading.Thread):
             if self.failure:
                 raise Fault(f"the innocent client was not served {when} the attack: {self.failure!r}")
             if time.monotonic() > deadline:
-                raise Fault(f"the innocent client waits for {PATIENCE:g} s {when} the attack")
+                raise Fault(f"the innocent client was not served within {PATIENCE:g} s {when} the attack")
             time.sleep(0.01)
 
 
@@ -451,7 +451,7 @@ def merged(base: dict, more: dict) -> dict:
 
 
 def toml(settings: dict) -> str:
-    """Settings as inline values, one a line."""
+    """Settings as inline values, one per line."""
 
     def text(value) -> str:
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Attacks on the disk: it is full, or files may not grow. Nothing that was acknowledged may change silently.
+"""Attacks on the disk: a full disk, or a limit on file sizes. Acknowledged data must not change silently.
 
     Disk ─┬─ a tmpfs of its own, where root may mount one: ENOSPC, also within the length of a file
           └─ else a limit on the size of files (RLIMIT_FSIZE): EFBIG, at the end of a file
@@ -36,7 +36,7 @@ class Disk:
         return durable(rig, self.path, file_bytes_max=None if self.mounted else DISK_BYTES, ignore_sigxfsz=not self.mounted)
 
     def fill(self) -> None:
-        """Lets another program take the rest of the disk."""
+        """Fills the rest of the disk, as another program would."""
         if self.mounted:
             with (self.path / "another-program").open("wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
@@ -136,7 +136,7 @@ def a_delete_that_cannot_be_stored_deletes_nothing(rig: Rig) -> str:
 
 
 def deleted(server, kept: list[str]) -> tuple[int, list[str]]:
-    """Deletes the channel; the status, and the messages that must be readable from then on."""
+    """Deletes the channel. Returns (the status, the messages that must be readable afterwards)."""
     status, body, _ = ask(server, "DELETE", CHANNEL, None, BEARER)
     server.alive()
     if status != 204 and status < 500:
@@ -177,7 +177,7 @@ def a_limit_on_the_store_does_not_end_the_process(rig: Rig) -> str:
             statuses.append(ask(server, "POST", CHANNEL, "last", BEARER)[0])
             return statuses[-1] == 201
 
-        rig.until(published, f"publishing fails after the limit was lifted: {statuses[:3]}")
+        rig.until(published, f"publishing fails although the limit was lifted: {statuses[:3]}")
         server.alive()
     return f"{len(kept)} messages to the limit; {innocent}"
 
@@ -199,11 +199,11 @@ def a_limit_on_the_access_log_does_not_end_the_process(rig: Rig) -> str:
             return log.stat().st_size > to
 
         try:
-            rig.until(lambda: log_grows(limit - 4 * KIB), "the access log does not reach its limit")
+            rig.until(lambda: log_grows(limit - 4 * KIB), "the access log did not reach its limit")
             log_grows(limit)
             innocent.served()
             server.limit_files(DISK_BYTES)
-            rig.until(lambda: log_grows(limit), "the access log takes no lines after the limit was lifted")
+            rig.until(lambda: log_grows(limit), "the access log does not grow although the limit was lifted")
         except (ConnectionError, http.client.HTTPException):
             server.alive()
             raise

@@ -1,4 +1,4 @@
-"""Attacks on TLS: handshakes that are begun, and never finished."""
+"""Attacks on TLS: handshakes that are never finished."""
 import contextlib
 import socket
 import ssl
@@ -23,7 +23,7 @@ def tls_server(rig: Rig, limits: dict):
 
 
 def innocent_handshake(server, certificate, source: str) -> str:
-    """Reads a file by TLS on a new connection; the version that was agreed on."""
+    """Reads a file by TLS on a new connection; returns the negotiated version."""
     context = ssl.create_default_context(cafile=str(certificate))
     try:
         with contextlib.closing(context.wrap_socket(connect(server.port, source), server_hostname="localhost")) as client:
@@ -47,12 +47,12 @@ def partial_hellos(server, count: int) -> list[socket.socket]:
 
 @attack()
 def partial_hellos_do_not_block_tls(rig: Rig) -> str:
-    """2,500 connections send the first 20 bytes of a ClientHello, and keep on coming where they are ended: more than the
+    """2,500 connections send the first 20 bytes of a ClientHello, and reconnect when they are closed: more than the
     1,024 `handshakes` of each of two workers.
 
     Twenty handshakes of another client must succeed, each with a file."""
     server, certificate = tls_server(rig, {"handshake_time": "1m"})
-    assert server.settings["limits"]["handshake_time"], "no attacker is ended by its time"
+    assert server.settings["limits"]["handshake_time"], "this attack needs a handshake_time"
     partial_hellos(server, 2_500)
     versions = set()
     for _ in range(20):
