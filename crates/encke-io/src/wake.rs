@@ -20,16 +20,16 @@ impl Waker {
     pub fn wake(&self) {
         if !self.0.set.swap(true, Ordering::AcqRel) {
             #[cfg(unix)]
-            if let Some(rope) = &self.0.descriptor {
-                // An eventfd(2) takes eight bytes. If the pipe or counter is full, the bell is already rung.
-                let _full = rustix::io::write(rope, &1u64.to_ne_bytes());
+            if let Some(descriptor) = &self.0.descriptor {
+                // An eventfd(2) takes eight bytes. If the pipe or counter is full, the signal is already set.
+                let _full = rustix::io::write(descriptor, &1u64.to_ne_bytes());
             }
         }
     }
 }
 
 impl WakeSignal {
-    /// Creates a bell without a descriptor, for the simulator.
+    /// Creates a wake signal without a descriptor, for the simulator.
     pub(crate) fn without_descriptor() -> Arc<Self> {
         Arc::new(Self {
             set: AtomicBool::new(false),
@@ -46,16 +46,16 @@ impl WakeSignal {
         self.set.load(Ordering::Acquire)
     }
 
-    /// Clears the flag so that the bell can ring again. Returns whether it was rung.
+    /// Clears the flag, so that the next `wake` sets it again. Returns whether it was set.
     pub(crate) fn clear(&self) -> bool {
         self.set.swap(false, Ordering::AcqRel)
     }
 }
 
-/// The reactor's side of a bell, which silences it so that the next `wake` rings it again.
+/// The reactor's side of a wake signal, which clears it so that the next `wake` sets it again.
 #[cfg(unix)]
 pub(crate) struct WakeReceiver {
-    bell: Arc<WakeSignal>,
+    signal: Arc<WakeSignal>,
     /// The reading end of the pipe, where it is not the end written to.
     #[cfg(not(target_os = "linux"))]
     reader: rustix::fd::OwnedFd,
@@ -63,46 +63,49 @@ pub(crate) struct WakeReceiver {
 
 #[cfg(unix)]
 impl WakeReceiver {
-    /// Creates a bell, which [`WakeReceiver::waker`] rings.
+    /// Creates a wake signal, which [`WakeReceiver::waker`] sets.
     #[cfg(target_os = "linux")]
     pub(crate) fn new() -> rustix::io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
-        let rope = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { bell: Arc::new(WakeSignal { set: AtomicBool::new(false), descriptor: Some(rope) }) })
+        let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self {
+            signal: Arc::new(WakeSignal { set: AtomicBool::new(false), descriptor: Some(descriptor) }),
+        })
     }
 
-    /// Creates a bell, which [`WakeReceiver::waker`] rings.
+    /// Creates a wake signal, which [`WakeReceiver::waker`] sets.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn new() -> rustix::io::Result<Self> {
-        let (reader, rope) = rustix::pipe::pipe()?;
-        for end in [&reader, &rope] {
+        let (reader, writer) = rustix::pipe::pipe()?;
+        for end in [&reader, &writer] {
             rustix::io::ioctl_fionbio(end, true)?;
             rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC)?;
         }
-        Ok(Self { bell: Arc::new(WakeSignal { rung: AtomicBool::new(false), rope: Some(rope) }), reader })
+        let signal = WakeSignal { set: AtomicBool::new(false), descriptor: Some(writer) };
+        Ok(Self { signal: Arc::new(signal), reader })
     }
 
     pub(crate) fn waker(&self) -> Waker {
-        self.bell.waker()
+        self.signal.waker()
     }
 
-    /// Clears the bell so that it can ring again, and returns whether it was rung. Call this when the descriptor is readable.
+    /// Clears the signal and returns whether it was set. Call this when the descriptor is readable.
     ///
     /// The descriptor is read before the flag is cleared. In the opposite order, a `wake` in between would set the flag and
     /// write a word that is then read. The flag would stay set, and no later `wake` would write again.
     pub(crate) fn clear(&self) -> bool {
         let mut word = [0; 64];
         let _empty = rustix::io::read(self.descriptor(), &mut word);
-        self.bell.clear()
+        self.signal.clear()
     }
 
-    /// The descriptor that becomes readable when the bell rings.
+    /// The descriptor that becomes readable when the signal is set.
     #[cfg(target_os = "linux")]
     pub(crate) fn descriptor(&self) -> &rustix::fd::OwnedFd {
-        self.bell.descriptor.as_ref().expect("made with one")
+        self.signal.descriptor.as_ref().expect("made with one")
     }
 
-    /// The descriptor that becomes readable when the bell rings.
+    /// The descriptor that becomes readable when the signal is set.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn descriptor(&self) -> &rustix::fd::OwnedFd {
         &self.reader
@@ -131,13 +134,13 @@ mod tests {
                 std::thread::spawn(move || (0..WAKES).for_each(|_| waker.wake()))
             })
             .collect();
-        // Behaves as a reactor does: the bell is silenced only when its descriptor is readable.
+        // Behaves as a reactor does: the signal is cleared only when its descriptor is readable.
         while ringers.iter().any(|ringer| !ringer.is_finished()) {
             if is_readable(&listener) {
                 listener.clear();
             }
         }
         ringers.into_iter().for_each(|ringer| ringer.join().expect("no panic"));
-        assert!(!listener.bell.is_set() || is_readable(&listener), "rung, and nobody will ever hear it");
+        assert!(!listener.signal.is_set() || is_readable(&listener), "rung, and nobody will ever hear it");
     }
 }
