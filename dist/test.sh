@@ -53,7 +53,7 @@ server=$!
 url=
 while read -r word rest; do
     [ "$word" != site ] || url=$rest
-    [ "$word" != room ] || break
+    [ "$word" != capacity ] || break
 done <said
 [ -n "$url" ] || fail "it did not start"
 answer=$(curl --silent --show-error --fail "$url")
