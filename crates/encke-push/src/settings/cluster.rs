@@ -4,8 +4,10 @@ use std::fmt;
 use std::num::{NonZeroU8, NonZeroU16};
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "nats")]
+use encke_hub::Queueing;
 use encke_hub::limits::STREAMS_MAX;
-use encke_hub::{Pattern, Queueing, Streams};
+use encke_hub::{Pattern, Streams};
 use encke_settings::{ByteSize, Contradiction, OrOff, Period, Secret, Section};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, SeqAccess, Visitor};

@@ -550,8 +550,10 @@ impl PushProgressView {
 
     /// Clears the progress line at the end of a run.
     fn leave(self) {
-        if let Self::Lines(progress) = self {
-            progress.end();
+        match self {
+            Self::Lines(progress) => progress.end(),
+            #[cfg(feature = "screen")]
+            Self::Screen(_) => {}
         }
     }
 }
