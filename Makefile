@@ -6,12 +6,12 @@ FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 10
 SOAK_TURNS ?= 10
 
-# Targets that the crates must also compile for, in addition to Linux. The program itself needs Linux until another back end
-# exists.
-ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin
+# Targets that the crates must also compile for, in addition to Linux on x86_64. The program itself needs Linux until another
+# back end exists.
+ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin aarch64-unknown-linux-musl
 PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-console -p encke-assembly -p encke-load
 
-.PHONY: help run cluster build test bench bench-load lint fmt fuzz soak dist
+.PHONY: help run cluster build test bench bench-load lint fmt fuzz soak dist dist-all
 
 help:
 	@echo 'make run     build without optimisation and serve the chat of examples/chat (three minutes on two cores)'
@@ -23,7 +23,8 @@ help:
 	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (eleven minutes)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
 	@echo 'make soak    what takes an hour and more, $(SOAK_MINUTES) minutes of it on each back end; tests/SOAK.md is its last result'
-	@echo 'make dist    a static binary with its papers, in dist/out'
+	@echo 'make dist    a static binary for x86_64, as tar.gz and deb, in dist/out (eight minutes)'
+	@echo 'make dist-all    the same for x86_64 and aarch64'
 
 run:
 	$(CARGO) build --profile quick --locked
@@ -84,6 +85,16 @@ soak: build
 	CARGO=$(CARGO) .ci/soak $(TARGET)/release/encke $(SOAK_MINUTES) $(SOAK_TURNS)
 
 dist:
-	.ci/need python3 python3-yaml cc musl-gcc curl readelf haproxy nats-server
-	dist/build.sh
-	dist/test.sh
+	.ci/need python3 python3-yaml cc musl-gcc curl readelf haproxy nats-server mmdebstrap
+	dist/build.sh x86_64
+	dist/test.sh x86_64
+	dist/test-deb.sh
+
+# Needs twice the time of `make dist`, so .ci/run does not include it: `make lint` checks that the crates compile for aarch64.
+dist-all:
+	.ci/need python3 python3-yaml cc musl-gcc curl readelf haproxy nats-server mmdebstrap
+	.ci/need aarch64-linux-gnu-gcc musl-aarch64 qemu-aarch64-static
+	dist/build.sh x86_64 aarch64
+	dist/test.sh x86_64
+	dist/test.sh aarch64
+	dist/test-deb.sh

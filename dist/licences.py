@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """licences.py TARGET: prints the licences of every crate that is linked into the program for TARGET.
 
-Each package is named once, with the files in which its authors keep its licences. A package that has none of
-them, nor says which licence it has, is an error: the archive would not be allowed to leave.
+Each package is named once, with the files in which its authors keep its licences. A text that several packages
+share is printed with the first of them. A package that has no such file, nor states its licence, is an error: the
+archive may not be distributed.
 """
 
 import json
@@ -22,7 +23,7 @@ def main(target: str) -> int:
 
     print("Encke contains these packages, under these licences; and, linked statically, the Rust standard library")
     print("(MIT or Apache-2.0, https://www.rust-lang.org) and musl (MIT, https://musl.libc.org).\n")
-    missing = []
+    missing, first = [], {}
     for package in sorted(linked(root, nodes), key=lambda linked: packages[linked]["name"]):
         package = packages[package]
         if package["source"] is None:
@@ -34,7 +35,12 @@ def main(target: str) -> int:
         print(f"{'=' * 80}\n{package['name']} {package['version']}: {terms or 'see below'}")
         print("".join(f"by {author}\n" for author in package["authors"]))
         for file in files:
-            print(f"--- {file.name}\n\n{file.read_text(encoding='utf-8', errors='replace').strip()}\n")
+            text = file.read_text(encoding="utf-8", errors="replace").strip()
+            origin = first.setdefault(" ".join(text.split()), f"{package['name']} {package['version']}")
+            if origin == f"{package['name']} {package['version']}":
+                print(f"--- {file.name}\n\n{text}\n")
+            else:
+                print(f"--- {file.name}: the same text as in {origin}\n")
     if missing:
         print(f"licences.py: no licence is known of: {', '.join(missing)}", file=sys.stderr)
     return 1 if missing else 0
