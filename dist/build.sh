@@ -24,7 +24,8 @@ compile() {
     local target=$1-unknown-linux-musl
     rustup target list --installed | grep -qx "$target" || rustup target add "$target"
     if [ "$1" = "$(uname -m)" ]; then
-        local -x "CC_$1_unknown_linux_musl=${CC_MUSL:-musl-gcc}"
+        local cc=CC_$1_unknown_linux_musl
+        local -x "$cc=${!cc:-musl-gcc}"
     else
         # Debian's cross compiler is for glibc: it gets musl's headers instead, and Rust's linker has musl itself.
         local gcc=$1-linux-gnu-gcc upper=${1^^}

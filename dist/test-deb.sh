@@ -79,7 +79,7 @@ others=$(within dpkg --listfiles encke |
     grep -Ev '^/usr/(lib/(systemd|sysusers\.d)|share/(man|doc|bash-completion|zsh|fish))' || true)
 [ -z "$others" ] || fail "unexpected files: $others"
 
-# The user, and who may read the settings.
+# The user, and access to the settings.
 IFS=: read -r name _ uid _ _ home shell < <(within getent passwd encke) || fail "no user encke"
 [ "$name $home" = 'encke /var/lib/encke' ] && [ "$uid" -lt 1000 ] || fail "the user: $name $uid $home"
 case $shell in */nologin | */false) ;; *) fail "the user can log in: $shell" ;; esac
