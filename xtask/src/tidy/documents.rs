@@ -25,6 +25,40 @@ pub(super) fn link(tree: &Tree, findings: &mut TidyFindings) {
     }
 }
 
+/// The document that readers see first.
+const START: &str = "README.md";
+
+/// Rule: links lead from [`START`] to every document.
+pub(super) fn reach(tree: &Tree, findings: &mut TidyFindings) {
+    let mut reached = BTreeSet::from([START.to_owned()]);
+    let mut unread = vec![START.to_owned()];
+    while let Some(path) = unread.pop() {
+        for (_, line) in prose(tree.text(&path).unwrap_or_default()) {
+            let pages = links(line).filter(|target| !is_elsewhere(target));
+            for page in pages.filter_map(|target| linked_document(tree, &path, target)) {
+                if reached.insert(page.clone()) {
+                    unread.push(page);
+                }
+            }
+        }
+    }
+    for (path, _) in documents(tree).filter(|(path, _)| !reached.contains(*path)) {
+        findings.add("reach", path, 0, format!("no path of links leads here from {START}"));
+    }
+}
+
+/// Returns the document that a link leads to. A link to a directory leads to its README.md.
+fn linked_document(tree: &Tree, from: &str, target: &str) -> Option<String> {
+    let path = resolved(from, target.split('#').next()?)?;
+    let index = format!("{path}/README.md");
+    [path, index].into_iter().find(|path| path.ends_with(".md") && tree.text(path).is_some())
+}
+
+/// Whether a link leads to another host or to a mail address.
+fn is_elsewhere(target: &str) -> bool {
+    target.contains("://") || target.starts_with("mailto:")
+}
+
 fn documents(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     tree.texts().filter(|(path, _)| path.ends_with(".md"))
 }
@@ -82,7 +116,7 @@ impl fmt::Display for DeadLink<'_> {
 }
 
 fn follow<'a>(tree: &Tree, from: &str, target: &'a str) -> Result<(), DeadLink<'a>> {
-    if target.contains("://") || target.starts_with("mailto:") {
+    if is_elsewhere(target) {
         return Ok(());
     }
     let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));

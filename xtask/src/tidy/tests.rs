@@ -8,6 +8,12 @@ use super::{Exception, RULES, check};
 /// A tree with material for every rule and no findings. The crates of the table and their rows on the map are added to it.
 const CLEAN: &[(&str, &str)] = &[
     ("Cargo.toml", "[workspace.package]\nversion = \"0.1.0\"\n"),
+    // No finding: a document that links lead to over two others, and one in a directory that is linked.
+    (
+        "README.md",
+        "# R\n\n[a](ARCHITECTURE.md) [c](CHANGELOG.md) [d](docs/operations.md#operations) [client](client/)\n",
+    ),
+    ("client/README.md", "# C\n\n[up](../README.md)\n"),
     (
         "ARCHITECTURE.md",
         "# Architecture\n\n`libc`: the gaps.\n\
@@ -16,7 +22,7 @@ const CLEAN: &[(&str, &str)] = &[
     ("CHANGELOG.md", "# Changelog\n\n## [0.1.0] - Unreleased\n\n### Added\n\n- All.\n"),
     (
         "docs/operations.md",
-        "# Operations\n\n[Map](../ARCHITECTURE.md#architecture)\n\n| `encke_turns_total` |\n",
+        "# Operations\n\n[Map](../ARCHITECTURE.md#architecture) [e](embedding.md) [l](lab/a.md)\n\n| `encke_turns_total` |\n",
     ),
     ("docs/embedding.md", "# E\n\n[b](../crates/encke-hub/src/b.rs):\n\n```rust\npub struct B;\n```\n"),
     ("docs/lab/a.md", "# A\n\n[ja](ja/a.md) [zh](zh-Hant/a.md)\n\n| `x` | 10 |\n"),
@@ -88,6 +94,8 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("link", "README.md", "[gone](ARCHITECTURE.md#gone)\n"),
     ("link", "README.md", "<img src=\"docs/gone.svg\">\n"),
     ("link", "README.md", "See `crates/gone/src/lib.rs`.\n"),
+    ("reach", "docs/orphan.md", "# O\n\n[start](../README.md)\n"),
+    ("reach", "docs/orphan.md", "# O\n\n[itself](orphan.md#o)\n"),
     ("name", "README.md", "See `Worker::gone`.\n"),
     ("excerpt", "docs/embedding.md", "\n```rust\npub struct C;\n```\n"),
     ("translation", "docs/lab/ja/a.md", "## い\n"),
