@@ -143,12 +143,14 @@ impl Service {
 
         let mut token: Arc<str> = "".into();
         let mut metrics_open = false;
+        let mut admin_hosts = Vec::new();
         if let OrOff::On(admin) = &settings.server.admin {
             token = match &admin.token {
                 Some(secret) => secret.reveal()?.into(),
                 None => new_token()?.into(),
             };
             metrics_open = admin.metrics == MetricsAccess::Open;
+            admin_hosts = admin.hosts.iter().map(|host| host.0.clone()).collect();
             let wanted = admin.address();
             for address in wanted.addresses().map_err(|error| ServiceError::Name(wanted.clone(), error))? {
                 match Server::bind_admin(&address, settings.server.backlog) {
@@ -165,7 +167,7 @@ impl Service {
         }
         let for_admin = Arc::clone(&token);
         let running = server.start_with(|board| {
-            let console = Console::new(Arc::clone(board), for_admin, metrics_open);
+            let console = Console::new(Arc::clone(board), for_admin, metrics_open).with_hosts(admin_hosts);
             vec![("/".to_owned(), Arc::new(console) as Arc<dyn Mount>)]
         })?;
         if let Err(error) = acme.care(acme_settings(settings)) {

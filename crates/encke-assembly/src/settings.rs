@@ -33,7 +33,9 @@ pub use encke_settings::{
     ByteRate, ByteSize, Level, LogTarget, OrAuto, OrOff, Period, Problem, Problems, Secret, SourceLine,
     SourceMap,
 };
-pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, MetricsAccess};
+pub use listen::{
+    ADMIN_DEFAULT, Admin, AdminHost, FileMode, HttpsPort, Listen, ListenAddress, MetricsAccess,
+};
 
 use encke_push::AckMode;
 use encke_server::ConnLimits;

@@ -10,8 +10,9 @@
 //! | `/api/v1/live` | token | the status without `families`, as an event stream: at once, and every second |
 //!
 //! The token is sent as `Authorization: Bearer …` or `?token=…`. A foreign web page can send a browser here if its host name
-//! resolves to this machine (DNS rebinding). Only hosts that no such page can have are therefore served: IP addresses and
-//! loopback names. Requests for other hosts get a 421.
+//! resolves to this machine (DNS rebinding). Only hosts that no such page can have are therefore served: IP addresses, loopback
+//! names and the names of the settings. Requests for other hosts get a 421. Responses that are open to every client have any
+//! host: a client that may read them needs no browser of another machine for it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::sync::atomic::AtomicBool;
 
 use encke_stats::{Family, json, prometheus};
 use encke_wire::field::Known;
+use encke_wire::host::HostPattern;
 use encke_wire::method::Method;
 use encke_wire::target;
 use serde_json::{Value, json};
@@ -37,15 +39,24 @@ pub struct Console {
     ticker: Arc<StatusTicker>,
     token: Arc<str>,
     metrics_open: bool,
+    /// Names of this server that are accepted as the host of a request.
+    hosts: Arc<[HostPattern]>,
 }
 
 impl Console {
-    /// Creates a handler that shows a server to clients with the token. With `metrics_open` the metrics need no token.
+    /// Creates a handler that shows a server to clients with the token. With `metrics_open` the metrics need no token, and are
+    /// served under every host name.
     pub fn new(board: Arc<ServerStatus>, token: Arc<str>, metrics_open: bool) -> Self {
         let ticker = Arc::<StatusTicker>::default();
         let woken = Arc::clone(&ticker);
         board.on_drain(move || woken.quicken());
-        Self { board, ticker, token, metrics_open }
+        Self { board, ticker, token, metrics_open, hosts: Arc::default() }
+    }
+
+    /// Serves all paths under these host names, too. Without them only IP addresses and loopback names are accepted.
+    #[must_use]
+    pub fn with_hosts(self, hosts: impl Into<Arc<[HostPattern]>>) -> Self {
+        Self { hosts: hosts.into(), ..self }
     }
 }
 
@@ -70,9 +81,10 @@ impl Handler for Console {
 impl Console {
     /// The response that rejects a request; `None` if the request is allowed.
     fn denial(&self, request: &Request<'_>) -> Option<Reply> {
-        if !host_is_safe(request.authority()) {
-            let text = "421 Misdirected Request\nUse an IP address or localhost as the host. Other names are rejected, because a page on the Internet could use them to read this response.\n";
-            return Some(Reply::text(421, text));
+        let is_probe = matches!(request.path(), b"/healthz" | b"/readyz");
+        let any_host = is_probe || (self.metrics_open && request.path() == b"/metrics");
+        if !any_host && !self.host_is_safe(request.authority()) {
+            return Some(Reply::text(421, WRONG_HOST));
         }
         if !matches!(request.method(), Method::Get | Method::Head) {
             return Some(Reply::error(405).with("Allow", "GET, HEAD"));
@@ -128,6 +140,11 @@ impl Console {
         reply.body(Body::Stream(Box::new(StatusStream::new(due, move || {
             (!console.stops()).then(|| console.status())
         }))))
+    }
+
+    /// Whether no foreign web page can have this host: an IP address, a loopback name, a name of the settings, or none.
+    fn host_is_safe(&self, authority: &[u8]) -> bool {
+        host_is_own(authority) || self.hosts.iter().any(|host| host.matches(authority))
     }
 
     fn stops(&self) -> bool {
@@ -215,6 +232,9 @@ impl Console {
     }
 }
 
+/// The content of a 421.
+const WRONG_HOST: &str = "421 Misdirected Request\nUse an IP address or localhost as the host, or add the name to server.admin.hosts of the settings file. Other names are rejected, because a page on the Internet could use them to read this response.\nserver.admin.metrics = \"open\" serves /metrics under every name, without a token.\n";
+
 fn as_json(value: &Value) -> Reply {
     Reply::new(200).with("Content-Type", "application/json").body(Body::Bytes(value.to_string().into_bytes()))
 }
@@ -226,7 +246,7 @@ fn same(given: &[u8], wanted: &[u8]) -> bool {
 }
 
 /// Returns whether a foreign web page cannot have this host: an IP address, a loopback name, or none.
-fn host_is_safe(authority: &[u8]) -> bool {
+fn host_is_own(authority: &[u8]) -> bool {
     let Ok(authority) = target::parse_authority(authority) else { return authority.is_empty() };
     let host = std::str::from_utf8(authority.host).unwrap_or_default();
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -244,10 +264,10 @@ mod tests {
         for host in
             ["", "localhost", "localhost:8081", "127.0.0.1:8081", "[::1]:8081", "10.1.2.3", "[2001:db8::1]"]
         {
-            assert!(host_is_safe(host.as_bytes()), "{host}");
+            assert!(host_is_own(host.as_bytes()), "{host}");
         }
         for host in ["example.org", "localhost.example.org", "127.0.0.1.example.org:8081", "1.2.3", "a b"] {
-            assert!(!host_is_safe(host.as_bytes()), "{host}");
+            assert!(!host_is_own(host.as_bytes()), "{host}");
         }
     }
 

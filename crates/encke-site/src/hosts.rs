@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 
+use encke_wire::host::{HOST_BYTES_MAX, HostPattern, HostPatternError, bare_host};
+
 use super::error::RuleError;
 
 /// Host names and the numbers of their sites.
@@ -17,9 +19,6 @@ pub(super) struct Hosts {
     below: Vec<(Box<[u8]>, u16)>,
     default: Option<u16>,
 }
-
-/// Maximum length of a host name, in bytes (RFC 1035 §2.3.4: 253 characters).
-const HOST_BYTES_MAX: usize = 255;
 
 impl Hosts {
     /// Adds a site under a name, or as the default if `host` is `None`.
@@ -34,20 +33,12 @@ impl Hosts {
             self.default = Some(site);
             return Ok(());
         };
-        let lower = host.trim_end_matches('.').to_ascii_lowercase();
-        let (name, is_below) = match lower.strip_prefix('*') {
-            Some(suffix) if suffix.starts_with('.') && suffix.len() > 1 => (suffix, true),
-            Some(_) => return Err(RuleError::HostStar(host.to_owned())),
-            None => (lower.as_str(), false),
-        };
-        let bare = if is_below { &name[1..] } else { name };
-        match encke_wire::target::parse_authority(bare.as_bytes()) {
-            Ok(authority)
-                if authority.port.is_none() && !bare.ends_with(':') && bare.len() <= HOST_BYTES_MAX => {}
-            _ => return Err(RuleError::HostName(host.to_owned())),
-        }
-        let key: Box<[u8]> = name.as_bytes().into();
-        let taken = if is_below {
+        let pattern: HostPattern = host.parse().map_err(|error| match error {
+            HostPatternError::Star => RuleError::HostStar(host.to_owned()),
+            HostPatternError::Name => RuleError::HostName(host.to_owned()),
+        })?;
+        let key: Box<[u8]> = pattern.name().as_bytes().into();
+        let taken = if pattern.is_below() {
             let taken = self.below.iter().any(|(other, _)| *other == key);
             self.below.push((key, site));
             self.below.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
@@ -66,8 +57,7 @@ impl Hosts {
     /// The site for `authority`: `host[:port]`, already checked by the head parser.
     pub(super) fn site(&self, authority: &[u8]) -> Option<u16> {
         let mut lower = [0; HOST_BYTES_MAX];
-        let host = without_port(authority);
-        let host = host.strip_suffix(b".").unwrap_or(host);
+        let host = bare_host(authority);
         let Some(lower) = lower.get_mut(..host.len()) else { return self.default };
         lower.copy_from_slice(host);
         lower.make_ascii_lowercase();
@@ -78,14 +68,6 @@ impl Hosts {
             found.map(|(_, site)| *site)
         };
         self.exact.get(lower).copied().or_else(below).or(self.default)
-    }
-}
-
-fn without_port(authority: &[u8]) -> &[u8] {
-    let after_address = authority.iter().rposition(|&byte| byte == b']').unwrap_or(0);
-    match authority[after_address..].iter().position(|&byte| byte == b':') {
-        Some(colon) => &authority[..after_address + colon],
-        None => authority,
     }
 }
 

@@ -34,6 +34,7 @@ pub mod conditional;
 pub mod date;
 pub mod field;
 pub mod forwarded;
+pub mod host;
 pub mod http1;
 pub mod limits;
 pub mod method;

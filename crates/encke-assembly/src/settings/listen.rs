@@ -10,6 +10,7 @@ use std::str::FromStr;
 use encke_io::Address;
 use encke_settings::{Secret, TlsSettings, ValueError, Written, written};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use encke_wire::host::HostPattern;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
 
@@ -238,10 +239,15 @@ pub struct Admin {
 /// The default address of the admin listener.
 pub const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 
+    /// Host names under which clients may use the listener, such as `"encke-1"` or `"*.internal"`; IP addresses and loopback
+    /// names always work. A page on the Internet could read responses under any other name (DNS rebinding). `/healthz`,
+    /// `/readyz` and open metrics are served under every name.
+    #[serde(default)]
+    pub hosts: Vec<AdminHost>,
 impl Admin {
     /// Creates the default settings.
     pub const fn new() -> Self {
-        Self { address: None, metrics: MetricsAccess::Token, token: None }
+        Self { address: None, metrics: MetricsAccess::Token, hosts: Vec::new(), token: None }
     }
 
     /// Returns the configured or the default address.
@@ -271,11 +277,35 @@ pub enum MetricsAccess {
     /// Requires the admin token.
     #[default]
     Token,
-    /// Open to every client that reaches the admin listener.
+    /// Open to every client that reaches the admin listener, under every host name.
+/// A host name of the admin listener: `encke-1`, or `*.internal` for every name below it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AdminHost(pub HostPattern);
+
+impl FromStr for AdminHost {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        text.parse().map(Self).map_err(|_| ValueError::invalid("host name", text, Self::EXPECTED))
+    }
+}
+
+impl fmt::Display for AdminHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Written for AdminHost {
+    const NAME: &'static str = "AdminHost";
+    const EXPECTED: &'static str = "expected a name without scheme and port, such as encke-1 or *.internal";
+    const EXAMPLES: &'static [&'static str] = &["encke-1", "*.internal"];
+}
+
     Open,
 }
 
-written! { ListenAddress, FileMode, HttpsPort }
+written! { ListenAddress, FileMode, HttpsPort, AdminHost }
 
 /// A value written as text or as a table: [`Listen`], [`Admin`].
 pub(crate) struct TextOrTable<T>(pub(crate) T);

@@ -38,7 +38,7 @@ fn every_key_is_read() {
         workers = 2
         backend = "poll"
         backlog = 511
-        admin = { address = "127.0.0.1:9000", metrics = "open", token = { env = "TOKEN" } }
+        admin = { address = "127.0.0.1:9000", metrics = "open", hosts = ["encke-1"], token = { env = "TOKEN" } }
         state_dir = "/var/lib/encke"
         trusted_proxies = ["10.0.0.0/8", "::1"]
         forwarded_field = "Forwarded"
@@ -74,6 +74,7 @@ fn every_key_is_read() {
     assert_eq!(server.backend, OrAuto::Set(Backend::Poll));
     assert_eq!(server.backlog, 511);
     let admin = server.admin.clone().on().expect("on");
+    assert_eq!(admin.hosts, ["encke-1".parse().expect("a name")]);
     assert_eq!((admin.metrics, admin.token), (MetricsAccess::Open, Some(Secret::Env("TOKEN".into()))));
     assert_eq!(server.drain_time.duration().as_secs(), 60);
     let policy = settings.policy(77);
@@ -145,6 +146,11 @@ fn an_unknown_key_names_its_place_and_what_was_meant() {
     assert!(refused("[sever]\n").contains("did you mean `server`?"));
     assert!(
         refused("[server]\nadmin = { adress = \"9\" }").contains("unknown key `adress` in [server.admin]")
+    );
+    let told = refused("[server]\nadmin = { hosts = [\"encke-1:8081\"] }");
+    assert!(
+        told.contains("invalid host name `encke-1:8081`: expected a name without scheme and port"),
+        "{told}"
     );
     let nested = refused("[server]\nlisten = [{ address = \"1\", proxy-protocol = true }]\n");
     assert!(nested.contains("unknown key `proxy-protocol` in [server.listen]"), "{nested}");

@@ -56,6 +56,16 @@ fn metrics_shows_a_metric_of_the_program(stand: Stand) {
     let mut admin = Client::connect(&rig.running().admin_addresses()[0]);
     let shown = admin.get("/metrics");
     assert!(shown.text().contains("\nshop_orders_total 3\n"), "{}", shown.text());
+    // Prometheus scrapes a name, which a page on the Internet could have, too.
+    for path in ["/metrics", "/healthz", "/readyz"] {
+        assert_eq!(
+            admin.ask(&format!("GET {path} HTTP/1.1\r\nHost: shop:8081\r\n\r\n")).status,
+            200,
+            "{path}"
+        );
+    }
+    let denied = admin.ask("GET /api/v1/status?token=secret HTTP/1.1\r\nHost: shop:8081\r\n\r\n");
+    assert!(denied.status == 421 && denied.text().contains("server.admin.hosts"), "{}", denied.text());
     assert_eq!(admin.get("/api/v1/status").status, 401);
     assert_eq!(admin.get("/api/v1/status?token=secret").status, 200);
 }

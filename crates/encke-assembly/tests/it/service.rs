@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use encke_assembly::Service;
-use encke_assembly::settings::Settings;
+use encke_assembly::settings::{OrOff, Settings};
 use encke_server::{Handler, HandlerContext, Mount, WorkerSetup};
 use encke_stats::{Family, Source};
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ on_every_stand! {
 }
 
 on_two_stands! {
+    the_admin_listener_serves_all_paths_under_the_names_of_the_settings,
     a_feature_shows_its_figures_by_a_source_of_its_own,
 }
 
@@ -31,6 +32,33 @@ fn readiness_ends_before_the_service_does(stand: Stand) {
     assert_eq!(status("/healthz"), 200);
     let answer = Client::connect(&site).get("/file");
     assert!(answer.text() == "content" && !answer.closes(), "{answer:?}");
+}
+
+fn the_admin_listener_serves_all_paths_under_the_names_of_the_settings(stand: Stand) {
+    let folder = Folder::new();
+    let mut settings = settings(stand, &folder, "");
+    let OrOff::On(admin) = &mut settings.server.admin else { panic!("it is on") };
+    admin.hosts = ["encke-1", "*.Internal"].map(|host| host.parse().expect("a name")).into();
+    let service = Service::start(&settings).expect("free ports");
+    let admin = service.admin_addresses()[0].clone();
+    let ask = |path: &str, host: &str| {
+        Client::connect(&admin).ask(format!("GET {path}?token=t HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+    };
+    for host in ["encke-1:8081", "ENCKE-1.", "a.internal", "localhost", "127.0.0.1", "[2001:db8::1]:80"] {
+        for path in ["/metrics", "/api/v1/status", "/healthz"] {
+            assert_eq!(ask(path, host).status, 200, "{path} {host}");
+        }
+    }
+    for host in ["encke-2", "internal", "encke-1.example.org", "example.org"] {
+        for path in ["/metrics", "/api/v1/status", "/api/v1/live", "/", "/healthz/"] {
+            let answer = ask(path, host);
+            assert!(answer.status == 421 && answer.text().contains("server.admin.hosts"), "{path} {host}");
+        }
+        // Load balancers check these under any name, and they contain nothing else.
+        assert_eq!((ask("/healthz", host).text(), ask("/readyz", host).text()), ("ok\n", "ready\n"));
+    }
+    service.drain();
+    service.join();
 }
 
 /// A feature with metrics.
