@@ -2,7 +2,7 @@
 
 use encke_hub::{Draft, Flags, IdempotencyKey, Name};
 
-use crate::envelope::{ClientCommand, EVENT_BYTES_MAX, EnvelopeError, KEY_BYTES_MAX};
+use crate::command::{ClientCommand, CommandPayload, EVENT_BYTES_MAX, EnvelopeError, KEY_BYTES_MAX};
 
 /// Builds the message that an envelope publishes. `publisher` scopes its idempotency key.
 ///
@@ -11,10 +11,10 @@ use crate::envelope::{ClientCommand, EVENT_BYTES_MAX, EnvelopeError, KEY_BYTES_M
 pub(crate) fn draft(mut command: ClientCommand, publisher: u64) -> Result<Draft, EnvelopeError> {
     let channel = command.channel.take().ok_or(EnvelopeError::NoChannel)?;
     let channel = Name::parse(channel.as_bytes()).map_err(|error| EnvelopeError::Channel(channel, error))?;
-    let data = command.payload()?.into_boxed_slice();
+    let CommandPayload { bytes, default_type } = command.payload()?;
     let key = command.key.take().map(|key| IdempotencyKey { publisher, key: key.into() });
-    if key.as_ref().is_some_and(|key| key.key.len() > KEY_BYTES_MAX) {
-        return Err(EnvelopeError::Key);
+    if let Some(key) = key.as_ref().filter(|key| key.key.len() > KEY_BYTES_MAX) {
+        return Err(EnvelopeError::Key(key.key.len()));
     }
     let event: Option<Box<str>> = command.event.map(Into::into);
     if event
@@ -27,6 +27,8 @@ pub(crate) fn draft(mut command: ClientCommand, publisher: u64) -> Result<Draft,
     if content_type.as_deref().is_some_and(|given| !is_type(given)) {
         return Err(EnvelopeError::Type);
     }
+    let content_type = content_type.or_else(|| default_type.map(Into::into));
+    let data = bytes.into_boxed_slice();
     Ok(Draft { channel, data, content_type, event, flags: Flags::default(), key })
 }
 

@@ -1,6 +1,6 @@
 //! The error of channels that cannot be mounted, which the program that runs the server receives.
 //!
-//! [`EnvelopeError`](crate::envelope::EnvelopeError) becomes a response. [`PublishFailure`](crate::PublishFailure) rejects a message of the
+//! [`EnvelopeError`](crate::command::EnvelopeError) becomes a response. [`PublishFailure`](crate::PublishFailure) rejects a message of the
 //! program.
 
 use std::error::Error;

@@ -18,7 +18,7 @@ use encke_wire::websocket;
 use crate::address_rates::{self, TooFast};
 use crate::client::{CLIENT_PATH, client};
 use crate::draft::{draft, is_type, media};
-use crate::envelope::{ClientCommand, EVENT_BYTES_MAX, KEY_BYTES_MAX};
+use crate::command::{ClientCommand, ClientOp, EVENT_BYTES_MAX, EnvelopeError, KEY_BYTES_MAX};
 use crate::form::MessageForm;
 use crate::negotiate::{self, ReadMode, ReadQuery, bad, refusal};
 use crate::plan::PushPlan;
@@ -551,10 +551,14 @@ fn drafts(bytes: &[u8], identity: &Principal, publisher: u64) -> Result<Vec<Draf
             return Err(refusal(413, format!("line {place}: at most {BATCH_MAX} envelopes per request")));
         }
         let draft = ClientCommand::read(line)
-            .and_then(|said| draft(said, publisher))
+            .and_then(|said| match said.op {
+                ClientOp::Publish => draft(said, publisher),
+                other => Err(EnvelopeError::OnlyPublish(other.name())),
+            })
             .map_err(|error| bad(format!("line {place}: {error}; nothing was published")))?;
         if !identity.may(Act::Publish, &draft.channel) {
-            return Err(denied(identity.denial(Act::Publish, &draft.channel)));
+            let denial = identity.denial(Act::Publish, &draft.channel);
+            return Err(denied(denial.map(|text| format!("line {place}: {text}; nothing was published"))));
         }
         drafts.push(draft);
     }

@@ -23,6 +23,7 @@ mod admission;
 mod archive;
 mod client;
 mod cluster;
+mod command;
 mod draft;
 mod envelope;
 mod error;

@@ -9,7 +9,7 @@ use encke_hub::Name;
 use encke_wire::websocket::{self, Opcode};
 
 use super::draft::draft;
-use super::envelope::{ClientCommand, ClientOp, EnvelopeError};
+use super::command::{ClientCommand, ClientOp, EnvelopeError};
 use encke_rights::{Act, Principal};
 use encke_server::SocketMessage;
 

@@ -8,3 +8,14 @@ pub enum Denial {
     /// 403: the client is known and not allowed, or the request comes from a foreign page.
     Forbidden(String),
 }
+
+impl Denial {
+    /// Returns the denial with another text, made from its own.
+    #[must_use]
+    pub fn map(self, text: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Unauthorized(own) => Self::Unauthorized(text(own)),
+            Self::Forbidden(own) => Self::Forbidden(text(own)),
+        }
+    }
+}
