@@ -57,9 +57,9 @@ pub use pattern::{Pattern, PatternError};
 pub use position::{Beside, Epoch, Id, Position, PositionError, Positions, Since, SinceError};
 pub use rules::{Ack, ChannelRules, Overrun, Rules};
 pub use sequencer::{
-    Announcement, AudienceChange, Backlog, ClusterCommand, ClusterEvent, Commit, Deletion, Info, NodeId,
-    PublishAck, PublishError, PublishTicket, Published, Publishing, Queueing, Recall, SavedChannel,
-    SavedHistories, Sequencer, Stored,
+    Announcement, AudienceChange, Backlog, ChannelPage, ChannelRow, ChannelWalk, ClusterCommand,
+    ClusterEvent, Commit, Deletion, Info, NodeId, PublishAck, PublishError, PublishTicket, Published,
+    Publishing, Queueing, Recall, SavedChannel, SavedHistories, Sequencer, Stored,
 };
 pub use streams::Streams;
 pub use subscriber::{Member, Once, SUBSCRIBER_BYTES, SubscriberId};

@@ -36,9 +36,11 @@ use crate::token_bucket::{TokenBucket, TokenBuckets};
 use crate::values::{Feed, FeedRequest};
 
 mod durable;
+mod listing;
 mod shared;
 
 pub use durable::{Commit, Stored};
+pub use listing::{ChannelPage, ChannelRow, ChannelWalk};
 pub use shared::{
     Announcement, AudienceChange, Backlog, ClusterCommand, ClusterEvent, NodeId, PublishAck, Queueing, Recall,
 };

@@ -115,13 +115,21 @@ pub(crate) enum EnvelopeError {
     /// The text is not a JSON object.
     NotObject,
     /// The text begins as an object and is not valid JSON: line and column, from 1, and whether the text ends too early.
-    Json { line: usize, column: usize, ends: bool },
+    Json {
+        line: usize,
+        column: usize,
+        ends: bool,
+    },
     /// No member has this name.
     Unknown(String),
     /// A member is given twice.
     Twice(CommandMember),
     /// A member has a value of another type: the type, and the expected one.
-    Kind { member: CommandMember, found: &'static str, expected: &'static str },
+    Kind {
+        member: CommandMember,
+        found: &'static str,
+        expected: &'static str,
+    },
     /// An escape in a string is half of a surrogate pair.
     Surrogate(CommandMember),
     /// `ref` is negative, too large, or has a fraction.
@@ -205,9 +213,7 @@ impl ClientCommand {
             (Some(EnvelopeData::Json(text)), None) => {
                 Ok(CommandPayload { bytes: text.into_string().into_bytes(), default_type: Some(JSON_TYPE) })
             }
-            (None, Some(text)) => {
-                base64::decode(text.as_bytes()).map(plain).ok_or(EnvelopeError::Base64)
-            }
+            (None, Some(text)) => base64::decode(text.as_bytes()).map(plain).ok_or(EnvelopeError::Base64),
             (None, None) => Err(EnvelopeError::NoData),
             (Some(_), Some(_)) => Err(EnvelopeError::TwoData),
         }
@@ -282,9 +288,7 @@ fn string(member: CommandMember, text: &str) -> Result<Cow<'_, str>, EnvelopeErr
         None => Err(EnvelopeError::Kind { member, found: kind_of(text), expected: "a string" }),
         Some(inner) if !inner.contains('\\') => Ok(Cow::Borrowed(inner)),
         // The syntax was checked when the member was split off. Only the value of an escape may be invalid.
-        Some(_) => {
-            serde_json::from_str(text).map(Cow::Owned).map_err(|_| EnvelopeError::Surrogate(member))
-        }
+        Some(_) => serde_json::from_str(text).map(Cow::Owned).map_err(|_| EnvelopeError::Surrogate(member)),
     }
 }
 
@@ -441,7 +445,11 @@ mod tests {
             (r#""\ud83d\ude80 caf\u00e9""#, "🚀 café", None),
             (r#"{"x":1}"#, r#"{"x":1}"#, Some(JSON_TYPE)),
             ("[1, 2,\r\n 3]", "[1, 2,\r\n 3]", Some(JSON_TYPE)),
-            (" { \"b\" : 1.50e3 , \"a\":\"\\ud800\" } ", "{ \"b\" : 1.50e3 , \"a\":\"\\ud800\" }", Some(JSON_TYPE)),
+            (
+                " { \"b\" : 1.50e3 , \"a\":\"\\ud800\" } ",
+                "{ \"b\" : 1.50e3 , \"a\":\"\\ud800\" }",
+                Some(JSON_TYPE),
+            ),
             ("12345678901234567890123", "12345678901234567890123", Some(JSON_TYPE)),
             ("-0.0", "-0.0", Some(JSON_TYPE)),
             ("true", "true", Some(JSON_TYPE)),
@@ -474,7 +482,10 @@ mod tests {
                        "event":"x","type":"text/plain","key":"k","data":"d"}"#;
         let command = ClientCommand::read(text.as_bytes()).expect("valid");
         assert_eq!((command.op, command.reference), (ClientOp::Subscribe, Some(u64::MAX)));
-        assert_eq!((command.channel.as_deref(), command.channels), (Some("a/b"), vec!["a".into(), "b".into()]));
+        assert_eq!(
+            (command.channel.as_deref(), command.channels),
+            (Some("a/b"), vec!["a".into(), "b".into()])
+        );
         let others = (command.event.as_deref(), command.content_type.as_deref(), command.key.as_deref());
         assert_eq!(others, (Some("x"), Some("text/plain"), Some("k")));
     }
@@ -504,14 +515,8 @@ mod tests {
             ("{\"op\":7}", "op is a number: expected a string"),
             ("{\"op\":\"fly\"}", "op is \"fly\": expected publish, subscribe, unsubscribe or ping"),
             ("{\"ref\":\"7\"}", "ref is a string: expected a whole number"),
-            (
-                "{\"ref\":-1}",
-                "ref is out of range: expected a whole number from 0 to 18446744073709551615",
-            ),
-            (
-                "{\"ref\":1.5}",
-                "ref is out of range: expected a whole number from 0 to 18446744073709551615",
-            ),
+            ("{\"ref\":-1}", "ref is out of range: expected a whole number from 0 to 18446744073709551615"),
+            ("{\"ref\":1.5}", "ref is out of range: expected a whole number from 0 to 18446744073709551615"),
             ("{\"channel\":[\"a\"]}", "channel is a list: expected a string"),
             ("{\"channel\":{}}", "channel is an object: expected a string"),
             ("{\"channels\":\"a\"}", "channels is a string: expected a list of strings"),
@@ -538,7 +543,10 @@ mod tests {
         ClientCommand::read(text.as_bytes()).expect("valid as a whole");
         for end in 0..text.len() {
             let error = ClientCommand::read(&text.as_bytes()[..end]).expect_err("cut");
-            assert!(matches!(error, EnvelopeError::NotObject | EnvelopeError::Json { .. }), "{end}: {error:?}");
+            assert!(
+                matches!(error, EnvelopeError::NotObject | EnvelopeError::Json { .. }),
+                "{end}: {error:?}"
+            );
         }
     }
 }

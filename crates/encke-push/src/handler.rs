@@ -17,8 +17,8 @@ use encke_wire::websocket;
 
 use crate::address_rates::{self, TooFast};
 use crate::client::{CLIENT_PATH, client};
-use crate::draft::{draft, is_type, media};
 use crate::command::{ClientCommand, ClientOp, EVENT_BYTES_MAX, EnvelopeError, KEY_BYTES_MAX};
+use crate::draft::{draft, is_type, media};
 use crate::form::MessageForm;
 use crate::negotiate::{self, ReadMode, ReadQuery, bad, refusal};
 use crate::plan::PushPlan;

@@ -8,8 +8,8 @@
 use encke_hub::Name;
 use encke_wire::websocket::{self, Opcode};
 
-use super::draft::draft;
 use super::command::{ClientCommand, ClientOp, EnvelopeError};
+use super::draft::draft;
 use encke_rights::{Act, Principal};
 use encke_server::SocketMessage;
 

@@ -9,6 +9,7 @@
 //! harmless. The transport must detect a missed announcement and repeat the whole state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::super::Sequencer;
@@ -119,6 +120,15 @@ impl Sequencer {
     pub(in super::super) fn subscribers_elsewhere(&self, channel: &Name) -> u32 {
         let audiences = self.shared.iter().flat_map(|shared| shared.audiences.of(channel));
         audiences.fold(0, |sum, audience| sum.saturating_add(audience.subscribers))
+    }
+
+    /// Returns the names of channels after `after` that other nodes have announced, in order.
+    pub(in super::super) fn names_elsewhere(&self, after: Option<&Name>) -> impl Iterator<Item = &Name> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let audiences = self.shared.iter().map(|shared| &shared.audiences);
+        audiences.flat_map(move |audiences| {
+            audiences.elsewhere.range::<Name, _>((start, Bound::Unbounded)).map(|(name, _)| name)
+        })
     }
 
     /// Returns the members of a channel on other nodes.
