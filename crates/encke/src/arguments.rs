@@ -4,7 +4,6 @@
 
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -263,7 +262,7 @@ pub(crate) struct LoadArgs {
     )]
     pub(crate) requests: Option<NonZeroU64>,
     /// Stop after this time [default: 10s]
-    #[arg(short, long, value_name = "TIME")]
+    #[arg(short, long, value_name = "TIME", value_parser = load::duration)]
     pub(crate) duration: Option<Period>,
     #[command(flatten)]
     pub(crate) traffic: TrafficArgs,
@@ -775,9 +774,20 @@ pub(crate) struct Man {
     pub(crate) command: Option<String>,
 }
 
-/// Parses a positive number. (The standard error for zero addresses programmers.)
-fn count<T: FromStr>(text: &str) -> Result<T, ArgumentError> {
-    text.parse().map_err(|_| ArgumentError::Count)
+/// Parses a positive number: `500`, `10k` or `2M`. (The standard error for zero addresses programmers.)
+pub(crate) fn count<T: TryFrom<NonZeroU64>>(text: &str) -> Result<T, ArgumentError> {
+    let number = whole_number(text).and_then(NonZeroU64::new).ok_or(ArgumentError::Count)?;
+    T::try_from(number).map_err(|_| ArgumentError::CountTooLarge)
+}
+
+/// Parses a whole number with an optional `k` (thousand) or `M` (million). A small `m` is rejected: it means minutes in times.
+pub(crate) fn whole_number(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 1_000),
+        b'M' => (&text[..text.len() - 1], 1_000_000),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 #[cfg(test)]
@@ -788,6 +798,34 @@ mod tests {
     #[test]
     fn the_table_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn counts_are_whole_numbers_with_k_or_m() {
+        let number = |text| count::<NonZeroU32>(text).ok().map(NonZeroU32::get);
+        for (text, expected) in [("1", 1), ("500", 500), ("10k", 10_000), ("10K", 10_000), ("2M", 2_000_000)]
+        {
+            assert_eq!(number(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "0",
+            "0k",
+            "k",
+            "-1",
+            "1.5k",
+            "1e3",
+            "2m",
+            "1kk",
+            "1k ",
+            "１k",
+            "5000M",
+            "99999999999999999M",
+        ] {
+            assert_eq!(number(text), None, "{text}");
+        }
+        let error = count::<NonZeroU32>("5000M").expect_err("more than 32 bits").to_string();
+        assert!(error.contains("too large"), "{error}");
     }
 
     #[test]

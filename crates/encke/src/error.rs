@@ -146,12 +146,16 @@ impl From<Unavailable> for CommandError {
 /// Why an argument is invalid. The origin is the user, so a retry does not help. Clap adds the name of the argument.
 #[derive(Debug)]
 pub(crate) enum ArgumentError {
-    /// The number is not positive.
+    /// The text is no positive number.
     Count,
+    /// The number is larger than the flag allows.
+    CountTooLarge,
     /// The number of threads is not positive.
     Threads,
     /// A duration instead of a number of threads: the text.
     ThreadsTime(String),
+    /// Not a duration.
+    Duration(ValueError),
     /// Invalid statuses: the text.
     Statuses(String),
     /// Neither a number nor a duration.
@@ -169,11 +173,19 @@ pub(crate) enum ArgumentError {
 impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Count => f.write_str("expected a whole number, 1 or more"),
+            Self::Count => f.write_str("expected a whole number, 1 or more, such as 500, 10k or 2M"),
+            Self::CountTooLarge => f.write_str("the number is too large"),
             Self::Threads => f.write_str("expected a number, 1 or more"),
             Self::ThreadsTime(text) => {
-                write!(f, "-t is the number of threads; use -d {text} for a time")
+                write!(
+                    f,
+                    "-t is the number of threads; use -d {text} for a time, --timeout {text} for a timeout"
+                )
             }
+            Self::Duration(error @ ValueError::Invalid { .. }) => {
+                write!(f, "{error}; a request body is --body TEXT")
+            }
+            Self::Duration(error) => error.fmt(f),
             Self::Statuses(text) => {
                 write!(f, "invalid statuses `{text}`: expected 200, 2xx or 200-399, joined by commas")
             }
@@ -197,7 +209,7 @@ impl fmt::Display for ArgumentError {
 impl Error for ArgumentError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::WarmUp(error) => Some(error),
+            Self::WarmUp(error) | Self::Duration(error) => Some(error),
             _ => None,
         }
     }

@@ -46,12 +46,12 @@ use encke_load::{
 };
 use encke_session::tls::{ClientSessions, Sessions};
 
-use crate::arguments::{Layout, LoadArgs, LoadCommand, Secrecy, Switch, TrafficArgs};
+use crate::arguments::{Layout, LoadArgs, LoadCommand, Secrecy, Switch, TrafficArgs, whole_number};
 use crate::client::TrustSettings;
 use crate::error::{ArgumentError, CommandError, CommandResult, INTERRUPTED};
 use crate::output::{note, print_result};
 
-pub(crate) use foreign::Foreign;
+pub(crate) use foreign::{FOREIGN, Foreign};
 pub(crate) use imitate::undress;
 use progress::{ProgressView, ViewAction, ViewMode};
 pub(crate) use push::LoadPushArgs;
@@ -349,6 +349,11 @@ pub(crate) fn threads(text: &str) -> Result<u16, ArgumentError> {
     }
 }
 
+/// Parses a duration. Rejects a body, which oha takes with `-d`.
+pub(crate) fn duration(text: &str) -> Result<Period, ArgumentError> {
+    text.parse().map_err(ArgumentError::Duration)
+}
+
 /// Expected statuses, as ranges. A separate type, because clap treats a `Vec` as one value per flag.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Statuses(Vec<RangeInclusive<u16>>);
@@ -372,9 +377,9 @@ pub(crate) fn statuses(text: &str) -> Result<Statuses, ArgumentError> {
 
 /// Parses a warm-up: a duration or a number of requests.
 pub(crate) fn warm_up(text: &str) -> Result<WarmUp, ArgumentError> {
-    match text.parse::<u64>() {
-        Ok(count) => Ok(WarmUp::Count(count)),
-        Err(_) => match text.parse::<Period>() {
+    match whole_number(text) {
+        Some(count) => Ok(WarmUp::Count(count)),
+        None => match text.parse::<Period>() {
             Ok(period) => Ok(WarmUp::For(period.duration())),
             Err(error) => Err(ArgumentError::WarmUp(error)),
         },
@@ -748,12 +753,23 @@ mod tests {
     fn what_another_tool_means_by_t_is_told() {
         assert_eq!(threads("4").ok(), Some(4));
         assert!(threads("10s").is_err_and(|error| error.to_string().contains("-d 10s")));
+        assert!(threads("10s").is_err_and(|error| error.to_string().contains("--timeout 10s")));
         assert!(threads("0").is_err());
+    }
+
+    #[test]
+    fn a_body_in_place_of_a_duration_names_the_flag_of_bodies() {
+        assert_eq!(duration("10s").ok(), Some(Period::seconds(10)));
+        let said = |text: &str| duration(text).expect_err(text).to_string();
+        assert!(said("{\"a\":1}").ends_with("; a request body is --body TEXT"), "{}", said("{\"a\":1}"));
+        assert!(said("10").contains("write 10s") && !said("10").contains("--body"), "{}", said("10"));
     }
 
     #[test]
     fn warm_up_is_a_time_or_a_number() {
         assert_eq!(warm_up("500").ok(), Some(WarmUp::Count(500)));
+        assert_eq!(warm_up("10k").ok(), Some(WarmUp::Count(10_000)));
+        assert_eq!(warm_up("2m").ok(), Some(WarmUp::For(Duration::from_secs(120))), "minutes");
         assert_eq!(warm_up("2s").ok(), Some(WarmUp::For(Duration::from_secs(2))));
         assert!(warm_up("two").is_err());
     }

@@ -16,6 +16,7 @@ mod client;
 mod completions;
 mod demo;
 mod error;
+mod foreign;
 mod greeting;
 mod lab;
 mod load;
@@ -33,9 +34,12 @@ use arguments::{Arguments, Command};
 use error::CommandError;
 
 fn main() -> ExitCode {
-    // `parse_from` and `exit` end the process with status 2 on wrong flags.
+    // `exit` ends the process: with status 2 on wrong flags, with 0 after help.
     let arguments = match load::undress(std::env::args_os()) {
-        Ok(words) => Arguments::parse_from(words),
+        Ok(words) => {
+            let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            Arguments::try_parse_from(words).unwrap_or_else(|error| foreign::teach(error, &texts).exit())
+        }
         Err(error) => Arguments::command().error(ErrorKind::UnknownArgument, error).exit(),
     };
     let done = match &arguments.command {

@@ -25,7 +25,7 @@ use super::progress::ViewAction;
 #[cfg(feature = "screen")]
 use super::screen::push::PushScreen;
 use super::{Interrupts, LOOK, LOOKS_PER_LINE, MISSED, NO_VERDICT, command, compare, rounds, saved};
-use crate::arguments::Secrecy;
+use crate::arguments::{Secrecy, count};
 use crate::error::{ArgumentError, CommandError, CommandResult, INTERRUPTED};
 use crate::load;
 use crate::output::{note, print_result};
@@ -42,7 +42,7 @@ pub(crate) struct LoadPushArgs {
     #[arg(value_name = "URL")]
     url: Url,
     /// Subscribers, over all threads and channels
-    #[arg(short, long, value_name = "COUNT", default_value = "1000")]
+    #[arg(short, long, value_name = "COUNT", default_value = "1000", value_parser = count::<NonZeroU32>)]
     subscribers: NonZeroU32,
     /// Transport: sse, poll, ws or ndjson [default: sse]
     #[arg(long, value_name = "HOW", default_value = "sse", hide_default_value = true)]
@@ -62,6 +62,7 @@ pub(crate) struct LoadPushArgs {
     payload: usize,
     /// Stop after this many messages
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "duration")]
+    #[arg(value_parser = count::<NonZeroU64>)]
     messages: Option<NonZeroU64>,
     /// Stop after this time [default: 10s]
     #[arg(short, long, value_name = "TIME")]

@@ -85,6 +85,8 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["load", "-n", "5", "-d", "5s", "http://localhost/"], "cannot be used with"),
         (&["load", "-n", "0", "http://localhost/"], "expected a whole number, 1 or more"),
         (&["load", "-t", "10s", "http://localhost/"], "use -d 10s for a time"),
+        (&["load", "-n", "1.5k", "http://localhost/"], "such as 500, 10k or 2M"),
+        (&["load", "-c", "5000M", "http://localhost/"], "the number is too large"),
         (&["load", "-z10s", "http://localhost/"], "-d TIME"),
         (&["load", "-kc", "5", "http://localhost/"], "--no-keepalive disables it"),
         (&["load", "-r", "fast", "http://localhost/"], "20k, 1k..50k/60s"),
