@@ -89,6 +89,7 @@ dist:
 	dist/build.sh x86_64
 	dist/test.sh x86_64
 	dist/test-deb.sh
+	dist/test-systemd.sh
 
 # Needs twice the time of `make dist`, so .ci/run does not include it: `make lint` checks that the crates compile for aarch64.
 dist-all:
@@ -98,3 +99,4 @@ dist-all:
 	dist/test.sh x86_64
 	dist/test.sh aarch64
 	dist/test-deb.sh
+	dist/test-systemd.sh
