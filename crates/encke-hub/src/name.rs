@@ -118,9 +118,9 @@ impl fmt::Debug for Name {
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Empty => f.write_str("the channel name is empty: expected a name such as news"),
+            Self::Empty => f.write_str("the name is empty: expected one such as news"),
             Self::TooLong { bytes } => {
-                write!(f, "the channel name has {bytes} bytes: at most {NAME_BYTES_MAX} are allowed")
+                write!(f, "the name has {bytes} bytes: at most {NAME_BYTES_MAX} are allowed")
             }
             Self::TooManySegments { at } => {
                 write!(f, "too many segments at byte {at}: at most {NAME_SEGMENTS_MAX} are allowed")

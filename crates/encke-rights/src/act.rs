@@ -13,7 +13,7 @@ pub enum Act {
     Subscribe,
     /// List the members.
     Presence,
-    /// Delete the channel's messages.
+    /// List the channel, delete its messages, and end the subscriptions of a user.
     Manage,
 }
 

@@ -92,7 +92,7 @@ impl Question {
 
     fn ask_within(&self, patience: Duration) -> AskVerdict {
         self.exchange(patience).unwrap_or_else(|error| {
-            AskVerdict::Unanswered(format!("auth.ask: {} did not respond: {error}", self.url))
+            AskVerdict::Unanswered(format!("auth.ask: no verdict from {}: {error}", self.url))
         })
     }
 
@@ -202,8 +202,8 @@ impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::NoAddress => f.write_str("its name has no address"),
-            Self::NotHttp => f.write_str("what it answers is not HTTP"),
+            Self::NoAddress => f.write_str("the host name has no address"),
+            Self::NotHttp => f.write_str("the response is not HTTP/1"),
         }
     }
 }
@@ -342,7 +342,7 @@ mod tests {
         let AskVerdict::Unanswered(why) = question.ask_within(Duration::from_millis(20)) else {
             panic!("silence")
         };
-        assert!(why.contains("did not respond"), "{why}");
+        assert!(why.contains("no verdict from"), "{why}");
         let dripping = thread::spawn(move || {
             let (_silent, _) = listener.accept().expect("the first one");
             let (mut stream, _) = listener.accept().expect("the second one");

@@ -194,14 +194,18 @@ impl fmt::Display for RightsError {
         match self {
             Self::Key(number, error) => write!(f, "auth.keys, number {number}: {error}"),
             Self::KeySet(error) => write!(f, "auth.jwks: {error}"),
-            Self::Keys(count) => write!(f, "auth: there are {count} keys; {KEYS_MAX} is the most"),
-            Self::Tokens(count) => write!(f, "auth.tokens: there are {count}; {TOKENS_MAX} is the most"),
+            Self::Keys(count) => {
+                write!(f, "auth.keys and auth.jwks have {count} keys: at most {KEYS_MAX} are allowed")
+            }
+            Self::Tokens(count) => write!(
+                f,
+                "auth.tokens has {count} tokens: at most {TOKENS_MAX} are allowed; signed ones (auth.keys) have no limit"
+            ),
             Self::Token(number, error) => write!(f, "auth.tokens, number {number}: {error}"),
             Self::Certificate(subject, error) => write!(f, "auth.certificates, {subject:?}: {error}"),
-            Self::Origin(text) => write!(
-                f,
-                "push.origins: `{text}` is no origin; one is written like https://example.org, without a path"
-            ),
+            Self::Origin(text) => {
+                write!(f, "push.origins: invalid origin `{text}`: expected a form such as https://example.org, without a path")
+            }
             Self::AllOrigins => f.write_str(
                 "push.origins = [\"*\"] would let every page on the Internet use the cookies and certificates of its \
                  visitors (auth.cookie, auth.ask, auth.certificates): name the origins",
@@ -216,12 +220,12 @@ impl fmt::Display for StaticTokenError {
             Self::Secret(error) => error.fmt(f),
             Self::Short(bytes) => write!(
                 f,
-                "a token of {bytes} characters can be guessed, it needs {STATIC_TOKEN_BYTES_MIN}; make one with `openssl \
-                 rand -hex 16`"
+                "a token of {bytes} characters can be guessed: use at least {STATIC_TOKEN_BYTES_MIN}, from `openssl rand -hex \
+                 16`"
             ),
-            Self::Characters => f.write_str(
-                "a token is made of letters, digits and `-._~+/`: no field and no query holds others",
-            ),
+            Self::Characters => {
+                f.write_str("the token has invalid characters: expected letters, digits and `-._~+/`")
+            }
             Self::Pattern(error) => error.fmt(f),
         }
     }
@@ -230,47 +234,54 @@ impl fmt::Display for StaticTokenError {
 impl fmt::Display for ChannelPatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { text, cause } = self;
-        write!(f, "`{text}` is no pattern of channels ({cause}); one is written like `news/*` or `**`")
+        write!(f, "invalid channel pattern `{text}`: {cause}")
     }
 }
 
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kind => f.write_str("a key is either `secret` or `pem`"),
+            Self::Kind => f.write_str("a key has either `secret` or `pem`: set one of them"),
             Self::Secret(error) => error.fmt(f),
-            Self::SecretIsPem => f.write_str("this secret is a PEM text: name its file as `pem`"),
+            Self::SecretIsPem => f.write_str("the secret is a PEM text: set `pem` to its file instead"),
             Self::Short(bytes) => write!(
                 f,
-                "a secret of {bytes} bytes can be guessed, HS256 needs {SECRET_BYTES_MIN}; make one with `openssl rand \
-                 -hex 32`"
+                "a secret of {bytes} bytes can be guessed: use at least {SECRET_BYTES_MIN} for HS256, from `openssl rand -hex \
+                 32`"
             ),
             Self::Unreadable(error) => error.fmt(f),
             Self::Large => {
-                write!(f, "it is larger than {} KiB: no file with keys", KEY_FILE_BYTES_MAX / 1024)
+                write!(f, "larger than {} KiB: expected a file with keys", KEY_FILE_BYTES_MAX / 1024)
             }
-            Self::NotPem => f.write_str("it is no PEM file: there is no line `-----BEGIN PUBLIC KEY-----`"),
+            Self::NotPem => f.write_str("not a PEM file: expected a line `-----BEGIN PUBLIC KEY-----`"),
             Self::Label(label) => write!(
                 f,
-                "its label is `{label}`; needed is `PUBLIC KEY` or `PRIVATE KEY`: convert it with `openssl pkey \
-                 -pubout`, or `openssl pkcs8 -topk8 -nocrypt`"
+                "the PEM label is `{label}`: convert it to `PUBLIC KEY` with `openssl pkey -pubout`, or to `PRIVATE KEY` \
+                 with `openssl pkcs8 -topk8 -nocrypt`"
             ),
-            Self::Algorithm => f.write_str("it holds neither a P-256 key nor an Ed25519 key"),
-            Self::LowOrder => {
-                f.write_str("this Ed25519 key has low order: it verifies signatures of other keys")
-            }
-            Self::Public => f.write_str("it is a public key: only the private one signs"),
-            Self::NotKeySet(error) => write!(f, "it is no JWK Set: {error}"),
-            Self::Jwk(index, error) => write!(f, "its key {index}: {error}"),
-            Self::NoKey => {
-                f.write_str("it holds no key that can be used here: P-256, Ed25519 or `oct` for HS256")
-            }
-            Self::NotJwk(error) => error.fmt(f),
+            Self::Algorithm => f.write_str("the key has an unsupported algorithm: expected P-256 or Ed25519"),
+            Self::LowOrder => f.write_str(
+                "this Ed25519 key has low order and verifies signatures of other keys: generate another one",
+            ),
+            Self::Public => f.write_str("the key is public: only the private one signs"),
+            Self::NotKeySet(error) => write!(
+                f,
+                "not a JWK Set, at line {}, column {}: expected {{\"keys\":[…]}} (RFC 7517)",
+                error.line(),
+                error.column()
+            ),
+            Self::Jwk(index, error) => write!(f, "key {index}: {error}"),
+            Self::NoKey => f.write_str("no usable key: expected P-256, Ed25519, or `oct` with `alg` HS256"),
+            Self::NotJwk(error) => write!(
+                f,
+                "not a JWK, at column {}: expected an object with `kty`, whose members are strings (RFC 7517)",
+                error.column()
+            ),
             Self::Missing(member) => write!(f, "`{member}` is missing"),
-            Self::Base64(member) => write!(f, "`{member}` is no base64url"),
-            Self::Size(member) => write!(f, "`{member}` has not 32 bytes"),
-            Self::P256Point => f.write_str("`x` and `y` are no point of P-256"),
-            Self::Ed25519Point => f.write_str("`x` is no point of Ed25519"),
+            Self::Base64(member) => write!(f, "`{member}` is not base64url"),
+            Self::Size(member) => write!(f, "`{member}` does not have 32 bytes"),
+            Self::P256Point => f.write_str("`x` and `y` are not a point of P-256"),
+            Self::Ed25519Point => f.write_str("`x` is not a point of Ed25519"),
             Self::File(path, error) => write!(f, "key file {}: {error}", path.display()),
         }
     }
@@ -284,15 +295,14 @@ impl fmt::Display for SigningError {
                 let named = kid.as_ref().map_or_else(String::new, |kid| format!(" named `{kid}`"));
                 write!(
                     f,
-                    "there is no key{named} in [[auth.keys]] that can sign: one with a `secret`, or whose `pem` is a \
-                     private key"
+                    "no key{named} in [[auth.keys]] can sign: add one with a `secret`, or with a private key as `pem`"
                 )
             }
             Self::Subject(error) => error.fmt(f),
             Self::Pattern(error) => error.fmt(f),
             Self::Long(bytes) => write!(
                 f,
-                "the token would have {bytes} bytes, and a server takes {TOKEN_BYTES_MAX}: use patterns"
+                "the token would have {bytes} bytes: a server accepts {TOKEN_BYTES_MAX}; replace channels by patterns"
             ),
         }
     }
@@ -300,7 +310,10 @@ impl fmt::Display for SigningError {
 
 impl fmt::Display for SubjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`sub`, a user's name, has 1 to {SUBJECT_BYTES_MAX} bytes and no control characters")
+        write!(
+            f,
+            "invalid user name (`sub`): expected 1 to {SUBJECT_BYTES_MAX} bytes without control characters"
+        )
     }
 }
 
@@ -383,6 +396,60 @@ impl From<SubjectError> for SigningError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn json_error(text: &str) -> serde_json::Error {
+        serde_json::from_str::<std::collections::BTreeMap<String, String>>(text).expect_err("invalid")
+    }
+
+    /// Every text, once: the place, the cause, the remedy. A change of a text is a change of this list.
+    #[test]
+    fn every_text_names_place_cause_and_remedy_once() {
+        let pattern =
+            || ChannelPatternError::new("a//b", "a//b".parse::<encke_hub::Pattern>().expect_err("invalid"));
+        let texts: Vec<String> = [
+            RightsError::Keys(65).to_string(),
+            RightsError::Tokens(1_025).to_string(),
+            RightsError::Certificate("CN=ann".into(), pattern()).to_string(),
+            RightsError::Origin("example.org".into()).to_string(),
+            RightsError::AllOrigins.to_string(),
+            RightsError::Token(2, StaticTokenError::Short(5)).to_string(),
+            RightsError::Token(2, StaticTokenError::Characters).to_string(),
+            RightsError::Token(2, pattern().into()).to_string(),
+            RightsError::Key(1, KeyError::Kind).to_string(),
+            RightsError::Key(1, KeyError::SecretIsPem).to_string(),
+            RightsError::Key(1, KeyError::Short(5)).to_string(),
+            RightsError::KeySet(KeyError::Large.in_file(Path::new("k"))).to_string(),
+            KeyError::NotPem.to_string(),
+            KeyError::Label("CERTIFICATE".into()).to_string(),
+            KeyError::Algorithm.to_string(),
+            KeyError::LowOrder.to_string(),
+            KeyError::Public.to_string(),
+            KeyError::NotKeySet(json_error("{\n5}")).to_string(),
+            KeyError::Jwk(0, Box::new(KeyError::NotJwk(json_error("5")))).to_string(),
+            KeyError::NoKey.to_string(),
+            KeyError::Missing("x").to_string(),
+            KeyError::Base64("x").to_string(),
+            KeyError::Size("x").to_string(),
+            KeyError::P256Point.to_string(),
+            KeyError::Ed25519Point.to_string(),
+            SigningError::NoKey(None).to_string(),
+            SigningError::NoKey(Some("k".into())).to_string(),
+            SigningError::Long(9_000).to_string(),
+            SubjectError.to_string(),
+        ]
+        .into();
+        let expected = include_str!("error_texts.txt");
+        assert_eq!(texts.join("\n"), expected.trim_end(), "the list of texts is in error_texts.txt");
+        for text in &texts {
+            let rules = text.matches("expected").count()
+                + text.matches("at most").count()
+                + text.matches("at least").count();
+            assert!(rules <= 1, "{text}: one rule");
+            for term in ["invalid type", "unknown field", "missing field", "is no ", "EOF"] {
+                assert!(!text.contains(term), "{text}: {term}");
+            }
+        }
+    }
 
     #[test]
     fn errors_name_their_origin() {

@@ -66,6 +66,11 @@ impl Grants {
         self.everywhere.has(act)
     }
 
+    /// Returns whether an act is allowed on any channel.
+    pub(super) fn is_anywhere(&self, act: Act) -> bool {
+        self.everywhere.has(act) || self.named.as_ref().is_some_and(|named| !named[act as usize].is_empty())
+    }
+
     /// Returns whether an act is allowed on a channel.
     pub fn allow(&self, act: Act, channel: &Name) -> bool {
         let named = || self.named.as_ref().map_or(&[][..], |named| &named[act as usize]);
@@ -114,11 +119,21 @@ mod tests {
     }
 
     #[test]
+    fn an_act_with_a_pattern_is_allowed_somewhere() {
+        let publish = ["news/*".to_owned()];
+        let grants = Grants::named(|act| if act == Act::Publish { &publish } else { &[] }).expect("patterns");
+        for act in Act::ALL {
+            assert_eq!(grants.is_anywhere(act), act == Act::Publish, "{act:?}");
+        }
+    }
+
+    #[test]
     fn what_is_allowed_everywhere_needs_no_pattern() {
         for act in Act::ALL {
             let grants = Grants::everywhere([act].into_iter().collect());
             for other in Act::ALL {
                 assert_eq!(grants.allow(other, &name("any/channel")), act == other);
+                assert_eq!(grants.is_anywhere(other), act == other);
             }
             assert!(Grants::everywhere(Acts::ALL).allow(act, &name("a")));
             assert!(!Grants::everywhere(Acts::NONE).allow(act, &name("a")));
@@ -130,7 +145,7 @@ mod tests {
         for text in ["", "/", "a//b", "a b", "**/a"] {
             let wrong = [text.to_owned()];
             let error = Grants::named(|_| &wrong).expect_err(text);
-            assert!(error.to_string().contains("no pattern of channels"), "{error}");
+            assert!(error.to_string().contains("invalid channel pattern"), "{error}");
         }
     }
 }

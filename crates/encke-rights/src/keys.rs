@@ -459,16 +459,16 @@ pub(super) mod tests {
     #[test]
     fn what_is_no_key_says_why() {
         for (pem, reason) in [
-            ("", "no PEM file"),
+            ("", "not a PEM file"),
             ("-----BEGIN EC PRIVATE KEY-----\nAA==\n-----END EC PRIVATE KEY-----\n", "openssl pkcs8"),
             ("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n", "label is `CERTIFICATE`"),
-            ("-----BEGIN PUBLIC KEY-----\nAA==\n-----END PUBLIC KEY-----\n", "neither a P-256 key"),
-            ("-----BEGIN PUBLIC KEY-----\n", "neither a P-256 key"),
+            ("-----BEGIN PUBLIC KEY-----\nAA==\n-----END PUBLIC KEY-----\n", "expected P-256 or Ed25519"),
+            ("-----BEGIN PUBLIC KEY-----\n", "expected P-256 or Ed25519"),
         ] {
             let error = Key::of_pem(pem).err().expect(pem);
             assert!(error.to_string().contains(reason), "{pem}: {error}");
         }
-        for (secret, reason) in [("short", "5 bytes can be guessed"), (P256_PUBLIC, "name its file as `pem`")]
+        for (secret, reason) in [("short", "5 bytes can be guessed"), (P256_PUBLIC, "set `pem` to its file")]
         {
             let error = Key::of_secret(secret).err().expect(secret);
             assert!(error.to_string().contains(reason), "{secret}: {error}");
@@ -512,14 +512,17 @@ pub(super) mod tests {
     #[test]
     fn a_broken_jwk_set_is_refused_whole() {
         for (text, reason) in [
-            ("", "no JWK Set"),
-            (r#"{"keys": 5}"#, "no JWK Set"),
-            (r#"{"keys": []}"#, "no key that can be used"),
-            (r#"{"keys": [{"kty": "RSA"}]}"#, "no key that can be used"),
-            (r#"{"keys": [{"kid": "a"}]}"#, "its key 0: missing field `kty`"),
-            (r#"{"keys": [{"kty": "EC", "crv": "P-256"}]}"#, "its key 0: `x` is missing"),
-            (r#"{"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]}"#, "`x` has not 32 bytes"),
-            (r#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "A+"}]}"#, "`x` is no base64url"),
+            ("", "not a JWK Set"),
+            (r#"{"keys": 5}"#, "not a JWK Set"),
+            (r#"{"keys": []}"#, "no usable key"),
+            (r#"{"keys": [{"kty": "RSA"}]}"#, "no usable key"),
+            (r#"{"keys": [{"kid": "a"}]}"#, "key 0: not a JWK, at column 12: expected an object with `kty`"),
+            (r#"{"keys": [{"kty": "EC", "crv": "P-256"}]}"#, "key 0: `x` is missing"),
+            (
+                r#"{"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]}"#,
+                "`x` does not have 32 bytes",
+            ),
+            (r#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "A+"}]}"#, "`x` is not base64url"),
             (r#"{"keys": [{"kty": "oct", "alg": "HS256", "k": "AAAA"}]}"#, "3 bytes can be guessed"),
         ] {
             let error = of_jwks_text(text).err().expect(text);
@@ -528,7 +531,7 @@ pub(super) mod tests {
         let zero = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
         let off = format!(r#"{{"keys": [{{"kty": "EC", "crv": "P-256", "x": "{zero}", "y": "{zero}"}}]}}"#);
         assert!(
-            of_jwks_text(&off).err().expect("not on the curve").to_string().contains("no point of P-256")
+            of_jwks_text(&off).err().expect("not on the curve").to_string().contains("not a point of P-256")
         );
     }
 }

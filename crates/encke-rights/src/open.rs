@@ -55,7 +55,7 @@ impl Shut {
     /// Returns the remedy, as a text for the client.
     pub(super) const fn hint(self) -> &'static str {
         match self {
-            Self::Settings => "send a token, or grant the right in [auth] of the settings file",
+            Self::Settings => "send one, or grant the right in [auth] of the settings file",
             Self::Listener => {
                 "this server accepts connections from other machines: start it with --open for a demonstration, or grant rights in [auth] of a settings file"
             }

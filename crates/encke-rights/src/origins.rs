@@ -218,7 +218,7 @@ mod tests {
             ["", "example.org", "https://", "https://example.org/", "https://a b", "://a", "1a://b", "null"]
         {
             let error = Origins::new(&[text.to_owned()]).expect_err(text);
-            assert!(error.to_string().contains("is no origin"), "{error}");
+            assert!(error.to_string().contains("invalid origin"), "{error}");
         }
     }
 }

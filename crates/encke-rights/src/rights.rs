@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::iter;
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -64,6 +65,9 @@ pub struct PrincipalData {
     pub expires_unix_s: Option<u64>,
     credential: Credential,
 }
+
+/// The expiry of an ended identity, in seconds since 1970. A token with this expiry is rejected, so no other identity has it.
+const ENDED: u64 = 0;
 
 /// The credential of an identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,7 +176,7 @@ impl Rights {
         let open = self.openness.admits(request, page);
         if let (RequestPage::Foreign(_), Err(_)) = (page, open) {
             return Err(Denial::Forbidden(
-                "the request comes from a page of another site; its origin is not in push.origins".into(),
+                "the request comes from a page of another site: add its origin to push.origins".into(),
             ));
         }
         let memory = cache.memory(self);
@@ -393,22 +397,49 @@ impl Principal {
         matches!(self.credential, Credential::Fixed(_) | Credential::Signed(_) | Credential::Certified)
     }
 
+    /// Returns whether an act is allowed on any channel without a query to the application.
+    pub fn may_anywhere(&self, act: Act) -> bool {
+        self.grants.is_anywhere(act)
+    }
+
+    /// Returns this identity as one whose subscriptions end now: it has expired, and [`Principal::is_ended`].
+    #[must_use]
+    pub fn ended(&self) -> Self {
+        let PrincipalData { name, grants, credential, .. } = &*self.0;
+        let (name, grants) = (name.clone(), grants.clone());
+        Self(Arc::new(PrincipalData { name, grants, expires_unix_s: Some(ENDED), credential: *credential }))
+    }
+
+    /// Returns whether [`Principal::ended`] created this identity. A reload keeps the mark.
+    pub fn is_ended(&self) -> bool {
+        self.expires_unix_s == Some(ENDED)
+    }
+
     /// Returns the response to a forbidden act.
     pub fn denial(&self, act: Act, channel: &Name) -> Denial {
+        self.denial_of(act, format_args!("{channel}"))
+    }
+
+    /// Returns the response to an act that is allowed on no channel.
+    pub fn denial_anywhere(&self, act: Act) -> Denial {
+        self.denial_of(act, format_args!("any channel"))
+    }
+
+    fn denial_of(&self, act: Act, channels: fmt::Arguments<'_>) -> Denial {
         let act = match act {
             Act::Publish => "publish to",
             Act::Subscribe => "read",
             Act::Presence => "read the members of",
-            Act::Manage => "delete the messages of",
+            Act::Manage => "manage",
         };
         match self.credential {
             Credential::Nobody(shut) => {
-                Denial::Unauthorized(format!("a token is required to {act} {channel}: {}", shut.hint()))
+                Denial::Unauthorized(format!("a token is required to {act} {channels}: {}", shut.hint()))
             }
             Credential::Certified => {
-                Denial::Forbidden(format!("the client certificate grants no right to {act} {channel}"))
+                Denial::Forbidden(format!("the client certificate grants no right to {act} {channels}"))
             }
-            _ => Denial::Forbidden(format!("the token grants no right to {act} {channel}")),
+            _ => Denial::Forbidden(format!("the token grants no right to {act} {channels}")),
         }
     }
 

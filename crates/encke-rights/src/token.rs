@@ -63,8 +63,8 @@ pub(super) enum TokenError {
 /// Why the claims of a token are invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ClaimsError {
-    /// Invalid JSON, or a member of another type: the error's text.
-    Json(String),
+    /// Invalid JSON, or a claim of another type: the column, from 1.
+    Json(usize),
     Subject(SubjectError),
     Pattern(ChannelPatternError),
 }
@@ -72,13 +72,13 @@ pub(super) enum ClaimsError {
 impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Form => f.write_str("it is neither one of this server's tokens nor a JWT"),
-            Self::Critical => f.write_str("it has extensions that are not known here (crit)"),
-            Self::Algorithm => f.write_str("its algorithm is none of HS256, ES256 and EdDSA"),
-            Self::Signature => f.write_str("no key of this server has signed it"),
+            Self::Form => f.write_str("expected a JWT, or a token of auth.tokens"),
+            Self::Critical => f.write_str("its extensions (crit) are not supported"),
+            Self::Algorithm => f.write_str("its algorithm is not HS256, ES256 or EdDSA"),
+            Self::Signature => f.write_str("no key of this server verifies its signature"),
             Self::Expired { ago_s } => write!(f, "it expired {ago_s} s ago"),
-            Self::Early { in_s } => write!(f, "it is valid in {in_s} s only; is the clock right?"),
-            Self::Claims(error) => write!(f, "what it says is not understood: {error}"),
+            Self::Early { in_s } => write!(f, "it becomes valid in {in_s} s: check the clocks"),
+            Self::Claims(error) => write!(f, "its claims are invalid: {error}"),
         }
     }
 }
@@ -86,7 +86,9 @@ impl fmt::Display for TokenError {
 impl fmt::Display for ClaimsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Json(text) => f.write_str(text),
+            Self::Json(column) => {
+                write!(f, "no JSON object, or a wrong type, at column {column}")
+            }
             Self::Subject(error) => error.fmt(f),
             Self::Pattern(error) => error.fmt(f),
         }
@@ -167,7 +169,7 @@ pub(super) fn verify<'k>(token: &str, keys: &'k [Key], now_s: u64) -> Result<Sta
         .find(|key| key.verifies(signed.as_bytes(), &signature))
         .ok_or(TokenError::Signature)?;
     let Object(claims) = serde_json::from_slice::<Object<Claims>>(&claims)
-        .map_err(|error| TokenError::Claims(ClaimsError::Json(error.to_string())))?;
+        .map_err(|error| TokenError::Claims(ClaimsError::Json(error.column())))?;
     claims.state(key, now_s)
 }
 

@@ -622,9 +622,9 @@ fn what_is_wrong_with_rights_is_told_at_the_start() {
             &[],
             "letters, digits",
         ),
-        (with(|auth| auth.tokens[0].publish = vec!["a//b".into()]), &[], "no pattern of channels"),
+        (with(|auth| auth.tokens[0].publish = vec!["a//b".into()]), &[], "invalid channel pattern"),
         (settings(), &star, "name the origins"),
-        (AuthSettings::default(), &["example.org".to_owned()], "push.origins: `example.org` is no origin"),
+        (AuthSettings::default(), &["example.org".to_owned()], "push.origins: invalid origin `example.org`"),
     ] {
         let error = Rights::new(&auth, origins, Openness::Loopback).err().expect(reason);
         assert!(error.to_string().contains(reason), "{error}");
@@ -714,7 +714,7 @@ fn pages_of_others_cannot_use_a_certificate() {
 fn certificates_are_named_once_and_their_patterns_are_looked_at() {
     for (text, said) in [
         ("[[certificates]]\nsubject = \"a\"\n[[certificates]]\nsubject = \"a\"", "twice"),
-        ("[[certificates]]\nsubject = \"a\"\npublish = [\"a b\"]", "no pattern of channels"),
+        ("[[certificates]]\nsubject = \"a\"\npublish = [\"a b\"]", "invalid channel pattern"),
     ] {
         let settings: AuthSettings = toml::from_str(text).expect("its shape holds");
         let problems = settings.check();

@@ -97,7 +97,7 @@ fn what_cannot_be_signed_is_told_with_what_to_do() {
         (&["-c", &file, "--publish", "a//b"], 2, "`a//b` is no pattern of channels"),
         (&["-c", &file, "--publish", "news", "--sub", &long], 2, "1 to 256 bytes"),
         (&["-c", &file, "--publish", "news", "--ttl", "5"], 2, "has no unit"),
-        (&["-c", &bare, "--publish", "news"], 1, "no key in [[auth.keys]] that can sign"),
+        (&["-c", &bare, "--publish", "news"], 1, "no key in [[auth.keys]] can sign"),
         (&["-c", &file, "--kid", "pair", "--publish", "news"], 1, "no key named `pair`"),
         (&["--key", &short, "--publish", "news"], 1, "9 bytes can be guessed"),
         (&["--key", &public, "--publish", "news"], 1, "only the private one signs"),
@@ -117,7 +117,7 @@ fn a_settings_file_whose_keys_are_not_there_is_told_before_it_is_served() {
     assert_eq!(check(&file).status.code(), Some(0));
     for (key, said) in [
         ("pem = \"absent.pem\"", "auth.keys, number 1: key file"),
-        ("pem = \"secret\"", "it is no PEM file"),
+        ("pem = \"secret\"", "not a PEM file"),
         ("secret = { file = \"public.pem\" }", "name its file as `pem`"),
         ("secret = \"too short\"", "9 bytes can be guessed"),
     ] {
