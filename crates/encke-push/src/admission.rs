@@ -203,13 +203,7 @@ impl PushWorker {
             RejectReason::Outage,
             self.when_to_come_back(slot, SubscriberTransport::of(kind), RejectReason::Outage),
         );
-        if let Some(mut state) = self.sides.take_socket(slot.place()) {
-            state.put_handshake(slot);
-            slot.out().extend_from_slice(&state.take_waiting());
-        }
-        let share = self.sides.take_share(slot.place());
-        self.leave(slot.place(), slot.word());
-        slot.set_word(NONE);
+        let share = self.leave_unanswered(slot);
         if form::is_socket(kind) {
             close_rejected(slot, away);
         } else {
@@ -218,6 +212,19 @@ impl PushWorker {
             self.reject_request(slot, asked, away, kind, &share);
         }
         slot.settle();
+    }
+
+    /// Removes a subscriber that has received no part of a response, and puts the handshake of a WebSocket. Returns the pages
+    /// that may read the response.
+    pub(crate) fn leave_unanswered(&mut self, slot: &mut Slot<'_>) -> Share {
+        if let Some(mut state) = self.sides.take_socket(slot.place()) {
+            state.put_handshake(slot);
+            slot.out().extend_from_slice(&state.take_waiting());
+        }
+        let share = self.sides.take_share(slot.place());
+        self.leave(slot.place(), slot.word());
+        slot.set_word(NONE);
+        share
     }
 
     /// Sends the rejection of a stream or poll.

@@ -19,6 +19,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::negotiate::shown;
+
 /// A command from a client. An unknown member is an error that names it.
 #[derive(Debug, Default)]
 pub(crate) struct ClientCommand {
@@ -73,8 +75,6 @@ const JSON_TYPE: &str = "application/json";
 pub(crate) const EVENT_BYTES_MAX: usize = 128;
 /// Limit of an idempotency key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 255;
-/// How much of a client's own text an error repeats, in characters.
-const SHOWN_CHARS_MAX: usize = 40;
 
 /// Declares the members of a command by name.
 macro_rules! command_members {
@@ -301,14 +301,6 @@ fn kind_of(text: &str) -> &'static str {
         Some(b't' | b'f') => "a boolean",
         Some(b'n') => "null",
         _ => "a number",
-    }
-}
-
-/// Returns the beginning of a client's own text, for an error.
-fn shown(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

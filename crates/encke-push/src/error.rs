@@ -88,7 +88,7 @@ impl fmt::Display for PushError {
             Self::Store(error) => error.fmt(f),
             #[cfg(feature = "nats")]
             Self::Join(error) => write!(f, "the cluster cannot be joined: {error}"),
-            Self::NoNats => f.write_str("cluster.nats is set, and this Encke was built without NATS"),
+            Self::NoNats => f.write_str("cluster.nats is set, and this Encke was built without NATS: remove it, or build with the feature nats"),
             Self::System(error) => error.fmt(f),
         }
     }

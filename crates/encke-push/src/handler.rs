@@ -20,6 +20,8 @@ use crate::client::{CLIENT_PATH, client};
 use crate::command::{ClientCommand, ClientOp, EVENT_BYTES_MAX, EnvelopeError, KEY_BYTES_MAX};
 use crate::draft::{draft, is_type, media};
 use crate::form::MessageForm;
+use crate::listing::{ListQuery, ListRequest};
+use crate::log_out::{self, LogOutOrder, LogOutRequest};
 use crate::negotiate::{self, ReadMode, ReadQuery, bad, refusal};
 use crate::plan::PushPlan;
 use crate::push_worker::{PublishRequest, PushRequest, PushRequests, PushWorker, Subscription};
@@ -224,22 +226,84 @@ impl Pusher {
         granted: &[(Act, Name)],
     ) -> Result<Outcome, RequestStop> {
         let path = request.path().strip_prefix(self.plan.prefix.as_bytes()).unwrap_or_default();
-        let query = ReadQuery::read(request.query())?;
+        let query = match request.method() {
+            // A DELETE has its own parameters.
+            Method::Delete => ReadQuery::default(),
+            _ => ReadQuery::read(request.query())?,
+        };
         let identity = self.plan.rights.identify(request, &mut self.tokens).map_err(denied)?;
         match request.method() {
             Method::Post | Method::Put => self.accept(request, exchange, path, &query, identity, granted),
+            Method::Get | Method::Head if path.is_empty() => self.list(request, exchange, &query, identity),
             Method::Get | Method::Head => self.subscribe(request, exchange, path, &query, &identity, granted),
-            Method::Delete => {
-                let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
-                self.permit(request, &identity, Act::Manage, &channels, granted)?;
-                let exchange = exchange.take().expect("it was not kept yet");
-                self.enqueue(PushRequest::Forget { exchange, channels });
-                Ok(Outcome::Later)
-            }
-            _ => Err(refusal(405, "read a channel with GET, publish to it with POST".into())
-                .with("Allow", METHODS)
-                .into()),
+            Method::Delete => self.delete(request, exchange, path, identity, granted),
+            _ => Err(refusal(
+                405,
+                "unsupported method: read a channel with GET, publish to it with POST".into(),
+            )
+            .with("Allow", METHODS)
+            .into()),
         }
+    }
+
+    /// Lists channels.
+    fn list(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Option<Exchange>,
+        query: &ReadQuery,
+        identity: Principal,
+    ) -> Result<Outcome, RequestStop> {
+        if negotiate::wish(request, query, 1).is_stream() {
+            let text = format!("the path names no channel: subscribe to {}CHANNEL", self.plan.prefix);
+            return Err(refusal(404, text).into());
+        }
+        let query = ListQuery::read(request.query()).map_err(Reply::from)?;
+        if !identity.may_anywhere(Act::Manage) {
+            return Err(denied(identity.denial_anywhere(Act::Manage)).into());
+        }
+        let exchange = exchange.take().expect("it was not kept yet");
+        self.enqueue(PushRequest::List(ListRequest { exchange, query, identity }));
+        Ok(Outcome::Later)
+    }
+
+    /// Handles a DELETE: of the messages of channels, or of the subscriptions of a user.
+    fn delete(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Option<Exchange>,
+        path: &[u8],
+        identity: Principal,
+        granted: &[(Act, Name)],
+    ) -> Result<Outcome, RequestStop> {
+        let user = log_out::user_in(request.query())?;
+        let channels = match (path, &user) {
+            (b"", None) => {
+                let text = format!(
+                    "the path names no channel: DELETE {0}CHANNEL deletes messages, DELETE {0}?user=NAME logs a user out",
+                    self.plan.prefix
+                );
+                return Err(bad(text).into());
+            }
+            (b"", Some(_)) => None,
+            _ => Some(negotiate::channels(path, self.plan.rules.channels_per_stream)?),
+        };
+        match &channels {
+            Some(channels) => self.permit(request, &identity, Act::Manage, channels, granted)?,
+            None if !identity.may_anywhere(Act::Manage) => {
+                return Err(denied(identity.denial_anywhere(Act::Manage)).into());
+            }
+            None => {}
+        }
+        let exchange = exchange.take().expect("it was not kept yet");
+        self.enqueue(match user {
+            Some(user) => PushRequest::LogOut(LogOutRequest {
+                exchange,
+                order: LogOutOrder { user, channels, identity },
+            }),
+            None => PushRequest::Forget { exchange, channels: channels.unwrap_or_default() },
+        });
+        Ok(Outcome::Later)
     }
 
     /// Checks that an act is allowed on all channels.
@@ -398,11 +462,6 @@ impl Pusher {
         identity: &Principal,
         granted: &[(Act, Name)],
     ) -> Result<Outcome, RequestStop> {
-        if path.is_empty() {
-            return Err(
-                refusal(404, format!("the path names no channel: GET {}CHANNEL", self.plan.prefix)).into()
-            );
-        }
         let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
         let wish = negotiate::wish(request, query, channels.len());
         self.permit(request, identity, Act::Subscribe, &channels, granted)?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request ─► Pusher (a handler: parses requests, holds incomplete bodies only)
-//!              │ PushRequest (publish, info, forget)│ Outcome::Takeover
+//!              │ PushRequest (publish, info, list …)│ Outcome::Takeover
 //!              ▼                                    ▼
 //!            PushWorker: hub ◄─ feed ─ sequencer (on the first worker)
 //!              │ deliveries
@@ -30,6 +30,9 @@ mod error;
 mod figures;
 mod form;
 mod handler;
+mod listing;
+mod log_out;
+mod log_out_scan;
 mod negotiate;
 mod parked;
 mod plan;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! GET /push/CH     Upgrade: websocket ─► Socket · Accept or ?as= ─► stream or poll · browser ─► the built-in page
-//! POST, PUT        publish                                  DELETE ─► delete        ?info ─► counts
+//! POST, PUT        publish          DELETE ─► delete, ?user= ─► log out          ?info ─► counts
+//! GET /push/       the list of channels
 //! ```
 
 use std::fmt;
@@ -14,7 +15,7 @@ use encke_wire::field::Known;
 use encke_wire::method::Method;
 use encke_wire::target::{decode_escapes, query_pairs};
 
-use super::form::MessageForm;
+use super::form::{self, MessageForm};
 use encke_server::{Reply, Request};
 
 /// Default wait of a poll, in seconds.
@@ -33,6 +34,17 @@ pub(crate) enum ReadMode {
     Page,
     /// Counts of messages and subscribers.
     Info,
+}
+
+impl ReadMode {
+    /// Returns whether the mode is a stream, which a client selects explicitly.
+    pub(crate) const fn is_stream(&self) -> bool {
+        match self {
+            Self::Messages(kind) => !form::is_poll(*kind),
+            Self::Socket => true,
+            Self::Page | Self::Info => false,
+        }
+    }
 }
 
 /// The parsed query of a request.
@@ -72,12 +84,15 @@ impl ReadQuery {
                 "since" => {
                     found.since = Some(
                         Since::parse(&value)
-                            .map_err(|error| bad(format!("invalid since={value}: {error}")))?,
+                            .map_err(|error| bad(format!("invalid since={}: {error}", shown(&value))))?,
                     );
                 }
                 "wait" => {
                     let seconds: u64 = value.parse().map_err(|_| {
-                        bad(format!("invalid wait={value}: expected seconds from 0 to {WAIT_S_MAX}"))
+                        bad(format!(
+                            "invalid wait={}: expected seconds from 0 to {WAIT_S_MAX}",
+                            shown(&value)
+                        ))
                     })?;
                     found.wait_s = Some(seconds.min(WAIT_S_MAX));
                 }
@@ -90,7 +105,8 @@ impl ReadQuery {
                         "ndjson" => Shape::Ndjson,
                         _ => {
                             return Err(bad(format!(
-                                "invalid as={value}: expected sse, ws, poll, json or ndjson"
+                                "invalid as={}: expected sse, ws, poll, json or ndjson",
+                                shown(&value)
                             )));
                         }
                     });
@@ -121,8 +137,9 @@ impl ReadQuery {
 pub(crate) fn channels(path: &[u8], most: usize) -> Result<Vec<Name>, Reply> {
     let mut names: Vec<Name> = Vec::new();
     for part in path.split(|byte| *byte == b',') {
-        let wrong =
-            |error: &dyn fmt::Display| bad(format!("channel {:?}: {error}", String::from_utf8_lossy(part)));
+        let wrong = |error: &dyn fmt::Display| {
+            bad(format!("channel {:?}: {error}", shown(&String::from_utf8_lossy(part))))
+        };
         let decoded = decode_escapes(part).map_err(|error| wrong(&error))?;
         let name = Name::parse(&decoded).map_err(|error| wrong(&error))?;
         if !names.contains(&name) {
@@ -206,6 +223,17 @@ fn if_none_match_position(request: &Request<'_>) -> Option<Positions> {
 
 /// Suffixes that Apache httpd (`-gzip`, `-br`) and Jetty (`--gzip`) append to tags when they compress a response.
 const SUFFIXES: [&str; 5] = ["--gzip", "-gzip", "-br", "-zstd", ";gzip"];
+
+/// How much of a client's own text an error repeats, in characters.
+const SHOWN_CHARS_MAX: usize = 40;
+
+/// Returns the beginning of a client's own text, for an error.
+pub(crate) fn shown(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
 
 /// Returns a 400 with this text.
 pub(crate) fn bad(text: String) -> Reply {

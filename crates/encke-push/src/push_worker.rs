@@ -20,11 +20,12 @@ use encke_hub::{
     Position, PublishError, PublishTicket, Published, Publishing, Sequencer, Since, Streams,
 };
 use encke_io::{Done, Now};
-use encke_stats::Histogram;
+use encke_stats::{Histogram, Ticket};
 
-use super::envelope;
 use super::figures::PushCounters;
 use super::form::{MessageForm, RunEncoder};
+use super::listing::{ChannelListing, ListRequest, info_reply};
+use super::log_out::{LogOutOrder, LogOutQueue, LogOutRequest};
 use super::negotiate::refusal;
 use super::plan::PushPlan;
 use super::publisher::{Accepted, ProgramPublish};
@@ -96,6 +97,8 @@ pub(crate) enum PushRequest {
         exchange: Exchange,
         channels: Vec<Name>,
     },
+    List(ListRequest),
+    LogOut(LogOutRequest),
 }
 
 /// The queue of requests from a worker's handlers.
@@ -140,6 +143,8 @@ pub(crate) enum PushMessage {
     /// To the first worker, from the engine of a cluster's stream.
     #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "nobody writes it"))]
     News { stream: usize, news: Vec<ClusterEvent> },
+    /// To every worker: a log-out, and the ticket for the number of ended subscriptions.
+    LogOut { order: Arc<LogOutOrder>, ticket: Ticket<u64> },
     /// From the first worker to the owner of a WebSocket: the response to its publish.
     Heard { token: encke_io::Token, answer: Vec<u8> },
 }
@@ -152,7 +157,7 @@ pub(crate) struct PushWorker {
     pub(crate) encoder: RunEncoder,
     central: Option<Box<PushCoordinator>>,
     /// The mailboxes of all workers, by number; empty until all have started.
-    links: Arc<[ResidentMailbox]>,
+    pub(crate) links: Arc<[ResidentMailbox]>,
     /// Messages to the first worker from before its mailbox was known.
     early: Vec<PushMessage>,
     pub(crate) counters: Arc<PushCounters>,
@@ -172,6 +177,7 @@ pub(crate) struct PushWorker {
     /// A queue of channel changes by WebSockets, each with its `ref`: confirmed once the channels are open. An entry of a
     /// closed connection is dropped, because its token is no longer valid.
     pub(crate) changing: Vec<(encke_io::Token, Option<u64>)>,
+    pub(crate) log_outs: LogOutQueue,
     /// Messages accepted and not counted yet.
     pub(crate) published: u64,
     pub(crate) deliveries: Vec<Delivery>,
@@ -203,6 +209,8 @@ struct PushCoordinator {
     /// For each stream and ticket: the order, and the message's index in it.
     tickets: HashMap<(usize, PublishTicket), (u64, usize)>,
     held: VecDeque<HeldReply>,
+    /// Lists being made, oldest first.
+    listings: VecDeque<ChannelListing>,
     commands: Vec<ClusterCommand>,
 }
 
@@ -233,7 +241,7 @@ enum Requester {
     /// A client that deletes channels; `elsewhere`: on all nodes of a cluster.
     Remover { exchange: Exchange, elsewhere: bool },
     /// The program itself.
-    Program(encke_stats::Ticket<Result<Accepted, PublishError>>),
+    Program(Ticket<Result<Accepted, PublishError>>),
 }
 
 /// A response held back until every hub has the message, so that a read after the 201 finds it on any worker.
@@ -250,7 +258,7 @@ enum ReplyTarget {
     Publisher { exchange: Exchange, told: PublishReply },
     Speaker { core: usize, token: encke_io::Token, answer: Vec<u8> },
     Remover { exchange: Exchange },
-    Program { ticket: encke_stats::Ticket<Result<Accepted, PublishError>>, accepted: Accepted },
+    Program { ticket: Ticket<Result<Accepted, PublishError>>, accepted: Accepted },
 }
 
 impl PushWorker {
@@ -281,6 +289,7 @@ impl PushWorker {
                 numbered: 0,
                 tickets: HashMap::new(),
                 held: VecDeque::new(),
+                listings: VecDeque::new(),
                 commands: Vec::new(),
             })
         });
@@ -302,6 +311,7 @@ impl PushWorker {
             farewells: None,
             sample_hand: 0,
             changing: Vec::new(),
+            log_outs: LogOutQueue::new(),
             published: 0,
             deliveries: Vec::new(),
             feeds: Vec::new(),
@@ -375,9 +385,10 @@ impl PushWorker {
     }
 
     fn on_request(&mut self, now: Now, ask: PushRequest) {
-        match &mut self.central {
-            Some(_) => self.settle(now, ask),
-            None => self.post(PushMessage::Ask(ask)),
+        match (ask, &mut self.central) {
+            (PushRequest::LogOut(request), _) => self.order_log_out(request),
+            (ask, Some(_)) => self.settle(now, ask),
+            (ask, None) => self.post(PushMessage::Ask(ask)),
         }
     }
 
@@ -427,6 +438,7 @@ impl PushWorker {
                 self.post(PushMessage::Taken { core: self.core, stream, lagging: self.lagging });
             }
             PushMessage::News { stream, news } => self.on_cluster_events(now, stream, news),
+            PushMessage::LogOut { order, ticket } => self.begin_log_out(order, ticket),
             PushMessage::Heard { token, answer } => return Some((token, answer)),
         }
         None
@@ -690,8 +702,23 @@ impl PushWorker {
                 let results = channels.iter().filter_map(&mut delete).collect();
                 central.order(now, Requester::Remover { exchange, elsewhere: false }, results);
             }
+            PushRequest::List(request) => central.listings.push_back(ChannelListing::new(request)),
+            PushRequest::LogOut(request) => self.order_log_out(request),
         }
         self.pending = true;
+    }
+
+    /// Makes a part of the oldest list, on the first worker.
+    pub(crate) fn continue_listing(&mut self, now: Now) {
+        let Some(central) = &mut self.central else { return };
+        let Some(mut listing) = central.listings.pop_front() else { return };
+        if listing.advance(central.lanes.iter().map(|lane| &lane.sequencer)) {
+            let row = |name: &Name| central.lanes[central.streams.of(name)].sequencer.row(name);
+            listing.finish(hub_now(now).unix_ms, row);
+        } else {
+            central.listings.push_front(listing);
+        }
+        self.pending |= !central.listings.is_empty();
     }
 
     /// Publishes a message from a WebSocket, on the first worker.
@@ -966,14 +993,15 @@ fn publish_reply(
             Err(error) => {
                 let mut before = String::new();
                 if !ids.is_empty() {
-                    before = format!(
-                        "; the {} messages before it were {}",
-                        ids.len(),
-                        if queued > 0 { "accepted" } else { "published" }
-                    );
+                    let what = if queued > 0 { "accepted" } else { "published" };
+                    before = match ids.len() {
+                        1 => format!("; the message before it was {what}"),
+                        count => format!("; the {count} messages before it were {what}"),
+                    };
                 }
                 if let Some(last) = ids.iter().flatten().last() {
-                    before = format!("{before}, the last with id {last}");
+                    let which = if ids.len() == 1 { "" } else { "the last " };
+                    before = format!("{before}, {which}with id {last}");
                 }
                 let reply = refusal(status(&error), format!("{error}{before}"));
                 return Err(if is_soon_over(&error) {
@@ -1042,7 +1070,10 @@ fn not_deleted_reply(error: &PublishError, elsewhere: bool) -> Reply {
         }
         error if elsewhere => error.to_string(),
         PublishError::NoSpace => "no space left to store the deletion: the messages are kept".into(),
-        error => format!("{error}; the server deletes the messages once the store works"),
+        PublishError::NotStored | PublishError::Stalled => {
+            "the deletion could not be stored: see the server's log; the server repeats it".into()
+        }
+        error => error.to_string(),
     };
     let reply = refusal(status(error), text);
     if is_soon_over(error) { reply.with("Retry-After", RETRY_AFTER_S) } else { reply }
@@ -1050,36 +1081,3 @@ fn not_deleted_reply(error: &PublishError, elsewhere: bool) -> Reply {
 
 /// `Retry-After` for messages that the cluster did not accept: about the time in which NATS elects a leader.
 const RETRY_AFTER_S: &str = "2";
-
-fn info_reply(channel: &Name, info: &encke_hub::Info, members: Option<&Vec<Arc<str>>>) -> Reply {
-    let id = |position: Option<Position>| match position {
-        Some(position) => format!("\"{position}\""),
-        None => "null".into(),
-    };
-    // This node does not know the history of a channel that only other nodes keep.
-    let kept = |value: u64| if info.kept { value.to_string() } else { "null".into() };
-    let mut json = format!(
-        "{{\"channel\":\"{channel}\",\"messages\":{},\"bytes\":{},\"first\":{},\"last\":{},\"subscribers\":{}",
-        kept(info.messages as u64),
-        kept(info.bytes),
-        id(info.first),
-        id(info.last),
-        info.subscribers
-    )
-    .into_bytes();
-    if let Some(names) = members {
-        json.extend_from_slice(b",\"members\":[");
-        for (place, name) in names.iter().enumerate() {
-            if place > 0 {
-                json.push(b',');
-            }
-            envelope::put_text(&mut json, name);
-        }
-        json.push(b']');
-    }
-    json.extend_from_slice(b"}\n");
-    Reply::new(200)
-        .with("Content-Type", "application/json")
-        .with("Cache-Control", "no-store")
-        .body(Body::Bytes(json))
-}

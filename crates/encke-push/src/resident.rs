@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! begin ─► new rights · requests from handlers · values between workers · a commit
-//! slice ─► deliveries become sends      sliced ─► durations of fan-outs      finish ─► confirmations to WebSockets
+//! slice ─► deliveries become sends      sliced ─► durations of fan-outs      finish ─► confirmations to WebSockets,
+//!                                                                                slices of log-outs and lists
 //! ```
 
 use std::any::Any;
@@ -94,6 +95,10 @@ impl Resident for PushWorker {
 
     fn finish(&mut self, engine: &mut Engine<'_>) {
         self.confirm_changes(engine);
+        if !self.log_outs.is_empty() {
+            self.continue_log_outs(engine);
+        }
+        self.continue_listing(engine.now());
         self.counters.subscribers.set(self.hub.subscribers() as i64);
     }
 

@@ -175,6 +175,12 @@ impl SideTable {
         self.stashed += usize::from(old.is_none());
     }
 
+    /// Returns whether the stashed delivery is the start of a stream: no part of its response was sent.
+    pub(crate) fn is_start_stashed(&self, index: u32) -> bool {
+        let stashed = self.rows.get(&index).and_then(|row| row.stashed.as_deref());
+        matches!(stashed, Some(Stashed::Start(..)))
+    }
+
     /// Removes the stashed delivery and returns it.
     #[inline]
     pub(crate) fn take_stashed(&mut self, index: u32) -> Option<Stashed> {

@@ -45,7 +45,7 @@ impl SocketPublisher {
             return self.on_payload(channel, message, out);
         }
         let SocketMessage::Text(text) = message else {
-            put_error(out, None, 400, "encke.v1 requires text frames");
+            put_error(out, None, 400, "invalid binary frame: encke.v1 has text frames only");
             return SocketAction::Nothing;
         };
         let said = match ClientCommand::read(text.as_bytes()) {

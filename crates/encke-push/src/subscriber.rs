@@ -8,7 +8,7 @@
 //! poll:      subscribe ─► the first run, or no message in time ─► responded ─► between requests
 //!            the client ends its side: the wait is over
 //! drain:     each at its own moment within the drain's time ─► farewell (the retry time) ─► closed
-//! expiry:    its token or certificate expires ─► last bytes ─► closed; a poll: responded, and the next one rejected
+//! expiry:    its token or certificate expires, or its user is logged out ─► last bytes ─► closed; a poll: responded, and the next one rejected
 //! ```
 //! A subscriber at rest has one deadline, the earliest of heartbeat, expiry and drain ([`PushWorker::due_ns`]). Traffic postpones the
 //! heartbeat only: an expiry is also checked after each send and before each message from a WebSocket. A send in flight always
@@ -24,6 +24,7 @@ use encke_wire::websocket::{self, FrameRules, Opcode};
 
 use super::admission::close_rejected;
 use super::form::{self, EXPIRES, MessageForm, PollResponse, RESUMED};
+use super::log_out::logged_out_close;
 use super::plan::PushPlan;
 use super::push_worker::{PushWorker, SocketPublish, Subscription, hub_now};
 use super::side::{RequestDetails, Stashed};
@@ -477,6 +478,9 @@ impl PushWorker {
 
     /// Ends the wait of a poll, unless its channel is not open yet or a response is imminent.
     fn poll_overdue(&mut self, slot: &mut Slot<'_>) {
+        if self.is_logged_out(slot) {
+            return self.refuse_logged_out(slot);
+        }
         if self.waits_in_vain(slot) {
             return self.reject_waiting(slot);
         }
@@ -519,9 +523,13 @@ impl PushWorker {
         slot.settle();
     }
 
-    /// Ends a subscriber whose token or certificate has expired, between two sends.
-    fn expire(&mut self, slot: &mut Slot<'_>) {
-        if !self.has_begun(slot) {
+    /// Ends a subscriber whose token or certificate has expired, or whose user was logged out, between two sends.
+    pub(crate) fn expire(&mut self, slot: &mut Slot<'_>) {
+        let logged_out = self.is_logged_out(slot);
+        if !self.has_begun(slot) || self.sides.is_start_stashed(slot.place()) {
+            if logged_out {
+                return self.refuse_logged_out(slot);
+            }
             // No part of a response has left: the client's next request is rejected with a reason.
             return slot.close(CloseReason::TokenExpired);
         }
@@ -531,12 +539,20 @@ impl PushWorker {
             state.put_handshake(slot);
             bytes = state.take_waiting();
         }
-        bytes.extend_from_slice(&form::expired(Form(slot.form()), retry_ms));
+        bytes.extend_from_slice(&if logged_out && is_socket(slot) {
+            logged_out_close()
+        } else {
+            form::expired(Form(slot.form()), retry_ms)
+        });
         if is_socket(slot) {
             // The kernel would answer a message in transit with a reset, and the client would never see the Close.
             slot.linger();
         }
-        end_subscriber(slot, &bytes, CloseReason::TokenExpired);
+        end_subscriber(
+            slot,
+            &bytes,
+            if logged_out { CloseReason::LoggedOut } else { CloseReason::TokenExpired },
+        );
     }
 
     /// Returns whether the subscriber has received its start position, or is about to.
@@ -614,8 +630,13 @@ impl PushWorker {
         out: &mut Vec<u8>,
     ) -> u32 {
         if speaker.identity.has_expired(slot.now().unix_s()) {
-            out.extend_from_slice(&form::expired(Form(slot.form()), 0));
-            slot.end_after(CloseReason::TokenExpired);
+            if speaker.identity.is_ended() {
+                out.extend_from_slice(&logged_out_close());
+                slot.end_after(CloseReason::LoggedOut);
+            } else {
+                out.extend_from_slice(&form::expired(Form(slot.form()), 0));
+                slot.end_after(CloseReason::TokenExpired);
+            }
             slot.linger();
             return 0;
         }

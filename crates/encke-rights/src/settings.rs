@@ -76,7 +76,7 @@ pub struct StaticToken {
     /// Patterns of channels whose members it may list.
     #[serde(default)]
     pub presence: Vec<String>,
-    /// Patterns of channels whose messages it may delete.
+    /// Patterns of channels that it may manage: list them, delete their messages, log users out.
     #[serde(default)]
     pub manage: Vec<String>,
 }
@@ -97,7 +97,7 @@ pub struct CertificateRights {
     /// Patterns of channels whose members the client may list.
     #[serde(default)]
     pub presence: Vec<String>,
-    /// Patterns of channels whose messages the client may delete.
+    /// Patterns of channels that the client may manage: list them, delete their messages, log users out.
     #[serde(default)]
     pub manage: Vec<String>,
 }
@@ -224,7 +224,7 @@ impl Section for AuthSettings {
         let mut wrong = |path: &[&str], message: String| found.push(Contradiction::at(path, message));
         for (place, key) in self.keys.iter().enumerate() {
             if key.secret.is_some() == key.pem.is_some() {
-                let message = "auth.keys: a key is either `secret` or `pem`, and one of them is needed";
+                let message = "auth.keys: a key has either `secret` or `pem`: set one of them";
                 wrong(&["keys", &place.to_string()], message.into());
             }
         }

@@ -29,7 +29,7 @@ pub struct TokenContents {
     pub subscribe: Vec<String>,
     /// Patterns of the channels whose members it may list.
     pub presence: Vec<String>,
-    /// Patterns of the channels whose messages it may delete.
+    /// Patterns of the channels that it may manage.
     pub manage: Vec<String>,
 }
 

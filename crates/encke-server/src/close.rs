@@ -63,6 +63,7 @@ close_reasons! {
     Rejected Us "rejected" "A new subscriber was rejected with a retry time.",
     Overrun Us "overrun" "The subscriber was too slow: its next messages were no longer kept.",
     TokenExpired Us "token_expired" "The right to subscribe ended.",
+    LoggedOut Us "logged_out" "An administrator ended the connections of the user.",
     HandlerPanic Us "handler_panic" "A handler panicked.",
     StreamFailed Us "stream_failed" "A body could not be continued.",
     BodyLength Us "body_length" "A response was longer or shorter than the length in its head.",

@@ -140,8 +140,9 @@ pub(crate) struct Demo {
 #[command(after_help = "\
 Examples:
   encke pub news 'hello, world'
+  encke pub prices '{"eur":1.08}' --type application/json
   tail -f app.log | encke pub log - --rate 50/s
-  encke pub http://example.com/push/news @news.json --type application/json")]
+  encke pub http://example.com/push/news @news.json")]
 pub(crate) struct PublishArgs {
     /// Channel name or URL
     #[arg(value_name = "CHANNEL|URL")]

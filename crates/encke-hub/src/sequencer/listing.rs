@@ -25,7 +25,7 @@ pub struct ChannelWalk {
     stage: WalkStage,
 }
 
-/// What a walk visits next in the present sequencer.
+/// The next place of a walk in the present sequencer.
 #[derive(Debug)]
 enum WalkStage {
     /// The channel at this index.

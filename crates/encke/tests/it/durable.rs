@@ -407,7 +407,7 @@ fn a_store_file_that_is_gone_rejects_publishes_and_deletes() {
         assert!(said.contains("push.redb") && said.contains("put it back"), "{said}");
         let deleted = ask(&server.site, "DELETE", "/push/disk/c", "");
         assert_eq!(deleted.status, 503, "{}", deleted.body);
-        assert!(deleted.body.contains("once the store works"), "{}", deleted.body);
+        assert!(deleted.body.contains("the server repeats it"), "{}", deleted.body);
         assert_eq!(history(&server.site, "disk/c", "all").len(), 1);
         publish(&server.site, "memory", "goes on");
         // Another file at the same path is not used as the store.
