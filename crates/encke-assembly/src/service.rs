@@ -192,6 +192,16 @@ impl Service {
         self.running.is_secure(address)
     }
 
+    /// Whether the listener at an address redirects all requests to https.
+    pub fn is_redirect(&self, address: &Address) -> bool {
+        self.running.is_redirect(address)
+    }
+
+    /// Names in the certificates of the listener at an address. Empty without TLS.
+    pub fn certificate_names(&self, address: &Address) -> Vec<String> {
+        self.running.certificate_names(address)
+    }
+
     /// Addresses of the admin listener; empty if it is off.
     pub fn admin_addresses(&self) -> Vec<Address> {
         self.running.admin_addresses()

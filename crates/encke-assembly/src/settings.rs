@@ -232,14 +232,23 @@ impl Settings {
         found
     }
 
+    /// Returns the port to which listeners redirect: that of the setting; else 443, unless listeners with TLS have only others.
+    pub fn https_port(&self) -> u16 {
+        let listen = &self.server.listen;
+        let named = listen.iter().find_map(|listen| listen.redirect?.0);
+        let secure = || listen.iter().filter(|listen| listen.tls.is_some());
+        let mut ports = secure().filter_map(|listen| listen.address.port()).map(NonZeroU16::get);
+        let first = ports.clone().next().filter(|_| !ports.any(|port| port == HTTPS_PORT));
+        named.map(NonZeroU16::get).or(first).unwrap_or(HTTPS_PORT)
+    }
+
     /// Returns the limits of the workers; `connections` is the maximum that the process can hold.
     pub fn policy(&self, connections: usize) -> ConnLimits {
-        let redirect = self.server.listen.iter().find_map(|listen| listen.redirect);
         ConnLimits {
             limits: self.limits.clone(),
             rate_window_ns: ConnLimits::default().rate_window_ns,
             connections,
-            https_port: redirect.map_or(HTTPS_PORT, |port| port.0),
+            https_port: self.https_port(),
             trusted_proxies: self.server.trusted_proxies.clone(),
             dialect: match self.server.forwarded_field {
                 ForwardedField::XForwardedFor => ForwardingField::XForwardedFor,

@@ -244,10 +244,12 @@ impl Server {
         let mut queues = Vec::new();
         queues.resize_with(workers, Vec::new);
         let mut addresses = Vec::new();
+        let mut redirects = Vec::new();
         let mut identities = Vec::new();
         for door in &doors {
             let Some(address) = bind(door, options.backlog, &mut queues)? else { continue };
             identities.extend(ListenerIdentity::of(door, &address));
+            redirects.extend(door.to_https.then(|| address.clone()));
             addresses.push(address);
         }
         let mut admin_addresses = Vec::new();
@@ -283,6 +285,7 @@ impl Server {
             backend,
             backend_reason,
             addresses: Mutex::new(addresses),
+            redirects: Mutex::new(redirects),
             identities,
             admin_addresses,
             connections: options.policy.connections,
@@ -386,6 +389,18 @@ impl Running {
     /// Whether connections to an address use TLS.
     pub fn is_secure(&self, address: &Address) -> bool {
         lock(&self.board.identities).iter().any(|named| named.bound == *address)
+    }
+
+    /// Whether the listener at an address redirects all requests to https.
+    pub fn is_redirect(&self, address: &Address) -> bool {
+        lock(&self.board.redirects).contains(address)
+    }
+
+    /// Returns the names in the certificates of the listener at an address. Empty without TLS.
+    pub fn certificate_names(&self, address: &Address) -> Vec<String> {
+        let identities = lock(&self.board.identities);
+        let found = identities.iter().find(|named| named.bound == *address);
+        found.map(|named| named.identity.names()).unwrap_or_default()
     }
 
     /// Returns the reactor's back end and the reason for its selection.
@@ -573,6 +588,8 @@ impl Running {
                 worker.send(WorkerCommand::Unlisten(self.closing.begin(&address)));
             }
         }
+        let mut redirects = lock(&self.board.redirects);
+        redirects.retain(|known| addresses.contains(known));
         let mut identities = lock(&self.board.identities);
         identities.retain(|named| doors.iter().any(|door| door.address == named.asked));
         identities.extend(bound.identities);
@@ -581,6 +598,7 @@ impl Running {
             for (listener, kind) in queue {
                 if !addresses.contains(listener.address()) {
                     addresses.push(listener.address().clone());
+                    redirects.extend(kind.to_https.then(|| listener.address().clone()));
                 }
                 worker.send(WorkerCommand::Listen(listener, kind));
             }

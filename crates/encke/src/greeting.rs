@@ -3,6 +3,7 @@
 //! ```text
 //! encke 0.1.0 serves
 //!   site     http://127.0.0.1:8080/
+//!   redirect http://0.0.0.0:80 → https:8443
 //!   trust    …/authority.pem of --tls-self-signed, and instructions
 //!   root     /srv/site
 //!   publish  curl -d hi http://127.0.0.1:8080/push/news
@@ -21,6 +22,12 @@ use encke_assembly::settings::{Act, Admin, LogTarget, OrOff, PushSettings, Setti
 use encke_io::Address;
 use encke_session::tls::LocalAuthority;
 
+mod addresses;
+mod rights;
+
+use addresses::{Entry, Face, quoted};
+use rights::{Access, CHANNEL, Means};
+
 /// Returns the start text of a server that was made from settings.
 ///
 /// `authority` is the local authority of this machine, if there is one that clients can trust.
@@ -30,11 +37,15 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
     let threads = if workers == 1 { "worker" } else { "workers" };
     let mut lines = vec![format!("encke {} serves", env!("CARGO_PKG_VERSION"))];
     let mut line = |name: &str, value: String| lines.push(format!("  {name:<8} {value}"));
-    for address in service.addresses() {
-        line("site", url(&address, service.is_secure(&address), ""));
+    let faces = Face::all(service);
+    for site in addresses::sites(&faces, settings) {
+        line("site", site);
+    }
+    if let Some(redirects) = addresses::redirects(&faces, settings.https_port()) {
+        line("redirect", redirects);
     }
     if let Some(authority) = authority {
-        let secure = service.addresses().into_iter().find(|address| service.is_secure(address));
+        let secure = faces.iter().find(|face| face.secure).map(Face::own);
         for (name, how) in trust(authority, secure.as_ref()) {
             line(name, how);
         }
@@ -46,14 +57,19 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         line("root", format!("{}{hosts}", root.display()));
     }
     if settings.push.enabled
-        && let Some(address) = service.addresses().first()
+        && let Some(face) = faces.iter().find(|face| !face.redirect)
     {
-        let secure = service.is_secure(address);
-        let trusted = authority.filter(|_| secure).map(|authority| authority.certificate.as_path());
-        let [publish, read] = push(address, secure, trusted, &settings.push);
-        line("publish", publish);
-        line("read", read);
-        line("access", rights(settings, &service.addresses()));
+        let addresses = service.addresses();
+        let way = |act| rights::access(settings, &addresses, act);
+        let trusted = authority.filter(|_| face.secure).map(|authority| authority.certificate.as_path());
+        let channels = Channels { entry: face.for_channels(settings), trusted, settings: &settings.push };
+        if let Some(command) = channels.publish(&way(Act::Publish)) {
+            line("publish", command);
+        }
+        if let Some(command) = channels.read(&way(Act::Subscribe)) {
+            line("read", command);
+        }
+        line("access", rights::sentence(settings, &addresses));
     }
     let token_is_ours = matches!(&settings.server.admin, OrOff::On(Admin { token: None, .. }));
     for address in service.admin_addresses() {
@@ -72,22 +88,24 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
 
 /// Returns the URL to open, or the command to type, for an address.
 pub(crate) fn url(address: &Address, secure: bool, path: &str) -> String {
+    let face = Face { address: address.clone(), secure, redirect: false, certificate: Vec::new() };
+    let entry = face.own();
     match address {
         Address::Inet(inet) if inet.ip().is_unspecified() => {
-            format!("{}  (on all addresses, {inet})", bare_url(address, secure, path))
+            format!("{}  (on all addresses, {inet})", entry.url(path))
         }
-        Address::Inet(_) => bare_url(address, secure, path),
-        Address::Unix(_) => format!("curl {}", of_curl(address, secure, path)),
+        Address::Inet(_) => entry.url(path),
+        Address::Unix(_) => format!("curl {}", entry.curl(path)),
     }
 }
 
 /// Instructions for trusting the local authority, by client.
-fn trust(authority: &LocalAuthority, address: Option<&Address>) -> Vec<(&'static str, String)> {
-    let file = authority.certificate.display();
-    let url = address.map_or_else(|| "https://localhost/".into(), |address| bare_url(address, true, ""));
+fn trust(authority: &LocalAuthority, entry: Option<&Entry>) -> Vec<(&'static str, String)> {
+    let file = quoted(&authority.certificate);
+    let url = entry.map_or_else(|| "https://localhost/".into(), |entry| entry.curl(""));
     let again = if authority.is_new { " (new: trust it once; it is reused)" } else { "" };
     vec![
-        ("trust", format!("{file}{again}")),
+        ("trust", format!("{}{again}", authority.certificate.display())),
         ("", format!("curl       curl --cacert {file} {url}")),
         ("", format!("Chromium   certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n encke -i {file}")),
         ("", "Firefox    Settings, Privacy & Security, View Certificates, Authorities, Import".into()),
@@ -101,150 +119,119 @@ fn trust(authority: &LocalAuthority, address: Option<&Address>) -> Vec<(&'static
     ]
 }
 
-/// Commands that publish and read a message at this address. `trusted` is a CA certificate to pass to the commands.
-fn push(address: &Address, secure: bool, trusted: Option<&Path>, settings: &PushSettings) -> [String; 2] {
-    let path = format!("{}news", settings.prefix.trim_start_matches('/'));
-    let by = trusted.map(|file| format!("--cacert {} ", file.display())).unwrap_or_default();
-    let publish = format!("curl {by}-d hi {}", of_curl(address, secure, &path));
-    let url = bare_url(address, secure, &path);
-    let read = match address {
-        Address::Inet(_) => format!("{url} in a browser, or: encke sub {by}{url}"),
-        Address::Unix(_) => {
-            format!("curl -N -H 'Accept: text/event-stream' {}", of_curl(address, secure, &path))
-        }
-    };
-    [publish, read]
+/// The commands for channels at one listener.
+struct Channels<'a> {
+    entry: Entry,
+    /// A CA certificate to pass to the commands.
+    trusted: Option<&'a Path>,
+    settings: &'a PushSettings,
 }
 
-/// Describes the rights to publish and subscribe.
-fn rights(settings: &Settings, addresses: &[Address]) -> String {
-    if settings.open {
-        return "all clients may publish and subscribe (--open)".into();
+impl Channels<'_> {
+    /// A command that publishes a message; `None` if no command is known to be allowed.
+    fn publish(&self, way: &Access) -> Option<String> {
+        let (channel, credentials) = curl_credentials(way)?;
+        Some(format!("curl {}{credentials}-d hi {}", self.authority(), self.entry.curl(&self.path(channel))))
     }
-    if settings.file.is_none() {
-        let here = |address: &Address| matches!(address, Address::Inet(inet) if inet.ip().is_loopback());
-        return if addresses.iter().all(here) {
-            "only clients on this machine may publish and subscribe".into()
+
+    /// A command, and perhaps a page, that reads messages; `None` if neither is known to be allowed.
+    fn read(&self, way: &Access) -> Option<String> {
+        let (channel, credentials) = curl_credentials(way)?;
+        let path = self.path(channel);
+        let (url, by) = (self.entry.url(&path), self.authority());
+        // `encke sub` connects to the host of the URL only, and has no certificates.
+        let is_plain = matches!(way, Access::Open);
+        let has_token = credentials.contains("Bearer");
+        Some(if self.entry.is_url() && is_plain {
+            format!("{url} in a browser, or: encke sub {by}{url}")
+        } else if self.entry.is_url() && has_token {
+            format!("encke sub {by}--token TOKEN {url}")
         } else {
-            "no client may publish or subscribe: --open permits all, [auth] in a settings file permits some"
-                .into()
-        };
+            format!("curl -N {by}{credentials}-H 'Accept: text/event-stream' {}", self.entry.curl(&path))
+        })
     }
-    let auth = &settings.auth;
-    let has_token = !(auth.keys.is_empty() && auth.tokens.is_empty() && auth.jwks.is_none());
-    let needs = match (has_token, auth.ask.is_some()) {
-        (true, true) => "need a token or the permission of auth.ask",
-        (true, false) => "need a token",
-        (false, true) => "need the permission of auth.ask",
-        (false, false) => "are rejected: [auth] has no tokens, keys or anonymous rights",
+
+    fn path(&self, channel: &str) -> String {
+        format!("{}{channel}", self.settings.prefix.trim_start_matches('/'))
+    }
+
+    fn authority(&self) -> String {
+        self.trusted.map(|file| format!("--cacert {} ", quoted(file))).unwrap_or_default()
+    }
+}
+
+/// A channel that a client may use, and curl's arguments for its credentials, which end with a space. `None` if there is none,
+/// or if only the application knows the credentials.
+fn curl_credentials(way: &Access) -> Option<(&str, &'static str)> {
+    let means = match way {
+        Access::Open => return Some((CHANNEL, "")),
+        Access::By(means) => means,
     };
-    let anybody = |act: Act| auth.anonymous.contains(&act);
-    match (anybody(Act::Publish), anybody(Act::Subscribe)) {
-        (true, true) => "all clients may publish and subscribe".into(),
-        (false, true) => format!("all clients may subscribe; messages {needs}"),
-        (true, false) => format!("all clients may publish; subscriptions {needs}"),
-        (false, false) => format!("messages and subscriptions {needs}"),
-    }
-}
-
-/// Returns the arguments of curl for a path.
-fn of_curl(address: &Address, secure: bool, path: &str) -> String {
-    match address {
-        Address::Inet(_) => bare_url(address, secure, path),
-        Address::Unix(socket) => {
-            format!("--unix-socket {} {}", socket.display(), bare_url(address, secure, path))
-        }
-    }
-}
-
-/// Returns the URL alone. A listener on all addresses is reached as `localhost`.
-fn bare_url(address: &Address, secure: bool, path: &str) -> String {
-    let scheme = if secure { "https" } else { "http" };
-    match address {
-        Address::Inet(inet) if inet.ip().is_unspecified() => {
-            format!("{scheme}://localhost:{}/{path}", inet.port())
-        }
-        Address::Inet(inet) => format!("{scheme}://{inet}/{path}"),
-        Address::Unix(_) => format!("{scheme}://localhost/{path}"),
-    }
+    means.iter().find_map(|one| match one {
+        Means::Token(channel) => Some((channel.as_str(), "-H 'Authorization: Bearer TOKEN' ")),
+        Means::Certificate(channel) => Some((channel.as_str(), "--cert CERT.pem --key KEY.pem ")),
+        Means::Endpoint => None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use encke_assembly::settings::AuthSettings;
 
     fn at(text: &str) -> Address {
         Address::Inet(text.parse().expect("an address"))
     }
 
+    fn push(address: &Address, trusted: Option<&Path>, settings: &PushSettings, way: &Access) -> [String; 2] {
+        let secure = trusted.is_some();
+        let face = Face { address: address.clone(), secure, redirect: false, certificate: Vec::new() };
+        let channels = Channels { entry: face.own(), trusted, settings };
+        [channels.publish(way), channels.read(way)].map(Option::unwrap_or_default)
+    }
+
     #[test]
     fn addresses_are_told_as_they_are_typed() {
-        assert_eq!(url(&at("127.0.0.1:80"), false, ""), "http://127.0.0.1:80/");
-        assert_eq!(url(&at("[::1]:80"), false, "x"), "http://[::1]:80/x");
-        assert_eq!(url(&at("127.0.0.1:443"), true, ""), "https://127.0.0.1:443/");
-        assert!(url(&at("0.0.0.0:80"), false, "").starts_with("http://localhost:80/ "));
+        assert_eq!(url(&at("127.0.0.1:81"), false, ""), "http://127.0.0.1:81/");
+        assert_eq!(url(&at("[::1]:80"), false, "x"), "http://[::1]/x");
+        assert_eq!(url(&at("127.0.0.1:443"), true, ""), "https://127.0.0.1/");
+        assert!(url(&at("0.0.0.0:81"), false, "").starts_with("http://localhost:81/ "));
         assert_eq!(url(&Address::Unix("/s".into()), false, ""), "curl --unix-socket /s http://localhost/");
     }
 
     #[test]
     fn push_is_told_as_it_is_typed() {
         let settings = PushSettings::default();
-        let [publish, read] = push(&at("0.0.0.0:80"), false, None, &settings);
-        assert_eq!(publish, "curl -d hi http://localhost:80/push/news");
-        let url = "http://localhost:80/push/news";
+        let [publish, read] = push(&at("0.0.0.0:81"), None, &settings, &Access::Open);
+        assert_eq!(publish, "curl -d hi http://localhost:81/push/news");
+        let url = "http://localhost:81/push/news";
         assert_eq!(read, format!("{url} in a browser, or: encke sub {url}"));
-        let [publish, read] = push(&at("127.0.0.1:443"), true, Some(Path::new("ca.pem")), &settings);
-        let url = "https://127.0.0.1:443/push/news";
+        let [publish, read] = push(&at("127.0.0.1:444"), Some(Path::new("ca.pem")), &settings, &Access::Open);
+        let url = "https://127.0.0.1:444/push/news";
         assert_eq!(publish, format!("curl --cacert ca.pem -d hi {url}"));
         assert_eq!(read, format!("{url} in a browser, or: encke sub --cacert ca.pem {url}"));
         let live = PushSettings { prefix: "/live/".into(), ..settings };
-        let [publish, read] = push(&Address::Unix("/s".into()), false, None, &live);
+        let [publish, read] = push(&Address::Unix("/s".into()), None, &live, &Access::Open);
         assert_eq!(publish, "curl -d hi --unix-socket /s http://localhost/live/news");
         let curl = "curl -N -H 'Accept: text/event-stream' --unix-socket /s http://localhost/live/news";
         assert_eq!(read, curl);
     }
 
     #[test]
-    fn rights_are_told_in_a_sentence() {
-        let here = [at("127.0.0.1:80"), at("[::1]:80")];
-        let told = |settings: &Settings| rights(settings, &here);
-        let none = Settings::default();
-        assert!(told(&none).starts_with("only clients on this machine may"));
-        for elsewhere in [at("0.0.0.0:80"), Address::Unix("/s".into())] {
-            assert!(rights(&none, &[at("127.0.0.1:80"), elsewhere]).starts_with("no client may"));
-        }
-        assert!(told(&Settings { open: true, ..none }).starts_with("all clients may publish"));
-
-        let with = |anonymous: &[Act], ask: Option<&str>, jwks: Option<&str>| Settings {
-            file: Some("encke.toml".into()),
-            auth: AuthSettings {
-                anonymous: anonymous.to_vec(),
-                ask: ask.map(|url| url.parse().expect("a URL")),
-                jwks: jwks.map(Into::into),
-                ..AuthSettings::default()
-            },
-            ..Settings::default()
+    fn commands_have_the_credentials_that_the_rights_require() {
+        let told = |means: &[Means]| {
+            push(&at("127.0.0.1:81"), None, &PushSettings::default(), &Access::By(means.to_vec()))
         };
-        let (publish, subscribe) = (Act::Publish, Act::Subscribe);
-        let (url, keys) = (Some("http://127.0.0.1:3000/may"), Some("keys.json"));
-        for (settings, sentence) in [
-            (
-                with(&[], None, None),
-                "messages and subscriptions are rejected: [auth] has no tokens, keys or anonymous rights",
-            ),
-            (with(&[], None, keys), "messages and subscriptions need a token"),
-            (
-                with(&[subscribe], url, None),
-                "all clients may subscribe; messages need the permission of auth.ask",
-            ),
-            (
-                with(&[publish], url, keys),
-                "all clients may publish; subscriptions need a token or the permission of auth.ask",
-            ),
-            (with(&[publish, subscribe], None, None), "all clients may publish and subscribe"),
-        ] {
-            assert_eq!(told(&settings), sentence);
+        let [publish, read] = told(&[Means::Token("orders/news".into()), Means::Endpoint]);
+        let url = "http://127.0.0.1:81/push/orders/news";
+        assert_eq!(publish, format!("curl -H 'Authorization: Bearer TOKEN' -d hi {url}"));
+        assert_eq!(read, format!("encke sub --token TOKEN {url}"));
+        let [publish, read] = told(&[Means::Certificate("news".into())]);
+        let url = "http://127.0.0.1:81/push/news";
+        assert_eq!(publish, format!("curl --cert CERT.pem --key KEY.pem -d hi {url}"));
+        let stream = "-H 'Accept: text/event-stream'";
+        assert_eq!(read, format!("curl -N --cert CERT.pem --key KEY.pem {stream} {url}"));
+        for means in [&[][..], &[Means::Endpoint]] {
+            assert_eq!(told(means), ["", ""], "{means:?}");
         }
     }
 }

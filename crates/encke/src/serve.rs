@@ -180,7 +180,9 @@ fn secure(settings: &mut Settings, arguments: &Serve) -> Result<Option<LocalAuth
         .map_err(|error| CommandError::system(error).context("--tls-self-signed"))?;
     settings.keys = authority.certificate.parent().map(Path::to_owned);
     for listen in &mut settings.server.listen {
-        if listen.tls.is_none() && !matches!(listen.address, ListenAddress::Unix(_)) {
+        // A listener that redirects to https stays plain.
+        let is_plain = listen.tls.is_none() && listen.redirect.is_none();
+        if is_plain && !matches!(listen.address, ListenAddress::Unix(_)) {
             let CertSettings { cert, key, .. } = authority.leaf.clone();
             listen.tls = Some(TlsSettings { cert: Some(cert), key: Some(key), ..TlsSettings::default() });
         }

@@ -4,17 +4,16 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use encke_io::Address;
 use encke_settings::{Secret, TlsSettings, ValueError, Written, written};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use encke_wire::host::HostPattern;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
-
-use encke_server::HTTPS_PORT;
 
 /// A listener, or a pair of listeners for both address families.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]
@@ -33,7 +32,8 @@ pub struct Listen {
     /// Certificate and key. Connections to this listener use TLS.
     #[serde(default)]
     pub tls: Option<TlsSettings>,
-    /// `"https"` redirects every request to `https` on the same host, `"https:8443"` to that port.
+    /// `"https"` redirects every request to `https` on the same host: to port 443, or to the first listener with `tls` if none
+    /// of them has port 443. `"https:8443"` names the port, for a server whose https has another port to the outside.
     #[serde(default)]
     pub redirect: Option<HttpsPort>,
 }
@@ -91,6 +91,15 @@ impl ListenAddress {
                 }
                 found
             }
+        })
+    }
+
+    /// Returns the port, unless the system is to choose one.
+    pub fn port(&self) -> Option<NonZeroU16> {
+        NonZeroU16::new(match self {
+            Self::Loopback(port) | Self::Everywhere(port) | Self::Name(_, port) => *port,
+            Self::Inet(address) => address.port(),
+            Self::Unix(_) => 0,
         })
     }
 
@@ -184,32 +193,31 @@ impl Written for FileMode {
     const EXAMPLES: &'static [&'static str] = &["0660"];
 }
 
-/// The https port of a redirect, as in `https` and `https:8443`.
+/// The https port of a redirect, as in `https:8443`; `None` for `https`, the port of the listener with TLS.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct HttpsPort(pub u16);
+pub struct HttpsPort(pub Option<NonZeroU16>);
 
 impl FromStr for HttpsPort {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let port = match text.strip_prefix("https") {
-            Some("") => Some(HTTPS_PORT),
+            Some("") => return Ok(Self(None)),
             Some(rest) => rest
                 .strip_prefix(':')
                 .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
                 .and_then(|port| port.parse().ok()),
             None => None,
         };
-        let port = port.filter(|port| *port != 0);
-        port.map(Self).ok_or_else(|| ValueError::invalid("redirect", text, Self::EXPECTED))
+        port.map(|port| Self(Some(port))).ok_or_else(|| ValueError::invalid("redirect", text, Self::EXPECTED))
     }
 }
 
 impl fmt::Display for HttpsPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            HTTPS_PORT => f.write_str("https"),
-            port => write!(f, "https:{port}"),
+            None => f.write_str("https"),
+            Some(port) => write!(f, "https:{port}"),
         }
     }
 }
@@ -231,6 +239,11 @@ pub struct Admin {
     /// Access to `/metrics`.
     #[serde(default)]
     pub metrics: MetricsAccess,
+    /// Host names under which clients may use the listener, such as `"encke-1"` or `"*.internal"`; IP addresses and loopback
+    /// names always work. A page on the Internet could read responses under any other name (DNS rebinding). `/healthz`,
+    /// `/readyz` and open metrics are served under every name.
+    #[serde(default)]
+    pub hosts: Vec<AdminHost>,
     /// Token for all paths but `/healthz` and `/readyz`. Without it Encke makes a new one at each start.
     #[serde(default)]
     pub token: Option<Secret>,
@@ -239,11 +252,6 @@ pub struct Admin {
 /// The default address of the admin listener.
 pub const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 
-    /// Host names under which clients may use the listener, such as `"encke-1"` or `"*.internal"`; IP addresses and loopback
-    /// names always work. A page on the Internet could read responses under any other name (DNS rebinding). `/healthz`,
-    /// `/readyz` and open metrics are served under every name.
-    #[serde(default)]
-    pub hosts: Vec<AdminHost>,
 impl Admin {
     /// Creates the default settings.
     pub const fn new() -> Self {
@@ -270,14 +278,6 @@ impl FromStr for Admin {
     }
 }
 
-/// Access to the metrics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum MetricsAccess {
-    /// Requires the admin token.
-    #[default]
-    Token,
-    /// Open to every client that reaches the admin listener, under every host name.
 /// A host name of the admin listener: `encke-1`, or `*.internal` for every name below it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AdminHost(pub HostPattern);
@@ -302,6 +302,14 @@ impl Written for AdminHost {
     const EXAMPLES: &'static [&'static str] = &["encke-1", "*.internal"];
 }
 
+/// Access to the metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MetricsAccess {
+    /// Requires the admin token.
+    #[default]
+    Token,
+    /// Open to every client that reaches the admin listener, under every host name.
     Open,
 }
 
@@ -491,9 +499,10 @@ mod tests {
 
     #[test]
     fn https_has_its_port_unless_another_is_named() {
-        for (text, port) in [("https", 443), ("https:8443", 8443)] {
-            assert_eq!(text.parse(), Ok(HttpsPort(port)));
-            assert_eq!(HttpsPort(port).to_string(), text);
+        for (text, port) in [("https", None), ("https:443", Some(443)), ("https:8443", Some(8443))] {
+            let port = HttpsPort(port.and_then(NonZeroU16::new));
+            assert_eq!(text.parse(), Ok(port));
+            assert_eq!(port.to_string(), text);
         }
         for text in ["", "http", "https:", "https:0", "https:+1", "https:65536", "https://example.org", "443"]
         {

@@ -112,6 +112,19 @@ fn a_listener_redirects_to_one_port_and_only_in_the_clear() {
     assert_eq!(port("8080"), 443);
     assert_eq!(port("{ address = 8080, redirect = \"https\" }"), 443);
     assert_eq!(port("8081, { address = 8080, redirect = \"https:8443\" }"), 8443);
+    // Without a port in the setting: that of the listener with TLS.
+    let to_https = "{ address = 8080, redirect = \"https\" }";
+    let tls = |address: &str| format!("{{ address = {address}, tls = {{ cert = \"c\", key = \"k\" }} }}");
+    for (listeners, expected) in [
+        (format!("{to_https}, {}", tls("8443")), 8443),
+        (format!("{to_https}, {}, {}", tls("8444"), tls("\":8443\"")), 8444),
+        (format!("{}, {}, {to_https}", tls("8444"), tls("\":443\"")), 443),
+        (format!("{to_https}, {}", tls("\"unix:s\"")), 443),
+        (format!("{to_https}, {}, {}", tls("\"127.0.0.1:0\""), tls("8443")), 8443),
+        (format!("{{ address = 8080, redirect = \"https:443\" }}, {}", tls("8443")), 443),
+    ] {
+        assert_eq!(port(&listeners), expected, "{listeners}");
+    }
     for (text, said) in [
         ("{ address = 1, redirect = \"http\" }", "https:PORT"),
         (
@@ -134,6 +147,11 @@ fn admin_is_an_address_a_table_or_off() {
         admin("{ metrics = \"open\" }").on().expect("on").address(),
         ListenAddress::Inet(ADMIN_DEFAULT)
     );
+    let told = refused("[server]\nadmin = { hosts = [\"encke-1:8081\"] }");
+    assert!(
+        told.contains("invalid host name `encke-1:8081`: expected a name without scheme and port"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -146,11 +164,6 @@ fn an_unknown_key_names_its_place_and_what_was_meant() {
     assert!(refused("[sever]\n").contains("did you mean `server`?"));
     assert!(
         refused("[server]\nadmin = { adress = \"9\" }").contains("unknown key `adress` in [server.admin]")
-    );
-    let told = refused("[server]\nadmin = { hosts = [\"encke-1:8081\"] }");
-    assert!(
-        told.contains("invalid host name `encke-1:8081`: expected a name without scheme and port"),
-        "{told}"
     );
     let nested = refused("[server]\nlisten = [{ address = \"1\", proxy-protocol = true }]\n");
     assert!(nested.contains("unknown key `proxy-protocol` in [server.listen]"), "{nested}");

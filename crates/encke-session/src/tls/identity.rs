@@ -39,6 +39,7 @@ struct LoadedIdentity {
     config: Arc<ServerConfig>,
     /// The file of each certificate, and its expiry in seconds since 1970.
     ends: Vec<(PathBuf, u64)>,
+    names: Vec<String>,
 }
 
 impl TlsIdentity {
@@ -106,14 +107,21 @@ impl TlsIdentity {
     pub fn ends(&self) -> Vec<(PathBuf, u64)> {
         lock(&self.loaded).ends.clone()
     }
+
+    /// The names in the certificates, the default certificate first: host names in lower case, `*.` and a name, and addresses.
+    /// Until a certificate was fetched by ACME, the names that it is ordered for.
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.loaded).names.clone()
+    }
 }
 
 impl LoadedIdentity {
     fn read(settings: &TlsSettings, proofs: &Arc<Proofs>, notes: &mut Vec<String>) -> Result<Self, TlsError> {
         let mut ends = Vec::new();
         let certificates = Certificates::read(settings, proofs, &mut ends, notes)?;
+        let names = certificates.names.clone();
         let config = Arc::new(config(settings, certificates)?);
-        Ok(Self { settings: settings.clone(), proofs: Arc::clone(proofs), config, ends })
+        Ok(Self { settings: settings.clone(), proofs: Arc::clone(proofs), config, ends, names })
     }
 }
 
@@ -167,6 +175,8 @@ struct Certificates {
     exact: HashMap<String, Arc<CertifiedKey>>,
     /// `*.example.com` under `example.com`.
     wild: HashMap<String, Arc<CertifiedKey>>,
+    /// All names, in the order of the certificates.
+    names: Vec<String>,
     proofs: Arc<Proofs>,
 }
 
@@ -179,7 +189,8 @@ impl Certificates {
         notes: &mut Vec<String>,
     ) -> Result<Self, TlsError> {
         let proofs = Arc::clone(proofs);
-        let mut all = Self { default: None, exact: HashMap::new(), wild: HashMap::new(), proofs };
+        let mut all =
+            Self { default: None, exact: HashMap::new(), wild: HashMap::new(), names: Vec::new(), proofs };
         for pair in settings.pairs() {
             let (key, life) = certified(&pair)?;
             life.check(&pair.cert, notes)?;
@@ -195,7 +206,7 @@ impl Certificates {
                     ends.push((pair.cert, life.ends_s));
                     all.add(key, life.names);
                 }
-                Err(_) if !pair.cert.exists() => {}
+                Err(_) if !pair.cert.exists() => all.names.extend(acme.domains.iter().cloned()),
                 Err(error) => notes.push(format!("{error}; ordering another certificate")),
             }
         }
@@ -209,6 +220,7 @@ impl Certificates {
     fn add(&mut self, key: CertifiedKey, names: Vec<String>) {
         let key = Arc::new(key);
         self.default.get_or_insert_with(|| Arc::clone(&key));
+        self.names.extend(names.iter().cloned());
         for name in names {
             let (table, name) = match name.strip_prefix("*.") {
                 Some(rest) => (&mut self.wild, rest.to_owned()),

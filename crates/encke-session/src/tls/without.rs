@@ -48,6 +48,10 @@ impl TlsIdentity {
         match self.0 {}
     }
 
+    pub fn names(&self) -> Vec<String> {
+        match self.0 {}
+    }
+
     pub fn config(&self) -> Config {
         match self.0 {}
     }

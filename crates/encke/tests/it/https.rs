@@ -90,6 +90,49 @@ fn an_authority_of_its_own_is_made_once_and_trusted_from_then_on() {
 }
 
 #[test]
+fn start_up_lines_of_named_sites_with_a_redirect_are_commands_that_work() {
+    let folder = Folder::new("named");
+    folder.write("public/index.html", "hello");
+    let authority = LocalAuthority::open(Path::new(&folder.path("authority"))).expect("a writable folder");
+    let (cert, key) = (authority.leaf.cert.display(), authority.leaf.key.display());
+    let tls = format!("{{ address = \"127.0.0.1:0\", tls = {{ cert = \"{cert}\", key = \"{key}\" }} }}");
+    let file = folder.write(
+        "encke.toml",
+        &format!(
+            "[server]\nlisten = [{{ address = \"127.0.0.1:0\", redirect = \"https:8443\" }}, {tls}, \"127.0.0.1:0\"]\n\
+             admin = \"off\"\n[[site]]\nroot = \"public\"\nhost = [\"localhost\", \"example.org\"]\n\
+             [[auth.tokens]]\ntoken = \"0123456789abcdef\"\npublish = [\"orders/*\"]\n"
+        ),
+    );
+    let server = Running::start_command(encke().args(["serve", "-c", &file]));
+    let lines = |name: &str| {
+        let start = format!("  {name:<8} ");
+        server.greeting.lines().filter_map(|line| line.strip_prefix(&start)).collect::<Vec<_>>()
+    };
+    let run = |command: &str| {
+        let command = format!("{command} -sS --noproxy '*' --cacert {}", authority.certificate.display());
+        let output = Command::new("sh").args(["-c", &command]).output();
+        text(&output.expect("a shell is installed").stdout)
+    };
+    // The certificate has names of this machine only, so that of the other site is not shown for its listener.
+    let [secure, plain, resolved] = lines("site")[..] else { panic!("{}", server.greeting) };
+    assert!(secure.starts_with("https://localhost:"), "{}", server.greeting);
+    assert!(plain.starts_with("http://localhost:"), "{}", server.greeting);
+    assert!(resolved.starts_with("curl --resolve example.org:"), "{}", server.greeting);
+    for command in [&format!("curl {secure}"), &format!("curl {plain}"), resolved] {
+        assert_eq!(run(command), "hello", "{command}");
+    }
+    let [redirect] = lines("redirect")[..] else { panic!("{}", server.greeting) };
+    let address = redirect.strip_suffix(" → https:8443").expect(redirect);
+    let head = run(&format!("curl -I {address}/"));
+    assert!(head.contains("\r\nLocation: https://127.0.0.1:8443/\r\n"), "{head}");
+    let [publish] = lines("publish")[..] else { panic!("{}", server.greeting) };
+    let published = run(&format!("{} -w ' %{{http_code}}'", publish.replace("TOKEN", "0123456789abcdef")));
+    assert!(published.ends_with(" 201") && publish.ends_with("/push/orders/news"), "{publish}: {published}");
+    assert_eq!(lines("read"), [""; 0], "no token may subscribe: {}", server.greeting);
+}
+
+#[test]
 fn a_certificate_that_changes_is_taken_and_one_that_does_not_hold_is_refused_with_its_reason() {
     let folder = Folder::new("changing");
     folder.write("public/index.html", "hello");
