@@ -17,9 +17,11 @@ const BANNER = '// The client of Encke: built from client/src by client/build.mj
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const common = { target: 'es2022', format: 'esm', charset: 'utf8', logLevel: 'warning', absWorkingDir: here('.') };
-const bundle = { ...common, entryPoints: ['src/encke.ts'], bundle: true, banner: { js: BANNER }, write: false };
+/** Names are kept, for readable stack traces. */
+const short = { minifySyntax: true, minifyWhitespace: true, lineLimit: 120 };
+const bundle = { ...common, ...short, entryPoints: ['src/encke.ts'], bundle: true, banner: { js: BANNER }, write: false };
 
-const modules = ['encke', 'line', 'publish', 'tabs', 'transports', 'wire'].map((name) => `src/${name}.ts`);
+const modules = ['encke', 'line', 'pool', 'publish', 'tabs', 'transports', 'wire'].map((name) => `src/${name}.ts`);
 await build({ ...common, entryPoints: modules, outdir: 'out' });
 
 const built = (await build(bundle)).outputFiles[0];

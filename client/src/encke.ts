@@ -6,38 +6,47 @@
  *   await news.publish('hello');
  *   news.close();
  *
- * All subscriptions of a page, and of other tabs of its origin, share one stream. It resumes by id, so no message is lost or
+ * All subscriptions of a user, in a page and in other tabs of its origin, share one stream. It resumes by id, so no message is lost or
  * repeated while the server keeps the messages. After that, `onGap` reports the lost range.
  */
 
-import { Line, type Condition, type Reader, type Settings, type State, type TokenSource } from './line.js';
+import { Line, type Condition, type Reader, type State, type TokenSource } from './line.js';
+import { Pool, type LinePlan, type Token } from './pool.js';
 import { Outbox, PublishError, type Payload, type Published, type PublishOptions } from './publish.js';
 import { Counter, electedPipe, Remote, serveTabs, workerPipe, type Carrier } from './tabs.js';
 import type { Transport, World } from './transports.js';
-import type { Gap, Message } from './wire.js';
+import { parsed, type Gap, type Message } from './wire.js';
 
 export { PublishError };
-export type { Condition, Gap, Message, Payload, Published, PublishOptions, State, Transport };
+export type { Condition, Gap, Message, Payload, Published, PublishOptions, State, Token, Transport };
 
 /** Receives the payload, as text or as bytes if it is not UTF-8, and its message. */
 export type OnMessage = (data: string | Uint8Array, message: Message) => void;
+
+/** Receives the parsed value, or the payload if it is not JSON, and its message. */
+export type OnJson = (value: unknown, message: Message) => void;
 
 export interface SubscribeOptions {
   /** The URL of the channels; by default `/push/` of the page's origin. */
   url?: string;
   /** Where to start: `now` (default), `all`, `last:N`, a duration such as `10m`, or the id of the last message seen. */
   since?: string;
-  /** Sent as `Authorization: Bearer`. A function is called for each connection, and again when its token is rejected. */
-  token?: string | (() => string | undefined | Promise<string | undefined>);
+  /**
+   * Sent as `Authorization: Bearer`. A function is called for each connection and publish, and again when its token is rejected. It may
+   * be written inline: subscriptions whose functions return tokens of the same user with the same rights share a stream.
+   */
+  token?: Token;
   /** Use only this transport; by default the best that works: `sse`, else `ws`, else `poll`. */
   transport?: Transport;
   /** The member name, on channels with presence. */
   name?: string;
   /**
-   * Whether other tabs may share the stream. By default they may, unless the token comes from a function: only the page knows
-   * whether that token belongs to the same user in every tab. A text names the user.
+   * Whether other tabs may share the stream. By default they may, unless a function returns a token without a subject (`sub`). A text
+   * names the user: subscriptions with the same text share a stream, and their tokens are not compared.
    */
   share?: boolean | string;
+  /** Parse each payload as JSON for `onMessage`. A payload that is no JSON stays text or bytes. */
+  json?: boolean;
   /** Messages were lost: those after `from`, up to `to`. */
   onGap?: (gap: Gap) => void;
   /** The stream is `connecting`, `open`, `waiting` to reconnect, or was permanently `denied`. */
@@ -51,87 +60,79 @@ export interface Subscription {
   close(): void;
 }
 
-/** Calls `onMessage` for each message of these channels, in the order of publication. */
+/**
+ * Calls `onMessage` for each message of these channels, in the order of publication. With `json: true` it receives parsed values.
+ */
 export function subscribe(
   channels: string | readonly string[],
-  onMessage: OnMessage,
+  onMessage: OnJson,
+  options: SubscribeOptions & { json: true },
+): Subscription;
+export function subscribe(channels: string | readonly string[], onMessage: OnMessage, options?: SubscribeOptions): Subscription;
+export function subscribe(
+  channels: string | readonly string[],
+  onMessage: OnMessage | OnJson,
   options: SubscribeOptions = {},
 ): Subscription {
   const wanted = typeof channels === 'string' ? [channels] : [...channels];
   const [first] = wanted;
   if (first === undefined) throw new TypeError('subscribe: name at least one channel');
-  const seat = seatFor(options);
+  const { name, transport, token, share, json } = options;
+  const url = new URL(options.url ?? '/push/', location.href).href.replace(/\/*$/, '/');
+  const { pool, outboxes } = (page ??= open());
+  const take = onMessage as OnJson;
   const reader: Reader = {
     channels: wanted,
     since: options.since ?? 'now',
-    take: (message) => call(() => onMessage(message.data, message)),
+    take: (message) => call(() => take(json ? valueOf(message.data) : message.data, message)),
     gap: (gap) => call(() => options.onGap?.(gap)),
+    denied: (status) => pool.deny(place, status),
   };
   const listen = (condition: Condition) => call(() => options.onState?.(condition.state, condition));
-  seat.listeners.add(listen);
-  if (seat.condition) queueMicrotask(() => seat.listeners.has(listen) && seat.condition && listen(seat.condition));
-  seat.carrier.add(reader);
-  return {
-    publish: (data, options = {}) => seat.outbox.publish(options.channel ?? first, data, options),
-    close() {
-      seat.carrier.remove(reader);
-      seat.listeners.delete(listen);
-    },
-  };
-}
-
-/** The state that subscriptions with the same settings share. */
-interface Seat {
-  carrier: Carrier;
-  outbox: Outbox;
-  condition: Condition | undefined;
-  listeners: Set<(condition: Condition) => void>;
-}
-
-const seats = new Map<string, Seat>();
-
-function seatFor(options: SubscribeOptions): Seat {
-  const { token, share = typeof token !== 'function' } = options;
-  const url = new URL(options.url ?? '/push/', location.href).href.replace(/\/*$/, '/');
-  const settings: Settings = { url, name: options.name, transport: options.transport };
-  const user = typeof share === 'string' ? share : typeof token === 'function' ? numberOf(token) : token;
-  const key = JSON.stringify([url, settings.name, settings.transport, Boolean(share), user]);
-  const known = seats.get(key);
-  if (known) return known;
-
+  const place = pool.join({ settings: { url, name, transport }, token, share, reader, listen });
   const source: TokenSource = async () => (typeof token === 'function' ? token() : token);
-  const tell = (condition: Condition) => {
-    seat.condition = condition;
-    for (const listener of seat.listeners) listener(condition);
+  const outbox = outboxes.get(url) ?? new Outbox(world, url);
+  outboxes.set(url, outbox);
+  return {
+    publish: (data, options = {}) => outbox.publish(options.channel ?? first, data, options, source),
+    close: () => pool.leave(place),
   };
-  const seat: Seat = {
-    carrier: carrierFor(key, settings, source, token !== undefined, Boolean(share), tell),
-    outbox: new Outbox(world, url, source),
-    condition: undefined,
-    listeners: new Set(),
-  };
-  seats.set(key, seat);
-  addEventListener('online', () => (seat.carrier.wake('online'), seat.outbox.wake()));
-  document.addEventListener('visibilitychange', () => document.hidden || seat.carrier.wake('visible'));
-  return seat;
 }
 
-function carrierFor(
-  key: string,
-  settings: Settings,
-  token: TokenSource,
-  hasToken: boolean,
-  share: boolean,
-  tell: (condition: Condition) => void,
-): Carrier {
+/** The state of a page: its streams, and an outbox for each server. */
+interface PageState {
+  pool: Pool;
+  outboxes: Map<string, Outbox>;
+}
+
+let page: PageState | undefined;
+
+function open(): PageState {
+  const pool = new Pool(world, carrierFor, (text) => console.warn(text));
+  const outboxes = new Map<string, Outbox>();
+  addEventListener('online', () => {
+    pool.wake('online');
+    for (const outbox of outboxes.values()) outbox.wake();
+  });
+  document.addEventListener('visibilitychange', () => document.hidden || pool.wake('visible'));
+  return { pool, outboxes };
+}
+
+/** Parses a payload as JSON. Other payloads stay as they are. */
+function valueOf(data: string | Uint8Array): unknown {
+  const value = typeof data === 'string' ? parsed(data) : undefined;
+  return value === undefined ? data : value;
+}
+
+function carrierFor({ key, settings, hasToken, tabs }: LinePlan, token: TokenSource, tell: (condition: Condition) => void): Carrier {
   const elect = (): Carrier => {
-    const able = share && typeof BroadcastChannel === 'function' && navigator.locks;
+    const able = tabs && typeof BroadcastChannel === 'function' && navigator.locks;
     if (!able) return new Line(world, settings, token, tell);
     return new Remote(electedPipe(key, () => new Counter(world, settings, hasToken)), token, tell);
   };
   // A bundler puts this module into a script that does something else when it is run as a worker.
   const own = new URL(import.meta.url);
-  const worker = share && typeof SharedWorker === 'function' && own.pathname.endsWith('/encke.js');
+  const worker = tabs && typeof SharedWorker === 'function' && own.pathname.endsWith('/encke.js');
   if (!worker || own.origin !== location.origin) return elect();
   return new Fallback(
     (failed) => new Remote(workerPipe(own.href, key, settings, hasToken, failed), token, tell),
@@ -166,16 +167,10 @@ class Fallback implements Carrier {
   wake(why: 'online' | 'visible'): void {
     this.carrier.wake(why);
   }
-}
 
-const numbers = new WeakMap<object, number>();
-let count = 0;
-
-/** Returns a number that identifies a function. */
-function numberOf(value: object): number {
-  const number = numbers.get(value) ?? ++count;
-  numbers.set(value, number);
-  return number;
+  close(): void {
+    this.carrier.close?.();
+  }
 }
 
 /** Runs code of the page. Its errors are reported and do not affect the stream. */

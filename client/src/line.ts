@@ -8,6 +8,9 @@
  *      └─────────────────────┘   │ 401 twice, 4xx                   │ add, remove: connecting immediately
  *                                └────────► denied                  ▼
  *
+ * The server authorises all channels of a stream together. When it rejects them, the line requests the channels of each reader
+ * alone, removes the rejected readers, and continues with the others.
+ *
  * Readers with different positions form parts. A stream has one position. Before it opens, the line therefore catches all parts
  * up with polls that do not wait, oldest first, and merges them. No reader misses a message or receives one twice, and a new
  * channel cannot cause a gap for the others.
@@ -37,6 +40,8 @@ export interface Reader {
   since: string;
   take(message: Message): void;
   gap(gap: Gap): void;
+  /** The server permanently rejects its channels: the line has removed it. */
+  denied(status: number): void;
 }
 
 /** The address and identity of a line. Lines with the same settings are interchangeable. */
@@ -148,7 +153,7 @@ export class Line {
       if (this.running && this.parts.length === 1 && channelsOf(this.parts).join() === this.asked) return;
       this.abort('changed');
       this.endPause();
-      if (!this.running) void this.run();
+      if (!this.running && this.parts.length > 0) void this.run();
     });
   }
 
@@ -160,9 +165,12 @@ export class Line {
       if (cause === 'changed' || cause === 'woken') continue;
       if (end.why === 'denied' || (end.why === 'token' && refused)) {
         const status = end.why === 'denied' ? end.status : 401;
-        this.parts = [];
-        this.running = false;
-        return this.tell({ state: 'denied', transport: this.transport, status });
+        const rest = await this.sift(status);
+        refused = false;
+        if (rest === 'some') continue;
+        if (rest === 'all') return this.tell({ state: 'denied', transport: this.transport, status });
+        await this.pause({ why: 'over' });
+        continue;
       }
       refused = end.why === 'token';
       if (refused) continue;
@@ -225,6 +233,50 @@ export class Line {
     const end = await run().catch((): End => ({ why: 'over' }));
     forget();
     return { end: cause === 'silent' ? { why: 'unable' } : end, cause, heard };
+  }
+
+  /**
+   * After a rejection, removes the readers whose channels are rejected. Returns which readers were rejected: `none` if the requests
+   * failed. If each reader's channels are accepted alone, only together they are not: then all are rejected.
+   */
+  private async sift(status: number): Promise<'some' | 'all' | 'none'> {
+    const readers = this.parts.flatMap((part) => [...part.readers]);
+    const lists = new Map(readers.map(({ channels }) => [channels.join(), channels]));
+    const ends = new Map<string, End | undefined>();
+    if (lists.size > 1) {
+      let token: string | undefined;
+      try {
+        token = await this.token(false);
+      } catch {
+        return 'none';
+      }
+      const abort = new AbortController();
+      const forget = this.world.later(CATCH_UP_MS, () => abort.abort());
+      const { url, name } = this.settings;
+      const asks = [...lists].map(async ([key, channels]) => {
+        const attempt: Attempt = { world: this.world, url, name, token, channels, since: 'now', signal: abort.signal, heard() {}, say() {} };
+        const batch = await batchOf(attempt, channels, 'now', 0);
+        ends.set(key, 'why' in batch ? batch : undefined);
+      });
+      const failed = (await Promise.allSettled(asks)).some((ask) => ask.status === 'rejected');
+      forget();
+      const refused = [...ends.values()].filter((end) => end?.why === 'denied' || end?.why === 'token').length;
+      const unknown = failed || [...ends.values()].some((end) => end?.why === 'over' || end?.why === 'unable');
+      if (refused === 0 && unknown) return 'none';
+      if (refused === 0) ends.clear();
+    }
+    const denied = readers.filter(({ channels }) => {
+      const end = ends.get(channels.join());
+      return ends.size === 0 || end?.why === 'denied' || end?.why === 'token';
+    });
+    for (const part of this.parts) for (const reader of denied) part.readers.delete(reader);
+    this.parts = this.parts.filter((part) => part.readers.size > 0);
+    this.running = this.parts.length > 0;
+    for (const reader of denied) {
+      const end = ends.get(reader.channels.join());
+      reader.denied(end?.why === 'denied' ? end.status : status);
+    }
+    return this.running ? 'some' : 'all';
   }
 
   /** Catches up every part, the oldest first, and merges them. */

@@ -41,7 +41,21 @@ export class PublishError extends Error {
   }
 }
 
-export type Payload = string | Blob | ArrayBuffer | ArrayBufferView<ArrayBuffer>;
+/** Text, bytes (Blob, ArrayBuffer, typed array), or a value that is sent as JSON: an object, list, number, boolean or null. */
+export type Payload = string | number | boolean | null | object;
+
+/** A message to publish. */
+interface PublishRequest extends Content {
+  channel: string;
+  options: PublishOptions;
+  token: TokenSource;
+}
+
+interface Content {
+  body: BodyInit;
+  /** The media type; empty for bytes, whose type the browser knows. */
+  type: string;
+}
 
 /** A server remembers keys for 120 s. A retry may take 15 s, and another 5 s are a margin. */
 const REPEAT_MS = 100_000;
@@ -57,12 +71,14 @@ export class Outbox {
   constructor(
     private readonly world: World,
     private readonly url: string,
-    private readonly token: TokenSource,
   ) {}
 
-  /** Publishes after all earlier messages. */
-  publish(channel: string, data: Payload, options: PublishOptions): Promise<Published> {
-    const published = this.last.then(() => this.deliver(channel, data, options));
+  /** Publishes after all earlier messages. The payload is read at once: an object may change later. */
+  publish(channel: string, data: Payload, options: PublishOptions, token: TokenSource): Promise<Published> {
+    const content = contentOf(data);
+    if (content instanceof TypeError) return Promise.reject(content);
+    const request: PublishRequest = { channel, ...content, options: { ...options, key: options.key ?? this.newKey() }, token };
+    const published = this.last.then(() => this.deliver(request));
     this.last = published.catch(() => {});
     return published;
   }
@@ -72,12 +88,11 @@ export class Outbox {
     this.endPause();
   }
 
-  private async deliver(channel: string, data: Payload, options: PublishOptions): Promise<Published> {
-    const key = options.key ?? this.newKey();
+  private async deliver(request: PublishRequest): Promise<Published> {
     const since = this.world.now();
     let refused = false;
     for (let failures = 0; ; ) {
-      const answer = await this.send(channel, data, { ...options, key }, refused).catch(() => undefined);
+      const answer = await this.send(request, refused).catch(() => undefined);
       if (answer?.ok) {
         const body = parsed(await answer.text().catch(() => ''));
         if (isRecord(body)) return { id: String(body['id'] ?? ''), subscribers: Number(body['subscribers'] ?? 0) };
@@ -95,17 +110,16 @@ export class Outbox {
     }
   }
 
-  private async send(channel: string, data: Payload, options: PublishOptions, fresh: boolean): Promise<Response> {
-    const fields = fieldsOf('application/json', await this.token(fresh));
+  private async send({ channel, body, type, options, token }: PublishRequest, fresh: boolean): Promise<Response> {
+    const fields = fieldsOf('application/json', await token(fresh));
     fields['idempotency-key'] = options.key ?? '';
-    const type = options.type ?? (typeof data === 'string' ? 'text/plain;charset=utf-8' : '');
-    if (type) fields['content-type'] = type;
+    if (options.type ?? type) fields['content-type'] = options.type ?? type;
     if (options.event) fields['encke-event'] = options.event;
     const abort = new AbortController();
     const forget = this.world.later(ANSWER_MS, () => abort.abort());
     const { signal } = abort;
     const url = addressOf(this.url, [channel], {});
-    return this.world.fetch(url, { method: 'POST', headers: fields, body: data, signal }).finally(forget);
+    return this.world.fetch(url, { method: 'POST', headers: fields, body, signal }).finally(forget);
   }
 
   /** Returns a unique key: 52 random bits, and a count. */
@@ -122,6 +136,17 @@ export class Outbox {
       };
     });
   }
+}
+
+function contentOf(data: Payload): Content | TypeError {
+  if (typeof data === 'string') return { body: data, type: 'text/plain;charset=utf-8' };
+  if (data instanceof Blob || data instanceof ArrayBuffer) return { body: data, type: '' };
+  if (ArrayBuffer.isView(data)) return { body: data as ArrayBufferView<ArrayBuffer>, type: '' };
+  // JSON.stringify makes `{}` of a Map, a FormData, or a promise that was not awaited.
+  const kind = Object.prototype.toString.call(data).slice(8, -1);
+  const json = /^(Object|Array|Number|Boolean|Null|Date)$/.test(kind) ? JSON.stringify(data) : undefined;
+  if (json === undefined) return new TypeError(`publish: cannot send a value of type ${kind}: expected text, bytes, or a value for JSON`);
+  return { body: json, type: 'application/json' };
 }
 
 async function failureOf(answer: Response): Promise<PublishError> {

@@ -19,6 +19,8 @@ export interface Carrier {
   add(reader: Reader): void;
   remove(reader: Reader): void;
   wake(why: 'online' | 'visible'): void;
+  /** Releases what a carrier without readers still holds. */
+  close?(): void;
 }
 
 /** A command of a page. */
@@ -26,32 +28,43 @@ type Ask =
   | { ask: 'join'; reader: number; channels: readonly string[]; since: string }
   | { ask: 'leave'; reader: number }
   | { ask: 'wake'; why: 'online' | 'visible' }
-  | { ask: 'token'; token: string | undefined }
+  | { ask: 'token'; token: string | undefined; failed: boolean }
   | { ask: 'bye' };
 
 /** A notification to a page. */
 type Tell =
   | { tell: 'message'; reader: number; message: Message }
   | { tell: 'gap'; reader: number; gap: Gap }
+  | { tell: 'denied'; reader: number; status: number }
   | { tell: 'begins'; reader: number; since: string }
   | { tell: 'condition'; condition: Condition }
   | { tell: 'token'; fresh: boolean };
 
 interface Pipe {
   post(ask: Ask): void;
+  /** This page needs the line no longer. */
+  close(): void;
 }
 
 /** Creates a pipe. `again` is called when the peer has changed and has no state of this page. */
 export type PipeMaker = (tell: (tell: Tell) => void, again: () => void) => Pipe;
 
-/** Time limit for a page to return a token. */
-const TOKEN_MS = 10_000;
+/** Time limit for a page to return a token. A suspended page returns none, and another one is asked. */
+const TOKEN_MS = 5_000;
+
+/** A page at the counter. */
+interface Page {
+  post: (tell: Tell) => void;
+  readers: Map<number, Reader>;
+  /** Ends the wait for the disappearance of the page. */
+  gone: AbortController;
+}
 
 /** The end of the pipes at the line. */
 export class Counter {
-  private readonly pages = new Map<string, { post: (tell: Tell) => void; readers: Map<number, Reader> }>();
+  private readonly pages = new Map<string, Page>();
   private readonly line: Line;
-  private answerToken: ((token: string | undefined) => void) | undefined;
+  private onToken: (from: string, answer: string | undefined | Error) => void = () => {};
 
   constructor(
     private readonly world: World,
@@ -64,21 +77,39 @@ export class Counter {
     });
   }
 
+  /** Whether no page uses the line. */
+  get idle(): boolean {
+    return this.pages.size === 0;
+  }
+
+  /** Ends the line: another tab takes over. */
+  close(): void {
+    const pages = [...this.pages.values()];
+    this.pages.clear();
+    for (const page of pages) this.forget(page);
+  }
+
+  private forget(page: Page): void {
+    page.gone.abort();
+    for (const reader of page.readers.values()) this.line.remove(reader);
+  }
+
   hear(from: string, ask: Ask, post: (tell: Tell) => void): void {
     let page = this.pages.get(from);
     if (!page) {
       if (ask.ask === 'bye') return;
-      page = { post, readers: new Map() };
+      page = { post, readers: new Map(), gone: new AbortController() };
       this.pages.set(from, page);
-      void whenGone(from, () => this.hear(from, { ask: 'bye' }, post));
+      whenGone(from, page.gone.signal, () => this.hear(from, { ask: 'bye' }, post));
       // An unused line is closed; the first page is about to open it.
       if (this.line.state.state !== 'closed') post({ tell: 'condition', condition: this.line.state });
     }
     switch (ask.ask) {
       case 'join':
         if (!page.readers.has(ask.reader)) {
-          const reader = distant(ask.reader, ask.channels, ask.since, post);
-          page.readers.set(ask.reader, reader);
+          const { readers } = page;
+          const reader = distant(ask.reader, ask.channels, ask.since, post, () => readers.delete(ask.reader));
+          readers.set(ask.reader, reader);
           this.line.add(reader);
         }
         break;
@@ -92,30 +123,51 @@ export class Counter {
         this.line.wake(ask.why);
         break;
       case 'token':
-        this.answerToken?.(ask.token);
+        this.onToken(from, ask.failed ? new Error('the page has no token now') : ask.token);
         break;
       case 'bye':
         this.pages.delete(from);
-        for (const reader of page.readers.values()) this.line.remove(reader);
+        this.forget(page);
+        this.onToken(from, undefined);
         break;
     }
   }
 
-  /** Requests a token from the newest page, which most likely still exists. */
-  private askToken(fresh: boolean): Promise<string | undefined> {
+  /** Requests a token from the newest page, which most likely still exists, and from the others if it has none. */
+  private async askToken(fresh: boolean): Promise<string | undefined> {
+    let failure: Error | undefined;
+    for (const [name, page] of [...this.pages].reverse()) {
+      if (page.readers.size === 0) continue;
+      const answer = await this.askPage(name, page, fresh);
+      if (typeof answer === 'string') return answer;
+      failure ??= answer;
+    }
+    if (failure) throw failure;
+    return undefined;
+  }
+
+  private askPage(name: string, page: Page, fresh: boolean): Promise<string | undefined | Error> {
     return new Promise((resolve) => {
-      const forget = this.world.later(TOKEN_MS, () => resolve(undefined));
-      this.answerToken = (token) => {
+      const forget = this.world.later(TOKEN_MS, () => resolve(new Error('a page does not respond')));
+      this.onToken = (from, answer) => {
+        // Another page may respond late; only its token is of use.
+        if (from !== name && typeof answer !== 'string') return;
         forget();
-        resolve(token);
+        resolve(answer);
       };
-      [...this.pages.values()].at(-1)?.post({ tell: 'token', fresh });
+      page.post({ tell: 'token', fresh });
     });
   }
 }
 
 /** A reader at the other end of a pipe. */
-function distant(reader: number, channels: readonly string[], begin: string, post: (tell: Tell) => void): Reader {
+function distant(
+  reader: number,
+  channels: readonly string[],
+  begin: string,
+  post: (tell: Tell) => void,
+  onDenied: () => void,
+): Reader {
   let since = begin;
   return {
     channels,
@@ -129,6 +181,10 @@ function distant(reader: number, channels: readonly string[], begin: string, pos
     },
     take: (message) => post({ tell: 'message', reader, message }),
     gap: (gap) => post({ tell: 'gap', reader, gap }),
+    denied(status) {
+      onDenied();
+      post({ tell: 'denied', reader, status });
+    },
   };
 }
 
@@ -169,6 +225,10 @@ export class Remote implements Carrier {
     this.pipe.post({ ask: 'wake', why });
   }
 
+  close(): void {
+    this.pipe.close();
+  }
+
   private join(key: number, { channels, since }: Reader): void {
     this.pipe.post({ ask: 'join', reader: key, channels, since });
   }
@@ -176,14 +236,18 @@ export class Remote implements Carrier {
   private hear(tell: Tell): void {
     if (tell.tell === 'condition') return this.onCondition(tell.condition);
     if (tell.tell === 'token') {
-      void this.token(tell.fresh)
-        .catch(() => undefined)
-        .then((token) => this.pipe.post({ ask: 'token', token }));
+      void this.token(tell.fresh).then(
+        (token) => this.pipe.post({ ask: 'token', token, failed: false }),
+        () => this.pipe.post({ ask: 'token', token: undefined, failed: true }),
+      );
       return;
     }
     const reader = this.readers.get(tell.reader);
     if (!reader) return;
-    if (tell.tell === 'begins') {
+    if (tell.tell === 'denied') {
+      this.readers.delete(tell.reader);
+      reader.denied(tell.status);
+    } else if (tell.tell === 'begins') {
       reader.since = tell.since;
     } else if (tell.tell === 'gap') {
       reader.since = tell.gap.to;
@@ -209,8 +273,9 @@ function alive(): Promise<void> {
   }));
 }
 
-async function whenGone(page: string, run: () => void): Promise<void> {
-  if (navigator.locks && page !== PAGE) await navigator.locks.request(lockOf(page), run);
+function whenGone(page: string, signal: AbortSignal, run: () => void): void {
+  // An abort rejects the request.
+  if (navigator.locks && page !== PAGE) void navigator.locks.request(lockOf(page), { signal }, run).catch(() => {});
 }
 
 /** The first message of a page to the worker. */
@@ -221,20 +286,31 @@ interface Hello {
   hasToken: boolean;
 }
 
-const WORKER_NAME = 'encke.v1';
+/** Names the version of these messages: after an update of the server, older tabs keep their own worker and channel. */
+const VERSION = 'encke.v2';
 
 /** Creates a pipe to the worker that runs this script. `failed` is called if there cannot be one. */
 export function workerPipe(script: string, key: string, settings: Settings, hasToken: boolean, failed: () => void): PipeMaker {
   return (tell, again) => {
-    const worker = new SharedWorker(script, { type: 'module', name: WORKER_NAME });
+    const worker = new SharedWorker(script, { type: 'module', name: VERSION });
     const { port } = worker;
     worker.onerror = failed;
     port.onmessage = ({ data }) => tell(data as Tell);
     const hello: Hello = { page: PAGE, key, settings, hasToken };
     const greeted = alive().then(() => port.postMessage(hello));
-    addEventListener('pagehide', () => port.postMessage({ ask: 'bye' } satisfies Ask));
-    addEventListener('pageshow', ({ persisted }) => persisted && again());
-    return { post: (ask) => void greeted.then(() => port.postMessage(ask)) };
+    const post = (ask: Ask) => void greeted.then(() => port.postMessage(ask));
+    const closed = new AbortController();
+    const { signal } = closed;
+    addEventListener('pagehide', () => port.postMessage({ ask: 'bye' } satisfies Ask), { signal });
+    addEventListener('pageshow', ({ persisted }) => persisted && again(), { signal });
+    return {
+      post,
+      close() {
+        closed.abort();
+        post({ ask: 'bye' });
+        void greeted.then(() => port.close());
+      },
+    };
   };
 }
 
@@ -253,6 +329,7 @@ export function serveTabs(scope: EventTarget, world: World): void {
       let counter = counters.get(hello.key);
       if (!counter) counters.set(hello.key, (counter = new Counter(world, hello.settings, hello.hasToken)));
       counter.hear(hello.page, data as Ask, (tell) => port.postMessage(tell));
+      if (counter.idle) counters.delete(hello.key);
     };
   });
 }
@@ -263,7 +340,7 @@ type Broadcast = { from: string; ask: Ask } | { to: string; tell: Tell } | { lea
 /** Creates a pipe to the tab that holds the lock, which may be this one. */
 export function electedPipe(key: string, make: () => Counter): PipeMaker {
   return (tell, again) => {
-    const air = new BroadcastChannel(`encke:${key}`);
+    const air = new BroadcastChannel(`${VERSION}:${key}`);
     const send = (broadcast: Broadcast) => air.postMessage(broadcast);
     let counter: Counter | undefined;
     const post = (ask: Ask) => {
@@ -275,16 +352,31 @@ export function electedPipe(key: string, make: () => Counter): PipeMaker {
       else if ('tell' in data) data.to === PAGE && tell(data.tell);
       else counter?.hear(data.from, data.ask, (tell) => send({ to: data.from, tell }));
     };
+    const closed = new AbortController();
+    const { signal } = closed;
+    let release = () => {};
     const ready = alive().then(() => {
-      void navigator.locks.request(`encke:${key}`, () => {
+      const lead = () => {
         counter = make();
         again();
         send({ leads: true });
-        return forever;
-      });
+        return new Promise<void>((resolve) => (release = resolve));
+      };
+      // An abort rejects the request.
+      void navigator.locks.request(`${VERSION}:${key}`, { signal }, lead).catch(() => {});
     });
-    addEventListener('pagehide', () => post({ ask: 'bye' }));
-    addEventListener('pageshow', ({ persisted }) => persisted && again());
-    return { post: (ask) => void ready.then(() => post(ask)) };
+    addEventListener('pagehide', () => post({ ask: 'bye' }), { signal });
+    addEventListener('pageshow', ({ persisted }) => persisted && again(), { signal });
+    return {
+      post: (ask) => void ready.then(() => signal.aborted || post(ask)),
+      close: () =>
+        void ready.then(() => {
+          post({ ask: 'bye' });
+          closed.abort();
+          counter?.close();
+          air.close();
+          release();
+        }),
+    };
   };
 }

@@ -135,7 +135,7 @@ const eventOf = (message) => `id: ${message.id}\ndata: ${JSON.stringify(envelope
 /** A reader that records its messages in order. `sure` is the step in which it knew its position. */
 function witness(channels, begin) {
   const told = [];
-  return { channels, since: begin, begin, told, sure: Infinity, take: (message) => told.push(message.id), gap: (gap) => told.push(gap) };
+  return { channels, since: begin, begin, told, sure: Infinity, take: (message) => told.push(message.id), gap: (gap) => told.push(gap), denied() {} };
 }
 
 /** Returns the fault in the messages of a reader, if any. */

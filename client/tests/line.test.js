@@ -336,3 +336,51 @@ test('403 is final, for this line; who subscribes again asks again', async () =>
   await stage.pass(0);
   assert.match(stage.next().url, /push\/b\?/);
 });
+
+/** A line with readers whose stream was rejected with 403. Returns the requests for each reader's own channels, by URL. */
+async function rejected(lists) {
+  const stage = new Stage();
+  const { line, states } = stage.line();
+  const readers = lists.map((channels) => reader(channels));
+  for (const one of readers) line.add(one);
+  await stage.pass(0);
+  await stage.answer(stage.next(), 403);
+  const asks = new Map(stage.requests.splice(0).map((request) => [/push\/(.*)\?/.exec(request.url)[1], request]));
+  return { stage, states, readers, asks };
+}
+
+test('a channel without a right is rejected alone: the other readers go on', async () => {
+  const { stage, states, readers, asks } = await rejected([['a'], ['secret'], ['b'], ['secret']]);
+  assert.deepEqual([...asks.keys()], ['a', 'secret', 'b']);
+  assert.match(asks.get('a').url, /since=now&wait=0/);
+  await stage.answer(asks.get('a'), 204);
+  await stage.answer(asks.get('b'), 204);
+  await stage.answer(asks.get('secret'), 403);
+  assert.deepEqual(readers.map(({ rejected }) => rejected), [undefined, 403, undefined, 403]);
+  const request = stage.next();
+  assert.match(request.url, /push\/a,b\?/);
+  await stage.stream(request, event('e-1', 'x'));
+  assert.deepEqual(readers.map(({ read }) => read), [['e-1 x'], [], [], []]);
+  assert.ok(!states.some(({ state }) => state === 'denied'));
+});
+
+test('when every channel is rejected, or only all of them together, all readers are', async () => {
+  for (const status of [401, 403, 204]) {
+    const { stage, states, readers, asks } = await rejected([['a'], ['b']]);
+    for (const request of asks.values()) await stage.answer(request, status);
+    assert.deepEqual(readers.map(({ rejected }) => rejected), [403, 403]);
+    assert.equal(states.at(-1).state, 'denied');
+    await stage.pass(100_000);
+    assert.equal(stage.requests.length, 0);
+  }
+});
+
+test('when the requests for single channels fail, nobody is rejected, and the line tries again later', async () => {
+  const { stage, states, readers, asks } = await rejected([['a'], ['b']]);
+  for (const request of asks.values()) request.reject(new TypeError('reset'));
+  await settled();
+  assert.equal(states.at(-1).state, 'waiting');
+  await stage.pass(2_000);
+  assert.match(stage.next().url, /push\/a,b\?/);
+  assert.deepEqual(readers.map(({ rejected }) => rejected), [undefined, undefined]);
+});

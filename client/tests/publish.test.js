@@ -8,7 +8,8 @@ import { settled, Stage } from './stage.js';
 
 function outbox(token = async () => undefined) {
   const stage = new Stage();
-  return { stage, box: new Outbox(stage.world, 'http://test/push/', token) };
+  const box = new Outbox(stage.world, 'http://test/push/');
+  return { stage, box: { publish: (channel, data, options) => box.publish(channel, data, options, token), wake: () => box.wake() } };
 }
 
 test('it posts the payload with its names', async () => {
@@ -110,4 +111,29 @@ test('after 401 it asks for another token, once', async () => {
   await stage.answer(stage.next(), 401);
   await assert.rejects(published, (error) => error.status === 401);
   assert.deepEqual(asked, [false, true]);
+});
+
+test('an object is published as JSON, as it was when it was passed', async () => {
+  const { stage, box } = outbox();
+  const price = { symbol: 'ACME', value: 4.2 };
+  const cases = [[price, '{"symbol":"ACME","value":4.2}'], [[1, 'b'], '[1,"b"]'], [7, '7'], [null, 'null'], [new Date(0), '"1970-01-01T00:00:00.000Z"']];
+  for (const [data] of cases) void box.publish('a', data, {});
+  void box.publish('a', price, { type: 'application/geo+json' });
+  price.value = 5;
+  for (const [, body] of cases) {
+    await settled();
+    const request = stage.next();
+    assert.deepEqual([request.init.body, request.init.headers['content-type']], [body, 'application/json']);
+    await stage.answer(request, 201, { id: 'e-1', subscribers: 0 });
+  }
+  assert.equal(stage.next().init.headers['content-type'], 'application/geo+json');
+});
+
+test('a value that JSON would lose is an error of the caller, and nothing is sent', async () => {
+  const { stage, box } = outbox();
+  for (const data of [undefined, new Map([[1, 2]]), new FormData(), Promise.resolve('x'), () => 1]) {
+    await assert.rejects(box.publish('a', data, {}), TypeError);
+  }
+  await settled();
+  assert.equal(stage.requests.length, 0);
 });

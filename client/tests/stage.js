@@ -96,7 +96,8 @@ export class Stage {
 export function reader(channels, since = 'now') {
   const read = [];
   const gaps = [];
-  return { channels, since, read, gaps, take: (message) => read.push(`${message.id} ${message.data}`), gap: (gap) => gaps.push(gap) };
+  const one = { channels, since, read, gaps, take: (message) => read.push(`${message.id} ${message.data}`), gap: (gap) => gaps.push(gap), denied: (status) => (one.rejected = status) };
+  return one;
 }
 
 /** Encodes a message as an event of an event stream. */

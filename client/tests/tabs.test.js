@@ -22,7 +22,8 @@ function tabs(hasToken = false) {
     const maker = (tell, again) => {
       all.pages.push(again);
       // Messages are copied, as between tabs.
-      return { post: (ask) => all.counter.hear(name, structuredClone(ask), (told) => tell(structuredClone(told))) };
+      const post = (ask) => all.counter.hear(name, structuredClone(ask), (told) => tell(structuredClone(told)));
+      return { post, close: () => post({ ask: 'bye' }) };
     };
     const remote = new Remote(maker, token, ({ state }) => states.push(state));
     return { remote, states, bye: () => all.counter.hear(name, { ask: 'bye' }) };
@@ -100,4 +101,78 @@ test('the page that came last is asked for a token', async () => {
   page(async () => 'new').remote.add(reader(['b']));
   await stage.pass(0);
   assert.equal(stage.next().init.headers.authorization, 'Bearer new');
+});
+
+test('a page without a token leaves the request to the other pages; one that does not respond, too', async () => {
+  const { stage, page } = tabs(true);
+  page(async () => 'mine').remote.add(reader(['a']));
+  page(async () => undefined).remote.add(reader(['b']));
+  page(() => new Promise(() => {})).remote.add(reader(['c']));
+  await stage.pass(5_000);
+  assert.equal(stage.next().init.headers.authorization, 'Bearer mine');
+});
+
+test('while no page can get a token, the line waits and is not rejected', async () => {
+  const { stage, page } = tabs(true);
+  const { remote, states } = page(async () => Promise.reject(new Error('no network')));
+  remote.add(reader(['a']));
+  await stage.pass(0);
+  assert.equal(stage.requests.length, 0);
+  assert.equal(states.at(-1), 'waiting');
+});
+
+test('a rejected channel is reported to its page alone', async () => {
+  const { stage, page } = tabs();
+  const [one, two] = [page(), page()];
+  const [a, b] = [reader(['a']), reader(['b'])];
+  one.remote.add(a);
+  two.remote.add(b);
+  await stage.pass(0);
+  await stage.answer(stage.next(), 403);
+  await stage.answer(stage.next(), 204);
+  await stage.answer(stage.next(), 403);
+  assert.deepEqual([a.rejected, b.rejected], [undefined, 403]);
+  assert.match(stage.next().url, /push\/a\?/);
+});
+
+test('a rejected channel of a line with a token is found with one token', async () => {
+  const { stage, page } = tabs(true);
+  const { remote } = page(async () => 't');
+  const [a, b, c] = [reader(['a']), reader(['b']), reader(['c'])];
+  for (const one of [a, b, c]) remote.add(one);
+  await stage.pass(0);
+  await stage.answer(stage.next(), 403);
+  assert.equal(stage.requests.length, 3);
+  for (const status of [204, 403, 204]) {
+    assert.equal(stage.requests[0].init.headers.authorization, 'Bearer t');
+    await stage.answer(stage.next(), status);
+  }
+  assert.deepEqual([a.rejected, b.rejected, c.rejected], [undefined, 403, undefined]);
+});
+
+test('a page that closes the line leaves it, and the last one ends it', async () => {
+  const { stage, page, ...all } = tabs();
+  const [one, two] = [page(), page()];
+  one.remote.add(reader(['a']));
+  two.remote.add(reader(['a']));
+  await stage.pass(0);
+  const request = stage.next();
+  await stage.stream(request, ':\n\n');
+  one.remote.close();
+  await stage.pass(0);
+  assert.ok(!request.aborted && !all.counter.idle);
+  two.remote.close();
+  await stage.pass(0);
+  assert.ok(request.aborted && all.counter.idle);
+});
+
+test('a tab that leads and closes ends its stream: another tab resumes', async () => {
+  const { stage, page, ...all } = tabs();
+  page().remote.add(reader(['a']));
+  await stage.pass(0);
+  const request = stage.next();
+  await stage.stream(request, ':\n\n');
+  all.counter.close();
+  await stage.pass(0);
+  assert.ok(request.aborted && all.counter.idle);
 });

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { heard, listen, listener, opened, publish, staged } from './rig.js';
+import { BY_TOKEN, heard, listen, listener, opened, publish, staged, tokenOf } from './rig.js';
 
 const KEPT_BYTES = 64 * 1024;
 
@@ -148,3 +148,164 @@ test('a tab that joins with history gets it, and the other tab nothing twice', a
     assert.equal(proxy.streams.length, 1, proxy.open.join('\n'));
   });
 });
+
+/** Resolves once a figure of the server has a value: each request for it is an event that the server has answered. */
+async function becomes(encke, family, value) {
+  for (const until = Date.now() + 60_000; ; ) {
+    const now = await encke.count(family);
+    if (now === value) return;
+    assert.ok(Date.now() < until, `${family} is ${now}, and not ${value}`);
+  }
+}
+
+/** Subscribes eight components of a page, each with a token of its own from a function of its own. */
+async function components(page, tokens, options = {}) {
+  await page.evaluate(async ([tokens, options]) => {
+    const { subscribe } = await import('/encke.js');
+    Object.assign(window, { heard: [], states: [], warned: [] });
+    console.warn = (text) => warned.push(text);
+    window.subscriptions = tokens.map((token, count) =>
+      subscribe(`room/${count % 3}`, (data) => heard.push(`${count} ${data}`), {
+        ...options,
+        token: async () => token,
+        onState: (state) => (states[count] = state),
+      }),
+    );
+  }, [tokens, options]);
+  await page.waitForFunction((count) => states.filter((state) => state === 'open').length === count, tokens.length);
+}
+
+const WHERE = [
+  ['in a worker', () => {}, {}],
+  ['in an elected tab', () => delete window.SharedWorker, {}],
+  ['in the page', () => {}, { share: false }],
+];
+
+for (const [where, prepare, options] of WHERE) {
+  test(`eight components with inline token functions have one stream ${where}, and its end frees it`, async () => {
+    await staged(async (stack) => {
+      const encke = await stack.encke({ settings: BY_TOKEN });
+      const context = await (await stack.browser()).newContext();
+      await context.addInitScript(prepare);
+      const page = await context.newPage();
+      await page.goto(`${encke.url}comet.svg`);
+      await components(page, Array.from({ length: 8 }, () => tokenOf('ann')), options);
+      assert.equal(await encke.count('encke_push_subscribers'), 1);
+      assert.equal(await page.evaluate(async () => (await fetch('/chat.css')).status), 200);
+      await page.evaluate(() => subscriptions[7].publish({ from: 7 }, { channel: 'room/0' }));
+      await page.waitForFunction(() => heard.length === 3);
+      assert.deepEqual((await page.evaluate(() => heard)).sort(), ['0 {"from":7}', '3 {"from":7}', '6 {"from":7}']);
+      assert.deepEqual(await page.evaluate(() => warned), []);
+
+      await page.evaluate(() => subscriptions.slice(1).forEach((one) => one.close()));
+      await publish(encke.port, 'room/0', 'to the last', tokenOf('server'));
+      await page.waitForFunction(() => heard.includes('0 to the last'));
+      await page.evaluate(() => subscriptions[0].close());
+      await becomes(encke, 'encke_push_subscribers', 0);
+      assert.ok(!(await page.evaluate(async () => (await navigator.locks.query()).held)).some(({ name }) => name.startsWith('encke.v2')));
+    });
+  });
+}
+
+test('eight components of three users have three streams, a warning, and only what their users may read', async () => {
+  await staged(async (stack) => {
+    const encke = await stack.encke({ settings: BY_TOKEN });
+    const page = await (await (await stack.browser()).newContext()).newPage();
+    await page.goto(`${encke.url}comet.svg`);
+    await components(page, ['ann', 'bo', 'cy', 'ann', 'bo', 'cy', 'ann', 'bo'].map((user) => tokenOf(user)));
+    assert.equal(await encke.count('encke_push_subscribers'), 3);
+    assert.equal(await page.evaluate(async () => (await fetch('/chat.css')).status), 200);
+    const warned = await page.evaluate(() => warned);
+    assert.equal(warned.length, 1);
+    assert.match(warned[0], /this page has 3 streams to http:.*share: 'USER'/s);
+  });
+});
+
+test('a component without a right is denied, and the others of its stream are not', async () => {
+  await staged(async (stack) => {
+    const encke = await stack.encke({ settings: BY_TOKEN });
+    const page = await (await (await stack.browser()).newContext()).newPage();
+    await page.goto(`${encke.url}comet.svg`);
+    const rights = { subscribe: ['room/1', 'room/2'], publish: ['**'] };
+    await page.evaluate(async (tokens) => {
+      const { subscribe } = await import('/encke.js');
+      Object.assign(window, { heard: [], states: [] });
+      tokens.forEach((token, count) =>
+        subscribe(`room/${count}`, (data) => heard.push(data), { token: async () => token, onState: (state) => (states[count] = state) }),
+      );
+    }, [0, 1, 2].map(() => tokenOf('ann', { encke: rights })));
+    await page.waitForFunction(() => states.join() === 'denied,open,open');
+    await publish(encke.port, 'room/2', 'hello', tokenOf('server'));
+    assert.deepEqual(await heard(page, 'hello'), ['hello']);
+  });
+});
+
+test('a stream whose token expires goes on with a renewed one, in one stream for all components', async () => {
+  await staged(async (stack) => {
+    const encke = await stack.encke({ settings: BY_TOKEN });
+    const page = await (await (await stack.browser()).newContext()).newPage();
+    await page.exposeFunction('renew', () => tokenOf('ann', { ttl: 2 }));
+    await page.goto(`${encke.url}comet.svg`);
+    await page.evaluate(async () => {
+      const { subscribe } = await import('/encke.js');
+      Object.assign(window, { heard: [], opened: [0, 0, 0] });
+      [0, 1, 2].forEach((count) =>
+        subscribe('room', (data) => heard.push(`${count} ${data}`), {
+          token: async () => renew(),
+          onState: (state) => state === 'open' && opened[count]++,
+        }),
+      );
+    });
+    await page.waitForFunction(() => opened.every((times) => times >= 2));
+    await publish(encke.port, 'room', 'hello', tokenOf('server'));
+    await page.waitForFunction(() => heard.length === 3);
+    assert.equal(await encke.count('encke_push_subscribers'), 1);
+  });
+});
+
+test('when the tab that leads closes its subscription, the other one resumes, and then both are gone', async () => {
+  await staged(async (stack) => {
+    const encke = await stack.encke();
+    const context = await (await stack.browser()).newContext();
+    await context.addInitScript(() => delete window.SharedWorker);
+    const first = await listener(context, encke.url, 'news');
+    await opened(first);
+    const second = await listener(context, encke.url, 'news');
+    await opened(second);
+    assert.equal(await encke.count('encke_push_subscribers'), 1);
+    await first.evaluate(() => subscription.close());
+    await publish(encke.port, 'news', 'to one');
+    assert.deepEqual(await heard(second, 'to one'), ['to one']);
+    await becomes(encke, 'encke_push_subscribers', 1);
+    await second.close();
+    await becomes(encke, 'encke_push_subscribers', 0);
+  });
+});
+
+test('with `json` a page receives values, and text that is no JSON as text', async () => {
+  await staged(async (stack) => {
+    const encke = await stack.encke();
+    const page = await (await (await stack.browser()).newContext()).newPage();
+    await listenJson(page, encke);
+    await page.evaluate(() => subscription.publish({ price: 4.2, of: ['☄'] }));
+    await publish(encke.port, 'news', 'no JSON');
+    await page.waitForFunction(() => heard.length === 2);
+    assert.deepEqual(await page.evaluate(() => heard), [
+      [{ price: 4.2, of: ['☄'] }, '{"price":4.2,"of":["☄"]}', 'application/json'],
+      ['no JSON', 'no JSON', 'text/plain'],
+    ]);
+  });
+});
+
+async function listenJson(page, encke) {
+  await page.goto(`${encke.url}comet.svg`);
+  await page.evaluate(async () => {
+    const { subscribe } = await import('/encke.js');
+    Object.assign(window, { heard: [], states: [] });
+    window.subscription = subscribe('news', (value, { data, type }) => heard.push([value, data, type]), {
+      json: true,
+      onState: (state, { transport }) => states.push(`${state} ${transport}`),
+    });
+  });
+  await opened(page);
+}

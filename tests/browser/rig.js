@@ -9,7 +9,7 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
-import { createHash, X509Certificate } from 'node:crypto';
+import { createHash, createHmac, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import http from 'node:http';
@@ -70,12 +70,12 @@ export class Stack {
     return this.ended(path, () => rm(path, { recursive: true, force: true }));
   }
 
-  /** Starts Encke with the chat on a free port, or on an earlier one. */
-  async encke({ port = 0, settings = SETTINGS } = {}) {
+  /** Starts Encke with the chat, or another site, on a free port or on an earlier one. */
+  async encke({ port = 0, settings = SETTINGS, site = CHAT } = {}) {
     const file = join(await this.folder(), 'encke.toml');
     await writeFile(file, settings);
-    const words = ['serve', CHAT, '-c', file, '-l', `127.0.0.1:${port}`, '--admin', '127.0.0.1:0', '-w', '2'];
-    const server = await program(ENCKE, words, (line) => /^ {2}site +http:\/\/127\.0\.0\.1:(\d+)/.exec(line)?.[1]);
+    const words = ['serve', site, '-c', file, '-l', `127.0.0.1:${port}`, '--admin', '127.0.0.1:0', '-w', '2'];
+    const server = await serving(words, /^ {2}site +http:\/\/127\.0\.0\.1:(\d+)/);
     return this.ended(server, () => server.kill());
   }
 
@@ -87,25 +87,14 @@ export class Stack {
     const listen = `[server]\nlisten = [{ address = "127.0.0.1:0", tls = { cert = "${cert}", key = "${key}" } }]\n`;
     await writeFile(file, listen + SETTINGS);
     const words = ['serve', CHAT, '-c', file, '--admin', '127.0.0.1:0', '-w', '2'];
-    let port;
-    let admin;
-    const server = await program(ENCKE, words, (line) => {
-      port ??= /^ {2}site +https:\/\/127\.0\.0\.1:(\d+)/.exec(line)?.[1];
-      admin ??= /^ {2}admin +(http:.*)api\/v1\/status(.*)/.exec(line)?.slice(1);
-      return admin && port;
-    });
+    const server = await serving(words, /^ {2}site +https:\/\/127\.0\.0\.1:(\d+)/);
     this.ended(server, () => server.kill());
     const spki = new X509Certificate(await readFile(cert)).publicKey.export({ type: 'spki', format: 'der' });
     const trusted = createHash('sha256').update(spki).digest('base64');
     return {
       url: `https://localhost:${server.port}/`,
       browser: await this.browser([`--ignore-certificate-errors-spki-list=${trusted}`]),
-      /** Returns the sum of a metric family's samples. */
-      async count(family) {
-        const metrics = await (await fetch(`${admin[0]}metrics${admin[1]}`)).text();
-        const samples = metrics.split('\n').filter((line) => line.startsWith(family) && ' {'.includes(line[family.length]));
-        return samples.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
-      },
+      count: server.count,
     };
   }
 
@@ -161,6 +150,26 @@ export async function staged(run) {
   } finally {
     await stack.end();
   }
+}
+
+/** Starts Encke. `site` matches the start-up line with the port. */
+async function serving(words, site) {
+  let port;
+  let admin;
+  const server = await program(ENCKE, words, (line) => {
+    port ??= site.exec(line)?.[1];
+    admin ??= /^ {2}admin +(http:.*)api\/v1\/status(.*)/.exec(line)?.slice(1);
+    return admin && port;
+  });
+  return {
+    ...server,
+    /** Returns the sum of a metric family's samples. */
+    async count(family) {
+      const metrics = await (await fetch(`${admin[0]}metrics${admin[1]}`)).text();
+      const samples = metrics.split('\n').filter((line) => line.startsWith(family) && ' {'.includes(line[family.length]));
+      return samples.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
+    },
+  };
 }
 
 /** Starts a program that prints its port to standard error. It is stopped by its process id. */
@@ -349,9 +358,24 @@ export async function heard(page, last) {
   return page.evaluate(() => heard);
 }
 
+/** A secret of HS256, and the settings with which Encke accepts its tokens only. */
+export const SECRET = '0123456789abcdef0123456789abcdef';
+export const BY_TOKEN = `[auth]\nkeys = [{ secret = "${SECRET}" }]\n`;
+
+let issued = 0;
+
+/** Signs a token; each one is different. By default it is valid for an hour and has all rights. */
+export function tokenOf(sub, { ttl = 3600, encke = { subscribe: ['**'], publish: ['**'] } } = {}) {
+  const part = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
+  const claims = { sub, exp: Math.floor(Date.now() / 1000) + ttl, jti: String(issued++), encke };
+  const signed = `${part({ alg: 'HS256', typ: 'JWT' })}.${part(claims)}`;
+  return `${signed}.${createHmac('sha256', SECRET).update(signed).digest('base64url')}`;
+}
+
 /** Publishes from outside of the browser. */
-export async function publish(port, channel, data) {
-  const answer = await fetch(`http://127.0.0.1:${port}/push/${channel}`, { method: 'POST', body: data, headers: { 'content-type': 'text/plain' } });
+export async function publish(port, channel, data, token) {
+  const headers = { 'content-type': 'text/plain', ...(token && { authorization: `Bearer ${token}` }) };
+  const answer = await fetch(`http://127.0.0.1:${port}/push/${channel}`, { method: 'POST', body: data, headers });
   assert.ok(answer.ok, `publishing was answered with ${answer.status}`);
   return answer.json();
 }
