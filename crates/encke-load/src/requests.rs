@@ -604,8 +604,9 @@ impl Requests {
         if flight.warm { &self.tally.warm_up } else { &self.tally.aborted }.increment();
     }
 
+    /// Time since the beginning of the run; 0 while connections are opened before it.
     fn since_begin(&self, at: TurnTime) -> u64 {
-        at.now_ns.saturating_sub(self.times.open_ns)
+        if self.stage == RequestsStage::Opening { 0 } else { at.now_ns.saturating_sub(self.times.open_ns) }
     }
 
     /// Closes a user's connection, if it has one. Requests after the last response are sent again on the next connection: a

@@ -620,9 +620,11 @@ fn nobody_there_ends_a_counted_run_and_a_timed_one() {
         for requests_per_connection in [None, Some(1)] {
             let plan = Plan { connections: 4, requests_per_connection, ..plan(stop, Pace::Closed) };
             let plan = Plan { server: SocketAddr::from(([10, 0, 0, 9], 80)).into(), ..plan };
-            let Ended { totals, .. } = run(1, calm(), Manners::default(), plan);
+            let Ended { totals, errors, .. } = run(1, calm(), Manners::default(), plan);
             check_sum(&totals, 1);
             assert_eq!((totals.finished, totals.connected), (0, 0));
+            let first_ns = errors.iter().map(|error| error.first_ns).min();
+            assert!(first_ns.is_some_and(|ns| ns < 1_000 * MS), "since the beginning of the run: {errors:?}");
             assert!(totals.failed >= 20, "{totals:?}");
             if let Stop::Count(count) = stop {
                 assert_eq!(totals.failed, count);

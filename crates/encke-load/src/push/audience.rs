@@ -974,7 +974,7 @@ impl Audience {
 
     /// Begins the preparation of a round.
     fn prepare_round(&mut self, paced: Paced, at: TurnTime, out: &mut Outbox) -> RoundState {
-        self.publishers.open(self.user_of_publishers(), at, out);
+        self.publishers.open(self.user_of_publishers(), self.times.opening_ns, at, out);
         if paced.begins_alone() {
             self.cut_all(out);
             self.away.clear();
@@ -1076,7 +1076,7 @@ impl Crowd for Audience {
             let pace = Pace::Open(rate.clone(), Arrivals::Even);
             Tickets::of(Stop::Told, &pace, WarmUp::None, self.plan.seed, self.share, at.now_ns)
         });
-        self.publishers.open(self.user_of_publishers(), at, out);
+        self.publishers.open(self.user_of_publishers(), self.times.opening_ns, at, out);
         self.dial_next(at, out);
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Publishers {
     published: usize,
     /// The time at which the last publisher lost its connection, if all have.
     alone_since_ns: Option<u64>,
+    /// The beginning of the run: errors are timed from it.
+    opening_ns: u64,
     timeout_ns: u64,
     errors: Errors,
     heads: Heads,
@@ -110,13 +112,15 @@ impl Publishers {
             under_way: 0,
             published: 0,
             alone_since_ns: None,
+            opening_ns: 0,
             errors: Errors::default(),
             heads: Heads::new(),
         }
     }
 
-    /// Dials all publishers without a connection. `user` is the user number of the first.
-    pub(crate) fn open(&mut self, user: u32, at: TurnTime, out: &mut Outbox) {
+    /// Dials all publishers without a connection. `user` is the user number of the first, `opening_ns` the beginning of the run.
+    pub(crate) fn open(&mut self, user: u32, opening_ns: u64, at: TurnTime, out: &mut Outbox) {
+        self.opening_ns = opening_ns;
         for (index, one) in self.publishers.iter_mut().enumerate() {
             if one.state == PublisherState::Away {
                 (one.state, one.since_ns) = (PublisherState::Dialing, at.now_ns);
@@ -362,13 +366,17 @@ impl Publishers {
 
     fn unconnected(&mut self, phase: RequestPhase, cause: Cause, at: TurnTime) {
         self.tally.unconnected.increment();
-        self.errors.add(phase, cause, at.now_ns, &[]);
+        self.errors.add(phase, cause, self.since_opening(at), &[]);
     }
 
     fn refuse(&mut self, mark: Mark, cause: Cause, at: TurnTime) {
         self.shared.refuse(mark.lane, mark.number);
         self.tally.refused.increment();
-        self.errors.add(RequestPhase::Publish, cause, at.now_ns, &[]);
+        self.errors.add(RequestPhase::Publish, cause, self.since_opening(at), &[]);
+    }
+
+    const fn since_opening(&self, at: TurnTime) -> u64 {
+        at.now_ns.saturating_sub(self.opening_ns)
     }
 
     fn hang_up(&mut self, index: u16, at: TurnTime, out: &mut Outbox) {

@@ -78,7 +78,8 @@ pub enum StreamEvent<K> {
 /// The reason why a stream or a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamFailure {
-    /// The server reset the stream.
+    /// The server reset the stream. Such a request may be sent again if the code is REFUSED_STREAM (RFC 9113 §8.7). That is not
+    /// done here: a caller that measures a server needs to see what it refuses.
     Reset(Code),
     /// The server ended the connection with a GOAWAY.
     Leave(Code),

@@ -18,7 +18,8 @@ use encke_io::{Address, Backend};
 
 use encke_assembly::settings::{OrAuto, Period};
 use encke_load::compare::{Block, orders};
-use encke_load::push::{self, Dialect, PAYLOAD_BYTES_MIN, PushReport, PushRun, PushRunPlan};
+use encke_load::push::{self, Dialect, PAYLOAD_BYTES_MIN, PushReport, PushRun, PushRunPlan, StreamError};
+use encke_load::tally::Cause;
 use encke_load::{Arrivals, Comparison, Pace, Protocol, Rate, Slo, Sources, Stop, Url, words};
 
 use super::progress::ViewAction;
@@ -355,7 +356,17 @@ fn compared(arguments: &LoadPushArgs, mut plans: [PushRunPlan; 2], interrupts: &
 fn nobody_there(report: &PushReport) -> Result<(), CommandError> {
     match report.outcome.errors.iter().next() {
         Some(error) if report.outcome.totals.answered == 0 => {
-            Err(CommandError::server(format!("{} ({})", error.cause, error.phase)).context(&report.url))
+            let help = match error.cause {
+                Cause::NotUnderstood(StreamError::Status(401 | 403)) => {
+                    "; grant rights for the channel in [auth], or pass a token: -H 'Authorization: Bearer TOKEN'"
+                }
+                Cause::NotUnderstood(StreamError::Status(404)) => {
+                    "; for a server other than Encke use --preset, or --subscribe-url and --publish-url"
+                }
+                _ => "",
+            };
+            let text = format!("{} ({}){help}", error.cause, error.phase);
+            Err(CommandError::server(text).context(&report.url))
         }
         _ => Ok(()),
     }

@@ -41,17 +41,43 @@ fn told(run: &SavedRun, json: bool, page: Option<&Path>) -> CommandResult {
 /// Reads a saved run; `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<SavedRun, CommandError> {
     let failed = |error: io::Error| CommandError::system(error).context(path.display());
-    let mut text = String::new();
     let source: Box<dyn Read> = if path == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {
         Box::new(File::open(path).map_err(failed)?)
     };
-    source.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    let text = text_within(source, BYTES_MAX).map_err(failed)?;
     SavedRun::read(&text).map_err(|error| CommandError::system(error).context(path.display()))
+}
+
+/// Reads a text of at most `bytes_max`.
+///
+/// # Errors
+/// The text is longer, not UTF-8, or cannot be read.
+fn text_within(source: impl Read, bytes_max: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    source.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        let text = format!("larger than {} MiB, the maximum of a saved run", BYTES_MAX >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Writes a saved run or a page to a file.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), CommandError> {
     std::fs::write(path, text).map_err(|error| CommandError::system(error).context(path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_above_the_maximum_is_an_error_and_is_not_cut() {
+        assert_eq!(text_within(&b"{}\n"[..], 3).ok().as_deref(), Some("{}\n"));
+        let error = text_within(&b"{}\n "[..], 3).expect_err("one byte too many");
+        assert!(error.to_string().contains("larger than 256 MiB"), "{error}");
+        assert!(text_within(&b"\xff"[..], 3).is_err());
+    }
 }

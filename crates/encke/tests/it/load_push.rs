@@ -267,5 +267,6 @@ fn what_cannot_be_meant_or_is_not_there_is_told() {
     let (_folder, server) = server("push-none");
     let output = push(&["-s", "2", "-n", "1", &format!("http://{}/no/such/path", server.site)]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("status 404"), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert!(said.contains("status 404") && said.contains("--subscribe-url"), "{said}");
 }
