@@ -83,8 +83,11 @@ impl Findings {
         if verdict.is_verdict {
             self.say("the bottleneck", FigureTrust::Fine, text);
         } else {
-            let text = format!("{text} {measured} describe the generator, not the server.");
-            self.say("all figures", FigureTrust::Not, text);
+            let so = match verdict.limit.as_str() {
+                "unexpected" | "server_starved" => String::new(),
+                _ => format!(" {measured} describe the generator, not the server."),
+            };
+            self.say("all figures", FigureTrust::Not, format!("{text}{so}"));
         }
         for remark in &verdict.remarks {
             self.say("the run", FigureTrust::Doubt, remark);
@@ -145,8 +148,9 @@ impl Findings {
         let text = "A closed loop: while the server is slow it gets fewer requests. The percentiles are service times, not the times that users see. They can be compared with another closed loop of as many connections; for the times that users see, set a rate (-r).";
         self.say("latency", FigureTrust::Doubt, text);
         let measured = run.waited().and_then(|waited| waited.quantile_ns(0.99));
+        let estimate = run.latency.open_loop_estimate.as_ref().and_then(|estimate| estimate.p99_ns);
         if let Some((estimate, measured)) =
-            run.latency.open_loop_estimate.as_ref().and_then(|estimate| estimate.p99_ns).zip(measured)
+            estimate.zip(measured).filter(|(estimate, measured)| estimate > measured)
         {
             let (estimate, measured) = (words::time(estimate), words::time(measured));
             let text = format!(

@@ -42,6 +42,7 @@ mod several;
 #[cfg(test)]
 mod simulation;
 pub mod slo;
+pub mod statuses;
 pub mod tally;
 mod template;
 mod threads;

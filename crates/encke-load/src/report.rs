@@ -106,8 +106,7 @@ pub(crate) mod tests {
         let mix = Mix::new(vec![(message, 1)]).expect("one message");
         let plan = Plan { pace, ..Plan::new(std::net::SocketAddr::from(([127, 0, 0, 1], 80)), mix) };
         let mut totals = Totals { begun: 1_003, finished: 1_000, failed: 2, aborted: 1, ..Totals::default() };
-        totals.statuses[2] = 990;
-        totals.statuses[5] = 10;
+        totals.statuses = [(200, 990), (503, 10)].into_iter().collect();
         totals.wrong = 10;
         for place in 0..1_000 {
             let ns = if place < 3 { 2_000_000_000 } else { 500_000 };
@@ -147,7 +146,14 @@ pub(crate) mod tests {
             for said in said {
                 assert!(text.contains(said), "no `{said}`:\n{text}");
             }
-            for said in ["1,000 finished", "2 failed", "10 wrong", "1 without", "2xx 990", "100 a second"] {
+            for said in [
+                "1,000 finished",
+                "2 failed",
+                "10 wrong",
+                "1 without",
+                "2xx 990, 5xx 10 (503)",
+                "100 a second",
+            ] {
                 assert!(text.contains(said), "no `{said}`:\n{text}");
             }
         }

@@ -476,7 +476,7 @@ impl Requests {
             return;
         }
         self.tally.finished.increment();
-        self.tally.statuses[usize::from(status / 100)].increment();
+        self.tally.statuses.add(status, 1);
         if !self.plan.expected.iter().any(|expected| expected.contains(&status)) {
             self.tally.wrong.increment();
         } else if !same {

@@ -18,6 +18,7 @@ use encke_stats::{Counter, Distribution, Histogram};
 use encke_wire::http1::Refusal;
 
 use crate::push::StreamError;
+use crate::statuses::{StatusCounters, StatusCounts};
 
 /// Counters of one thread.
 #[derive(Debug, Default)]
@@ -40,8 +41,8 @@ pub struct Tally {
     pub warm_up: Counter,
     /// Open loop: requests that were due before a user was free to send them.
     pub queued: Counter,
-    /// Finished requests by the first digit of their status.
-    pub statuses: [Counter; 10],
+    /// Finished requests by status.
+    pub statuses: StatusCounters,
     /// Bytes received, including heads and framing.
     pub received_bytes: Counter,
     /// Bytes of bodies received, without their framing.
@@ -92,7 +93,7 @@ pub struct Totals {
     pub aborted: u64,
     pub warm_up: u64,
     pub queued: u64,
-    pub statuses: [u64; 10],
+    pub statuses: StatusCounts,
     pub received_bytes: u64,
     pub body_bytes: u64,
     pub sent_bytes: u64,
@@ -136,9 +137,7 @@ impl Totals {
             ] {
                 *sum += cell.value();
             }
-            for (sum, cell) in totals.statuses.iter_mut().zip(&tally.statuses) {
-                *sum += cell.value();
-            }
+            totals.statuses.add_counters(&tally.statuses);
             tally.connect.add_to(&mut totals.connect);
             tally.handshake.add_to(&mut totals.handshake);
             tally.service.add_to(&mut totals.service);
@@ -365,11 +364,11 @@ mod tests {
             tally.finished.add(6);
             tally.wrong.add(1);
             tally.failed.add(2);
-            tally.statuses[2].add(6);
+            tally.statuses.add(200, 6);
             tally.service.record(1_000);
         }
         let totals = Totals::of([&one, &two]);
-        assert_eq!((totals.begun, totals.finished, totals.failed, totals.statuses[2]), (20, 12, 4, 12));
+        assert_eq!((totals.begun, totals.finished, totals.failed, totals.statuses.class(2)), (20, 12, 4, 12));
         assert_eq!((totals.service.count(), totals.error_share()), (2, 6.0 / 16.0));
     }
 }

@@ -2,6 +2,7 @@
 //! generator, not the server.
 //!
 //! ```text
+//!   most responses had an unexpected status or body ───► Unexpected     no verdict about the server
 //!   the generator ran out of ports or descriptors ─────► Generator      no verdict about the server
 //!   under half a second ───────────────────────────────► TooShort
 //!   others used the generator's processor, or its quota
@@ -28,6 +29,7 @@ use crate::pace::Pace;
 use crate::plan::{Plan, Stop};
 use crate::probe::ProbeResult;
 use crate::run::RunOutcome;
+use crate::statuses::StatusCounts;
 use crate::tally::{Cause, Error, Totals};
 use crate::words;
 
@@ -61,12 +63,14 @@ pub enum Bottleneck {
     Starved,
     /// Unknown: the run took less than half a second.
     TooShort,
+    /// Unknown: most responses were not the expected ones.
+    Unexpected,
 }
 
 impl Bottleneck {
-    /// Whether the results are not limited by the generator or by other programs.
+    /// Whether the results describe the server: neither the generator, nor other programs, nor unexpected responses.
     pub const fn is_verdict(self) -> bool {
-        !matches!(self, Self::Generator | Self::Starved | Self::ServerStarved)
+        !matches!(self, Self::Generator | Self::Starved | Self::ServerStarved | Self::Unexpected)
     }
 
     /// Name in saved runs.
@@ -80,6 +84,7 @@ impl Bottleneck {
             Self::Generator => "generator",
             Self::Starved => "starved",
             Self::TooShort => "too_short",
+            Self::Unexpected => "unexpected",
         }
     }
 }
@@ -103,6 +108,8 @@ pub(crate) const TICK_NS: u64 = 4_000_000;
 const LATE_PART: f64 = 0.1;
 /// If this share of requests waited for a free connection, it is no accident.
 const QUEUED: f64 = 0.01;
+/// If more than this share of the responses is wrong, the results describe errors.
+const WRONG: f64 = 0.5;
 /// Retransmitted segments per request above which the network is considered a factor.
 const RETRANSMITS: f64 = 0.001;
 
@@ -115,7 +122,9 @@ impl Verdict {
         let used = format!("the generator's busiest thread used {} of a core", words::percent(busy));
         let taken = taken(outcome.throttled);
         let ours = outcome.errors.iter().find(|error| error.cause.is_ours());
-        let (limit, text) = if let Some(error) = ours {
+        let (limit, text) = if let Some(text) = unexpected(plan, &outcome.totals) {
+            (Bottleneck::Unexpected, text)
+        } else if let Some(error) = ours {
             let times = words::plural(error.count, "time");
             let help = match error.cause {
                 Cause::Ports => {
@@ -194,6 +203,27 @@ impl Verdict {
         }
         Self { limit, text, remarks }
     }
+}
+
+/// Names the responses of a run of which most were wrong: an error is often faster than a page.
+fn unexpected(plan: &Plan, totals: &Totals) -> Option<String> {
+    if totals.wrong as f64 <= WRONG * totals.finished as f64 {
+        return None;
+    }
+    let is_expected = |status: u16| plan.expected.iter().any(|expected| expected.contains(&status));
+    let wrong: StatusCounts = totals.statuses.iter().filter(|(status, _)| !is_expected(*status)).collect();
+    let of = |wrong: u64| format!("{} of {}", words::count(wrong), words::count(totals.finished));
+    if totals.differing * 2 > totals.wrong {
+        let text = format!("{} responses had another body than the expected one.", of(totals.differing));
+        return Some(format!("No verdict, because wrong responses were measured: {text}"));
+    }
+    let seen: Vec<String> = totals.statuses.iter().map(|(status, _)| status.to_string()).collect();
+    Some(format!(
+        "No verdict, because errors were measured: {} responses had an unexpected status ({}). If that is intended: --expect-status {}.",
+        of(wrong.sum()),
+        wrong.words(),
+        seen.join(",")
+    ))
 }
 
 /// The most frequent error of a run without any responses.
@@ -408,6 +438,10 @@ mod tests {
         let mut memory = outcome(0.2, 0.0);
         memory.errors.add(RequestPhase::Connect, Cause::Fault(OpError::Memory), 0, &[]);
         let half = outcome(0.5, 0.0);
+        let mut rejected = RunOutcome { elapsed: Duration::from_millis(20), ..outcome(0.99, 0.0) };
+        (rejected.totals.wrong, rejected.totals.statuses) = (10_000, [(403, 10_000)].into_iter().collect());
+        let mut half_wrong = outcome(0.5, 0.0);
+        half_wrong.totals.wrong = 5_000;
         for (pace, outcome, limit) in [
             (Pace::Closed, watched(&half, 0.98, 0.01), Bottleneck::Server),
             (Pace::Closed, watched(&half, 0.2, 0.0), Bottleneck::Connections),
@@ -444,6 +478,8 @@ mod tests {
             (Pace::Closed, outcome(0.92, 0.0), Bottleneck::Server),
             (open(), starved, Bottleneck::Starved),
             (open(), unsent, Bottleneck::Behind),
+            (Pace::Closed, rejected, Bottleneck::Unexpected),
+            (Pace::Closed, half_wrong, Bottleneck::Server),
         ] {
             let verdict = Verdict::of(&plan(pace), &outcome);
             assert_eq!(verdict.limit, limit, "{}", verdict.text);
@@ -488,6 +524,28 @@ mod tests {
             let remarked = verdict.remarks.iter().any(|remark| remark.contains("the generator's own delay"));
             assert_eq!((verdict.limit, remarked), (Bottleneck::Kept, told), "{:?}", verdict.remarks);
         }
+    }
+
+    #[test]
+    fn mostly_unexpected_responses_are_named_and_give_no_verdict() {
+        let verdict = |statuses: &[(u16, u64)], wrong, differing| {
+            let mut outcome = outcome(0.2, 0.0);
+            outcome.totals.statuses = statuses.iter().copied().collect();
+            (outcome.totals.wrong, outcome.totals.differing) = (wrong, differing);
+            Verdict::of(&plan(Pace::Closed), &outcome)
+        };
+        let mixed = verdict(&[(200, 1_000), (403, 8_000), (404, 1_000)], 9_000, 0);
+        assert!(!mixed.limit.is_verdict());
+        for said in ["9,000 of 10,000", "403 88.9 %, 404 11.1 %", "--expect-status 200,403,404."] {
+            assert!(mixed.text.contains(said), "no `{said}`: {}", mixed.text);
+        }
+        let other = verdict(&[(200, 10_000)], 10_000, 10_000);
+        assert!(
+            other.limit == Bottleneck::Unexpected && other.text.contains("another body"),
+            "{}",
+            other.text
+        );
+        assert_eq!(verdict(&[(200, 5_000), (404, 5_000)], 5_000, 0).limit, Bottleneck::Server);
     }
 
     #[test]

@@ -204,7 +204,8 @@ fn a_fixed_number_agrees_with_the_server_however_many_streams_it_allows() {
             let outcome = run(plan);
             let (totals, case) = (&outcome.totals, format!("{backend}, {pipeline} of {streams} streams"));
             assert_eq!(failures(&outcome), [], "{case}");
-            let told = (totals.begun, totals.finished, totals.wrong, totals.statuses[2], totals.connected);
+            let told =
+                (totals.begun, totals.finished, totals.wrong, totals.statuses.class(2), totals.connected);
             assert_eq!(told, (1_000, 1_000, 0, 1_000, 4), "{case}");
             assert_eq!(totals.body_bytes, 1_000 * BODY.len() as u64, "{case}");
             assert_eq!((totals.service.count(), totals.first_byte.count()), (1_000, 1_000), "{case}");

@@ -212,7 +212,7 @@ fn a_fixed_number_of_requests_agrees_with_the_server_for_every_kind_of_answer() 
                 assert_eq!(server.count(|counts| &counts.body_bytes), totals.body_bytes, "{case}");
                 assert_eq!(server.count(|counts| &counts.sent_bytes), totals.received_bytes, "{case}");
                 let class = if path == "/gone" { 4 } else { 2 };
-                assert_eq!(totals.statuses[class], 1_000, "{case}");
+                assert_eq!(totals.statuses.class(class), 1_000, "{case}");
                 assert_eq!(totals.wrong, if path == "/gone" { 1_000 } else { 0 }, "{case}");
                 if one_shot {
                     assert_eq!(server.count(|counts| &counts.connections), 1_000, "{case}");
@@ -361,7 +361,7 @@ fn several_messages_come_by_their_weights_and_templates_are_filled() {
     };
     let totals = run(plan).totals;
     assert_eq!((totals.finished, totals.warm_up), (4_000, 100));
-    assert!((2_800..3_200).contains(&totals.statuses[4]), "{:?}", totals.statuses);
+    assert!((2_800..3_200).contains(&totals.statuses.class(4)), "{:?}", totals.statuses);
     assert_eq!(server.count(|counts| &counts.requests), 4_100);
 }
 

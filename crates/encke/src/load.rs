@@ -6,7 +6,7 @@
 //!                     └── ^C, TERM, HUP, or q on the screen: start no more requests, then report; ^C again: exit now
 //! ```
 //! Exit status: 0 success · 1 nothing could be measured · 2 usage · 3 `--slo` was missed · 4 no verdict, because the generator
-//! was the bottleneck · 130 after ^C, TERM or HUP.
+//! was the bottleneck or most responses were unexpected · 130 after ^C, TERM or HUP.
 
 mod compare;
 mod foreign;
@@ -40,6 +40,7 @@ use encke_load::list::{self, LineTarget, Log};
 use encke_load::message::{MESSAGES_MAX, MessageError};
 use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
+use encke_load::verdict::Bottleneck;
 use encke_load::{
     Expected, InputError, Mix, Pace, Plan, PreparedRequest, Protocol, Rate, Report, RunHandle, Series, Slo,
     Sources, Stop, Style, Target, Url, words,
@@ -65,7 +66,7 @@ const LOOKS_PER_LINE: usize = 10;
 const PROBE: Duration = Duration::from_secs(2);
 /// Maximum size of a request body, which is held in memory.
 const BODY_BYTES_MAX: u64 = 64 << 20;
-/// Exit status when the results describe the generator, not the server.
+/// Exit status when the results describe the generator or errors, not the server.
 const NO_VERDICT: u8 = 4;
 /// Exit status when `--slo` was missed.
 const MISSED: u8 = 3;
@@ -123,10 +124,16 @@ pub(crate) fn run(arguments: &LoadArgs) -> CommandResult {
     }
     let verdict = report.verdict.limit.is_verdict();
     let judged = !arguments.slo.is_empty();
+    let unexpected = report.verdict.limit == Bottleneck::Unexpected;
+    if unexpected && (arguments.json || arguments.layout != Layout::Own) {
+        tell(&report.verdict.text);
+    }
     Ok(ExitCode::from(match (interrupts.seen(), verdict, missed.is_empty()) {
         (true, _, _) => INTERRUPTED,
+        // Unexpected responses are the server's, so a missed condition is missed; but errors cannot meet one.
+        (_, _, false) if unexpected => MISSED,
         // A condition that holds even though the generator was the bottleneck holds.
-        (_, _, true) if judged => 0,
+        (_, _, true) if judged && !unexpected => 0,
         (_, false, _) => NO_VERDICT,
         (_, true, false) => MISSED,
         (_, true, true) => 0,

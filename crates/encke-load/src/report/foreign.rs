@@ -56,7 +56,7 @@ impl Report {
         writeln!(out, "Time taken for tests:   {seconds:.3} seconds")?;
         writeln!(out, "Complete requests:      {}", totals.finished)?;
         writeln!(out, "Failed requests:        {}", totals.failed)?;
-        let others = totals.finished - totals.statuses[2];
+        let others = totals.finished - totals.statuses.class(2);
         if others > 0 {
             writeln!(out, "Non-2xx responses:      {others}")?;
         }

@@ -113,6 +113,7 @@ impl Saved {
         for (class, count) in &other.statuses {
             *self.statuses.entry(class.clone()).or_default() += count;
         }
+        self.status_codes.merge(&other.status_codes);
         let (mine, theirs) = (&mut self.latency, &other.latency);
         for (sum, held) in [
             (&mut mine.service, &theirs.service),

@@ -21,6 +21,7 @@ use crate::plan::{Plan, Stop, WarmUp};
 use crate::probe::ProbeResult;
 use crate::run::{ServerOutcome, ThreadShare};
 use crate::series::Stretch;
+use crate::statuses::StatusCounts;
 use crate::tally::{Error, Totals};
 use crate::verdict::Verdict;
 
@@ -59,6 +60,9 @@ pub struct Saved {
     pub elapsed_ns: u64,
     /// Finished requests by status class, such as `2xx`.
     pub statuses: BTreeMap<String, u64>,
+    /// Finished requests by status; empty in runs of older versions.
+    #[serde(default, skip_serializing_if = "StatusCounts::is_empty")]
+    pub status_codes: StatusCounts,
     /// Bytes received and sent.
     pub bytes: Bytes,
     /// Connections made and failed.
@@ -181,7 +185,7 @@ pub struct SavedExtent {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each is the field of the same name in Verdict")]
 pub struct SavedVerdict {
-    /// `server`, `connections`, `kept`, `behind`, `generator`, `starved`, `server_starved`, `too_short`.
+    /// `server`, `connections`, `kept`, `behind`, `generator`, `starved`, `server_starved`, `too_short`, `unexpected`.
     pub limit: String,
     /// Whether the results describe the server.
     pub is_verdict: bool,
@@ -398,7 +402,8 @@ impl Report {
             requests: SavedRequests::of(totals, self.unsent()),
             rate_per_s: self.rate(),
             elapsed_ns: nanoseconds(outcome.elapsed),
-            statuses: (1..10).map(|class| (format!("{class}xx"), totals.statuses[class])).collect(),
+            statuses: (1..10).map(|class| (format!("{class}xx"), totals.statuses.class(class))).collect(),
+            status_codes: totals.statuses.clone(),
             bytes: Bytes {
                 received: totals.received_bytes,
                 bodies: totals.body_bytes,
@@ -656,6 +661,7 @@ mod tests {
         assert_eq!(json["requests"]["begun"], 1_003);
         assert_eq!(json["requests"]["finished"], 1_000);
         assert_eq!(json["statuses"]["5xx"], 10);
+        assert_eq!(json["status_codes"], serde_json::json!({ "200": 990, "503": 10 }));
         assert_eq!(json["errors"][0]["phase"], "first byte");
         assert_eq!(json["latency"]["service"]["count"], 1_000);
         let histogram = json["latency"]["service"]["histogram"].as_str().and_then(blob::held);
@@ -687,7 +693,7 @@ mod tests {
         // Fields that older programs did not write have defaults.
         let mut old = json.clone();
         let object = old.as_object_mut().expect("an object");
-        for key in ["environment", "began", "began_unix_ns"] {
+        for key in ["environment", "began", "began_unix_ns", "status_codes"] {
             object.remove(key);
         }
         assert!(Saved::read(&old.to_string()).is_ok());

@@ -64,8 +64,14 @@ impl Saved {
             )?;
         }
         let classes = self.statuses.iter().filter(|(_, count)| **count > 0);
-        let classes: Vec<String> =
-            classes.map(|(class, count)| format!("{class} {}", words::count(*count))).collect();
+        let named = |class: &str| match class {
+            "4xx" => self.named_statuses(4),
+            "5xx" => self.named_statuses(5),
+            _ => String::new(),
+        };
+        let classes: Vec<String> = classes
+            .map(|(class, count)| format!("{class} {}{}", words::count(*count), named(class)))
+            .collect();
         writeln!(
             out,
             "statuses     {}",
@@ -107,6 +113,23 @@ impl Saved {
         put_end(out, &self.errors, &self.verdict, &self.command)
     }
 
+    /// The most frequent statuses of a class: ` (404)`, ` (503 1,200, 500 3)`; empty without any.
+    fn named_statuses(&self, class: u16) -> String {
+        let mut statuses: Vec<(u16, u64)> =
+            self.status_codes.iter().filter(|(status, _)| status / 100 == class).collect();
+        statuses.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        match statuses[..] {
+            [] => String::new(),
+            [(status, _)] => format!(" ({status})"),
+            _ => {
+                let named = statuses.iter().take(STATUSES_SHOWN);
+                let named: Vec<String> =
+                    named.map(|(status, count)| format!("{status} {}", words::count(*count))).collect();
+                format!(" ({})", named.join(", "))
+            }
+        }
+    }
+
     fn put_connections(&self, out: &mut String) -> std::fmt::Result {
         let made = words::count(self.connections.made);
         let [p50, p99] = ends(self.latency.connect.as_ref());
@@ -136,6 +159,8 @@ impl Saved {
 /// Maximum kinds of failure shown; JSON has all.
 const ERRORS_SHOWN: usize = 6;
 const SAMPLE_SHOWN: usize = 40;
+/// Maximum statuses shown of a class; JSON has all.
+const STATUSES_SHOWN: usize = 3;
 
 /// Appends a line about TLS, if there were handshakes.
 pub(crate) fn put_handshakes(

@@ -314,8 +314,8 @@ fn counted<'a>(view: &ScreenView<'_>) -> Vec<Line<'a>> {
     let wanted = view.stretches.last();
     let rate = wanted.map_or(0.0, |stretch| stretch.finished as f64 / stretch.seconds);
     let mut statuses: Vec<String> = (1..10)
-        .filter(|class| totals.statuses[*class] > 0)
-        .map(|class| format!("{class}xx {}", words::count(totals.statuses[class])))
+        .filter(|class| totals.statuses.class(*class) > 0)
+        .map(|class| format!("{class}xx {}", words::count(totals.statuses.class(class))))
         .collect();
     if statuses.is_empty() {
         statuses.push("no response yet".into());
@@ -463,7 +463,7 @@ mod tests {
     fn totals() -> Totals {
         let mut totals =
             Totals { begun: 3_000, finished: 2_997, failed: 3, connected: 64, ..Totals::default() };
-        totals.statuses[2] = 2_997;
+        totals.statuses.add(200, 2_997);
         (0..2_900).for_each(|_| totals.service.record(1_000_000));
         (0..97).for_each(|_| totals.service.record(50_000_000));
         totals

@@ -456,13 +456,11 @@ fn the_summary_says_what_was_done_and_what_came_of_it() {
     let url = format!("http://{}/gone", server.site);
     let output = load(&["-n", "100", "-c", "5", &url]);
     let said = text(&output.stdout);
-    // 4: the machine is busy with other work, so that the run has no verdict.
-    assert!(matches!(output.status.code(), Some(0 | 4)), "{said}{}", text(&output.stderr));
     for part in [
         "Closed loop; 5 connections",
         "100 finished",
         "100 wrong",
-        "4xx 100",
+        "4xx 100 (404)",
         "p99.99",
         "service time",
         &format!("Again: encke load -n 100 -c 5 {url}"),
@@ -481,6 +479,23 @@ fn the_exit_status_is_for_scripts() {
     let missed = load(&["-n", "200", "-c", "2", "--slo", "p50<1ns", &url]);
     assert_eq!(missed.status.code(), Some(3), "{}", text(&missed.stdout));
     assert!(text(&missed.stderr).contains("missed: p50<1ns (measured "), "{}", text(&missed.stderr));
+
+    // Errors are no measurement of the pages, unless they are expected.
+    let gone = format!("{url}gone");
+    for (flags, status) in [
+        (&[][..], 4),
+        (&["--slo", "p99<10s"], 4),
+        (&["--slo", "p99<10s,errors<1%"], 3),
+        (&["--slo", "p99<10s,errors<1%", "--expect-status", "404"], 0),
+    ] {
+        let output = load(&[flags, &["-n", "200", "-c", "2", &gone]].concat());
+        assert_eq!(output.status.code(), Some(status), "{flags:?}: {}", text(&output.stdout));
+        let warned = text(&output.stdout).contains("unexpected status (404 100 %). If that is intended");
+        assert_eq!(warned, status > 0, "{flags:?}: {}", text(&output.stdout));
+    }
+    let told = load(&["-n", "200", "-c", "2", "--json", &gone]);
+    assert_eq!(told.status.code(), Some(4));
+    assert!(text(&told.stderr).contains("--expect-status 404"), "{}", text(&told.stderr));
 
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let nobody = format!("http://{}/", free.local_addr().expect("bound"));
