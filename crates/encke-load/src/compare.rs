@@ -12,6 +12,8 @@
 //! Runs use the median of all differences, with the interval of Mann and Whitney. A bootstrap of ten ratios would claim 95 %
 //! and achieve 90 %. The intervals of all rows hold *together* in 95 of 100 comparisons. So a server compared with itself shows
 //! a difference in at most one comparison of twenty, however many metrics there are.
+//!
+//! Different responses are not compared ([`crate::responses`]): an error is often faster than a page.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -22,8 +24,10 @@ use serde_json::{Map, Value, json};
 use crate::environment::Environment;
 use crate::push;
 use crate::random::Random;
+use crate::ranks::{median, outside, rank_sums, signed_ranks, sorted, walsh_averages};
 use crate::report::saved::{SavedDistribution, SavedVerdict};
 use crate::report::{Report, Saved};
+use crate::responses::ResponseMix;
 use crate::series::Stretch;
 use crate::words;
 
@@ -50,6 +54,7 @@ pub struct Block {
     push: Vec<(Metric, f64)>,
     /// CPU time of the server per response, if it was watched.
     cpu_ns: Option<u64>,
+    responses: ResponseMix,
 }
 
 /// A compared metric.
@@ -90,8 +95,12 @@ pub struct Comparison {
     pub rows: Vec<ComparisonRow>,
     /// Remarks that qualify the results.
     pub remarks: Vec<String>,
-    /// Whether the results describe the servers, not the generator.
+    /// Whether the results describe the servers: neither the generator nor errors.
     pub is_verdict: bool,
+    /// The responses of A and B, and the differences that make them incomparable, in words.
+    responses: [ResponseMix; 2],
+    unlike: Vec<String>,
+    may_differ: bool,
 }
 
 /// One metric of both sides.
@@ -119,6 +128,11 @@ impl Block {
             latency: totals.latency().clone(),
             push: Vec::new(),
             cpu_ns: report.outcome.server.as_ref().and_then(|server| server.cpu_per_request_ns),
+            responses: ResponseMix {
+                statuses: totals.statuses.clone(),
+                bodies: totals.finished + totals.warm_up,
+                body_bytes: totals.body_bytes,
+            },
         }
     }
 
@@ -320,44 +334,97 @@ impl Comparison {
                 metrics.len(),
             )
         });
-        Self { names, how, rows: rows.collect(), remarks: Vec::new(), is_verdict: true }
+        let comparison = Self { rows: rows.collect(), ..Self::without_rows(names, how) };
+        comparison.with_responses(pairs)
+    }
+
+    /// Compares only the responses of two blocks; figures are not compared.
+    pub fn of_responses(names: [String; 2], how: String, blocks: &[Block; 2]) -> Self {
+        Self::without_rows(names, how).with_responses(std::slice::from_ref(blocks))
+    }
+
+    fn without_rows(names: [String; 2], how: String) -> Self {
+        Self {
+            names,
+            how,
+            rows: Vec::new(),
+            remarks: Vec::new(),
+            is_verdict: true,
+            responses: Default::default(),
+            unlike: Vec::new(),
+            may_differ: false,
+        }
+    }
+
+    fn with_responses(mut self, pairs: &[[Block; 2]]) -> Self {
+        for pair in pairs {
+            for (sum, block) in self.responses.iter_mut().zip(pair) {
+                sum.merge(&block.responses);
+            }
+        }
+        self.unlike = ResponseMix::differences(self.responses.each_ref());
+        self
+    }
+
+    /// Compares the figures even if the responses differ; a remark names the differences.
+    pub fn allow_different_responses(&mut self) {
+        self.may_differ = true;
+        if !self.unlike.is_empty() {
+            self.remarks.push(format!("The responses differ: {}.", self.unlike.join(", ")));
+        }
+    }
+
+    /// Whether the comparison has a verdict.
+    pub fn concludes(&self) -> bool {
+        self.is_verdict && self.is_comparable()
+    }
+
+    /// The statuses of both sides.
+    pub fn status_words(&self) -> String {
+        let [a, b] = self.responses.each_ref().map(|responses| responses.statuses.words());
+        if a == b { a } else { format!("A {a}; B {b}") }
+    }
+
+    /// Whether the responses are alike, or may differ.
+    pub fn is_comparable(&self) -> bool {
+        self.may_differ || self.unlike.is_empty()
     }
 
     /// Compares two saved runs.
     pub fn of_runs(names: [String; 2], runs: [&Saved; 2]) -> Self {
         let blocks = runs.map(|run| blocks_of_seconds(&run.seconds));
         let plain = |run: &Saved| (run.plan.pace.clone(), run.plan.connections, run.plan.pipeline);
-        Self {
-            names,
-            how: "Two saved runs".to_owned(),
+        let whole = runs.map(Block::of_run);
+        let comparison = Self {
             // A saved run has the server's CPU only as a whole.
-            rows: rows_of_runs(&Metric::ALL, Metric::ALL.len() - 1, &runs.map(Block::of_run), &blocks),
+            rows: rows_of_runs(&Metric::ALL, Metric::ALL.len() - 1, &whole, &blocks),
             remarks: remarks_on_runs(
                 runs.map(|run| (&run.verdict, &*run.plan.text, &run.environment)),
                 plain(runs[0]) == plain(runs[1]),
             ),
             is_verdict: runs.iter().all(|run| run.verdict.is_verdict),
-        }
+            ..Self::without_rows(names, "Two saved runs".to_owned())
+        };
+        comparison.with_responses(&[whole])
     }
 
     /// Compares two saved runs of subscribers. Connect time and lost share have one value per run, and so no interval.
     pub fn of_push_runs(names: [String; 2], runs: [&push::SavedPushRun; 2]) -> Self {
         let blocks = runs.map(|run| blocks_of_columns(&run.columns));
         Self {
-            names,
-            how: "Two saved runs of subscribers".to_owned(),
             rows: rows_of_runs(&Metric::PUSH, Metric::PUSH.len(), &runs.map(Block::of_push), &blocks),
             remarks: remarks_on_runs(
                 runs.map(|run| (&run.verdict, &*run.plan.text, &run.environment)),
                 runs[0].plan.text == runs[1].plan.text,
             ),
             is_verdict: runs.iter().all(|run| run.verdict.is_verdict),
+            ..Self::without_rows(names, "Two saved runs of subscribers".to_owned())
         }
     }
 
-    /// Whether any row shows a difference.
+    /// Whether any row shows a difference. Rows of different responses show none.
     pub fn differs(&self) -> bool {
-        self.rows.iter().any(|row| row.shown() != Ordering::Equal)
+        self.is_comparable() && self.rows.iter().any(|row| row.shown() != Ordering::Equal)
     }
 
     /// The comparison as text: a table, the result in words, and the remarks.
@@ -372,7 +439,9 @@ impl Comparison {
         let [a, b] = &self.names;
         writeln!(out, "A  {a}\nB  {b}\n{}\n", self.how)?;
         let wide = self.rows.iter().map(|row| row.metric.name().len() + 2).fold(8, usize::max);
-        writeln!(out, "{:<wide$}{:>12}{:>12}{:>10}   {:<19}", "", "A", "B", "B ÷ A", "95 % interval")?;
+        if !self.rows.is_empty() {
+            writeln!(out, "{:<wide$}{:>12}{:>12}{:>10}   {:<19}", "", "A", "B", "B ÷ A", "95 % interval")?;
+        }
         for row in &self.rows {
             let [a, b] = row.values.map(|value| row.metric.words(value));
             let interval = row.interval.map_or_else(
@@ -383,9 +452,13 @@ impl Comparison {
                 },
             );
             let (name, change) = (row.metric.name(), row.metric.change_words(row.change));
-            writeln!(out, "{name:<wide$}{a:>12}{b:>12}{change:>10}   {interval:<19} {}", row.words())?;
+            let words = if self.is_comparable() { row.words() } else { "not comparable" };
+            writeln!(out, "{name:<wide$}{a:>12}{b:>12}{change:>10}   {interval:<19} {words}")?;
         }
-        writeln!(out, "\n{}", self.words())?;
+        if !self.rows.is_empty() {
+            writeln!(out)?;
+        }
+        writeln!(out, "{}", self.words())?;
         for remark in &self.remarks {
             writeln!(out, "{remark}")?;
         }
@@ -396,6 +469,15 @@ impl Comparison {
     fn words(&self) -> String {
         let shown = |row: &&ComparisonRow| row.shown() != Ordering::Equal;
         let told: Vec<String> = self.rows.iter().filter(shown).map(ComparisonRow::sentence).collect();
+        if !self.is_comparable() {
+            return format!(
+                "No verdict, because the responses differ: {}. If that is intended: --different-responses.",
+                self.unlike.join(", ")
+            );
+        }
+        if self.rows.is_empty() {
+            return "Nothing was compared.".to_owned();
+        }
         if self.rows.iter().all(|row| row.interval.is_none()) {
             return format!(
                 "Too little was measured to show a difference: at least {} rounds, or runs of {} s, are needed.",
@@ -422,6 +504,7 @@ impl Comparison {
                 "high": row.interval.map(|[_, high]| high),
                 "shown": match (row.interval, row.shown()) {
                     (None, _) => Value::Null,
+                    _ if !self.is_comparable() => Value::Null,
                     (_, Ordering::Less) => "less".into(),
                     (_, Ordering::Equal) => "none".into(),
                     (_, Ordering::Greater) => "more".into(),
@@ -438,7 +521,12 @@ impl Comparison {
                 "how": self.how,
                 "figures": rows.collect::<Map<_, _>>(),
                 "differs": self.differs(),
-                "is_verdict": self.is_verdict,
+                "responses": {
+                    "a": self.responses[0].json(),
+                    "b": self.responses[1].json(),
+                    "differ": !self.unlike.is_empty(),
+                },
+                "is_verdict": self.concludes(),
                 "text": self.words(),
                 "remarks": self.remarks,
             },
@@ -524,6 +612,11 @@ impl Block {
             latency: run.waited().cloned().unwrap_or_default(),
             push: Vec::new(),
             cpu_ns: run.server.as_ref().and_then(|server| server.cpu_per_request_ns),
+            responses: ResponseMix {
+                statuses: run.status_codes.clone(),
+                bodies: run.requests.finished + run.requests.warm_up,
+                body_bytes: run.bytes.bodies,
+            },
         }
     }
 }
@@ -574,71 +667,6 @@ fn blocks_of_columns(columns: &[push::Column]) -> Vec<Block> {
     (0..count).map(|place| block(&whole[cut(place)..cut(place + 1)])).collect()
 }
 
-fn sorted(mut values: Vec<f64>) -> Vec<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    values
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let sorted = sorted(values.collect());
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        len if len % 2 == 0 => f64::midpoint(sorted[middle - 1], sorted[middle]),
-        _ => sorted[middle],
-    }
-}
-
-/// The means of all pairs of values, including each value with itself, sorted.
-fn walsh_averages(values: &[f64]) -> Vec<f64> {
-    let pairs =
-        values.iter().enumerate().flat_map(|(at, one)| values[at..].iter().map(move |other| (one, other)));
-    sorted(pairs.map(|(one, other)| f64::midpoint(*one, *other)).collect())
-}
-
-/// The probability of each number of Walsh averages of `count` values below the true median. This is the distribution of the
-/// signed-rank sum: each rank from 1 to `count` counts or not (Wilcoxon 1945).
-fn signed_ranks(count: usize) -> Vec<f64> {
-    let mut chances = vec![0.0; count * (count + 1) / 2 + 1];
-    chances[0] = 1.0;
-    for rank in 1..=count {
-        for sum in (0..chances.len()).rev() {
-            let with = if sum >= rank { chances[sum - rank] } else { 0.0 };
-            chances[sum] = f64::midpoint(chances[sum], with);
-        }
-    }
-    chances
-}
-
-/// The probability of each number of differences between `a` and `b` values below the true one. These are the ways to order `a`
-/// values among `a + b` (Mann, Whitney 1947).
-fn rank_sums(a: usize, b: usize) -> Vec<f64> {
-    // ways[k][u]: k of the places so far are taken, and in u pairs the other value comes first.
-    let mut ways = vec![vec![0.0; a * b + 1]; a + 1];
-    ways[0][0] = 1.0;
-    for place in 0..a + b {
-        for taken in (1..=a.min(place + 1)).rev() {
-            let others = place + 1 - taken;
-            for above in (others..=a * b).rev() {
-                ways[taken][above] += ways[taken - 1][above - others];
-            }
-        }
-    }
-    let chances = ways.swap_remove(a);
-    let all: f64 = chances.iter().sum();
-    chances.into_iter().map(|ways| ways / all).collect()
-}
-
-/// The number of candidates to cut off at each end, so that the interval misses the true value with at most this probability.
-fn outside(chances: &[f64], missed: f64) -> Option<usize> {
-    let mut below = 0.0;
-    let cut = chances.iter().position(|chance| {
-        below += chance;
-        below > missed / 2.0
-    })?;
-    cut.checked_sub(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -670,15 +698,7 @@ mod tests {
                 let ns = 100_000.0 / pace * (1.0 + 0.2 * self.random.interval());
                 latency.record(ns as u64);
             }
-            Block {
-                seconds: 1.0,
-                finished: (10_000.0 * pace) as u64,
-                errors: 0,
-                failed: 0,
-                latency,
-                push: Vec::new(),
-                cpu_ns: None,
-            }
+            Block { seconds: 1.0, finished: (10_000.0 * pace) as u64, latency, ..Block::default() }
         }
 
         fn compared(&mut self, speed: f64) -> Comparison {
@@ -714,22 +734,6 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_those_of_the_tables() {
-        // Wilcoxon signed ranks and Mann-Whitney, two-sided 5 % and 1 %: critical values of the usual tables.
-        for (count, five, one) in
-            [(6, Some(0), None), (8, Some(3), Some(0)), (10, Some(8), Some(3)), (20, Some(52), Some(37))]
-        {
-            let chances = signed_ranks(count);
-            assert_eq!((outside(&chances, 0.05), outside(&chances, 0.01)), (five, one), "{count}");
-        }
-        for (a, b, five) in
-            [(3, 3, None), (4, 4, Some(0)), (5, 8, Some(6)), (8, 5, Some(6)), (10, 10, Some(23))]
-        {
-            assert_eq!(outside(&rank_sums(a, b), 0.05), five, "{a} and {b}");
-        }
-    }
-
-    #[test]
     fn a_server_that_was_watched_has_a_row_for_its_cpu() {
         let block = |cpu_ns| Block { cpu_ns: Some(cpu_ns), ..Block::of(&example()) };
         let pairs: Vec<_> = (0..8).map(|at| [block(10_000 + at), block(12_000 + at)]).collect();
@@ -755,6 +759,42 @@ mod tests {
         assert_eq!(json["compare"]["differs"], false);
         let few = Comparison::of_pairs(["a".into(), "b".into()], String::new(), &pairs[..7]);
         assert!(few.summary().contains("Too little was measured"), "{}", few.summary());
+    }
+
+    #[test]
+    fn different_responses_are_named_and_give_no_verdict() {
+        let block = |status, bytes: u64, cpu_ns| {
+            let mut report = example();
+            report.outcome.totals.statuses.add(status, 1_000);
+            report.outcome.totals.body_bytes = 1_000 * bytes;
+            Block { cpu_ns: Some(cpu_ns), ..Block::of(&report) }
+        };
+        let pairs = vec![[block(200, 612, 10_000), block(403, 153, 12_000)]; 8];
+        let mut compared = Comparison::of_pairs(["a".into(), "b".into()], String::new(), &pairs);
+        let text = compared.summary();
+        let said = "No verdict, because the responses differ: statuses A 200 100 %; B 403 100 %, bodies A 612 B, B 153 B";
+        assert!(text.contains(said) && text.contains("not comparable"), "{text}");
+        assert!(!text.contains("more") && !compared.differs(), "{text}");
+        let json = &compared.json()["compare"];
+        assert_eq!((&json["is_verdict"], &json["responses"]["differ"]), (&false.into(), &true.into()));
+        assert_eq!(json["figures"]["server_cpu_per_request_ns"]["shown"], Value::Null);
+        assert_eq!(json["responses"]["b"]["status_codes"]["403"], 8_000);
+        let first = Comparison::of_responses(["a".into(), "b".into()], String::new(), &pairs[0]);
+        assert!(!first.is_comparable() && first.summary().contains(said), "{}", first.summary());
+
+        compared.allow_different_responses();
+        let text = compared.summary();
+        assert!(text.contains("CPU each 20.0 % more") && text.contains("The responses differ: "), "{text}");
+        let json = &compared.json()["compare"];
+        assert_eq!((&json["is_verdict"], &json["responses"]["differ"]), (&true.into(), &true.into()));
+
+        let saved = |status| {
+            let mut report = example();
+            report.outcome.totals.statuses.add(status, 1_000);
+            report.saved()
+        };
+        let runs = [&saved(200), &saved(403)];
+        assert!(!Comparison::of_runs(["a".into(), "b".into()], runs).is_comparable());
     }
 
     #[test]

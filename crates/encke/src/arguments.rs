@@ -444,7 +444,7 @@ pub(crate) struct Compare {
     #[arg(value_name = "B")]
     pub(crate) other: String,
     /// Duration of one measurement
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    #[arg(short = 'd', long, alias = "duration", value_name = "TIME", default_value = "1s")]
     pub(crate) block: Period,
     /// Rounds of A B B A or B A A B; at least 4 for a result
     #[arg(long, value_name = "COUNT", default_value = "10")]
@@ -455,6 +455,9 @@ pub(crate) struct Compare {
     /// Also measure CPU per request: of A, then of B; or one for both
     #[arg(long, value_name = "PID|URL")]
     pub(crate) watch: Vec<load::Watching>,
+    /// Compare even if statuses or sizes of the responses differ
+    #[arg(long, hide_short_help = true)]
+    pub(crate) different_responses: bool,
     /// Print the comparison as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   warm-up: A, B ─► rounds of A B B A or B A A B ─► a pair of blocks per change of turns ─► Comparison
+//!      └── the responses differ, or are errors: no verdict
 //! ```
 //! A block is a run of its own: its connections are opened before its clock starts, and the other server receives no requests
-//! meanwhile. Exit status: 0 with or without a significant difference · 4 if the generator was the bottleneck in most blocks.
+//! meanwhile. Exit status: 0 with or without a significant difference · 4 if the generator was the bottleneck in most blocks, if
+//! the responses of A and B differ, or if they are errors.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -19,7 +21,7 @@ use super::progress::ViewMode;
 use super::{Interrupts, NO_VERDICT, Weighted, command, measure, nothing_measured, plan, saved};
 use crate::arguments::Compare;
 use crate::error::{CommandError, CommandResult, INTERRUPTED};
-use crate::output::print_result;
+use crate::output::{note, print_result};
 
 pub(crate) fn run(arguments: &Compare, signals: Signals) -> CommandResult {
     let names = [arguments.one.clone(), arguments.other.clone()];
@@ -31,7 +33,11 @@ pub(crate) fn run(arguments: &Compare, signals: Signals) -> CommandResult {
         [false, false] => {
             let runs = [saved::read(Path::new(&arguments.one))?, saved::read(Path::new(&arguments.other))?];
             let compared = SavedRun::compared(names, [&runs[0], &runs[1]]);
-            told(&compared.map_err(CommandError::usage)?, arguments.json, false)
+            let mut comparison = compared.map_err(CommandError::usage)?;
+            if arguments.different_responses {
+                comparison.allow_different_responses();
+            }
+            told(&comparison, arguments.json, false)
         }
         _ => Err(CommandError::usage(
             "cannot compare a server with a saved run: expected two URLs, or two files",
@@ -57,8 +63,24 @@ fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Command
         nothing_measured(&report)?;
         Ok(report)
     };
-    for side in [0, 1] {
-        measured(side)?;
+    let time = arguments.block.duration();
+    if !arguments.json {
+        let blocks = 2 + 4 * u32::from(arguments.rounds);
+        let whole_ns = time.saturating_mul(blocks).as_nanos();
+        let whole = words::time(u64::try_from(whole_ns).unwrap_or(u64::MAX));
+        note(&format!(
+            "{blocks} blocks of {time:?} take {whole} or a little more; change that with --rounds COUNT or -d TIME"
+        ));
+    }
+    let warm_up = [measured(0)?, measured(1)?];
+    let how = format!("{}\nTwo blocks of {time:?}, the warm-up", warm_up[0].saved().plan.text);
+    let mut comparison = Comparison::of_responses(names.clone(), how, &warm_up.each_ref().map(Block::of));
+    if arguments.different_responses {
+        comparison.allow_different_responses();
+    }
+    judge_responses(&mut comparison, &warm_up.each_ref().map(|report| report.verdict.limit));
+    if !interrupts.seen() && !comparison.concludes() {
+        return told(&comparison, arguments.json, false);
     }
     let (mut pairs, mut limits) = (Vec::new(), Vec::new());
     let mut how = String::new();
@@ -81,9 +103,12 @@ fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Command
         }
         pairs.push(pair);
     }
-    let (pairs_made, time) = (words::plural(pairs.len() as u64, "pair"), arguments.block.duration());
+    let pairs_made = words::plural(pairs.len() as u64, "pair");
     let how = format!("{how}\n{pairs_made} of blocks of {time:?}, in turns");
     let mut comparison = Comparison::of_pairs(names, how, &pairs);
+    if arguments.different_responses {
+        comparison.allow_different_responses();
+    }
     judge(&mut comparison, &limits);
     told(&comparison, arguments.json, interrupts.seen())
 }
@@ -106,6 +131,21 @@ pub(super) fn judge(comparison: &mut Comparison, limits: &[Bottleneck]) {
              alike, and widens the intervals."
         ));
     }
+    judge_responses(comparison, limits);
+}
+
+/// Gives no verdict on errors, even if both servers respond with the same ones.
+fn judge_responses(comparison: &mut Comparison, limits: &[Bottleneck]) {
+    let all = limits.len();
+    let unexpected = limits.iter().filter(|limit| **limit == Bottleneck::Unexpected).count();
+    if unexpected * 2 > all {
+        comparison.is_verdict = false;
+        comparison.remarks.push(format!(
+            "No verdict, because errors were measured: in {unexpected} of {all} blocks most responses had an \
+             unexpected status ({}). If that is intended: --expect-status.",
+            comparison.status_words()
+        ));
+    }
 }
 
 pub(super) fn told(comparison: &Comparison, json: bool, interrupted: bool) -> CommandResult {
@@ -116,7 +156,7 @@ pub(super) fn told(comparison: &Comparison, json: bool, interrupted: bool) -> Co
     } else {
         print_result(&comparison.summary())?;
     }
-    Ok(ExitCode::from(match (interrupted, comparison.is_verdict) {
+    Ok(ExitCode::from(match (interrupted, comparison.concludes()) {
         (true, _) => INTERRUPTED,
         (_, false) => NO_VERDICT,
         (_, true) => 0,

@@ -607,7 +607,7 @@ fn two_servers_are_compared_in_turns() {
     let (_one, one) = server("load-compare-a");
     let (_other, other) = server("load-compare-b");
     let urls = [&one.site, &other.site].map(|address| format!("http://{address}/"));
-    let flags = ["compare", "--json", "--block", "30ms", "--rounds", "4", "-c", "4"];
+    let flags = ["compare", "--json", "-d", "30ms", "--rounds", "4", "-c", "4"];
     let output = load(&[&flags[..], &[&urls[0], &urls[1]]].concat());
     let json: serde_json::Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
@@ -633,6 +633,29 @@ fn two_servers_are_compared_in_turns() {
         json["compare"]["how"].as_str().is_some_and(|how| how.contains("8 pairs of blocks of 30ms")),
         "{json}"
     );
+}
+
+#[test]
+fn different_responses_of_two_servers_are_not_compared() {
+    let (_folder, server) = server("load-compare-unlike");
+    let url = format!("http://{}/", server.site);
+    let gone = format!("{url}gone");
+    let compared = |flags: &[&str], urls: [&str; 2]| {
+        let output = load(&[&["compare", "-d", "30ms", "--rounds", "4", "-c", "4"], flags, &urls].concat());
+        (output.status.code(), text(&output.stdout))
+    };
+    let (status, said) = compared(&[], [&url, &gone]);
+    assert_eq!(status, Some(4), "{said}");
+    assert!(said.contains("the responses differ: statuses A 200 100 %; B 404 100 %"), "{said}");
+    assert!(!said.contains("rate"), "it ends before anything is measured: {said}");
+    let (_, said) = compared(&["--different-responses"], [&url, &gone]);
+    assert!(said.contains("B against A: ") || said.contains("No difference shown"), "{said}");
+    assert!(said.contains("The responses differ: "), "{said}");
+    let (status, said) = compared(&[], [&gone, &gone]);
+    assert!(status == Some(4) && said.contains("unexpected status (404 100 %)"), "{said}");
+    assert!(said.contains("Nothing was compared."), "{said}");
+    let (_, said) = compared(&["--expect-status", "404"], [&gone, &gone]);
+    assert!(said.contains("rate") && !said.contains("unexpected"), "{said}");
 }
 
 /// Runs under script(1), which provides a terminal. Checks its contents while the screen is shown, and after `q`.
