@@ -35,7 +35,7 @@ use encke_io::Backend;
 use encke_io::host::{self, Signal, Signals};
 use encke_io::lock;
 use encke_io::socket::{self, Address};
-use encke_load::find::Search;
+use encke_load::find::{Search, TrialResult};
 use encke_load::list::{self, LineTarget, Log};
 use encke_load::message::{MESSAGES_MAX, MessageError};
 use encke_load::plan::WarmUp;
@@ -46,6 +46,7 @@ use encke_load::{
     Sources, Stop, Style, Target, Url, words,
 };
 use encke_session::tls::{ClientSessions, Sessions};
+use serde_json::{Value, json};
 
 use crate::arguments::{Layout, LoadArgs, LoadCommand, Secrecy, Switch, TrafficArgs, whole_number};
 use crate::client::TrustSettings;
@@ -247,8 +248,6 @@ impl Interrupts {
 const SOUNDING: Duration = Duration::from_secs(2);
 /// Default duration of a trial at one rate.
 const TRIAL: Duration = Duration::from_secs(5);
-/// A rate holds only if at most one in this many started requests remains unsent.
-const UNSENT: u64 = 1_000;
 
 /// Searches for the highest rate at which a condition holds.
 fn find_max(plan: &Plan, slo: &Slo, arguments: &LoadArgs, interrupts: &Interrupts) -> CommandResult {
@@ -257,9 +256,14 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &LoadArgs, interrupts: &Interrupt
     let closed = Plan { pace: Pace::Closed, stop: Stop::After(SOUNDING), ..plan.clone() };
     let sounding = measure(closed, &arguments.urls, arguments.watch.as_ref(), shown, interrupts)?;
     nothing_measured(&sounding)?;
+    if sounding.verdict.limit == Bottleneck::Unexpected {
+        let text = &sounding.verdict.text;
+        let told = json!({ "rate_per_s": null, "is_verdict": false, "text": text, "trials": [] });
+        return found_max(&told, arguments.json, NO_VERDICT);
+    }
     tell(&format!("closed loop: {} per second; the search begins there", words::number(sounding.rate())));
     let mut search = Search::new(sounding.rate());
-    let (mut trials, mut undecided) = (Vec::new(), false);
+    let mut trials = Vec::new();
     while let Some(rate) = search.next().filter(|_| !interrupts.seen()) {
         let constant =
             Rate::constant(rate).ok_or_else(|| CommandError::system("the rate is out of range"))?;
@@ -269,44 +273,45 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &LoadArgs, interrupts: &Interrupt
         if interrupts.seen() {
             break;
         }
-        let missed: Vec<String> = slo.missed(&report).iter().map(ToString::to_string).collect();
-        // Latency includes the wait for a connection, but not requests that were never sent.
-        let all_sent = report.unsent() <= report.outcome.totals.begun / UNSENT;
-        let held = missed.is_empty() && all_sent;
-        search.tell(rate, held);
-        let word = if held { "held" } else { "did not hold" };
+        let result = TrialResult::of(slo, &report);
+        search.tell(rate, &result);
         let [p50, p99] = [0.5, 0.99].map(|share| {
             report.outcome.totals.latency().quantile_ns(share).map_or_else(|| "–".into(), words::time)
         });
-        let why = if all_sent { "" } else { "; not all due requests were sent" };
-        let missed = missed.iter().map(|condition| format!("; {condition}")).collect::<String>();
-        tell(&format!("{:>12}/s {word}: p50 {p50}, p99 {p99}{why}{missed}", words::number(rate)));
-        trials.push(serde_json::json!({ "rate_per_s": rate, "held": held, "report": report.json() }));
-        // A condition that holds even though the generator was the bottleneck holds.
-        if !held && !report.verdict.limit.is_verdict() {
-            tell(&report.verdict.text);
-            undecided = true;
-            break;
-        }
+        let (word, why) = match &result {
+            TrialResult::Held => ("held", String::new()),
+            TrialResult::Missed(why) => ("did not hold", why.iter().map(|why| format!("; {why}")).collect()),
+            TrialResult::Limited(verdict) => ("did not hold", format!("\n{:>14} {verdict}", "")),
+        };
+        tell(&format!("{:>12}/s {word}: p50 {p50}, p99 {p99}{why}", words::number(rate)));
+        let held = result.held();
+        trials.push(json!({ "rate_per_s": rate, "held": held, "report": report.json() }));
     }
-    let found = search.found();
-    if arguments.json {
-        let told = serde_json::json!({ "schema": 1, "find_max": { "rate_per_s": found, "trials": trials } });
-        print_result(&format!("{told:#}\n"))?;
-    } else {
-        match found {
-            Some(rate) => {
-                print_result(&format!("highest rate that held: {} per second\n", words::number(rate)))?;
-            }
-            None => print_result("no rate held\n")?,
-        }
-    }
-    Ok(ExitCode::from(match found {
+    let limited = search.generator_limit().is_some();
+    let interrupted = if interrupts.seen() { "\nThe search was interrupted." } else { "" };
+    let told = json!({
+        "rate_per_s": search.found(),
+        "is_verdict": !limited && !interrupts.seen(),
+        "text": search.words() + interrupted,
+        "trials": trials,
+    });
+    let status = match search.found() {
         _ if interrupts.seen() => INTERRUPTED,
-        _ if undecided => NO_VERDICT,
+        _ if limited => NO_VERDICT,
         None => MISSED,
         Some(_) => 0,
-    }))
+    };
+    found_max(&told, arguments.json, status)
+}
+
+/// Prints the result of a search.
+fn found_max(told: &Value, in_json: bool, status: u8) -> CommandResult {
+    if in_json {
+        print_result(&format!("{:#}\n", json!({ "schema": 1, "find_max": told })))?;
+    } else {
+        print_result(&format!("{}\n", told["text"].as_str().unwrap_or_default()))?;
+    }
+    Ok(ExitCode::from(status))
 }
 
 /// Prints a line of progress to standard error. The search continues without a reader: its result goes to standard output.

@@ -528,7 +528,13 @@ fn a_search_for_a_rate_ends_with_one_or_says_why_not() {
         .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
     // No response arrives within a nanosecond. On a busy machine the run has no verdict.
     assert_eq!(json["find_max"]["rate_per_s"], serde_json::Value::Null);
-    assert!(matches!(output.status.code(), Some(3 | 4)), "{}", text(&output.stderr));
+    let expected = if json["find_max"]["is_verdict"] == true { 3 } else { 4 };
+    assert_eq!(output.status.code(), Some(expected), "{}", text(&output.stderr));
+    assert!(json["find_max"]["text"].as_str().is_some_and(|text| text.starts_with("no rate held")), "{json}");
+
+    let gone = load(&["--find-max", "p99<1s", "-d", "50ms", "-c", "4", &format!("{url}gone")]);
+    assert_eq!(gone.status.code(), Some(4), "{}", text(&gone.stderr));
+    assert!(text(&gone.stdout).contains("unexpected status (404 100 %)"), "{}", text(&gone.stdout));
 }
 
 #[test]
