@@ -1,6 +1,6 @@
 //! Flags and help of every sub-command: the table from which help, completions and man pages are generated.
 //!
-//! Each `-h` fits one screen (24 lines of 100 columns; a test counts) and ends with three examples.
+//! Each `-h` fits one screen (24 lines of 100 columns, `load -h` 32; a test counts) and ends with three examples.
 
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
@@ -274,19 +274,19 @@ pub(crate) struct LoadArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// Save the run to a file, in the format of --json
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<PathBuf>,
     /// Write a page with plots, one HTML file
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// Also sample the server: a local process, or http://HOST:8081/metrics
-    #[arg(long, value_name = "PID|URL", hide_short_help = true)]
+    #[arg(long, value_name = "PID|URL")]
     pub(crate) watch: Option<Watching>,
     /// Show lines instead of the live screen, even on a terminal
     #[arg(long, hide_short_help = true)]
     pub(crate) plain: bool,
-    /// Find the highest rate that meets these conditions: 'p99<50ms,errors<0.1%'
-    #[arg(long, value_name = "CONDITIONS", hide_short_help = true)]
+    /// Find the highest rate that meets conditions: 'p99<50ms,errors<0.1%'
+    #[arg(long, value_name = "CONDITIONS")]
     #[arg(conflicts_with_all = ["requests", "rate", "slo", "pipeline", "streams"])]
     pub(crate) find_max: Option<Slo>,
     /// Accept the flags of ab or htstress, and print their output; must come first
