@@ -516,7 +516,7 @@ pub(super) mod tests {
             (r#"{"keys": 5}"#, "not a JWK Set"),
             (r#"{"keys": []}"#, "no usable key"),
             (r#"{"keys": [{"kty": "RSA"}]}"#, "no usable key"),
-            (r#"{"keys": [{"kid": "a"}]}"#, "key 0: not a JWK, at column 12: expected an object with `kty`"),
+            (r#"{"keys": [{"kid": "a"}]}"#, "key 0: not a JWK: expected an object with `kty`"),
             (r#"{"keys": [{"kty": "EC", "crv": "P-256"}]}"#, "key 0: `x` is missing"),
             (
                 r#"{"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]}"#,

@@ -140,7 +140,7 @@ pub(crate) struct Demo {
 #[command(after_help = "\
 Examples:
   encke pub news 'hello, world'
-  encke pub prices '{"eur":1.08}' --type application/json
+  encke pub prices '{\"eur\":1.08}' --type application/json
   tail -f app.log | encke pub log - --rate 50/s
   encke pub http://example.com/push/news @news.json")]
 pub(crate) struct PublishArgs {
