@@ -6,7 +6,8 @@
 //! elsewhere           2026-11-21T21:26:03Z error: text
 //! ```
 //! A repeated line is written again only after 10, 100, 1,000 … repetitions, with their number. An error on every request
-//! therefore fills no disk. The state is process-wide, like standard error.
+//! therefore fills no disk. Before another line, a summary has the text of the repeated line and the number of its
+//! repetitions, because other output may separate the two. The state is process-wide, like standard error.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -43,16 +44,30 @@ pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
+/// Whether lines of this level are written. Ask before composing a costly line.
+pub fn is_written(level: Level) -> bool {
+    level as u8 <= LEVEL.load(Ordering::Relaxed)
+}
+
 /// Writes one line for the operator. A closed standard error is ignored.
 pub fn report(level: Level, text: &str) {
-    if level as u8 > LEVEL.load(Ordering::Relaxed) {
+    report_with(level, text, "");
+}
+
+/// Writes a line for the operator, and after it the lines of `details`, each in the form of a line of its own. No line of
+/// another thread comes between them.
+pub fn report_with(level: Level, text: &str, details: &str) {
+    if !is_written(level) {
         return;
     }
     // The lock is held while writing, so that lines of several threads do not mix.
     let mut lines = lock(&LINES);
-    let Some(said) = lines.say(level, text) else { return };
-    let line = NoticeStyle::of_stderr().line(level, &said);
-    let _nobody_listens = io::stderr().lock().write_all(line.as_bytes());
+    let style = NoticeStyle::of_stderr();
+    let mut written = String::new();
+    for (level, said) in lines.say(level, text, details) {
+        written.push_str(&style.line(level, &said));
+    }
+    let _nobody_listens = io::stderr().lock().write_all(written.as_bytes());
 }
 
 /// The last line, and its number of repetitions.
@@ -70,22 +85,34 @@ impl Repeats {
         Self { last: String::new(), level: Level::Info, count: 0 }
     }
 
-    /// The text to write for a line, if any.
-    fn say(&mut self, level: Level, text: &str) -> Option<String> {
-        if self.count > 0 && level == self.level && text == self.last {
+    /// The lines to write for a line and its details. Lines with details are never counted as repeated.
+    fn say(&mut self, level: Level, text: &str, details: &str) -> Vec<(Level, String)> {
+        if self.count > 0 && level == self.level && text == self.last && details.is_empty() {
             self.count += 1;
             let told = is_power_of(REPEATS_TOLD, self.count);
-            return told.then(|| format!("{text} (repeated {} times)", self.count));
+            return told.then(|| (level, repeated(text, self.count))).into_iter().collect();
         }
-        let left = self.count.saturating_sub(1);
-        let untold = left > 0 && !is_power_of(REPEATS_TOLD, self.count);
-        let before =
-            if untold { format!("(the previous line was repeated {left} times) ") } else { String::new() };
+        let mut lines = Vec::new();
+        if self.count > 1 && !is_power_of(REPEATS_TOLD, self.count) {
+            lines.push((self.level, repeated(&self.last, self.count)));
+        }
+        lines.push((level, text.to_owned()));
+        lines.extend(details.lines().map(|line| (level, line.to_owned())));
         text.clone_into(&mut self.last);
         self.level = level;
-        self.count = 1;
-        Some(before + text)
+        self.count = if details.is_empty() { 1 } else { 0 };
+        lines
     }
+}
+
+/// Maximum length in characters of a repeated text; `…` replaces the rest. It identifies the line.
+const REPEATED_CHARS_MAX: usize = 200;
+
+/// The line for a text that was reported `count` times.
+fn repeated(text: &str, count: u64) -> String {
+    let end = text.char_indices().nth(REPEATED_CHARS_MAX).map(|(at, _)| at);
+    let (start, more) = end.map_or((text, ""), |end| (&text[..end], "…"));
+    format!("{}{more} (repeated {count} times)", start.trim_end())
 }
 
 fn is_power_of(base: u64, mut number: u64) -> bool {
@@ -159,7 +186,8 @@ mod tests {
     #[test]
     fn a_repeated_line_is_told_at_powers_of_ten() {
         let mut lines = Repeats::new();
-        let told: Vec<String> = (0..1_000).filter_map(|_| lines.say(Level::Error, "full")).collect();
+        let told: Vec<String> =
+            (0..1_000).flat_map(|_| lines.say(Level::Error, "full", "")).map(|(_, line)| line).collect();
         assert_eq!(
             told,
             ["full", "full (repeated 10 times)", "full (repeated 100 times)", "full (repeated 1000 times)"]
@@ -167,22 +195,43 @@ mod tests {
     }
 
     #[test]
-    fn another_line_says_how_often_the_one_before_came() {
+    fn a_summary_names_the_line_that_was_repeated() {
         let mut lines = Repeats::new();
-        let mut say = |text| lines.say(Level::Warn, text);
-        assert_eq!(say("a").as_deref(), Some("a"));
-        assert_eq!(say("a"), None);
-        assert_eq!(say("a"), None);
-        assert_eq!(say("b").as_deref(), Some("(the previous line was repeated 2 times) b"));
-        assert_eq!(say("a").as_deref(), Some("a"));
-        assert_eq!(say("b").as_deref(), Some("b"));
+        let mut say = |level, text: &str| -> Vec<(Level, String)> { lines.say(level, text, "") };
+        let line = |level, text: &str| (level, text.to_owned());
+        assert_eq!(say(Level::Warn, "a"), [line(Level::Warn, "a")]);
+        for _ in 0..18 {
+            say(Level::Warn, "a");
+        }
+        // The line is written first, at the level and with the text of the repeated line.
+        assert_eq!(
+            say(Level::Error, "b"),
+            [line(Level::Warn, "a (repeated 19 times)"), line(Level::Error, "b")]
+        );
+        assert_eq!(say(Level::Warn, "a"), [line(Level::Warn, "a")]);
+        assert_eq!(say(Level::Error, "b"), [line(Level::Error, "b")], "nothing was repeated");
+        let long = "é".repeat(300);
+        say(Level::Warn, &long);
+        say(Level::Warn, &long);
+        let shown = format!("{}… (repeated 2 times)", "é".repeat(200));
+        assert_eq!(say(Level::Warn, "a"), [(Level::Warn, shown), line(Level::Warn, "a")]);
+    }
+
+    #[test]
+    fn details_follow_their_line_in_its_form() {
+        let mut lines = Repeats::new();
+        for _ in 0..2 {
+            let said = lines.say(Level::Error, "rejected", "one\n  two\n");
+            assert_eq!(said, ["rejected", "one", "  two"].map(|line| (Level::Error, line.to_owned())));
+        }
+        assert_eq!(lines.say(Level::Error, "rejected", "").len(), 1, "it was no repetition");
     }
 
     #[test]
     fn the_same_text_of_another_level_is_another_line() {
         let mut lines = Repeats::new();
-        assert!(lines.say(Level::Warn, "a").is_some());
-        assert!(lines.say(Level::Error, "a").is_some());
+        assert_eq!(lines.say(Level::Warn, "a", "").len(), 1);
+        assert_eq!(lines.say(Level::Error, "a", "").len(), 1);
     }
 
     #[test]

@@ -115,9 +115,10 @@ fn reload(service: &mut Service, arguments: &Serve) {
     let new = match new {
         Ok(new) => new,
         Err(failure) => {
-            // The message has several lines and a caret, so it is written without a log prefix.
-            let _nobody_listens = write!(io::stderr(), "{}", failure.message() + "\n");
-            return notice::report(Level::Error, "invalid settings; keeping the old ones");
+            let file =
+                arguments.config.as_ref().map_or_else(String::new, |file| format!(" in {}", file.display()));
+            let text = format!("invalid settings{file}; keeping the old ones:");
+            return notice::report_with(Level::Error, &text, &failure.message());
         }
     };
     match service.reload(&new) {
