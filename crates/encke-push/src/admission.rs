@@ -249,6 +249,7 @@ impl PushWorker {
             let seconds = retry_ms.div_ceil(1_000);
             refusal(away.status(), format!("{}: retry in {seconds} s", away.text()))
                 .with("Retry-After", seconds.to_string())
+                .because(&"rejected")
         };
         slot.set_reason(away.close_reason());
         slot.respond(asked, share.onto(reply).and_close());
@@ -293,7 +294,6 @@ impl PushWorker {
 
 /// Rejects a WebSocket whose 101 is written.
 pub(crate) fn close_rejected(slot: &mut Slot<'_>, (away, retry_ms): (RejectReason, u64)) {
-    slot.log(101, 0);
     websocket::put_close(slot.out(), away.close_code(), &retry_ms.to_string());
     slot.end_after(away.close_reason());
 }

@@ -245,4 +245,20 @@ pub(crate) fn refusal(status: u16, text: String) -> Reply {
     Reply::text(status, text + "\n")
         .with("X-Content-Type-Options", "nosniff")
         .with("Cache-Control", "no-store")
+        .because(reason(status))
+}
+
+/// The reason in the access log for an error with this status. The text of the response has the details.
+const fn reason(status: u16) -> &'static &'static str {
+    match status {
+        401 => &"token_required",
+        403 => &"no_right",
+        404 => &"no_channel",
+        405 => &"method_of_channel",
+        413 => &"publish_too_large",
+        429 => &"too_fast",
+        503 => &"push_unavailable",
+        507 => &"store_full",
+        _ => &"push_request",
+    }
 }

@@ -27,14 +27,13 @@ use crate::h2::Http2;
 use crate::handler::{Action, Handler, HandlerRequests, JobId};
 use crate::inbox::{Inbox, WorkerMessage};
 use crate::listener::ListenerKind;
-use crate::log::{Access, LogEntry};
+use crate::log::Access;
+use crate::log_entries::{LogFlight, PendingEntry, WaitingEntry};
 use crate::metrics::WorkerMetrics;
 use crate::operate::Operators;
 use crate::outgoing::Upstreams;
 use crate::policy::ConnLimits;
 use crate::record::Record;
-use crate::request::Request;
-use crate::resident::WaitingEntry;
 use crate::residents::Residents;
 use crate::tls::Handshakes;
 use crate::transport::MaybeTls;
@@ -109,8 +108,10 @@ pub(crate) struct Core {
     pub(crate) heads: Vec<Box<Head>>,
     pub(crate) out: Out,
     pub(crate) segments: Vec<Segment>,
-    /// Log entries of the responses in the output: entry, content bytes, start.
-    pub(crate) out_entries: Vec<(Box<LogEntry>, u64, u64)>,
+    /// Log entries of the responses in the output.
+    pub(crate) out_entries: Vec<PendingEntry>,
+    /// Log entries of responses that ended in this turn. The end of the turn ends their durations, too.
+    pub(crate) ended_entries: Vec<PendingEntry>,
     pub(crate) spare_segments: Vec<Vec<Segment>>,
     pub(crate) buffers: Buffers,
     pub(crate) ops: Vec<(Token, Op)>,
@@ -150,11 +151,6 @@ pub(crate) struct Core {
     /// This worker's number.
     pub(crate) number: usize,
     pub(crate) workers: usize,
-}
-
-/// Log entries of responses whose send is in flight.
-pub(crate) struct LogFlight {
-    entries: Vec<(Box<LogEntry>, u64, u64)>,
 }
 
 impl Core {
@@ -397,9 +393,9 @@ impl Core {
         }
         if let Some(engine) = conn.duty.as_engine() {
             conn.duty = Duty::Rest;
-            self.abandon_http2(engine);
+            self.abandon_http2(engine, reason);
         } else if conn.duty.seat().is_some() {
-            self.leave_resident(token);
+            self.leave_resident(token, reason);
         }
         let Some(conn) = self.conn(token) else { return };
         conn.phase = ConnPhase::Closing;
@@ -418,26 +414,23 @@ impl Core {
         if let Some(place) = exchange
             && let Some(gone) = self.records.remove(place)
         {
-            self.abandon(place, gone);
+            self.abandon(place, gone, reason);
         }
-        self.end_flight(flight, Some(0));
+        self.end_flight(flight, Some(0), reason.cause());
         self.out.clear();
         self.segments.clear();
-        for (entry, _, started_ns) in std::mem::take(&mut self.out_entries) {
-            self.finish_entry(entry, 0, started_ns);
-        }
+        self.drop_out_entries(reason.cause());
         self.ops.push((token, if abort { Op::Abort } else { Op::Close }));
     }
 
     /// Ends an exchange whose client has disconnected. Notifies the handler, unless the response is complete.
-    pub(crate) fn abandon(&mut self, slot: u32, mut record: Record) {
+    fn abandon(&mut self, slot: u32, mut record: Record, reason: CloseReason) {
         let key = record.key(slot);
+        let cause = record.reason.or(reason.cause());
         if let Some(held) = record.held.take() {
             // No handler was called.
-            if let Some(entry) = self.abandon_held(key, &held) {
-                self.finish_entry(entry, record.sent_bytes, record.started_ns);
-            }
-            return;
+            let entry = self.abandon_held(record.token, key, &held);
+            return self.finish_entry(entry, record.sent_bytes, record.started_ns, cause);
         }
         if record.is_read() {
             self.call_body(record.handler, key, crate::handler::Piece::Broken);
@@ -446,9 +439,7 @@ impl Core {
         if record.is_unfinished() {
             self.call_handler(record.handler, key, |handler| handler.gone(key));
         }
-        if let Some(entry) = record.entry {
-            self.finish_entry(entry, record.sent_bytes, record.started_ns);
-        }
+        self.finish_entry(record.entry, record.sent_bytes, record.started_ns, cause);
     }
 
     pub(crate) fn closed(&mut self, token: Token) {
@@ -527,57 +518,6 @@ impl Core {
         if segments.capacity() > 0 && self.spare_segments.len() < 64 {
             self.spare_segments.push(segments);
         }
-    }
-
-    // ---- the access log ----
-
-    #[inline]
-    pub(crate) fn begin_entry(&mut self, request: &Request<'_>) -> Option<Box<LogEntry>> {
-        if self.log.is_on() { self.log.begin(request) } else { None }
-    }
-
-    /// Begins the log entry of a request that could not be parsed: only the peer is known.
-    pub(crate) fn begin_refused_entry(&mut self, token: Token) -> Option<Box<LogEntry>> {
-        let peer = self.conns[token.index as usize].peer.unpack();
-        self.log.begin_refused(peer, self.now)
-    }
-
-    /// Records that the response of an entry is in the output.
-    pub(crate) fn end_entry(
-        &mut self,
-        entry: Option<Box<LogEntry>>,
-        status: u16,
-        content: u64,
-        started_ns: u64,
-    ) {
-        if let Some(mut entry) = entry {
-            self.log.set_status(&mut entry, status);
-            self.out_entries.push((entry, content, started_ns));
-        }
-    }
-
-    /// Moves the entries of the output to a flight, which ends with the send.
-    pub(crate) fn begin_flight(&mut self) -> u32 {
-        if self.out_entries.is_empty() {
-            return NONE;
-        }
-        self.flights.insert(LogFlight { entries: std::mem::take(&mut self.out_entries) })
-    }
-
-    /// Finishes the entries of a send that ended: completely (`sent: None`) or after `sent` bytes.
-    pub(crate) fn end_flight(&mut self, flight: u32, sent: Option<u64>) {
-        let Some(flight) = self.flights.remove(flight) else { return };
-        let mut left = sent.unwrap_or(u64::MAX);
-        for (entry, content, started_ns) in flight.entries {
-            let sent = content.min(left);
-            left -= sent;
-            self.finish_entry(entry, sent, started_ns);
-        }
-    }
-
-    pub(crate) fn finish_entry(&mut self, entry: Box<LogEntry>, sent: u64, started_ns: u64) {
-        let lasted = self.now.mono_ns.saturating_sub(started_ns);
-        self.log.finish(entry, sent, lasted);
     }
 }
 

@@ -426,7 +426,7 @@ impl Core {
         let handler = self.records.get(place).map_or(NO_HANDLER, |record| record.handler);
         let Some(key) = self.name_anew(place) else { return };
         if handler == NO_HANDLER {
-            return self.answer_guarded(token, place, subject, way, Reply::error(404));
+            return self.answer_guarded(token, place, subject, way, self.no_handler());
         }
         let request = subject.view(way.passage.as_deref());
         self.begin_guarded_entry(place, &request);
@@ -473,7 +473,8 @@ impl Core {
 
     /// Begins the log line of a request, once its user is known.
     fn begin_guarded_entry(&mut self, place: u32, request: &Request<'_>) {
-        let entry = self.begin_entry(request);
+        let Some(token) = self.records.get(place).map(|record| record.token) else { return };
+        let entry = self.begin_entry(token, request);
         if let Some(record) = self.records.get_mut(place) {
             record.entry = entry;
         }
@@ -514,7 +515,12 @@ impl Core {
     }
 
     /// Reports to its guard that the client of a held request has disconnected. Returns the log entry.
-    pub(crate) fn abandon_held(&mut self, key: ExchangeKey, held: &HeldRequest) -> Option<Box<LogEntry>> {
+    pub(crate) fn abandon_held(
+        &mut self,
+        token: Token,
+        key: ExchangeKey,
+        held: &HeldRequest,
+    ) -> Option<Box<LogEntry>> {
         let HeldRequest { request, way, .. } = held;
         let asked = way.next.checked_sub(1).and_then(|at| way.chain.get(at)).copied();
         if let Some(post) = asked.and_then(|number| self.guards.post(number))
@@ -523,7 +529,7 @@ impl Core {
             self.metrics.guard_panics.add(1);
         }
         let user = way.passage.as_deref().and_then(|passage| passage.user.as_ref());
-        self.begin_entry(&Request { user, ..request.view() })
+        self.begin_entry(token, &Request { user, ..request.view() })
     }
 
     /// Passes an event of an outgoing connection to its guard. An error is a panic of the guard.

@@ -14,6 +14,7 @@ use encke_stats::Source;
 
 use crate::buffers::BUFFER_BYTES;
 use crate::exchange::{Exchange, ExchangeKey};
+use crate::log::LogLabel;
 use crate::metrics::WorkerMetrics;
 use crate::open_table::{OpenEnd, OpenTable};
 use crate::outgoing::{UpstreamEvent, UpstreamId, UpstreamIds};
@@ -108,6 +109,12 @@ pub trait Handler {
 
     /// Descriptors or memory are short: release caches.
     fn shrink(&mut self) {}
+
+    /// Describes a request for the access log. Called only while a log is on, for each request of the handler's mount point,
+    /// including requests that the engine or a guard refuses.
+    fn log_label(&self, _request: &Request<'_>) -> LogLabel<'_> {
+        LogLabel::default()
+    }
 }
 
 /// The result of a handler call.

@@ -49,9 +49,20 @@ const HEADS_MAX: usize = 16;
 /// The methods that a handler may receive; any other method is a 501.
 pub(crate) const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
 
+/// The response to a request, or to a body, that is rejected by its form or size.
+fn refusal_reply(refusal: Refusal) -> Reply {
+    let status = refusal.status();
+    let text = format!("{status} {}\n{refusal}\n", encke_wire::status::reason(status));
+    Reply::text(status, text).with("X-Content-Type-Options", "nosniff").because(refusal.reason_ref())
+}
+
+/// The reason of the 404 for a path that no mount point serves.
+const NO_MOUNT: &str = "no_handler";
+
 /// The response to a request with a body that would otherwise be taken over by a resident.
 fn has_body() -> Reply {
-    Reply::text(400, "a request for a stream or a WebSocket must not have a body\n").and_close()
+    let text = "a request for a stream or a WebSocket must not have a body\n";
+    Reply::text(400, text).because(&"body_of_stream").and_close()
 }
 
 impl Core {
@@ -306,6 +317,7 @@ impl Core {
         let intake = Intake::new(head.framing());
         self.metrics.requests.increment();
         if let Some(reply) = self.preliminary(&request, sent_on) {
+            self.count_refusal(&reply);
             self.answer_in_call(token, &request, asked, intake, reply, None);
             return;
         }
@@ -318,7 +330,7 @@ impl Core {
             return self.guarded(token, request, asked, intake, handler, chain);
         }
         let Some(handler) = handler else {
-            self.answer_in_call(token, &request, asked, intake, Reply::error(404), None);
+            self.answer_in_call(token, &request, asked, intake, self.no_handler(), None);
             return;
         };
         self.generation = self.generation.wrapping_add(1);
@@ -341,11 +353,13 @@ impl Core {
             }
             Some(Ok(Outcome::Takeover(takeover))) => match self.seat_of(takeover.by, handler) {
                 Ok(seat) if intake.is_done() => {
-                    let entry = self.begin_entry(&request);
+                    let entry = self.begin_entry(token, &request);
                     self.take_over(token, asked, seat, takeover.start, entry);
                 }
                 Ok(_) => {
-                    self.answer_in_call(token, &request, asked, intake, has_body(), None);
+                    let reply = has_body();
+                    self.count_refusal(&reply);
+                    self.answer_in_call(token, &request, asked, intake, reply, None);
                 }
                 Err(reply) => self.answer_in_call(token, &request, asked, intake, reply, None),
             },
@@ -361,6 +375,19 @@ impl Core {
         }
     }
 
+    /// Counts a refusal of the engine by its reason. A redirect has none.
+    pub(crate) fn count_refusal(&self, reply: &Reply) {
+        if let Some(reason) = reply.reason {
+            self.metrics.refused(reason);
+        }
+    }
+
+    /// Counts a request that no mount point serves, and returns its response.
+    pub(crate) fn no_handler(&self) -> Reply {
+        self.metrics.refused(NO_MOUNT);
+        Reply::error(404).because(&NO_MOUNT)
+    }
+
     /// Returns the response to a request that needs no handler, if there is one. `to_https`: the listener redirects to https.
     #[inline(always)]
     pub(crate) fn preliminary(&self, request: &Request<'_>, to_https: bool) -> Option<Reply> {
@@ -369,13 +396,13 @@ impl Core {
             _ => false,
         };
         match request.method() {
-            _ if too_large => Some(Reply::error(413).and_close()),
-            _ if request.head.expects_unknown() => Some(Reply::error(417)),
-            Method::Other => Some(Reply::error(501)),
+            _ if too_large => Some(Reply::error(413).because(&"body_too_large").and_close()),
+            _ if request.head.expects_unknown() => Some(Reply::error(417).because(&"unknown_expectation")),
+            Method::Other => Some(Reply::error(501).because(&"unknown_method")),
             // A tunnel: bytes that follow would belong to it, so nothing more is read.
-            Method::Connect => Some(Reply::error(501).and_close()),
+            Method::Connect => Some(Reply::error(501).because(&"connect").and_close()),
             // TRACE would echo cookies and tokens to any script that can make a browser send it.
-            Method::Trace => Some(Reply::error(405).with("Allow", METHODS)),
+            Method::Trace => Some(Reply::error(405).with("Allow", METHODS).because(&"trace")),
             Method::Options if request.form() == TargetForm::Asterisk => {
                 Some(Reply::new(204).with("Allow", METHODS))
             }
@@ -398,10 +425,13 @@ impl Core {
         handler: Option<u16>,
     ) {
         if intake.is_done() && !matches!(reply.body, Body::Stream(_) | Body::Open(_)) {
-            let status = reply.status;
-            let (entry, started_ns) = (self.begin_entry(request), self.now.mono_ns);
+            let (status, reason) = (reply.status, reply.reason);
+            let (entry, started_ns) = (self.begin_entry(token, request), self.now.mono_ns);
             let (_, content) = self.put_reply(token, asked, true, reply);
-            self.end_entry(entry, status, content, started_ns);
+            if entry.is_some() {
+                let reason = reason.copied().or_else(|| self.cause(token));
+                self.end_entry(entry, status, content, started_ns, reason);
+            }
             self.turn_answers += 1;
             self.next_request(token);
             return;
@@ -419,7 +449,7 @@ impl Core {
         intake: Intake,
         handler: u16,
     ) -> u32 {
-        let entry = self.begin_entry(request);
+        let entry = self.begin_entry(token, request);
         self.open_record(token, asked, intake, handler, entry)
     }
 
@@ -449,6 +479,7 @@ impl Core {
             held: None,
             stream: None,
             entry,
+            reason: None,
             sent_bytes: 0,
             started_ns: self.now.mono_ns,
         });
@@ -468,13 +499,15 @@ impl Core {
         asked.keep &= !unsafe_to_go_on && !draining;
         record.asked = asked;
         let body_done = record.intake.is_done();
-        let status = reply.status;
+        let (status, reason) = (reply.status, reply.reason);
         let (stream, content) = self.put_reply(token, asked, body_done, reply);
+        let cause = self.cause(token);
         let record = self.records.get_mut(place).expect("looked up above");
         record.sent_bytes = content;
         record.stream = stream;
+        record.reason = reason.copied().or(cause);
         if let Some(entry) = &mut record.entry {
-            self.log.set_status(entry, status);
+            entry.set_status(status);
         }
         if unsafe_to_go_on {
             record.intake = Intake::Done;
@@ -501,7 +534,7 @@ impl Core {
     ) -> (Option<ResponseRest>, u64) {
         self.metrics.responses(reply.status);
         let conn = &mut self.conns[token.index as usize];
-        let Reply { status, fields, body, prepared, close } = reply;
+        let Reply { status, fields, body, prepared, close, reason: _ } = reply;
         let framing = asked.framing;
         let endless = matches!(body, Body::Stream(_) | Body::Open(None))
             && framing != FramingKind::Chunked
@@ -566,12 +599,11 @@ impl Core {
         conn.phase = ConnPhase::Open;
         conn.reason = CloseReason::Refused;
         conn.flags |= LINGER;
-        let status = refusal.status();
-        let text = format!("{status} {}\n{refusal}\n", encke_wire::status::reason(status));
-        let reply = Reply::text(status, text).with("X-Content-Type-Options", "nosniff");
+        let reply = refusal_reply(refusal);
+        let status = reply.status;
         let (_, content) = self.put_reply(token, Asked::unread(token), true, reply);
         let entry = self.begin_refused_entry(token);
-        self.end_entry(entry, status, content, self.now.mono_ns);
+        self.end_entry(entry, status, content, self.now.mono_ns, Some(refusal.reason()));
         self.next_request(token);
     }
 
@@ -593,9 +625,7 @@ impl Core {
         let Some(record) = self.records.remove(place) else { return };
         self.conns[token.index as usize].duty = Duty::Rest;
         self.metrics.latency.record(self.now.mono_ns.saturating_sub(record.started_ns));
-        if let Some(entry) = record.entry {
-            self.out_entries.push((entry, record.sent_bytes, record.started_ns));
-        }
+        self.end_record_entry(record);
         self.next_request(token);
     }
 
@@ -625,7 +655,8 @@ impl Core {
                 }
                 Err(refusal) => {
                     self.metrics.refused(refusal.reason());
-                    self.break_body(token, CloseReason::Refused, Some(refusal.status()));
+                    let reply = refusal_reply(refusal);
+                    self.break_body(token, CloseReason::Refused, Some(reply));
                     return bytes.len();
                 }
             },
@@ -641,7 +672,7 @@ impl Core {
         if over {
             record.intake = Intake::Unread(decoder);
             self.metrics.refused("body_too_large");
-            self.break_body(token, CloseReason::Refused, Some(413));
+            self.break_body(token, CloseReason::Refused, Some(Reply::error(413).because(&"body_too_large")));
             return bytes.len();
         }
         if !wanted {
@@ -687,7 +718,7 @@ impl Core {
 
     /// Ends a body that cannot be read completely: notifies the handler, sends the client a response if possible, and closes
     /// the connection.
-    pub(crate) fn break_body(&mut self, token: Token, reason: CloseReason, status: Option<u16>) {
+    pub(crate) fn break_body(&mut self, token: Token, reason: CloseReason, reply: Option<Reply>) {
         let Some(place) = self.conns[token.index as usize].duty.as_exchange() else { return };
         let Some(record) = self.records.get_mut(place) else { return };
         let reading = !matches!(record.intake, Intake::Done | Intake::Discard(_)) && record.held.is_none();
@@ -701,11 +732,11 @@ impl Core {
         if reading {
             self.call_body(handler, key, Piece::Broken);
         }
-        if let Some(status) = status
+        if let Some(reply) = reply
             && !answered
             && self.records.get(place).is_some_and(|record| !record.answered)
         {
-            self.answer_record(token, place, Reply::error(status).and_close());
+            self.answer_record(token, place, reply.and_close());
         }
         self.end_exchange_if_over(token, place);
     }
@@ -788,7 +819,11 @@ impl Core {
                 self.conns[token.index as usize].duty = Duty::Rest;
                 self.take_over(token, asked, seat, takeover.start, entry);
             }
-            Ok(_) => self.answer_record(token, place, has_body()),
+            Ok(_) => {
+                let reply = has_body();
+                self.count_refusal(&reply);
+                self.answer_record(token, place, reply);
+            }
             Err(reply) => self.answer_record(token, place, reply),
         }
     }
@@ -924,7 +959,7 @@ impl Core {
             self.set_deadline(token, self.policy.limits.head_time.nanoseconds());
         }
         let flight = std::mem::replace(&mut self.conns[token.index as usize].flight, NONE);
-        self.end_flight(flight, None);
+        self.end_flight(flight, None, None);
         if let Some(place) = exchange
             && let Some(record) = self.records.get_mut(place)
         {
@@ -1067,7 +1102,13 @@ impl Core {
     pub(crate) fn flush(&mut self, token: Token) {
         self.out.seal(&mut self.segments);
         if self.segments.is_empty() {
+            // The body of a request may end after its response was sent.
+            self.finish_sent_entries();
             return self.flush_control(token);
+        }
+        if !self.entries.is_empty() {
+            let bytes = self.output_bytes();
+            self.count_waiting(token, bytes);
         }
         let spare = self.spare_segments.pop().unwrap_or_default();
         let mut segments = std::mem::replace(&mut self.segments, spare);
@@ -1093,7 +1134,6 @@ impl Core {
 
     /// Without output: sends control data of the transport (TLS), if there is any.
     fn flush_control(&mut self, token: Token) {
-        debug_assert!(self.out_entries.is_empty());
         let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
         if conn.generation == token.generation
             && !matches!(conn.phase, ConnPhase::Vacant | ConnPhase::Closing)
@@ -1117,7 +1157,8 @@ impl Core {
         // it (RFC 9112 §9.6). So shut down our side, and read until the client ends its side. Some HTTP/2 clients also discard
         // a response when its stream is reset after it, although RFC 9113 §8.1 permits that reset.
         if conn.duty.seat().is_some() {
-            self.leave_resident(token);
+            let reason = self.conns[token.index as usize].reason;
+            self.leave_resident(token, reason);
         }
         let conn = &mut self.conns[token.index as usize];
         conn.phase = ConnPhase::Lingering;
@@ -1173,7 +1214,7 @@ impl Core {
             _ => CloseReason::System,
         };
         let flight = std::mem::replace(&mut conn.flight, NONE);
-        self.end_flight(flight, Some(sent));
+        self.end_flight(flight, Some(sent), reason.cause());
         // After an incomplete response only a reset shows the client that it is incomplete.
         self.close(token, reason, fault == OpError::FileShrunk);
     }
@@ -1224,7 +1265,8 @@ impl Core {
                 if taken >= self.policy.window_bytes(self.policy.limits.body_rate.bytes_per_second()) {
                     self.begin_rate_window(token, place);
                 } else {
-                    self.break_body(token, CloseReason::BodyRate, Some(408));
+                    self.metrics.refused(CloseReason::BodyRate.name());
+                    self.break_body(token, CloseReason::BodyRate, Some(Reply::error(408)));
                     self.settle(token);
                 }
             }
@@ -1246,9 +1288,10 @@ impl Core {
         conn.phase = ConnPhase::Open;
         conn.reason = reason;
         conn.flags |= LINGER;
+        self.metrics.refused(reason.name());
         let (_, content) = self.put_reply(token, Asked::unread(token), true, Reply::error(408));
         let entry = self.begin_refused_entry(token);
-        self.end_entry(entry, 408, content, self.now.mono_ns);
+        self.end_entry(entry, 408, content, self.now.mono_ns, reason.cause());
         self.next_request(token);
         self.settle(token);
     }

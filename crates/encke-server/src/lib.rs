@@ -36,6 +36,7 @@ mod inbox;
 mod limits;
 mod listener;
 mod log;
+mod log_entries;
 mod metrics;
 mod mounting;
 mod open;
@@ -84,7 +85,7 @@ pub use handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
 pub use https::{CHALLENGES, PORT as HTTPS_PORT};
 pub use limits::LimitSettings;
 pub use listener::{Bound, ListenConfig};
-pub use log::{AccessLog, LogFormat, LogSettings, LogTail, TailEntry, TailFilter};
+pub use log::{AccessLog, LogFormat, LogLabel, LogSettings, LogTail, TailEntry, TailFilter};
 pub use operate::{
     ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FeatureVerbs, FieldShape,
     FieldValue, RuleStep, Verb, VerbField,

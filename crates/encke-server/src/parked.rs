@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use encke_io::{Peer, Token};
 
+use crate::close::CloseReason;
 use crate::conn::{
     ADMIN, COUNTED, Conn, ConnPhase, Duty, LAST, PAUSED, PEER_ENDED, SECURE, SENDING, TO_HTTPS,
 };
@@ -91,7 +92,7 @@ impl Core {
     /// Turns a resident's connection into a record and back. Returns false if it is not idle, or is of a kind without records.
     pub(crate) fn park_and_unpark(&mut self, token: Token) -> bool {
         let Some(parked) = self.park_resident(token) else { return false };
-        self.leave_resident(token);
+        self.leave_resident(token, CloseReason::PeerDone);
         self.residents.report_gone();
         self.conns[token.index as usize] = Conn::vacant();
         assert!(self.unpark_resident(token, &parked), "our own version, and nothing else has changed");

@@ -47,6 +47,8 @@ pub(crate) struct Record {
     pub(crate) held: Option<Box<HeldRequest>>,
     pub(crate) stream: Option<ResponseRest>,
     pub(crate) entry: Option<Box<LogEntry>>,
+    /// The reason of a refusal, for the log.
+    pub(crate) reason: Option<&'static str>,
     /// Bytes of the response's content sent so far.
     pub(crate) sent_bytes: u64,
     pub(crate) started_ns: u64,

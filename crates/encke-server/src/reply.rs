@@ -19,6 +19,8 @@ pub struct Reply {
     /// A prepared response that replaces status and content; `fields` are added after its own.
     pub(crate) prepared: Option<Arc<Prepared>>,
     pub(crate) close: bool,
+    /// The reason of a refusal, for the access log. A thin pointer: a response is moved several times.
+    pub(crate) reason: Option<&'static &'static str>,
 }
 
 /// The content of a response.
@@ -96,7 +98,7 @@ impl Reply {
     /// Creates a response without fields or content.
     pub fn new(status: u16) -> Self {
         debug_assert!((200..600).contains(&status));
-        Self { status, fields: Fields::new(), body: Body::Empty, prepared: None, close: false }
+        Self { status, fields: Fields::new(), body: Body::Empty, prepared: None, close: false, reason: None }
     }
 
     /// Creates a plain-text response.
@@ -128,6 +130,7 @@ impl Reply {
             body: Body::Empty,
             prepared: Some(prepared),
             close: false,
+            reason: None,
         }
     }
 
@@ -146,6 +149,24 @@ impl Reply {
     pub fn body(mut self, body: Body) -> Self {
         self.body = body;
         self
+    }
+
+    /// Sets the reason of a refusal for the access log: a short name in `snake_case`, or the rule or limit in plain words.
+    ///
+    /// ```
+    /// use encke_server::Reply;
+    ///
+    /// let _refusal = Reply::error(429).because(&"too_many_orders");
+    /// ```
+    #[must_use]
+    pub fn because(mut self, reason: &'static &'static str) -> Self {
+        self.reason = Some(reason);
+        self
+    }
+
+    /// Returns the reason that [`Reply::because`] has set.
+    pub fn reason(&self) -> Option<&'static str> {
+        self.reason.copied()
     }
 
     /// Closes the connection after this response.

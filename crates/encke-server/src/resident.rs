@@ -35,6 +35,7 @@ use crate::framing::{ContentLength, FramingKind};
 use crate::handler::{HandlerContext, JobId};
 use crate::inbox::{Inbox, WorkerMessage};
 use crate::log::LogEntry;
+use crate::log_entries::WaitingEntry;
 use crate::operate::{Actions, Explain, FeatureVerbs, Offers, Verb};
 use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::record::Asked;
@@ -419,7 +420,10 @@ impl Slot<'_> {
     /// engine adds `Date`, `Connection` and the fields that describe the content.
     pub fn put_head(&mut self, framing: FramingKind, status: u16, fields: &Fields, content: ContentLength) {
         let last = self.is_ending() || content == ContentLength::Open && framing == FramingKind::Close;
+        let before = self.core.out.len();
         self.core.put_head(self.token, (framing, last), status, fields, content);
+        let head_bytes = self.core.out.len() - before;
+        self.core.begin_waiting_response(self.token, status, head_bytes);
     }
 
     /// Ends content without a length, and sends `trailers` where the protocol allows them. In HTTP/2 and HTTP/1.0 the content
@@ -449,10 +453,8 @@ impl Slot<'_> {
     pub fn send(&mut self, bytes: Arc<[u8]>) {
         let core = &mut *self.core;
         let mut segments = core.spare_segments.pop().unwrap_or_default();
-        if !core.entries.is_empty()
-            && let Some(waiting) = core.entries.get_mut(&self.token.index)
-        {
-            waiting.sent_bytes += bytes.len() as u64;
+        if !core.entries.is_empty() {
+            core.count_waiting(self.token, bytes.len() as u64);
         }
         segments.push(Segment::Shared(bytes, 0));
         let deadline_ns = core.now.mono_ns.saturating_add(core.policy.rate_window_ns);
@@ -600,9 +602,9 @@ impl Slot<'_> {
 
     /// Responds as a handler would: the connection is between requests again, or closes.
     pub fn respond(&mut self, asked: Asked, reply: Reply) {
-        let status = reply.status;
+        let (status, reason) = (reply.status, reply.reason.copied());
         let (_, content) = self.core.put_reply(self.token, asked, true, reply);
-        self.log(status, content);
+        self.core.end_waiting_entry(self.token, status, content, reason);
         self.next_request();
     }
 
@@ -610,7 +612,7 @@ impl Slot<'_> {
     /// requests again, or closes.
     pub fn responded(&mut self, status: u16, content: u64) {
         self.count_response(status);
-        self.log(status, content);
+        self.core.end_waiting_entry(self.token, status, content, None);
         self.next_request();
     }
 
@@ -629,14 +631,6 @@ impl Slot<'_> {
         self.core.metrics.handler_panics.add(1);
     }
 
-    /// Logs the request with this status, once the output is sent. Without this call the request is logged when the connection
-    /// closes.
-    pub fn log(&mut self, status: u16, content: u64) {
-        if let Some(waiting) = self.core.entries.remove(&self.token.index) {
-            self.core.end_entry(Some(waiting.entry), status, content, waiting.started_ns);
-        }
-    }
-
     fn next_request(&mut self) {
         let conn = self.conn_mut();
         conn.duty = Duty::Rest;
@@ -653,13 +647,6 @@ impl Slot<'_> {
     fn conn_mut(&mut self) -> &mut Conn {
         &mut self.core.conns[self.token.index as usize]
     }
-}
-
-/// The log entry of a request whose connection belongs to a resident.
-pub(crate) struct WaitingEntry {
-    pub(crate) entry: Box<LogEntry>,
-    pub(crate) started_ns: u64,
-    pub(crate) sent_bytes: u64,
 }
 
 impl Core {
@@ -713,7 +700,10 @@ impl Core {
         conn.duty = Duty::resident(seat);
         conn.flags &= !(HELD | OUTLASTS);
         if let Some(entry) = entry {
-            let waiting = WaitingEntry { entry, started_ns: self.now.mono_ns, sent_bytes: 0 };
+            // Responses to earlier requests may still be in the output.
+            let uncounted_bytes = self.output_bytes();
+            let waiting =
+                WaitingEntry { entry, started_ns: self.now.mono_ns, sent_bytes: 0, uncounted_bytes };
             self.entries.insert(token.index, waiting);
         }
         self.call_for(token, |resident, slot| resident.enter(slot, asked, start));
@@ -732,7 +722,7 @@ impl Core {
     pub(crate) fn resident_sent(&mut self, token: Token) {
         let flight = std::mem::replace(&mut self.conns[token.index as usize].flight, NONE);
         if flight != NONE {
-            self.end_flight(flight, None);
+            self.end_flight(flight, None, None);
         }
         self.call_for(token, Resident::sent);
     }
@@ -769,13 +759,14 @@ impl Core {
     }
 
     /// Removes a closing connection from its resident: notifies the resident later, and writes the log line.
-    pub(crate) fn leave_resident(&mut self, token: Token) {
+    pub(crate) fn leave_resident(&mut self, token: Token, reason: CloseReason) {
         let conn = &mut self.conns[token.index as usize];
         let duty = std::mem::replace(&mut conn.duty, Duty::Rest);
         let (Some(seat), Some((word, form))) = (duty.seat(), duty.words()) else { return };
         self.residents.note_gone(seat, Gone { token, word, form });
         if let Some(waiting) = self.entries.remove(&token.index) {
-            self.finish_entry(waiting.entry, waiting.sent_bytes, waiting.started_ns);
+            let WaitingEntry { entry, started_ns, sent_bytes, .. } = waiting;
+            self.finish_entry(Some(entry), sent_bytes, started_ns, reason.cause());
         }
     }
 

@@ -449,7 +449,6 @@ impl Resident for WebSockets {
         slot.set_form(if deflate { DEFLATED } else { 0 });
         self.sockets.insert(slot.place(), SocketState::new(HandlerSocket { socket, message_bytes_max }));
         slot.count_response(101);
-        slot.log(101, 0);
         slot.put_head(asked.framing, 101, &fields, ContentLength::Upgrade);
         self.await_due(slot);
     }

@@ -110,6 +110,7 @@ impl<R: Reactor> Worker<R> {
             out: Out::default(),
             segments: Vec::new(),
             out_entries: Vec::new(),
+            ended_entries: Vec::new(),
             spare_segments: Vec::new(),
             buffers: Buffers::default(),
             ops: Vec::new(),
@@ -558,8 +559,9 @@ impl<R: Reactor> Worker<R> {
 
     fn end_turn(&mut self) {
         let core = &mut self.core;
-        if core.turn_answers > 0 {
+        if core.turn_answers > 0 || !core.ended_entries.is_empty() {
             let end = self.reactor.now();
+            core.write_entries(end.mono_ns);
             let lasted = end.mono_ns.saturating_sub(core.now.mono_ns);
             core.metrics.latency.record_many(lasted, core.turn_answers);
             core.turn_answers = 0;
@@ -576,7 +578,6 @@ impl<R: Reactor> Worker<R> {
         core.metrics.h2_unsent_bytes.set(core.http2.unsent_bytes() as i64);
         core.metrics.jobs.set(occupancy.jobs as i64);
         core.metrics.upstreams_open.set(core.upstreams.open() as i64);
-        core.log.flush();
         if core.now.unix_s() != core.checked_second {
             core.checked_second = core.now.unix_s();
             let mut drops = 0;
@@ -589,6 +590,9 @@ impl<R: Reactor> Worker<R> {
             for seat in core.residents.seats() {
                 core.call_engine(seat, |resident, engine| resident.each_second(engine, &self.reactor));
             }
+            // Residents may have closed connections.
+            core.write_entries(core.now.mono_ns);
         }
+        core.log.flush();
     }
 }

@@ -23,6 +23,7 @@ mod files;
 mod h2;
 mod https;
 mod json_data;
+mod log;
 mod manage;
 mod operators;
 mod publisher;

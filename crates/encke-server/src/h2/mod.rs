@@ -23,6 +23,7 @@ mod engine;
 mod head;
 mod stream;
 
+use std::io;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -292,12 +293,14 @@ impl Core {
         }
     }
 
-    /// Closes the streams of an engine whose connection closes.
-    pub(crate) fn abandon_http2(&mut self, place: u32) {
+    /// Closes the streams of an engine whose connection closes for `reason`.
+    pub(crate) fn abandon_http2(&mut self, place: u32, reason: CloseReason) {
+        // A connection that ends regularly, while a stream is open, was ended by the client.
+        let reason = if reason.cause().is_some() { reason } else { CloseReason::PeerReset };
         let Some(engine) = self.http2.engines.remove(place) else { return };
         for stream in engine.streams {
             if let Some(token) = self.http2.streams.get(stream).map(|stream| stream.token) {
-                self.close(token, CloseReason::PeerReset, true);
+                self.close(token, reason, true);
             }
         }
     }
@@ -513,15 +516,18 @@ impl Core {
         let run = move || {
             let mut bytes = vec![0; piece.bytes];
             let read = piece.file.read_at(piece.offset, &mut bytes);
-            let whole = read.is_ok_and(|read| read == piece.bytes);
-            Box::new(whole.then_some(bytes)) as Done
+            Box::new(piece_read(read, bytes)) as Done
         };
         self.ops.push((Token::NONE, Op::Offload(Job { key, lane: JobLane::Local, run: Box::new(run) })));
     }
 
     /// Handles the result of a read on the thread pool. `None`: the pool was full, or the job panicked.
     pub(crate) fn file_was_read(&mut self, key: u64, done: Option<Done>) {
-        let piece = done.and_then(|done| done.downcast::<Option<Vec<u8>>>().ok()).and_then(|piece| *piece);
+        let read = done_read(done);
+        let (piece, fault) = match read {
+            Ok(piece) => (Some(piece), CloseReason::StreamFailed),
+            Err(fault) => (None, fault),
+        };
         let stream = self.http2.streams.get_mut(key as u32);
         let generation = (key >> 32) as u32 & 0xFFFF;
         let Some(stream) = stream.filter(|stream| stream.token.generation & 0xFFFF == generation) else {
@@ -531,7 +537,7 @@ impl Core {
         if stream.file_read(piece) {
             self.push_out(token);
         } else {
-            self.close(token, CloseReason::FileShrunk, true);
+            self.close(token, fault, true);
         }
     }
 
@@ -657,7 +663,7 @@ impl Core {
         if let Some(fault) = engine.connection.fault.take() {
             self.metrics.refused(fault);
         }
-        self.abandon_http2(place);
+        self.abandon_http2(place, reason);
         let conn = &mut self.conns[token.index as usize];
         conn.duty = Duty::Rest;
         conn.phase = ConnPhase::Idle;
@@ -670,6 +676,24 @@ impl Core {
         }
         self.settle(token);
     }
+}
+
+/// A piece of a file, or the reason why it could not be read.
+type PieceRead = Result<Vec<u8>, CloseReason>;
+
+/// The result of a read that was to fill `bytes`.
+fn piece_read(read: io::Result<usize>, bytes: Vec<u8>) -> PieceRead {
+    match read {
+        Ok(read) if read == bytes.len() => Ok(bytes),
+        Ok(_) => Err(CloseReason::FileShrunk),
+        Err(_) => Err(CloseReason::System),
+    }
+}
+
+/// The result of a job that reads a piece. `None`: the pool was full, or the job panicked.
+fn done_read(done: Option<Done>) -> PieceRead {
+    let read = done.and_then(|done| done.downcast::<PieceRead>().ok());
+    read.map_or(Err(CloseReason::StreamFailed), |read| *read)
 }
 
 /// The error code for resetting a stream that cannot be completed (RFC 9113 §7).
@@ -719,6 +743,16 @@ mod tests {
         }
         let silent = http::Request::get("/").body(()).expect("a request");
         assert_eq!(urgency(&silent.into_parts().0), URGENCY);
+    }
+
+    #[test]
+    fn a_piece_that_is_missing_has_the_reason_of_its_cause() {
+        let done = |read: PieceRead| Some(Box::new(read) as Done);
+        let failed = io::ErrorKind::Other.into();
+        assert_eq!(done_read(done(piece_read(Ok(3), vec![7; 3]))), Ok(vec![7; 3]));
+        assert_eq!(done_read(done(piece_read(Ok(2), vec![7; 3]))), Err(CloseReason::FileShrunk));
+        assert_eq!(done_read(done(piece_read(Err(failed), vec![7; 3]))), Err(CloseReason::System));
+        assert_eq!(done_read(None), Err(CloseReason::StreamFailed), "a full pool shrinks no file");
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Core {
             let (_, content) = self.put_reply(token, Asked::unread(token), true, reply);
             self.conns[token.index as usize].reason = reason;
             let entry = self.begin_refused_entry(token);
-            self.end_entry(entry, 400, content, self.now.mono_ns);
+            self.end_entry(entry, 400, content, self.now.mono_ns, Some(fault.name()));
             self.next_request(token);
             return self.settle(token);
         }

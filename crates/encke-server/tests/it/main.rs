@@ -37,6 +37,7 @@ mod h2;
 mod http1;
 mod limits;
 mod listeners;
+mod log;
 mod peers;
 mod relays;
 mod reloads;

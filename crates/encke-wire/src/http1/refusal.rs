@@ -31,6 +31,12 @@ macro_rules! refusals {
                 match self { $(Self::$variant => $reason,)+ }
             }
 
+            /// A reference to the name, for structures that store a thin pointer.
+            #[must_use]
+            pub const fn reason_ref(self) -> &'static &'static str {
+                match self { $(Self::$variant => &$reason,)+ }
+            }
+
             /// A sentence about the error and its location.
             const fn sentence(self) -> &'static str {
                 match self { $(Self::$variant => $sentence,)+ }

@@ -1,0 +1,64 @@
+//! The access log of streams, from outside: one line for each, written at its end.
+
+use encke_server::{LogTail, TailFilter};
+
+use super::push::{Socket, Stream, publish, stand, wait_for_subscribers};
+use crate::rig::{PATIENCE, Stand};
+
+on_two_stands! {
+    a_stream_is_logged_once_at_its_end,
+    a_drain_is_the_reason_for_the_end_of_a_stream,
+}
+
+/// The next line of the log.
+fn next(tail: &LogTail) -> serde_json::Value {
+    let entry = tail.next_within(PATIENCE).expect("another line");
+    serde_json::from_slice(&entry.line).expect("JSON")
+}
+
+fn a_stream_is_logged_once_at_its_end(on: Stand) {
+    let rig = stand(on);
+    let tail = rig.running().tail(TailFilter::default(), || {}).expect("room for a tail");
+    let mut stream = Stream::open(&rig, "/push/news", "");
+    let mut socket = Socket::open(&rig, "/push/news", "");
+    wait_for_subscribers(&rig, 2);
+    publish(&rig, "news", "hello");
+    assert_eq!(next(&tail)["method"], "POST", "a stream has no line while it is open");
+    assert_eq!(stream.data(), "hello");
+    assert_eq!(socket.hear(), (1, b"hello".to_vec()));
+    let at_least = |line: &serde_json::Value, bytes: u64| {
+        assert!(
+            line["sent_bytes"].as_u64() >= Some(bytes) && line["sent_bytes"].as_u64() < Some(400),
+            "{line}"
+        );
+        assert!(line["duration_us"].as_u64() > Some(0), "{line}");
+    };
+    drop(stream);
+    let line = next(&tail);
+    assert_eq!((&line["status"], &line["target"]), (&200.into(), &"/push/news".into()), "{line}");
+    at_least(&line, 40);
+    socket.0.finish();
+    let line = next(&tail);
+    assert_eq!((&line["status"], &line["reason"]), (&101.into(), &serde_json::Value::Null), "{line}");
+    assert_eq!(line["sent_bytes"], 7, "one frame");
+    at_least(&line, 7);
+    rig.end();
+}
+
+fn a_drain_is_the_reason_for_the_end_of_a_stream(on: Stand) {
+    let rig = stand(on);
+    let tail = rig.running().tail(TailFilter::default(), || {}).expect("room for a tail");
+    let stream = Stream::open(&rig, "/push/news", "");
+    let socket = Socket::open(&rig, "/push/news", "");
+    wait_for_subscribers(&rig, 2);
+    rig.running().drain(std::time::Duration::ZERO, std::time::Duration::from_millis(1));
+    let mut statuses = Vec::new();
+    for _ in 0..2 {
+        let line = next(&tail);
+        assert_eq!(line["reason"], "drain", "{line}");
+        statuses.push(line["status"].as_u64().expect("a number"));
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [101, 200]);
+    drop((stream, socket));
+}
