@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering;
 use encke_io::changes::Changes;
 use encke_io::files::{OpenError, Patience};
 use encke_io::{Done, Now};
+use encke_settings::{Level, notice};
 use encke_wire::coding::Coding;
 use encke_wire::field::Known;
 use encke_wire::method::Method;
@@ -33,13 +34,14 @@ use super::Shared;
 use super::compression_cache::CompressionKey;
 use super::error::CompressionError;
 use super::file_cache::{self, CacheCost, FileCache, SlotKey};
-use super::find::{Content, LookupResult, LookupTarget, SiteRoot};
+use super::find::{Absence, Content, LookupResult, LookupTarget, SiteRoot};
 use super::listing::{Listing, ListingView};
 use super::page::{Page, SETTLED_AFTER_NS, Taste};
 use super::status_error::{StatusError, asks_for_html};
 use super::watch::{DirWatcher, WatchOutcome, give_back};
 use encke_server::{
-    Body, ContentView, Exchange, Fields, Handler, HandlerContext, JobId, Kept, Outcome, Reply, Request,
+    Body, ContentView, Exchange, Fields, Handler, HandlerContext, JobId, Kept, LogLabel, Outcome, Reply,
+    Request,
 };
 
 /// The file handler of a worker.
@@ -74,7 +76,8 @@ pub(super) enum Else {
     Listing,
     /// Status, target, and whether the query of the request is appended.
     Moved(u16, String, bool),
-    Absent(u16),
+    /// Nothing to serve, and whether a rule removes X-Content-Type-Options.
+    Absent(Absence, bool),
 }
 
 /// The name that a request looks up, and the purpose.
@@ -172,9 +175,9 @@ impl Drop for FileHandler {
 
 impl Handler for FileHandler {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
-        let Some(site) = self.shared.hosts.only().or_else(|| self.shared.hosts.site(request.authority()))
-        else {
-            return Outcome::Now(StatusError::new(421).reply(request));
+        let Some(site) = self.shared.site(request.authority()) else {
+            self.context.refused(UNKNOWN_HOST);
+            return Outcome::Now(StatusError::new(421).because(&UNKNOWN_HOST).reply(request));
         };
         let mut outcome = self.serve(request, site, exchange);
         if let Outcome::Now(reply) = &mut outcome {
@@ -212,6 +215,12 @@ impl Handler for FileHandler {
         let mut removed = Vec::new();
         self.cache.clear(&mut removed);
         self.watch.release(&removed);
+    }
+
+    fn log_label(&self, request: &Request<'_>) -> LogLabel<'_> {
+        let site = self.shared.site(request.authority());
+        let name = site.and_then(|site| self.shared.names.get(usize::from(site)));
+        LogLabel { site: name.map(|name| &**name) }
     }
 }
 
@@ -257,7 +266,13 @@ impl FileHandler {
             Method::Get | Method::Head => {}
             Method::Options => return Outcome::Now(Reply::new(204).with("Allow", ALLOW)),
             _ => {
-                let mut fault = StatusError::new(405);
+                self.context.refused(METHOD);
+                let mut fault = StatusError::new(405).because(&METHOD);
+                let mut path = String::new();
+                if decode_path(request.path(), &mut path).is_ok() {
+                    let policy = self.grounds[usize::from(site)].rules.policy(&path);
+                    (fault.fields, fault.sniffable) = (policy.fields, policy.sniffable);
+                }
                 fault.fields.push("Allow", ALLOW.as_bytes()).expect("a list of methods");
                 return Outcome::Now(fault.reply(request));
             }
@@ -291,6 +306,9 @@ impl FileHandler {
                 (Resource::Page(page), GoalPurpose::Error(fault)) => {
                     let mut reply = page.as_error(fault.status);
                     reply.fields.extend(&fault.fields);
+                    if let Some(rule) = fault.rule {
+                        reply = reply.because(rule);
+                    }
                     return LookOutcome::Reply(reply);
                 }
                 (Resource::Page(page), _) => return LookOutcome::Reply(self.page(request, &goal, page)),
@@ -306,13 +324,21 @@ impl FileHandler {
                     let view = ListingView::of(request);
                     return LookOutcome::Wait(LookupTask::List(goal.site, goal.path.clone(), view), goal);
                 }
-                (Resource::Else(Else::Absent(404), _), GoalPurpose::Asked)
+                (Resource::Else(Else::Absent(Absence { status: 404, .. }, _), _), GoalPurpose::Asked)
                     if self.has_fallback(request, goal.site) =>
                 {
                     GoalPurpose::Fallback
                 }
-                (Resource::Else(Else::Absent(status), fields), _) => {
-                    GoalPurpose::Error(StatusError { status: *status, fields: fields.clone() })
+                (Resource::Else(Else::Absent(absence, sniffable), fields), _) => {
+                    let Absence { status, rule } = *absence;
+                    self.tell_absence(request, absence);
+                    let fields = fields.clone();
+                    GoalPurpose::Error(StatusError {
+                        status,
+                        fields,
+                        sniffable: *sniffable,
+                        rule: Some(rule),
+                    })
                 }
             };
             goal.path.clear();
@@ -340,8 +366,9 @@ impl FileHandler {
             self.check_roots(now);
         }
         let mut path = String::new();
-        if decode_path(raw, &mut path).is_err() {
-            return Some(Rc::new(Resource::Else(Else::Absent(400), Fields::new())));
+        if let Err(error) = decode_path(raw, &mut path) {
+            self.context.refused(error.reason());
+            return Some(Rc::new(Resource::absent(Absence { status: 400, rule: error.reason_ref() })));
         }
         let ground = &self.grounds[usize::from(site)];
         if !ground.is_near(&path) {
@@ -360,6 +387,18 @@ impl FileHandler {
             }
         };
         Some(self.admit(site, raw, found, is_watched, now))
+    }
+
+    /// Writes the rule that decided about a 403 or 404, for operators who look for the reason.
+    #[cold]
+    fn tell_absence(&self, request: &Request<'_>, absence: &Absence) {
+        if matches!(absence.status, 403 | 404) && notice::is_written(Level::Debug) {
+            let Absence { status, rule } = absence;
+            let host = request.authority().escape_ascii();
+            // The query may hold a token.
+            let path = request.path().escape_ascii();
+            notice::report(Level::Debug, &format!("{status} for {path} of host {host}: {rule}"));
+        }
     }
 
     fn watch_steps(&mut self, site: u16, found: &LookupResult) -> WatchOutcome {
@@ -400,7 +439,9 @@ impl FileHandler {
             LookupTarget::Moved(status, target, keeps_query) => {
                 Resource::Else(Else::Moved(status, target, keeps_query), policy.fields)
             }
-            LookupTarget::Absent(status) => Resource::Else(Else::Absent(status), policy.fields),
+            LookupTarget::Absent(absence) => {
+                Resource::Else(Else::Absent(absence, policy.sniffable), policy.fields)
+            }
         };
         let resource = Rc::new(resource);
         let mut removed = Vec::new();
@@ -484,16 +525,16 @@ impl FileHandler {
                 if wait.sent < SENT_MAX {
                     return self.send(task, wait);
                 }
-                Err(503)
+                Err(Absence { status: 503, rule: &"no_descriptors" })
             }
             // The pool's queue is full, or the directories of the path are renamed continually.
-            None | Some(Err(OpenError::NotCached)) => Err(503),
-            Some(Err(_)) => Err(500),
+            None | Some(Err(OpenError::NotCached)) => Err(Absence { status: 503, rule: &"file_pool_busy" }),
+            Some(Err(_)) => Err(Absence { status: 500, rule: &"system" }),
         };
         for Waiter { exchange, request, goal } in wait.waiters {
             let here = match &resource {
                 Ok(resource) => Rc::clone(resource),
-                Err(status) => Rc::new(Resource::Else(Else::Absent(*status), Fields::new())),
+                Err(absence) => Rc::new(Resource::absent(*absence)),
             };
             let site = goal.site;
             match self.pursue(&request.view(), goal, Some(here)) {
@@ -520,7 +561,7 @@ impl FileHandler {
         };
         let mut path = String::new();
         decode_path(raw, &mut path).expect("it was decoded before it was listed");
-        let fields = self.grounds[usize::from(*site)].rules.policy(&path).fields;
+        let policy = self.grounds[usize::from(*site)].rules.policy(&path);
         for Waiter { exchange, request, .. } in wait.waiters {
             let mut reply = match &content {
                 Ok(content) => {
@@ -529,10 +570,14 @@ impl FileHandler {
                         .with("Vary", "Accept")
                         .with("Cache-Control", "no-cache")
                         .with("X-Content-Type-Options", "nosniff");
-                    reply.fields.extend(&fields);
+                    reply.fields.extend(&policy.fields);
                     reply.body(Body::Shared(Arc::clone(content)))
                 }
-                Err(status) => StatusError { status: *status, fields: fields.clone() }.reply(&request.view()),
+                Err(status) => {
+                    let fields = policy.fields.clone();
+                    StatusError { fields, sniffable: policy.sniffable, ..StatusError::new(*status) }
+                        .reply(&request.view())
+                }
             };
             self.insist_on_tls(&request.view(), *site, &mut reply);
             exchange.answer(reply);
@@ -617,6 +662,13 @@ impl FileHandler {
             self.grounds[site] = ground;
         }
         self.shrink();
+    }
+}
+
+impl Resource {
+    /// Nothing to serve, and no rules apply.
+    const fn absent(absence: Absence) -> Self {
+        Self::Else(Else::Absent(absence, false), Fields::new())
     }
 }
 
@@ -712,6 +764,12 @@ fn escaped(path: &str) -> String {
     encode_path(path, &mut out);
     out
 }
+
+/// The reason of a 421.
+const UNKNOWN_HOST: &str = "unknown_host";
+
+/// The reason of a 405.
+const METHOD: &str = "method_of_file";
 
 /// The methods that a file supports.
 const ALLOW: &str = "GET, HEAD, OPTIONS";

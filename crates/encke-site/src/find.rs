@@ -60,8 +60,31 @@ pub(super) enum LookupTarget {
     Listing,
     /// A redirect: status, target, and whether the request's query is appended.
     Moved(u16, String, bool),
-    /// Nothing to serve: the status of the error.
-    Absent(u16),
+    /// Nothing to serve.
+    Absent(Absence),
+}
+
+/// The status of the error for a path at which nothing is served, and the rule that decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Absence {
+    pub(super) status: u16,
+    /// The reason in the log.
+    pub(super) rule: &'static &'static str,
+}
+
+impl Absence {
+    /// The rule `status` of `paths`.
+    const fn by_rule(status: u16) -> Self {
+        Self { status, rule: &"path_rule" }
+    }
+
+    const HIDDEN: Self = Self { status: 404, rule: &"hidden_name" };
+    const TOO_LONG: Self = Self { status: 404, rule: &"path_too_long" };
+    const MISSING: Self = Self { status: 404, rule: &"not_found" };
+    const NO_INDEX: Self = Self { status: 404, rule: &"no_index_and_no_listing" };
+    const NEVER_SERVED: Self = Self { status: 404, rule: &"never_served" };
+    const NO_FILE: Self = Self { status: 404, rule: &"no_regular_file" };
+    const NOT_PERMITTED: Self = Self { status: 403, rule: &"permissions_or_symlinks" };
 }
 
 /// A file and its compressed siblings.
@@ -193,10 +216,13 @@ impl SiteRoot {
             return settled(LookupTarget::Moved(status, target, keeps_query), policy);
         }
         if let Some(status) = policy.special.status {
-            return settled(LookupTarget::Absent(status), policy);
+            return settled(LookupTarget::Absent(Absence::by_rule(status)), policy);
         }
-        if self.rules.is_hidden(path) || path.len() > PATH_BYTES_MAX {
-            return settled(LookupTarget::Absent(404), policy);
+        if path.len() > PATH_BYTES_MAX {
+            return settled(LookupTarget::Absent(Absence::TOO_LONG), policy);
+        }
+        if self.rules.is_hidden(path) {
+            return settled(LookupTarget::Absent(Absence::HIDDEN), policy);
         }
         let Some((number, name)) = self.rules.place(path) else {
             return settled(LookupTarget::Slash, policy);
@@ -248,7 +274,7 @@ impl Lookup<'_> {
             match self.open(name)? {
                 OpenedPath::File(file) => self.page(name, file)?,
                 OpenedPath::Folder => LookupTarget::Slash,
-                OpenedPath::Absent(status) => LookupTarget::Absent(status),
+                OpenedPath::Absent(absence) => LookupTarget::Absent(absence),
             }
         };
         Ok(LookupResult { thing, policy, steps: self.steps })
@@ -261,14 +287,17 @@ impl Lookup<'_> {
             let name = format!("{name}{index}");
             match self.open(&name)? {
                 OpenedPath::File(file) => return self.page(&name, file),
-                OpenedPath::Absent(status) if status != 404 => return Ok(LookupTarget::Absent(status)),
+                OpenedPath::Absent(absence) if absence.status != 404 => {
+                    return Ok(LookupTarget::Absent(absence));
+                }
                 OpenedPath::Folder | OpenedPath::Absent(_) => {}
             }
         }
         Ok(match self.open(name)? {
             OpenedPath::Folder if list => LookupTarget::Listing,
-            OpenedPath::Folder | OpenedPath::File(_) => LookupTarget::Absent(404),
-            OpenedPath::Absent(status) => LookupTarget::Absent(status),
+            OpenedPath::Folder => LookupTarget::Absent(Absence::NO_INDEX),
+            OpenedPath::File(_) => LookupTarget::Absent(Absence::MISSING),
+            OpenedPath::Absent(absence) => LookupTarget::Absent(absence),
         })
     }
 
@@ -294,7 +323,12 @@ impl Lookup<'_> {
             Ok(file) => file,
             Err(error @ (OpenError::NotFound | OpenError::Forbidden)) => {
                 self.watch(self.root.steps(name.as_bytes()));
-                return Ok(OpenedPath::Absent(if error == OpenError::NotFound { 404 } else { 403 }));
+                let missing = error == OpenError::NotFound;
+                return Ok(OpenedPath::Absent(if missing {
+                    Absence::MISSING
+                } else {
+                    Absence::NOT_PERMITTED
+                }));
             }
             Err(error) => return Err(error),
         };
@@ -311,12 +345,12 @@ impl Lookup<'_> {
             self.watch(self.root.steps(name.as_bytes()));
         }
         if self.ground.forbids(&opened, self.root, name.as_bytes()) {
-            return Ok(OpenedPath::Absent(404));
+            return Ok(OpenedPath::Absent(Absence::NEVER_SERVED));
         }
         Ok(match opened.metadata.kind {
             FileKind::File => OpenedPath::File(opened),
             FileKind::Folder => OpenedPath::Folder,
-            FileKind::Other => OpenedPath::Absent(404),
+            FileKind::Other => OpenedPath::Absent(Absence::NO_FILE),
         })
     }
 
@@ -362,7 +396,7 @@ impl Lookup<'_> {
 enum OpenedPath {
     File(OpenFile),
     Folder,
-    Absent(u16),
+    Absent(Absence),
 }
 
 fn system(error: io::Error) -> OpenError {

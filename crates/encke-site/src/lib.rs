@@ -87,6 +87,8 @@ pub struct Site {
 /// The state that the file handlers of all workers share.
 struct Shared {
     hosts: Hosts,
+    /// The name of each site in the access log: its first host name, or `default`.
+    names: Vec<Box<str>>,
     press: CompressionCache,
     /// The limit of all file caches together.
     limit: CacheCost,
@@ -142,6 +144,10 @@ impl Site {
         let hash_key = HashKey::new(word(0), word(1));
         let shared = Shared {
             hosts,
+            names: sites
+                .iter()
+                .map(|site| site.host.first().map_or(UNNAMED, String::as_str).into())
+                .collect(),
             press: CompressionCache::default(),
             limit,
             clerks: AtomicUsize::new(0),
@@ -172,7 +178,16 @@ impl Section for SiteSettings {
     }
 }
 
+/// The name in the access log of a site without host names.
+const UNNAMED: &str = "default";
+
 impl Shared {
+    /// The number of the site for a request's authority.
+    #[inline]
+    fn site(&self, authority: &[u8]) -> Option<u16> {
+        self.hosts.only().or_else(|| self.hosts.site(authority))
+    }
+
     /// The present limit of one worker's file cache.
     fn share(&self) -> CacheCost {
         self.limit.shared_by(self.clerks.load(Ordering::Relaxed))

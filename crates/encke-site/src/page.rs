@@ -320,7 +320,8 @@ impl Page {
 
     /// Returns the error with this status, which has the fields of the rules.
     fn fault(&self, status: u16) -> StatusError {
-        StatusError { status, fields: self.fields.clone() }
+        let sniffable = self.plain.whole.fields().value("X-Content-Type-Options").is_none();
+        StatusError { fields: self.fields.clone(), sniffable, ..StatusError::new(status) }
     }
 
     /// Responds with ranges of the page, unless If-Range names another state of the file.

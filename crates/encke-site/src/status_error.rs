@@ -10,32 +10,47 @@ use encke_server::{Body, Fields, Reply, Request};
 pub(super) struct StatusError {
     pub(super) status: u16,
     pub(super) fields: Fields,
+    /// Whether a rule removes X-Content-Type-Options.
+    pub(super) sniffable: bool,
+    /// The rule that decided, for the log.
+    pub(super) rule: Option<&'static &'static str>,
 }
 
 impl StatusError {
     /// Creates an error without fields of its own.
     pub(super) const fn new(status: u16) -> Self {
-        Self { status, fields: Fields::new() }
+        Self { status, fields: Fields::new(), sniffable: false, rule: None }
+    }
+
+    /// Sets the rule that decided.
+    pub(super) const fn because(mut self, rule: &'static &'static str) -> Self {
+        self.rule = Some(rule);
+        self
     }
 
     /// The response, as HTML for clients that accept it, else as text. HEAD gets the same head.
     pub(super) fn reply(&self, request: &Request<'_>) -> Reply {
-        let Self { status, fields } = self;
+        let Self { status, fields, sniffable, rule } = self;
         let reason = status::reason(*status);
         let mut reply = Reply::new(*status).with("Vary", "Accept").with("Cache-Control", "no-cache");
         reply.fields.extend(fields);
         if *status == 503 {
             reply = reply.with("Retry-After", "1");
         }
-        if fields.value("X-Content-Type-Options").is_none() {
+        if !sniffable && fields.value("X-Content-Type-Options").is_none() {
             reply = reply.with("X-Content-Type-Options", "nosniff");
+        }
+        if let Some(rule) = rule {
+            reply = reply.because(rule);
         }
         if asks_for_html(request) {
             let page = PAGE.replace("{status}", &status.to_string()).replace("{reason}", reason);
             let page = page.replace("{text}", explanation(*status));
             reply.with("Content-Type", "text/html; charset=utf-8").body(Body::Bytes(page.into_bytes()))
         } else {
-            let text = format!("{status} {reason}\n");
+            // Only a malformed request names its rule: others would tell strangers about files.
+            let rule = rule.filter(|_| *status == 400).map_or_else(String::new, |rule| format!("{rule}\n"));
+            let text = format!("{status} {reason}\n{rule}");
             reply.with("Content-Type", "text/plain; charset=utf-8").body(Body::Bytes(text.into_bytes()))
         }
     }

@@ -47,15 +47,21 @@ impl TargetError {
     /// A short name for logs and metrics.
     #[must_use]
     pub const fn reason(self) -> &'static str {
+        self.reason_ref()
+    }
+
+    /// A reference to the name, for structures that store a thin pointer.
+    #[must_use]
+    pub const fn reason_ref(self) -> &'static &'static str {
         match self {
-            Self::NotAbsolute => "path_not_absolute",
-            Self::BadEscape => "bad_escape",
-            Self::EscapedSlash => "escaped_slash",
-            Self::Backslash => "backslash",
-            Self::Control => "control_in_path",
-            Self::NotUtf8 => "path_not_utf8",
-            Self::AboveRoot => "above_root",
-            Self::InvalidAuthority => "invalid_authority",
+            Self::NotAbsolute => &"path_not_absolute",
+            Self::BadEscape => &"bad_escape",
+            Self::EscapedSlash => &"escaped_slash",
+            Self::Backslash => &"backslash",
+            Self::Control => &"control_in_path",
+            Self::NotUtf8 => &"path_not_utf8",
+            Self::AboveRoot => &"above_root",
+            Self::InvalidAuthority => &"invalid_authority",
         }
     }
 }

@@ -354,6 +354,71 @@ fn rules_decide_about_fields_types_and_refusals() {
 }
 
 #[test]
+fn header_rules_apply_to_every_error() {
+    let scene = Scene::new("rules-errors");
+    scene.write("raw/x.html", "x");
+    let mut stage = Stage::new(
+        &scene,
+        r#"
+        headers = [{ pattern = "/raw/**", set = { "Referrer-Policy" = "same-origin", "X-Content-Type-Options" = "" } }]
+        paths = [{ pattern = "/raw/private", status = 403 }]
+        "#,
+    );
+    for (status, request) in [
+        (403, "GET /raw/private HTTP/1.1\r\nHost: a\r\n"),
+        (404, "GET /raw/none HTTP/1.1\r\nHost: a\r\n"),
+        (404, "GET /raw/.hidden HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n"),
+        (405, "POST /raw/x.html HTTP/1.1\r\nHost: a\r\n"),
+        (412, "GET /raw/x.html HTTP/1.1\r\nHost: a\r\nIf-Match: \"other\"\r\n"),
+        (416, "GET /raw/x.html HTTP/1.1\r\nHost: a\r\nRange: bytes=9-\r\n"),
+    ] {
+        let answer = stage.ask(request);
+        assert_eq!(
+            (answer.status, answer.value("Referrer-Policy")),
+            (status, Some("same-origin")),
+            "{request}"
+        );
+        assert_eq!(answer.value("X-Content-Type-Options"), None, "{request}");
+    }
+    let other = stage.get("/none");
+    assert_eq!((other.status, other.value("X-Content-Type-Options")), (404, Some("nosniff")));
+}
+
+#[test]
+fn every_error_names_the_rule_that_decided() {
+    let scene = Scene::new("rules-named");
+    scene.write("a.txt", "a");
+    scene.write("folder/b.txt", "b");
+    std::os::unix::fs::symlink("/etc/passwd", scene.path("out")).expect("a link");
+    let settings = r#"paths = [{ pattern = "/gone", status = 410 }, { pattern = "/private", status = 403 }]"#;
+    let mut stage = Stage::new(&scene, settings);
+    let long = format!("/{}", "x/".repeat(3_000));
+    for (method, path, status, rule) in [
+        ("GET", "/none", 404, "not_found"),
+        ("GET", "/.git/config", 404, "hidden_name"),
+        ("GET", "/folder/", 404, "no_index_and_no_listing"),
+        ("GET", "/out", 403, "permissions_or_symlinks"),
+        ("GET", "/gone", 410, "path_rule"),
+        ("GET", "/private", 403, "path_rule"),
+        ("GET", &long, 404, "path_too_long"),
+        ("GET", "/../x", 400, "above_root"),
+        ("GET", "/a%2Fb", 400, "escaped_slash"),
+        ("GET", "/a%zz", 400, "bad_escape"),
+        ("POST", "/a.txt", 405, "method_of_file"),
+    ] {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: a\r\n");
+        // The first request may need the pool; the result of the look-up is then cached.
+        let answer = stage.ask(&request);
+        assert_eq!(answer.status, status, "{path}");
+        let reply = stage.call(&request, 0).expect("cached");
+        assert_eq!(reply.reason(), Some(rule), "{path}");
+        if status == 400 {
+            assert_eq!(answer.text(), format!("400 Bad Request\n{rule}\n"));
+        }
+    }
+}
+
+#[test]
 fn redirects_keep_the_query_and_cannot_be_split() {
     let scene = Scene::new("redirect");
     let settings = r#"redirects = [
