@@ -57,9 +57,7 @@ impl Service {
     /// The first step that failed, with its name.
     pub fn start(settings: &Settings) -> Result<Self, ServiceError> {
         Self::start_by(settings, |notes| {
-            if settings.push.enabled {
-                note_shadowed(settings, notes);
-            }
+            notes.extend(settings.warnings().iter().map(ToString::to_string));
             site(settings)
         })
     }
@@ -244,6 +242,7 @@ impl Service {
             .into_iter()
             .map(|key| format!("{key} has changed; it takes effect at the next start"))
             .collect();
+        notes.extend(settings.warnings().iter().map(ToString::to_string));
         if self.settings.server.admin != settings.server.admin {
             notes.push("server.admin has changed; it takes effect at the next start".into());
         }
@@ -443,22 +442,6 @@ fn note_enclosure(openness: Openness, notes: &mut Vec<String>) {
              that sends `Host: localhost` without the fields Via, Forwarded, X-Forwarded-* and X-Real-IP opens \
              them to all of its clients; restrict access with [auth] in a settings file"
         ));
-    }
-}
-
-/// Warns about a site directory that the prefix of the channels hides.
-fn note_shadowed(settings: &Settings, notes: &mut Vec<String>) {
-    let prefix = &settings.push.prefix;
-    let here = [SiteSettings::default()];
-    let sites = if settings.site.is_empty() { &here[..] } else { &settings.site[..] };
-    for site in sites {
-        let folder = site.root.join(prefix.trim_matches('/'));
-        if encke_io::files::id_of(&folder).is_some() {
-            notes.push(format!(
-                "{} is not served, because channels use {prefix}; set push.prefix, or push.enabled = false",
-                folder.display()
-            ));
-        }
     }
 }
 

@@ -22,6 +22,7 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 mod listen;
+mod warnings;
 
 pub use encke_push::{ChannelSettings, OverrunPolicy, PushSettings};
 pub use encke_push::{ClusterSettings, StreamSettings, StreamStorage};
@@ -36,6 +37,7 @@ pub use encke_settings::{
 pub use listen::{
     ADMIN_DEFAULT, Admin, AdminHost, FileMode, HttpsPort, Listen, ListenAddress, MetricsAccess,
 };
+pub use warnings::SettingsWarning;
 
 use encke_push::AckMode;
 use encke_server::ConnLimits;

@@ -198,6 +198,18 @@ impl Written for AskUrl {
 written! { AskUrl }
 
 impl AuthSettings {
+    /// Whether the section gives no client any right.
+    pub fn grants_nothing(&self) -> bool {
+        let by_certificate =
+            |one: &CertificateRights| Act::ALL.iter().any(|act| !one.patterns(*act).is_empty());
+        self.anonymous.is_empty()
+            && self.keys.is_empty()
+            && self.jwks.is_none()
+            && self.tokens.is_empty()
+            && self.ask.is_none()
+            && !self.certificates.iter().any(by_certificate)
+    }
+
     /// Returns every file that the section names. Encke serves none of them, and resolves relative paths against the directory
     /// of the settings file.
     fn files(&self) -> impl Iterator<Item = &PathBuf> {

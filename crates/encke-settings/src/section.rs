@@ -9,6 +9,11 @@ pub trait Section {
         Vec::new()
     }
 
+    /// Returns values that are valid, but probably not meant. May read files that the section names.
+    fn warnings(&self) -> Vec<Contradiction> {
+        Vec::new()
+    }
+
     /// Makes every relative path of the section start at `folder`, the directory of the settings file.
     fn anchor(&mut self, _folder: &Path) {}
 

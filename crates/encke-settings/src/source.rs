@@ -11,8 +11,8 @@ use toml::de::{DeTable, DeValue};
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct SourceMap {
     file: Arc<str>,
-    /// Line numbers from 1, by path: `site.0.redirects.2`.
-    lines: Arc<BTreeMap<String, u32>>,
+    /// Lines and columns from 1, by path: `site.0.redirects.2`.
+    lines: Arc<BTreeMap<String, (u32, u32)>>,
 }
 
 /// The position of a value in a settings file.
@@ -22,6 +22,8 @@ pub struct SourceLine {
     pub file: Arc<str>,
     /// The line, from 1.
     pub line: u32,
+    /// The column, from 1, in characters.
+    pub column: u32,
 }
 
 impl fmt::Display for SourceLine {
@@ -33,7 +35,7 @@ impl fmt::Display for SourceLine {
 impl SourceMap {
     pub(crate) fn of(file: &str, text: &str, root: &DeTable<'_>) -> Self {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        let mut walk = Walk { starts, lines: BTreeMap::new() };
+        let mut walk = Walk { text, starts, lines: BTreeMap::new() };
         walk.table("", root);
         Self { file: file.into(), lines: Arc::new(walk.lines) }
     }
@@ -43,11 +45,21 @@ impl SourceMap {
     pub fn line(&self, path: &[&str]) -> Option<SourceLine> {
         let mut key = path.join(".");
         loop {
-            if let Some(line) = self.lines.get(&key) {
-                return Some(SourceLine { file: Arc::clone(&self.file), line: *line });
+            if let Some(&(line, column)) = self.lines.get(&key) {
+                return Some(SourceLine { file: Arc::clone(&self.file), line, column });
             }
             key.truncate(key.rfind('.')?);
         }
+    }
+
+    /// Whether the file has the value at a path of keys itself.
+    pub fn contains(&self, path: &[&str]) -> bool {
+        self.lines.contains_key(&path.join("."))
+    }
+
+    /// Whether the file has no values: it is empty, or there is none.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
     }
 
     /// The positions of one section. Its keys then begin the paths.
@@ -55,18 +67,19 @@ impl SourceMap {
     pub fn section(&self, name: &str) -> Self {
         let prefix = format!("{name}.");
         let inner = self.lines.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
-        let lines = inner.map(|(path, line)| (path[prefix.len()..].to_owned(), *line)).collect();
+        let lines = inner.map(|(path, place)| (path[prefix.len()..].to_owned(), *place)).collect();
         Self { file: Arc::clone(&self.file), lines: Arc::new(lines) }
     }
 }
 
-struct Walk {
+struct Walk<'a> {
+    text: &'a str,
     /// Byte offset of each line.
     starts: Vec<usize>,
-    lines: BTreeMap<String, u32>,
+    lines: BTreeMap<String, (u32, u32)>,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn table(&mut self, path: &str, table: &DeTable<'_>) {
         for (key, value) in table {
             let path = joined(path, key.get_ref());
@@ -76,7 +89,10 @@ impl Walk {
 
     fn value(&mut self, path: &str, value: &Spanned<DeValue<'_>>, start: usize) {
         let line = self.starts.partition_point(|line_start| *line_start <= start);
-        self.lines.insert(path.to_owned(), u32::try_from(line).unwrap_or(u32::MAX));
+        let line_start = line.checked_sub(1).and_then(|before| self.starts.get(before)).copied().unwrap_or(0);
+        let column = self.text.get(line_start..start).map_or(0, |before| before.chars().count()) + 1;
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        self.lines.insert(path.to_owned(), (number(line), number(column)));
         match value.get_ref() {
             DeValue::Table(table) => self.table(path, table),
             DeValue::Array(list) => {
@@ -121,10 +137,21 @@ mod tests {
     }
 
     #[test]
+    fn each_value_has_a_column() {
+        let map = map();
+        let column = |path: &[&str]| map.line(path).map(|found| found.column);
+        assert_eq!(column(&["site", "0", "headers", "0"]), Some(3));
+        assert_eq!(column(&["site", "0", "headers", "0", "path"]), Some(5));
+        assert_eq!(column(&["server", "backlog"]), Some(1));
+    }
+
+    #[test]
     fn a_value_that_the_file_lacks_has_the_line_of_its_table() {
         let map = map();
         assert_eq!(map.line(&["server", "workers"]).map(|found| found.line), Some(1));
         assert_eq!(map.line(&["push", "prefix"]), None);
+        assert!(map.contains(&["server", "backlog"]) && !map.contains(&["server", "workers"]));
+        assert!(map.section("push").is_empty() && !map.section("server").is_empty());
     }
 
     #[test]

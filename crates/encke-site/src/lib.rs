@@ -45,6 +45,7 @@ mod pattern;
 mod rules;
 pub mod settings;
 mod status_error;
+mod warnings;
 mod watch;
 
 #[cfg(all(test, unix))]
@@ -169,6 +170,10 @@ impl Section for SiteSettings {
         let wrong = RuleSet::of(self).map(drop).err();
         let wrong = wrong.map(|(key, error)| Contradiction::at(&[key], format!("site.{key}: {error}")));
         wrong.into_iter().collect()
+    }
+
+    fn warnings(&self) -> Vec<Contradiction> {
+        warnings::warnings(self)
     }
 
     fn anchor(&mut self, folder: &Path) {

@@ -117,6 +117,16 @@ impl PathPattern {
         self.pieces.iter().filter(|piece| !matches!(piece, PatternPiece::Text(_))).count()
     }
 
+    /// A path that the pattern matches: each star becomes a name.
+    pub(super) fn sample(&self) -> String {
+        let name = |piece: &PatternPiece| match piece {
+            PatternPiece::Text(text) => text.clone(),
+            PatternPiece::Folders => "x/".to_owned(),
+            PatternPiece::Name | PatternPiece::All => "x".to_owned(),
+        };
+        self.pieces.iter().map(name).collect()
+    }
+
     /// Whether the pattern matches all of `path`.
     pub(super) fn matches(&self, path: &str) -> bool {
         self.captures(path).is_some()

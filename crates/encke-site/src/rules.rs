@@ -182,6 +182,13 @@ impl RuleSet {
         })
     }
 
+    /// A path that a redirect matches first. `None` if an earlier rule matches it.
+    pub(super) fn redirect_sample(&self, number: usize) -> Option<String> {
+        let sample = self.redirects.get(number)?.0.sample();
+        let first = self.redirects.iter().position(|(pattern, ..)| pattern.matches(&sample));
+        (first == Some(number)).then_some(sample)
+    }
+
     /// The place of a decoded path, as an index of `places`, and the path's name below it. `None` if the path is that of an
     /// aliased directory without the trailing slash.
     pub(super) fn place<'a>(&'a self, path: &'a str) -> Option<(usize, &'a str)> {

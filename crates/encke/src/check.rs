@@ -1,6 +1,7 @@
-//! `encke check`: validates a settings file as `encke serve` does, without serving.
+//! `encke check`: validates a settings file as `encke serve` does, without serving. Warnings do not change the exit status.
 
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use encke_assembly::settings::{OrOff, Settings};
@@ -27,7 +28,16 @@ pub(crate) fn run(arguments: &Check) -> CommandResult {
     {
         token.reveal().map_err(|error| CommandError::system(error).context("server.admin.token"))?;
     }
-    print(&format!("{} is valid.\n{}", file.display(), summary(&settings)))?;
+    let warnings = settings.warnings();
+    for warning in &warnings {
+        let _nobody_listens = writeln!(io::stderr(), "warning: {warning}");
+    }
+    let count = match warnings.len() {
+        0 => String::new(),
+        1 => ", with 1 warning".into(),
+        count => format!(", with {count} warnings"),
+    };
+    print(&format!("{} is valid{count}.\n{}", file.display(), summary(&settings)))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,204 @@
+//! Warnings: settings that are valid, but probably not meant. `encke check` and the start of a server print them.
+
+use std::fmt;
+
+use encke_settings::{Contradiction, Section as _, SourceLine};
+use encke_site::SiteSettings;
+
+use super::Settings;
+
+/// A warning about the settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SettingsWarning {
+    /// The position of the value, or of the table around it. `None`: the file does not have the value.
+    pub place: Option<SourceLine>,
+    /// The message, with the remedy.
+    pub message: String,
+}
+
+impl fmt::Display for SettingsWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.place {
+            write!(f, "{place}:{}: ", place.column)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl Settings {
+    /// Returns warnings about values that are valid, but probably not meant. Reads the directories of sites.
+    pub fn warnings(&self) -> Vec<SettingsWarning> {
+        let mut found = self.redirect_warnings();
+        found.extend(self.site_warnings());
+        found.extend(self.rights_warnings());
+        let place = |path: &[String]| self.source.line(&path.iter().map(String::as_str).collect::<Vec<_>>());
+        found
+            .into_iter()
+            .map(|Contradiction { path, message }| SettingsWarning { place: place(&path), message })
+            .collect()
+    }
+
+    /// Redirects to https on a server that has no https, and no proxy that could have it.
+    fn redirect_warnings(&self) -> Vec<Contradiction> {
+        let server = &self.server;
+        let listeners = server.listen.iter().enumerate();
+        let unreachable = listeners.filter(|(_, one)| {
+            let is_inferred = one.redirect.is_some_and(|port| port.0.is_none());
+            is_inferred && !one.proxy_protocol && server.trusted_proxies.is_empty()
+        });
+        if server.listen.iter().any(|one| one.tls.is_some()) {
+            return Vec::new();
+        }
+        unreachable
+            .map(|(number, one)| {
+                let text = format!(
+                    "{} redirects to https, but no listener uses TLS: add tls to another listener, or name the port of \
+                     the program that serves https: redirect = \"https:443\"",
+                    one.address
+                );
+                Contradiction::at(&["server", "listen", &number.to_string()], text)
+            })
+            .collect()
+    }
+
+    fn site_warnings(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        if self.site.is_empty() {
+            found.extend(self.hidden_by_channels(&SiteSettings::default(), &["push", "prefix"]));
+        }
+        for (number, site) in self.site.iter().enumerate() {
+            let number = number.to_string();
+            found.extend(site.warnings().into_iter().map(|one| one.within(&number).within("site")));
+            let folder =
+                self.file.as_ref().and_then(|file| file.parent()).filter(|folder| *folder == site.root);
+            let is_default = !self.source.contains(&["site", &number, "root"]);
+            if let Some(folder) = folder.filter(|_| is_default) {
+                let text = format!(
+                    "this site has no root, so it serves the directory of the settings file, {}: set root",
+                    folder.display()
+                );
+                found.push(Contradiction::at(&["site", &number], text));
+            }
+            found.extend(self.hidden_by_channels(site, &["site", &number, "root"]));
+        }
+        found
+    }
+
+    /// A directory of a site that the prefix of the channels hides.
+    fn hidden_by_channels(&self, site: &SiteSettings, path: &[&str]) -> Option<Contradiction> {
+        let prefix = &self.push.prefix;
+        let hidden = site.root.join(prefix.trim_matches('/'));
+        let is_hidden = self.push.enabled && encke_io::files::id_of(&hidden).is_some();
+        is_hidden.then(|| {
+            let text = format!(
+                "{} is not served, because channels use {prefix}; set push.prefix, or push.enabled = false",
+                hidden.display()
+            );
+            Contradiction::at(path, text)
+        })
+    }
+
+    /// Rights that no client can get, if the file has settings of channels.
+    fn rights_warnings(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        if self.open || !self.push.enabled || self.file.is_none() {
+            return found;
+        }
+        let has = |section: &str| !self.source.section(section).is_empty();
+        let listen = &self.server.listen;
+        let asks = listen.iter().any(|one| one.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()));
+        if !self.auth.certificates.is_empty() && !asks {
+            let text = "no listener requests client certificates, so auth.certificates has no effect: set client_ca in \
+                        tls of a listener";
+            found.push(Contradiction::at(&["auth", "certificates"], text));
+        }
+        if self.auth.grants_nothing() {
+            let remedy = "grant rights by anonymous, tokens, keys, jwks, certificates or ask";
+            let section = ["push", "cluster"].into_iter().find(|section| has(section));
+            if has("auth") {
+                let text = format!("[auth] grants no rights, so no client may use channels: {remedy}");
+                found.push(Contradiction::at(&["auth"], text));
+            } else if let Some(section) = section {
+                let text = format!(
+                    "no client may use channels, because [auth] is empty: {remedy}, or set push.enabled = false"
+                );
+                found.push(Contradiction::at(&[section], text));
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("encke-warnings-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("push")).expect("a temporary folder");
+        folder
+    }
+
+    fn told(folder: &std::path::Path, text: &str) -> Vec<String> {
+        let file = folder.join("encke.toml");
+        std::fs::write(&file, text).expect("a temporary file");
+        let settings = Settings::read(&file).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let start = format!("{}:", file.display());
+        let place = |line: String| line.strip_prefix(&start).unwrap_or(&line).to_owned();
+        settings.warnings().iter().map(|warning| place(warning.to_string())).collect()
+    }
+
+    #[test]
+    fn valid_settings_that_cannot_be_meant_are_reported_with_their_place() {
+        let folder = folder("wrong");
+        for (text, place, said) in [
+            (
+                "[server]\nlisten = [8080, { address = 8081, redirect = \"https\" }]",
+                "2:17: ",
+                "8081 redirects to https, but no listener uses TLS",
+            ),
+            ("\n  [[site]]\nhost = [\"a\"]", "2:3: ", "this site has no root"),
+            ("[[site]]\nroot = \".\"", "2:1: ", "push is not served, because channels use /push/"),
+            ("[[site]]\nroot = \"push\"\nerrors = { 404 = \"/404.html\" }", "3:12: ", "404 does not exist"),
+            (
+                "[[site]]\nroot = \"push\"\n[[site.redirects]]\nfrom = \"/a\"\nto = \"/a\"",
+                "3:",
+                "/a is redirected again and again",
+            ),
+            ("[auth]\ncookie = \"session\"", "1:2: ", "[auth] grants no rights"),
+            ("[[push.channel]]\npattern = \"news\"", "1:", "no client may use channels"),
+            (
+                "[auth]\nanonymous = [\"subscribe\"]\n[[auth.certificates]]\nsubject = \"a\"",
+                "3:",
+                "no listener requests client certificates",
+            ),
+        ] {
+            let warnings = told(&folder, text);
+            let warnings: Vec<_> = warnings.iter().filter(|line| line.contains(said)).collect();
+            let [line] = warnings[..] else { panic!("{text}: {warnings:?}") };
+            assert!(line.starts_with(place), "{text}: {line}");
+        }
+        std::fs::remove_dir_all(&folder).expect("it was made here");
+    }
+
+    #[test]
+    fn settings_that_make_sense_have_no_warnings() {
+        let folder = folder("right");
+        let tls = "tls = { cert = \"c\", key = \"k\" }";
+        for text in [
+            "",
+            "[push]\n[auth]\n[cluster]",
+            "[[site]]\nroot = \"push\"",
+            "[push]\nenabled = false\n[[site]]\nroot = \".\"\n[auth]\nanonymous = []",
+            "[push]\nretry = \"1s\"\n[auth]\nanonymous = [\"subscribe\"]",
+            "[server]\nlisten = [{ address = 8081, redirect = \"https:443\" }]",
+            "[server]\nlisten = [{ address = 8081, redirect = \"https\" }]\ntrusted_proxies = [\"10.0.0.1\"]",
+            &format!(
+                "[server]\nlisten = [{{ address = 8081, redirect = \"https\" }}, {{ address = 8082, {tls} }}]"
+            ),
+        ] {
+            assert_eq!(told(&folder, text), [""; 0], "{text}");
+        }
+        std::fs::remove_dir_all(&folder).expect("it was made here");
+    }
+}
