@@ -407,7 +407,7 @@ fn site(settings: &Settings) -> Result<Site, ServiceError> {
 }
 
 /// Returns the files that are never served, wherever they are: settings, state, logs, keys.
-fn forbidden(settings: &Settings) -> Vec<FileId> {
+pub(crate) fn forbidden(settings: &Settings) -> Vec<FileId> {
     let log = match &settings.log.access {
         LogTarget::File(path) => Some(path),
         LogTarget::Stdout | LogTarget::Off => None,
@@ -422,6 +422,7 @@ fn forbidden(settings: &Settings) -> Vec<FileId> {
             .chain(log)
             .chain(&auth)
             .chain(&keys)
+            .chain(&settings.included)
             .collect();
     // Missing files have no id. The log file is opened, and so created, before the sites.
     paths.into_iter().filter_map(|path| encke_io::files::id_of(path)).collect()

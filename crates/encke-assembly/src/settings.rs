@@ -15,12 +15,16 @@ use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use encke_io::Backend;
-use encke_settings::{Contradiction, Document, Network, Section as _, document, quantity, reference};
+use encke_settings::{
+    BYTES_MAX, Contradiction, Document, ForeignKey, Network, Parsed, Section as _, document, quantity,
+    reference,
+};
 use encke_wire::forwarded::ForwardingField;
-use schemars::JsonSchema;
-use serde::de::Deserializer;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserializer, SeqAccess, Visitor, value};
 use serde::{Deserialize, Serialize};
 
+mod foreign;
 mod listen;
 mod warnings;
 
@@ -47,6 +51,14 @@ use encke_server::HTTPS_PORT;
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
+    /// Further files of settings: a name, or a pattern such as `"sites/*.toml"`, or a list of them, relative to the directory of
+    /// the settings file. The key belongs above all sections. Encke merges the sections of all files and appends lists of tables, such
+    /// as `[[site]]`, in the order of the file names; a key that two files set is an error. In a pattern `*` is any text and `?`
+    /// one character of a file's name. At most 1,000 files, 1 MiB with the settings file. An included file includes no others,
+    /// and its relative paths start at the directory of the settings file, too.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(schema_with = "one_or_many_schema")]
+    pub include: Vec<String>,
     /// The process: listeners, workers, state, drain.
     pub server: ServerSettings,
     /// Resources that clients may use. Each limit ends a connection, or rejects a request, with its own counted reason.
@@ -71,6 +83,12 @@ pub struct Settings {
     /// The settings file, which Encke never serves.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    /// The files that it includes, which Encke never serves either.
+    #[serde(skip)]
+    pub included: Vec<PathBuf>,
+    /// Warnings about the settings file for the operator.
+    #[serde(skip)]
+    pub notes: Vec<String>,
     /// A directory of keys that no key of the file names. Encke never serves it either.
     #[serde(skip)]
     pub keys: Option<PathBuf>,
@@ -164,9 +182,6 @@ pub fn markdown() -> String {
     reference::markdown::<Settings>()
 }
 
-/// Maximum size of a settings file, which rejects files of another kind.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
-
 impl Settings {
     /// Reads a settings file. Relative paths in it are relative to its directory.
     ///
@@ -176,25 +191,29 @@ impl Settings {
         let unreadable = |error| SettingsError::Unreadable { path: path.to_owned(), error };
         let mut text = String::new();
         File::open(path)
-            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+            .and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text))
             .map_err(unreadable)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
+        if text.len() as u64 > BYTES_MAX {
             return Err(SettingsError::TooLarge { path: path.to_owned() });
         }
         let absolute = std::path::absolute(path).map_err(unreadable)?;
         let folder = absolute.parent().unwrap_or(Path::new("/"));
         let parsed = document::parse(&path.display().to_string(), &text, folder);
-        let (settings, source) = parsed.map_err(SettingsError::Wrong)?;
-        Ok(Self { file: Some(absolute), source, ..settings })
+        Ok(Self { file: Some(absolute), ..Self::of(parsed.map_err(SettingsError::Wrong)?) })
     }
 
-    /// Parses settings from text; `file` is its name in error messages. Relative paths stay as they are.
+    /// Parses settings from text; `file` is its name in error messages. Relative paths stay as they are; paths of included files
+    /// start at the working directory.
     ///
     ///  # Errors
     /// All problems of the text.
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
-        let (settings, source) = document::parse(file, text, Path::new(""))?;
-        Ok(Self { source, ..settings })
+        document::parse(file, text, Path::new("")).map(Self::of)
+    }
+
+    fn of(parsed: Parsed<Self>) -> Self {
+        let Parsed { settings, source, included, notes } = parsed;
+        Self { source, included, notes, ..settings }
     }
 
     /// Returns the keys that take effect only at the next start and differ in `whole`, the newly read settings.
@@ -262,6 +281,7 @@ impl Settings {
 
 impl Document for Settings {
     const TITLE: &'static str = "Settings of Encke";
+    const FOREIGN: &'static [ForeignKey] = foreign::FOREIGN;
 
     fn anchor(&mut self, folder: &Path) {
         let server = &mut self.server;
@@ -415,6 +435,33 @@ impl std::error::Error for SettingsError {
     }
 }
 
+/// Parses `include`: a text or a list of texts.
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    struct OneOrMany;
+
+    impl<'de> Visitor<'de> for OneOrMany {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the name of a file in quotes, or a list of names: [ … ]")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(vec![text.to_owned()])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+            Vec::deserialize(value::SeqAccessDeserializer::new(list))
+        }
+    }
+
+    deserializer.deserialize_any(OneOrMany)
+}
+
+fn one_or_many_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": ["string", "array"], "items": { "type": "string" }, "examples": ["sites/*.toml"] })
+}
+
 /// Parses `admin`: an address, a table, or `off`.
 fn admin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OrOff<Admin>, D::Error> {
     Ok(match OrOff::<listen::TextOrTable<Admin>>::deserialize(deserializer)? {
@@ -428,5 +475,7 @@ fn backlog<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> 
     quantity::within(deserializer, 1, i32::MAX as u32)
 }
 
+#[cfg(test)]
+mod including_tests;
 #[cfg(test)]
 mod tests;

@@ -13,17 +13,20 @@
 //! rest again, until no error is left.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::foreign::{ForeignKey, equivalent};
+use crate::include::{self, INCLUDE, Included};
 use crate::problem::{Problem, Problems, meant};
-use crate::reference::sections;
+use crate::reference::{TableKeys, tables};
 use crate::section::Contradiction;
-use crate::source::SourceMap;
+use crate::source::{SourceMap, SourceText, SourceTexts};
+use crate::terms;
 
 /// Maximum number of reported problems. A file with more of them is probably not a settings file.
 const PROBLEMS_MAX: usize = 20;
@@ -32,6 +35,8 @@ const PROBLEMS_MAX: usize = 20;
 pub trait Document: DeserializeOwned + JsonSchema {
     /// The schema's title.
     const TITLE: &'static str;
+    /// Keys of other programs, for hints at unknown keys.
+    const FOREIGN: &'static [ForeignKey];
 
     /// Makes every relative path start at `folder`.
     fn anchor(&mut self, folder: &Path);
@@ -40,26 +45,45 @@ pub trait Document: DeserializeOwned + JsonSchema {
     fn check(&self) -> Vec<Contradiction>;
 }
 
-/// Parses the text of a settings file. `file` is its name in problems, and relative paths start at `folder`. Returns the
-/// settings and the position of each value.
+/// A valid settings file, with the files that it includes.
+#[derive(Debug)]
+pub struct Parsed<S> {
+    /// The settings.
+    pub settings: S,
+    /// The position of each value.
+    pub source: SourceMap,
+    /// The included files.
+    pub included: Vec<PathBuf>,
+    /// Warnings for the operator.
+    pub notes: Vec<String>,
+}
+
+/// Parses the text of a settings file and reads the files that it includes. `file` is its name in problems; relative paths, in
+/// included files too, start at `folder`, its directory.
 ///
 /// # Errors
-/// All problems of the text, with their positions.
-pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<(S, SourceMap), Problems> {
+/// All problems of the texts, with their positions.
+pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<Parsed<S>, Problems> {
+    let mut texts = SourceTexts::new(file.into(), text.into());
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        let list = errors.iter().take(PROBLEMS_MAX).map(|error| not_toml(error, text)).collect();
-        return Err(Problems::new(file, text, list));
+        let list = errors.iter().take(PROBLEMS_MAX).map(|error| not_toml::<S>(error, text, 0)).collect();
+        return Err(Problems::of(texts.clone(), list));
     }
+    let mut root = root.into_inner();
+    let Included { paths, notes, mut problems } = include::read(&mut texts, &root, folder);
+    for file in &texts.files()[1..] {
+        merge_file::<S>(&mut root, file, &texts, &mut problems);
+    }
+    let found_before = problems.len();
     let mut rest = root.clone();
-    let mut problems = Vec::new();
     let settings = loop {
-        match S::deserialize(toml::Deserializer::from(rest.clone())) {
+        match S::deserialize(toml::Deserializer::from(Spanned::new(0..0, rest.clone()))) {
             Ok(settings) => break Some(settings),
             Err(error) => {
-                problems.push(told::<S>(&error, root.get_ref()));
-                let taken = error.span().is_some_and(|span| take_out(rest.get_mut(), &span));
-                if !taken || problems.len() == PROBLEMS_MAX {
+                problems.push(told::<S>(&error, &root));
+                let taken = error.span().is_some_and(|span| take_out(&mut rest, &span));
+                if !taken || problems.len() - found_before == PROBLEMS_MAX {
                     break None;
                 }
             }
@@ -73,22 +97,72 @@ pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<(S, S
             .check()
             .into_iter()
             .map(|Contradiction { path, message }| Problem {
-                span: span_at(root.get_ref(), &path),
+                span: span_at(&root, &path),
                 message,
                 hint: None,
             })
             .collect();
     }
     match settings {
-        Some(settings) if problems.is_empty() => Ok((settings, SourceMap::of(file, text, root.get_ref()))),
-        _ => Err(Problems::new(file, text, problems)),
+        Some(settings) if problems.is_empty() => {
+            Ok(Parsed { settings, source: SourceMap::of(&texts, &root), included: paths, notes })
+        }
+        _ => {
+            problems.truncate(PROBLEMS_MAX);
+            Err(Problems::of(texts.clone(), problems))
+        }
     }
 }
 
-/// An error of TOML syntax: quotes, brackets, a duplicate key.
-fn not_toml(error: &toml::de::Error, text: &str) -> Problem {
+/// Parses an included file and merges it into the document.
+fn merge_file<'a, S: Document>(
+    root: &mut DeTable<'a>,
+    file: &'a SourceText,
+    texts: &SourceTexts,
+    problems: &mut Vec<Problem>,
+) {
+    let (table, errors) = DeTable::parse_recoverable(&file.text);
+    if !errors.is_empty() {
+        problems.extend(errors.iter().map(|error| not_toml::<S>(error, &file.text, file.start)));
+        return;
+    }
+    let mut table = include::shifted(table.into_inner(), file.start);
+    if let Some((key, _)) = table.remove_entry(INCLUDE) {
+        problems.push(Problem {
+            span: key.span(),
+            message: "an included file cannot include others".into(),
+            hint: Some(format!("add the file to `{INCLUDE}` in {}", texts.file_at(0).name)),
+        });
+    }
+    include::merge(root, table, texts, "", problems);
+}
+
+/// An error of TOML syntax: quotes, brackets, a duplicate key. `start` is the offset of the file.
+fn not_toml<S: Document>(error: &toml::de::Error, text: &str, start: usize) -> Problem {
     let span = error.span().unwrap_or(text.len()..text.len());
-    Problem { span, message: error.message().to_owned(), hint: None }
+    let before = text.get(..span.start).unwrap_or(text);
+    let line = text[before.rfind('\n').map_or(0, |at| at + 1)..].lines().next().unwrap_or_default();
+    let hint = hint_for_line::<S>(line);
+    Problem { span: start + span.start..start + span.end, message: error.message().to_owned(), hint }
+}
+
+/// The hint for a line that is not TOML: a directive of another program, such as `gzip on;` or `timeout client 30s`.
+fn hint_for_line<S: Document>(line: &str) -> Option<String> {
+    if line.contains('=') {
+        return None;
+    }
+    let mut words = line.split([' ', '\t', ';', '{', '}', ':', '"']).filter(|word| !word.is_empty());
+    let (first, second) = (words.next()?, words.next());
+    let tables = tables::<S>();
+    let pair = second.map(|second| format!("{first} {second}"));
+    let known = pair.as_deref().into_iter().chain([first]).find_map(|key| equivalent(S::FOREIGN, key));
+    match known {
+        Some(equivalent) => Some(equivalent.hint(|path| place_of(&tables, path))),
+        None if tables.iter().any(|table| table.keys.iter().any(|key| key == first)) => {
+            Some(format!("settings are TOML: `{first} = VALUE`"))
+        }
+        None => None,
+    }
 }
 
 /// Converts an error of serde into a problem.
@@ -112,12 +186,9 @@ fn told<S: Document>(error: &toml::de::Error, root: &DeTable<'_>) -> Problem {
     if let Some(key) = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
         return Problem { span, message: format!("`{key}` is missing{}", within(&path)), hint: None };
     }
-    let message = match message.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "))
-    {
-        Some((found, expected)) => format!("expected {expected}, found {found}"),
-        None => message.to_owned(),
-    };
-    let message = if path.is_empty() { message } else { format!("{}: {message}", path.join(".")) };
+    let message = terms::plain(message);
+    let message =
+        if path.is_empty() { message.into_owned() } else { format!("{}: {message}", path.join(".")) };
     Problem { span, message, hint: None }
 }
 
@@ -128,17 +199,34 @@ fn unknown<'a>(message: &'a str, start: &str) -> Option<(&'a str, Vec<&'a str>)>
 }
 
 fn hint_for_key<S: Document>(word: &str, known: &[&str], path: &[String]) -> Option<String> {
+    let tables = tables::<S>();
+    if let Some(equivalent) = equivalent(S::FOREIGN, word) {
+        return Some(equivalent.hint(|path| place_of(&tables, path)));
+    }
     if let Some(meant) = meant(word, known.iter().copied()) {
         return Some(did_you_mean(meant));
     }
-    let here = path.first().map(String::as_str);
-    let elsewhere = sections::<S>()
-        .into_iter()
-        .find(|(section, keys)| Some(section.as_str()) != here && keys.iter().any(|key| key == word));
-    if let Some((section, _)) = elsewhere {
-        return Some(format!("`{word}` belongs in [{section}]"));
+    let here = path.join(".");
+    let elsewhere =
+        tables.iter().find(|table| table.path != here && table.keys.iter().any(|key| key == word));
+    match elsewhere {
+        Some(table) if table.path.is_empty() => {
+            Some(format!("`{word}` belongs at the top of the file, above all sections"))
+        }
+        Some(table) => Some(format!("`{word}` belongs in {}", table.heading)),
+        None => (!known.is_empty()).then(|| one_of(known)),
     }
-    (!known.is_empty()).then(|| one_of(known))
+}
+
+/// The path of a setting as a user writes it: `limits.idle_time`, or `host` in `[[site]]`.
+fn place_of(tables: &[TableKeys], path: &str) -> String {
+    let parent = path
+        .rsplit_once('.')
+        .and_then(|(parent, key)| Some((tables.iter().find(|table| table.path == parent)?, key)));
+    match parent {
+        Some((table, key)) if table.heading.starts_with("[[") => format!("`{key}` in {}", table.heading),
+        _ => format!("`{path}`"),
+    }
 }
 
 fn did_you_mean(word: &str) -> String {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  encke.toml ─► document::parse ─► all sections, SourceMap (the line of each value)
+//!    + include
 //!                      └─► Problems: line, column, caret, the word that was meant
 //!  Section   a feature owns its part of the file: checks, paths, private files
 //!  state     the directory for data that outlives the process
@@ -12,6 +13,8 @@
 
 mod choice;
 pub mod document;
+mod foreign;
+mod include;
 mod network;
 pub mod notice;
 mod problem;
@@ -21,12 +24,15 @@ mod secret;
 mod section;
 mod source;
 pub mod state;
+mod terms;
 mod tls;
 mod value_error;
 pub mod written;
 
 pub use choice::{Choice, LogTarget, OrAuto};
-pub use document::Document;
+pub use document::{Document, Parsed};
+pub use foreign::{Equivalent, ForeignKey};
+pub use include::BYTES_MAX;
 pub use network::Network;
 pub use notice::Level;
 pub use problem::{Problem, Problems, meant};

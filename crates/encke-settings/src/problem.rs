@@ -11,18 +11,19 @@
 use std::fmt;
 use std::ops::Range;
 
-/// All errors in one file.
+use crate::source::SourceTexts;
+
+/// All errors in a settings file and in the files that it includes.
 #[derive(Debug, Clone)]
 pub struct Problems {
-    file: String,
-    text: String,
+    texts: SourceTexts,
     list: Vec<Problem>,
 }
 
 /// One error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The range of bytes in the file; empty at its end.
+    /// The range of bytes in the text of all files, one after another; empty at the end of a file.
     pub span: Range<usize>,
     /// The error message.
     pub message: String,
@@ -32,10 +33,15 @@ pub struct Problem {
 
 impl Problems {
     /// Creates a list of the problems of a file, sorted by position and without duplicates.
-    pub fn new(file: impl Into<String>, text: impl Into<String>, mut list: Vec<Problem>) -> Self {
+    pub fn new(file: impl Into<String>, text: impl Into<String>, list: Vec<Problem>) -> Self {
+        Self::of(SourceTexts::new(file.into(), text.into()), list)
+    }
+
+    /// Creates a list of the problems of several files.
+    pub(crate) fn of(texts: SourceTexts, mut list: Vec<Problem>) -> Self {
         list.sort_by_key(|problem| (problem.span.start, problem.span.end));
         list.dedup();
-        Self { file: file.into(), text: text.into(), list }
+        Self { texts, list }
     }
 
     /// The problems, by position.
@@ -45,23 +51,22 @@ impl Problems {
 
     /// The line and the column at which a problem begins, both from 1. The column counts characters.
     pub fn place(&self, problem: &Problem) -> (usize, usize) {
-        let before = self.text.get(..problem.span.start).unwrap_or(&self.text);
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+        self.texts.place(problem.span.start)
     }
 
     fn write_one(&self, f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
+        let file = self.texts.file_at(problem.span.start);
         let (line_number, column) = self.place(problem);
-        let line = self.text.lines().nth(line_number - 1).unwrap_or_default();
+        let line = file.text.lines().nth(line_number - 1).unwrap_or_default();
         let gutter = line_number.to_string().len() + 1;
         // The indent repeats the line's tabs, so that the caret is below its character in every terminal.
         let indent: String =
             line.chars().take(column - 1).map(|before| if before == '\t' { '\t' } else { ' ' }).collect();
-        let marked = self.text.get(problem.span.clone()).unwrap_or_default();
+        let marked = self.texts.text_at(&problem.span);
         let marked = marked.lines().next().unwrap_or_default().chars().count();
         let carets = "^".repeat(marked.clamp(1, line.chars().count().saturating_sub(column - 1).max(1)));
         writeln!(f, "error: {}", problem.message)?;
-        writeln!(f, "{:gutter$}--> {}:{line_number}:{column}", "", self.file)?;
+        writeln!(f, "{:gutter$}--> {}:{line_number}:{column}", "", file.name)?;
         writeln!(f, "{:gutter$} |", "")?;
         writeln!(f, " {line_number} | {}", Printable(line))?;
         write!(f, "{:gutter$} | {indent}{carets}", "")?;

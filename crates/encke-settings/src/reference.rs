@@ -15,16 +15,37 @@ pub fn schema<S: Document>() -> Value {
     schema
 }
 
-/// The sections of a settings file and the keys of each.
-pub(crate) fn sections<S: Document>() -> Vec<(String, Vec<String>)> {
+/// A table of the settings file: a section, or a table in one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableKeys {
+    /// The keys that lead to it, joined by dots; empty for the whole file.
+    pub path: String,
+    /// The heading in the file: `[limits]`, `[[site]]`; empty for the whole file.
+    pub heading: String,
+    /// The keys of the table.
+    pub keys: Vec<String>,
+}
+
+/// The tables of a settings file, each before the tables in it. The whole file is the first one.
+pub fn tables<S: Document>() -> Vec<TableKeys> {
     let schema = schema::<S>();
-    properties(&schema)
-        .map(|(name, property)| {
-            let table = table_of(&schema, property);
-            let keys = table.map(|table| properties(table).map(|(key, _)| key.to_owned()).collect());
-            (name.to_owned(), keys.unwrap_or_default())
-        })
-        .collect()
+    let mut found = Vec::new();
+    add_tables(&mut found, &schema, &schema, "", String::new());
+    found
+}
+
+fn add_tables(found: &mut Vec<TableKeys>, schema: &Value, table: &Value, path: &str, heading: String) {
+    let keys = properties(table).map(|(key, _)| key.to_owned()).collect();
+    found.push(TableKeys { path: path.to_owned(), heading, keys });
+    for (key, property) in properties(table) {
+        let Some(inner) = table_of(schema, property) else { continue };
+        let path = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        add_tables(found, schema, inner, &path, heading_of(&path, property));
+    }
+}
+
+fn heading_of(path: &str, property: &Value) -> String {
+    if is_list(property) { format!("[[{path}]]") } else { format!("[{path}]") }
 }
 
 /// The reference of all settings, as Markdown.
@@ -49,6 +70,8 @@ try `encke check FILE`. `encke schema` prints a JSON Schema for editors.
 - Durations have units: `250ms`, `10s`, `1m30s`, `2h`. Sizes: `64KiB` (1024), `64kB` (1000), `4096` (bytes).
   Rates: `1KiB/s`.
 - Relative paths start at the directory of the settings file.
+- `include = \"sites/*.toml\"` above all sections, or a list of names and patterns, adds files
+  ([several files](guide.md#several-files)). At most 1,000, and 1 MiB together.
 - A secret is given in the file, or as `{ file = \"PATH\" }` (its first line) or `{ env = \"NAME\" }`. It is never
   printed.
 - SIGHUP reloads the file. A file with an error is rejected as a whole, and the present settings stay. Settings marked
@@ -58,7 +81,7 @@ try `encke check FILE`. `encke schema` prints a JSON Schema for editors.
 /// Writes the table at the key `path`, and then the tables in it.
 fn write_section(page: &mut String, schema: &Value, path: &str, property: &Value, level: usize) {
     let Some(table) = table_of(schema, property) else { return };
-    let name = if is_list(property) { format!("[[{path}]]") } else { format!("[{path}]") };
+    let name = heading_of(path, property);
     let note = if level > 2 && is_text_too(schema, property) { ", as a table" } else { "" };
     let text =
         [property, table].iter().find_map(|place| place.get("description")?.as_str()).unwrap_or_default();

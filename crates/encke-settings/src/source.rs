@@ -1,24 +1,88 @@
-//! The position of each value of a settings file, kept after parsing: an explanation names the line of the rule that applied.
+//! The texts of the settings, and the position of each value, kept after parsing: an explanation names the line of the rule that
+//! applied.
+//!
+//! ```text
+//!  encke.toml          sites/a.toml      sites/b.toml
+//!  0 ─────────── 120   121 ───────── 300   301 ────── 350      positions are offsets in all texts, one after another
+//! ```
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The lines of a settings file's values, by the keys that lead to them. Cheap to clone.
+/// The texts of a settings file and of the files that it includes. Never empty. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceTexts {
+    files: Vec<SourceText>,
+}
+
+/// A file of settings.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceText {
+    /// The file's name for the user.
+    pub(crate) name: Arc<str>,
+    pub(crate) text: Arc<str>,
+    /// The offset of its first byte in all texts.
+    pub(crate) start: usize,
+}
+
+impl SourceTexts {
+    pub(crate) fn new(name: String, text: String) -> Self {
+        Self { files: vec![SourceText { name: name.into(), text: text.into(), start: 0 }] }
+    }
+
+    /// Appends a file.
+    pub(crate) fn add(&mut self, name: String, text: String) {
+        // One byte between two files, so that the end of one is not the start of the next.
+        let start = self.files.last().map_or(0, |last| last.start + last.text.len() + 1);
+        self.files.push(SourceText { name: name.into(), text: text.into(), start });
+    }
+
+    pub(crate) fn files(&self) -> &[SourceText] {
+        &self.files
+    }
+
+    /// The number of the file that has this offset.
+    fn number_at(&self, offset: usize) -> usize {
+        self.files.partition_point(|file| file.start <= offset).saturating_sub(1)
+    }
+
+    /// The file that has this offset.
+    pub(crate) fn file_at(&self, offset: usize) -> &SourceText {
+        &self.files[self.number_at(offset)]
+    }
+
+    /// The text of a span; empty outside the texts.
+    pub(crate) fn text_at(&self, span: &Range<usize>) -> &str {
+        let file = self.file_at(span.start);
+        file.text.get(span.start - file.start..span.end.saturating_sub(file.start)).unwrap_or_default()
+    }
+
+    /// The line and the column of an offset in its file, both from 1. The column counts characters.
+    pub(crate) fn place(&self, offset: usize) -> (usize, usize) {
+        let file = self.file_at(offset);
+        let before = file.text.get(..offset - file.start).unwrap_or(&file.text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+}
+
+/// The lines of the settings' values, by the keys that lead to them. Cheap to clone.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct SourceMap {
-    file: Arc<str>,
-    /// Lines and columns from 1, by path: `site.0.redirects.2`.
-    lines: Arc<BTreeMap<String, (u32, u32)>>,
+    files: Arc<[Arc<str>]>,
+    /// The number of the file, and line and column from 1, by path: `site.0.redirects.2`.
+    lines: Arc<BTreeMap<String, (usize, u32, u32)>>,
 }
 
 /// The position of a value in a settings file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceLine {
-    /// The file's name, as passed to the program.
+    /// The file's name: as passed to the program, or, of an included file, relative to the same directory.
     pub file: Arc<str>,
     /// The line, from 1.
     pub line: u32,
@@ -33,11 +97,15 @@ impl fmt::Display for SourceLine {
 }
 
 impl SourceMap {
-    pub(crate) fn of(file: &str, text: &str, root: &DeTable<'_>) -> Self {
-        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        let mut walk = Walk { text, starts, lines: BTreeMap::new() };
+    pub(crate) fn of(texts: &SourceTexts, root: &DeTable<'_>) -> Self {
+        let starts = texts.files.iter().enumerate().flat_map(|(number, file)| {
+            let lines = std::iter::once(0).chain(file.text.match_indices('\n').map(|(at, _)| at + 1));
+            lines.zip(1..).map(move |(at, line)| (file.start + at, number, line))
+        });
+        let mut walk = Walk { texts, starts: starts.collect(), lines: BTreeMap::new() };
         walk.table("", root);
-        Self { file: file.into(), lines: Arc::new(walk.lines) }
+        let files = texts.files.iter().map(|file| Arc::clone(&file.name)).collect();
+        Self { files, lines: Arc::new(walk.lines) }
     }
 
     /// The line of the value at a path of keys, or of the closest table around it in the file. A number is an index in a list.
@@ -45,8 +113,8 @@ impl SourceMap {
     pub fn line(&self, path: &[&str]) -> Option<SourceLine> {
         let mut key = path.join(".");
         loop {
-            if let Some(&(line, column)) = self.lines.get(&key) {
-                return Some(SourceLine { file: Arc::clone(&self.file), line, column });
+            if let Some(&(file, line, column)) = self.lines.get(&key) {
+                return Some(SourceLine { file: Arc::clone(self.files.get(file)?), line, column });
             }
             key.truncate(key.rfind('.')?);
         }
@@ -68,15 +136,15 @@ impl SourceMap {
         let prefix = format!("{name}.");
         let inner = self.lines.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
         let lines = inner.map(|(path, place)| (path[prefix.len()..].to_owned(), *place)).collect();
-        Self { file: Arc::clone(&self.file), lines: Arc::new(lines) }
+        Self { files: Arc::clone(&self.files), lines: Arc::new(lines) }
     }
 }
 
 struct Walk<'a> {
-    text: &'a str,
-    /// Byte offset of each line.
-    starts: Vec<usize>,
-    lines: BTreeMap<String, (u32, u32)>,
+    texts: &'a SourceTexts,
+    /// Offset, file and number of each line.
+    starts: Vec<(usize, usize, u32)>,
+    lines: BTreeMap<String, (usize, u32, u32)>,
 }
 
 impl Walk<'_> {
@@ -88,11 +156,12 @@ impl Walk<'_> {
     }
 
     fn value(&mut self, path: &str, value: &Spanned<DeValue<'_>>, start: usize) {
-        let line = self.starts.partition_point(|line_start| *line_start <= start);
-        let line_start = line.checked_sub(1).and_then(|before| self.starts.get(before)).copied().unwrap_or(0);
-        let column = self.text.get(line_start..start).map_or(0, |before| before.chars().count()) + 1;
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        self.lines.insert(path.to_owned(), (number(line), number(column)));
+        let after = self.starts.partition_point(|(line_start, ..)| *line_start <= start);
+        if let Some(&(line_start, file, line)) = self.starts.get(after.saturating_sub(1)) {
+            let before = self.texts.text_at(&(line_start..start)).chars().count();
+            let column = u32::try_from(before + 1).unwrap_or(u32::MAX);
+            self.lines.insert(path.to_owned(), (file, line, column));
+        }
         match value.get_ref() {
             DeValue::Table(table) => self.table(path, table),
             DeValue::Array(list) => {
@@ -118,7 +187,7 @@ mod tests {
     fn map() -> SourceMap {
         let (root, errors) = DeTable::parse_recoverable(TEXT);
         assert!(errors.is_empty(), "{errors:?}");
-        SourceMap::of("encke.toml", TEXT, root.get_ref())
+        SourceMap::of(&SourceTexts::new("encke.toml".into(), TEXT.into()), root.get_ref())
     }
 
     #[test]

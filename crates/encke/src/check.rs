@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use encke_assembly::settings::{OrOff, Settings};
+use encke_load::words;
 use encke_site::Site;
 
 use crate::arguments::Check;
@@ -53,6 +54,9 @@ fn summary(settings: &Settings) -> String {
     let mut line = |name: &str, value: &str| {
         writeln!(text, "  {name:<7} {value}").expect("a String takes everything");
     };
+    if !settings.included.is_empty() {
+        line("include", &words::plural(settings.included.len() as u64, "file"));
+    }
     line("listen", &listens.join(", "));
     line("admin", &admin);
     line("log", &settings.log.access.to_string());

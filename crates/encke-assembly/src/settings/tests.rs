@@ -230,7 +230,7 @@ fn a_bad_value_names_its_key_its_place_and_what_is_expected() {
         ("[limits]\nhead_time = true", "2:13", "limits.head_time: expected a number and a unit"),
         ("[limits]\nhead_bytes = \"64KiB\"", "2:14", "64KiB is more than 65535B, the most that is allowed"),
         ("[limits]\nhead_bytes = 100", "2:14", "100B is less than 256B"),
-        ("[limits]\nhead_bytes = -1", "2:14", "limits.head_bytes: invalid value"),
+        ("[limits]\nhead_bytes = -1", "2:14", "limits.head_bytes: expected a number of bytes"),
         ("[limits]\nfields = 129", "2:10", "129 is more than 128"),
         ("[limits]\nbody_bytes = false", "2:14", "write \"off\" instead of false"),
         ("[limits]\nbody_bytes = \"of\"", "2:14", "invalid size `of`"),
@@ -256,6 +256,79 @@ fn a_bad_value_names_its_key_its_place_and_what_is_expected() {
         let told = refused(text);
         assert!(told.contains(&format!("encke.toml:{place}\n")), "{text}: {told}");
         assert!(told.contains(reason), "{text}: {told}");
+    }
+}
+
+/// Each kind of value that TOML has, and some that no setting takes.
+const VALUES: [&str; 15] = [
+    "true",
+    "7",
+    "-7",
+    "99999999999999999999",
+    "1.5",
+    "\"text\"",
+    "\"\"",
+    "[]",
+    "[7]",
+    "[\"text\"]",
+    "[[7]]",
+    "[{ a = 7 }]",
+    "{}",
+    "{ a = 7 }",
+    "1979-05-27",
+];
+
+/// Terms of serde and of its formats, which a user of the file does not know.
+const TERMS: [&str; 20] = [
+    "sequence", " map", "struct", "boolean", "integer", "floating", "newtype", "variant", "nonzero",
+    "untagged", "enum", "unit ", "element", "tuple", "string", "u16", "u32", "u64", "usize", "i128",
+];
+
+#[test]
+fn no_error_of_any_setting_has_a_term_of_serde() {
+    let tables = reference::tables::<Settings>();
+    let mut errors = 0;
+    for table in &tables {
+        // The headings of the tables around it: `[server]`, `[server.listen]`.
+        let around = tables
+            .iter()
+            .filter(|other| table.path == other.path || table.path.starts_with(&format!("{}.", other.path)));
+        let headings: String = around.map(|other| format!("{}\n", other.heading)).collect();
+        for key in &table.keys {
+            for value in VALUES {
+                let text = format!("{headings}{key} = {value}\n");
+                let Err(problems) = Settings::parse("encke.toml", &text) else { continue };
+                for problem in problems.iter() {
+                    errors += 1;
+                    let told = &problem.message;
+                    // A name in backquotes is from the file.
+                    let words: String = told.split('`').step_by(2).collect();
+                    let found: Vec<_> = TERMS.iter().filter(|term| words.contains(**term)).collect();
+                    assert!(found.is_empty(), "{text}: {told}: {found:?}");
+                }
+            }
+        }
+    }
+    assert!(errors > 1_000, "{errors} errors: the values are not tried");
+}
+
+#[test]
+fn type_errors_are_in_the_words_of_the_file() {
+    for (text, said) in [
+        ("site = 5", "site: expected a list: [ … ], found the number 5"),
+        ("server = true", "server: expected a table: { … }, found true"),
+        ("[[site]]\nlist = \"yes\"", "site.list: expected true or false, found text \"yes\""),
+        ("[[site]]\nindex = { a = 1 }", "site.index: expected a list: [ … ], found a table"),
+        ("[[site]]\nhsts = true", "site.hsts: expected text in quotes, found true"),
+        (
+            "[limits]\nfields = 1.5",
+            "limits.fields: expected a whole number from 0 to 65535, found the number 1.5",
+        ),
+        ("[limits]\nhead_bytes = -1", "or a number and a unit, such as 64KiB or 1MB, found the number -1"),
+        ("[log]\nformat = 5", "log.format: expected text in quotes"),
+    ] {
+        let told = refused(text);
+        assert!(told.contains(said), "{text}: {told}");
     }
 }
 

@@ -32,10 +32,11 @@ impl Settings {
         found.extend(self.site_warnings());
         found.extend(self.rights_warnings());
         let place = |path: &[String]| self.source.line(&path.iter().map(String::as_str).collect::<Vec<_>>());
-        found
+        let included = self.notes.iter().map(|note| SettingsWarning { place: None, message: note.clone() });
+        let found = found
             .into_iter()
-            .map(|Contradiction { path, message }| SettingsWarning { place: place(&path), message })
-            .collect()
+            .map(|Contradiction { path, message }| SettingsWarning { place: place(&path), message });
+        included.chain(found).collect()
     }
 
     /// Redirects to https on a server that has no https, and no proxy that could have it.

@@ -135,6 +135,46 @@ fn good_settings_are_taken_at_hup_and_bad_ones_refused_whole() {
 }
 
 #[test]
+fn included_files_are_checked_served_and_reloaded() {
+    let folder = site("include");
+    folder.write("other/index.html", "other");
+    let file = folder.write("encke.toml", "include = \"sites/*.toml\"\n");
+    let check = || encke().args(["check", &file]).output().expect("the program starts");
+    let checked = check();
+    assert_eq!(checked.status.code(), Some(0));
+    assert!(text(&checked.stderr).contains("warning: ") && text(&checked.stderr).contains("matches no file"));
+
+    folder.write("sites/one.toml", "[[site]]\nroot = \"public\"\n");
+    let checked = check();
+    assert_eq!((checked.status.code(), text(&checked.stderr).as_str()), (Some(0), ""));
+    assert!(text(&checked.stdout).contains("include 1 file\n"), "{}", text(&checked.stdout));
+
+    let mut server = Running::start(&["-c", &file]);
+    assert!(server.get("/").ends_with("hello"));
+    folder.write("sites/one.toml", "[[site]]\nroot = \"other\"\nlst = true\n");
+    server.signal(Signal::HangUp);
+    server.error_with("sites/one.toml:3:1");
+    server.error_with("keeping the old ones");
+    assert!(server.get("/").ends_with("hello"), "the old settings did not stay");
+    let checked = check();
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(text(&checked.stderr).contains("sites/one.toml:3:1"), "{}", text(&checked.stderr));
+
+    folder.write("sites/one.toml", "[[site]]\nroot = \"other\"\n");
+    server.signal(Signal::HangUp);
+    server.error_with("settings reloaded");
+    let mut answer = server.get("/");
+    while !answer.ends_with("other") {
+        // A worker applies new settings once it receives its message: one more response may have the old ones.
+        assert!(answer.ends_with("hello"), "{answer}");
+        answer = server.get("/");
+    }
+    fs::remove_file(folder.path("sites/one.toml")).expect("it was written here");
+    server.signal(Signal::HangUp);
+    server.error_with("matches no file");
+}
+
+#[test]
 fn logs_are_opened_again_at_usr1() {
     let folder = site("reopen");
     let file = folder.write(

@@ -1,0 +1,369 @@
+//! Settings of nginx, nchan, Caddy, HAProxy and Centrifugo, and their equivalents: hints at unknown keys.
+//!
+//! One table for all sections, because users of other programs do not know the sections here, and because most keys without an
+//! equivalent belong to none. A test holds the table against the schema.
+
+use encke_settings::ForeignKey;
+
+use encke_settings::Equivalent::{Always, Like, Missing, Setting};
+
+const NO_PROXY: &str = "Encke serves files and channels; let nginx, Caddy or HAProxy forward the other paths";
+const NO_PASSWORDS: &str = "files have no passwords; put a proxy in front, or require client certificates (server.listen.tls.client_ca)";
+const TLS: &str = "listen = { address = \":443\", tls = { cert = \"cert.pem\", key = \"key.pem\" } }";
+const PATHS: &str = "paths = [{ pattern = \"/private/**\", status = 403 }]; there are no regular expressions";
+const REDIRECTS: &str = "redirects = [{ from = \"/old/*\", to = \"/new/$1\" }]";
+const HEADERS: &str = "headers = [{ pattern = \"/**\", set = { X-Frame-Options = \"DENY\" } }]";
+const CACHE: &str = "cache = [{ pattern = \"/assets/**\", cache_control = \"max-age=31536000\" }]";
+const KEYS: &str = "[[auth.keys]] with secret = \"…\"";
+const TOKENS: &str = "[[auth.tokens]] with token = \"…\" and publish = [\"**\"]";
+const CHANNEL: &str = "[[push.channel]] with pattern = \"**\"";
+const NATS: &str =
+    "nats = \"nats://host:4222\"; the nodes of a cluster share channels through NATS JetStream";
+const SECTIONS: &str = "files belong to [[site]], listeners to [server], timeouts to [limits]";
+
+/// The table. Keys are in lower case with `_` between words, in the order of the programs' topics.
+pub(super) const FOREIGN: &[ForeignKey] = &[
+    // Structure.
+    ("http", Always(SECTIONS)),
+    ("events", Always("the back end is server.backend, the number of connections limits.connections")),
+    ("frontend", Always(SECTIONS)),
+    ("defaults", Always("every key has a default; `encke schema --markdown` lists them")),
+    ("global", Always(SECTIONS)),
+    ("import", Setting("include")),
+    ("config_includes", Setting("include")),
+    // Listeners.
+    ("bind", Setting("server.listen")),
+    ("address", Like("server.listen", "listen = \"127.0.0.1:8080\"")),
+    ("port", Like("server.listen", "listen = 8080")),
+    ("http_port", Like("server.listen", "listen = \":80\"")),
+    ("https_port", Like("server.listen", TLS)),
+    ("http_server", Like("server.listen", "listen = \":8080\"")),
+    ("real_ip_header", Setting("server.forwarded_field")),
+    ("set_real_ip_from", Setting("server.trusted_proxies")),
+    ("http2", Always("HTTP/2 is offered wherever TLS is, and accepted in the clear")),
+    ("sendfile", Always("the kernel sends files wherever it can")),
+    ("tcp_nodelay", Always("always on")),
+    ("tcp_nopush", Always("head and content leave together")),
+    ("etag", Always("files always have an ETag")),
+    ("server_tokens", Always("Encke sends no Server field")),
+    // TLS.
+    ("ssl", Like("server.listen.tls", TLS)),
+    ("crt", Like("server.listen.tls.cert", TLS)),
+    ("ssl_certificate", Like("server.listen.tls.cert", TLS)),
+    ("ssl_certificate_key", Like("server.listen.tls.key", TLS)),
+    ("tls_cert", Like("server.listen.tls.cert", TLS)),
+    ("tls_key", Like("server.listen.tls.key", TLS)),
+    ("cert_file", Like("server.listen.tls.cert", TLS)),
+    ("key_file", Like("server.listen.tls.key", TLS)),
+    ("ssl_protocols", Like("server.listen.tls.min_version", "min_version = \"1.3\"")),
+    ("ssl_ciphers", Always("all suites have forward secrecy and authenticated encryption")),
+    ("ssl_session_cache", Always("TLS sessions resume by tickets")),
+    ("ssl_client_certificate", Setting("server.listen.tls.client_ca")),
+    ("ssl_verify_client", Setting("server.listen.tls.client")),
+    ("ssl_stapling_file", Setting("server.listen.tls.ocsp")),
+    ("ssl_stapling", Like("server.listen.tls.ocsp", "the file of an OCSP response")),
+    (
+        "auto_https",
+        Like("server.listen.tls.acme", "tls = { acme = { domains = [\"example.org\"], agree = true } }"),
+    ),
+    ("acme_ca", Setting("server.listen.tls.acme.directory")),
+    (
+        "tls_autocert",
+        Like("server.listen.tls.acme", "tls = { acme = { domains = [\"example.org\"], agree = true } }"),
+    ),
+    // The process.
+    ("worker_processes", Setting("server.workers")),
+    ("nbthread", Setting("server.workers")),
+    ("worker_connections", Setting("limits.connections")),
+    ("worker_shutdown_timeout", Setting("server.drain_time")),
+    ("shutdown_timeout", Setting("server.drain_time")),
+    ("grace_period", Setting("server.drain_time")),
+    ("shutdown_delay", Setting("server.drain_delay")),
+    ("hard_stop_after", Setting("server.drain_time")),
+    ("pid", Setting("server.pid_file")),
+    ("pidfile", Setting("server.pid_file")),
+    ("daemon", Always("Encke stays in the foreground; systemd or `&` puts it in the background")),
+    ("use", Setting("server.backend")),
+    ("stub_status", Like("server.admin", "the admin listener has status and metrics")),
+    ("stats", Like("server.admin", "the admin listener has status and metrics")),
+    ("prometheus", Like("server.admin.metrics", "the admin listener has /metrics")),
+    ("health", Always("the admin listener has /healthz and /readyz")),
+    ("admin_password", Setting("server.admin.token")),
+    // Limits.
+    ("client_max_body_size", Setting("limits.body_bytes")),
+    ("request_body", Setting("limits.body_bytes")),
+    ("max_size", Setting("limits.body_bytes")),
+    ("client_header_buffer_size", Setting("limits.head_bytes")),
+    ("large_client_header_buffers", Setting("limits.head_bytes")),
+    ("client_header_timeout", Setting("limits.head_time")),
+    ("timeout_http_request", Setting("limits.head_time")),
+    ("read_header", Setting("limits.head_time")),
+    ("client_body_timeout", Like("limits.body_rate", "a minimum rate, such as \"240B/s\"")),
+    ("send_timeout", Like("limits.write_rate", "a minimum rate, such as \"240B/s\"")),
+    ("keepalive_timeout", Setting("limits.idle_time")),
+    ("timeout_client", Setting("limits.idle_time")),
+    ("timeout_http_keep_alive", Setting("limits.idle_time")),
+    ("timeouts", Like("limits.idle_time", "head_time, body_rate and write_rate are beside it")),
+    ("timeout", Like("limits.idle_time", "head_time, body_rate and write_rate are beside it")),
+    ("idle_timeout", Setting("limits.idle_time")),
+    ("keepalive_requests", Setting("limits.requests_per_connection")),
+    ("maxconn", Setting("limits.connections")),
+    ("client_connection_limit", Setting("limits.connections")),
+    ("limit_conn", Setting("limits.connections_per_address")),
+    (
+        "limit_req",
+        Missing(
+            "files have no rate; limits.connections_per_address bounds connections, push.channel_rate subscriptions",
+        ),
+    ),
+    (
+        "rate_limit",
+        Missing(
+            "files have no rate; limits.connections_per_address bounds connections, push.channel_rate subscriptions",
+        ),
+    ),
+    // Logs.
+    ("access_log", Setting("log.access")),
+    ("log_file", Setting("log.access")),
+    ("log_format", Like("log.format", "combined or json")),
+    ("log_level", Setting("log.level")),
+    ("error_log", Like("log.level", "messages go to standard error")),
+    // Sites.
+    ("server_name", Like("site.host", "host = [\"example.org\"]")),
+    ("file_server", Like("site.root", "every site serves the files of its root")),
+    ("document_root", Setting("site.root")),
+    ("autoindex", Like("site.list", "list = true")),
+    ("browse", Like("site.list", "list = true")),
+    ("alias", Like("site.aliases", "aliases = [{ path = \"/docs/\", to = \"docs\" }]")),
+    ("location", Like("site.paths", PATHS)),
+    ("handle", Like("site.paths", PATHS)),
+    ("handle_path", Like("site.paths", PATHS)),
+    ("route", Like("site.paths", PATHS)),
+    ("deny", Like("site.paths", PATHS)),
+    ("respond", Like("site.paths", PATHS)),
+    ("allow", Missing("Encke restricts no path to addresses; listen on 127.0.0.1, or let a firewall do it")),
+    ("try_files", Like("site.spa", "spa = true responds with /index.html; other forms do not exist")),
+    ("rewrite", Like("site.redirects", REDIRECTS)),
+    ("return", Like("site.redirects", REDIRECTS)),
+    ("redir", Like("site.redirects", REDIRECTS)),
+    ("error_page", Like("site.errors", "errors = { 404 = \"/404.html\" }")),
+    ("handle_errors", Like("site.errors", "errors = { 404 = \"/404.html\" }")),
+    ("add_header", Like("site.headers", HEADERS)),
+    ("header", Like("site.headers", HEADERS)),
+    ("expires", Like("site.cache", CACHE)),
+    ("cache_control", Like("site.cache", CACHE)),
+    (
+        "default_type",
+        Like("site.paths.content_type", "paths = [{ pattern = \"/**\", content_type = \"text/plain\" }]"),
+    ),
+    ("disable_symlinks", Setting("site.symlinks")),
+    ("hide", Always("names with a leading dot are hidden unless `hidden = true`")),
+    ("open_file_cache", Setting("site.open_files")),
+    ("gzip", Like("site.compression.on_the_fly", "on by default")),
+    ("encode", Like("site.compression.on_the_fly", "on by default, with gzip and zstd")),
+    ("compression_algo", Like("site.compression.on_the_fly", "on by default, with gzip and zstd")),
+    ("gzip_static", Like("site.compression.siblings", "on by default")),
+    ("precompressed", Like("site.compression.siblings", "on by default")),
+    ("gzip_types", Setting("site.compression.types")),
+    ("gzip_min_length", Setting("site.compression.min")),
+    (
+        "brotli",
+        Like(
+            "site.compression.siblings",
+            "Encke sends FILE.br if it exists, and compresses with gzip and zstd",
+        ),
+    ),
+    // What does not exist.
+    ("proxy_pass", Missing(NO_PROXY)),
+    ("reverse_proxy", Missing(NO_PROXY)),
+    ("upstream", Missing(NO_PROXY)),
+    ("balance", Missing(NO_PROXY)),
+    ("default_backend", Missing(NO_PROXY)),
+    ("use_backend", Missing(NO_PROXY)),
+    ("fastcgi_pass", Missing(NO_PROXY)),
+    ("php_fastcgi", Missing(NO_PROXY)),
+    ("uwsgi_pass", Missing(NO_PROXY)),
+    ("grpc_pass", Missing(NO_PROXY)),
+    ("proxy_cache", Missing(NO_PROXY)),
+    ("auth_basic", Missing(NO_PASSWORDS)),
+    ("auth_basic_user_file", Missing(NO_PASSWORDS)),
+    ("basic_auth", Missing(NO_PASSWORDS)),
+    ("basicauth", Missing(NO_PASSWORDS)),
+    ("auth_request", Like("auth.ask", "for channels only")),
+    ("forward_auth", Like("auth.ask", "for channels only")),
+    ("templates", Missing("Encke sends files as they are")),
+    ("ssi", Missing("Encke sends files as they are")),
+    // Channels: Centrifugo.
+    ("token_hmac_secret_key", Like("auth.keys.secret", KEYS)),
+    ("hmac_secret_key", Like("auth.keys.secret", KEYS)),
+    ("token_jwks_public_endpoint", Like("auth.jwks", "a file")),
+    (
+        "token_rsa_public_key",
+        Missing("tokens are signed with HS256, ES256 or EdDSA: [[auth.keys]] with pem = \"key.pem\""),
+    ),
+    ("token_ecdsa_public_key", Setting("auth.keys.pem")),
+    ("api_key", Like("auth.tokens.token", TOKENS)),
+    ("http_api", Like("auth.tokens.token", TOKENS)),
+    ("client_insecure", Like("auth.anonymous", "anonymous = [\"publish\", \"subscribe\"]")),
+    ("allow_anonymous_connect_without_token", Like("auth.anonymous", "anonymous = [\"subscribe\"]")),
+    ("allow_subscribe_for_client", Like("auth.anonymous", "anonymous = [\"subscribe\"]")),
+    ("allow_publish_for_client", Like("auth.anonymous", "anonymous = [\"publish\"]")),
+    ("allowed_origins", Setting("push.origins")),
+    ("proxy_connect_endpoint", Setting("auth.ask")),
+    ("proxy_subscribe_endpoint", Setting("auth.ask")),
+    ("namespaces", Like("push.channel", "[[push.channel]] with pattern = \"news/*\"")),
+    ("without_namespace", Like("push.channel", CHANNEL)),
+    ("history_size", Like("push.channel.messages", CHANNEL)),
+    ("history_ttl", Like("push.channel.age", CHANNEL)),
+    ("history_meta_ttl", Like("push.channel.age", CHANNEL)),
+    ("history_recover", Always("clients resume in every channel that keeps messages")),
+    ("force_recovery", Always("clients resume in every channel that keeps messages")),
+    ("join_leave", Like("push.channel.presence", CHANNEL)),
+    ("client_channel_limit", Setting("push.channels_per_stream")),
+    (
+        "client_queue_max_size",
+        Like("push.channel.policy", "a slow subscriber reads from the history; `policy` says what follows"),
+    ),
+    ("ping_interval", Setting("push.heartbeat")),
+    ("websocket", Always("every channel has event streams, WebSockets, NDJSON and long polls")),
+    ("sse", Always("every channel has event streams, WebSockets, NDJSON and long polls")),
+    ("http_stream", Always("every channel has event streams, WebSockets, NDJSON and long polls")),
+    ("websocket_compression", Setting("push.compress")),
+    ("websocket_message_size_limit", Setting("push.message_bytes")),
+    ("engine", Like("cluster.nats", NATS)),
+    ("broker", Like("cluster.nats", NATS)),
+    ("redis_address", Like("cluster.nats", NATS)),
+    ("nats_url", Setting("cluster.nats")),
+    // Channels: nchan.
+    ("nchan_publisher", Like("push.prefix", "clients publish and subscribe at /push/CHANNEL")),
+    ("nchan_subscriber", Like("push.prefix", "clients publish and subscribe at /push/CHANNEL")),
+    ("nchan_pubsub", Like("push.prefix", "clients publish and subscribe at /push/CHANNEL")),
+    ("nchan_channel_id", Always("the channel is the rest of the path: /push/CHANNEL")),
+    ("nchan_message_buffer_length", Like("push.channel.messages", CHANNEL)),
+    ("nchan_message_timeout", Like("push.channel.age", CHANNEL)),
+    ("nchan_max_reserved_memory", Setting("push.memory")),
+    ("nchan_shared_memory_size", Setting("push.memory")),
+    ("nchan_websocket_ping_interval", Setting("push.heartbeat")),
+    ("nchan_eventsource_ping_interval", Setting("push.heartbeat")),
+    ("nchan_subscriber_first_message", Always("the client chooses: /push/CHANNEL?since=all, now or last:N")),
+    ("nchan_access_control_allow_origin", Setting("push.origins")),
+    ("nchan_authorize_request", Setting("auth.ask")),
+    ("nchan_redis_url", Like("cluster.nats", NATS)),
+    ("nchan_redis_pass", Like("cluster.nats", NATS)),
+];
+
+#[cfg(test)]
+mod tests {
+    use encke_settings::reference::tables;
+
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn every_equivalent_is_a_setting() {
+        let tables = tables::<Settings>();
+        for (foreign, equivalent) in FOREIGN {
+            let Some(path) = equivalent.path() else { continue };
+            let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
+            let exists =
+                tables.iter().any(|table| table.path == parent && table.keys.iter().any(|one| one == key));
+            assert!(exists, "{foreign}: {path} is no setting");
+        }
+    }
+
+    #[test]
+    fn every_setting_that_a_remark_names_exists() {
+        let tables = tables::<Settings>();
+        let sections: Vec<&str> = tables[0].keys.iter().map(String::as_str).collect();
+        for (foreign, equivalent) in FOREIGN {
+            let (Always(text) | Missing(text) | Like(_, text)) = equivalent else { continue };
+            let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || "._".contains(letter)));
+            for word in words.map(|word| word.trim_end_matches('.')) {
+                let Some((parent, key)) = word.rsplit_once('.') else { continue };
+                let section = parent.split('.').next().unwrap_or_default();
+                if !sections.contains(&section) {
+                    continue;
+                }
+                // `[[push.channel]]` is a table, `push.channel` its key in the section.
+                let exists = tables
+                    .iter()
+                    .any(|table| table.path == parent && table.keys.iter().any(|one| one == key));
+                assert!(exists, "{foreign}: {word} is no setting");
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_keys_are_unique_and_written_as_they_are_compared() {
+        for (place, (foreign, _)) in FOREIGN.iter().enumerate() {
+            assert!(
+                foreign.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_')),
+                "{foreign}"
+            );
+            assert!(FOREIGN[..place].iter().all(|(earlier, _)| earlier != foreign), "{foreign} occurs twice");
+        }
+    }
+
+    #[test]
+    fn the_section_of_an_equivalent_does_not_have_the_foreign_key() {
+        let tables = tables::<Settings>();
+        for (foreign, equivalent) in FOREIGN {
+            let Some(path) = equivalent.path() else { continue };
+            let section = path.split_once('.').map_or("", |(section, _)| section);
+            let table = tables.iter().find(|table| table.path == section).expect("a section, or the file");
+            assert!(!table.keys.iter().any(|key| key == foreign), "{foreign} is a key of [{section}]");
+        }
+    }
+
+    /// The hint for a key in a file.
+    fn hint(text: &str) -> String {
+        let problems = Settings::parse("encke.toml", text).expect_err(text);
+        problems
+            .iter()
+            .find_map(|problem| problem.hint.clone())
+            .unwrap_or_else(|| panic!("{text}: {problems}"))
+    }
+
+    #[test]
+    fn a_key_of_another_program_gets_its_equivalent() {
+        for (text, said) in [
+            ("[server]\nclient_max_body_size = \"10m\"\n", "in Encke it is `limits.body_bytes`"),
+            ("[http]\n", "not a setting: files belong to [[site]]"),
+            ("[[site]]\nautoindex = true\n", "in Encke it is `list` in [[site]]: list = true"),
+            ("[[site]]\nproxy_pass = \"http://a\"\n", "not available yet: Encke serves files and channels"),
+            ("[[site]]\nbasic-auth = { ann = \"x\" }\n", "not available yet: files have no passwords"),
+            ("[push]\nhistory_size = 10\n", "in Encke it is `messages` in [[push.channel]]: "),
+            ("[limits]\n\"timeout client\" = \"30s\"\n", "in Encke it is `limits.idle_time`"),
+            ("worker_processes = 4\n", "in Encke it is `server.workers`"),
+            ("token_hmac_secret_key = \"x\"\n", "in Encke it is `secret` in [[auth.keys]]: "),
+        ] {
+            let found = hint(text);
+            assert!(found.starts_with(said), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_another_programs_file_gets_its_equivalent() {
+        for (text, said) in [
+            ("[server]\nkeepalive_timeout 65;\n", "in Encke it is `limits.idle_time`"),
+            ("timeout client 30s\n", "in Encke it is `limits.idle_time`"),
+            ("reverse_proxy localhost:3000\n", "not available yet: "),
+            ("[server]\nlisten 80;\n", "settings are TOML: `listen = VALUE`"),
+        ] {
+            let found = hint(text);
+            assert!(found.starts_with(said), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_key_in_the_wrong_section_names_the_heading_of_its_own() {
+        for (text, said) in [
+            ("root = \"www\"\n", "`root` belongs in [[site]]"),
+            ("[server]\nroot = \"www\"\n", "`root` belongs in [[site]]"),
+            ("[[site]]\nlisten = 80\n", "`listen` belongs in [server]"),
+            ("[server]\ncert = \"a\"\n", "`cert` belongs in [server.listen.tls]"),
+        ] {
+            assert_eq!(hint(text), said, "{text}");
+        }
+    }
+}
