@@ -91,7 +91,7 @@ pub(crate) struct Serve {
     #[arg(short, long, value_name = "FILE", env = "ENCKE_CONFIG", hide_env = true)]
     pub(crate) config: Option<PathBuf>,
     /// Address: 8080, :8080, HOST:PORT or unix:PATH; repeatable [default: 8080]
-    #[arg(short, long, value_name = "ADDRESS")]
+    #[arg(short, long, alias = "port", value_name = "ADDRESS")]
     pub(crate) listen: Vec<ListenAddress>,
     /// Worker threads, or auto [default: auto]
     #[arg(short, long, value_name = "COUNT")]
@@ -128,7 +128,7 @@ Examples:
   encke sub --json chat/lobby   print the messages in a terminal")]
 pub(crate) struct Demo {
     /// Address: 8080, :8080, HOST:PORT or unix:PATH; repeatable [default: 8080]
-    #[arg(short, long, value_name = "ADDRESS")]
+    #[arg(short, long, alias = "port", value_name = "ADDRESS")]
     pub(crate) listen: Vec<ListenAddress>,
     /// Allow all clients, not only those on this machine
     #[arg(long)]

@@ -35,7 +35,7 @@ use error::CommandError;
 
 fn main() -> ExitCode {
     // `exit` ends the process: with status 2 on wrong flags, with 0 after help.
-    let arguments = match load::undress(std::env::args_os()) {
+    let arguments = match load::undress(foreign::translate(std::env::args_os().collect()).into_iter()) {
         Ok(words) => {
             let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
             Arguments::try_parse_from(words).unwrap_or_else(|error| foreign::teach(error, &texts).exit())

@@ -229,6 +229,14 @@ fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), Co
     };
     let site = &mut sites[place];
     if let Some(root) = &arguments.root {
+        // Python's http.server takes a port there.
+        if let Some(port) = root.to_str().filter(|word| word.parse::<u16>().is_ok())
+            && !root.exists()
+        {
+            return Err(CommandError::usage(format!(
+                "no directory `{port}`; to listen on this port: encke serve -l {port}"
+            )));
+        }
         site.root.clone_from(root);
     }
     site.list |= arguments.list;
@@ -280,6 +288,12 @@ mod tests {
         let settings = settings(&Serve { config: None, ..serve("") }).expect("nothing is wrong");
         assert_eq!(settings.server, Settings::default().server);
         assert_eq!(settings.site, [SiteSettings::default()]);
+    }
+
+    #[test]
+    fn a_port_in_place_of_a_directory_names_the_flag_of_ports() {
+        let failure = settings(&Serve { config: None, ..serve("8000") }).expect_err("no such directory");
+        assert!(failure.to_string().contains("encke serve -l 8000"), "{failure}");
     }
 
     #[test]

@@ -85,6 +85,8 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&[][..], "Usage: encke"),
         (&["sevre"], "'serve'"),
         (&["serve", "--backlgo", "5"], "'--backlog'"),
+        (&["serve", "--root", "public"], "encke serve DIR"),
+        (&["run"], "here it is encke serve"),
         (&["serve", "-l", "eighty"], "expected 8080, :8080"),
         (&["serve", "-l", "127.0.0.1:65536"], "the maximum is 65535"),
         (&["serve", "-w", "0"], "auto or a number"),
@@ -118,6 +120,19 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         assert!(text(&output.stderr).contains(said), "{arguments:?}: {}", text(&output.stderr));
         assert_eq!(text(&output.stdout), "", "{arguments:?}");
     }
+}
+
+#[test]
+fn help_and_version_are_commands_too() {
+    assert_eq!(text(&run(&["help"]).stdout), text(&run(&["--help"]).stdout));
+    assert_eq!(text(&run(&["help", "load"]).stdout), text(&run(&["load", "--help"]).stdout));
+    assert_eq!(text(&run(&["help", "load", "push"]).stdout), text(&run(&["load", "push", "--help"]).stdout));
+    for words in [&["version"][..], &["-V"]] {
+        assert_eq!(text(&run(words).stdout), text(&run(&["--version"]).stdout));
+    }
+    let wrong = run(&["help", "sevre"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("'serve'"), "{}", text(&wrong.stderr));
 }
 
 #[test]
