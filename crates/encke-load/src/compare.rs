@@ -13,7 +13,7 @@
 //! and achieve 90 %. The intervals of all rows hold *together* in 95 of 100 comparisons. So a server compared with itself shows
 //! a difference in at most one comparison of twenty, however many metrics there are.
 //!
-//! Different responses are not compared ([`crate::responses`]): an error is often faster than a page.
+//! Different responses are not compared (`responses.rs`): an error is often faster than a page.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;

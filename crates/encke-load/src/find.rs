@@ -27,9 +27,9 @@ pub struct Search {
 pub enum TrialResult {
     /// The conditions held.
     Held,
-    /// They did not; the reasons.
+    /// A condition did not hold; the reasons.
     Missed(Vec<String>),
-    /// They did not, but the generator was the limit; the verdict.
+    /// A condition did not hold, and the generator was the limit; the verdict.
     Limited(String),
 }
 
