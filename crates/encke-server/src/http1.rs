@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use encke_io::{Op, OpError, Peer, Segment, Token};
-use encke_wire::http1::{BodyState, Framing, Head, Progress, Refusal, TargetForm, Version};
+use encke_wire::http1::{BodyState, Head, Progress, Refusal, Version};
 use encke_wire::method::Method;
 use encke_wire::proxy::{self, ProxyHeader};
 
@@ -30,13 +30,13 @@ use crate::exchange::{Exchange, ExchangeKey};
 use crate::framing::{ContentLength, FramingKind};
 use crate::h2::Preface;
 use crate::handler::{Outcome, Piece};
-use crate::https;
 use crate::log::LogEntry;
 use crate::peer::PackedPeer;
 use crate::policy::{
     BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
 };
 use crate::record::{Asked, BodyDecoder, Intake, PulledRest, Record, ResponseRest, WrittenRest};
+use crate::refusals::{has_body, refusal_reply};
 use crate::reply::{Body, Fields, Pulled, Reply};
 use crate::request::{Asker, Request};
 use crate::residents::WEBSOCKETS;
@@ -45,25 +45,6 @@ use crate::transport::MaybeTls;
 
 /// Spare heads that a worker keeps.
 const HEADS_MAX: usize = 16;
-
-/// The methods that a handler may receive; any other method is a 501.
-pub(crate) const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
-
-/// The response to a request, or to a body, that is rejected by its form or size.
-fn refusal_reply(refusal: Refusal) -> Reply {
-    let status = refusal.status();
-    let text = format!("{status} {}\n{refusal}\n", encke_wire::status::reason(status));
-    Reply::text(status, text).with("X-Content-Type-Options", "nosniff").because(refusal.reason_ref())
-}
-
-/// The reason of the 404 for a path that no mount point serves.
-const NO_MOUNT: &str = "no_handler";
-
-/// The response to a request with a body that would otherwise be taken over by a resident.
-fn has_body() -> Reply {
-    let text = "a request for a stream or a WebSocket must not have a body\n";
-    Reply::text(400, text).because(&"body_of_stream").and_close()
-}
 
 impl Core {
     /// Handles received bytes: plaintext, or TLS records.
@@ -372,44 +353,6 @@ impl Core {
                 self.metrics.handler_panics.add(1);
                 self.answer_in_call(token, &request, asked, intake, Reply::error(500).and_close(), None);
             }
-        }
-    }
-
-    /// Counts a refusal of the engine by its reason. A redirect has none.
-    pub(crate) fn count_refusal(&self, reply: &Reply) {
-        if let Some(reason) = reply.reason {
-            self.metrics.refused(reason);
-        }
-    }
-
-    /// Counts a request that no mount point serves, and returns its response.
-    pub(crate) fn no_handler(&self) -> Reply {
-        self.metrics.refused(NO_MOUNT);
-        Reply::error(404).because(&NO_MOUNT)
-    }
-
-    /// Returns the response to a request that needs no handler, if there is one. `to_https`: the listener redirects to https.
-    #[inline(always)]
-    pub(crate) fn preliminary(&self, request: &Request<'_>, to_https: bool) -> Option<Reply> {
-        let too_large = match (request.framing(), self.policy.limits.body_bytes.on().map(ByteSize::bytes)) {
-            (Framing::Length(length), Some(most)) => length > most,
-            _ => false,
-        };
-        match request.method() {
-            _ if too_large => Some(Reply::error(413).because(&"body_too_large").and_close()),
-            _ if request.head.expects_unknown() => Some(Reply::error(417).because(&"unknown_expectation")),
-            Method::Other => Some(Reply::error(501).because(&"unknown_method")),
-            // A tunnel: bytes that follow would belong to it, so nothing more is read.
-            Method::Connect => Some(Reply::error(501).because(&"connect").and_close()),
-            // TRACE would echo cookies and tokens to any script that can make a browser send it.
-            Method::Trace => Some(Reply::error(405).with("Allow", METHODS).because(&"trace")),
-            Method::Options if request.form() == TargetForm::Asterisk => {
-                Some(Reply::new(204).with("Allow", METHODS))
-            }
-            _ if to_https && https::is_missing(request) => {
-                Some(https::redirect(request, self.policy.https_port))
-            }
-            _ => None,
         }
     }
 

@@ -50,6 +50,7 @@ mod peer;
 mod plan;
 mod policy;
 mod record;
+mod refusals;
 mod reply;
 mod request;
 mod resident;

@@ -23,12 +23,14 @@ use encke_io::lock;
 use encke_io::{Now, Peer};
 
 mod line;
+mod pending;
 mod reason;
 mod resting;
 mod settings;
 mod tail;
 
 pub(crate) use line::{LineEnd, LogEntry};
+pub(crate) use pending::{LogFlight, PendingEntry, WaitingEntry};
 pub use tail::{LogTail, TailEntry, TailFilter};
 
 use crate::error::ServerError;

@@ -13,33 +13,9 @@ use encke_io::{Segment, Token};
 use crate::close::CloseReason;
 use crate::conn::{ADMIN, NONE};
 use crate::core::Core;
-use crate::log::{LineEnd, LogEntry, LogLabel};
+use crate::log::{LineEnd, LogEntry, LogFlight, LogLabel, PendingEntry};
 use crate::record::Record;
 use crate::request::Request;
-
-/// The log entry of a response that is in the output, in flight, or ended.
-pub(crate) struct PendingEntry {
-    entry: Box<LogEntry>,
-    /// Bytes of the response's content.
-    content: u64,
-    started_ns: u64,
-    reason: Option<&'static str>,
-}
-
-/// The log entry of a request whose connection belongs to a resident.
-pub(crate) struct WaitingEntry {
-    pub(crate) entry: Box<LogEntry>,
-    pub(crate) started_ns: u64,
-    /// Bytes of the response's content so far.
-    pub(crate) sent_bytes: u64,
-    /// Bytes of the present output that do not belong to the content: the head, and responses to earlier requests.
-    pub(crate) uncounted_bytes: u64,
-}
-
-/// Log entries of responses whose send is in flight.
-pub(crate) struct LogFlight {
-    entries: Vec<PendingEntry>,
-}
 
 impl Core {
     #[inline]

@@ -1,3 +1,5 @@
+//! Tests of the log's ways: from workers to the writer, and to tails.
+
 use super::*;
 use std::sync::mpsc;
 

@@ -1,3 +1,5 @@
+//! Tests of lines: their form, their escapes, and the tokens that they mask.
+
 use super::*;
 use std::sync::Arc;
 

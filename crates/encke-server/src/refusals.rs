@@ -1,0 +1,70 @@
+//! Refusals of the engine: requests that reach no handler, or whose handler cannot respond to them. Each has a reason, which the
+//! log has, and under which it is counted.
+
+use encke_settings::ByteSize;
+use encke_wire::http1::{Framing, Refusal, TargetForm};
+use encke_wire::method::Method;
+
+use crate::core::Core;
+use crate::https;
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// The methods that a handler may receive; any other method is a 501.
+pub(crate) const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
+
+/// The response to a request, or to a body, that is rejected by its form or size.
+pub(crate) fn refusal_reply(refusal: Refusal) -> Reply {
+    let status = refusal.status();
+    let text = format!("{status} {}\n{refusal}\n", encke_wire::status::reason(status));
+    Reply::text(status, text).with("X-Content-Type-Options", "nosniff").because(refusal.reason_ref())
+}
+
+/// The reason of the 404 for a path that no mount point serves.
+const NO_MOUNT: &str = "no_handler";
+
+/// The response to a request with a body that would otherwise be taken over by a resident.
+pub(crate) fn has_body() -> Reply {
+    let text = "a request for a stream or a WebSocket must not have a body\n";
+    Reply::text(400, text).because(&"body_of_stream").and_close()
+}
+
+impl Core {
+    /// Counts a refusal of the engine by its reason. A redirect has none.
+    pub(crate) fn count_refusal(&self, reply: &Reply) {
+        if let Some(reason) = reply.reason {
+            self.metrics.refused(reason);
+        }
+    }
+
+    /// Counts a request that no mount point serves, and returns its response.
+    pub(crate) fn no_handler(&self) -> Reply {
+        self.metrics.refused(NO_MOUNT);
+        Reply::error(404).because(&NO_MOUNT)
+    }
+
+    /// Returns the response to a request that needs no handler, if there is one. `to_https`: the listener redirects to https.
+    #[inline(always)]
+    pub(crate) fn preliminary(&self, request: &Request<'_>, to_https: bool) -> Option<Reply> {
+        let too_large = match (request.framing(), self.policy.limits.body_bytes.on().map(ByteSize::bytes)) {
+            (Framing::Length(length), Some(most)) => length > most,
+            _ => false,
+        };
+        match request.method() {
+            _ if too_large => Some(Reply::error(413).because(&"body_too_large").and_close()),
+            _ if request.head.expects_unknown() => Some(Reply::error(417).because(&"unknown_expectation")),
+            Method::Other => Some(Reply::error(501).because(&"unknown_method")),
+            // A tunnel: bytes that follow would belong to it, so nothing more is read.
+            Method::Connect => Some(Reply::error(501).because(&"connect").and_close()),
+            // TRACE would echo cookies and tokens to any script that can make a browser send it.
+            Method::Trace => Some(Reply::error(405).with("Allow", METHODS).because(&"trace")),
+            Method::Options if request.form() == TargetForm::Asterisk => {
+                Some(Reply::new(204).with("Allow", METHODS))
+            }
+            _ if to_https && https::is_missing(request) => {
+                Some(https::redirect(request, self.policy.https_port))
+            }
+            _ => None,
+        }
+    }
+}
