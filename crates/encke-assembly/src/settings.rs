@@ -271,6 +271,7 @@ impl Settings {
             connections,
             https_port: self.https_port(),
             trusted_proxies: self.server.trusted_proxies.clone(),
+            request_id_header: self.log.request_id_header,
             dialect: match self.server.forwarded_field {
                 ForwardedField::XForwardedFor => ForwardingField::XForwardedFor,
                 ForwardedField::Forwarded => ForwardingField::Forwarded,

@@ -33,6 +33,7 @@ use crate::operate::Operators;
 use crate::outgoing::Upstreams;
 use crate::policy::ConnLimits;
 use crate::record::Record;
+use crate::request_id::RequestIds;
 use crate::residents::Residents;
 use crate::tls::Handshakes;
 use crate::transport::MaybeTls;
@@ -118,6 +119,10 @@ pub(crate) struct Core {
     pub(crate) actions: Vec<Action>,
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) log: Access,
+    pub(crate) request_ids: RequestIds,
+    /// Ids of open requests for their responses, by connection index: of all requests if responses have ids, otherwise of
+    /// requests with guards whose id a proxy has given.
+    pub(crate) open_ids: HashMap<u32, Box<[u8]>>,
     pub(crate) residents: Residents,
     pub(crate) operators: Operators,
     /// Log entries of requests whose connections belong to residents, by connection index.
@@ -395,6 +400,9 @@ impl Core {
             self.abandon_http2(engine, reason);
         } else if conn.duty.seat().is_some() {
             self.leave_resident(token, reason);
+        }
+        if !self.open_ids.is_empty() {
+            self.open_ids.remove(&token.index);
         }
         let Some(conn) = self.conn(token) else { return };
         conn.phase = ConnPhase::Closing;

@@ -365,6 +365,10 @@ impl Core {
         handler: Option<u16>,
         chain: Chain,
     ) {
+        if self.log.is_on() && request.given_id().is_some() {
+            // The copy of a held request does not know its proxy.
+            self.open_id(token, &request);
+        }
         self.generation = self.generation.wrapping_add(1);
         let place = self.open_record(token, asked, intake, handler.unwrap_or(NO_HANDLER), None);
         let way = GuardProgress { chain, next: 0, passage: None };

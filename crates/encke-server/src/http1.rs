@@ -297,6 +297,9 @@ impl Core {
         let request = Request { head, bytes, asker, now: self.now, user: None };
         let intake = Intake::new(head.framing());
         self.metrics.requests.increment();
+        if policy.request_id_header {
+            self.open_id(token, &request);
+        }
         if let Some(reply) = self.preliminary(&request, sent_on) {
             self.count_refusal(&reply);
             self.answer_in_call(token, &request, asked, intake, reply, None);
@@ -473,9 +476,12 @@ impl Core {
         token: Token,
         asked: Asked,
         body_done: bool,
-        reply: Reply,
+        mut reply: Reply,
     ) -> (Option<ResponseRest>, u64) {
         self.metrics.responses(reply.status);
+        if !self.open_ids.is_empty() {
+            self.put_id(token, &mut reply.fields);
+        }
         let conn = &mut self.conns[token.index as usize];
         let Reply { status, fields, body, prepared, close, reason: _ } = reply;
         let framing = asked.framing;

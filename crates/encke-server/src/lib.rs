@@ -53,6 +53,7 @@ mod record;
 mod refusals;
 mod reply;
 mod request;
+mod request_id;
 mod resident;
 mod residents;
 mod server;

@@ -12,6 +12,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -35,6 +36,7 @@ pub use tail::{LogTail, TailEntry, TailFilter};
 
 use crate::error::ServerError;
 use crate::request::Request;
+use crate::request_id::{self, IdPrefix};
 pub use settings::{LogFormat, LogSettings};
 
 use encke_settings::notice;
@@ -146,6 +148,7 @@ impl AccessLog {
         let (home, empty) = sync_channel(BATCHES_KEPT);
         Access(Some(Box::new(LogBatch {
             writer: line::Writer::new(),
+            prefix: request_id::NO_PREFIX,
             batch: Vec::new(),
             lines: 0,
             entries: Vec::new(),
@@ -267,6 +270,8 @@ pub(crate) struct Access(Option<Box<LogBatch>>);
 
 struct LogBatch {
     writer: line::Writer,
+    /// The part that the worker's request ids share.
+    prefix: IdPrefix,
     /// Complete lines that are not handed over yet.
     batch: Vec<u8>,
     lines: u64,
@@ -285,6 +290,13 @@ struct LogBatch {
 }
 
 impl Access {
+    /// Sets the part that the worker's request ids share.
+    pub(crate) fn set_id_prefix(&mut self, prefix: IdPrefix) {
+        if let Some(open) = &mut self.0 {
+            open.prefix = prefix;
+        }
+    }
+
     /// Whether requests are logged.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
@@ -293,10 +305,26 @@ impl Access {
 
     /// Begins the line of a request. Returns `None` if nothing is logged.
     #[inline(never)]
-    pub(crate) fn begin(&mut self, request: &Request<'_>, label: LogLabel<'_>) -> Option<Box<LogEntry>> {
+    pub(crate) fn begin(
+        &mut self,
+        request: &Request<'_>,
+        label: LogLabel<'_>,
+        id: Option<&[u8]>,
+        next_number: impl FnOnce() -> NonZeroU32,
+    ) -> Option<Box<LogEntry>> {
         let (format, tailed, open) = self.open()?;
+        let own;
+        let id = match id {
+            Some(id) => id,
+            // Combined lines have no id.
+            None if format == Some(LogFormat::Combined) && !tailed => b"",
+            None => {
+                own = request_id::id(&open.prefix, request.now().unix_ns, next_number());
+                &own
+            }
+        };
         open.begin(format, tailed, request.path(), |writer, format, entry| {
-            writer.begin(format, (request, label), entry);
+            writer.begin(format, (request, label, id), entry);
         })
     }
 
@@ -312,13 +340,13 @@ impl Access {
     pub(crate) fn finish(&mut self, entry: Box<LogEntry>, end: &LineEnd) {
         let Some(open) = &mut self.0 else { return };
         if let Some((status, path, line)) = entry.tail() {
-            let put = |out: &mut Vec<u8>| line.finish(end, out);
+            let put = |out: &mut Vec<u8>| line.finish(&open.prefix, end, out);
             open.tails.offer(&open.shared.tails, status, path, put);
         }
         if !entry.is_logged() {
             // Only tails show this line.
         } else if open.batch.len() < BATCH_BYTES_MAX {
-            entry.finish(end, &mut open.batch);
+            entry.finish(&open.prefix, end, &mut open.batch);
             open.lines += 1;
         } else {
             open.shared.dropped.fetch_add(1, Ordering::Relaxed);
@@ -329,7 +357,7 @@ impl Access {
     /// Returns the line in at most 64 bytes, for a connection that stays subscribed. Lines share equal texts.
     pub(crate) fn at_rest(&mut self, entry: Box<LogEntry>) -> Box<LogEntry> {
         let Some(open) = &mut self.0 else { return entry };
-        let Some(resting) = entry.at_rest(&mut open.texts) else { return entry };
+        let Some(resting) = entry.at_rest(&open.prefix, &mut open.texts) else { return entry };
         open.recycle(entry);
         Box::new(resting)
     }

@@ -15,7 +15,9 @@ use crate::conn::{ADMIN, NONE};
 use crate::core::Core;
 use crate::log::{LineEnd, LogEntry, LogFlight, LogLabel, PendingEntry};
 use crate::record::Record;
+use crate::reply::Fields;
 use crate::request::Request;
+use crate::request_id;
 
 impl Core {
     #[inline]
@@ -29,7 +31,31 @@ impl Core {
         let handler = self.route(admin, request.path());
         let mounted = handler.and_then(|handler| self.handlers.get(usize::from(handler))?.as_ref());
         let label = mounted.map_or(LogLabel::default(), |mounted| mounted.handler.log_label(request));
-        self.log.begin(request, label)
+        let open = self.open_ids.get(&token.index).map(|id| &**id);
+        let ids = &mut self.request_ids;
+        self.log.begin(request, label, open.or_else(|| request.given_id()), || ids.next())
+    }
+
+    /// Stores the id of a request for its response: the id of a trusted proxy, or a new one.
+    pub(crate) fn open_id(&mut self, token: Token, request: &Request<'_>) {
+        let id = match request.given_id() {
+            Some(given) => given.into(),
+            None => {
+                let number = self.request_ids.next();
+                Box::from(request_id::id(&self.request_ids.prefix(), self.now.unix_ns, number))
+            }
+        };
+        self.open_ids.insert(token.index, id);
+    }
+
+    /// Adds the id of a request to its response, if responses have ids.
+    #[cold]
+    pub(crate) fn put_id(&mut self, token: Token, fields: &mut Fields) {
+        if let Some(id) = self.open_ids.remove(&token.index)
+            && self.policy.request_id_header
+        {
+            fields.push("X-Request-Id", &id).expect("an id has only characters of a field value");
+        }
     }
 
     /// Begins the log entry of a request that could not be parsed: only the peer is known.

@@ -21,6 +21,8 @@ pub struct ConnLimits {
     pub trusted_proxies: Vec<Network>,
     /// The field in which those proxies report it.
     pub dialect: ForwardingField,
+    /// Whether responses have the request's id, in `X-Request-Id`.
+    pub request_id_header: bool,
 }
 
 impl ConnLimits {
@@ -42,6 +44,7 @@ impl Default for ConnLimits {
             https_port: https::PORT,
             trusted_proxies: Vec::new(),
             dialect: ForwardingField::XForwardedFor,
+            request_id_header: false,
         }
     }
 }

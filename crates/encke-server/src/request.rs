@@ -14,6 +14,7 @@ use encke_wire::method::Method;
 use crate::peer::PackedPeer;
 use crate::policy::ConnLimits;
 use crate::reply::Fields;
+use crate::request_id;
 
 /// A request, lent to a handler for its call. [`Request::keep`] returns an owned copy.
 #[derive(Clone, Copy)]
@@ -144,6 +145,19 @@ impl<'a> Request<'a> {
             Asker::Peer(_, _, tls, _) => tls.map(|tls| &**tls),
             Asker::Known(origin) => origin.tls.as_deref(),
         }
+    }
+
+    /// The id that a trusted proxy has given the request.
+    pub(crate) fn given_id(&self) -> Option<&'a [u8]> {
+        let Asker::Peer(peer, _, _, policy) = self.asker else { return None };
+        let trusted = match peer.unpack() {
+            Peer::Inet(address) => {
+                policy.trusted_proxies.iter().any(|network| network.contains(address.ip()))
+            }
+            // The permissions of a Unix socket admit only trusted peers: a local proxy.
+            Peer::Local => !policy.trusted_proxies.is_empty(),
+        };
+        self.field("X-Request-Id").filter(|id| trusted && request_id::is_id(id))
     }
 
     /// Computes the origin: the peer, or the client that a trusted proxy reports.

@@ -420,7 +420,13 @@ impl Slot<'_> {
     pub fn put_head(&mut self, framing: FramingKind, status: u16, fields: &Fields, content: ContentLength) {
         let last = self.is_ending() || content == ContentLength::Open && framing == FramingKind::Close;
         let before = self.core.out.len();
-        self.core.put_head(self.token, (framing, last), status, fields, content);
+        if self.core.open_ids.is_empty() {
+            self.core.put_head(self.token, (framing, last), status, fields, content);
+        } else {
+            let mut fields = fields.clone();
+            self.core.put_id(self.token, &mut fields);
+            self.core.put_head(self.token, (framing, last), status, &fields, content);
+        }
         let head_bytes = self.core.out.len() - before;
         self.core.begin_waiting_response(self.token, status, head_bytes);
     }

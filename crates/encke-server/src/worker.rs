@@ -42,6 +42,7 @@ use crate::operate::Operators;
 use crate::outgoing::Upstreams;
 use crate::plan::WorkerPlan;
 use crate::record::Record;
+use crate::request_id::RequestIds;
 use crate::resident::Resident;
 use crate::residents::Residents;
 use crate::tls::Handshakes;
@@ -117,6 +118,8 @@ impl<R: Reactor> Worker<R> {
             actions: Vec::new(),
             metrics: shared.metrics,
             log: shared.log,
+            request_ids: RequestIds::new(shared.number),
+            open_ids: HashMap::new(),
             residents: Residents::new(WebSockets::default()),
             operators: Operators::default(),
             entries: HashMap::new(),
@@ -143,6 +146,7 @@ impl<R: Reactor> Worker<R> {
             number: shared.number,
             workers: shared.workers,
         };
+        core.log.set_id_prefix(core.request_ids.prefix());
         core.http2.limit(&plan.policy);
         core.mount(plan);
         let mut worker = Self { reactor, core, commands };

@@ -12,6 +12,7 @@
 
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use encke_io::{Now, Peer};
 use encke_wire::civil::Civil;
@@ -22,6 +23,7 @@ use super::reason;
 use super::resting::{Resting, Texts};
 use crate::log::{LogFormat, LogLabel};
 use crate::request::Request;
+use crate::request_id::{self, ID_BYTES, IdPrefix};
 
 /// An unfinished line.
 pub(crate) struct LogEntry(LineState);
@@ -95,7 +97,7 @@ const VALUE_BYTES_MAX: usize = 4 * 1024;
 const ENTRY_BYTES_KEPT: usize = 1024;
 
 /// The members of a JSON line that are `null` for a request that could not be parsed.
-const NAMES_OF_REFUSED: [&str; 11] = [
+const NAMES_OF_REFUSED: [&str; 12] = [
     "method",
     "target",
     "version",
@@ -107,6 +109,7 @@ const NAMES_OF_REFUSED: [&str; 11] = [
     "cipher",
     "server_name",
     "certificate",
+    "request_id",
 ];
 
 /// Text after this name is a secret, with any separator (RFC 6750 §2.3).
@@ -131,7 +134,7 @@ impl LogEntry {
     }
 
     /// Appends the complete line.
-    pub(crate) fn finish(&self, end: &LineEnd, out: &mut Vec<u8>) {
+    pub(crate) fn finish(&self, prefix: &IdPrefix, end: &LineEnd, out: &mut Vec<u8>) {
         match &self.0 {
             LineState::Open(open) => {
                 let (before, behind) = open.text.split_at(open.split());
@@ -152,6 +155,9 @@ impl LogEntry {
                         writer.put_json_start(*unix_ns, line.client, out);
                         out.extend_from_slice(request);
                         out.extend_from_slice(line.behind.bytes());
+                        if let Some(number) = line.id_number {
+                            put_json(out, "request_id", Some(&request_id::id(prefix, *unix_ns, number)));
+                        }
                         b""
                     }
                 };
@@ -159,7 +165,7 @@ impl LogEntry {
             }
             LineState::Tailed(tailed) => {
                 if tailed.logged {
-                    tailed.own.as_ref().unwrap_or(&tailed.json).finish(end, out);
+                    tailed.own.as_ref().unwrap_or(&tailed.json).finish(prefix, end, out);
                 }
             }
         }
@@ -184,20 +190,22 @@ impl LogEntry {
     }
 
     /// Returns the line with its texts shared. Returns `None` if it is shared already, or does not have the usual form.
-    pub(super) fn at_rest(&self, texts: &mut Texts) -> Option<Self> {
+    pub(super) fn at_rest(&self, prefix: &IdPrefix, texts: &mut Texts) -> Option<Self> {
         let open = match &self.0 {
             LineState::Open(open) => open,
             LineState::Resting { .. } => return None,
             LineState::Tailed(tailed) => {
-                let json = tailed.json.at_rest(texts)?;
-                let own = tailed.own.as_ref().and_then(|own| own.at_rest(texts));
+                let json = tailed.json.at_rest(prefix, texts)?;
+                let own = tailed.own.as_ref().and_then(|own| own.at_rest(prefix, texts));
                 let mut resting = Self::tailed(own, json, tailed.logged, &tailed.path);
                 resting.set_status(tailed.status);
                 return Some(resting);
             }
         };
         let PartialLine { unix_ns, status, format, .. } = *open;
-        let line = Resting::of(format, &open.text, open.start as usize, open.middle as usize, texts)?;
+        let (text, id_number) = without_own_id(format, &open.text, unix_ns, prefix);
+        let mut line = Resting::of(format, text, open.start as usize, open.middle as usize, texts)?;
+        line.id_number = id_number;
         Some(Self(LineState::Resting { line, unix_ns, status, format }))
     }
 
@@ -252,6 +260,26 @@ impl PartialLine {
     }
 }
 
+/// Splits an own id off the end of a JSON line. Returns the text before it, and its number.
+fn without_own_id<'a>(
+    format: LogFormat,
+    text: &'a [u8],
+    unix_ns: u64,
+    prefix: &IdPrefix,
+) -> (&'a [u8], Option<NonZeroU32>) {
+    let own = || {
+        let before = text.strip_suffix(b"\"")?;
+        let (before, id) = before.split_at_checked(before.len().checked_sub(ID_BYTES)?)?;
+        let number = request_id::number(id)?;
+        let before = before.strip_suffix(b",\"request_id\":\"")?;
+        (request_id::id(prefix, unix_ns, number) == *id).then_some((before, number))
+    };
+    match own() {
+        Some((before, number)) if format == LogFormat::Json => (before, Some(number)),
+        _ => (text, None),
+    }
+}
+
 /// Appends status, bytes, duration, reason and the rest of the line.
 fn put_end(format: LogFormat, status: u16, end: &LineEnd, behind: &[u8], out: &mut Vec<u8>) {
     let LineEnd { sent_bytes, duration_ns, reason } = *end;
@@ -301,7 +329,7 @@ impl Writer {
     pub(crate) fn begin(
         &mut self,
         format: LogFormat,
-        (request, label): (&Request<'_>, LogLabel<'_>),
+        (request, label, id): (&Request<'_>, LogLabel<'_>, &[u8]),
         entry: &mut LogEntry,
     ) {
         let entry = entry.open();
@@ -357,6 +385,8 @@ impl Writer {
                 if guarded.is_some() {
                     put_json(&mut entry.text, "user", guarded);
                 }
+                // Last, so that a pending line can store an own id as a number.
+                put_json(&mut entry.text, "request_id", Some(id));
             }
         }
     }

@@ -14,6 +14,7 @@ use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::line::{COMBINED_GAPS, JSON_START};
@@ -24,7 +25,9 @@ pub(super) struct Resting {
     /// The client's address.
     pub(super) client: Option<IpAddr>,
     /// Length of the user's name at the start of `request`, in bytes.
-    pub(super) user_len: u32,
+    pub(super) user_len: u16,
+    /// The number of an own request id, as the last member of a JSON line.
+    pub(super) id_number: Option<NonZeroU32>,
     /// In the combined format the user's name, then the request. In JSON the members up to the host.
     pub(super) request: SharedText,
     /// The rest of the line.
@@ -55,9 +58,9 @@ impl Resting {
             b"-" => None,
             address => Some(std::str::from_utf8(address).ok()?.parse().ok()?),
         };
-        let user_len = u32::try_from(user.len()).ok()?;
+        let user_len = u16::try_from(user.len()).ok()?;
         let (request, behind) = (texts.share(&[user, request].concat()), texts.share(behind));
-        Some(Self { client, user_len, request, behind })
+        Some(Self { client, user_len, id_number: None, request, behind })
     }
 }
 

@@ -15,6 +15,8 @@ pub struct LogSettings {
     pub access: LogTarget,
     /// Format of a line.
     pub format: LogFormat,
+    /// Sends the id of a request, `request_id` in the JSON log, to the client in `X-Request-Id`.
+    pub request_id_header: bool,
     /// Least severe level that Encke writes to standard error.
     pub level: Level,
 }

@@ -9,7 +9,7 @@ use encke_wire::http1::{Head, HeadLimits};
 const NOW: Now = Now { mono_ns: 0, unix_ns: 1_795_296_363_000_000_000 };
 
 fn settings(access: LogTarget) -> LogSettings {
-    LogSettings { access, format: LogFormat::Combined, level: Level::Error }
+    LogSettings { access, level: Level::Error, ..LogSettings::default() }
 }
 
 fn log_line(access: &mut Access, status: u16) {
@@ -285,7 +285,9 @@ fn rest(access: &mut Access, address: u32, now: Now, target: &str) -> Box<LogEnt
     let origin = Origin { peer: Peer::Local, client, secure: false, tls: None, local: false };
     let request =
         Request { head: &head, bytes: text.as_bytes(), asker: Asker::Known(&origin), now, user: None };
-    let entry = access.begin(&request, LogLabel { site: Some("example.org") }).expect("the log is on");
+    let entry = access
+        .begin(&request, LogLabel { site: Some("example.org") }, None, || NonZeroU32::MIN)
+        .expect("the log is on");
     access.at_rest(entry)
 }
 

@@ -12,6 +12,8 @@ on_two_stands! {
     every_refusal_has_a_reason_and_a_count,
     slow_requests_are_logged_with_their_limit,
     a_response_that_is_cut_names_the_cause,
+    log_and_response_have_the_same_id,
+    only_a_trusted_proxy_gives_ids,
 }
 
 fn get(path: &str) -> String {
@@ -135,6 +137,42 @@ fn slow_requests_are_logged_with_their_limit(on: Stand) {
         let line = next(&tail);
         assert_eq!((&line["status"], &line["reason"]), (&json!(408), &json!(reason)));
         assert_eq!(rig.count_of("encke_http_refusals_total", name), 1, "{reason}");
+    }
+    rig.end();
+}
+
+fn log_and_response_have_the_same_id(on: Stand) {
+    let rig = on.serve_by(|policy| policy.request_id_header = true, |server| server.mount("/", hello));
+    let tail = follow(&rig);
+    let mut client = rig.client();
+    let mut ids = Vec::new();
+    client.send(get("/").repeat(3));
+    for answer in client.answers(3) {
+        let id = answer.field("X-Request-Id").expect("an id").to_owned();
+        assert_eq!(next(&tail)["request_id"], id.as_str());
+        assert!(id.len() == 32 && !ids.contains(&id), "{id}");
+        ids.push(id);
+    }
+    let answer = client.ask("GET / HTTP/1.1\r\nHost: h\r\nX-Request-Id: given\r\n\r\n");
+    assert_ne!(answer.field("X-Request-Id"), Some("given"), "nobody trusts this client");
+    assert_eq!(next(&tail)["request_id"], answer.field("X-Request-Id").expect("an id"));
+    assert_eq!(rig.client().ask("GET / HTTP/1.1\r\n\r\n").status, 400);
+    assert_eq!(next(&tail)["request_id"], Value::Null, "no request was read");
+    rig.end();
+}
+
+fn only_a_trusted_proxy_gives_ids(on: Stand) {
+    let trust = |policy: &mut encke_server::ConnLimits| {
+        policy.trusted_proxies = vec!["127.0.0.1".parse().expect("an address")];
+    };
+    let rig = on.serve_by(trust, |server| server.mount("/", hello));
+    let tail = follow(&rig);
+    for (field, kept) in [("given-1", true), ("no id", false), ("<script>", false)] {
+        let request = format!("GET / HTTP/1.1\r\nHost: h\r\nX-Request-Id: {field}\r\n\r\n");
+        let answer = rig.client().ask(request);
+        assert_eq!((answer.status, answer.field("X-Request-Id")), (200, None), "off by default");
+        let line = next(&tail);
+        assert_eq!(line["request_id"] == field, kept, "{line}");
     }
     rig.end();
 }

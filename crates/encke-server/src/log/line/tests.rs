@@ -7,6 +7,10 @@ use crate::request::{Asker, Origin};
 use encke_session::tls::{Certified, TlsKnown};
 use encke_wire::http1::{Head, HeadLimits};
 
+/// The id of the requests here: 1,795,296,363,042 ms in hexadecimal, the prefix, and the number 1.
+const ID: &str = "01a2000082220123456789ab00300001";
+const PREFIX: IdPrefix = *b"0123456789ab003";
+
 const NOW: Now = Now { mono_ns: 5, unix_ns: 1_795_296_363_042_000_000 };
 
 fn line(format: LogFormat, head: &[u8], finish: impl Fn(&mut LogEntry) -> LineEnd) -> String {
@@ -39,16 +43,17 @@ fn line_of(
     let mut writer = Writer::new();
     let mut entry = LogEntry::default();
     let label = LogLabel { site: Some("example.org") };
-    writer.begin(format, (&request, label), &mut entry);
+    let id = request_id::id(&PREFIX, NOW.unix_ns, NonZeroU32::MIN);
+    writer.begin(format, (&request, label, &id), &mut entry);
     let mut texts = Texts::default();
-    let mut resting = entry.at_rest(&mut texts).expect("the line has the usual form");
-    assert!(resting.at_rest(&mut texts).is_none(), "a line comes to rest once");
+    let mut resting = entry.at_rest(&PREFIX, &mut texts).expect("the line has the usual form");
+    assert!(resting.at_rest(&PREFIX, &mut texts).is_none(), "a line comes to rest once");
     let end = finish(&mut entry);
     let mut out = Vec::new();
-    entry.finish(&end, &mut out);
+    entry.finish(&PREFIX, &end, &mut out);
     finish(&mut resting);
     let mut rested = Vec::new();
-    resting.finish(&end, &mut rested);
+    resting.finish(&PREFIX, &end, &mut rested);
     assert_eq!(String::from_utf8_lossy(&rested), String::from_utf8_lossy(&out), "at rest");
     String::from_utf8(out).expect("a line is UTF-8")
 }
@@ -98,7 +103,7 @@ fn a_json_line_is_one_object() {
         serde_json::json!({
             "time": "2026-11-21T21:26:03.042Z", "client": "203.0.113.9", "method": "GET", "target": "/a?b=c",
             "version": "HTTP/1.1", "host": "h:80", "site": "example.org", "referer": null, "user_agent": "é \u{fffd}\"\\x",
-            "tls": null, "cipher": null, "server_name": null, "certificate": null,
+            "tls": null, "cipher": null, "server_name": null, "certificate": null, "request_id": ID,
             "status": 200, "sent_bytes": 13, "duration_us": 1234, "reason": null,
         })
     );
@@ -153,17 +158,17 @@ fn a_refused_request_is_logged_by_its_peer() {
             LogFormat::Json,
             "{\"time\":\"2026-11-21T21:26:03.042Z\",\"client\":\"2001:db8::1\",\"method\":null,\"target\":null,\
              \"version\":null,\"host\":null,\"site\":null,\"referer\":null,\"user_agent\":null,\"tls\":null,\"cipher\":null,\
-             \"server_name\":null,\"certificate\":null,\"status\":400,\"sent_bytes\":0,\"duration_us\":0,\
+             \"server_name\":null,\"certificate\":null,\"request_id\":null,\"status\":400,\"sent_bytes\":0,\"duration_us\":0,\
              \"reason\":\"bare_lf\"}\n",
         ),
     ] {
         let (mut writer, mut entry) = (Writer::new(), LogEntry::default());
         writer.begin_refused(format, peer, NOW, &mut entry);
-        let resting = entry.at_rest(&mut Texts::default()).expect("the line has the usual form");
+        let resting = entry.at_rest(&PREFIX, &mut Texts::default()).expect("the line has the usual form");
         for mut entry in [entry, resting] {
             let mut out = Vec::new();
             entry.set_status(400);
-            entry.finish(&LineEnd { reason: Some("bare_lf"), ..LineEnd::default() }, &mut out);
+            entry.finish(&PREFIX, &LineEnd { reason: Some("bare_lf"), ..LineEnd::default() }, &mut out);
             assert_eq!(String::from_utf8_lossy(&out), expected);
         }
     }
