@@ -118,7 +118,11 @@ fn reload(service: &mut Service, arguments: &Serve) {
             let file =
                 arguments.config.as_ref().map_or_else(String::new, |file| format!(" in {}", file.display()));
             let text = format!("invalid settings{file}; keeping the old ones:");
-            return notice::report_with(Level::Error, &text, &failure.message());
+            // Each line of a message already has its level.
+            let message = failure.message();
+            let lines: Vec<&str> =
+                message.lines().map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
+            return notice::report_with(Level::Error, &text, &lines.join("\n"));
         }
     };
     match service.reload(&new) {

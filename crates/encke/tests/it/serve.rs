@@ -114,6 +114,7 @@ fn good_settings_are_taken_at_hup_and_bad_ones_refused_whole() {
     for text in ["unknown key `lst`", "did you mean `list`?"] {
         let line = server.error_with(text);
         assert!(line.starts_with("20") && line.contains("Z error: "), "{line}");
+        assert!(!line.contains("error: error:"), "{line}");
     }
     assert!(server.get("/").ends_with("hello"), "the old settings did not stay");
 
