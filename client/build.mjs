@@ -1,11 +1,13 @@
 /**
- * Builds dist/encke.js, which is committed so that Encke builds without Node.
+ * Builds dist/, which is committed: Encke builds without Node, and the package installs from a checkout without a build.
  *
- *   node build.mjs           writes dist/encke.js, and the modules that tests import to out/
- *   node build.mjs --check   writes out/ only, and fails if dist/encke.js differs from the result, or is too large
+ *   node build.mjs           writes dist/ (scripts, and types in dist/types), and the modules that tests import to out/
+ *   node build.mjs --check   writes out/ only, and fails if dist/ differs from the result, or if encke.js is too large
  */
 
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 
@@ -19,23 +21,49 @@ const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const common = { target: 'es2022', format: 'esm', charset: 'utf8', logLevel: 'warning', absWorkingDir: here('.') };
 /** Names are kept, for readable stack traces. */
 const short = { minifySyntax: true, minifyWhitespace: true, lineLimit: 120 };
-const bundle = { ...common, ...short, entryPoints: ['src/encke.ts'], bundle: true, banner: { js: BANNER }, write: false };
+const bundle = { ...common, bundle: true, banner: { js: BANNER }, write: false };
+/** The hooks import the client, so that a page has it once. */
+const apart = {
+  name: 'apart',
+  setup: ({ onResolve }) => void onResolve({ filter: /^\.\/encke\.js$|^react$|^vue$/ }, ({ path }) => ({ path, external: true })),
+};
 
-const modules = ['encke', 'line', 'pool', 'publish', 'tabs', 'transports', 'wire'].map((name) => `src/${name}.ts`);
+const modules = ['encke', 'hook', 'line', 'pool', 'publish', 'tabs', 'transports', 'wire'].map((name) => `src/${name}.ts`);
+await rm(here('out'), { recursive: true, force: true });
 await build({ ...common, entryPoints: modules, outdir: 'out' });
 
-const built = (await build(bundle)).outputFiles[0];
-const size = gzipSync(built.contents, { level: 9 }).length;
+/** The files of dist/, by path. */
+const built = new Map();
+const [script] = (await build({ ...bundle, ...short, entryPoints: ['src/encke.ts'] })).outputFiles;
+built.set('encke.js', script.text);
+for (const name of ['react', 'vue']) {
+  const [hook] = (await build({ ...bundle, entryPoints: [`src/${name}.ts`], plugins: [apart] })).outputFiles;
+  built.set(`${name}.js`, hook.text);
+}
+execFileSync(process.execPath, [here('node_modules/typescript/bin/tsc'), '--declaration', '--emitDeclarationOnly', '--outDir', 'out/types'], {
+  cwd: here('.'),
+  stdio: 'inherit',
+});
+for (const name of await readdir(here('out/types'))) built.set(join('types', name), await readFile(here(`out/types/${name}`), 'utf8'));
+
+const size = gzipSync(script.contents, { level: 9 }).length;
 if (size > COMPRESSED_BYTES_MAX) fail(`encke.js has ${size} bytes compressed; ${COMPRESSED_BYTES_MAX} are allowed`);
 
 if (process.argv.includes('--check')) {
-  const kept = await readFile(here('dist/encke.js'), 'utf8').catch(() => '');
-  if (built.text !== kept) fail('dist/encke.js is not what src gives: run `npm run build` in client/');
+  const kept = (await readdir(here('dist'), { recursive: true, withFileTypes: true })).filter((entry) => entry.isFile());
+  const names = kept.map((entry) => join(entry.parentPath ?? entry.path, entry.name).slice(here('dist/').length));
+  for (const name of new Set([...names, ...built.keys()])) {
+    const text = await readFile(here(`dist/${name}`), 'utf8').catch(() => undefined);
+    if (text !== built.get(name)) fail(`dist/${name} is not what src gives: run \`npm run build\` in client/`);
+  }
 } else {
-  await mkdir(here('dist'), { recursive: true });
-  await writeFile(here('dist/encke.js'), built.contents);
+  await rm(here('dist'), { recursive: true, force: true });
+  for (const [name, text] of built) {
+    await mkdir(dirname(here(`dist/${name}`)), { recursive: true });
+    await writeFile(here(`dist/${name}`), text);
+  }
 }
-console.log(`encke.js: ${built.contents.length} bytes, ${size} compressed`);
+console.log(`encke.js: ${script.contents.length} bytes, ${size} compressed`);
 
 function fail(text) {
   console.error(`build: ${text}`);

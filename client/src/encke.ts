@@ -28,29 +28,29 @@ export type OnJson = (value: unknown, message: Message) => void;
 
 export interface SubscribeOptions {
   /** The URL of the channels; by default `/push/` of the page's origin. */
-  url?: string;
+  url?: string | undefined;
   /** Where to start: `now` (default), `all`, `last:N`, a duration such as `10m`, or the id of the last message seen. */
-  since?: string;
+  since?: string | undefined;
   /**
    * Sent as `Authorization: Bearer`. A function is called for each connection and publish, and again when its token is rejected. It may
    * be written inline: subscriptions whose functions return tokens of the same user with the same rights share a stream.
    */
-  token?: Token;
+  token?: Token | undefined;
   /** Use only this transport; by default the best that works: `sse`, else `ws`, else `poll`. */
-  transport?: Transport;
+  transport?: Transport | undefined;
   /** The member name, on channels with presence. */
-  name?: string;
+  name?: string | undefined;
   /**
    * Whether other tabs may share the stream. By default they may, unless a function returns a token without a subject (`sub`). A text
    * names the user: subscriptions with the same text share a stream, and their tokens are not compared.
    */
-  share?: boolean | string;
+  share?: boolean | string | undefined;
   /** Parse each payload as JSON for `onMessage`. A payload that is no JSON stays text or bytes. */
-  json?: boolean;
+  json?: boolean | undefined;
   /** Messages were lost: those after `from`, up to `to`. */
-  onGap?: (gap: Gap) => void;
+  onGap?: ((gap: Gap) => void) | undefined;
   /** The stream is `connecting`, `open`, `waiting` to reconnect, or was permanently `denied`. */
-  onState?: (state: State, condition: Condition) => void;
+  onState?: ((state: State, condition: Condition) => void) | undefined;
 }
 
 export interface Subscription {

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { BY_TOKEN, heard, listen, listener, opened, publish, staged, tokenOf } from './rig.js';
+import { becomes, BY_TOKEN, heard, listen, listener, opened, publish, staged, tokenOf } from './rig.js';
 
 const KEPT_BYTES = 64 * 1024;
 
@@ -148,15 +148,6 @@ test('a tab that joins with history gets it, and the other tab nothing twice', a
     assert.equal(proxy.streams.length, 1, proxy.open.join('\n'));
   });
 });
-
-/** Resolves once a figure of the server has a value: each request for it is an event that the server has answered. */
-async function becomes(encke, family, value) {
-  for (const until = Date.now() + 60_000; ; ) {
-    const now = await encke.count(family);
-    if (now === value) return;
-    assert.ok(Date.now() < until, `${family} is ${now}, and not ${value}`);
-  }
-}
 
 /** Subscribes eight components of a page, each with a token of its own from a function of its own. */
 async function components(page, tokens, options = {}) {

@@ -24,7 +24,7 @@ import { chromium } from 'playwright-core';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 export const CHAT = join(HERE, '../../examples/chat');
-const ENCKE = process.env.ENCKE ?? join(HERE, '../../target/release/encke');
+export const ENCKE = process.env.ENCKE ?? join(HERE, '../../target/release/encke');
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
 /** Long enough for a page that loads slowly on a busy machine. */
 const PATIENCE_MS = 90_000;
@@ -94,7 +94,7 @@ export class Stack {
     return {
       url: `https://localhost:${server.port}/`,
       browser: await this.browser([`--ignore-certificate-errors-spki-list=${trusted}`]),
-      count: server.count,
+      count: (family) => server.count(family),
     };
   }
 
@@ -163,9 +163,11 @@ async function serving(words, site) {
   });
   return {
     ...server,
+    /** The URL of a page of the admin listener. */
+    admin: (page) => `${admin[0]}${page}${admin[1]}`,
     /** Returns the sum of a metric family's samples. */
     async count(family) {
-      const metrics = await (await fetch(`${admin[0]}metrics${admin[1]}`)).text();
+      const metrics = await (await fetch(this.admin('metrics'))).text();
       const samples = metrics.split('\n').filter((line) => line.startsWith(family) && ' {'.includes(line[family.length]));
       return samples.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
     },
@@ -361,6 +363,15 @@ export async function heard(page, last) {
 /** A secret of HS256, and the settings with which Encke accepts its tokens only. */
 export const SECRET = '0123456789abcdef0123456789abcdef';
 export const BY_TOKEN = `[auth]\nkeys = [{ secret = "${SECRET}" }]\n`;
+
+/** Resolves once a figure of the server has a value: each request for it is an event that the server has answered. */
+export async function becomes(encke, family, value) {
+  for (const until = Date.now() + 60_000; ; ) {
+    const now = await encke.count(family);
+    if (now === value) return;
+    assert.ok(Date.now() < until, `${family} is ${now}, and not ${value}`);
+  }
+}
 
 let issued = 0;
 
