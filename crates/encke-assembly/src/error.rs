@@ -39,6 +39,17 @@ pub enum ServiceError {
     Thread(io::Error),
 }
 
+impl ServiceError {
+    /// Whether another process holds an address or the state directory. A retry helps once that process has ended.
+    pub fn is_in_use(&self) -> bool {
+        match self {
+            Self::Server(error) => error.is_address_in_use(),
+            Self::Push(PushError::Store(error)) => error.is_in_use(),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for ServiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

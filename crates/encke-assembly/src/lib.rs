@@ -16,8 +16,11 @@ mod acme;
 #[path = "acme/without.rs"]
 mod acme;
 mod error;
+mod predecessor;
 mod service;
 pub mod settings;
 
+pub use encke_server::{Drained, OpenWork};
 pub use error::ServiceError;
+pub use predecessor::Predecessor;
 pub use service::Service;

@@ -7,17 +7,20 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use encke_console::Console;
+use encke_io::drain_mark::DrainMark;
 use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
 use encke_server::{
-    AccessLog, Bound, CHALLENGES, Exchange, ListenConfig, Mount, Options, Request, Running, Server,
-    TlsIdentity,
+    AccessLog, Bound, CHALLENGES, Drained, Exchange, ListenConfig, Mount, OpenWork, Options, Request,
+    Running, Server, TlsIdentity,
 };
 
 use crate::acme::Acme;
 use crate::error::ServiceError;
+use crate::predecessor::held;
 use encke_settings::{Section as _, state};
 
 use crate::settings::{AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, Settings, TlsSettings};
@@ -308,14 +311,33 @@ impl Service {
     /// Starts to drain, according to `server.drain_delay` and `server.drain_time`.
     pub fn drain(&self) {
         self.acme.end();
-        let server = &self.settings.server;
-        self.running.drain(server.drain_delay.duration(), server.drain_time.duration());
+        let (delay, time) = self.drain_periods();
+        self.running.drain(delay, time);
     }
 
-    /// Waits for the end of the drain that [`Service::drain`] started.
-    pub fn join(self) {
-        self.running.join();
+    /// The longest time of a drain: `server.drain_delay`, and `server.drain_time` after it.
+    pub fn drain_periods(&self) -> (Duration, Duration) {
+        let server = &self.settings.server;
+        (server.drain_delay.duration(), server.drain_time.duration())
+    }
+
+    /// Returns the work that was open when the drain began; `None` if a worker has not counted its work after `patience`.
+    pub fn open_work(&self, patience: Duration) -> Option<OpenWork> {
+        self.running.open_work(patience)
+    }
+
+    /// Marks the addresses and the state directory as held by a draining process, until the value is dropped: a successor then
+    /// waits for them.
+    pub fn mark(&self) -> DrainMark {
+        let addresses = self.addresses().into_iter().chain(self.admin_addresses());
+        DrainMark::set(&held(addresses, self.settings.server.state_dir.as_deref()))
+    }
+
+    /// Waits for the end of the drain that [`Service::drain`] started. Returns its result.
+    pub fn join(self) -> Drained {
+        let drained = self.running.join();
         self.log.finish();
+        drained
     }
 }
 

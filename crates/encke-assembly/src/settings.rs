@@ -11,7 +11,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::{Path, PathBuf};
 
 use encke_io::Backend;
@@ -45,7 +45,7 @@ pub use warnings::SettingsWarning;
 
 use encke_push::AckMode;
 use encke_server::ConnLimits;
-use encke_server::HTTPS_PORT;
+use encke_server::{DRAIN_RATE, HTTPS_PORT};
 
 /// The settings of a server. The default applies to a server without a settings file.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -134,6 +134,9 @@ pub struct ServerSettings {
     pub drain_delay: Period,
     /// Time after `drain_delay` for open requests to finish. Then Encke closes the remaining connections.
     pub drain_time: Period,
+    /// Event streams, WebSockets and polls that a drain ends per second, so that clients do not all reconnect at once. Encke ends
+    /// them faster if three quarters of `drain_time` would not suffice.
+    pub drain_rate: NonZeroU32,
     /// File that holds the process id while the server runs. *start*
     pub pid_file: Option<PathBuf>,
     /// Threads for work that may block on a disk or takes long: opening uncached files, listing directories, compressing.
@@ -154,6 +157,7 @@ impl Default for ServerSettings {
             forwarded_field: ForwardedField::XForwardedFor,
             drain_delay: Period::seconds(0),
             drain_time: Period::seconds(8),
+            drain_rate: DRAIN_RATE,
             pid_file: None,
             // Two threads, so that one long compression does not block the reading of an uncached file.
             offload_threads: NonZeroU16::new(2).expect("2 is not 0"),
@@ -269,6 +273,7 @@ impl Settings {
             limits: self.limits.clone(),
             rate_window_ns: ConnLimits::default().rate_window_ns,
             connections,
+            drain_rate: self.server.drain_rate,
             https_port: self.https_port(),
             trusted_proxies: self.server.trusted_proxies.clone(),
             request_id_header: self.log.request_id_header,

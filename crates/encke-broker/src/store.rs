@@ -609,6 +609,14 @@ impl StoreError {
         matches!(&self.fault, StoreErrorKind::Redb(redb::Error::Io(error)) if full.contains(&error.kind()))
     }
 
+    /// Returns whether another process has the store open.
+    pub fn is_in_use(&self) -> bool {
+        matches!(
+            &self.fault,
+            StoreErrorKind::Redb(redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch)
+        )
+    }
+
     /// The origin of the error.
     pub fn origin(&self) -> ErrorOrigin {
         match &self.fault {
@@ -635,7 +643,10 @@ impl fmt::Display for StoreError {
         let place = self.place.display();
         match &self.fault {
             StoreErrorKind::Redb(redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch) => {
-                write!(f, "{place} is in use by another process: give each server a state_dir of its own")
+                write!(
+                    f,
+                    "{place} is in use by another process: stop that process, or give each server a state_dir of its own"
+                )
             }
             StoreErrorKind::Redb(redb::Error::Io(error)) if is_damage(error) => {
                 write!(f, "{place} is damaged ({error}): {REMEDY}")

@@ -387,6 +387,17 @@ mod unix {
             }
         }
 
+        /// Runs `act` while this thread receives the signals with their default effect: each but SIGPIPE and SIGXFSZ ends the
+        /// process. For a wait that the user may interrupt, before the server starts.
+        pub fn unblocked<T>(&self, act: impl FnOnce() -> T) -> T {
+            // SAFETY: the set is initialised, and pthread_sigmask(3) only reads it.
+            let mask = |how| unsafe { libc::pthread_sigmask(how, &raw const self.0, std::ptr::null_mut()) };
+            mask(libc::SIG_UNBLOCK);
+            let done = act();
+            mask(libc::SIG_BLOCK);
+            done
+        }
+
         /// Blocks until the next signal arrives, and returns it.
         pub fn wait(&self) -> Signal {
             loop {

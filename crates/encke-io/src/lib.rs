@@ -18,6 +18,7 @@
 pub mod changes;
 pub mod clock;
 pub mod counters;
+pub mod drain_mark;
 pub mod files;
 pub mod host;
 #[cfg_attr(not(unix), allow(dead_code, reason = "no back end of this system submits to it yet"))]

@@ -322,7 +322,7 @@ fn set_int(
 }
 
 #[cfg(unix)]
-fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
     #[cfg(target_os = "linux")]
     {
         sys::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)

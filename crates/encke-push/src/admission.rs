@@ -1,8 +1,8 @@
 //! Admission: limits new subscribers per second, and gives rejected ones their retry times.
 //!
 //! ```text
-//! subscribes ─┬─ the server drains ──────────────────► Away: drain         retries after `retry`
-//!             ├─ only reserved connections are left ─► Away: connections ┐ retries at its own place of a
+//! subscribes ─┬─ the server drains ──────────────────► Away: drain       ┐
+//!             ├─ only reserved connections are left ─► Away: connections │ retries at its own place of a
 //!             ├─ more than `push.admission` a second ► Away: admission   ┘ queue that is as long as needed
 //!             ├─ opens channels faster than
 //!             │  `push.channel_rate` ────────────────► Away: channels      retries when the rate allows
@@ -168,11 +168,18 @@ impl PushWorker {
     fn when_to_come_back(&self, slot: &Slot<'_>, transport: SubscriberTransport, away: RejectReason) -> u64 {
         self.counters.count_rejected(away, transport);
         let queue_ns = match away {
-            RejectReason::Connections | RejectReason::Admission => {
+            RejectReason::Connections | RejectReason::Admission | RejectReason::Drain => {
                 self.plan.admission.queue(slot.now().mono_ns)
             }
-            RejectReason::Drain | RejectReason::Outage | RejectReason::Channels => 0,
+            RejectReason::Outage | RejectReason::Channels => 0,
         };
+        self.retry_ms(slot).saturating_add(queue_ns / 1_000_000)
+    }
+
+    /// Returns the retry time in ms of a subscriber that a drain disconnects. If the drain ends subscribers faster than
+    /// `push.admission`, the queue delays their return to that rate.
+    pub(crate) fn farewell_retry_ms(&self, slot: &Slot<'_>) -> u64 {
+        let queue_ns = self.plan.admission.queue(slot.now().mono_ns);
         self.retry_ms(slot).saturating_add(queue_ns / 1_000_000)
     }
 

@@ -13,7 +13,7 @@ use encke_io::{Done, Now};
 
 use super::publisher::ProgramPublish;
 use super::push_worker::{PushMessage, PushWorker};
-use encke_server::{Asked, Engine, Farewells, Gone, JobId, Kernel, Resident, ResidentMailbox, Slot};
+use encke_server::{Asked, Engine, Gone, JobId, Kernel, Resident, ResidentMailbox, Slot};
 
 impl Resident for PushWorker {
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
@@ -107,7 +107,7 @@ impl Resident for PushWorker {
     }
 
     fn drain(&mut self, engine: &mut Engine<'_>, time_ns: u64) {
-        self.farewells = Some(Farewells::new(engine.now(), time_ns));
+        self.farewells = Some(engine.farewells(time_ns));
         for place in 0..engine.places() {
             // A subscriber with a send in flight gets its deadline when that completes.
             if let Some(mut slot) = engine.slot_at(place).filter(|slot| !slot.is_sending()) {

@@ -7,7 +7,7 @@
 //!                                                             and follows it
 //! poll:      subscribe ─► the first run, or no message in time ─► responded ─► between requests
 //!            the client ends its side: the wait is over
-//! drain:     each at its own moment within the drain's time ─► farewell (the retry time) ─► closed
+//! drain:     each at its own moment, `drain_rate` a second ─► farewell (the retry time) ─► closed
 //! expiry:    its token or certificate expires, or its user is logged out ─► last bytes ─► closed; a poll: responded, and the next one rejected
 //! ```
 //! A subscriber at rest has one deadline, the earliest of heartbeat, expiry and drain ([`PushWorker::due_ns`]). Traffic postpones the
@@ -345,6 +345,7 @@ impl PushWorker {
             slot.put_head(form::framing(form), 200, &fields, ContentLength::Open);
             form::put_stream_start(form, &position.to_string(), retry_ms, gap, slot.out());
             if slot.draining() {
+                let retry_ms = self.farewell_retry_ms(slot);
                 slot.out().extend_from_slice(&form::last_event(form, retry_ms));
                 slot.end_after(CloseReason::Drain);
             }
@@ -516,7 +517,7 @@ impl PushWorker {
         }
         let form = Form(slot.form());
         if slot.draining() {
-            let retry_ms = self.retry_ms(slot);
+            let retry_ms = self.farewell_retry_ms(slot);
             return end_subscriber(slot, &form::last_event(form, retry_ms), CloseReason::Drain);
         }
         slot.out().extend_from_slice(&form::heartbeat(form));

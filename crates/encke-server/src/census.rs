@@ -7,6 +7,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use encke_io::lock;
 
+use crate::drain_census::DrainCensus;
+
 /// Connection counts of all workers. Changed when a connection is accepted or closed, never by a request.
 #[derive(Default)]
 pub(crate) struct Census {
@@ -15,6 +17,7 @@ pub(crate) struct Census {
     upstreams: AtomicUsize,
     /// Used only if addresses have a limit.
     addresses: Mutex<HashMap<IpAddr, u32>>,
+    pub(crate) drain: DrainCensus,
 }
 
 impl Census {

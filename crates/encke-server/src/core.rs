@@ -22,6 +22,7 @@ use crate::closing::ClosingListener;
 use crate::conn::{ADMIN, COUNTED, Conn, ConnPhase, Duty, Input, NONE, SECURE, TO_HTTPS};
 use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::date::DateCache;
+use crate::drain_census::Leaving;
 use crate::guard::Guards;
 use crate::h2::Http2;
 use crate::handler::{Action, Handler, HandlerRequests, JobId};
@@ -65,6 +66,7 @@ pub(crate) struct OpenListener {
 pub(crate) enum WorkerStage {
     Serving,
     Announced { until_ns: u64, time_ns: u64 },
+    Leaving { until_ns: u64, end_ns: u64 },
     Retired { until_ns: u64, end_ns: u64 },
     Draining { end_ns: u64 },
 }
@@ -103,6 +105,9 @@ pub(crate) struct Core {
     pub(crate) retired: bool,
     pub(crate) handler_requests: Rc<HandlerRequests>,
     pub(crate) link: Arc<Inbox>,
+    /// The inboxes of all workers, once they have started.
+    pub(crate) links: Arc<[Arc<Inbox>]>,
+    pub(crate) leaving: Leaving,
     /// Spare heads. Boxed, so that handing one to a connection and back moves a pointer, not 1 KiB.
     #[expect(clippy::vec_box, reason = "moved between here and connections: a pointer, not 1 KiB")]
     pub(crate) heads: Vec<Box<Head>>,
@@ -173,7 +178,9 @@ impl Core {
             WorkerStage::Serving => None,
             // The next turn checks whether a listen queue holds a connection.
             WorkerStage::Retired { .. } if !self.accept_paused && self.open_everywhere() == 0 => Some(0),
-            WorkerStage::Announced { until_ns, .. } | WorkerStage::Retired { until_ns, .. } => Some(until_ns),
+            WorkerStage::Announced { until_ns, .. }
+            | WorkerStage::Leaving { until_ns, .. }
+            | WorkerStage::Retired { until_ns, .. } => Some(until_ns),
             WorkerStage::Draining { end_ns } => Some(end_ns),
         };
         let doors =
@@ -187,7 +194,10 @@ impl Core {
 
     /// Whether responses close their connections.
     pub(crate) fn draining(&self) -> bool {
-        matches!(self.stage, WorkerStage::Retired { .. } | WorkerStage::Draining { .. })
+        matches!(
+            self.stage,
+            WorkerStage::Leaving { .. } | WorkerStage::Retired { .. } | WorkerStage::Draining { .. }
+        )
     }
 
     /// Whether the process has no connection, and this turn found none in this worker's listen queues.
@@ -473,24 +483,6 @@ impl Core {
         if self.accept_paused {
             self.resume_accept();
         }
-    }
-
-    /// Starts to close connections for a drain. Idle connections get [`RETIRE_NS`] to send a last request. Busy connections get
-    /// the same time after their response.
-    pub(crate) fn release_idle(&mut self) {
-        self.rest_ns = RETIRE_NS;
-        let rest = self.now.mono_ns.saturating_add(RETIRE_NS);
-        let connected = |(_, conn): &(u32, &mut Conn)| conn.phase != ConnPhase::Vacant;
-        for (index, conn) in self.conns.iter_mut().filter(connected) {
-            if matches!(conn.phase, ConnPhase::Resident | ConnPhase::Upstream) {
-                continue;
-            }
-            if conn.phase == ConnPhase::Idle && !conn.has(crate::conn::SENDING) {
-                conn.deadline_ns = rest;
-            }
-            self.wheel.arm_earlier(index, rest);
-        }
-        self.leave_http2();
     }
 
     /// Returns the handler of a path: among the handlers of the listener's side, the one with the longest matching prefix.

@@ -30,6 +30,8 @@ pub(crate) enum WorkerMessage {
     Resident(u8, Box<dyn Any + Send>),
     /// The first command in the worker's [`CommandQueue`](crate::command::CommandQueue).
     Command,
+    /// The work that was open at the beginning of a drain has ended on all workers.
+    Left,
 }
 
 /// A worker's queue of messages.

@@ -20,6 +20,8 @@ mod conn;
 mod conns;
 mod core;
 mod date;
+mod drain_census;
+mod draining;
 mod duty;
 mod error;
 mod exchange;
@@ -76,6 +78,7 @@ mod worker;
 pub use census::household;
 pub use close::{CloseOrigin, CloseReason};
 pub use conns::earlier;
+pub use drain_census::{Drained, OpenWork};
 pub use encke_session::tls::{Certified, TlsIdentity, TlsKnown};
 pub use encke_settings::{Network, SourceLine, SourceMap};
 pub use encke_stats::{Gathered, Ticket};
@@ -93,7 +96,7 @@ pub use operate::{
     FieldValue, RuleStep, Verb, VerbField,
 };
 pub use outgoing::{UpstreamEvent, UpstreamFault, UpstreamId};
-pub use policy::ConnLimits;
+pub use policy::{ConnLimits, DRAIN_RATE};
 pub use record::Asked;
 pub use reply::{BLOCK_CONTENT_MAX, Body, ContentView, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};

@@ -40,6 +40,7 @@ use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::record::Asked;
 use crate::reply::{Fields, Reply};
 use crate::residents::Residents;
+use crate::spread::Farewells;
 use crate::transport::MaybeTls;
 
 /// Memory of a connection on its worker, in bytes: its slot, its entry in the reactor (16 bytes, 20 under io_uring), and its
@@ -111,7 +112,8 @@ pub trait Resident: Any {
     /// Called once a second.
     fn each_second(&mut self, _engine: &mut Engine<'_>, _kernel: &dyn Kernel) {}
 
-    /// A drain begins: the resident closes its connections one by one within `_time_ns`.
+    /// A drain begins: the resident closes its connections one by one within `_time_ns`, by [`Engine::farewells`]. The
+    /// listeners still accept, and new connections of the resident end soon, too.
     fn drain(&mut self, _engine: &mut Engine<'_>, _time_ns: u64) {}
 
     /// Whether the worker may stop once it has no connections. `_late`: the time of the drain has expired.
@@ -272,6 +274,13 @@ impl Engine<'_> {
         let index = self.core.conns.place(place);
         let token = Token { index, generation: self.core.conns[index as usize].generation };
         self.slot(token)
+    }
+
+    /// Returns the schedule by which the resident ends its connections in a drain of `time_ns`, at
+    /// [`ConnLimits::drain_rate`](crate::ConnLimits::drain_rate) for all streams of the server.
+    pub fn farewells(&self, time_ns: u64) -> Farewells {
+        let core = &*self.core;
+        Farewells::new(core.now, core.streams_everywhere(), core.policy.drain_rate, time_ns)
     }
 
     /// Returns the resident's own context. [`Resident::upstream`] receives the events of connections that it opens.

@@ -31,6 +31,7 @@ use encke_stats::{Family, Gathered, Source, Ticket};
 use crate::census::Census;
 use crate::closing::ClosingAddresses;
 use crate::command::{CommandQueue, WorkerCommand};
+use crate::drain_census::{Drained, OpenWork};
 use crate::error::ServerError;
 use crate::guard::{GuardMount, GuardPoint};
 use crate::handler::Mount;
@@ -96,6 +97,7 @@ pub struct Running {
     commands: Vec<Arc<CommandQueue>>,
     threads: Vec<JoinHandle<()>>,
     board: Arc<ServerStatus>,
+    census: Arc<Census>,
     pool: Pool,
     mounts: Mutex<Vec<MountPoint>>,
     guards: Mutex<Vec<GuardPoint>>,
@@ -301,6 +303,7 @@ impl Server {
             commands: Vec::new(),
             threads: Vec::new(),
             board,
+            census: Arc::clone(&census),
             pool: pool.clone(),
             mounts: Mutex::new(mounts),
             guards: Mutex::new(guards),
@@ -427,8 +430,9 @@ impl Running {
         self.board.families()
     }
 
-    /// Drains the server. For `delay` the workers keep serving while `/readyz` reports the drain. Then they accept nothing new,
-    /// and open exchanges have `time` to end.
+    /// Drains the server. For `delay` the workers keep serving while `/readyz` reports the drain. Then streams end one by one,
+    /// open requests have `time` to finish, and responses close their connections. The listeners accept until the streams and
+    /// requests that were open have ended, for at most three quarters of `time`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -446,6 +450,12 @@ impl Running {
         for worker in &self.commands {
             worker.send(WorkerCommand::Drain { delay, time });
         }
+    }
+
+    /// Returns the work that was open when the drain began. Waits until all workers have counted theirs, which takes a turn;
+    /// `None` after `patience`.
+    pub fn open_work(&self, patience: Duration) -> Option<OpenWork> {
+        self.census.drain.wait(self.commands.len(), patience)
     }
 
     /// Replaces the policy and, if given, all mounts. The admin listener keeps its mounts.
@@ -615,8 +625,8 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until the workers have stopped.
-    pub fn join(mut self) {
+    /// Waits until the workers have stopped. Returns the result of the drain.
+    pub fn join(mut self) -> Drained {
         if let Some(watch) = lock(&self.watch).take() {
             watch.stop();
         }
@@ -625,12 +635,13 @@ impl Running {
             let _ended = thread.join();
         }
         self.pool.close();
+        self.census.drain.drained()
     }
 
     /// Stops the server: drains it within 500 ms and waits for its end.
     pub fn stop(self) {
         self.drain(Duration::ZERO, Duration::from_millis(500));
-        self.join();
+        let _drained = self.join();
     }
 }
 

@@ -28,6 +28,7 @@ use crate::reply::{Body, Fields, Prepared, Pull, Pulled, Reply};
 use crate::request::Request;
 use crate::resident::WorkerSetup;
 use crate::testing::traces::{Observed, Suite};
+use crate::websocket::{Answers, Socket, SocketMessage, Upgrade};
 use crate::worker::{Turn, Worker, WorkerShared};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=200;
@@ -493,6 +494,107 @@ fn a_drain_without_connections_takes_no_time() {
         let took = run_out(&world, worker);
         assert!((delay..=delay + WAKE).contains(&took), "{delay:?} became {took:?}");
     }
+}
+
+/// Upgrades every request to a WebSocket.
+#[derive(Clone)]
+struct Upgrades;
+
+impl Mount for Upgrades {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        Box::new(Self)
+    }
+}
+
+impl Handler for Upgrades {
+    fn call(&mut self, request: &Request<'_>, _: Exchange) -> Outcome {
+        match Upgrade::accept(request, 1_000, Silent) {
+            Ok(upgrade) => Outcome::Takeover(upgrade.into()),
+            Err(reply) => Outcome::Now(reply),
+        }
+    }
+}
+
+/// A WebSocket that never sends.
+struct Silent;
+
+impl Socket for Silent {
+    fn message(&mut self, _: SocketMessage<'_>, _: &mut Answers<'_>) {}
+}
+
+/// Drains a server of two workers with `count` WebSockets. Returns the simulated time until its end, and the number of sockets
+/// that ended in each tenth of a second.
+fn drain_sockets(count: usize) -> (Duration, Vec<usize>) {
+    let world = World::new(1);
+    let plan = WorkerPlan {
+        policy: ConnLimits { connections: 10_000, ..ConnLimits::default() },
+        mounts: vec![MountPoint { prefix: "/".into(), mount: Arc::new(Upgrades), admin: false }],
+        guards: Vec::new(),
+    };
+    let census = Arc::default();
+    let (queues, workers): (Vec<_>, Vec<_>) =
+        (0..2).map(|number| start(&world, &plan, &census, (number, 2), Arc::default())).unzip();
+    let mut workers: Vec<_> = workers.into_iter().map(Some).collect();
+    let links: Arc<[Arc<Inbox>]> = queues.iter().map(|queue| Arc::clone(queue.link())).collect();
+    let send = |command: &dyn Fn() -> WorkerCommand| queues.iter().for_each(|queue| queue.send(command()));
+    send(&|| WorkerCommand::Meet(Arc::clone(&links)));
+    let mut clients: Vec<_> = (0..count).map(|_| world.connect(address())).collect();
+    for client in &mut clients {
+        client.send(
+            b"GET / HTTP/1.1\r\nHost: sim\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        );
+    }
+    let mut open = vec![Vec::new(); count];
+    let step = |workers: &mut Vec<Option<Worker<SimReactor>>>| {
+        let number = world.step().expect("something is in transit, or a worker has something to do");
+        let Some(worker) = &mut workers[number] else { return };
+        if worker.turn().expect("a simulated wait never fails") == Turn::Over {
+            workers[number] = None;
+        }
+    };
+    while !open.iter().all(|head| head.ends_with(b"\r\n\r\n")) {
+        step(&mut workers);
+        open.iter_mut().zip(&mut clients).for_each(|(head, client)| head.extend(client.take()));
+    }
+    assert!(open.iter().all(|head| head.starts_with(b"HTTP/1.1 101")), "{:?}", open.first());
+    let begun_ns = world.now().mono_ns;
+    send(&|| WorkerCommand::Drain { delay: Duration::ZERO, time: Duration::from_secs(8) });
+    let mut ends = Vec::new();
+    let mut clients: Vec<_> = clients.into_iter().map(Some).collect();
+    let (mut took_ns, mut closes) = (0, 0);
+    while workers.iter().any(Option::is_some) {
+        step(&mut workers);
+        took_ns = world.now().mono_ns - begun_ns;
+        let tenth = (took_ns / 100_000_000) as usize;
+        for place in &mut clients {
+            let Some(client) = place else { continue };
+            let bytes = client.take();
+            closes += usize::from(bytes.first() == Some(&0x88));
+            if client.end() != SimReadState::Open {
+                *place = None;
+                ends.resize(ends.len().max(tenth + 1), 0);
+                ends[tenth] += 1;
+            }
+        }
+    }
+    // What was in transit when the workers ended arrives.
+    while world.step().is_some() {}
+    for client in clients.iter_mut().flatten() {
+        closes += usize::from(client.take().first() == Some(&0x88));
+    }
+    assert_eq!(closes, count, "each client receives a Close");
+    (Duration::from_nanos(took_ns), ends)
+}
+
+#[test]
+fn few_sockets_end_at_once_and_more_end_at_the_drain_rate() {
+    let (took, ends) = drain_sockets(5);
+    assert!(took < Duration::from_millis(50), "5 sockets took {took:?}: {ends:?}");
+    let (took, ends) = drain_sockets(1_000);
+    assert!(took < Duration::from_secs(1), "1,000 sockets took {took:?}: {ends:?}");
+    // 2,000 a second are 200 in a tenth; the workers' schedules are estimates.
+    assert!(ends.len() >= 4 && ends.iter().all(|&ends| ends <= 300), "{ends:?}");
 }
 
 const TRACES: Suite = Suite { name: "http", seeds: 1..=100, group: 25, run: observe };

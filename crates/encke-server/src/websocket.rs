@@ -486,7 +486,7 @@ impl Resident for WebSockets {
     }
 
     fn drain(&mut self, engine: &mut Engine<'_>, time_ns: u64) {
-        self.farewells = Some(Farewells::new(engine.now(), time_ns));
+        self.farewells = Some(engine.farewells(time_ns));
         for place in 0..engine.places() {
             // A socket with a send in flight gets its deadline when the send completes.
             if let Some(mut slot) = engine.slot_at(place).filter(|slot| !slot.is_sending()) {

@@ -8,11 +8,13 @@
 //! the reactor to the core.
 //!
 //! ```text
-//! Serving ──Drain──► Announced ──delay──► Retired ──≤ 200 ms──► Draining ──empty, or time──► end
-//!                    /readyz returns 503  listeners accept      listeners are closed,
-//!                                         queued connections    idle connections end
+//! Serving ──Drain──► Announced ──delay──► Leaving ──open work done──► Retired ──≤ 200 ms──► Draining ──empty──► end
+//!                    /readyz returns 503  all is served; streams      listeners accept       listeners are
+//!                                         end one by one; responses   queued connections     closed, idle
+//!                                         close their connections                            connections end
 //! ```
-//! `Retired` takes one turn if the process has no connection and the listen queues are empty.
+//! `Leaving` ends after three quarters of the drain's time at the latest, `Draining` with that time. `Retired` takes one turn if
+//! the process has no connection and the listen queues are empty.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -31,6 +33,7 @@ use crate::command::{CommandQueue, WorkerCommand};
 use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::core::{Core, OpenListener, RETIRE_NS, WorkerStage};
 use crate::date::DateCache;
+use crate::drain_census::Leaving;
 use crate::guard::Guards;
 use crate::h2::Http2;
 use crate::handler::{Action, HandlerRequests, JobId, UpstreamDial};
@@ -107,6 +110,8 @@ impl<R: Reactor> Worker<R> {
             retired: false,
             handler_requests: Rc::new(HandlerRequests::new(Arc::clone(&shared.metrics))),
             link: Arc::clone(commands.link()),
+            links: Arc::new([]),
+            leaving: Leaving::default(),
             heads: Vec::new(),
             out: Out::default(),
             segments: Vec::new(),
@@ -358,6 +363,8 @@ impl<R: Reactor> Worker<R> {
                     self.core.call_engine(seat, |resident, engine| resident.message(engine, message));
                 }
                 WorkerMessage::Command => self.command(self.commands.take()),
+                // Only wakes the worker: this turn advances its stage.
+                WorkerMessage::Left => {}
             }
             self.submit();
         }
@@ -401,9 +408,11 @@ impl<R: Reactor> Worker<R> {
             WorkerCommand::Operate(order) => self.core.operate(order),
             WorkerCommand::Meet(links) => {
                 self.core.pass_mailboxes(&links);
+                self.core.links = links;
             }
             WorkerCommand::Drain { delay, time } => {
                 if self.core.stage == WorkerStage::Serving {
+                    self.core.count_work();
                     let until_ns = self.core.now.plus(delay);
                     self.core.stage = WorkerStage::Announced { until_ns, time_ns: time.as_nanos() as u64 };
                 }
@@ -532,24 +541,20 @@ impl<R: Reactor> Worker<R> {
         self.core.retiring = self.core.listeners.iter().any(|door| door.until_ns.is_some());
         match self.core.stage {
             WorkerStage::Announced { until_ns, time_ns } if until_ns <= now => {
-                // A socket that outlives this server keeps its queue: the next server accepts what arrives from now on.
-                for door in self.core.listeners.iter().filter(|door| !door.kind.outlives) {
-                    self.reactor.submit(door.token, Op::Retire);
-                }
-                self.core.stage = WorkerStage::Retired {
-                    until_ns: now + RETIRE_NS.min(time_ns / 2),
-                    end_ns: now + time_ns,
-                };
+                self.core.begin_leaving(time_ns);
+                self.submit();
+                self.retire_listeners();
             }
+            WorkerStage::Leaving { .. } => self.retire_listeners(),
             WorkerStage::Retired { until_ns, end_ns } if until_ns <= now || self.core.is_deserted() => {
                 for door in self.core.listeners.drain(..) {
                     self.reactor.submit(door.token, Op::Close);
                 }
                 self.core.stage = WorkerStage::Draining { end_ns };
                 self.core.release_idle();
-                self.core.drain_residents(end_ns.saturating_sub(now));
             }
             WorkerStage::Draining { end_ns } if end_ns <= now => {
+                self.core.count_late();
                 for index in self.core.conns.places() {
                     let conn = &self.core.conns[index as usize];
                     let token = Token { index, generation: conn.generation };
@@ -559,6 +564,21 @@ impl<R: Reactor> Worker<R> {
             _ => {}
         }
         self.submit();
+    }
+
+    /// Retires the listeners if the open work has ended, or its time is over.
+    fn retire_listeners(&mut self) {
+        let WorkerStage::Leaving { until_ns, end_ns } = self.core.stage else { return };
+        let now = self.core.now.mono_ns;
+        if !self.core.has_left() && now < until_ns {
+            return;
+        }
+        // A socket that outlives this server keeps its queue: the next server accepts what arrives from now on.
+        for door in self.core.listeners.iter().filter(|door| !door.kind.outlives) {
+            self.reactor.submit(door.token, Op::Retire);
+        }
+        let until_ns = now + RETIRE_NS.min(end_ns.saturating_sub(now) / 2);
+        self.core.stage = WorkerStage::Retired { until_ns, end_ns };
     }
 
     fn end_turn(&mut self) {

@@ -14,9 +14,11 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
-use encke_assembly::Service;
 use encke_assembly::settings::{CertSettings, Level, Listen, ListenAddress, OrOff, Settings, TlsSettings};
+use encke_assembly::{OpenWork, Predecessor, Service};
+use encke_io::clock::Clock;
 use encke_io::host::{self, Signal, Signals};
 use encke_session::tls::LocalAuthority;
 use encke_settings::notice;
@@ -27,13 +29,18 @@ use crate::error::{CommandError, CommandResult, INTERRUPTED};
 use crate::greeting;
 use crate::notify::{Manager, ServiceState};
 
+/// Added to the time for which a new server waits for a draining one.
+const DRAIN_SPARE: Duration = Duration::from_secs(1);
+/// Time for the workers to count their open work. A turn takes milliseconds.
+const COUNT_PATIENCE: Duration = Duration::from_millis(500);
+
 pub(crate) fn run(arguments: &Serve) -> CommandResult {
     // Signals are blocked before the first thread starts, so that only this thread receives them.
     let signals = Signals::block();
     let mut settings = settings(arguments)?;
     let authority = secure(&mut settings, arguments)?;
     notice::set_level(settings.log.level);
-    let service = Service::start(&settings).map_err(CommandError::system)?;
+    let service = start(&settings, &signals)?;
     let pid_file = settings.server.pid_file.as_deref().map(PidFile::write).transpose()?;
     let _nobody_listens =
         io::stderr().write_all(greeting::text(&service, &settings, authority.as_ref()).as_bytes());
@@ -41,6 +48,42 @@ pub(crate) fn run(arguments: &Serve) -> CommandResult {
         reload(service, arguments);
         ControlFlow::Continue(())
     })
+}
+
+/// Starts a server. If a draining process still holds an address or the state directory, waits until that process has ended: a
+/// script that sends TERM and starts the next server at once needs no wait of its own.
+fn start(settings: &Settings, signals: &Signals) -> Result<Service, CommandError> {
+    let server = &settings.server;
+    let time = server.drain_delay.duration() + server.drain_time.duration() + DRAIN_SPARE;
+    let end = Clock::new().now().plus(time);
+    let mut told = None;
+    loop {
+        let error = match Service::start(settings) {
+            Ok(service) => return Ok(service),
+            Err(error) => error,
+        };
+        let Some(Predecessor { process, held }) =
+            error.is_in_use().then(|| Predecessor::find(settings)).flatten()
+        else {
+            return Err(CommandError::system(error));
+        };
+        let pid = process.pid();
+        let left = Duration::from_nanos(end.saturating_sub(Clock::new().now().mono_ns));
+        if told.replace(pid) != Some(pid) {
+            let text = format!(
+                "another encke (pid {pid}) is draining and holds {held}: waiting up to {} s for its end",
+                left.as_secs_f64().round()
+            );
+            notice::report(Level::Info, &text);
+        }
+        // The signals are blocked, and ^C must end the wait.
+        if left.is_zero() || !signals.unblocked(|| process.wait(left)) {
+            let text = format!(
+                "another encke (pid {pid}) is draining and still holds {held}: start again when it has ended"
+            );
+            return Err(CommandError::system(error).context(text));
+        }
+    }
 }
 
 /// Runs a server until a signal ends it. `hang_up` handles SIGHUP.
@@ -57,6 +100,10 @@ pub(crate) fn attend(
     manager.tell(&ServiceState::Ready);
     let status = obey(&mut service, &signals, &manager, hang_up);
     manager.tell(&ServiceState::Stopping);
+    let mut clock = Clock::new();
+    let begun_ns = clock.now().mono_ns;
+    // Dropped after the service: a successor waits for the mark's end.
+    let _mark = service.mark();
     service.drain();
     let at_once = pid_file.as_ref().map(|file| file.0.clone());
     let _impatience = thread::Builder::new().name("second-signal".into()).spawn(move || {
@@ -66,8 +113,57 @@ pub(crate) fn attend(
         }
         host::exit_now(if again == Signal::Interrupt { INTERRUPTED.into() } else { 1 })
     });
-    service.join();
+    let told = tell_drain(&service);
+    let drained = service.join();
+    let took = Duration::from_nanos(clock.now().mono_ns.saturating_sub(begun_ns));
+    if told || drained.late > 0 {
+        notice::report(Level::Info, &drained_text(took, drained.late));
+    }
     Ok(ExitCode::from(status))
+}
+
+/// Reports what a drain waits for. Returns false if that is nothing.
+fn tell_drain(service: &Service) -> bool {
+    let time = service.drain_periods();
+    let open = service.open_work(COUNT_PATIENCE);
+    let text = draining_text(open, time);
+    if let Some(text) = &text {
+        notice::report(Level::Info, text);
+    }
+    text.is_some()
+}
+
+/// The line at the beginning of a drain; `None` if nothing is open and nothing delays the end. `open` is `None` if a worker is
+/// too busy to count.
+fn draining_text(open: Option<OpenWork>, (delay, time): (Duration, Duration)) -> Option<String> {
+    let parts = match open {
+        Some(open) => {
+            let streams = (open.streams > 0).then(|| counted(open.streams, "stream"));
+            let requests = (open.requests > 0).then(|| counted(open.requests, "request"));
+            let parts: Vec<String> = streams.into_iter().chain(requests).collect();
+            if parts.is_empty() && delay.is_zero() {
+                return None;
+            }
+            if parts.is_empty() { "no streams or requests".into() } else { parts.join(" and ") }
+        }
+        None => "streams and requests not counted yet".into(),
+    };
+    Some(format!("draining: {parts}, up to {} s", (delay + time).as_secs_f64()))
+}
+
+/// The line at the end of a drain.
+fn drained_text(took: Duration, late: usize) -> String {
+    let took = took.as_secs_f64();
+    match late {
+        0 => format!("drained in {took:.1} s"),
+        1 => format!("drained in {took:.1} s; 1 was closed before its end"),
+        late => format!("drained in {took:.1} s; {late} were closed before their end"),
+    }
+}
+
+/// A count with its noun: `1 stream`, `2 streams`.
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Handles signals until one ends the server. Returns the exit status.
@@ -332,6 +428,31 @@ mod tests {
         assert_eq!((flagged.site[1].root.as_path(), flagged.site[1].list), (Path::new("/srv"), true));
         assert_eq!(with("--admin off").server.admin, OrOff::Off);
         fs::remove_file(&file).expect("it was made here");
+    }
+
+    #[test]
+    fn a_drain_reports_what_it_waits_for_and_what_it_cut_off() {
+        let open = |streams, requests| {
+            let mut open = OpenWork::default();
+            (open.streams, open.requests) = (streams, requests);
+            Some(open)
+        };
+        let text =
+            |open, delay_s| draining_text(open, (Duration::from_secs(delay_s), Duration::from_secs(8)));
+        for (open, delay_s, expected) in [
+            (open(0, 0), 0, None),
+            (open(5, 0), 0, Some("draining: 5 streams, up to 8 s")),
+            (open(1, 1), 0, Some("draining: 1 stream and 1 request, up to 8 s")),
+            (open(0, 2), 5, Some("draining: 2 requests, up to 13 s")),
+            (open(0, 0), 5, Some("draining: no streams or requests, up to 13 s")),
+            (None, 0, Some("draining: streams and requests not counted yet, up to 8 s")),
+        ] {
+            assert_eq!(text(open, delay_s).as_deref(), expected);
+        }
+        let took = Duration::from_millis(8_040);
+        assert_eq!(drained_text(took, 0), "drained in 8.0 s");
+        assert_eq!(drained_text(took, 1), "drained in 8.0 s; 1 was closed before its end");
+        assert_eq!(drained_text(took, 3), "drained in 8.0 s; 3 were closed before their end");
     }
 
     #[test]

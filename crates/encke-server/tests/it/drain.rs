@@ -1,4 +1,5 @@
-//! Drain: open exchanges finish, idle connections close, new connections are refused, and no connection is reset.
+//! Drain: open exchanges finish, new requests are served meanwhile, then listeners and idle connections close, and no connection
+//! is reset.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use encke_io::Address;
-use encke_server::{CloseReason, Reply};
+use encke_server::{CloseReason, OpenWork, Reply};
 
 use crate::rig::handlers::{Echo, Feed, Held, Step, Valve, hello};
 use crate::rig::{Client, End, Folder, PATIENCE, Rig, Stand, files, wait_for};
@@ -18,7 +19,8 @@ on_every_stand! {
     a_download_under_way_finishes_and_its_connection_ends,
     an_upload_under_way_finishes,
     a_stream_under_way_finishes,
-    whoever_comes_after_is_refused,
+    files_are_served_until_the_open_requests_have_ended,
+    the_listeners_close_although_a_request_stays_open,
     what_is_not_done_in_time_is_closed,
 }
 
@@ -30,9 +32,10 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// Far longer than [`PATIENCE`].
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// Begins a drain that gives open exchanges more time than any case takes.
-fn drain(rig: &Rig) {
+/// Begins a drain that gives open exchanges more time than any case takes. Returns when all workers drain.
+fn drain(rig: &Rig) -> OpenWork {
     rig.running().drain(Duration::ZERO, LONG);
+    rig.running().open_work(PATIENCE).expect("every worker counts its open work")
 }
 
 /// Waits until connecting fails, because the listeners are closed.
@@ -53,7 +56,6 @@ fn requests_under_way_are_answered_and_say_that_they_are_the_last(stand: Stand) 
     client.send(GET);
     let exchange = held.take(&rig);
     drain(&rig);
-    wait_until_closed(rig.address());
     exchange.answer(Reply::text(200, "at last"));
     let answer = client.answer();
     assert!(answer.text() == "at last" && answer.closes(), "{answer:?}");
@@ -95,7 +97,6 @@ fn a_download_under_way_finishes_and_its_connection_ends(stand: Stand) {
     client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.head().status, 200);
     drain(&rig);
-    wait_until_closed(rig.address());
     client.read_exact(LEN);
     assert_eq!(client.end(), End::Finished);
     ends_soon(rig);
@@ -109,7 +110,6 @@ fn an_upload_under_way_finishes(stand: Stand) {
     valve.wait(&rig);
     valve.pass(&rig);
     drain(&rig);
-    wait_until_closed(rig.address());
     valve.open_once();
     client.send("half");
     rig.wait(|| valve.flow().bytes == 8, "the second half");
@@ -130,7 +130,6 @@ fn a_stream_under_way_finishes(stand: Stand) {
     assert_eq!(client.head().status, 200);
     feed.wait_until_starved(&rig, 1);
     drain(&rig);
-    wait_until_closed(rig.address());
     feed.push(Step::Bytes(b"end".to_vec()));
     feed.push(Step::End);
     let (rest, end) = client.rest();
@@ -138,19 +137,40 @@ fn a_stream_under_way_finishes(stand: Stand) {
     ends_soon(rig);
 }
 
-fn whoever_comes_after_is_refused(stand: Stand) {
+fn files_are_served_until_the_open_requests_have_ended(stand: Stand) {
+    let held = Held::default();
+    let rig = stand.serve(|server| server.mount("/", held.clone()).mount("/hello", hello));
+    let mut client = rig.client();
+    client.send(GET);
+    let exchange = held.take(&rig);
+    let open = drain(&rig);
+    assert_eq!((open.streams, open.requests), (0, 1));
+    for _ in 0..10 {
+        let mut other = rig.client();
+        let answer = other.get("/hello");
+        assert!(answer.text() == "Hello\n" && answer.closes(), "{answer:?}");
+        assert_eq!(other.end(), End::Finished);
+    }
+    exchange.answer(Reply::text(200, "at last"));
+    assert_eq!(client.answer().text(), "at last");
+    assert_eq!(client.end(), End::Finished);
+    wait_until_closed(rig.address());
+    ends_soon(rig);
+}
+
+/// A request that does not end must not delay the successor beyond the time of the drain, so the listeners close before.
+fn the_listeners_close_although_a_request_stays_open(stand: Stand) {
     let held = Held::default();
     let rig = stand.serve(|server| server.mount("/", held.clone()));
     let mut client = rig.client();
     client.send(GET);
     let exchange = held.take(&rig);
-    drain(&rig);
+    rig.running().drain(Duration::ZERO, Duration::from_secs(2));
     wait_until_closed(rig.address());
-    for _ in 0..10 {
-        assert!(Client::try_connect(rig.address()).is_err());
-    }
     exchange.answer(Reply::text(200, "at last"));
-    assert_eq!(client.answer().text(), "at last");
+    // Within the last quarter of the time, unless this machine is too busy.
+    let (rest, end) = client.rest();
+    assert!(end == End::Reset || rest.ends_with(b"at last"), "{:?}", String::from_utf8_lossy(&rest));
 }
 
 fn what_is_not_done_in_time_is_closed(stand: Stand) {

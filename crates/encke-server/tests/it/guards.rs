@@ -363,11 +363,13 @@ fn a_drain_waits_for_a_held_request(on: Stand) {
     let mut idle = rig.client();
     assert_eq!(idle.get("/").text(), "Hello\n");
     rig.running().drain(Duration::ZERO, Duration::from_secs(3_600));
-    assert_eq!(idle.end(), End::Finished, "the drain has begun");
+    let open = rig.running().open_work(PATIENCE).expect("the drain has begun");
+    assert_eq!((open.streams, open.requests), (0, 1));
     ticket.resolve(passed());
     let answer = client.answer();
     assert!(answer.text() == "Hello\n" && answer.closes(), "{answer:?}");
     assert_eq!(client.end(), End::Finished);
+    assert_eq!(idle.end(), End::Finished);
     let (ended, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         rig.end();

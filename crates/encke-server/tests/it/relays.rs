@@ -230,7 +230,8 @@ fn a_relay_goes_on_during_a_drain(on: Stand) {
     stream.write_all(b"before ").expect("room");
     assert_eq!(client.head().status, 200);
     rig.running().drain(Duration::ZERO, PATIENCE * 2);
-    rig.wait(|| Client::try_connect(rig.address()).is_err(), "the listener is closed");
+    let open = rig.running().open_work(PATIENCE).expect("the drain has begun");
+    assert_eq!((open.streams, open.requests), (0, 1));
     stream.write_all(b"and behind").expect("room");
     drop(stream);
     let (rest, end) = client.rest();

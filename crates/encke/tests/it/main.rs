@@ -18,6 +18,7 @@ mod load;
 mod load_push;
 mod program;
 mod push;
+mod restart;
 mod secure;
 mod serve;
 mod strangers;
