@@ -96,14 +96,16 @@ impl PushWorker {
         let form = Form(slot.form());
         let share = self.leave_unanswered(slot);
         if form::is_socket(form::kind(form)) {
-            slot.log(101, 0);
             slot.out().extend_from_slice(&log_out::logged_out_close());
             slot.end_after(CloseReason::LoggedOut);
         } else {
             let mut asked = Asked::unread(slot.token());
             asked.framing = form::framing(form);
             slot.set_reason(CloseReason::LoggedOut);
-            slot.respond(asked, share.onto(refusal(403, log_out::LOGGED_OUT.into())).and_close());
+            slot.respond(
+                asked,
+                share.onto(refusal(403, log_out::LOGGED_OUT.into()).because(&"logged_out")).and_close(),
+            );
         }
         slot.settle();
     }
