@@ -51,11 +51,11 @@ fi
 
 mkdir site
 echo 'hello from the archive' >site/index.html
-sed 's|^root = .*|root = "site"|' encke.toml >mine.toml
+sed 's|^root = .*|root = "site"|; s|^access = .*|access = "access.log"|' encke.toml >mine.toml
 "${emulator[@]}" ./encke check mine.toml >/dev/null || fail "the example settings"
 # The server says on standard error when it serves, and where.
 mkfifo said
-env -u ENCKE_CONFIG "${emulator[@]}" ./encke serve -c mine.toml -l 127.0.0.1:0 --admin off >access.log 2>said &
+env -u ENCKE_CONFIG "${emulator[@]}" ./encke serve -c mine.toml -l 127.0.0.1:0 --admin off 2>said &
 server=$!
 url=
 while read -r word rest; do

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 mod foreign;
 mod listen;
+mod template;
 mod warnings;
 
 pub use encke_push::{ChannelSettings, OverrunPolicy, PushSettings};
@@ -184,6 +185,11 @@ pub fn schema() -> serde_json::Value {
 /// Returns the reference of all settings as Markdown.
 pub fn markdown() -> String {
     reference::markdown::<Settings>()
+}
+
+/// Returns the settings file of the packages: every key with its meaning, commented out with its default.
+pub fn template() -> String {
+    encke_settings::template::toml::<Settings>(&template::TEMPLATE)
 }
 
 impl Settings {

@@ -24,6 +24,7 @@ mod secret;
 mod section;
 mod source;
 pub mod state;
+pub mod template;
 mod terms;
 mod tls;
 mod value_error;

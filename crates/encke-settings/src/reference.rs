@@ -109,21 +109,21 @@ fn write_section(page: &mut String, schema: &Value, path: &str, property: &Value
     }
 }
 
-fn is_list(property: &Value) -> bool {
+pub(crate) fn is_list(property: &Value) -> bool {
     property.get("type").is_some_and(|kind| kind == "array")
 }
 
-fn is_required(table: &Value, key: &str) -> bool {
+pub(crate) fn is_required(table: &Value, key: &str) -> bool {
     table.get("required").and_then(Value::as_array).is_some_and(|keys| keys.iter().any(|name| name == key))
 }
 
-fn properties(table: &Value) -> impl Iterator<Item = (&str, &Value)> {
+pub(crate) fn properties(table: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let object = table.get("properties").and_then(Value::as_object);
     object.into_iter().flatten().map(|(key, property)| (key.as_str(), property))
 }
 
 /// The schema of the table that a property is, contains, or may be.
-fn table_of<'a>(schema: &'a Value, property: &'a Value) -> Option<&'a Value> {
+pub(crate) fn table_of<'a>(schema: &'a Value, property: &'a Value) -> Option<&'a Value> {
     let property = target(schema, property);
     if property.get("properties").is_some()
         && property.get("additionalProperties").is_some_and(|more| more == false)
@@ -139,7 +139,7 @@ fn table_of<'a>(schema: &'a Value, property: &'a Value) -> Option<&'a Value> {
 }
 
 /// Whether text may replace the table.
-fn is_text_too(schema: &Value, property: &Value) -> bool {
+pub(crate) fn is_text_too(schema: &Value, property: &Value) -> bool {
     target(schema, property).get("anyOf").is_some()
 }
 
@@ -150,7 +150,7 @@ fn target<'a>(schema: &'a Value, property: &'a Value) -> &'a Value {
 }
 
 /// The words that a property may be, each with its meaning.
-fn choices(schema: &Value, property: &Value) -> String {
+pub(crate) fn choices(schema: &Value, property: &Value) -> String {
     let variants = target(schema, property).get("oneOf").and_then(Value::as_array);
     let words: Vec<String> = variants
         .into_iter()
@@ -170,7 +170,7 @@ fn cell(text: &str) -> String {
 }
 
 /// A default value in TOML.
-fn toml_of(value: &Value) -> String {
+pub(crate) fn toml_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::Array(list) if list.is_empty() => String::new(),

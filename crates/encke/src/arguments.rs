@@ -751,6 +751,9 @@ pub(crate) struct Schema {
     /// Print the settings reference in Markdown
     #[arg(long)]
     pub(crate) markdown: bool,
+    /// Print a settings file with every key, its meaning and its default
+    #[arg(long, conflicts_with = "markdown")]
+    pub(crate) toml: bool,
 }
 
 /// Print completions for a shell.

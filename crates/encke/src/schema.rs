@@ -1,4 +1,4 @@
-//! `encke schema`: the JSON Schema of the settings file, or its reference page.
+//! `encke schema`: the JSON Schema of the settings file, its reference page, or a commented settings file.
 
 use std::process::ExitCode;
 
@@ -11,6 +11,8 @@ use crate::output::print;
 pub(crate) fn run(arguments: &Schema) -> CommandResult {
     if arguments.markdown {
         print(&settings::markdown())?;
+    } else if arguments.toml {
+        print(&settings::template())?;
     } else {
         print(&format!("{:#}\n", settings::schema()))?;
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::running::{Folder, encke, text};
+use crate::running::{Folder, Running, encke, text};
 
 fn run(arguments: &[&str]) -> Output {
     encke().args(arguments).output().expect("the program starts")
@@ -209,12 +209,13 @@ fn the_schema_is_json_and_the_reference_page_is_up_to_date() {
 }
 
 #[test]
-fn the_example_settings_say_the_defaults_and_every_line_of_them_works() {
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/encke.toml");
-    let kept = std::fs::read_to_string(example).expect("dist/encke.toml");
-    // `#key = value` and `#[section]` are settings to uncomment, `# text` is text.
-    let folder = Folder::new("example");
-    folder.write("site/index.html", "hello");
+fn the_packaged_settings_are_generated_and_every_line_of_them_works() {
+    let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/encke.toml");
+    let kept = std::fs::read_to_string(packaged).expect("dist/encke.toml");
+    let made = text(&run(&["schema", "--toml"]).stdout);
+    assert!(kept == made, "dist/encke.toml is old: cargo run -- schema --toml > dist/encke.toml");
+    // `#key = value` is a setting to uncomment, `# text` is text.
+    let folder = Folder::new("packaged");
     folder.write("srv/encke/index.html", "hello");
     let on: String = kept
         .lines()
@@ -229,16 +230,35 @@ fn the_example_settings_say_the_defaults_and_every_line_of_them_works() {
         let file = folder.write("encke.toml", &content.replace("/srv/encke", &folder.path("srv/encke")));
         let output = run(&["check", &file]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).starts_with(&format!("{file} is valid")), "{}", text(&output.stdout));
     }
-    let schema: serde_json::Value = serde_json::from_slice(&run(&["schema"]).stdout).expect("JSON");
-    for section in ["ServerSettings", "LimitSettings", "LogSettings", "SiteSettings"] {
-        let keys = schema["$defs"][section]["properties"].as_object().expect(section);
-        for key in keys.keys() {
-            let told = on
-                .lines()
-                .any(|line| line.starts_with(&format!("{key} = ")) || line.contains(&format!(".{key}]")));
-            assert!(told, "{section}: {key} is missing in dist/encke.toml");
-        }
+    let file = folder.write("encke.toml", &kept.replace("/srv/encke", &folder.path("srv/encke")));
+    assert_eq!(text(&run(&["check", &file]).stderr), "", "the packaged file has no warnings");
+}
+
+#[test]
+fn warnings_have_a_place_and_do_not_change_the_exit_status() {
+    let folder = Folder::new("warnings");
+    folder.write("public/index.html", "hello");
+    let file = folder.write(
+        "encke.toml",
+        "[server]\nlisten = { address = \"127.0.0.1:0\", redirect = \"https\" }\nadmin = \"off\"\n\
+         [[site]]\nroot = \"public\"\nerrors = { 404 = \"/404.html\" }\n[push]\nretry = \"1s\"\n",
+    );
+    let output = run(&["check", &file]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).starts_with(&format!("{file} is valid, with 3 warnings.\n")));
+    let said = text(&output.stderr);
+    let warnings: Vec<&str> = said.lines().collect();
+    let places = [":2:1: 127.0.0.1:0 redirects to https", ":6:12: site.errors: ", ":7:2: no client may use"];
+    for (warning, place) in warnings.iter().zip(places) {
+        assert!(warning.starts_with(&format!("warning: {file}{place}")), "{said}");
+    }
+    assert_eq!(warnings.len(), places.len(), "{said}");
+    // A server prints them at its start, as log lines.
+    let mut server = Running::start_command(encke().args(["serve", "-c", &file]));
+    for place in places {
+        server.error_with(&format!("warning: {file}{place}"));
     }
 }
 
