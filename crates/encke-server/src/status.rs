@@ -25,7 +25,7 @@ pub struct ServerStatus {
     pub(crate) backend: Backend,
     pub(crate) backend_reason: &'static str,
     pub(crate) addresses: Mutex<Vec<Address>>,
-    /// Those of the addresses that redirect to https.
+    /// The addresses whose listeners redirect to https.
     pub(crate) redirects: Mutex<Vec<Address>>,
     /// The identities of the TLS listeners.
     pub(crate) identities: Arc<Mutex<Vec<ListenerIdentity>>>,

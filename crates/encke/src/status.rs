@@ -29,9 +29,7 @@ pub(crate) fn run(arguments: &Status) -> CommandResult {
             print(&format!("{}\n", answer.trim_end()))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let status: Value = serde_json::from_str(&answer).map_err(|error| {
-            CommandError::server(error).context(format_args!("{}: invalid response", admin.server))
-        })?;
+        let status: Value = serde_json::from_str(&answer).unwrap_or_default();
         let clear = if arguments.watch { "\x1b[H\x1b[2J" } else { "" };
         print(&format!("{clear}{}", format_status(&status, before.as_ref())))?;
         if !arguments.watch {
@@ -56,6 +54,8 @@ enum AdminError {
     Client(ClientError),
     /// The response has this status.
     Status(u16),
+    /// The response is not a status of Encke.
+    Foreign,
 }
 
 impl AdminTarget {
@@ -112,7 +112,12 @@ impl AdminTarget {
             .map_err(|error| failed(AdminError::Client(error)))?;
         let answer = connection.ask(&request, PATIENCE).map_err(|error| failed(AdminError::Client(error)))?;
         match answer.head.status() {
-            200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
+            200 => {
+                let text = String::from_utf8_lossy(&answer.body).into_owned();
+                // A site with `spa`, for example, responds to every path.
+                let status: Value = serde_json::from_str(&text).unwrap_or_default();
+                if status["schema"].is_u64() { Ok(text) } else { Err(failed(AdminError::Foreign)) }
+            }
             401 => Err(CommandError::server(
                 "a token is required: use the URL that the server printed at start, --token or $ENCKE_TOKEN",
             )
@@ -122,13 +127,20 @@ impl AdminTarget {
     }
 }
 
+/// The remedy for an address of another listener or program.
+const NOT_ADMIN: &str = "this is not the admin listener of Encke; the start-up lines print its URL";
+
 impl fmt::Display for AdminError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Client(error) => error.fmt(f)?,
-            Self::Status(status) => write!(f, "unexpected status {status}")?,
+            Self::Client(error) => error.fmt(f),
+            Self::Status(421) => f.write_str(
+                "the admin listener does not accept this host name: use an IP address, or add the name to \
+                 server.admin.hosts in its settings file",
+            ),
+            Self::Status(status) => write!(f, "unexpected status {status}: {NOT_ADMIN}"),
+            Self::Foreign => write!(f, "the response is not a status: {NOT_ADMIN}"),
         }
-        f.write_str("; is this its admin listener?")
     }
 }
 
@@ -136,7 +148,7 @@ impl Error for AdminError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Client(error) => Some(error),
-            Self::Status(_) => None,
+            Self::Status(_) | Self::Foreign => None,
         }
     }
 }
@@ -303,6 +315,38 @@ mod tests {
         }
         for text in ["", "localhost", "a b:1", "http:///x"] {
             assert!(matches!(AdminTarget::parse(text), Err(CommandError::Usage(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_servers_and_other_listeners_are_named_as_such() {
+        use std::io::{Read as _, Write as _};
+        for (status, body, said) in [
+            ("404 Not Found", "", "unexpected status 404: this is not the admin listener of Encke"),
+            ("421 Misdirected Request", "", "add the name to server.admin.hosts"),
+            ("200 OK", "<p>hello", "the response is not a status: this is not the admin listener"),
+            ("200 OK", "{}", "the response is not a status: this is not the admin listener"),
+            ("401 Unauthorized", "", "a token is required"),
+        ] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let address = listener.local_addr().expect("bound").to_string();
+            let server = std::thread::spawn(move || {
+                let (mut client, _) = listener.accept().expect("a client");
+                let mut head = Vec::new();
+                let mut byte = [0];
+                while !head.ends_with(b"\r\n\r\n") {
+                    client.read_exact(&mut byte).expect("a head");
+                    head.push(byte[0]);
+                }
+                let length = body.len();
+                let response = format!(
+                    "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                );
+                client.write_all(response.as_bytes()).expect("the client reads");
+            });
+            let failure = AdminTarget::parse(&address).and_then(|admin| admin.ask()).expect_err(status);
+            assert!(failure.to_string().contains(said), "{status}: {failure}");
+            server.join().expect("no panic");
         }
     }
 

@@ -53,11 +53,16 @@ pub(crate) fn of(
         502..=504 => format!("temporarily unavailable{said}; try again later"),
         status @ 300..=399 => match head.field("Location") {
             Some(place) => format!("{path} has moved to {}", plain(place)),
-            None => format!("it answered {status}{said}"),
+            None => unexpected(status, &said),
         },
-        status => format!("it answered {status}{said}"),
+        status => unexpected(status, &said),
     };
     CommandError::server(text).context(server)
+}
+
+/// The text for a status that Encke does not send for channels.
+fn unexpected(status: u16, said: &str) -> String {
+    format!("unexpected status {status}{said}; is this an Encke server?")
 }
 
 /// Returns the first line of a `text/plain` response. HTML pages are not shown on a terminal.

@@ -7,7 +7,7 @@
 //!  Unix socket                                   curl --unix-socket /run/encke.sock http://example.org/
 //! ```
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use encke_assembly::Service;
@@ -86,7 +86,7 @@ impl Face {
     fn by(&self, name: &str) -> Entry {
         let (port, route) = match &self.address {
             Address::Inet(inet) => {
-                let resolves = !inet.ip().is_loopback() || is_local(name);
+                let resolves = !inet.ip().is_loopback() || (is_local(name) && is_localhost(inet.ip()));
                 let route = if resolves { Route::Url } else { Route::Resolved(inet.ip()) };
                 (inet.port(), route)
             }
@@ -252,6 +252,11 @@ fn is_local(name: &str) -> bool {
         || name.parse::<IpAddr>().is_ok()
 }
 
+/// Whether `localhost` leads to an address. Other loopback addresses, such as 127.0.0.2, have no name.
+fn is_localhost(ip: IpAddr) -> bool {
+    ip == IpAddr::V4(Ipv4Addr::LOCALHOST) || ip == IpAddr::V6(Ipv6Addr::LOCALHOST)
+}
+
 /// An address as the host of a URL.
 fn host_of(ip: IpAddr) -> String {
     match ip {
@@ -343,6 +348,8 @@ mod tests {
             told(&[face("unix:/s", None)], &[&["a", "*.a"]]),
             ["curl --unix-socket /s http://a/", "http://*.a/  (at /s)"]
         );
+        let second = "curl --resolve localhost:81:127.0.0.2 http://localhost:81/";
+        assert_eq!(told(&[face("127.0.0.2:81", None)], &[&["localhost"]]), [second]);
         let ipv6 = "curl --resolve a:8443:[::1] https://a:8443/";
         assert_eq!(told(&[face("[::1]:8443", Some(&["a"]))], &[&["a"]]), [ipv6]);
     }

@@ -12,7 +12,7 @@ pub(super) enum Access {
     By(Vec<Means>),
 }
 
-/// What a client shows to get a right.
+/// The credential for a right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Means {
     /// A token, which is valid for this channel.
