@@ -20,7 +20,7 @@ use crate::reference::{choices, is_list, is_required, is_text_too, properties, s
 const LINE_MAX: usize = 118;
 
 /// The parts of the file that the schema does not have.
-pub struct Template {
+pub struct SettingsTemplate {
     /// The text at the head of the file.
     pub head: &'static str,
     /// Settings that the file contains in effect: the path of the key, and its value in TOML.
@@ -30,9 +30,9 @@ pub struct Template {
 }
 
 /// Returns the commented settings file.
-pub fn toml<S: Document>(template: &Template) -> String {
+pub fn toml<S: Document>(template: &SettingsTemplate) -> String {
     let schema = schema::<S>();
-    let mut writer = Writer { page: String::new(), schema: &schema, template };
+    let mut writer = TemplateWriter { page: String::new(), schema: &schema, template };
     writer.text("", template.head);
     for (section, property) in properties(&schema) {
         let Some(table) = table_of(&schema, property) else { continue };
@@ -47,13 +47,13 @@ pub fn toml<S: Document>(template: &Template) -> String {
     writer.page
 }
 
-struct Writer<'a> {
+struct TemplateWriter<'a> {
     page: String,
     schema: &'a Value,
-    template: &'a Template,
+    template: &'a SettingsTemplate,
 }
 
-impl Writer<'_> {
+impl TemplateWriter<'_> {
     fn line(&mut self, line: &str) {
         self.page.push_str(line);
         self.page.push('\n');
@@ -112,7 +112,7 @@ impl Writer<'_> {
             }
         }
         let default = property.get("default").filter(|default| !default.is_null());
-        let default = default.map(|default| toml_value(default));
+        let default = default.map(toml_value);
         let set = self.template.set.iter().find(|(of, _)| *of == path);
         match (set, default) {
             (Some((_, value)), default) => {

@@ -26,7 +26,7 @@ mod addresses;
 mod rights;
 
 use addresses::{Entry, Face, quoted};
-use rights::{Access, CHANNEL, Means};
+use rights::{CHANNEL, ChannelAccess, CredentialKind};
 
 /// Returns the start text of a server that was made from settings.
 ///
@@ -129,18 +129,18 @@ struct Channels<'a> {
 
 impl Channels<'_> {
     /// A command that publishes a message; `None` if no command is known to be allowed.
-    fn publish(&self, way: &Access) -> Option<String> {
+    fn publish(&self, way: &ChannelAccess) -> Option<String> {
         let (channel, credentials) = curl_credentials(way)?;
         Some(format!("curl {}{credentials}-d hi {}", self.authority(), self.entry.curl(&self.path(channel))))
     }
 
     /// A command, and perhaps a page, that reads messages; `None` if neither is known to be allowed.
-    fn read(&self, way: &Access) -> Option<String> {
+    fn read(&self, way: &ChannelAccess) -> Option<String> {
         let (channel, credentials) = curl_credentials(way)?;
         let path = self.path(channel);
         let (url, by) = (self.entry.url(&path), self.authority());
         // `encke sub` connects to the host of the URL only, and has no certificates.
-        let is_plain = matches!(way, Access::Open);
+        let is_plain = matches!(way, ChannelAccess::Open);
         let has_token = credentials.contains("Bearer");
         Some(if self.entry.is_url() && is_plain {
             format!("{url} in a browser, or: encke sub {by}{url}")
@@ -162,15 +162,15 @@ impl Channels<'_> {
 
 /// A channel that a client may use, and curl's arguments for its credentials, which end with a space. `None` if there is none,
 /// or if only the application knows the credentials.
-fn curl_credentials(way: &Access) -> Option<(&str, &'static str)> {
+fn curl_credentials(way: &ChannelAccess) -> Option<(&str, &'static str)> {
     let means = match way {
-        Access::Open => return Some((CHANNEL, "")),
-        Access::By(means) => means,
+        ChannelAccess::Open => return Some((CHANNEL, "")),
+        ChannelAccess::By(means) => means,
     };
     means.iter().find_map(|one| match one {
-        Means::Token(channel) => Some((channel.as_str(), "-H 'Authorization: Bearer TOKEN' ")),
-        Means::Certificate(channel) => Some((channel.as_str(), "--cert CERT.pem --key KEY.pem ")),
-        Means::Endpoint => None,
+        CredentialKind::Token(channel) => Some((channel.as_str(), "-H 'Authorization: Bearer TOKEN' ")),
+        CredentialKind::Certificate(channel) => Some((channel.as_str(), "--cert CERT.pem --key KEY.pem ")),
+        CredentialKind::Endpoint => None,
     })
 }
 
@@ -182,7 +182,12 @@ mod tests {
         Address::Inet(text.parse().expect("an address"))
     }
 
-    fn push(address: &Address, trusted: Option<&Path>, settings: &PushSettings, way: &Access) -> [String; 2] {
+    fn push(
+        address: &Address,
+        trusted: Option<&Path>,
+        settings: &PushSettings,
+        way: &ChannelAccess,
+    ) -> [String; 2] {
         let secure = trusted.is_some();
         let face = Face { address: address.clone(), secure, redirect: false, certificate: Vec::new() };
         let channels = Channels { entry: face.own(), trusted, settings };
@@ -201,16 +206,17 @@ mod tests {
     #[test]
     fn push_is_told_as_it_is_typed() {
         let settings = PushSettings::default();
-        let [publish, read] = push(&at("0.0.0.0:81"), None, &settings, &Access::Open);
+        let [publish, read] = push(&at("0.0.0.0:81"), None, &settings, &ChannelAccess::Open);
         assert_eq!(publish, "curl -d hi http://localhost:81/push/news");
         let url = "http://localhost:81/push/news";
         assert_eq!(read, format!("{url} in a browser, or: encke sub {url}"));
-        let [publish, read] = push(&at("127.0.0.1:444"), Some(Path::new("ca.pem")), &settings, &Access::Open);
+        let [publish, read] =
+            push(&at("127.0.0.1:444"), Some(Path::new("ca.pem")), &settings, &ChannelAccess::Open);
         let url = "https://127.0.0.1:444/push/news";
         assert_eq!(publish, format!("curl --cacert ca.pem -d hi {url}"));
         assert_eq!(read, format!("{url} in a browser, or: encke sub --cacert ca.pem {url}"));
         let live = PushSettings { prefix: "/live/".into(), ..settings };
-        let [publish, read] = push(&Address::Unix("/s".into()), None, &live, &Access::Open);
+        let [publish, read] = push(&Address::Unix("/s".into()), None, &live, &ChannelAccess::Open);
         assert_eq!(publish, "curl -d hi --unix-socket /s http://localhost/live/news");
         let curl = "curl -N -H 'Accept: text/event-stream' --unix-socket /s http://localhost/live/news";
         assert_eq!(read, curl);
@@ -218,19 +224,19 @@ mod tests {
 
     #[test]
     fn commands_have_the_credentials_that_the_rights_require() {
-        let told = |means: &[Means]| {
-            push(&at("127.0.0.1:81"), None, &PushSettings::default(), &Access::By(means.to_vec()))
+        let told = |means: &[CredentialKind]| {
+            push(&at("127.0.0.1:81"), None, &PushSettings::default(), &ChannelAccess::By(means.to_vec()))
         };
-        let [publish, read] = told(&[Means::Token("orders/news".into()), Means::Endpoint]);
+        let [publish, read] = told(&[CredentialKind::Token("orders/news".into()), CredentialKind::Endpoint]);
         let url = "http://127.0.0.1:81/push/orders/news";
         assert_eq!(publish, format!("curl -H 'Authorization: Bearer TOKEN' -d hi {url}"));
         assert_eq!(read, format!("encke sub --token TOKEN {url}"));
-        let [publish, read] = told(&[Means::Certificate("news".into())]);
+        let [publish, read] = told(&[CredentialKind::Certificate("news".into())]);
         let url = "http://127.0.0.1:81/push/news";
         assert_eq!(publish, format!("curl --cert CERT.pem --key KEY.pem -d hi {url}"));
         let stream = "-H 'Accept: text/event-stream'";
         assert_eq!(read, format!("curl -N --cert CERT.pem --key KEY.pem {stream} {url}"));
-        for means in [&[][..], &[Means::Endpoint]] {
+        for means in [&[][..], &[CredentialKind::Endpoint]] {
             assert_eq!(told(means), ["", ""], "{means:?}");
         }
     }

@@ -1,8 +1,8 @@
 //! The settings file of the packages, `dist/encke.toml`: its head, its values and the examples. All else is from the schema.
 
-use encke_settings::template::Template;
+use encke_settings::template::SettingsTemplate;
 
-pub(super) const TEMPLATE: Template = Template { head: HEAD, set: SET, examples: EXAMPLES };
+pub(super) const TEMPLATE: SettingsTemplate = SettingsTemplate { head: HEAD, set: SET, examples: EXAMPLES };
 
 const HEAD: &str = "\
 Settings of Encke, made by `encke schema --toml`: every section and key, with its meaning and its default.

@@ -5,16 +5,16 @@ use encke_io::Address;
 
 /// The way to the right to publish or to subscribe.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Access {
+pub(super) enum ChannelAccess {
     /// Every client has the right.
     Open,
     /// Clients have the right by one of these means. Empty: no client has it.
-    By(Vec<Means>),
+    By(Vec<CredentialKind>),
 }
 
 /// The credential for a right.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Means {
+pub(super) enum CredentialKind {
     /// A token, which is valid for this channel.
     Token(String),
     /// A client certificate, which is valid for this channel.
@@ -27,24 +27,24 @@ pub(super) enum Means {
 pub(super) const CHANNEL: &str = "news";
 
 /// Returns the way to a right. Without a settings file only this machine has it, on loopback listeners.
-pub(super) fn access(settings: &Settings, addresses: &[Address], act: Act) -> Access {
+pub(super) fn access(settings: &Settings, addresses: &[Address], act: Act) -> ChannelAccess {
     if settings.open || (settings.file.is_none() && is_local(addresses)) {
-        return Access::Open;
+        return ChannelAccess::Open;
     }
     let auth = &settings.auth;
     if settings.file.is_none() {
-        return Access::By(Vec::new());
+        return ChannelAccess::By(Vec::new());
     }
     if auth.anonymous.contains(&act) {
-        return Access::Open;
+        return ChannelAccess::Open;
     }
     let mut means = Vec::new();
     let token = auth.tokens.iter().find_map(|token| token.patterns(act).first());
     // The rights of a signed token are in it.
     if !auth.keys.is_empty() || auth.jwks.is_some() {
-        means.push(Means::Token(CHANNEL.into()));
+        means.push(CredentialKind::Token(CHANNEL.into()));
     } else if let Some(pattern) = token {
-        means.push(Means::Token(channel_of(pattern)));
+        means.push(CredentialKind::Token(channel_of(pattern)));
     }
     let requests_certificates = settings
         .server
@@ -53,12 +53,12 @@ pub(super) fn access(settings: &Settings, addresses: &[Address], act: Act) -> Ac
         .any(|listen| listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()));
     let pattern = auth.certificates.iter().find_map(|one| one.patterns(act).first());
     if let Some(pattern) = pattern.filter(|_| requests_certificates) {
-        means.push(Means::Certificate(channel_of(pattern)));
+        means.push(CredentialKind::Certificate(channel_of(pattern)));
     }
     if auth.ask.is_some() {
-        means.push(Means::Endpoint);
+        means.push(CredentialKind::Endpoint);
     }
-    Access::By(means)
+    ChannelAccess::By(means)
 }
 
 /// Describes the rights to publish and subscribe.
@@ -76,12 +76,14 @@ pub(super) fn sentence(settings: &Settings, addresses: &[Address]) -> String {
     }
     let way = |act| access(settings, addresses, act);
     match (way(Act::Publish), way(Act::Subscribe)) {
-        (Access::Open, Access::Open) => "all clients may publish and subscribe".into(),
-        (Access::Open, Access::By(means)) => {
+        (ChannelAccess::Open, ChannelAccess::Open) => "all clients may publish and subscribe".into(),
+        (ChannelAccess::Open, ChannelAccess::By(means)) => {
             format!("all clients may publish; subscriptions {}", needs(&means))
         }
-        (Access::By(means), Access::Open) => format!("all clients may subscribe; messages {}", needs(&means)),
-        (Access::By(messages), Access::By(subscriptions)) => {
+        (ChannelAccess::By(means), ChannelAccess::Open) => {
+            format!("all clients may subscribe; messages {}", needs(&means))
+        }
+        (ChannelAccess::By(messages), ChannelAccess::By(subscriptions)) => {
             if messages.is_empty() && subscriptions.is_empty() {
                 return "messages and subscriptions are rejected: [auth] has no tokens, keys or anonymous rights"
                     .into();
@@ -96,13 +98,13 @@ pub(super) fn sentence(settings: &Settings, addresses: &[Address]) -> String {
     }
 }
 
-fn needs(means: &[Means]) -> String {
+fn needs(means: &[CredentialKind]) -> String {
     let words: Vec<&str> = means
         .iter()
         .map(|one| match one {
-            Means::Token(_) => "a token",
-            Means::Certificate(_) => "a client certificate",
-            Means::Endpoint => "the permission of auth.ask",
+            CredentialKind::Token(_) => "a token",
+            CredentialKind::Certificate(_) => "a client certificate",
+            CredentialKind::Endpoint => "the permission of auth.ask",
         })
         .collect();
     match words.split_last() {
@@ -209,8 +211,8 @@ mod tests {
         {
             let text = format!("[[auth.tokens]]\ntoken = \"0123456789abcdef\"\npublish = [\"{pattern}\"]");
             let way = access(&parse(&text), &[], Act::Publish);
-            assert_eq!(way, Access::By(vec![Means::Token(channel.into())]), "{pattern}");
-            assert_eq!(access(&parse(&text), &[], Act::Subscribe), Access::By(vec![]));
+            assert_eq!(way, ChannelAccess::By(vec![CredentialKind::Token(channel.into())]), "{pattern}");
+            assert_eq!(access(&parse(&text), &[], Act::Subscribe), ChannelAccess::By(vec![]));
         }
     }
 }
