@@ -59,7 +59,7 @@ fn metrics_shows_a_metric_of_the_program(stand: Stand) {
     // Prometheus scrapes a name, which a page on the Internet could have, too.
     for path in ["/metrics", "/healthz", "/readyz"] {
         assert_eq!(
-            admin.ask(&format!("GET {path} HTTP/1.1\r\nHost: shop:8081\r\n\r\n")).status,
+            admin.ask(format!("GET {path} HTTP/1.1\r\nHost: shop:8081\r\n\r\n")).status,
             200,
             "{path}"
         );
