@@ -41,7 +41,7 @@ build:
 # the tests of the server).
 test: export RUST_TEST_THREADS ?= 6
 test:
-	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm chromium nginx haproxy apache2
+	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm php chromium nginx haproxy apache2
 	.ci/need pebble pebble-challtestsrv nats-server
 	$(CARGO) test --workspace --locked --no-fail-fast
 	tests/cluster --encke $(abspath $(TARGET))/debug/encke --polls 1500 --rounds 20

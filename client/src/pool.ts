@@ -30,7 +30,7 @@ export interface Member {
 export class Place {
   line: SharedLine | undefined;
   closed = false;
-  /** Its token was rejected, and the function then returned one of another identity: a second rejection is final. */
+  /** Whether the function returned a token of another identity after a rejection. A second rejection is final. */
   rejected = false;
 
   constructor(

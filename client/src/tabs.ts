@@ -19,7 +19,7 @@ export interface Carrier {
   add(reader: Reader): void;
   remove(reader: Reader): void;
   wake(why: 'online' | 'visible'): void;
-  /** Releases what a carrier without readers still holds. */
+  /** Releases the locks and ports of a carrier without readers. */
   close?(): void;
 }
 
@@ -49,7 +49,7 @@ interface Pipe {
 /** Creates a pipe. `again` is called when the peer has changed and has no state of this page. */
 export type PipeMaker = (tell: (tell: Tell) => void, again: () => void) => Pipe;
 
-/** Time limit for a page to return a token. A suspended page returns none, and another one is asked. */
+/** Time limit for a page to return a token. If a page does not respond, for example because it is suspended, the next page receives the request. */
 const TOKEN_MS = 5_000;
 
 /** A page at the counter. */

@@ -28,7 +28,7 @@ export declare class Place {
     readonly number: number;
     line: SharedLine | undefined;
     closed: boolean;
-    /** Its token was rejected, and the function then returned one of another identity: a second rejection is final. */
+    /** Whether the function returned a token of another identity after a rejection. A second rejection is final. */
     rejected: boolean;
     constructor(member: Member, 
     /** Counts the subscriptions of the page. */

@@ -17,7 +17,7 @@ export interface Carrier {
     add(reader: Reader): void;
     remove(reader: Reader): void;
     wake(why: 'online' | 'visible'): void;
-    /** Releases what a carrier without readers still holds. */
+    /** Releases the locks and ports of a carrier without readers. */
     close?(): void;
 }
 /** A command of a page. */
