@@ -265,7 +265,7 @@ pub(crate) fn merge<'a>(
         match (existing.get_mut(), value.into_inner()) {
             (DeValue::Table(into), DeValue::Table(from)) if open => merge(into, from, texts, &full, problems),
             (DeValue::Array(into), DeValue::Array(from)) if open => {
-                from.into_iter().for_each(|item| into.push(item))
+                from.into_iter().for_each(|item| into.push(item));
             }
             _ => {
                 let (line, column) = texts.place(first.start);

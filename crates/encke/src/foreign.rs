@@ -5,7 +5,7 @@
 //!   error: unexpected argument '--root' found
 //!     tip: '--root' is the directory in Caddy; here it is an argument without a flag: encke serve DIR
 //! ```
-//! A table belongs to its sub-command: [`crate::load::FOREIGN`] has the flags of load generators.
+//! The flags of load generators are in `load/foreign.rs`.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -74,6 +74,30 @@ const SERVE: &[ForeignFlag] = &[
     ("-v", "messages of other servers", "log.level in the settings; encke -V prints the version"),
 ];
 
+/// Flags that users expect at a command: the command, the flag, and the remedy.
+const EXPECTED: &[(&str, &str, &str)] = &[
+    ("check", "--config", "the file is an argument without a flag: encke check FILE"),
+    ("check", "-c", "the file is an argument without a flag: encke check FILE"),
+    ("demo", "--workers", "encke demo has one worker for each core; encke serve -w COUNT chooses"),
+    ("demo", "-w", "encke demo has one worker for each core; encke serve -w COUNT chooses"),
+    ("pub", "--data", "the message is an argument without a flag: encke pub CHANNEL DATA"),
+    ("pub", "--message", "the message is an argument without a flag: encke pub CHANNEL DATA"),
+    ("pub", "-d", "the message is an argument without a flag: encke pub CHANNEL DATA"),
+    ("pub", "-f", "use --file FILE, or @FILE in place of the message"),
+    ("pub", "-m", "the message is an argument without a flag: encke pub CHANNEL DATA"),
+    ("pub", "-t", "use --type TYPE for the content type, --token TOKEN for the access token"),
+    ("schema", "--json", "JSON is the default"),
+    ("status", "--url", "the address is an argument without a flag: encke status HOST:PORT"),
+    ("status", "-w", "use --watch"),
+    ("sub", "--history", "use --since last:N, --since 10m or --since all"),
+    ("sub", "--last", "use --since last:N"),
+    ("sub", "-c", "use -n COUNT for the number of messages; channels are arguments without a flag"),
+    ("token", "--expires", "use --ttl TIME"),
+    ("token", "--secret", "use --key FILE, or -c FILE for the keys of the settings"),
+    ("token", "--user", "use --sub NAME"),
+    ("token", "-u", "use --sub NAME"),
+];
+
 /// Commands of other programs, and the equivalent here.
 const COMMANDS: &[(&str, &str)] = &[
     ("adapt", "not available: settings are TOML; encke check FILE checks them"),
@@ -135,8 +159,17 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
                 first if first.starts_with('-') => return Some(command_first(flag)),
                 _ => &[],
             };
-            let (flag, theirs, ours) = table.iter().find(|(known, ..)| *known == flag)?;
-            Some(format!("'{flag}' is {theirs}; here it is {ours}"))
+            if let Some((_, theirs, ours)) = table.iter().find(|(known, ..)| *known == flag) {
+                return Some(format!("'{flag}' is {theirs}; here it is {ours}"));
+            }
+            let command = words.get(1)?;
+            let expected = EXPECTED.iter().find(|(name, known, _)| name == command && *known == flag);
+            match expected {
+                Some((.., remedy)) => Some((*remedy).to_owned()),
+                // Clap knows a similar flag.
+                None if error.get(ContextKind::SuggestedArg).is_some() => None,
+                None => options_of(command),
+            }
         }
         ErrorKind::InvalidSubcommand => {
             let word = named(ContextKind::InvalidSubcommand)?;
@@ -150,6 +183,23 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
         _ => None,
     }
 }
+
+/// The tip for an unknown flag: the options of the command. `None` for a command with many of them, or with commands of its own.
+fn options_of(name: &str) -> Option<String> {
+    let command = Arguments::command();
+    let command = command.find_subcommand(name)?;
+    let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let options: Vec<_> = shown.filter_map(|argument| Some(format!("--{}", argument.get_long()?))).collect();
+    match options.len() {
+        _ if command.has_subcommands() => None,
+        0 => Some(format!("encke {name} has no options but --help")),
+        1..=OPTIONS_LISTED => Some(format!("the options of encke {name} are {}", options.join(", "))),
+        _ => None,
+    }
+}
+
+/// Maximum number of options in a tip: what fits a line or two.
+const OPTIONS_LISTED: usize = 12;
 
 /// The tip for a flag in front of the command.
 fn command_first(flag: &str) -> String {
@@ -276,6 +326,65 @@ mod tests {
         }
         let typo = error("encke serve --backlgo 5");
         assert!(typo.contains("'--backlog'"), "clap's own tip stays: {typo}");
+    }
+
+    #[test]
+    fn long_flags_of_other_load_generators_get_a_tip() {
+        for (line, said) in [
+            ("encke load --no-tui http://h/", "'--no-tui' is plain text in oha; here it is --plain"),
+            ("encke load --unix-socket=/a http://h/", "--unix PATH"),
+            ("encke load compare --latency-correction http://a/ http://b/", "the default with -r RATE"),
+        ] {
+            let error = error(line);
+            assert!(error.contains(said) && error.contains("tip: "), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn flags_that_users_expect_do_not_exist_and_their_remedies_do() {
+        let command = Arguments::command();
+        let exists = |name: &str, flag: &str| {
+            let command = command.find_subcommand(name).unwrap_or_else(|| panic!("{name} is no command"));
+            command.get_arguments().any(|argument| {
+                argument.get_long().is_some_and(|long| flag == format!("--{long}"))
+                    || argument.get_short().is_some_and(|short| flag == format!("-{short}"))
+            })
+        };
+        for (name, flag, remedy) in EXPECTED {
+            assert!(!exists(name, flag), "{name} {flag} exists");
+            // A remedy may name another command.
+            let other = remedy.split("encke ").skip(1).filter_map(|rest| rest.split(' ').next()).last();
+            for word in remedy.split([' ', ',', ';']).filter(|word| word.len() > 1 && word.starts_with('-')) {
+                assert!(exists(other.unwrap_or(name), word), "{name} {flag}: {word} does not exist");
+            }
+        }
+        assert!(EXPECTED.is_sorted(), "sorted, so that an entry is found by eye");
+    }
+
+    #[test]
+    fn an_unknown_flag_of_any_command_gets_a_remedy() {
+        for command in Arguments::command().get_subcommands() {
+            let line = format!("encke {} --frobnicate", command.get_name());
+            let error = error(&line);
+            let many = command.has_subcommands() || command.get_arguments().count() > OPTIONS_LISTED;
+            assert!(error.contains("'--frobnicate'"), "{line}: {error}");
+            assert!(many || error.contains("encke "), "{line}: {error}");
+            assert!(
+                many || error.contains("the options of encke ") || error.contains("no options but"),
+                "{line}: {error}"
+            );
+        }
+        for (line, said) in [
+            ("encke check -c encke.toml", "encke check FILE"),
+            ("encke pub news -m hello", "encke pub CHANNEL DATA"),
+            ("encke sub news --last 5", "--since last:N"),
+            ("encke status -w", "use --watch"),
+            ("encke token --user ann", "use --sub NAME"),
+            ("encke man -p", "encke man has no options but --help"),
+        ] {
+            let error = error(line);
+            assert!(error.contains(said) && !error.contains("as a value"), "{line}: {error}");
+        }
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! Flags of other load generators that have no meaning, or another one, here. Each is rejected with the equivalent flag.
 //!
 //! Letters are hidden entries of the argument table, so that clap splits `-z10s` and `-kc 5` as those tools do. Long flags are
-//! unknown to clap; [`crate::foreign`] adds the equivalent to its error.
+//! unknown to clap; `foreign.rs` of the program adds the equivalent to its error.
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-
-use crate::foreign::ForeignFlag;
 
 /// Parsed if no foreign flag is given.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +53,9 @@ const LETTERS: &[(&str, bool, &str, &str)] = &[
     ("i", false, "HEAD in ab", "-X HEAD"),
 ];
 
-/// Long flags: no entries of the argument table, because completions would list them.
-pub(crate) const FOREIGN: &[ForeignFlag] = &[
+/// Long flags: each with its meaning in other tools and the equivalent here. No entries of the argument table, because completions
+/// would list them.
+pub(crate) const FOREIGN: &[(&str, &str, &str)] = &[
     ("--aws-session", "a signature of oha", "not available"),
     ("--aws-sigv4", "a signature of oha", "not available"),
     ("--burst-delay", "a pause in oha", "not available; -r RATE --arrivals poisson has bursts"),
@@ -138,7 +137,7 @@ impl clap::FromArgMatches for Foreign {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory as _, Parser as _};
+    use clap::CommandFactory as _;
 
     use super::*;
     use crate::arguments::Arguments;
@@ -169,19 +168,5 @@ mod tests {
             }
         }
         assert!(FOREIGN.is_sorted(), "sorted, so that a flag is found by eye");
-    }
-
-    #[test]
-    fn long_flags_of_other_tools_get_a_tip() {
-        for (line, said) in [
-            ("encke load --no-tui http://h/", "'--no-tui' is plain text in oha; here it is --plain"),
-            ("encke load --unix-socket=/a http://h/", "--unix PATH"),
-            ("encke load compare --latency-correction http://a/ http://b/", "the default with -r RATE"),
-        ] {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            let error = Arguments::try_parse_from(&words).expect_err(line);
-            let error = crate::foreign::teach(error, &words).to_string();
-            assert!(error.contains(said) && error.contains("tip: "), "{line}: {error}");
-        }
     }
 }
