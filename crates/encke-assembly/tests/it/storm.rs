@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -441,7 +442,12 @@ fn the_last_connections_are_not_for_those_who_listen(on: Stand) {
 
 /// Messages during a drain do not prevent the close notice to any subscriber.
 fn everybody_is_told_to_come_back_though_messages_go_on_at_the_drain(on: Stand) {
-    let rig = with(on, PushSettings::default());
+    // Four seconds for 40 streams, so that the messages fall between their ends.
+    let slow = NonZeroU32::new(10).expect("above 0");
+    let rig = on.serve_by(
+        |policy| policy.drain_rate = slow,
+        |server| server.push(&PushSettings::default(), &AuthSettings::default()).expect("settings that hold"),
+    );
     let mut streams: Vec<Stream> = (0..40).map(|_| Stream::open(&rig, "/push/a", "")).collect();
     wait_for_subscribers(&rig, 40);
     // Open requests may finish, and their messages are still delivered.
