@@ -1,4 +1,4 @@
-//! A server that drains while its successor starts: what it still holds.
+//! A server that drains while its successor starts, and still holds an address or the state directory.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use encke_io::drain_mark::{DrainingProcess, HeldResource};
 
 use crate::settings::Settings;
 
-/// A draining process that holds what a new server needs.
+/// A draining process that holds a resource of a new server.
 #[derive(Debug)]
 pub struct Predecessor {
     /// The process.
     pub process: DrainingProcess,
-    /// What it holds: an address, or the state directory.
+    /// The resource, for messages: an address, or the state directory.
     pub held: String,
 }
 

@@ -14,14 +14,14 @@ use encke_io::drain_mark::DrainMark;
 use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
 use encke_server::{
-    AccessLog, Bound, CHALLENGES, Drained, Exchange, ListenConfig, Mount, OpenWork, Options, Request,
-    Running, Server, TlsIdentity,
+    AccessLog, Bound, CHALLENGES, Drained, Exchange, ListenConfig, LogOutput, Mount, OpenWork, Options,
+    Request, Running, Server, TlsIdentity,
 };
 
 use crate::acme::Acme;
 use crate::error::ServiceError;
 use crate::predecessor::held;
-use encke_settings::{Section as _, state};
+use encke_settings::{Section, state};
 
 use crate::settings::{AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, Settings, TlsSettings};
 
@@ -59,9 +59,9 @@ impl Service {
     ///  # Errors
     /// The first step that failed, with its name.
     pub fn start(settings: &Settings) -> Result<Self, ServiceError> {
-        Self::start_by(settings, |notes| {
+        Self::start_by(settings, |log, notes| {
             notes.extend(settings.warnings().iter().map(ToString::to_string));
-            site(settings)
+            site(settings, log)
         })
     }
 
@@ -71,12 +71,12 @@ impl Service {
     ///  # Errors
     /// The first step that failed, with its name.
     pub fn start_with(settings: &Settings, pages: impl Mount + 'static) -> Result<Self, ServiceError> {
-        Self::start_by(settings, |_| Ok(pages))
+        Self::start_by(settings, |_, _| Ok(pages))
     }
 
     fn start_by<M: Mount + 'static>(
         settings: &Settings,
-        pages: impl FnOnce(&mut Vec<String>) -> Result<M, ServiceError>,
+        pages: impl FnOnce(&AccessLog, &mut Vec<String>) -> Result<M, ServiceError>,
     ) -> Result<Self, ServiceError> {
         let mut notes = Vec::new();
         let acme = Arc::<Acme>::default();
@@ -90,11 +90,11 @@ impl Service {
         host::reserve_descriptors(descriptors.min(DESCRIPTORS_AT_ONCE));
         // Opened before the sites, which must recognize the log file in order not to serve it. A file that does not exist yet
         // could not be recognized.
-        let log = AccessLog::start(&settings.log)?;
+        let log = AccessLog::start(&settings.log, &site_logs(settings))?;
         if let Some(folder) = &settings.server.state_dir {
             state::prepare(folder)?;
         }
-        let pages = pages(&mut notes)?;
+        let pages = pages(&log, &mut notes)?;
         note_backlog(settings, &mut notes);
 
         let mut server = Server::new(Options {
@@ -259,8 +259,8 @@ impl Service {
         }
         let listen_configs = listen_configs(settings, &self.acme, &mut notes)?;
         let connections = connections(settings, listen_configs.len());
-        let log = self.log.prepare(&settings.log)?;
-        let site: Arc<dyn Mount> = Arc::new(site(settings)?);
+        let log = self.log.prepare(&settings.log, &site_logs(settings))?;
+        let site: Arc<dyn Mount> = Arc::new(site(settings, &self.log)?);
         let push = self
             .push
             .as_ref()
@@ -299,9 +299,10 @@ impl Service {
     /// The file cannot be opened. Lines continue to go to the old one.
     pub fn reopen_logs(&self) -> Result<(), ServiceError> {
         self.log.reopen()?;
-        if matches!(self.settings.log.access, LogTarget::File(_)) {
-            // The new log file must not be served either, so the sites are mounted again.
-            let site: Arc<dyn Mount> = Arc::new(site(&self.settings)?);
+        let is_file = |target: &LogTarget| matches!(target, LogTarget::File(_));
+        if is_file(&self.settings.log.access) || site_logs(&self.settings).iter().any(is_file) {
+            // The new log files must not be served either, so the sites are mounted again.
+            let site: Arc<dyn Mount> = Arc::new(site(&self.settings, &self.log)?);
             let policy = self.settings.policy(self.connections);
             self.running.reload(policy, Some(mounts(site, &self.settings, &self.acme, self.push.as_ref())));
         }
@@ -421,11 +422,20 @@ fn connections(settings: &Settings, listeners: usize) -> usize {
     }
 }
 
-fn site(settings: &Settings) -> Result<Site, ServiceError> {
+/// Returns the targets of the access logs of sites.
+fn site_logs(settings: &Settings) -> Vec<LogTarget> {
+    settings.site.iter().filter_map(|site| site.access_log.clone()).collect()
+}
+
+fn site(settings: &Settings, log: &AccessLog) -> Result<Site, ServiceError> {
     let here = [SiteSettings::default()];
     let sites = if settings.site.is_empty() { &here[..] } else { &settings.site[..] };
     let site = Site::new(sites, forbidden(settings))?;
-    Ok(site.with_source(settings.source.section("site")))
+    let output = |site: &SiteSettings| {
+        site.access_log.as_ref().map_or(LogOutput::default(), |target| log.output(target))
+    };
+    let outputs = sites.iter().map(output).collect();
+    Ok(site.with_outputs(outputs).with_source(settings.source.section("site")))
 }
 
 /// Returns the files that are never served, wherever they are: settings, state, logs, keys.
@@ -436,13 +446,14 @@ pub(crate) fn forbidden(settings: &Settings) -> Vec<FileId> {
     };
     let tls = settings.server.listen.iter().filter_map(|listen| listen.tls.as_ref());
     let keys: Vec<PathBuf> = tls.flat_map(TlsSettings::pairs).map(|pair| pair.key).collect();
-    let auth = settings.auth.private_files();
+    let mut private = settings.auth.private_files();
+    private.extend(settings.site.iter().flat_map(Section::private_files));
     let paths: Vec<&PathBuf> =
         [&settings.file, &settings.keys, &settings.server.state_dir, &settings.server.pid_file]
             .into_iter()
             .flatten()
             .chain(log)
-            .chain(&auth)
+            .chain(&private)
             .chain(&keys)
             .chain(&settings.included)
             .collect();

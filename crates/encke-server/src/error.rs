@@ -39,6 +39,8 @@ pub enum ServerError {
     WorkerEnded,
     /// System: the access log cannot be opened.
     Log(PathBuf, io::Error),
+    /// Program: too many outputs of the access log. Their maximum number.
+    LogCount(usize),
     /// Program: too many guards. Their number.
     TooManyGuards(usize),
     /// Program: a guard is attached to this prefix, which has no mount point.
@@ -77,6 +79,9 @@ impl fmt::Display for ServerError {
             Self::Log(path, error) => {
                 write!(f, "access log {} cannot be opened: {error}", path.display())
             }
+            Self::LogCount(most) => {
+                write!(f, "sites have had more than {most} access logs since the start: restart the server")
+            }
             Self::TooManyGuards(count) => {
                 write!(f, "{count} guards: a server may have at most {GUARDS_MAX}")
             }
@@ -94,6 +99,7 @@ impl Error for ServerError {
             Self::Backend(error) => Some(error),
             Self::Worker(error) => Some(error),
             Self::Closing { .. }
+            | Self::LogCount(_)
             | Self::OwnListener { .. }
             | Self::WorkerEnded
             | Self::TooManyGuards(_)

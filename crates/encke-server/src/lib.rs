@@ -90,7 +90,7 @@ pub use handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
 pub use https::{CHALLENGES, PORT as HTTPS_PORT};
 pub use limits::LimitSettings;
 pub use listener::{Bound, ListenConfig};
-pub use log::{AccessLog, LogFormat, LogLabel, LogSettings, LogTail, TailEntry, TailFilter};
+pub use log::{AccessLog, LogFormat, LogLabel, LogOutput, LogSettings, LogTail, TailEntry, TailFilter};
 pub use operate::{
     ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FeatureVerbs, FieldShape,
     FieldValue, RuleStep, Verb, VerbField,

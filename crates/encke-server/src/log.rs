@@ -1,9 +1,9 @@
 //! The access log: workers format lines, and a separate thread writes them.
 //!
 //! ```text
-//!  worker 0: Access ─ begin … finish ─► batch ─┐ flush, once a turn
-//!  worker 1: Access ─ begin … finish ─► batch ─┼─► bounded queue ─► writer thread ─► stdout or file
-//!  worker n: Access ─ begin … finish ─► batch ─┘                       │
+//!  worker 0: Access ─ begin … finish ─► batch ─┐ flush, once a turn                 ┌► stdout or file
+//!  worker 1: Access ─ begin … finish ─► batch ─┼─► bounded queue ─► writer thread ─┼► file of a site
+//!  worker n: Access ─ begin … finish ─► batch ─┘                       │           └► …
 //!       ▲ empty batches come back ───────────────────────────────────┘
 //! ```
 //! A worker never waits for the log and takes no lock. If the writer cannot keep up (a full disk, a reader that has stopped),
@@ -14,7 +14,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -27,6 +27,7 @@ mod line;
 mod pending;
 mod reason;
 mod resting;
+mod runs;
 mod settings;
 mod tail;
 
@@ -37,6 +38,7 @@ pub use tail::{LogTail, TailEntry, TailFilter};
 use crate::error::ServerError;
 use crate::request::Request;
 use crate::request_id::{self, IdPrefix};
+use runs::LineRuns;
 pub use settings::{LogFormat, LogSettings};
 
 use encke_settings::notice;
@@ -49,6 +51,9 @@ const BATCHES_MAX: usize = 256;
 /// A batch larger than this waits for the writer; further lines are dropped. One turn handles at most 256 events, whose lines
 /// take some 50 KiB.
 const BATCH_BYTES_MAX: usize = 64 * 1024;
+
+/// Maximum number of outputs of sites while the process runs: an output is a byte, of which two values have another meaning.
+const OTHERS_MAX: usize = 254;
 
 /// Entries that a worker keeps for later requests: as many as one turn may begin.
 const ENTRIES_KEPT: usize = 256;
@@ -65,6 +70,9 @@ struct Control {
 
 struct LogState {
     target: LogTarget,
+    /// The targets of sites, in the order of their outputs from 1. They stay open until the process ends, because requests
+    /// that began before a reload end with their lines there.
+    others: Vec<LogTarget>,
     /// The receiving end of the queue, while there is no writer thread.
     messages: Option<Receiver<LogMessage>>,
     writer: Option<JoinHandle<()>>,
@@ -75,17 +83,37 @@ struct LogState {
 pub struct LogLabel<'a> {
     /// The name of the site that the request is for; `None` if there is none.
     pub site: Option<&'a str>,
+    /// The output of the line.
+    pub output: LogOutput,
+}
+
+/// An output of the access log: that of the server, the default, or another one of [`AccessLog::output`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogOutput(u8);
+
+impl LogOutput {
+    /// No log.
+    pub const OFF: Self = Self(u8::MAX);
+    /// The target of `[log]`.
+    const MAIN: Self = Self(0);
+
+    /// The output of the target with this index in [`LogState::others`].
+    fn other(index: usize) -> Self {
+        u8::try_from(index + 1).map_or(Self::OFF, Self)
+    }
 }
 
 /// State that workers and writer share.
 #[derive(Default)]
 struct LogShared {
-    /// [`OFF`], [`COMBINED`] or [`JSON`], perhaps with the bit [`TAILED`].
+    /// [`OFF`], [`COMBINED`] or [`JSON`], perhaps with the bits [`TAILED`] and [`MAIN_OFF`].
     mode: AtomicU8,
     tails: tail::Tails,
     dropped: AtomicU64,
-    /// The next output, if the queue had no room for [`LogMessage::Switch`].
-    next: Mutex<Option<Output>>,
+    /// Whether a site has an output of its own.
+    has_others: AtomicBool,
+    /// The next outputs, if the queue had no room for [`LogMessage::Switch`].
+    next: Mutex<Vec<(LogOutput, Output)>>,
 }
 
 const OFF: u8 = 0;
@@ -93,12 +121,14 @@ const COMBINED: u8 = 1;
 const JSON: u8 = 2;
 /// A bit of the mode: at least one tail exists.
 const TAILED: u8 = 4;
+/// A bit of the mode: only other outputs than that of the server have lines.
+const MAIN_OFF: u8 = 8;
 
 enum LogMessage {
-    /// Complete lines, their number, and the channel that returns the empty batch.
-    Lines(Vec<u8>, u64, SyncSender<Vec<u8>>),
-    /// The output for the lines after this message.
-    Switch(Output),
+    /// Complete lines, and the channel that returns the empty batch.
+    Lines(LineRuns, SyncSender<LineRuns>),
+    /// An output for the lines after this message.
+    Switch(LogOutput, Output),
     /// The last message.
     End,
 }
@@ -109,26 +139,39 @@ pub struct LogSwitch {
     format: LogFormat,
     /// `None` if the target stays the same or is [`LogTarget::Off`].
     output: Option<Output>,
+    /// Whether a site has an output of its own.
+    has_others: bool,
 }
 
 /// Time that the end of the process waits for the last lines: their reader may have stopped for good.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 impl AccessLog {
-    /// Opens the log and starts its writer.
+    /// Opens the log and starts its writer. `others` are the targets of sites.
     ///
     /// # Errors
-    /// The file cannot be opened (the error names it), or the system cannot start another thread.
-    pub fn start(settings: &LogSettings) -> Result<Self, ServerError> {
+    /// A file cannot be opened (the error names it), or the system cannot start another thread.
+    pub fn start(settings: &LogSettings, others: &[LogTarget]) -> Result<Self, ServerError> {
         let log = Self::silent();
-        log.turn(log.prepare(settings)?);
+        log.turn(log.prepare(settings, others)?);
         Ok(log)
+    }
+
+    /// Returns the output for a target that [`AccessLog::start`] or [`AccessLog::prepare`] has opened. For any other target it
+    /// is the output of the server.
+    pub fn output(&self, target: &LogTarget) -> LogOutput {
+        if *target == LogTarget::Off {
+            return LogOutput::OFF;
+        }
+        let number = lock(&self.0.state).others.iter().position(|other| other == target);
+        number.map_or(LogOutput::MAIN, LogOutput::other)
     }
 
     /// Returns a log that is off until a reload turns it on. Tails work meanwhile.
     pub(crate) fn silent() -> Self {
         let (queue, messages) = sync_channel(BATCHES_MAX);
-        let state = LogState { target: LogTarget::Off, messages: Some(messages), writer: None };
+        let state =
+            LogState { target: LogTarget::Off, others: Vec::new(), messages: Some(messages), writer: None };
         let control = Control { shared: Arc::default(), queue, state: Mutex::new(state) };
         Self(Arc::new(control))
     }
@@ -149,8 +192,7 @@ impl AccessLog {
         Access(Some(Box::new(LogBatch {
             writer: line::Writer::new(),
             prefix: request_id::NO_PREFIX,
-            batch: Vec::new(),
-            lines: 0,
+            batch: LineRuns::default(),
             entries: Vec::new(),
             texts: resting::Texts::default(),
             tails: tail::TailList::default(),
@@ -161,23 +203,41 @@ impl AccessLog {
         })))
     }
 
-    /// Prepares a change of target or format: opens the file, so that an error is known before anything changes.
+    /// Prepares a change of targets or format: opens the files, so that an error is known before anything changes. `others` are
+    /// the targets of sites.
     ///
     /// # Errors
     /// As for [`AccessLog::start`]; the log then continues unchanged.
-    pub fn prepare(&self, settings: &LogSettings) -> Result<LogSwitch, ServerError> {
-        let mut turn = LogSwitch { target: settings.access.clone(), format: settings.format, output: None };
+    pub fn prepare(&self, settings: &LogSettings, others: &[LogTarget]) -> Result<LogSwitch, ServerError> {
+        let mut turn = LogSwitch {
+            target: settings.access.clone(),
+            format: settings.format,
+            output: None,
+            has_others: others.iter().any(|other| *other != LogTarget::Off),
+        };
         let control = &self.0;
         let mut state = lock(&control.state);
         if settings.access != state.target {
-            turn.output = match &settings.access {
-                LogTarget::Off => None,
-                LogTarget::Stdout => Some(Output::stdout()),
-                LogTarget::File(path) => Some(Output::file(path)?),
-            };
+            turn.output = Output::to(&settings.access)?;
         }
-        if turn.output.is_some() {
+        let mut opened = Vec::new();
+        for other in others {
+            let known = state.others.contains(other) || opened.iter().any(|(known, _)| *known == other);
+            if !known && let Some(output) = Output::to(other)? {
+                opened.push((other, output));
+            }
+        }
+        if state.others.len() + opened.len() > OTHERS_MAX {
+            return Err(ServerError::LogCount(OTHERS_MAX));
+        }
+        if turn.output.is_some() || !opened.is_empty() {
             control.start_writer(&mut state)?;
+        }
+        // They exist from now on, even if the caller drops the change.
+        for (other, output) in opened {
+            let number = LogOutput::other(state.others.len());
+            state.others.push(other.clone());
+            control.switch(number, output);
         }
         Ok(turn)
     }
@@ -185,29 +245,41 @@ impl AccessLog {
     /// Applies a prepared change.
     pub fn turn(&self, turn: LogSwitch) {
         let control = &self.0;
-        let mode = match (&turn.target, turn.format) {
-            (LogTarget::Off, _) => OFF,
-            (_, LogFormat::Combined) => COMBINED,
-            (_, LogFormat::Json) => JSON,
+        let format = match turn.format {
+            LogFormat::Combined => COMBINED,
+            LogFormat::Json => JSON,
+        };
+        let mode = match (&turn.target, turn.has_others) {
+            (LogTarget::Off, false) => OFF,
+            (LogTarget::Off, true) => format | MAIN_OFF,
+            _ => format,
         };
         lock(&control.state).target = turn.target;
         if let Some(output) = turn.output {
-            control.switch(output);
+            control.switch(LogOutput::MAIN, output);
         }
+        control.shared.has_others.store(turn.has_others, Ordering::Relaxed);
         control.shared.set_format(mode);
     }
 
-    /// Reopens the file after it was moved away (logrotate(8)). Standard output stays as it is.
+    /// Reopens the files after they were moved away (logrotate(8)). Standard output stays as it is.
     ///
     /// # Errors
-    /// The file cannot be opened (the error names it); the log then continues in the old one.
+    /// A file cannot be opened (the error names it); its lines then continue in the old one.
     pub fn reopen(&self) -> Result<(), ServerError> {
         let control = &self.0;
         let state = lock(&control.state);
-        if let LogTarget::File(path) = &state.target {
-            control.switch(Output::file(path)?);
+        let others = state.others.iter().enumerate().map(|(index, other)| (LogOutput::other(index), other));
+        let mut result = Ok(());
+        for (number, target) in std::iter::once((LogOutput::MAIN, &state.target)).chain(others) {
+            if let LogTarget::File(path) = target {
+                match Output::file(path) {
+                    Ok(output) => control.switch(number, output),
+                    Err(error) => result = result.and(Err(error)),
+                }
+            }
         }
-        Ok(())
+        result
     }
 
     /// Number of lines that were dropped.
@@ -252,11 +324,11 @@ impl Control {
 
     /// Sends the writer a new output, in the queue's order if there is room. Never waits: the reader of the log may have
     /// stopped for good.
-    fn switch(&self, output: Output) {
-        if let Err(TrySendError::Full(LogMessage::Switch(output))) =
-            self.queue.try_send(LogMessage::Switch(output))
+    fn switch(&self, number: LogOutput, output: Output) {
+        if let Err(TrySendError::Full(LogMessage::Switch(number, output))) =
+            self.queue.try_send(LogMessage::Switch(number, output))
         {
-            *lock(&self.shared.next) = Some(output);
+            lock(&self.shared.next).push((number, output));
         }
     }
 }
@@ -273,8 +345,7 @@ struct LogBatch {
     /// The part that the worker's request ids share.
     prefix: IdPrefix,
     /// Complete lines that are not handed over yet.
-    batch: Vec<u8>,
-    lines: u64,
+    batch: LineRuns,
     #[expect(
         clippy::vec_box,
         reason = "entries wait in tables of the worker's, where each should be a word"
@@ -284,8 +355,8 @@ struct LogBatch {
     texts: resting::Texts,
     tails: tail::TailList,
     queue: SyncSender<LogMessage>,
-    home: SyncSender<Vec<u8>>,
-    empty: Receiver<Vec<u8>>,
+    home: SyncSender<LineRuns>,
+    empty: Receiver<LineRuns>,
     shared: Arc<LogShared>,
 }
 
@@ -312,7 +383,7 @@ impl Access {
         id: Option<&[u8]>,
         next_number: impl FnOnce() -> NonZeroU32,
     ) -> Option<Box<LogEntry>> {
-        let (format, tailed, open) = self.open()?;
+        let (format, tailed, open) = self.open(label.output)?;
         let own;
         let id = match id {
             Some(id) => id,
@@ -323,14 +394,16 @@ impl Access {
                 &own
             }
         };
-        open.begin(format, tailed, request.path(), |writer, format, entry| {
+        let mut entry = open.begin(format, tailed, request.path(), |writer, format, entry| {
             writer.begin(format, (request, label, id), entry);
-        })
+        })?;
+        entry.set_output(label.output);
+        Some(entry)
     }
 
     /// Begins the line of a request that could not be parsed.
     pub(crate) fn begin_refused(&mut self, peer: Peer, now: Now) -> Option<Box<LogEntry>> {
-        let (format, tailed, open) = self.open()?;
+        let (format, tailed, open) = self.open(LogOutput::MAIN)?;
         open.begin(format, tailed, b"", |writer, format, entry| {
             writer.begin_refused(format, peer, now, entry);
         })
@@ -345,9 +418,8 @@ impl Access {
         }
         if !entry.is_logged() {
             // Only tails show this line.
-        } else if open.batch.len() < BATCH_BYTES_MAX {
-            entry.finish(&open.prefix, end, &mut open.batch);
-            open.lines += 1;
+        } else if open.batch.bytes().len() < BATCH_BYTES_MAX {
+            open.batch.add(entry.output(), |out| entry.finish(&open.prefix, end, out));
         } else {
             open.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -366,17 +438,20 @@ impl Access {
     #[inline]
     pub(crate) fn flush(&mut self) {
         if let Some(open) = &mut self.0
-            && !open.batch.is_empty()
+            && !open.batch.bytes().is_empty()
         {
             open.hand_over();
         }
     }
 
+    /// Returns the format of a line for `output`, if that has a log, and whether tails show the line.
     #[inline]
-    fn open(&mut self) -> Option<(Option<LogFormat>, bool, &mut LogBatch)> {
+    fn open(&mut self, output: LogOutput) -> Option<(Option<LogFormat>, bool, &mut LogBatch)> {
         let open = self.0.as_deref_mut()?;
         let mode = open.shared.mode.load(Ordering::Relaxed);
-        let format = match mode & !TAILED {
+        let is_off = output == LogOutput::OFF || output == LogOutput::MAIN && mode & MAIN_OFF != 0;
+        let format = match mode & !(TAILED | MAIN_OFF) {
+            _ if is_off => None,
             COMBINED => Some(LogFormat::Combined),
             JSON => Some(LogFormat::Json),
             _ => None,
@@ -404,8 +479,9 @@ impl LogBatch {
             });
             return Some(Box::new(LogEntry::tailed(own, json, format.is_some(), path)));
         }
+        let format = format?;
         let mut entry = self.entries.pop().unwrap_or_default();
-        put(&mut self.writer, format?, &mut entry);
+        put(&mut self.writer, format, &mut entry);
         Some(entry)
     }
 
@@ -421,13 +497,9 @@ impl LogBatch {
     fn hand_over(&mut self) {
         let next = self.empty.try_recv().unwrap_or_default();
         let full = std::mem::replace(&mut self.batch, next);
-        let lines = std::mem::take(&mut self.lines);
-        match self.queue.try_send(LogMessage::Lines(full, lines, self.home.clone())) {
+        match self.queue.try_send(LogMessage::Lines(full, self.home.clone())) {
             Ok(()) => {}
-            Err(TrySendError::Full(LogMessage::Lines(full, lines, _))) => {
-                self.batch = full;
-                self.lines = lines;
-            }
+            Err(TrySendError::Full(LogMessage::Lines(full, _))) => self.batch = full,
             // The writer ended with the process.
             Err(_ended) => {}
         }
@@ -442,14 +514,15 @@ impl Drop for Access {
 
 /// Runs the writer thread.
 fn write_all(messages: &Receiver<LogMessage>, shared: &LogShared) {
-    let mut output: Option<Output> = None;
+    // By the number of the output.
+    let mut outputs: Vec<Option<Output>> = Vec::new();
     loop {
         // All queued messages are written before a flush.
         let message = match messages.try_recv() {
             Ok(message) => message,
             Err(TryRecvError::Disconnected) => return,
             Err(TryRecvError::Empty) => {
-                if let Some(output) = &mut output {
+                for output in outputs.iter_mut().flatten() {
                     let _told_at_the_next_write = output.to.flush();
                 }
                 match messages.recv() {
@@ -459,27 +532,36 @@ fn write_all(messages: &Receiver<LogMessage>, shared: &LogShared) {
             }
         };
         match message {
-            LogMessage::Lines(mut batch, lines, home) => {
-                if let Some(output) = &mut output {
-                    output.write(&batch, lines, shared);
+            LogMessage::Lines(mut batch, home) => {
+                for (number, bytes, lines) in batch.iter() {
+                    if let Some(Some(output)) = outputs.get_mut(usize::from(number.0)) {
+                        output.write(bytes, lines, shared);
+                    }
                 }
-                batch.clear();
-                batch.shrink_to(BATCH_BYTES_MAX);
+                batch.clear(BATCH_BYTES_MAX);
                 // Two batches wait there already, or the worker has exited: this one is not needed.
                 let _unneeded = home.try_send(batch);
             }
-            LogMessage::Switch(next) => output = Some(next),
+            LogMessage::Switch(number, next) => put_output(&mut outputs, number, next),
             LogMessage::End => {
-                if let Some(output) = &mut output {
+                for output in outputs.iter_mut().flatten() {
                     let _nothing_left_to_do = output.to.flush();
                 }
                 return;
             }
         }
-        if let Some(next) = lock(&shared.next).take() {
-            output = Some(next);
+        for (number, next) in std::mem::take(&mut *lock(&shared.next)) {
+            put_output(&mut outputs, number, next);
         }
     }
+}
+
+fn put_output(outputs: &mut Vec<Option<Output>>, number: LogOutput, output: Output) {
+    let index = usize::from(number.0);
+    if outputs.len() <= index {
+        outputs.resize_with(index + 1, || None);
+    }
+    outputs[index] = Some(output);
 }
 
 /// An output of the log and the result of its last write.
@@ -500,6 +582,15 @@ impl Output {
 
     fn stdout() -> Self {
         Self::new(None, Box::new(io::stdout()))
+    }
+
+    /// Opens the output for a target; `None` for [`LogTarget::Off`].
+    fn to(target: &LogTarget) -> Result<Option<Self>, ServerError> {
+        Ok(match target {
+            LogTarget::Off => None,
+            LogTarget::Stdout => Some(Self::stdout()),
+            LogTarget::File(path) => Some(Self::file(path)?),
+        })
     }
 
     /// Opens a log file for appending. Creates it if it does not exist.
@@ -527,7 +618,7 @@ impl Output {
                 }
             }
             Err(error) if self.path.is_none() && error.kind() == io::ErrorKind::BrokenPipe => {
-                shared.set_format(OFF);
+                shared.end_main();
             }
             Err(error) => {
                 shared.dropped.fetch_add(lines, Ordering::Relaxed);

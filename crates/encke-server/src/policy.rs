@@ -54,7 +54,7 @@ impl Default for ConnLimits {
     }
 }
 
-/// Default of [`ConnLimits::drain_rate`]. At this rate 1,000 clients are told to reconnect in half a second, and a new process
+/// Default of [`ConnLimits::drain_rate`]. At this rate 1,000 clients get their farewell in half a second, and a new process
 /// needs 3 % of a core to admit them again (15 µs each).
 pub const DRAIN_RATE: NonZeroU32 = NonZeroU32::new(2_000).expect("above 0");
 

@@ -578,7 +578,7 @@ fn drain_sockets(count: usize) -> (Duration, Vec<usize>) {
             }
         }
     }
-    // What was in transit when the workers ended arrives.
+    // Bytes in transit at the end of the workers arrive.
     while world.step().is_some() {}
     for client in clients.iter_mut().flatten() {
         closes += usize::from(client.take().first() == Some(&0x88));

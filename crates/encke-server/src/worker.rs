@@ -573,7 +573,7 @@ impl<R: Reactor> Worker<R> {
         if !self.core.has_left() && now < until_ns {
             return;
         }
-        // A socket that outlives this server keeps its queue: the next server accepts what arrives from now on.
+        // A socket that outlives this server keeps its queue: the next server accepts connections from now on.
         for door in self.core.listeners.iter().filter(|door| !door.kind.outlives) {
             self.reactor.submit(door.token, Op::Retire);
         }

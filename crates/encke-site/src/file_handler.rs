@@ -219,8 +219,9 @@ impl Handler for FileHandler {
 
     fn log_label(&self, request: &Request<'_>) -> LogLabel<'_> {
         let site = self.shared.site(request.authority());
-        let name = site.and_then(|site| self.shared.names.get(usize::from(site)));
-        LogLabel { site: name.map(|name| &**name) }
+        let Some(site) = site.map(usize::from) else { return LogLabel::default() };
+        let output = self.shared.outputs.get(site).copied().unwrap_or_default();
+        LogLabel { site: self.shared.names.get(site).map(|name| &**name), output }
     }
 }
 

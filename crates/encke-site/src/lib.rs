@@ -53,14 +53,14 @@ mod tests;
 
 use std::hash::{BuildHasher, Hasher};
 use std::iter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use encke_io::files::FileId;
-use encke_settings::{Contradiction, Section, SourceLine, SourceMap};
+use encke_settings::{Contradiction, LogTarget, Section, SourceLine, SourceMap};
 
-use encke_server::{Handler, HandlerContext, Mount, WorkerSetup};
+use encke_server::{Handler, HandlerContext, LogOutput, Mount, WorkerSetup};
 
 pub use error::{RuleError, SiteError};
 pub use pattern::PathPatternError;
@@ -90,6 +90,8 @@ struct Shared {
     hosts: Hosts,
     /// The name of each site in the access log: its first host name, or `default`.
     names: Vec<Box<str>>,
+    /// Outputs of the access log, by site.
+    outputs: Vec<LogOutput>,
     press: CompressionCache,
     /// The limit of all file caches together.
     limit: CacheCost,
@@ -145,6 +147,7 @@ impl Site {
         let hash_key = HashKey::new(word(0), word(1));
         let shared = Shared {
             hosts,
+            outputs: vec![LogOutput::default(); sites.len()],
             names: sites
                 .iter()
                 .map(|site| site.host.first().map_or(UNNAMED, String::as_str).into())
@@ -155,6 +158,16 @@ impl Site {
             hash_key,
         };
         Ok(Self { shared: Arc::new(shared), grounds, source: SourceMap::default() })
+    }
+
+    /// Sets the outputs of the access log, one per site.
+    #[must_use]
+    pub fn with_outputs(mut self, outputs: Vec<LogOutput>) -> Self {
+        // No worker has opened the site so far.
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.outputs = outputs;
+        }
+        self
     }
 
     /// Sets the positions that explanations name. `source` is the map of the section `site`.
@@ -177,8 +190,20 @@ impl Section for SiteSettings {
     }
 
     fn anchor(&mut self, folder: &Path) {
-        for path in iter::once(&mut self.root).chain(self.aliases.iter_mut().map(|alias| &mut alias.to)) {
+        let log = match &mut self.access_log {
+            Some(LogTarget::File(path)) => Some(path),
+            _ => None,
+        };
+        let places = iter::once(&mut self.root).chain(self.aliases.iter_mut().map(|alias| &mut alias.to));
+        for path in places.chain(log) {
             *path = folder.join(&*path);
+        }
+    }
+
+    fn private_files(&self) -> Vec<PathBuf> {
+        match &self.access_log {
+            Some(LogTarget::File(path)) => vec![path.clone()],
+            _ => Vec::new(),
         }
     }
 }

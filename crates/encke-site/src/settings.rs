@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use encke_settings::{ByteSize, Period};
+use encke_settings::{ByteSize, LogTarget, Period};
 
 /// A site: a directory of files, for some host names or for all.
 ///
@@ -51,6 +51,10 @@ pub struct SiteSettings {
     /// includeSubDomains`. Sent over TLS only. Browsers that received it refuse `http` for that time: begin with `max-age=300`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hsts: Option<String>,
+    /// Target of this site's lines of the access log, in place of `log.access`: a file, `stdout` or `off`. Several sites may have
+    /// the same file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_log: Option<LogTarget>,
     /// Redirects by path; the first matching rule applies.
     pub redirects: Vec<Redirect>,
     /// Paths whose files are in another place; the longest matching path applies.
@@ -79,6 +83,7 @@ impl Default for SiteSettings {
             cache: Vec::new(),
             headers: Vec::new(),
             hsts: None,
+            access_log: None,
             redirects: Vec::new(),
             aliases: Vec::new(),
             paths: Vec::new(),

@@ -122,7 +122,7 @@ pub(crate) fn attend(
     Ok(ExitCode::from(status))
 }
 
-/// Reports what a drain waits for. Returns false if that is nothing.
+/// Reports the streams and requests that a drain waits for. Returns false if there are none.
 fn tell_drain(service: &Service) -> bool {
     let time = service.drain_periods();
     let open = service.open_work(COUNT_PATIENCE);

@@ -21,7 +21,7 @@ use encke_wire::http1::Version;
 
 use super::reason;
 use super::resting::{Resting, Texts};
-use crate::log::{LogFormat, LogLabel};
+use crate::log::{LogFormat, LogLabel, LogOutput};
 use crate::request::Request;
 use crate::request_id::{self, ID_BYTES, IdPrefix};
 
@@ -33,7 +33,7 @@ enum LineState {
     Open(PartialLine),
     /// A line that shares its texts with equal lines, to save memory: for an exchange that stays open long, such as that of a
     /// subscriber.
-    Resting { line: Resting, unix_ns: u64, status: u16, format: LogFormat },
+    Resting { line: Resting, unix_ns: u64, status: u16, format: LogFormat, output: LogOutput },
     /// A line together with a JSON line for tails.
     Tailed(Box<Tailed>),
 }
@@ -47,6 +47,7 @@ struct Tailed {
     logged: bool,
     path: Box<[u8]>,
     status: u16,
+    output: LogOutput,
 }
 
 /// The known part of a line's text.
@@ -60,6 +61,7 @@ struct PartialLine {
     middle: u32,
     status: u16,
     format: LogFormat,
+    output: LogOutput,
 }
 
 /// The facts that end a line.
@@ -133,6 +135,22 @@ impl LogEntry {
         }
     }
 
+    /// Sets the output of the line.
+    pub(super) fn set_output(&mut self, to: LogOutput) {
+        match &mut self.0 {
+            LineState::Open(PartialLine { output, .. }) | LineState::Resting { output, .. } => *output = to,
+            LineState::Tailed(tailed) => tailed.output = to,
+        }
+    }
+
+    /// The output of the line.
+    pub(super) fn output(&self) -> LogOutput {
+        match &self.0 {
+            LineState::Open(PartialLine { output, .. }) | LineState::Resting { output, .. } => *output,
+            LineState::Tailed(tailed) => tailed.output,
+        }
+    }
+
     /// Appends the complete line.
     pub(crate) fn finish(&self, prefix: &IdPrefix, end: &LineEnd, out: &mut Vec<u8>) {
         match &self.0 {
@@ -141,7 +159,7 @@ impl LogEntry {
                 out.extend_from_slice(before);
                 put_end(open.format, open.status, end, behind, out);
             }
-            LineState::Resting { line, unix_ns, status, format } => {
+            LineState::Resting { line, unix_ns, status, format, .. } => {
                 let (user, request) = line.request.bytes().split_at(line.user_len as usize);
                 // The writer of new lines caches the date of the present second; this line began earlier.
                 let mut writer = Writer::new();
@@ -173,7 +191,8 @@ impl LogEntry {
 
     /// An entry with a JSON line for tails. `own` is the line of a log in another format.
     pub(super) fn tailed(own: Option<Self>, json: Self, logged: bool, path: &[u8]) -> Self {
-        Self(LineState::Tailed(Box::new(Tailed { own, json, logged, path: path.into(), status: 0 })))
+        let tailed = Tailed { own, json, logged, path: path.into(), status: 0, output: LogOutput::default() };
+        Self(LineState::Tailed(Box::new(tailed)))
     }
 
     /// Status, path and JSON line, if tails show this line.
@@ -199,14 +218,15 @@ impl LogEntry {
                 let own = tailed.own.as_ref().and_then(|own| own.at_rest(prefix, texts));
                 let mut resting = Self::tailed(own, json, tailed.logged, &tailed.path);
                 resting.set_status(tailed.status);
+                resting.set_output(tailed.output);
                 return Some(resting);
             }
         };
-        let PartialLine { unix_ns, status, format, .. } = *open;
+        let PartialLine { unix_ns, status, format, output, .. } = *open;
         let (text, id_number) = without_own_id(format, &open.text, unix_ns, prefix);
         let mut line = Resting::of(format, text, open.start as usize, open.middle as usize, texts)?;
         line.id_number = id_number;
-        Some(Self(LineState::Resting { line, unix_ns, status, format }))
+        Some(Self(LineState::Resting { line, unix_ns, status, format, output }))
     }
 
     #[cfg(test)]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use encke_io::lock;
 
-use super::{LogShared, TAILED};
+use super::{LogShared, MAIN_OFF, OFF, TAILED};
 
 /// Maximum number of concurrent tails.
 const TAILS_MAX: usize = 16;
@@ -84,6 +84,12 @@ impl LogShared {
     /// Sets the format in the mode.
     pub(super) fn set_format(&self, format: u8) {
         self.set_mode(|mode| mode & TAILED | format);
+    }
+
+    /// Ends the output of the server, whose reader has exited.
+    pub(super) fn end_main(&self) {
+        let has_others = self.has_others.load(Ordering::Relaxed);
+        self.set_mode(|mode| if has_others { mode | MAIN_OFF } else { mode & TAILED | OFF });
     }
 
     fn set_tailed(&self, tailed: bool) {

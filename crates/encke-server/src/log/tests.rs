@@ -52,11 +52,11 @@ type Answers = mpsc::Sender<io::Result<usize>>;
 fn scripted(path: Option<PathBuf>) -> (AccessLog, Answers, mpsc::Receiver<Vec<u8>>) {
     let (answer, answers) = mpsc::channel();
     let (wrote, written) = mpsc::channel();
-    let log = AccessLog::start(&settings(LogTarget::Off)).expect("nothing to open");
+    let log = AccessLog::start(&settings(LogTarget::Off), &[]).expect("nothing to open");
     let control = &log.0;
     let output = Output::new(path, Box::new(Script { answers, wrote }));
     control.start_writer(&mut lock(&control.state)).expect("a thread");
-    control.switch(output);
+    control.switch(LogOutput::MAIN, output);
     control.shared.mode.store(COMBINED, Ordering::Relaxed);
     (log, answer, written)
 }
@@ -70,7 +70,7 @@ const ALL: io::Result<usize> = Ok(usize::MAX);
 #[test]
 fn lines_of_several_workers_reach_the_file_whole() {
     let path = std::env::temp_dir().join(format!("encke-access-{}.log", std::process::id()));
-    let log = AccessLog::start(&settings(LogTarget::File(path.clone()))).expect("opened");
+    let log = AccessLog::start(&settings(LogTarget::File(path.clone())), &[]).expect("opened");
     thread::scope(|scope| {
         for worker in 0..3u16 {
             let mut access = log.access();
@@ -97,7 +97,7 @@ fn lines_of_several_workers_reach_the_file_whole() {
 
 #[test]
 fn a_log_that_is_off_makes_no_lines() {
-    let log = AccessLog::start(&settings(LogTarget::Off)).expect("nothing to open");
+    let log = AccessLog::start(&settings(LogTarget::Off), &[]).expect("nothing to open");
     for mut access in [log.access(), AccessLog::silent().access(), Access::default()] {
         assert!(access.begin_refused(Peer::Local, NOW).is_none());
         access.flush();
@@ -108,7 +108,7 @@ fn a_log_that_is_off_makes_no_lines() {
 #[test]
 fn a_file_that_cannot_be_opened_is_named() {
     let path = PathBuf::from("/nonexistent-folder/access.log");
-    let error = AccessLog::start(&settings(LogTarget::File(path))).err().expect("no such folder");
+    let error = AccessLog::start(&settings(LogTarget::File(path)), &[]).err().expect("no such folder");
     assert!(error.to_string().contains("/nonexistent-folder/access.log cannot be opened"), "{error}");
 }
 
@@ -117,7 +117,7 @@ fn a_moved_file_is_left_alone_after_reopening() {
     let folder = std::env::temp_dir().join(format!("encke-reopen-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");
     let (path, moved) = (folder.join("access.log"), folder.join("access.log.1"));
-    let log = AccessLog::start(&settings(LogTarget::File(path.clone()))).expect("opened");
+    let log = AccessLog::start(&settings(LogTarget::File(path.clone())), &[]).expect("opened");
     let mut access = log.access();
     log_line(&mut access, 200);
     access.flush();
@@ -140,20 +140,20 @@ fn a_reload_turns_the_log_on_to_another_place_and_off() {
     let folder = std::env::temp_dir().join(format!("encke-relog-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");
     let (one, two) = (folder.join("one.log"), folder.join("two.log"));
-    let log = AccessLog::start(&settings(LogTarget::Off)).expect("nothing to open");
+    let log = AccessLog::start(&settings(LogTarget::Off), &[]).expect("nothing to open");
     let mut access = log.access();
-    log.turn(log.prepare(&settings(LogTarget::File(one.clone()))).expect("opened"));
+    log.turn(log.prepare(&settings(LogTarget::File(one.clone())), &[]).expect("opened"));
     log_line(&mut access, 200);
     access.flush();
     let json = LogSettings { format: LogFormat::Json, ..settings(LogTarget::File(two.clone())) };
-    log.turn(log.prepare(&json).expect("opened"));
+    log.turn(log.prepare(&json, &[]).expect("opened"));
     log_line(&mut access, 201);
     access.flush();
     let nowhere = settings(LogTarget::File("/nonexistent-folder/access.log".into()));
-    assert!(log.prepare(&nowhere).is_err());
+    assert!(log.prepare(&nowhere, &[]).is_err());
     log_line(&mut access, 202);
     access.flush();
-    log.turn(log.prepare(&settings(LogTarget::Off)).expect("nothing to open"));
+    log.turn(log.prepare(&settings(LogTarget::Off), &[]).expect("nothing to open"));
     log_line(&mut access, 203);
     drop(access);
     log.finish_within(Duration::from_secs(60));
@@ -286,9 +286,68 @@ fn rest(access: &mut Access, address: u32, now: Now, target: &str) -> Box<LogEnt
     let request =
         Request { head: &head, bytes: text.as_bytes(), asker: Asker::Known(&origin), now, user: None };
     let entry = access
-        .begin(&request, LogLabel { site: Some("example.org") }, None, || NonZeroU32::MIN)
+        .begin(&request, LogLabel { site: Some("example.org"), ..LogLabel::default() }, None, || {
+            NonZeroU32::MIN
+        })
         .expect("the log is on");
     access.at_rest(entry)
+}
+
+/// Writes the line of a request for a site whose lines have this output.
+fn site_line(access: &mut Access, output: LogOutput, status: u16) {
+    let text = format!("GET / HTTP/1.1\r\n{BROWSER}\r\n");
+    let mut head = Head::new();
+    head.feed(text.as_bytes(), &HeadLimits::default());
+    let origin = Origin { peer: Peer::Local, client: None, secure: false, tls: None, local: false };
+    let request =
+        Request { head: &head, bytes: text.as_bytes(), asker: Asker::Known(&origin), now: NOW, user: None };
+    let label = LogLabel { site: Some("example.org"), output };
+    if let Some(mut entry) = access.begin(&request, label, None, || NonZeroU32::MIN) {
+        entry.set_status(status);
+        access.finish(entry, &LineEnd::default());
+    }
+}
+
+#[test]
+fn each_output_gets_the_lines_of_its_sites() {
+    let folder = std::env::temp_dir().join(format!("encke-outputs-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let [main, own, moved] = ["main.log", "own.log", "own.log.1"].map(|name| folder.join(name));
+    let (target, off) = (LogTarget::File(own.clone()), LogTarget::Off);
+    let others = [target.clone(), off.clone(), target.clone()];
+    let statuses = |path: &Path| -> Vec<String> {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.lines().filter_map(|line| Some(line.split("\" ").nth(1)?[..3].to_owned())).collect()
+    };
+    let log = AccessLog::start(&settings(LogTarget::File(main.clone())), &others).expect("opened");
+    let (other, none) = (log.output(&target), log.output(&off));
+    assert_eq!((none, log.output(&LogTarget::File(moved.clone()))), (LogOutput::OFF, LogOutput::MAIN));
+    let mut access = log.access();
+    for (output, status) in
+        [(LogOutput::MAIN, 200), (other, 201), (none, 202), (other, 203), (LogOutput::MAIN, 204)]
+    {
+        site_line(&mut access, output, status);
+    }
+    access.flush();
+    while statuses(&own).len() < 2 {
+        thread::yield_now();
+    }
+    std::fs::rename(&own, &moved).expect("moved");
+    log.reopen().expect("opened again");
+    site_line(&mut access, other, 205);
+    // The log of the server ends, those of sites go on.
+    log.turn(log.prepare(&settings(LogTarget::Off), &others).expect("nothing to open"));
+    site_line(&mut access, LogOutput::MAIN, 206);
+    site_line(&mut access, other, 207);
+    // Without an output nothing is logged.
+    log.turn(log.prepare(&settings(LogTarget::Off), &[]).expect("nothing to open"));
+    site_line(&mut access, other, 208);
+    drop(access);
+    log.finish_within(Duration::from_secs(60));
+    assert_eq!(statuses(&main), ["200", "204"]);
+    assert_eq!(statuses(&moved), ["201", "203"]);
+    assert_eq!(statuses(&own), ["205", "207"]);
+    std::fs::remove_dir_all(&folder).expect("it was made here");
 }
 
 #[test]
@@ -362,7 +421,7 @@ fn batches_and_entries_are_used_again() {
         answer.send(ALL).expect("the writer lives");
         log_line(&mut access, status);
         let open = access.0.as_ref().expect("on");
-        seen.lock().expect("one thread").insert(open.batch.as_ptr() as usize);
+        seen.lock().expect("one thread").insert(open.batch.bytes().as_ptr() as usize);
         assert_eq!(open.entries.len(), 1);
         access.flush();
         assert_eq!(text(&written), expected(status));

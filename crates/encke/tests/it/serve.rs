@@ -154,8 +154,8 @@ fn included_files_are_checked_served_and_reloaded() {
     assert!(server.get("/").ends_with("hello"));
     folder.write("sites/one.toml", "[[site]]\nroot = \"other\"\nlst = true\n");
     server.signal(Signal::HangUp);
-    server.error_with("sites/one.toml:3:1");
     server.error_with("keeping the old ones");
+    server.error_with("sites/one.toml:3:1");
     assert!(server.get("/").ends_with("hello"), "the old settings did not stay");
     let checked = check();
     assert_eq!(checked.status.code(), Some(1));
@@ -173,6 +173,32 @@ fn included_files_are_checked_served_and_reloaded() {
     fs::remove_file(folder.path("sites/one.toml")).expect("it was written here");
     server.signal(Signal::HangUp);
     server.error_with("matches no file");
+}
+
+#[test]
+fn sites_have_access_logs_of_their_own() {
+    let folder = site("site-logs");
+    let sites = "[log]\naccess = \"main.log\"\n[[site]]\nroot = \"public\"\n[[site]]\nhost = [\"a.test\"]\nroot = \"public\"\n\
+        access_log = \"public/a.log\"\n[[site]]\nhost = [\"b.test\"]\nroot = \"public\"\naccess_log = \"off\"\n";
+    let file = folder.write("encke.toml", sites);
+    let mut server = Running::start(&["-c", &file]);
+    let ask = |host: &str, path: &str| {
+        let mut stream = TcpStream::connect(&server.site).expect("it listens");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        answer
+    };
+    for host in ["localhost", "a.test", "b.test"] {
+        assert!(ask(host, &format!("/of-{host}")).starts_with("HTTP/1.1 404 "));
+    }
+    assert!(ask("a.test", "/a.log").starts_with("HTTP/1.1 404 "), "a log is not served");
+    server.signal(Signal::Terminate);
+    assert_eq!(server.end().0, Some(0));
+    let (main, own) = (folder.read("main.log"), folder.read("public/a.log"));
+    assert!(main.contains("/of-localhost") && main.lines().count() == 1, "{main}");
+    assert!(own.contains("/of-a.test") && own.contains("/a.log") && own.lines().count() == 2, "{own}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn line_of(
         Request { head: &parsed, bytes: head, asker: Asker::Known(&origin), now: NOW, user: user.as_ref() };
     let mut writer = Writer::new();
     let mut entry = LogEntry::default();
-    let label = LogLabel { site: Some("example.org") };
+    let label = LogLabel { site: Some("example.org"), ..LogLabel::default() };
     let id = request_id::id(&PREFIX, NOW.unix_ns, NonZeroU32::MIN);
     writer.begin(format, (&request, label, &id), &mut entry);
     let mut texts = Texts::default();
