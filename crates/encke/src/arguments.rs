@@ -141,8 +141,7 @@ pub(crate) struct Demo {
 Examples:
   encke pub news 'hello, world'
   encke pub prices '{\"eur\":1.08}' --type application/json
-  tail -f app.log | encke pub log - --rate 50/s
-  encke pub http://example.com/push/news @news.json")]
+  tail -f app.log | encke pub log - --rate 50/s")]
 pub(crate) struct PublishArgs {
     /// Channel name or URL
     #[arg(value_name = "CHANNEL|URL")]

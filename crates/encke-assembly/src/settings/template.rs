@@ -13,6 +13,8 @@ effect at the next start, all others by `systemctl reload encke` or `kill -HUP P
 Durations: \"250ms\", \"10s\", \"1m30s\", \"2h\". Sizes: \"64KiB\", \"1MB\", 4096. Relative paths start at the directory of this \
 file. A secret is text, { file = \"PATH\" } (its first line) or { env = \"NAME\" }.
 
+A line include = \"sites/*.toml\" above all sections adds the sections of other files.
+
 As installed, this file serves /srv/encke on port 8080 of this machine only. The access log is /var/log/encke/access.log, which \
 logrotate rotates; messages go to standard error, which systemd's journal keeps.";
 
@@ -53,6 +55,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "cache = [{ pattern = \"/assets/**\", cache_control = \"public, max-age=31536000, immutable\" }]",
     ),
     ("site.headers", "headers = [{ pattern = \"/**\", set = { \"X-Frame-Options\" = \"DENY\" } }]"),
+    ("site.access_log", "access_log = \"/var/log/encke/example.org.log\""),
     ("site.hsts", "hsts = \"max-age=300; includeSubDomains\""),
     ("site.redirects", "redirects = [{ from = \"/old/*\", to = \"/new/$1\", status = 301 }]"),
     ("site.aliases", "aliases = [{ path = \"/docs/\", to = \"/usr/share/doc\" }]"),
@@ -122,6 +125,10 @@ mod tests {
         let (file, schema) = (template(), schema());
         let sections = schema["properties"].as_object().expect("sections");
         for (section, property) in sections {
+            if section == "include" {
+                assert!(file.contains("A line include = "), "a key above all sections");
+                continue;
+            }
             let list = property["type"] == "array";
             let header = if list { format!("[[{section}]]") } else { format!("[{section}]") };
             let (_, part) = file.split_once(&format!("\n{header}\n")).expect(&header);

@@ -94,7 +94,7 @@ fn what_cannot_be_signed_is_told_with_what_to_do() {
     for (arguments, status, said) in [
         (&["--publish", "news"][..], 2, "a key is required"),
         (&["-c", &file], 2, "neither a user nor a right"),
-        (&["-c", &file, "--publish", "a//b"], 2, "`a//b` is no pattern of channels"),
+        (&["-c", &file, "--publish", "a//b"], 2, "invalid channel pattern `a//b`: empty segment at byte 2"),
         (&["-c", &file, "--publish", "news", "--sub", &long], 2, "1 to 256 bytes"),
         (&["-c", &file, "--publish", "news", "--ttl", "5"], 2, "has no unit"),
         (&["-c", &bare, "--publish", "news"], 1, "no key in [[auth.keys]] can sign"),
@@ -118,7 +118,7 @@ fn a_settings_file_whose_keys_are_not_there_is_told_before_it_is_served() {
     for (key, said) in [
         ("pem = \"absent.pem\"", "auth.keys, number 1: key file"),
         ("pem = \"secret\"", "not a PEM file"),
-        ("secret = { file = \"public.pem\" }", "name its file as `pem`"),
+        ("secret = { file = \"public.pem\" }", "the secret is a PEM text: set `pem` to its file instead"),
         ("secret = \"too short\"", "9 bytes can be guessed"),
     ] {
         let wrong = folder.write("wrong.toml", &format!("[[auth.keys]]\n{key}\n"));
