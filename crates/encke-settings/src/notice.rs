@@ -1,13 +1,14 @@
-//! Lines for the operator on standard error: one for each report, with its level. Repeated lines are counted.
+//! Lines for the operator on standard error: one for each report, with its level. Repeated errors and warnings are counted.
 //!
 //! ```text
 //! under the journal   <3>text                                   the journal adds its own time
 //! on a terminal       error: text                               coloured
 //! elsewhere           2026-11-21T21:26:03Z error: text
 //! ```
-//! A repeated line is written again only after 10, 100, 1,000 … repetitions, with their number. An error on every request
-//! therefore fills no disk. Before another line, a summary has the text of the repeated line and the number of its
-//! repetitions, because other output may separate the two. The state is process-wide, like standard error.
+//! A repeated error, warning or detail is written again only after 10, 100, 1,000 … repetitions, with their number. An error
+//! on every request therefore fills no disk. Before another line, a summary has the text of the repeated line and the number
+//! of its repetitions, because other output may separate the two. An info line confirms an action of the operator, such as a
+//! reload, so every one is written. The state is process-wide, like standard error.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -85,7 +86,7 @@ impl Repeats {
         Self { last: String::new(), level: Level::Info, count: 0 }
     }
 
-    /// The lines to write for a line and its details. Lines with details are never counted as repeated.
+    /// The lines to write for a line and its details. Info lines and lines with details are never counted as repeated.
     fn say(&mut self, level: Level, text: &str, details: &str) -> Vec<(Level, String)> {
         if self.count > 0 && level == self.level && text == self.last && details.is_empty() {
             self.count += 1;
@@ -100,7 +101,7 @@ impl Repeats {
         lines.extend(details.lines().map(|line| (level, line.to_owned())));
         text.clone_into(&mut self.last);
         self.level = level;
-        self.count = if details.is_empty() { 1 } else { 0 };
+        self.count = u64::from(details.is_empty() && level != Level::Info);
         lines
     }
 }
@@ -225,6 +226,15 @@ mod tests {
             assert_eq!(said, ["rejected", "one", "  two"].map(|line| (Level::Error, line.to_owned())));
         }
         assert_eq!(lines.say(Level::Error, "rejected", "").len(), 1, "it was no repetition");
+    }
+
+    #[test]
+    fn an_info_line_is_written_every_time() {
+        let mut lines = Repeats::new();
+        for _ in 0..12 {
+            let said = lines.say(Level::Info, "settings reloaded", "");
+            assert_eq!(said, [(Level::Info, "settings reloaded".to_owned())]);
+        }
     }
 
     #[test]
