@@ -19,6 +19,8 @@ use crate::settings::ListenAddress;
 pub enum ServiceError {
     /// The engine: an address, a worker, a thread, the access log.
     Server(ServerError),
+    /// System: the admin listener cannot be bound.
+    Admin(ServerError),
     /// The certificates of a listener.
     Tls(TlsError),
     /// The state directory.
@@ -43,7 +45,7 @@ impl ServiceError {
     /// Whether another process holds an address or the state directory. A retry helps once that process has ended.
     pub fn is_in_use(&self) -> bool {
         match self {
-            Self::Server(error) => error.is_address_in_use(),
+            Self::Server(error) | Self::Admin(error) => error.is_address_in_use(),
             Self::Push(PushError::Store(error)) => error.is_in_use(),
             _ => false,
         }
@@ -54,6 +56,11 @@ impl fmt::Display for ServiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(error) => error.fmt(f),
+            // The engine's remedy is that of the other listeners.
+            Self::Admin(ServerError::Listen(address, error)) => {
+                write!(f, "cannot listen on {address} for the admin listener: {error}{}", admin_hint(error))
+            }
+            Self::Admin(error) => error.fmt(f),
             Self::Tls(error) => error.fmt(f),
             Self::State(error) => error.fmt(f),
             Self::Site(error) => error.fmt(f),
@@ -70,7 +77,7 @@ impl fmt::Display for ServiceError {
 impl Error for ServiceError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Server(error) => Some(error),
+            Self::Server(error) | Self::Admin(error) => Some(error),
             Self::Tls(error) => Some(error),
             Self::State(error) => Some(error),
             Self::Site(error) => Some(error),
@@ -80,6 +87,20 @@ impl Error for ServiceError {
                 Some(error)
             }
         }
+    }
+}
+
+/// A hint for the user after a failed bind of the admin listener.
+fn admin_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            " (another program listens there; choose another address with --admin or server.admin)"
+        }
+        io::ErrorKind::PermissionDenied => {
+            " (ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one with --admin or server.admin)"
+        }
+        io::ErrorKind::AddrNotAvailable => " (this machine has no such address)",
+        _ => "",
     }
 }
 

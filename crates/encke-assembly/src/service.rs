@@ -162,7 +162,7 @@ impl Service {
                              use --admin off"
                         ));
                     }
-                    Err(error) => return Err(error.into()),
+                    Err(error) => return Err(ServiceError::Admin(error)),
                 }
             }
         }

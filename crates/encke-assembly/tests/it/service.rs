@@ -1,9 +1,10 @@
 //! A complete service: its admin listener, and its shutdown.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 
 use encke_assembly::Service;
-use encke_assembly::settings::{OrOff, Settings};
+use encke_assembly::settings::{ListenAddress, OrOff, Settings};
 use encke_server::{Handler, HandlerContext, Mount, WorkerSetup};
 use encke_stats::{Family, Source};
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ on_every_stand! {
 
 on_two_stands! {
     the_admin_listener_serves_all_paths_under_the_names_of_the_settings,
+    a_used_address_of_the_admin_listener_names_its_own_remedy,
     a_feature_shows_its_figures_by_a_source_of_its_own,
 }
 
@@ -59,6 +61,19 @@ fn the_admin_listener_serves_all_paths_under_the_names_of_the_settings(stand: St
     }
     service.drain();
     service.join();
+}
+
+fn a_used_address_of_the_admin_listener_names_its_own_remedy(stand: Stand) {
+    let folder = Folder::new();
+    let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = other.local_addr().expect("bound");
+    let mut settings = settings(stand, &folder, "");
+    let OrOff::On(admin) = &mut settings.server.admin else { panic!("it is on") };
+    admin.address = Some(ListenAddress::Inet(address));
+    let Err(error) = Service::start(&settings) else { panic!("the address is in use") };
+    let text = error.to_string();
+    assert!(error.is_in_use() && text.contains(&address.to_string()), "{text}");
+    assert!(text.contains("--admin or server.admin") && !text.contains("-l"), "{text}");
 }
 
 /// A feature with metrics.
