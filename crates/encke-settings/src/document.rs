@@ -1,4 +1,4 @@
-//! Parses the text of a settings file into all settings, or reports all of its errors at once.
+//! Parses the text of a settings file into all settings, or reports its errors at once: the first ones, and their number.
 //!
 //! ```text
 //!  text ─► TOML document ─► Settings ─► checks between values ─► Ok(Settings)
@@ -28,8 +28,9 @@ use crate::section::Contradiction;
 use crate::source::{SourceMap, SourceText, SourceTexts};
 use crate::terms;
 
-/// Maximum number of reported problems. A file with more of them is probably not a settings file.
-const PROBLEMS_MAX: usize = 20;
+/// The search ends at this number of problems, because each takes a pass over the document. More than are shown, since serde
+/// reads the keys of a section in alphabetical order, and the first ones of the file are shown.
+const PROBLEMS_MAX: usize = 100;
 
 /// All sections of a program's settings file.
 pub trait Document: DeserializeOwned + JsonSchema {
@@ -68,7 +69,7 @@ pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<Parse
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         let list = errors.iter().take(PROBLEMS_MAX).map(|error| not_toml::<S>(error, text, 0)).collect();
-        return Err(Problems::of(texts.clone(), list));
+        return Err(Problems::of(texts.clone(), list, errors.len() > PROBLEMS_MAX));
     }
     let mut root = root.into_inner();
     let Included { paths, notes, mut problems } = include::read(&mut texts, &root, folder);
@@ -76,6 +77,7 @@ pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<Parse
         merge_file::<S>(&mut root, file, &texts, &mut problems);
     }
     let found_before = problems.len();
+    let mut is_cut = false;
     let mut rest = root.clone();
     let settings = loop {
         match S::deserialize(toml::Deserializer::from(Spanned::new(0..0, rest.clone()))) {
@@ -83,7 +85,8 @@ pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<Parse
             Err(error) => {
                 problems.push(told::<S>(&error, &root));
                 let taken = error.span().is_some_and(|span| take_out(&mut rest, &span));
-                if !taken || problems.len() - found_before == PROBLEMS_MAX {
+                is_cut = problems.len() - found_before == PROBLEMS_MAX;
+                if !taken || is_cut {
                     break None;
                 }
             }
@@ -107,10 +110,7 @@ pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<Parse
         Some(settings) if problems.is_empty() => {
             Ok(Parsed { settings, source: SourceMap::of(&texts, &root), included: paths, notes })
         }
-        _ => {
-            problems.truncate(PROBLEMS_MAX);
-            Err(Problems::of(texts.clone(), problems))
-        }
+        _ => Err(Problems::of(texts.clone(), problems, is_cut)),
     }
 }
 

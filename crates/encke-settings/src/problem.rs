@@ -13,11 +13,18 @@ use std::ops::Range;
 
 use crate::source::SourceTexts;
 
-/// All errors in a settings file and in the files that it includes.
+/// Maximum number of problems that are shown. A file with more of them is probably not a settings file.
+const SHOWN_MAX: usize = 20;
+
+/// The errors in a settings file and in the files that it includes: the first ones, and the number of the others.
 #[derive(Debug, Clone)]
 pub struct Problems {
     texts: SourceTexts,
     list: Vec<Problem>,
+    /// The number of problems that are not in the list.
+    more: usize,
+    /// Whether the search ended early, so that there may be even more.
+    is_cut: bool,
 }
 
 /// One error.
@@ -32,19 +39,22 @@ pub struct Problem {
 }
 
 impl Problems {
-    /// Creates a list of the problems of a file, sorted by position and without duplicates.
+    /// Creates a list of the problems of a file, sorted by position and without duplicates. Only the number is kept of those
+    /// after the first 20.
     pub fn new(file: impl Into<String>, text: impl Into<String>, list: Vec<Problem>) -> Self {
-        Self::of(SourceTexts::new(file.into(), text.into()), list)
+        Self::of(SourceTexts::new(file.into(), text.into()), list, false)
     }
 
-    /// Creates a list of the problems of several files.
-    pub(crate) fn of(texts: SourceTexts, mut list: Vec<Problem>) -> Self {
+    /// Creates a list of the problems of several files. `is_cut`: the search for problems ended early.
+    pub(crate) fn of(texts: SourceTexts, mut list: Vec<Problem>, is_cut: bool) -> Self {
         list.sort_by_key(|problem| (problem.span.start, problem.span.end));
         list.dedup();
-        Self { texts, list }
+        let more = list.len().saturating_sub(SHOWN_MAX);
+        list.truncate(SHOWN_MAX);
+        Self { texts, list, more, is_cut }
     }
 
-    /// The problems, by position.
+    /// The first problems, by position.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.list.iter()
     }
@@ -84,6 +94,11 @@ impl fmt::Display for Problems {
                 writeln!(f)?;
             }
             self.write_one(f, problem)?;
+        }
+        if self.more > 0 {
+            let least = if self.is_cut { "at least " } else { "" };
+            let errors = if self.more == 1 { "error" } else { "errors" };
+            writeln!(f, "\nand {least}{} more {errors}", self.more)?;
         }
         Ok(())
     }
@@ -201,6 +216,26 @@ mod tests {
         }
         let empty = Problems::new("f", "", vec![Problem { span: 0..0, message: "m".into(), hint: None }]);
         assert_eq!(empty.to_string(), "error: m\n  --> f:1:1\n   |\n 1 | \n   | ^\n");
+    }
+
+    #[test]
+    fn the_first_problems_of_the_file_are_shown_and_the_others_counted() {
+        let text = "a\n".repeat(30);
+        let told = |count: usize, is_cut| {
+            let line = |number: usize| Problem {
+                span: 2 * number..2 * number + 1,
+                message: format!("m{number}"),
+                hint: None,
+            };
+            let list = (0..count).rev().map(line).collect();
+            Problems::of(SourceTexts::new("f".into(), text.clone()), list, is_cut).to_string()
+        };
+        let twenty = told(20, false);
+        assert!(twenty.starts_with("error: m0\n") && twenty.contains("error: m19\n"), "{twenty}");
+        assert!(!twenty.contains("more"), "{twenty}");
+        assert_eq!(told(21, false), format!("{twenty}\nand 1 more error\n"));
+        assert_eq!(told(30, false), format!("{twenty}\nand 10 more errors\n"));
+        assert_eq!(told(30, true), format!("{twenty}\nand at least 10 more errors\n"));
     }
 
     #[test]

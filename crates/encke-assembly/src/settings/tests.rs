@@ -382,7 +382,17 @@ fn several_problems_are_told_at_once_in_their_order() {
 #[test]
 fn no_number_of_problems_is_too_many() {
     let text: String = (0..500).map(|number| format!("key{number} = 1\n")).collect();
-    assert_eq!(refused(&text).matches("-->").count(), 20);
+    let told = refused(&text);
+    assert_eq!(told.matches("-->").count(), 20);
+    assert!(told.ends_with("\nand at least 80 more errors\n"), "{told}");
+    // Serde reads the keys in alphabetical order.
+    let keys: Vec<String> = (0..30).rev().map(|number| format!("key{number:02}")).collect();
+    let told = refused(&keys.iter().map(|key| format!("{key} = 1\n")).collect::<String>());
+    let shown: Vec<&str> =
+        told.lines().filter_map(|line| line.strip_prefix("error: unknown key `")).collect();
+    let first: Vec<String> = keys[..20].iter().map(|key| format!("{key}`")).collect();
+    assert_eq!(shown, first);
+    assert!(told.ends_with("\nand 10 more errors\n"), "{told}");
 }
 
 #[test]
