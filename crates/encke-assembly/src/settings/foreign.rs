@@ -83,6 +83,7 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("pid", Setting("server.pid_file")),
     ("pidfile", Setting("server.pid_file")),
     ("daemon", Always("Encke stays in the foreground; systemd or `&` puts it in the background")),
+    ("user", Always("start Encke as that user, such as by User= of systemd; cluster.user is for NATS")),
     ("use", Setting("server.backend")),
     ("stub_status", Like("server.admin", "the admin listener has status and metrics")),
     ("stats", Like("server.admin", "the admin listener has status and metrics")),
@@ -328,6 +329,7 @@ mod tests {
     fn a_key_of_another_program_gets_its_equivalent() {
         for (text, said) in [
             ("[server]\nclient_max_body_size = \"10m\"\n", "in Encke it is `limits.body_bytes`"),
+            ("[server]\nuser = \"www\"\n", "not a setting: start Encke as that user"),
             ("[http]\n", "not a setting: files belong to [[site]]"),
             ("[[site]]\nautoindex = true\n", "in Encke it is `list` in [[site]]: list = true"),
             ("[[site]]\nproxy_pass = \"http://a\"\n", "not available yet: Encke serves files and channels"),
