@@ -42,6 +42,7 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("set_real_ip_from", Setting("server.trusted_proxies")),
     ("http2", Always("HTTP/2 is offered wherever TLS is, and accepted in the clear")),
     ("sendfile", Always("the kernel sends files wherever it can")),
+    ("resolver", Always("the operating system resolves host names")),
     ("tcp_nodelay", Always("always on")),
     ("tcp_nopush", Always("head and content leave together")),
     ("etag", Always("files always have an ETag")),
@@ -131,6 +132,7 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("error_log", Like("log.level", "messages go to standard error")),
     // Sites.
     ("server_name", Like("site.host", "host = [\"example.org\"]")),
+    ("default_server", Always("the site without `host` serves all names that no other site has")),
     ("file_server", Like("site.root", "every site serves the files of its root")),
     ("document_root", Setting("site.root")),
     ("autoindex", Like("site.list", "list = true")),
@@ -176,6 +178,7 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ),
     // What does not exist.
     ("proxy_pass", Missing(NO_PROXY)),
+    ("proxy_set_header", Missing(NO_PROXY)),
     ("reverse_proxy", Missing(NO_PROXY)),
     ("upstream", Missing(NO_PROXY)),
     ("balance", Missing(NO_PROXY)),
@@ -332,6 +335,9 @@ mod tests {
             ("[server]\nuser = \"www\"\n", "not a setting: start Encke as that user"),
             ("[http]\n", "not a setting: files belong to [[site]]"),
             ("[[site]]\nautoindex = true\n", "in Encke it is `list` in [[site]]: list = true"),
+            ("[[site]]\ndefault_server = true\n", "not a setting: the site without `host` serves"),
+            ("[server]\nresolver = \"::1\"\n", "not a setting: the operating system resolves"),
+            ("[[site]]\nproxy_set_header = \"a\"\n", "not available yet: Encke serves files"),
             ("[[site]]\nproxy_pass = \"http://a\"\n", "not available yet: Encke serves files and channels"),
             ("[[site]]\nbasic-auth = { ann = \"x\" }\n", "not available yet: files have no passwords"),
             ("[push]\nhistory_size = 10\n", "in Encke it is `messages` in [[push.channel]]: "),
