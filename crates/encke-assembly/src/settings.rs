@@ -293,6 +293,7 @@ impl Settings {
 
 impl Document for Settings {
     const TITLE: &'static str = "Settings of Encke";
+    const LISTS: &'static [&'static str] = &["site"];
     const FOREIGN: &'static [ForeignKey] = foreign::FOREIGN;
 
     fn anchor(&mut self, folder: &Path) {

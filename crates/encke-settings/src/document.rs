@@ -36,6 +36,8 @@ const PROBLEMS_MAX: usize = 100;
 pub trait Document: DeserializeOwned + JsonSchema {
     /// The schema's title.
     const TITLE: &'static str;
+    /// The sections that may be repeated: `site` for `[[site]]`.
+    const LISTS: &'static [&'static str];
     /// Keys of other programs, for hints at unknown keys.
     const FOREIGN: &'static [ForeignKey];
 
@@ -76,9 +78,10 @@ pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<Parse
     for file in &texts.files()[1..] {
         merge_file::<S>(&mut root, file, &texts, &mut problems);
     }
+    let mut rest = root.clone();
+    take_repeated::<S>(&mut rest, &mut problems);
     let found_before = problems.len();
     let mut is_cut = false;
-    let mut rest = root.clone();
     let settings = loop {
         match S::deserialize(toml::Deserializer::from(Spanned::new(0..0, rest.clone()))) {
             Ok(settings) => break Some(settings),
@@ -142,8 +145,56 @@ fn not_toml<S: Document>(error: &toml::de::Error, text: &str, start: usize) -> P
     let span = error.span().unwrap_or(text.len()..text.len());
     let before = text.get(..span.start).unwrap_or(text);
     let line = text[before.rfind('\n').map_or(0, |at| at + 1)..].lines().next().unwrap_or_default();
-    let hint = hint_for_line::<S>(line);
+    let hint = match error.message() {
+        "duplicate key" => hint_for_heading::<S>(line),
+        _ => hint_for_line::<S>(line),
+    };
     Problem { span: start + span.start..start + span.end, message: error.message().to_owned(), hint }
+}
+
+/// Removes sections that are written as lists, such as `[[server]]`: serde would read each table of the list as one key of the
+/// section.
+fn take_repeated<S: Document>(rest: &mut DeTable<'_>, problems: &mut Vec<Problem>) {
+    let is_table = |item: &Spanned<DeValue<'_>>| matches!(item.get_ref(), DeValue::Table(_));
+    let lists: Vec<(String, Range<usize>)> = rest
+        .iter()
+        .filter(|(_, value)| matches!(value.get_ref(), DeValue::Array(list) if list.iter().any(is_table)))
+        .map(|(key, _)| (key.get_ref().to_string(), key.span()))
+        .filter(|(key, _)| !S::LISTS.contains(&key.as_str()))
+        .collect();
+    if lists.is_empty() {
+        return;
+    }
+    let tables = tables::<S>();
+    for (key, span) in lists {
+        let heading = format!("[{key}]");
+        if tables.iter().any(|table| table.heading == heading) && rest.remove(key.as_str()).is_some() {
+            let message = format!("`{key}` is one section, not a list");
+            problems.push(Problem { span, message, hint: Some(once::<S>(&heading)) });
+        }
+    }
+}
+
+/// The hint for a heading that occurs twice; `None` if the line is no heading of a section.
+fn hint_for_heading<S: Document>(line: &str) -> Option<String> {
+    let line = line.trim();
+    if !line.starts_with('[') {
+        return None;
+    }
+    let path = line.trim_start_matches('[').split(']').next()?.trim();
+    let tables = tables::<S>();
+    let heading = &tables.iter().find(|table| table.path == path)?.heading;
+    Some(if heading.starts_with("[[") { format!("write {heading} for each") } else { once::<S>(heading) })
+}
+
+/// The hint for a section that is written more than once.
+fn once<S: Document>(heading: &str) -> String {
+    let lists: Vec<String> = S::LISTS.iter().map(|key| format!("[[{key}]]")).collect();
+    if lists.is_empty() {
+        format!("write {heading} once")
+    } else {
+        format!("write {heading} once; {} may be repeated", lists.join(", "))
+    }
 }
 
 /// The hint for a line that is not TOML: a directive of another program, such as `gzip on;` or `timeout client 30s`.

@@ -396,6 +396,31 @@ fn no_number_of_problems_is_too_many() {
 }
 
 #[test]
+fn a_section_that_is_written_as_a_list_occurs_once() {
+    let hint = "write [server] once; [[site]] may be repeated";
+    for text in
+        ["[[server]]\nlisten = 80\nserver_name = \"a\"\nroot = \"a\"\n", "[[server]]\naddress = \":80\"\n"]
+    {
+        let told = refused(text);
+        assert!(
+            told.starts_with("error: `server` is one section, not a list\n  --> encke.toml:1:3\n"),
+            "{told}"
+        );
+        assert!(told.contains(hint) && told.matches("-->").count() == 1, "{told}");
+    }
+    for again in ["[server]", "[[server]]"] {
+        let told = refused(&format!("[server]\nlisten = 80\n{again}\nlisten = 81\n"));
+        assert!(told.contains("duplicate key\n  --> encke.toml:3:") && told.contains(hint), "{told}");
+    }
+    let told = refused("[[site]]\n[site]\n");
+    assert!(told.contains("write [[site]] for each"), "{told}");
+    let tables = reference::tables::<Settings>();
+    let lists = tables.iter().filter(|table| table.heading.starts_with("[[") && !table.path.contains('.'));
+    let lists: Vec<&str> = lists.map(|table| table.path.as_str()).collect();
+    assert_eq!(lists, Settings::LISTS);
+}
+
+#[test]
 fn what_is_not_toml_is_told_where_it_ends_to_be() {
     for (text, line) in
         [("[server\nworkers = 1\n", 1), ("[server]\nworkers = \n", 2), ("a = 1\na = 2\n", 2), ("= 1", 1)]
