@@ -97,7 +97,7 @@ impl Console {
         if open || self.may(request) {
             return None;
         }
-        let text = "401 Unauthorized\nA token is required. The server printed it at its start.\n";
+        let text = "401 Unauthorized\nA valid token is required: server.admin.token. If that is not set, the server printed a token at its start.\n";
         Some(Reply::text(401, text).with("WWW-Authenticate", "Bearer"))
     }
 

@@ -52,6 +52,10 @@ struct AdminTarget {
 enum AdminError {
     /// There was no response.
     Client(ClientError),
+    /// The server requires a token, and none was sent.
+    NoToken,
+    /// The server rejected the token.
+    WrongToken,
     /// The response has this status.
     Status(u16),
     /// The response is not a status of Encke.
@@ -118,10 +122,8 @@ impl AdminTarget {
                 let status: Value = serde_json::from_str(&text).unwrap_or_default();
                 if status["schema"].is_u64() { Ok(text) } else { Err(failed(AdminError::Foreign)) }
             }
-            401 => Err(CommandError::server(
-                "a token is required: use the URL that the server printed at start, --token or $ENCKE_TOKEN",
-            )
-            .context(&self.server)),
+            401 if self.token.is_some() => Err(failed(AdminError::WrongToken)),
+            401 => Err(failed(AdminError::NoToken)),
             status => Err(failed(AdminError::Status(status))),
         }
     }
@@ -130,10 +132,16 @@ impl AdminTarget {
 /// The remedy for an address of another listener or program.
 const NOT_ADMIN: &str = "this is not the admin listener of Encke; the start-up lines print its URL";
 
+/// Where the token is found.
+const TOKEN_ORIGIN: &str =
+    "it is server.admin.token, or, if that is not set, in the start-up lines of the server";
+
 impl fmt::Display for AdminError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Client(error) => error.fmt(f),
+            Self::NoToken => write!(f, "a token is required (--token or $ENCKE_TOKEN): {TOKEN_ORIGIN}"),
+            Self::WrongToken => write!(f, "wrong token: {TOKEN_ORIGIN}"),
             Self::Status(421) => f.write_str(
                 "the admin listener does not accept this host name: use an IP address, or add the name to \
                  server.admin.hosts in its settings file",
@@ -148,7 +156,7 @@ impl Error for AdminError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Client(error) => Some(error),
-            Self::Status(_) | Self::Foreign => None,
+            Self::NoToken | Self::WrongToken | Self::Status(_) | Self::Foreign => None,
         }
     }
 }

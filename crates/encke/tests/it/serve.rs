@@ -326,7 +326,7 @@ fn status_is_asked_with_the_url_that_was_printed() {
     assert_eq!(without.status.code(), Some(1));
     assert!(text(&without.stderr).contains("a token is required"), "{}", text(&without.stderr));
     let wrong = status(&[host, "--token", "wrong"]);
-    assert!(text(&wrong.stderr).contains("a token is required"), "{}", text(&wrong.stderr));
+    assert!(text(&wrong.stderr).contains("wrong token"), "{}", text(&wrong.stderr));
     let not_admin = status(&[&server.site]);
     assert_eq!(not_admin.status.code(), Some(1));
     drop(server);
