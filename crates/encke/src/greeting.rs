@@ -72,10 +72,14 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         line("access", rights::sentence(settings, &addresses));
     }
     let token_is_ours = matches!(&settings.server.admin, OrOff::On(Admin { token: None, .. }));
-    for address in service.admin_addresses() {
-        // A configured token is a secret of the operator, and this text may end up in logs.
-        let token = if token_is_ours { service.admin_token() } else { "********" };
-        line("admin", url(&address, false, &format!("api/v1/status?token={token}")));
+    // A configured token is a secret of the operator, and this text may end up in logs.
+    let (path, remark) = if token_is_ours {
+        (format!("api/v1/status?token={}", service.admin_token()), "")
+    } else {
+        ("api/v1/status".to_owned(), "the token is server.admin.token")
+    };
+    for admin in addresses::admin(service.admin_addresses(), &path, remark) {
+        line("admin", admin);
     }
     line("backend", format!("{backend}: {reason}"));
     line("capacity", format!("{workers} {threads}, up to {} connections", service.connections()));

@@ -210,17 +210,38 @@ pub(super) fn sites(faces: &[Face], settings: &Settings) -> Vec<String> {
             }
         }
     }
-    let shown = |(line, addresses, remark): (String, Vec<SocketAddr>, &str)| {
-        let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let everywhere =
-            if addresses.is_empty() { String::new() } else { format!("on all addresses, {addresses}") };
-        match (everywhere.as_str(), remark) {
-            ("", "") => line,
-            (one, "") | ("", one) => format!("{line}  ({one})"),
-            (one, other) => format!("{line}  ({one}; {other})"),
+    lines.into_iter().map(|(line, addresses, remark)| with_remarks(&line, &addresses, remark)).collect()
+}
+
+/// The `admin` lines: each URL of the path once, with remarks.
+pub(super) fn admin(addresses: Vec<Address>, path: &str, remark: &str) -> Vec<String> {
+    // Listeners of both families have the same URL.
+    let mut lines: Vec<(String, Vec<SocketAddr>)> = Vec::new();
+    for address in addresses {
+        let everywhere = match &address {
+            Address::Inet(inet) if inet.ip().is_unspecified() => Some(*inet),
+            _ => None,
+        };
+        let entry = Face { address, secure: false, redirect: false, certificate: Vec::new() }.own();
+        let line = if entry.is_url() { entry.url(path) } else { format!("curl {}", entry.curl(path)) };
+        match lines.iter_mut().find(|(other, _)| *other == line) {
+            Some((_, addresses)) => addresses.extend(everywhere),
+            None => lines.push((line, everywhere.into_iter().collect())),
         }
-    };
-    lines.into_iter().map(shown).collect()
+    }
+    lines.into_iter().map(|(line, addresses)| with_remarks(&line, &addresses, remark)).collect()
+}
+
+/// A line with its unspecified addresses, and with a remark that may be empty.
+fn with_remarks(line: &str, addresses: &[SocketAddr], remark: &str) -> String {
+    let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let everywhere =
+        if addresses.is_empty() { String::new() } else { format!("on all addresses, {addresses}") };
+    match (everywhere.as_str(), remark) {
+        ("", "") => line.to_owned(),
+        (one, "") | ("", one) => format!("{line}  ({one})"),
+        (one, other) => format!("{line}  ({one}; {other})"),
+    }
 }
 
 /// The `redirect` line: the listeners that redirect to https, and its port.
@@ -390,6 +411,21 @@ mod tests {
         assert_eq!(line(8443).as_deref(), Some("http://0.0.0.0:80, http://[::]:80 → https:8443"));
         assert_eq!(line(443).as_deref(), Some("http://0.0.0.0:80, http://[::]:80 → https"));
         assert_eq!(redirects(&faces[1..2], 443), None);
+    }
+
+    #[test]
+    fn an_admin_url_is_shown_once() {
+        let told = |addresses: &[&str], remark| {
+            let addresses = addresses.iter().map(|address| face(address, None).address).collect();
+            admin(addresses, "x", remark)
+        };
+        assert_eq!(told(&["127.0.0.1:81", "[::1]:81"], ""), ["http://127.0.0.1:81/x", "http://[::1]:81/x"]);
+        let both = ["0.0.0.0:81", "[::]:81"];
+        let url = "http://localhost:81/x  (on all addresses, 0.0.0.0:81, [::]:81";
+        assert_eq!(told(&both, ""), [format!("{url})")]);
+        assert_eq!(told(&both, "the token is t"), [format!("{url}; the token is t)")]);
+        assert_eq!(told(&["127.0.0.1:81"], "the token is t"), ["http://127.0.0.1:81/x  (the token is t)"]);
+        assert_eq!(told(&["unix:/s"], ""), ["curl --unix-socket /s http://localhost/x"]);
     }
 
     #[test]
