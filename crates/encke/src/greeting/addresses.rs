@@ -166,15 +166,17 @@ impl Entry {
         self.route == Route::Url
     }
 
-    /// The URL to open, or the command to type.
+    /// The URL to open, or the command to type. A pattern of names is neither, so its line is a text.
     fn shown(&self) -> String {
-        let is_pattern = self.host.starts_with('*');
+        let (host, port) = (&self.host, self.port);
+        let is_pattern = host.starts_with('*');
+        let scheme = if self.secure { "https" } else { "http" };
         match &self.route {
+            Route::Url if is_pattern => format!("{host} by {scheme} on port {port}"),
+            Route::Resolved(ip) if is_pattern => format!("{host} by {scheme} on {}:{port}", host_of(*ip)),
+            Route::Socket(socket) if is_pattern => format!("{host} by {scheme} on {}", socket.display()),
             Route::Url => self.url(""),
-            // No command reaches all names below one.
-            Route::Resolved(ip) if is_pattern => format!("{}  (at {})", self.url(""), host_of(*ip)),
-            Route::Socket(socket) if is_pattern => format!("{}  (at {})", self.url(""), socket.display()),
-            _ => format!("curl {}", self.curl("")),
+            Route::Resolved(_) | Route::Socket(_) => format!("curl {}", self.curl("")),
         }
     }
 }
@@ -354,7 +356,7 @@ mod tests {
             [
                 "https://example.org/  (on all addresses, 0.0.0.0:443, [::]:443)",
                 "https://app.localhost/  (on all addresses, 0.0.0.0:443, [::]:443)",
-                "https://*.example.net/  (on all addresses, 0.0.0.0:443, [::]:443)",
+                "*.example.net by https on port 443  (on all addresses, 0.0.0.0:443, [::]:443)",
             ]
         );
         assert_eq!(
@@ -362,12 +364,12 @@ mod tests {
             [
                 "curl --resolve example.org:8080:127.0.0.1 http://example.org:8080/",
                 "http://app.localhost:8080/",
-                "http://*.example.net:8080/  (at 127.0.0.1)",
+                "*.example.net by http on 127.0.0.1:8080",
             ]
         );
         assert_eq!(
             told(&[face("unix:/s", None)], &[&["a", "*.a"]]),
-            ["curl --unix-socket /s http://a/", "http://*.a/  (at /s)"]
+            ["curl --unix-socket /s http://a/", "*.a by http on /s"]
         );
         let second = "curl --resolve localhost:81:127.0.0.2 http://localhost:81/";
         assert_eq!(told(&[face("127.0.0.2:81", None)], &[&["localhost"]]), [second]);
@@ -381,7 +383,7 @@ mod tests {
         let on = "(on all addresses, 0.0.0.0:443";
         assert_eq!(
             told(std::slice::from_ref(&own), &[]),
-            [format!("https://example.org/  {on})"), format!("https://*.example.org/  {on})")]
+            [format!("https://example.org/  {on})"), format!("*.example.org by https on port 443  {on})")]
         );
         assert_eq!(
             told(std::slice::from_ref(&own), &[&["a.b.example.org"], &["www.example.org"]]),
