@@ -3,7 +3,7 @@
 //! ```text
 //! encke 0.1.0 serves
 //!   site     http://127.0.0.1:8080/
-//!   redirect http://0.0.0.0:80 → https:8443
+//!   redirect http://example.org/ → https:8443  (on all addresses, 0.0.0.0:80)
 //!   trust    …/authority.pem of --tls-self-signed, and instructions
 //!   root     /srv/site
 //!   publish  curl -d hi http://127.0.0.1:8080/push/news
@@ -41,7 +41,7 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
     for site in addresses::sites(&faces, settings) {
         line("site", site);
     }
-    if let Some(redirects) = addresses::redirects(&faces, settings.https_port()) {
+    if let Some(redirects) = addresses::redirects(&faces, settings, settings.https_port()) {
         line("redirect", redirects);
     }
     if let Some(authority) = authority {

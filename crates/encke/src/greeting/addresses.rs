@@ -95,6 +95,17 @@ impl Face {
         Entry { secure: self.secure, host: name.to_owned(), port, route, trusted: self.covers(name) }
     }
 
+    /// The URL by a name of another listener; `None` if the URL alone does not reach this one.
+    fn redirect_url(&self, name: &str) -> Option<String> {
+        let Address::Inet(inet) = &self.address else { return None };
+        let reaches = match name.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(ip) => ip == inet.ip(),
+            Err(_) => !is_local(name) || is_localhost(inet.ip()),
+        };
+        let entry = self.by(name);
+        ((reaches || inet.ip().is_unspecified()) && entry.is_url()).then(|| entry.url(""))
+    }
+
     /// The entries under which a site of the settings responds, the best first, without TLS errors if there are any.
     pub(super) fn entries(&self, settings: &Settings) -> Vec<Entry> {
         let names = site_names(settings);
@@ -246,18 +257,37 @@ fn with_remarks(line: &str, addresses: &[SocketAddr], remark: &str) -> String {
     }
 }
 
-/// The `redirect` line: the listeners that redirect to https, and its port.
-pub(super) fn redirects(faces: &[Face], https_port: u16) -> Option<String> {
-    let found: Vec<String> = faces
-        .iter()
-        .filter(|face| face.redirect)
-        .map(|face| match &face.address {
-            Address::Inet(inet) => format!("http://{inet}"),
-            Address::Unix(socket) => format!("unix:{}", socket.display()),
-        })
-        .collect();
+/// The `redirect` line: the listeners that redirect to https, by the names of the sites with TLS, and the port of https. A
+/// redirect keeps the name, so that the address of the listener itself may lead to no site.
+pub(super) fn redirects(faces: &[Face], settings: &Settings, https_port: u16) -> Option<String> {
+    let secure = faces.iter().filter(|face| face.secure).flat_map(|face| face.entries(settings));
+    // Listeners of both families have the same names.
+    let mut names: Vec<String> = Vec::new();
+    for host in secure.map(|entry| entry.host) {
+        if !host.starts_with('*') && !names.contains(&host) {
+            names.push(host);
+        }
+    }
+    names.truncate(NAMES_MAX);
+    let mut found: Vec<String> = Vec::new();
+    let mut everywhere = Vec::new();
+    for face in faces.iter().filter(|face| face.redirect) {
+        let urls: Vec<String> = names.iter().filter_map(|name| face.redirect_url(name)).collect();
+        match &face.address {
+            Address::Inet(inet) if urls.is_empty() => found.push(format!("http://{inet}")),
+            Address::Inet(inet) if inet.ip().is_unspecified() => everywhere.push(*inet),
+            Address::Inet(_) => {}
+            Address::Unix(socket) => found.push(format!("unix:{}", socket.display())),
+        }
+        for url in urls {
+            if !found.contains(&url) {
+                found.push(url);
+            }
+        }
+    }
     let port = if https_port == HTTPS_PORT { String::new() } else { format!(":{https_port}") };
-    (!found.is_empty()).then(|| format!("{} → https{port}", found.join(", ")))
+    let line = format!("{} → https{port}", found.join(", "));
+    (!found.is_empty()).then(|| with_remarks(&line, &everywhere, ""))
 }
 
 /// The host names of all sites: exact names first, then `*.` and a name.
@@ -409,10 +439,36 @@ mod tests {
         let redirect = |address: &str| Face { redirect: true, ..face(address, None) };
         let faces = [redirect("0.0.0.0:80"), face("10.0.0.5:8443", Some(&["10.0.0.5"])), redirect("[::]:80")];
         assert_eq!(told(&faces, &[]), ["https://10.0.0.5:8443/"]);
-        let line = |port| redirects(&faces, port);
-        assert_eq!(line(8443).as_deref(), Some("http://0.0.0.0:80, http://[::]:80 → https:8443"));
-        assert_eq!(line(443).as_deref(), Some("http://0.0.0.0:80, http://[::]:80 → https"));
-        assert_eq!(redirects(&faces[1..2], 443), None);
+        let line = |faces: &[Face], hosts: &[&[&str]], port| {
+            redirects(faces, &settings(hosts), port).unwrap_or_default()
+        };
+        let on = "(on all addresses, 0.0.0.0:80, [::]:80)";
+        assert_eq!(line(&faces, &[], 8443), format!("http://10.0.0.5/ → https:8443  {on}"));
+        assert_eq!(line(&faces, &[], 443), format!("http://10.0.0.5/ → https  {on}"));
+        assert_eq!(line(&faces[1..2], &[], 443), "");
+        // The names are the same as in the lines of the sites.
+        let secure = face("0.0.0.0:443", Some(&["a.test", "b.test", "*.b.test"]));
+        let hosts: &[&[&str]] = &[&["a.test"], &["b.test", "*.b.test"]];
+        let faces = [redirect("0.0.0.0:8080"), redirect("[::]:8080"), secure.clone()];
+        assert_eq!(
+            line(&faces, hosts, 443),
+            "http://a.test:8080/, http://b.test:8080/ → https  (on all addresses, 0.0.0.0:8080, [::]:8080)"
+        );
+        for (address, shown) in [
+            ("10.0.0.6:80", "http://a.test/, http://b.test/ → https"),
+            ("127.0.0.1:80", "http://127.0.0.1:80 → https"),
+            ("unix:/s", "unix:/s → https"),
+        ] {
+            assert_eq!(line(&[redirect(address), secure.clone()], hosts, 443), shown, "{address}");
+        }
+        let own = face("0.0.0.0:443", Some(&["localhost"]));
+        for (address, shown) in [
+            ("127.0.0.1:80", "http://localhost/ → https"),
+            ("10.0.0.6:80", "http://10.0.0.6:80 → https"),
+            ("0.0.0.0:80", "http://localhost/ → https  (on all addresses, 0.0.0.0:80)"),
+        ] {
+            assert_eq!(line(&[redirect(address), own.clone()], &[], 443), shown, "{address}");
+        }
     }
 
     #[test]
