@@ -156,8 +156,8 @@ fn drained_text(took: Duration, late: usize) -> String {
     let took = took.as_secs_f64();
     match late {
         0 => format!("drained in {took:.1} s"),
-        1 => format!("drained in {took:.1} s; 1 was closed before its end"),
-        late => format!("drained in {took:.1} s; {late} were closed before their end"),
+        1 => format!("drained in {took:.1} s; 1 stream or request was closed before its end"),
+        late => format!("drained in {took:.1} s; {late} streams and requests were closed before their end"),
     }
 }
 
@@ -451,8 +451,11 @@ mod tests {
         }
         let took = Duration::from_millis(8_040);
         assert_eq!(drained_text(took, 0), "drained in 8.0 s");
-        assert_eq!(drained_text(took, 1), "drained in 8.0 s; 1 was closed before its end");
-        assert_eq!(drained_text(took, 3), "drained in 8.0 s; 3 were closed before their end");
+        assert_eq!(drained_text(took, 1), "drained in 8.0 s; 1 stream or request was closed before its end");
+        assert_eq!(
+            drained_text(took, 3),
+            "drained in 8.0 s; 3 streams and requests were closed before their end"
+        );
     }
 
     #[test]
