@@ -8,7 +8,7 @@
 //!   root     /srv/site
 //!   publish  curl -d hi http://127.0.0.1:8080/push/news
 //!   read     http://127.0.0.1:8080/push/news in a browser, or: encke sub http://127.0.0.1:8080/push/news
-//!   access   only clients on this machine may publish and subscribe
+//!   rights   only clients on this machine may publish and subscribe
 //!   admin    http://127.0.0.1:8081/api/v1/status?token=…
 //!   backend  epoll-edge: …
 //!   capacity 2 workers, up to 1000 connections
@@ -69,7 +69,7 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         if let Some(command) = channels.read(&way(Act::Subscribe)) {
             line("read", command);
         }
-        line("access", rights::sentence(settings, &addresses));
+        line("rights", rights::sentence(settings, &addresses));
     }
     let token_is_ours = matches!(&settings.server.admin, OrOff::On(Admin { token: None, .. }));
     // A configured token is a secret of the operator, and this text may end up in logs.
