@@ -20,7 +20,7 @@ impl Predecessor {
     /// Finds the draining process that holds an address or the state directory of `settings`.
     pub fn find(settings: &Settings) -> Option<Self> {
         let server = &settings.server;
-        let admin = server.admin.as_ref().on().map(|admin| admin.address());
+        let admin = server.admin.as_ref().on().map(crate::settings::Admin::address);
         let listen = server.listen.iter().map(|listen| listen.address.clone()).chain(admin);
         let addresses = listen.filter_map(|address| address.addresses().ok()).flatten();
         let find = |(name, held): (String, HeldResource)| {

@@ -438,7 +438,11 @@ fn values_that_contradict_each_other_are_refused() {
         ("[server]\nlisten = [8080, \"8080\"]", "2:17", "contains 8080 twice"),
         ("[server]\nlisten = { address = \"8080\", mode = \"0660\" }", "2:10", "mode requires a Unix socket"),
         ("[auth]\n[[auth.keys]]\nkid = \"a\"", "2:1", "either `secret` or `pem`"),
-        ("[[auth.tokens]]\ntoken = \"x\"\npublish = [\"a//b\"]", "3:11", "invalid channel pattern `a//b`: empty segment"),
+        (
+            "[[auth.tokens]]\ntoken = \"x\"\npublish = [\"a//b\"]",
+            "3:11",
+            "invalid channel pattern `a//b`: empty segment",
+        ),
         ("[auth]\ncookie = \"a b\"", "2:10", "not the name of a cookie"),
         ("[[site]]\n[[site]]\nindex = [\"a/b\"]", "3:9", "site.index: `a/b` is not the name of a file"),
         (

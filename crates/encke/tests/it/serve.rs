@@ -181,7 +181,7 @@ fn sites_have_access_logs_of_their_own() {
     let sites = "[log]\naccess = \"main.log\"\n[[site]]\nroot = \"public\"\n[[site]]\nhost = [\"a.test\"]\nroot = \"public\"\n\
         access_log = \"public/a.log\"\n[[site]]\nhost = [\"b.test\"]\nroot = \"public\"\naccess_log = \"off\"\n";
     let file = folder.write("encke.toml", sites);
-    let mut server = Running::start(&["-c", &file]);
+    let server = Running::start(&["-c", &file]);
     let ask = |host: &str, path: &str| {
         let mut stream = TcpStream::connect(&server.site).expect("it listens");
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
