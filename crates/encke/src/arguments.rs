@@ -595,7 +595,7 @@ pub(crate) struct TokenArgs {
     /// Channels whose members are visible
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub(crate) presence: Vec<String>,
-    /// Channels whose messages may be deleted
+    /// Channels to manage: list them, delete messages, log users out
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub(crate) manage: Vec<String>,
     /// User name, as shown to other members
