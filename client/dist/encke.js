@@ -69,23 +69,24 @@ readers.size>0),this.change()}wake(why){this.endPause();let stale=this.world.now
 state==="open"&&(why==="online"||stale)&&this.abort("woken")}change(){this.changing||(this.changing=!0,this.world.later(
 0,()=>{this.changing=!1,!(this.running&&this.parts.length===1&&channelsOf(this.parts).join()===this.asked)&&(this.abort(
 "changed"),this.endPause(),!this.running&&this.parts.length>0&&this.run())}))}async run(){this.running=!0;let refused=!1;
-for(;this.parts.length>0;){let{end,cause,heard}=await this.attempt(refused);if(!(cause==="changed"||cause==="woken")){if(end.
-why==="denied"||end.why==="token"&&refused){let status=end.why==="denied"?end.status:401,rest=await this.sift(status);if(refused=
-!1,rest==="some")continue;if(rest==="all")return this.tell({state:"denied",transport:this.transport,status});await this.
-pause({why:"over"});continue}refused=end.why==="token",!refused&&(this.falls(end,heard)||await this.pause(end))}}this.running=
-!1,this.tell({state:"closed",transport:this.transport})}async attempt(fresh){let abort=new AbortController,cause,heard=!1,
-forget=()=>{};this.abort=why=>{cause??=why,forget(),abort.abort()};let expect=(ms,otherwise)=>{forget(),forget=this.world.
-later(ms,()=>this.abort(otherwise))},end=await(async()=>{this.tell({state:"connecting",transport:this.transport}),expect(
-CATCH_UP_MS,"dead");let token=await this.token(fresh);this.asked=channelsOf(this.parts).join();for(let part2 of this.parts)
-part2.asked=!0;let attempt={world:this.world,url:this.settings.url,name:this.settings.name,token,channels:[],since:"",signal:abort.
-signal,heard:()=>{abort.signal.aborted||(expect(DEAD_MS,"dead"),this.heardAt=this.world.now(),heard||this.opened(),heard=
-!0)},say:()=>{}},failed=this.parts.length>1?await this.catchUp(attempt):void 0,[part]=this.parts;return failed||!part||abort.
-signal.aborted?failed??{why:"over"}:(attempt.channels=channelsOf([part]),attempt.since=part.since,attempt.say=word=>{abort.
-signal.aborted||spread(word,part)},expect(FIRST_BYTE_MS,"silent"),attempts[this.transport](attempt))})().catch(()=>({why:"\
-over"}));return forget(),{end:cause==="silent"?{why:"unable"}:end,cause,heard}}async sift(status){let readers=this.parts.
-flatMap(part=>[...part.readers]),lists=new Map(readers.map(({channels})=>[channels.join(),channels])),ends=new Map;if(lists.
-size>1){let token;try{token=await this.token(!1)}catch{return"none"}let abort=new AbortController,forget=this.world.later(
-CATCH_UP_MS,()=>abort.abort()),{url,name}=this.settings,asks=[...lists].map(async([key,channels])=>{let attempt={world:this.
+for(;this.parts.length>0;){let renewed=refused,begunAt=this.world.now(),{end,cause,heard}=await this.attempt(refused);if(heard&&
+(refused=!1),!(cause==="changed"||cause==="woken")){if(end.why==="denied"||end.why==="token"&&refused){let status=end.why===
+"denied"?end.status:401,rest=await this.sift(status);if(refused=!1,rest==="some")continue;if(rest==="all")return this.tell(
+{state:"denied",transport:this.transport,status});await this.pause({why:"over"});continue}if(refused=end.why==="token",refused){
+heard&&renewed&&this.world.now()-begunAt<RETRY_MS&&await this.pause({why:"over"});continue}this.falls(end,heard)||await this.
+pause(end)}}this.running=!1,this.tell({state:"closed",transport:this.transport})}async attempt(fresh){let abort=new AbortController,
+cause,heard=!1,forget=()=>{};this.abort=why=>{cause??=why,forget(),abort.abort()};let expect=(ms,otherwise)=>{forget(),forget=
+this.world.later(ms,()=>this.abort(otherwise))},end=await(async()=>{this.tell({state:"connecting",transport:this.transport}),
+expect(CATCH_UP_MS,"dead");let token=await this.token(fresh);this.asked=channelsOf(this.parts).join();for(let part2 of this.
+parts)part2.asked=!0;let attempt={world:this.world,url:this.settings.url,name:this.settings.name,token,channels:[],since:"",
+signal:abort.signal,heard:()=>{abort.signal.aborted||(expect(DEAD_MS,"dead"),this.heardAt=this.world.now(),heard||this.opened(),
+heard=!0)},say:()=>{}},failed=this.parts.length>1?await this.catchUp(attempt):void 0,[part]=this.parts;return failed||!part||
+abort.signal.aborted?failed??{why:"over"}:(attempt.channels=channelsOf([part]),attempt.since=part.since,attempt.say=word=>{
+abort.signal.aborted||spread(word,part)},expect(FIRST_BYTE_MS,"silent"),attempts[this.transport](attempt))})().catch(()=>({
+why:"over"}));return forget(),{end:cause==="silent"?{why:"unable"}:end,cause,heard}}async sift(status){let readers=this.
+parts.flatMap(part=>[...part.readers]),lists=new Map(readers.map(({channels})=>[channels.join(),channels])),ends=new Map;
+if(lists.size>1){let token;try{token=await this.token(!1)}catch{return"none"}let abort=new AbortController,forget=this.world.
+later(CATCH_UP_MS,()=>abort.abort()),{url,name}=this.settings,asks=[...lists].map(async([key,channels])=>{let attempt={world:this.
 world,url,name,token,channels,since:"now",signal:abort.signal,heard(){},say(){}},batch=await batchOf(attempt,channels,"n\
 ow",0);ends.set(key,"why"in batch?batch:void 0)}),failed=(await Promise.allSettled(asks)).some(ask=>ask.status==="reject\
 ed");forget();let refused=[...ends.values()].filter(end=>end?.why==="denied"||end?.why==="token").length,unknown=failed||

@@ -5,7 +5,7 @@
  *   (none) ───────────────► connecting ─────────────────────────► open
  *      ▲                     ▲   │    ▲ delay over, wake            │ over, dead, wake
  *      │ last reader removed │   │    └────────── waiting ◄─────────┤
- *      └─────────────────────┘   │ 401 twice, 4xx                   │ add, remove: connecting immediately
+ *      └─────────────────────┘   │ 401 twice in a row, 4xx          │ add, remove: connecting immediately
  *                                └────────► denied                  ▼
  *
  * The server authorises all channels of a stream together. When it rejects them, the line requests the channels of each reader
@@ -161,7 +161,11 @@ export class Line {
     this.running = true;
     let refused = false;
     while (this.parts.length > 0) {
+      const renewed = refused;
+      const begunAt = this.world.now();
       const { end, cause, heard } = await this.attempt(refused);
+      // The server accepted the token. A rejection after that is its expiry.
+      if (heard) refused = false;
       if (cause === 'changed' || cause === 'woken') continue;
       if (end.why === 'denied' || (end.why === 'token' && refused)) {
         const status = end.why === 'denied' ? end.status : 401;
@@ -173,7 +177,11 @@ export class Line {
         continue;
       }
       refused = end.why === 'token';
-      if (refused) continue;
+      if (refused) {
+        // Servers whose clocks differ accept and reject the same token in turn.
+        if (heard && renewed && this.world.now() - begunAt < RETRY_MS) await this.pause({ why: 'over' });
+        continue;
+      }
       if (this.falls(end, heard)) continue;
       await this.pause(end);
     }

@@ -323,6 +323,62 @@ test('after 401 it asks for another token, once', async () => {
   assert.equal(stage.requests.length, 0);
 });
 
+/** Opens a WebSocket of a line, and closes it as the server does when its token expires. */
+const socketOpens = async ({ onopen, onmessage }) => (onopen(), onmessage({ data: '{"op":"ok","id":"e-5"}' }), settled());
+const socketExpires = async ({ onclose }) => (onclose({ code: 4401, reason: 'the token has expired' }), settled());
+
+test('every expiry is a renewal: a WebSocket and long polls outlive any number of tokens', async () => {
+  for (const transport of ['ws', 'poll']) {
+    const stage = new Stage();
+    const asked = [];
+    const { line, states } = stage.line({ transport }, async (fresh) => (asked.push(fresh), `t${asked.length}`));
+    line.add(reader(['a']));
+    await stage.pass(0);
+    for (let expiry = 0; expiry < 5; expiry++) {
+      if (transport === 'ws') await socketOpens(stage.sockets.at(-1));
+      else await stage.answer(stage.next(), 204, undefined, { 'encke-id': 'e-5' });
+      assert.deepEqual(states.at(-1), { state: 'open', transport });
+      await stage.pass(4_000);
+      if (transport === 'ws') await socketExpires(stage.sockets.at(-1));
+      else await stage.answer(stage.next(), 401);
+      assert.deepEqual(states.at(-1), { state: 'connecting', transport }, `${transport}, expiry ${expiry}`);
+    }
+    assert.deepEqual(asked, [false, true, true, true, true, true]);
+    // The token of the last request is rejected before it has opened anything: that is final.
+    if (transport === 'ws') stage.sockets.at(-1).onopen(), await socketExpires(stage.sockets.at(-1));
+    else await stage.answer(stage.next(), 401);
+    assert.equal(states.at(-1).state, 'denied');
+  }
+});
+
+test('a token that opens a stream and is rejected at once is renewed after a delay, not in a loop', async () => {
+  const stage = new Stage();
+  const { line, states } = stage.line({ transport: 'ws' }, async () => 't');
+  line.add(reader(['a']));
+  await stage.pass(0);
+  for (const socket of [1, 2]) {
+    assert.equal(stage.sockets.length, socket);
+    await socketOpens(stage.sockets.at(-1));
+    await socketExpires(stage.sockets.at(-1));
+  }
+  assert.deepEqual(states.at(-1), { state: 'waiting', transport: 'ws', delayMs: 2_000 });
+  await stage.pass(2_000);
+  assert.equal(stage.sockets.length, 3);
+});
+
+test('a stream that opened with a renewed token and then changes asks for no other one', async () => {
+  const stage = new Stage();
+  const asked = [];
+  const { line } = stage.line({}, async (fresh) => void asked.push(fresh));
+  line.add(reader(['a']));
+  await stage.pass(0);
+  await stage.answer(stage.next(), 401);
+  await stage.stream(stage.next(), ': hello\nid: e-5\n\n');
+  line.wake('online');
+  await settled();
+  assert.deepEqual(asked, [false, true, false]);
+});
+
 test('403 is final, for this line; who subscribes again asks again', async () => {
   const stage = new Stage();
   const { line, states } = stage.line();

@@ -5,7 +5,7 @@
  *   (none) ───────────────► connecting ─────────────────────────► open
  *      ▲                     ▲   │    ▲ delay over, wake            │ over, dead, wake
  *      │ last reader removed │   │    └────────── waiting ◄─────────┤
- *      └─────────────────────┘   │ 401 twice, 4xx                   │ add, remove: connecting immediately
+ *      └─────────────────────┘   │ 401 twice in a row, 4xx          │ add, remove: connecting immediately
  *                                └────────► denied                  ▼
  *
  * The server authorises all channels of a stream together. When it rejects them, the line requests the channels of each reader
