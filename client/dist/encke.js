@@ -43,21 +43,24 @@ world2.later(ASK_AFTER_MS,()=>{opened&&socket.send('{"op":"ping","ref":0}')})},e
 "abort",leave),resolve(end2)},leave=()=>{socket.close(),end({why:"over"})};signal.addEventListener("abort",leave),socket.
 onopen=()=>{opened=!0,listen()},socket.onmessage=({data})=>{listen(),attempt.heard();let word=wordOf(parsed(String(data)));
 word?.kind==="answer"&&word.id!==void 0?say(attempt,{kind:"position",id:word.id}):word&&word.kind!=="answer"&&say(attempt,
-word)},socket.onclose=({code,reason})=>{if(!opened)return end({why:"unable"});if(code===4401)return end({why:"token"});if(code===
-4403)return end({why:"denied",status:403});let ms=/\d+/.exec(reason)?.[0];end({why:"over",retryMs:GOING_AWAY.includes(code)&&
-ms?Number(ms):void 0})}})}async function poll(attempt){let since=attempt.since;for(let wait=0;;wait=POLL_WAIT_S){let batch=await batchOf(
-attempt,attempt.channels,since,wait);if("why"in batch)return batch;attempt.heard();for(let word of batch.words)attempt.say(
-word);if(since=batch.next,attempt.signal.aborted)return{why:"over"}}}async function batchOf(attempt,channels,since,wait){
-let{world:world2,url,name,token,signal}=attempt,answer=await world2.fetch(addressOf(url,channels,{since,wait:String(wait),
-name}),{headers:fieldsOf("application/json",token),cache:"no-store",signal}),said=answer.headers.get("encke-id");if(answer.
-status===204)return{words:said===null?[]:[{kind:"position",id:said}],next:said??since,more:!1};if(answer.status!==200)return endOf(
-answer);let body=parsed(await answer.text());if(!isRecord(body)||!Array.isArray(body.messages))return{why:"unable"};let words=body.
-messages.map(wordOf).filter(word=>word!==void 0),gap=wordOf(body.gap);gap&&words.unshift(gap);let next=typeof body.next==
-"string"?body.next:since;return next!==since&&words.push({kind:"position",id:next}),{words,next,more:Number(body.more)>0}}
-function endOf(answer){let{status}=answer;if(answer.body?.cancel().catch(()=>{}),status===401)return{why:"token"};let passing=status>=
-500||status===408||status===425||status===429;return status>=400&&!passing?{why:"denied",status}:{why:"over",retryMs:retryAfterMs(
-answer.headers.get("retry-after"))}}function retryAfterMs(value){return value!==null&&/^\d+$/.test(value)?Number(value)*
-1e3:void 0}var FIRST_BYTE_MS=5e3,DEAD_MS=6e4,FRESH_MS=3e4,RETRY_MS=2e3,RETRY_MS_MAX=3e4,STRIKES=3,CATCH_UP_MS=2e4,Line=class{constructor(world2,settings,token,onCondition){
+word)},socket.onclose=({code,reason})=>{if(!opened)return void handshakeEnd(attempt).then(end,()=>end({why:"over"}));if(code===
+4401)return end({why:"token",text:reason});if(code===4403)return end({why:"denied",status:403,text:reason});let ms=/\d+/.
+exec(reason)?.[0];end({why:"over",retryMs:GOING_AWAY.includes(code)&&ms?Number(ms):void 0})}})}async function handshakeEnd(attempt){
+let batch=await batchOf(attempt,attempt.channels,"now",0);return"why"in batch?batch:{why:"unable"}}async function poll(attempt){
+let since=attempt.since;for(let wait=0;;wait=POLL_WAIT_S){let batch=await batchOf(attempt,attempt.channels,since,wait);if("\
+why"in batch)return batch;attempt.heard();for(let word of batch.words)attempt.say(word);if(since=batch.next,attempt.signal.
+aborted)return{why:"over"}}}async function batchOf(attempt,channels,since,wait){let{world:world2,url,name,token,signal}=attempt,
+answer=await world2.fetch(addressOf(url,channels,{since,wait:String(wait),name}),{headers:fieldsOf("application/json",token),
+cache:"no-store",signal}),said=answer.headers.get("encke-id");if(answer.status===204)return{words:said===null?[]:[{kind:"\
+position",id:said}],next:said??since,more:!1};if(answer.status!==200)return endOf(answer);let body=parsed(await answer.text());
+if(!isRecord(body)||!Array.isArray(body.messages))return{why:"unable"};let words=body.messages.map(wordOf).filter(word=>word!==
+void 0),gap=wordOf(body.gap);gap&&words.unshift(gap);let next=typeof body.next=="string"?body.next:since;return next!==since&&
+words.push({kind:"position",id:next}),{words,next,more:Number(body.more)>0}}async function endOf(answer){let{status}=answer,
+passing=status>=500||status===408||status===425||status===429;if(status>=400&&!passing){let text2=await textOf(answer);return status===
+401?{why:"token",text:text2}:{why:"denied",status,text:text2}}return answer.body?.cancel().catch(()=>{}),{why:"over",retryMs:retryAfterMs(
+answer.headers.get("retry-after"))}}async function textOf(answer){if(!answer.headers.get("content-type")?.startsWith("te\
+xt/plain"))return"";let text2=await answer.text().catch(()=>"");return(/.*/.exec(text2.trim())?.[0]??"").slice(0,200)}function retryAfterMs(value){
+return value!==null&&/^\d+$/.test(value)?Number(value)*1e3:void 0}var FIRST_BYTE_MS=5e3,DEAD_MS=6e4,FRESH_MS=3e4,RETRY_MS=2e3,RETRY_MS_MAX=3e4,STRIKES=3,CATCH_UP_MS=2e4,Line=class{constructor(world2,settings,token,onCondition){
 this.world=world2;this.settings=settings;this.token=token;this.onCondition=onCondition;this.ladder=settings.transport?[settings.
 transport]:TRANSPORTS;let remembered=world2.recall(settings.url);this.proven=this.ladder.find(transport=>transport===remembered),
 this.transport=this.proven??this.top,this.condition={state:"closed",transport:this.transport}}world;settings;token;onCondition;parts=[];running=!1;changing=!1;asked="";abort=()=>{};endPause=()=>{};heardAt=0;condition;ladder;transport;proven;strikes=0;failures=0;get state(){
@@ -71,19 +74,19 @@ state==="open"&&(why==="online"||stale)&&this.abort("woken")}change(){this.chang
 "changed"),this.endPause(),!this.running&&this.parts.length>0&&this.run())}))}async run(){this.running=!0;let refused=!1;
 for(;this.parts.length>0;){let renewed=refused,begunAt=this.world.now(),{end,cause,heard}=await this.attempt(refused);if(heard&&
 (refused=!1),!(cause==="changed"||cause==="woken")){if(end.why==="denied"||end.why==="token"&&refused){let status=end.why===
-"denied"?end.status:401,rest=await this.sift(status);if(refused=!1,rest==="some")continue;if(rest==="all")return this.tell(
-{state:"denied",transport:this.transport,status});await this.pause({why:"over"});continue}if(refused=end.why==="token",refused){
-heard&&renewed&&this.world.now()-begunAt<RETRY_MS&&await this.pause({why:"over"});continue}this.falls(end,heard)||await this.
-pause(end)}}this.running=!1,this.tell({state:"closed",transport:this.transport})}async attempt(fresh){let abort=new AbortController,
-cause,heard=!1,forget=()=>{};this.abort=why=>{cause??=why,forget(),abort.abort()};let expect=(ms,otherwise)=>{forget(),forget=
-this.world.later(ms,()=>this.abort(otherwise))},end=await(async()=>{this.tell({state:"connecting",transport:this.transport}),
-expect(CATCH_UP_MS,"dead");let token=await this.token(fresh);this.asked=channelsOf(this.parts).join();for(let part2 of this.
+"denied"?end.status:401,{text:text2}=end,rest=await this.sift(status,text2);if(refused=!1,rest==="some")continue;if(rest===
+"all")return this.tell({state:"denied",transport:this.transport,status,text:text2});await this.pause({why:"over"});continue}
+if(refused=end.why==="token",refused){heard&&renewed&&this.world.now()-begunAt<RETRY_MS&&await this.pause({why:"over"});
+continue}this.falls(end,heard)||await this.pause(end)}}this.running=!1,this.tell({state:"closed",transport:this.transport})}async attempt(fresh){
+let abort=new AbortController,cause,heard=!1,forget=()=>{};this.abort=why=>{cause??=why,forget(),abort.abort()};let expect=(ms,otherwise)=>{
+forget(),forget=this.world.later(ms,()=>this.abort(otherwise))},end=await(async()=>{this.tell({state:"connecting",transport:this.
+transport}),expect(CATCH_UP_MS,"dead");let token=await this.token(fresh);this.asked=channelsOf(this.parts).join();for(let part2 of this.
 parts)part2.asked=!0;let attempt={world:this.world,url:this.settings.url,name:this.settings.name,token,channels:[],since:"",
 signal:abort.signal,heard:()=>{abort.signal.aborted||(expect(DEAD_MS,"dead"),this.heardAt=this.world.now(),heard||this.opened(),
 heard=!0)},say:()=>{}},failed=this.parts.length>1?await this.catchUp(attempt):void 0,[part]=this.parts;return failed||!part||
 abort.signal.aborted?failed??{why:"over"}:(attempt.channels=channelsOf([part]),attempt.since=part.since,attempt.say=word=>{
 abort.signal.aborted||spread(word,part)},expect(FIRST_BYTE_MS,"silent"),attempts[this.transport](attempt))})().catch(()=>({
-why:"over"}));return forget(),{end:cause==="silent"?{why:"unable"}:end,cause,heard}}async sift(status){let readers=this.
+why:"over"}));return forget(),{end:cause==="silent"?{why:"unable"}:end,cause,heard}}async sift(status,text2){let readers=this.
 parts.flatMap(part=>[...part.readers]),lists=new Map(readers.map(({channels})=>[channels.join(),channels])),ends=new Map;
 if(lists.size>1){let token;try{token=await this.token(!1)}catch{return"none"}let abort=new AbortController,forget=this.world.
 later(CATCH_UP_MS,()=>abort.abort()),{url,name}=this.settings,asks=[...lists].map(async([key,channels])=>{let attempt={world:this.
@@ -94,13 +97,13 @@ ed");forget();let refused=[...ends.values()].filter(end=>end?.why==="denied"||en
 clear()}let denied=readers.filter(({channels})=>{let end=ends.get(channels.join());return ends.size===0||end?.why==="den\
 ied"||end?.why==="token"});for(let part of this.parts)for(let reader of denied)part.readers.delete(reader);this.parts=this.
 parts.filter(part=>part.readers.size>0),this.running=this.parts.length>0;for(let reader of denied){let end=ends.get(reader.
-channels.join());reader.denied(end?.why==="denied"?end.status:status)}return this.running?"some":"all"}async catchUp(attempt){
-let parts=[...this.parts];for(let part of parts){let more=!0;for(;more;){let{since:since2}=part,batch=await batchOf(attempt,
-channelsOf([part]),since2,0);if("why"in batch)return batch;if(attempt.signal.aborted)return{why:"over"};for(let word of batch.
-words)spread(word,part);more=batch.more&&batch.next!==since2,part.since=batch.next}}let since=parts[0]?.since??"",readers=new Set(
-parts.flatMap(part=>[...part.readers])),later=this.parts.filter(part=>!parts.includes(part));this.parts=[{since,asked:!0,
-readers},...later].filter(part=>part.readers.size>0)}opened(){this.failures=0,this.strikes=0,this.proven=this.transport,
-this.world.remember(this.settings.url,this.transport),this.tell({state:"open",transport:this.transport})}falls(end,heard){
+channels.join());end?.why==="denied"?reader.denied(end.status,end.text):reader.denied(status,text2)}return this.running?
+"some":"all"}async catchUp(attempt){let parts=[...this.parts];for(let part of parts){let more=!0;for(;more;){let{since:since2}=part,
+batch=await batchOf(attempt,channelsOf([part]),since2,0);if("why"in batch)return batch;if(attempt.signal.aborted)return{
+why:"over"};for(let word of batch.words)spread(word,part);more=batch.more&&batch.next!==since2,part.since=batch.next}}let since=parts[0]?.
+since??"",readers=new Set(parts.flatMap(part=>[...part.readers])),later=this.parts.filter(part=>!parts.includes(part));this.
+parts=[{since,asked:!0,readers},...later].filter(part=>part.readers.size>0)}opened(){this.failures=0,this.strikes=0,this.
+proven=this.transport,this.world.remember(this.settings.url,this.transport),this.tell({state:"open",transport:this.transport})}falls(end,heard){
 if(heard)return!1;if(end.why!=="unable")return this.transport=this.proven??this.top,!1;if(this.transport===this.proven&&
 ++this.strikes<STRIKES)return!1;this.strikes=0;let next=this.ladder[this.ladder.indexOf(this.transport)+1];return this.transport=
 next??this.top,next!==void 0}pause(end){let wish=end.why==="over"?end.retryMs:void 0,grown=Math.min(RETRY_MS*2**this.failures++,
@@ -116,66 +119,67 @@ let readers=parts.flatMap(part=>[...part.readers]);return[...new Set(readers.fla
 HELD_MS=5e3,GATHER_MS=100,STREAMS_WARN=3,Pool=class{constructor(world2,carrierOf,warn){this.world=world2;this.carrierOf=
 carrierOf;this.warn=warn}world;carrierOf;warn;lines=new Map;calls=new Set;warned=new Set;joined=0;join(member){let place=new Place(
 member,this.joined++);return typeof member.token=="function"&&typeof member.share!="string"?this.identify(place):this.enter(
-place,identityOf(member.token)),place}leave(place){place.closed=!0,this.exit(place)}deny(place,status){let transport=place.
-line?.condition?.transport??"sse";this.leave(place),place.member.listen({state:"denied",transport,status})}wake(why){for(let line of this.
-lines.values())line.carrier.wake(why)}async identify(place){let call2=this.call(place);this.calls.add(call2);let{identity,
-held}=await call2;if(this.calls.delete(call2),this.calls.size>0){let late=new Promise(resolve=>this.world.later(GATHER_MS,
-resolve));await Promise.race([Promise.all(this.calls),late])}place.closed||this.enter(place,identity,held)}async call(place){
-try{let held=await this.ask(place);return{identity:claimsOf(held.token),held}}catch{return{identity:{text:`failed ${place.
-number}`,subject:!1},held:void 0}}}async ask({member:{token}}){return{token:typeof token=="function"?await token():token,
-atMs:this.world.now()}}enter(place,identity,held){let{member}=place,plan=planOf(member,identity),line=this.lines.get(plan.
-key),fresh=!line;line??=this.open(plan,typeof member.share=="string"),held&&(line.held=held),place.line=line,line.places.
-add(place);let{condition}=line;condition&&queueMicrotask(()=>place.line===line&&line.condition&&member.listen(line.condition)),
-line.carrier.add(member.reader),fresh&&this.count(member.settings.url)}open(plan,named){let tell=condition=>{if(line.condition=
-condition,condition.state!=="denied")for(let place of line.places)condition.state==="open"&&(place.rejected=!1),place.member.
-listen(condition)},token=fresh=>this.tokenOf(line,fresh),shared={...plan,named,places:new Set,condition:void 0,held:void 0},
-line=Object.assign(shared,{carrier:this.carrierOf(plan,token,tell)});return this.lines.set(plan.key,line),line}exit(place){
+place,identityOf(member.token)),place}leave(place){place.closed=!0,this.exit(place)}deny(place,status,text2){let transport=place.
+line?.condition?.transport??"sse";this.leave(place),place.member.listen({state:"denied",transport,status,text:text2})}wake(why){
+for(let line of this.lines.values())line.carrier.wake(why)}async identify(place){let call2=this.call(place);this.calls.add(
+call2);let{identity,held}=await call2;if(this.calls.delete(call2),this.calls.size>0){let late=new Promise(resolve=>this.
+world.later(GATHER_MS,resolve));await Promise.race([Promise.all(this.calls),late])}place.closed||this.enter(place,identity,
+held)}async call(place){try{let held=await this.ask(place);return{identity:claimsOf(held.token),held}}catch{return{identity:{
+text:`failed ${place.number}`,subject:!1},held:void 0}}}async ask({member:{token}}){return{token:typeof token=="function"?
+await token():token,atMs:this.world.now()}}enter(place,identity,held){let{member}=place,plan=planOf(member,identity),line=this.
+lines.get(plan.key),fresh=!line;line??=this.open(plan,typeof member.share=="string"),held&&(line.held=held),place.line=line,
+line.places.add(place);let{condition}=line;condition&&queueMicrotask(()=>place.line===line&&line.condition&&member.listen(
+line.condition)),line.carrier.add(member.reader),fresh&&this.count(member.settings.url)}open(plan,named){let tell=condition=>{
+if(line.condition=condition,condition.state!=="denied")for(let place of line.places)condition.state==="open"&&(place.rejected=
+!1),place.member.listen(condition)},token=fresh=>this.tokenOf(line,fresh),shared={...plan,named,places:new Set,condition:void 0,
+held:void 0},line=Object.assign(shared,{carrier:this.carrierOf(plan,token,tell)});return this.lines.set(plan.key,line),line}exit(place){
 let{line}=place;line&&(place.line=void 0,line.places.delete(place),line.carrier.remove(place.member.reader),line.places.
 size===0&&this.world.later(0,()=>line.places.size===0&&this.close(line)))}close(line){this.lines.get(line.key)===line&&(this.
 lines.delete(line.key),line.carrier.close?.())}move(place,identity,held){this.exit(place),this.enter(place,identity,held)}async tokenOf(line,fresh){
 let{held}=line;if(held&&!fresh&&this.world.now()-held.atMs<HELD_MS)return held.token;let same,failure;for(let place of[...line.
 places].sort((a,b)=>b.number-a.number)){let answer=await this.ask(place).catch(error=>{failure=error});if(!answer||place.
 line!==line)continue;let identity=claimsOf(answer.token);if(!line.named&&typeof place.member.token=="function"&&!this.stays(
-place,line,identity)){fresh&&place.rejected?this.deny(place,401):this.move(place,identity,answer),place.rejected=fresh;continue}
-if(same=answer,!fresh||!held||answer.token!==held.token)break}if(same)line.held=same;else if(failure!==void 0&&line.places.
-size>0)throw failure;return same?.token}stays(place,line,identity){let plan=planOf(place.member,identity);if(plan.key===
-line.key)return!0;if(line.tabs||plan.tabs||this.lines.has(plan.key))return!1;this.lines.delete(line.key),line.key=plan.key,
-this.lines.set(line.key,line);for(let other of line.places)other!==place&&this.check(other,line);return!0}async check(place,line){
-let{token}=place.member,{identity,held}=typeof token=="function"?await this.call(place):{identity:identityOf(token),held:void 0};
-place.line===line&&planOf(place.member,identity).key!==line.key&&this.move(place,identity,held)}count(url){let{origin}=new URL(
-url);if(this.warned.has(origin))return;let streams=[...this.lines.values()].filter(line=>line.places.size>0&&new URL(line.
-settings.url).origin===origin);streams.length<STREAMS_WARN||(this.warned.add(origin),this.warn(`encke: this page has ${streams.
-length} streams to ${origin}, and over HTTP/1.1 a browser opens six connections to a server. Subscriptions share a strea\
-m if url, name, transport, share and the claims of the token are the same. If their tokens differ but belong to one user\
- with the same rights, name the user: share: 'USER'. Close unused subscriptions.`))}};function planOf({settings,token,share},identity){
-let hasToken=token!==void 0,tabs=typeof share=="string"||(share??(typeof token!="function"||identity.subject)),user=typeof share==
-"string"?["share",share]:["token",identity.text];return{key:JSON.stringify([settings.url,settings.name,settings.transport,
-tabs,hasToken,...user]),settings,hasToken,tabs}}function identityOf(token){return{text:typeof token=="string"?token:"",subject:!1}}
-function claimsOf(token){let[head,body="",signature]=token?.split(".")??[],claims;try{claims=parsed(atob(body.replace(/-/g,
-"+").replace(/_/g,"/")))}catch{}if(signature===void 0||!isRecord(claims))return identityOf(token);let{exp,nbf,iat,jti,...rest}=claims;
-return{text:JSON.stringify([head,rest]),subject:typeof rest.sub=="string"}}var PublishError=class extends Error{constructor(status,text2){super(text2);this.status=status;this.name="PublishError"}status},
+place,line,identity)){fresh&&place.rejected?this.deny(place,401,"the server rejected two different tokens"):this.move(place,
+identity,answer),place.rejected=fresh;continue}if(same=answer,!fresh||!held||answer.token!==held.token)break}if(same)line.
+held=same;else if(failure!==void 0&&line.places.size>0)throw failure;return same?.token}stays(place,line,identity){let plan=planOf(
+place.member,identity);if(plan.key===line.key)return!0;if(line.tabs||plan.tabs||this.lines.has(plan.key))return!1;this.lines.
+delete(line.key),line.key=plan.key,this.lines.set(line.key,line);for(let other of line.places)other!==place&&this.check(
+other,line);return!0}async check(place,line){let{token}=place.member,{identity,held}=typeof token=="function"?await this.
+call(place):{identity:identityOf(token),held:void 0};place.line===line&&planOf(place.member,identity).key!==line.key&&this.
+move(place,identity,held)}count(url){let{origin}=new URL(url);if(this.warned.has(origin))return;let streams=[...this.lines.
+values()].filter(line=>line.places.size>0&&new URL(line.settings.url).origin===origin);streams.length<STREAMS_WARN||(this.
+warned.add(origin),this.warn(`encke: this page has ${streams.length} streams to ${origin}, and over HTTP/1.1 a browser o\
+pens six connections to a server. Subscriptions share a stream if url, name, transport, share and the claims of the toke\
+n are the same. If their tokens differ but belong to one user with the same rights, name the user: share: 'USER'. Close \
+unused subscriptions.`))}};function planOf({settings,token,share},identity){let hasToken=token!==void 0,tabs=typeof share==
+"string"||(share??(typeof token!="function"||identity.subject)),user=typeof share=="string"?["share",share]:["token",identity.
+text];return{key:JSON.stringify([settings.url,settings.name,settings.transport,tabs,hasToken,...user]),settings,hasToken,
+tabs}}function identityOf(token){return{text:typeof token=="string"?token:"",subject:!1}}function claimsOf(token){let[head,
+body="",signature]=token?.split(".")??[],claims;try{claims=parsed(atob(body.replace(/-/g,"+").replace(/_/g,"/")))}catch{}
+if(signature===void 0||!isRecord(claims))return identityOf(token);let{exp,nbf,iat,jti,...rest}=claims;return{text:JSON.stringify(
+[head,rest]),subject:typeof rest.sub=="string"}}var PublishError=class extends Error{constructor(status,text2){super(text2);this.status=status;this.name="PublishError"}status},
 REPEAT_MS=1e5,ANSWER_MS=15e3,RETRY_MS2=500,RETRY_MS_MAX2=8e3,Outbox=class{constructor(world2,url){this.world=world2;this.
 url=url}world;url;last=Promise.resolve();endPause=()=>{};count=0;publish(channel,data,options,token){let content=contentOf(
 data);if(content instanceof TypeError)return Promise.reject(content);let request={channel,...content,options:{...options,
 key:options.key??this.newKey()},token},published=this.last.then(()=>this.deliver(request));return this.last=published.catch(
 ()=>{}),published}wake(){this.endPause()}async deliver(request){let since=this.world.now(),refused=!1;for(let failures=0;;){
 let answer=await this.send(request,refused).catch(()=>{});if(answer?.ok){let body=parsed(await answer.text().catch(()=>""));
-if(isRecord(body))return{id:String(body.id??""),subscribers:Number(body.subscribers??0)}}let end=answer&&endOf(answer.clone());
-if(answer&&end?.why==="token"&&!refused){refused=!0;continue}let late=this.world.now()-since>REPEAT_MS;if(answer&&(end?.
-why!=="over"||late))throw await failureOf(answer);if(late)throw new PublishError(0,"no answer: the server cannot be reac\
-hed");let wish=end?.why==="over"?end.retryMs:void 0;await this.pause(wish??Math.min(RETRY_MS2*2**failures++,RETRY_MS_MAX2)*
-(.5+this.world.random()))}}async send({channel,body,type,options,token},fresh){let fields=fieldsOf("application/json",await token(
-fresh));fields["idempotency-key"]=options.key??"",(options.type??type)&&(fields["content-type"]=options.type??type),options.
-event&&(fields["encke-event"]=options.event);let abort=new AbortController,forget=this.world.later(ANSWER_MS,()=>abort.abort()),
-{signal}=abort,url=addressOf(this.url,[channel],{});return this.world.fetch(url,{method:"POST",headers:fields,body,signal}).
-finally(forget)}newKey(){return`${this.world.random().toString(36).slice(2)}-${this.count++}`}pause(ms){return new Promise(
-resolve=>{let forget=this.world.later(ms,resolve);this.endPause=()=>{forget(),resolve()}})}};function contentOf(data){if(typeof data==
-"string")return{body:data,type:"text/plain;charset=utf-8"};if(data instanceof Blob||data instanceof ArrayBuffer)return{body:data,
-type:""};if(ArrayBuffer.isView(data))return{body:data,type:""};let kind=Object.prototype.toString.call(data).slice(8,-1),
-json=/^(Object|Array|Number|Boolean|Null|Date)$/.test(kind)?JSON.stringify(data):void 0;return json===void 0?new TypeError(
-`publish: cannot send a value of type ${kind}: expected text, bytes, or a value for JSON`):{body:json,type:"application/\
-json"}}async function failureOf(answer){let said=(await answer.text().catch(()=>"")).trim().slice(0,200);return new PublishError(
-answer.status,said||`refused with ${answer.status}`)}var TOKEN_MS=5e3,Counter=class{constructor(world2,settings,hasToken){this.world=world2;let token=fresh=>hasToken?this.askToken(
+if(isRecord(body))return{id:String(body.id??""),subscribers:Number(body.subscribers??0)}}let end=answer&&await endOf(answer.
+bodyUsed?answer:answer.clone());if(answer&&end?.why==="token"&&!refused){refused=!0;continue}let late=this.world.now()-since>
+REPEAT_MS;if(answer&&(end?.why!=="over"||late))throw await failureOf(answer);if(late)throw new PublishError(0,"no answer\
+: the server cannot be reached");let wish=end?.why==="over"?end.retryMs:void 0;await this.pause(wish??Math.min(RETRY_MS2*
+2**failures++,RETRY_MS_MAX2)*(.5+this.world.random()))}}async send({channel,body,type,options,token},fresh){let fields=fieldsOf(
+"application/json",await token(fresh));fields["idempotency-key"]=options.key??"",(options.type??type)&&(fields["content-\
+type"]=options.type??type),options.event&&(fields["encke-event"]=options.event);let abort=new AbortController,forget=this.
+world.later(ANSWER_MS,()=>abort.abort()),{signal}=abort,url=addressOf(this.url,[channel],{});return this.world.fetch(url,
+{method:"POST",headers:fields,body,signal}).finally(forget)}newKey(){return`${this.world.random().toString(36).slice(2)}\
+-${this.count++}`}pause(ms){return new Promise(resolve=>{let forget=this.world.later(ms,resolve);this.endPause=()=>{forget(),
+resolve()}})}};function contentOf(data){if(typeof data=="string")return{body:data,type:"text/plain;charset=utf-8"};if(data instanceof
+Blob||data instanceof ArrayBuffer)return{body:data,type:""};if(ArrayBuffer.isView(data))return{body:data,type:""};let kind=Object.
+prototype.toString.call(data).slice(8,-1),json=/^(Object|Array|Number|Boolean|Null|Date)$/.test(kind)?JSON.stringify(data):
+void 0;return json===void 0?new TypeError(`publish: cannot send a value of type ${kind}: expected text, bytes, or a valu\
+e for JSON`):{body:json,type:"application/json"}}async function failureOf(answer){return new PublishError(answer.status,
+await textOf(answer)||`refused with ${answer.status}`)}var TOKEN_MS=5e3,Counter=class{constructor(world2,settings,hasToken){this.world=world2;let token=fresh=>hasToken?this.askToken(
 fresh):Promise.resolve(void 0);this.line=new Line(world2,settings,token,condition=>{for(let page2 of this.pages.values())
 page2.post({tell:"condition",condition})})}world;pages=new Map;line;onToken=()=>{};get idle(){return this.pages.size===0}close(){
 let pages=[...this.pages.values()];this.pages.clear();for(let page2 of pages)this.forget(page2)}forget(page2){page2.gone.
@@ -193,7 +197,7 @@ return new Promise(resolve=>{let forget=this.world.later(TOKEN_MS,()=>resolve(ne
 onToken=(from,answer)=>{from!==name&&typeof answer!="string"||(forget(),resolve(answer))},page2.post({tell:"token",fresh})})}};
 function distant(reader,channels,begin,post,onDenied){let since=begin;return{channels,get since(){return since},set since(id){
 since===begin&&post({tell:"begins",reader,since:id}),since=id},take:message=>post({tell:"message",reader,message}),gap:gap=>post(
-{tell:"gap",reader,gap}),denied(status){onDenied(),post({tell:"denied",reader,status})}}}var Remote=class{constructor(make,token,onCondition){
+{tell:"gap",reader,gap}),denied(status,text2){onDenied(),post({tell:"denied",reader,status,text:text2})}}}var Remote=class{constructor(make,token,onCondition){
 this.token=token;this.onCondition=onCondition;this.pipe=make(tell=>this.hear(tell),()=>{for(let[key,reader]of this.readers)
 this.join(key,reader)})}token;onCondition;readers=new Map;pipe;count=0;add(reader){let key=this.count++;this.readers.set(
 key,reader),this.join(key,reader)}remove(reader){for(let[key,one]of this.readers)one===reader&&(this.readers.delete(key),
@@ -201,10 +205,10 @@ this.pipe.post({ask:"leave",reader:key}))}wake(why){this.pipe.post({ask:"wake",w
 channels,since}){this.pipe.post({ask:"join",reader:key,channels,since})}hear(tell){if(tell.tell==="condition")return this.
 onCondition(tell.condition);if(tell.tell==="token"){this.token(tell.fresh).then(token=>this.pipe.post({ask:"token",token,
 failed:!1}),()=>this.pipe.post({ask:"token",token:void 0,failed:!0}));return}let reader=this.readers.get(tell.reader);reader&&
-(tell.tell==="denied"?(this.readers.delete(tell.reader),reader.denied(tell.status)):tell.tell==="begins"?reader.since=tell.
-since:tell.tell==="gap"?(reader.since=tell.gap.to,reader.gap(tell.gap)):(!isId(reader.since)||ahead(tell.message.id,reader.
-since)>0)&&(reader.since=tell.message.id,reader.take(tell.message)))}},PAGE=[...crypto.getRandomValues(new Uint32Array(3))].
-map(word=>word.toString(36)).join(""),forever=new Promise(()=>{}),lockOf=page2=>`encke:page:${page2}`,told;function alive(){
+(tell.tell==="denied"?(this.readers.delete(tell.reader),reader.denied(tell.status,tell.text)):tell.tell==="begins"?reader.
+since=tell.since:tell.tell==="gap"?(reader.since=tell.gap.to,reader.gap(tell.gap)):(!isId(reader.since)||ahead(tell.message.
+id,reader.since)>0)&&(reader.since=tell.message.id,reader.take(tell.message)))}},PAGE=[...crypto.getRandomValues(new Uint32Array(
+3))].map(word=>word.toString(36)).join(""),forever=new Promise(()=>{}),lockOf=page2=>`encke:page:${page2}`,told;function alive(){
 return told??=new Promise(resolve=>{if(!navigator.locks)return resolve();navigator.locks.request(lockOf(PAGE),()=>(resolve(),
 forever))})}function whenGone(page2,signal,run){navigator.locks&&page2!==PAGE&&navigator.locks.request(lockOf(page2),{signal},
 run).catch(()=>{})}var VERSION="encke.v2";function workerPipe(script,key,settings,hasToken,failed){return(tell,again)=>{
@@ -227,8 +231,9 @@ air.close(),release()})}}}}function subscribe(channels,onMessage,options={}){let
 if(first===void 0)throw new TypeError("subscribe: name at least one channel");let{name,transport,token,share,json}=options,
 url=new URL(options.url??"/push/",location.href).href.replace(/\/*$/,"/"),{pool,outboxes}=page??=open(),take=onMessage,reader={
 channels:wanted,since:options.since??"now",take:message=>call(()=>take(json?valueOf(message.data):message.data,message)),
-gap:gap=>call(()=>options.onGap?.(gap)),denied:status=>pool.deny(place,status)},listen=condition=>call(()=>options.onState?.(
-condition.state,condition)),place=pool.join({settings:{url,name,transport},token,share,reader,listen}),source=async()=>typeof token==
+gap:gap=>call(()=>options.onGap?.(gap)),denied(status,text2){console.warn(`encke: cannot subscribe to ${wanted.join()}: ${text2||
+"no reason given"} (status ${status})`),pool.deny(place,status,text2)}},listen=condition=>call(()=>options.onState?.(condition.
+state,condition)),place=pool.join({settings:{url,name,transport},token,share,reader,listen}),source=async()=>typeof token==
 "function"?token():token,outbox=outboxes.get(url)??new Outbox(world,url);return outboxes.set(url,outbox),{publish:(data,options2={})=>outbox.
 publish(options2.channel??first,data,options2,source),close:()=>pool.leave(place)}}var page;function open(){let pool=new Pool(
 world,carrierFor,text2=>console.warn(text2)),outboxes=new Map;return addEventListener("online",()=>{pool.wake("online");

@@ -49,7 +49,7 @@ export interface SubscribeOptions {
   json?: boolean | undefined;
   /** Messages were lost: those after `from`, up to `to`. */
   onGap?: ((gap: Gap) => void) | undefined;
-  /** The stream is `connecting`, `open`, `waiting` to reconnect, or was permanently `denied`. */
+  /** The stream is `connecting`, `open`, `waiting` to reconnect, or was permanently `denied`, with `status` and `text`. */
   onState?: ((state: State, condition: Condition) => void) | undefined;
 }
 
@@ -86,7 +86,10 @@ export function subscribe(
     since: options.since ?? 'now',
     take: (message) => call(() => take(json ? valueOf(message.data) : message.data, message)),
     gap: (gap) => call(() => options.onGap?.(gap)),
-    denied: (status) => pool.deny(place, status),
+    denied(status, text) {
+      console.warn(`encke: cannot subscribe to ${wanted.join()}: ${text || 'no reason given'} (status ${status})`);
+      pool.deny(place, status, text);
+    },
   };
   const listen = (condition: Condition) => call(() => options.onState?.(condition.state, condition));
   const place = pool.join({ settings: { url, name, transport }, token, share, reader, listen });

@@ -31,6 +31,8 @@ export interface Condition {
   delayMs?: number;
   /** For `denied`: the status of the response. */
   status?: number;
+  /** For `denied`: the server's reason, in one line; empty if the response has none. */
+  text?: string;
 }
 
 /** A reader of channels. */
@@ -41,7 +43,7 @@ export interface Reader {
   take(message: Message): void;
   gap(gap: Gap): void;
   /** The server permanently rejects its channels: the line has removed it. */
-  denied(status: number): void;
+  denied(status: number, text: string): void;
 }
 
 /** The address and identity of a line. Lines with the same settings are interchangeable. */
@@ -169,10 +171,11 @@ export class Line {
       if (cause === 'changed' || cause === 'woken') continue;
       if (end.why === 'denied' || (end.why === 'token' && refused)) {
         const status = end.why === 'denied' ? end.status : 401;
-        const rest = await this.sift(status);
+        const { text } = end;
+        const rest = await this.sift(status, text);
         refused = false;
         if (rest === 'some') continue;
-        if (rest === 'all') return this.tell({ state: 'denied', transport: this.transport, status });
+        if (rest === 'all') return this.tell({ state: 'denied', transport: this.transport, status, text });
         await this.pause({ why: 'over' });
         continue;
       }
@@ -247,7 +250,7 @@ export class Line {
    * After a rejection, removes the readers whose channels are rejected. Returns which readers were rejected: `none` if the requests
    * failed. If each reader's channels are accepted alone, only together they are not: then all are rejected.
    */
-  private async sift(status: number): Promise<'some' | 'all' | 'none'> {
+  private async sift(status: number, text: string): Promise<'some' | 'all' | 'none'> {
     const readers = this.parts.flatMap((part) => [...part.readers]);
     const lists = new Map(readers.map(({ channels }) => [channels.join(), channels]));
     const ends = new Map<string, End | undefined>();
@@ -282,7 +285,8 @@ export class Line {
     this.running = this.parts.length > 0;
     for (const reader of denied) {
       const end = ends.get(reader.channels.join());
-      reader.denied(end?.why === 'denied' ? end.status : status);
+      if (end?.why === 'denied') reader.denied(end.status, end.text);
+      else reader.denied(status, text);
     }
     return this.running ? 'some' : 'all';
   }

@@ -109,10 +109,10 @@ export class Pool {
   }
 
   /** The server permanently rejects a member's channels. */
-  deny(place: Place, status: number): void {
+  deny(place: Place, status: number, text: string): void {
     const transport = place.line?.condition?.transport ?? 'sse';
     this.leave(place);
-    place.member.listen({ state: 'denied', transport, status });
+    place.member.listen({ state: 'denied', transport, status, text });
   }
 
   wake(why: 'online' | 'visible'): void {
@@ -213,7 +213,7 @@ export class Pool {
       if (!answer || place.line !== line) continue;
       const identity = claimsOf(answer.token);
       if (!line.named && typeof place.member.token === 'function' && !this.stays(place, line, identity)) {
-        if (fresh && place.rejected) this.deny(place, 401);
+        if (fresh && place.rejected) this.deny(place, 401, 'the server rejected two different tokens');
         else this.move(place, identity, answer);
         place.rejected = fresh;
         continue;

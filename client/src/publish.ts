@@ -6,7 +6,7 @@
  */
 
 import type { TokenSource } from './line.js';
-import { addressOf, endOf, fieldsOf, type World } from './transports.js';
+import { addressOf, endOf, fieldsOf, textOf, type World } from './transports.js';
 import { isRecord, parsed } from './wire.js';
 
 /** Optional properties of a message. */
@@ -97,7 +97,7 @@ export class Outbox {
         const body = parsed(await answer.text().catch(() => ''));
         if (isRecord(body)) return { id: String(body['id'] ?? ''), subscribers: Number(body['subscribers'] ?? 0) };
       }
-      const end = answer && endOf(answer.clone());
+      const end = answer && (await endOf(answer.bodyUsed ? answer : answer.clone()));
       if (answer && end?.why === 'token' && !refused) {
         refused = true;
         continue;
@@ -150,6 +150,5 @@ function contentOf(data: Payload): Content | TypeError {
 }
 
 async function failureOf(answer: Response): Promise<PublishError> {
-  const said = (await answer.text().catch(() => '')).trim().slice(0, 200);
-  return new PublishError(answer.status, said || `refused with ${answer.status}`);
+  return new PublishError(answer.status, (await textOf(answer)) || `refused with ${answer.status}`);
 }

@@ -35,7 +35,7 @@ type Ask =
 type Tell =
   | { tell: 'message'; reader: number; message: Message }
   | { tell: 'gap'; reader: number; gap: Gap }
-  | { tell: 'denied'; reader: number; status: number }
+  | { tell: 'denied'; reader: number; status: number; text: string }
   | { tell: 'begins'; reader: number; since: string }
   | { tell: 'condition'; condition: Condition }
   | { tell: 'token'; fresh: boolean };
@@ -181,9 +181,9 @@ function distant(
     },
     take: (message) => post({ tell: 'message', reader, message }),
     gap: (gap) => post({ tell: 'gap', reader, gap }),
-    denied(status) {
+    denied(status, text) {
       onDenied();
-      post({ tell: 'denied', reader, status });
+      post({ tell: 'denied', reader, status, text });
     },
   };
 }
@@ -246,7 +246,7 @@ export class Remote implements Carrier {
     if (!reader) return;
     if (tell.tell === 'denied') {
       this.readers.delete(tell.reader);
-      reader.denied(tell.status);
+      reader.denied(tell.status, tell.text);
     } else if (tell.tell === 'begins') {
       reader.since = tell.since;
     } else if (tell.tell === 'gap') {

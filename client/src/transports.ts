@@ -48,10 +48,10 @@ export type End =
   | { why: 'over'; retryMs?: number | undefined }
   /** This transport does not work here. */
   | { why: 'unable' }
-  /** The server requires another token. */
-  | { why: 'token' }
+  /** The server requires another token. `text` is the reason: the first line of the response, or empty. */
+  | { why: 'token'; text: string }
   /** The server permanently rejects the request. */
-  | { why: 'denied'; status: number };
+  | { why: 'denied'; status: number; text: string };
 
 /** Time for which the server may hold a poll. */
 const POLL_WAIT_S = 25;
@@ -151,14 +151,19 @@ function ws(attempt: Attempt): Promise<End> {
       else if (word && word.kind !== 'answer') say(attempt, word);
     };
     socket.onclose = ({ code, reason }) => {
-      // Browsers hide the response to a rejected handshake. A poll will get it.
-      if (!opened) return end({ why: 'unable' });
-      if (code === 4401) return end({ why: 'token' });
-      if (code === 4403) return end({ why: 'denied', status: 403 });
+      if (!opened) return void handshakeEnd(attempt).then(end, () => end({ why: 'over' }));
+      if (code === 4401) return end({ why: 'token', text: reason });
+      if (code === 4403) return end({ why: 'denied', status: 403, text: reason });
       const ms = /\d+/.exec(reason)?.[0];
       end({ why: 'over', retryMs: GOING_AWAY.includes(code) && ms ? Number(ms) : undefined });
     };
   });
+}
+
+/** Browsers hide the response to a rejected handshake. A poll that does not wait gets the same response, if the server rejects it. */
+async function handshakeEnd(attempt: Attempt): Promise<End> {
+  const batch = await batchOf(attempt, attempt.channels, 'now', 0);
+  return 'why' in batch ? batch : { why: 'unable' };
 }
 
 async function poll(attempt: Attempt): Promise<End> {
@@ -213,13 +218,22 @@ export async function batchOf(
 }
 
 /** Interprets a response without messages. */
-export function endOf(answer: Response): End {
+export async function endOf(answer: Response): Promise<End> {
   const { status } = answer;
-  void answer.body?.cancel().catch(() => {});
-  if (status === 401) return { why: 'token' };
   const passing = status >= 500 || status === 408 || status === 425 || status === 429;
-  if (status >= 400 && !passing) return { why: 'denied', status };
+  if (status >= 400 && !passing) {
+    const text = await textOf(answer);
+    return status === 401 ? { why: 'token', text } : { why: 'denied', status, text };
+  }
+  void answer.body?.cancel().catch(() => {});
   return { why: 'over', retryMs: retryAfterMs(answer.headers.get('retry-after')) };
+}
+
+/** Reads the first line of a response. Returns an empty text if it is no plain text, such as the page of a proxy. */
+export async function textOf(answer: Response): Promise<string> {
+  if (!answer.headers.get('content-type')?.startsWith('text/plain')) return '';
+  const text = await answer.text().catch(() => '');
+  return (/.*/.exec(text.trim())?.[0] ?? '').slice(0, 200);
 }
 
 /** Parses `Retry-After` in seconds. Encke does not send the other form, a date. */

@@ -181,6 +181,8 @@ test('a WebSocket that is refused is followed by long polls, each from where the
   stage.next();
   stage.sockets[0].onclose({ code: 1006, reason: '' });
   await settled();
+  // The server has nothing against the request: WebSockets do not work here.
+  await stage.answer(stage.next(), 204, undefined, { 'encke-id': 'e-4' });
   const probe = stage.next();
   assert.match(probe.url, /since=now&wait=0/);
   await stage.answer(probe, 200, { messages: [], next: 'e-5' });
@@ -317,8 +319,8 @@ test('after 401 it asks for another token, once', async () => {
   const second = stage.next();
   assert.equal(second.init.headers.authorization, 'Bearer t2');
   assert.deepEqual(asked, [false, true]);
-  await stage.answer(second, 401);
-  assert.deepEqual(states.at(-1), { state: 'denied', transport: 'sse', status: 401 });
+  await stage.refuse(second, 401, 'invalid token: it has expired');
+  assert.deepEqual(states.at(-1), { state: 'denied', transport: 'sse', status: 401, text: 'invalid token: it has expired' });
   await stage.pass(100_000);
   assert.equal(stage.requests.length, 0);
 });
@@ -386,11 +388,80 @@ test('403 is final, for this line; who subscribes again asks again', async () =>
   await stage.pass(0);
   await stage.answer(stage.next(), 403);
   await stage.pass(100_000);
-  assert.deepEqual(states.at(-1), { state: 'denied', transport: 'sse', status: 403 });
+  assert.deepEqual(states.at(-1), { state: 'denied', transport: 'sse', status: 403, text: '' });
   assert.equal(stage.requests.length, 0);
   line.add(reader(['b']));
   await stage.pass(0);
   assert.match(stage.next().url, /push\/b\?/);
+});
+
+test('the reason of a rejection is the first line of a response in plain text', async () => {
+  const cases = [
+    ['text/plain; charset=utf-8', 'channel "news:a": invalid character\nsecond line', 'channel "news:a": invalid character'],
+    ['text/html', '<!doctype html><title>Forbidden</title>', ''],
+  ];
+  for (const transport of ['sse', 'poll']) {
+    for (const [type, body, text] of cases) {
+      const stage = new Stage();
+      const { line, states } = stage.line({ transport });
+      const one = reader(['news:a']);
+      line.add(one);
+      await stage.pass(0);
+      await stage.refuse(stage.next(), 400, body, { 'content-type': type });
+      assert.deepEqual(states.at(-1), { state: 'denied', transport, status: 400, text });
+      assert.deepEqual([one.rejected, one.reason], [400, text]);
+      await stage.pass(100_000);
+      assert.equal(stage.requests.length, 0);
+    }
+  }
+});
+
+test('the reason of a WebSocket that the server closes is that of the close', async () => {
+  const stage = new Stage();
+  const { line, states } = stage.line({ transport: 'ws' });
+  line.add(reader(['a']));
+  await stage.pass(0);
+  await socketOpens(stage.sockets[0]);
+  stage.sockets[0].onclose({ code: 4403, reason: 'logged out' });
+  await settled();
+  assert.deepEqual(states.at(-1), { state: 'denied', transport: 'ws', status: 403, text: 'logged out' });
+});
+
+/** A line by WebSocket whose handshake failed. Returns the request that finds the reason. */
+async function handshakeFails(token) {
+  const stage = new Stage();
+  const { line, states } = stage.line({ transport: 'ws' }, token);
+  line.add(reader(['news:a'], 'last:5'));
+  await stage.pass(0);
+  stage.sockets[0].onclose({ code: 1006, reason: '' });
+  await settled();
+  const probe = stage.next();
+  assert.match(probe.url, /push\/news:a\?since=now&wait=0/);
+  return { stage, states, probe };
+}
+
+test('a WebSocket whose handshake the server rejects for good is not tried again', async () => {
+  const { stage, states, probe } = await handshakeFails();
+  await stage.refuse(probe, 400, 'channel "news:a": invalid character');
+  assert.deepEqual(states.at(-1), { state: 'denied', transport: 'ws', status: 400, text: 'channel "news:a": invalid character' });
+  await stage.pass(100_000);
+  assert.deepEqual([stage.sockets.length, stage.requests.length], [1, 0]);
+});
+
+test('a WebSocket whose handshake fails for want of a token, for now, or without a network is tried again', async () => {
+  const asked = [];
+  const { stage, probe } = await handshakeFails(async (fresh) => void asked.push(fresh));
+  await stage.refuse(probe, 401, 'invalid token: it has expired');
+  assert.deepEqual([asked, stage.sockets.length], [[false, true], 2]);
+
+  const later = await handshakeFails();
+  await later.stage.refuse(later.probe, 503, 'the server drains', { 'retry-after': '7' });
+  assert.deepEqual(later.states.at(-1), { state: 'waiting', transport: 'ws', delayMs: 8_750 });
+
+  const cut = await handshakeFails();
+  cut.probe.reject(new TypeError('no network'));
+  await settled();
+  assert.equal(cut.states.at(-1).state, 'waiting');
 });
 
 /** A line with readers whose stream was rejected with 403. Returns the requests for each reader's own channels, by URL. */

@@ -32,8 +32,8 @@ function page() {
     const { url = 'http://test/push/', share, since } = more;
     const one = reader([channels].flat(), since);
     one.states = [];
-    one.denied = (status) => pool.deny(one.place, status);
-    one.place = pool.join({ settings: { url }, token, share, reader: one, listen: ({ state }) => one.states.push(state) });
+    one.denied = (status, text) => pool.deny(one.place, status, text);
+    one.place = pool.join({ settings: { url }, token, share, reader: one, listen: (condition) => ((one.condition = condition), one.states.push(condition.state)) });
     one.close = () => pool.leave(one.place);
     return one;
   };
@@ -219,10 +219,14 @@ test('a subscription without a right is denied alone', async () => {
   const [a, secret] = [subscribe('a', async () => jwt(ANN)), subscribe('secret', async () => jwt(ANN))];
   await stage.pass(0);
   await stage.answer(stage.next(), 403);
-  for (const request of stage.requests.splice(0)) await stage.answer(request, request.url.includes('secret') ? 403 : 204);
+  for (const request of stage.requests.splice(0)) {
+    if (request.url.includes('secret')) await stage.refuse(request, 403, 'the token grants no right to read secret');
+    else await stage.answer(request, 204);
+  }
   await stage.pass(0);
   await stage.stream(stage.next(), event('e-1', 'x'));
-  assert.deepEqual([a.states.at(-1), secret.states.at(-1)], ['open', 'denied']);
+  assert.equal(a.states.at(-1), 'open');
+  assert.deepEqual(secret.condition, { state: 'denied', transport: 'sse', status: 403, text: 'the token grants no right to read secret' });
   assert.deepEqual(a.read, ['e-1 x']);
 });
 

@@ -39,6 +39,16 @@ test('what waits for a cluster is published without an id', async () => {
   assert.deepEqual(await published, { id: '', subscribers: 2 });
 });
 
+test('a response that is not from the server, such as the login page of a hotspot, is no receipt', async () => {
+  const { stage, box } = outbox();
+  const published = box.publish('a', 'hi', {});
+  await settled();
+  stage.next().resolve(new Response('<!doctype html>', { headers: { 'content-type': 'text/html' } }));
+  await stage.pass(1_000);
+  await stage.answer(stage.next(), 201, { id: 'e-1', subscribers: 1 });
+  assert.equal((await published).id, 'e-1');
+});
+
 test('a lost answer is asked for again under the same key', async () => {
   const { stage, box } = outbox();
   const published = box.publish('a', 'hi', {});

@@ -84,6 +84,12 @@ export class Stage {
     await settled();
   }
 
+  /** Rejects a request, as the server does: with a reason in plain text. */
+  async refuse(request, status, text, headers = {}) {
+    request.resolve(new Response(`${text}\n`, { status, headers: { 'content-type': 'text/plain; charset=utf-8', ...headers } }));
+    await settled();
+  }
+
   /** A line that records its conditions. */
   line(settings = {}, token = async () => undefined) {
     const states = [];
@@ -96,7 +102,7 @@ export class Stage {
 export function reader(channels, since = 'now') {
   const read = [];
   const gaps = [];
-  const one = { channels, since, read, gaps, take: (message) => read.push(`${message.id} ${message.data}`), gap: (gap) => gaps.push(gap), denied: (status) => (one.rejected = status) };
+  const one = { channels, since, read, gaps, take: (message) => read.push(`${message.id} ${message.data}`), gap: (gap) => gaps.push(gap), denied: (status, text) => ((one.rejected = status), (one.reason = text)) };
   return one;
 }
 

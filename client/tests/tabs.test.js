@@ -130,8 +130,8 @@ test('a rejected channel is reported to its page alone', async () => {
   await stage.pass(0);
   await stage.answer(stage.next(), 403);
   await stage.answer(stage.next(), 204);
-  await stage.answer(stage.next(), 403);
-  assert.deepEqual([a.rejected, b.rejected], [undefined, 403]);
+  await stage.refuse(stage.next(), 403, 'no right');
+  assert.deepEqual([a.rejected, b.rejected, b.reason], [undefined, 403, 'no right']);
   assert.match(stage.next().url, /push\/a\?/);
 });
 

@@ -43,7 +43,7 @@ export interface SubscribeOptions {
     json?: boolean | undefined;
     /** Messages were lost: those after `from`, up to `to`. */
     onGap?: ((gap: Gap) => void) | undefined;
-    /** The stream is `connecting`, `open`, `waiting` to reconnect, or was permanently `denied`. */
+    /** The stream is `connecting`, `open`, `waiting` to reconnect, or was permanently `denied`, with `status` and `text`. */
     onState?: ((state: State, condition: Condition) => void) | undefined;
 }
 export interface Subscription {

@@ -28,6 +28,8 @@ export interface Condition {
     delayMs?: number;
     /** For `denied`: the status of the response. */
     status?: number;
+    /** For `denied`: the server's reason, in one line; empty if the response has none. */
+    text?: string;
 }
 /** A reader of channels. */
 export interface Reader {
@@ -37,7 +39,7 @@ export interface Reader {
     take(message: Message): void;
     gap(gap: Gap): void;
     /** The server permanently rejects its channels: the line has removed it. */
-    denied(status: number): void;
+    denied(status: number, text: string): void;
 }
 /** The address and identity of a line. Lines with the same settings are interchangeable. */
 export interface Settings {

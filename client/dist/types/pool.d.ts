@@ -69,7 +69,7 @@ export declare class Pool {
     join(member: Member): Place;
     leave(place: Place): void;
     /** The server permanently rejects a member's channels. */
-    deny(place: Place, status: number): void;
+    deny(place: Place, status: number, text: string): void;
     wake(why: 'online' | 'visible'): void;
     private identify;
     /** Calls a place's function. If it fails, the identity is one that no other place has. */

@@ -52,6 +52,7 @@ type Tell = {
     tell: 'denied';
     reader: number;
     status: number;
+    text: string;
 } | {
     tell: 'begins';
     reader: number;

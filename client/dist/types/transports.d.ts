@@ -48,14 +48,16 @@ export type End =
  | {
     why: 'unable';
 }
-/** The server requires another token. */
+/** The server requires another token. `text` is the reason: the first line of the response, or empty. */
  | {
     why: 'token';
+    text: string;
 }
 /** The server permanently rejects the request. */
  | {
     why: 'denied';
     status: number;
+    text: string;
 };
 export declare const attempts: Record<Transport, (attempt: Attempt) => Promise<End>>;
 /** Returns the URL of channels. Channel names contain no characters that need escaping. */
@@ -73,4 +75,6 @@ export interface Batch {
 /** Requests the messages after `since`; the server waits for one for up to `wait` seconds. */
 export declare function batchOf(attempt: Attempt, channels: readonly string[], since: string, wait: number): Promise<Batch | End>;
 /** Interprets a response without messages. */
-export declare function endOf(answer: Response): End;
+export declare function endOf(answer: Response): Promise<End>;
+/** Reads the first line of a response. Returns an empty text if it is no plain text, such as the page of a proxy. */
+export declare function textOf(answer: Response): Promise<string>;
