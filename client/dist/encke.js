@@ -103,18 +103,18 @@ batch=await batchOf(attempt,channelsOf([part]),since2,0);if("why"in batch)return
 why:"over"};for(let word of batch.words)spread(word,part);more=batch.more&&batch.next!==since2,part.since=batch.next}}let since=parts[0]?.
 since??"",readers=new Set(parts.flatMap(part=>[...part.readers])),later=this.parts.filter(part=>!parts.includes(part));this.
 parts=[{since,asked:!0,readers},...later].filter(part=>part.readers.size>0)}opened(){this.failures=0,this.strikes=0,this.
-proven=this.transport,this.world.remember(this.settings.url,this.transport),this.tell({state:"open",transport:this.transport})}falls(end,heard){
-if(heard)return!1;if(end.why!=="unable")return this.transport=this.proven??this.top,!1;if(this.transport===this.proven&&
-++this.strikes<STRIKES)return!1;this.strikes=0;let next=this.ladder[this.ladder.indexOf(this.transport)+1];return this.transport=
-next??this.top,next!==void 0}pause(end){let wish=end.why==="over"?end.retryMs:void 0,grown=Math.min(RETRY_MS*2**this.failures++,
-RETRY_MS_MAX),delayMs=wish===void 0?grown*(.5+this.world.random()):wish*(1+this.world.random()/2);return this.tell({state:"\
-waiting",transport:this.transport,delayMs}),new Promise(resolve=>{let forget=this.world.later(delayMs,resolve);this.endPause=
-()=>{forget(),resolve()}})}carries(reader){let asked=this.asked.split(",");return this.parts.length===1&&reader.channels.
-every(channel=>asked.includes(channel))}get top(){return this.ladder[0]??"sse"}tell(condition){this.condition=condition,
-this.onCondition(condition)}};function spread(word,part){if(word.kind==="answer")return;let id=word.kind==="message"?word.
-message.id:word.kind==="gap"?word.gap.to:word.id;part.since=id;for(let reader of part.readers){let by=isId(reader.since)?
-ahead(id,reader.since):1/0;by<0||by===0&&word.kind!=="gap"||(word.kind==="gap"&&reader.gap(word.gap),word.kind==="messag\
-e"&&reader.channels.includes(word.message.channel)&&reader.take(word.message),reader.since=id)}}function channelsOf(parts){
+proven=this.transport,this.settings.transport||this.world.remember(this.settings.url,this.transport),this.tell({state:"o\
+pen",transport:this.transport})}falls(end,heard){if(heard)return!1;if(end.why!=="unable")return this.transport=this.proven??
+this.top,!1;if(this.transport===this.proven&&++this.strikes<STRIKES)return!1;this.strikes=0;let next=this.ladder[this.ladder.
+indexOf(this.transport)+1];return this.transport=next??this.top,next!==void 0}pause(end){let wish=end.why==="over"?end.retryMs:
+void 0,grown=Math.min(RETRY_MS*2**this.failures++,RETRY_MS_MAX),delayMs=wish===void 0?grown*(.5+this.world.random()):wish*
+(1+this.world.random()/2);return this.tell({state:"waiting",transport:this.transport,delayMs}),new Promise(resolve=>{let forget=this.
+world.later(delayMs,resolve);this.endPause=()=>{forget(),resolve()}})}carries(reader){let asked=this.asked.split(",");return this.
+parts.length===1&&reader.channels.every(channel=>asked.includes(channel))}get top(){return this.ladder[0]??"sse"}tell(condition){
+this.condition=condition,this.onCondition(condition)}};function spread(word,part){if(word.kind==="answer")return;let id=word.
+kind==="message"?word.message.id:word.kind==="gap"?word.gap.to:word.id;part.since=id;for(let reader of part.readers){let by=isId(
+reader.since)?ahead(id,reader.since):1/0;by<0||by===0&&word.kind!=="gap"||(word.kind==="gap"&&reader.gap(word.gap),word.
+kind==="message"&&reader.channels.includes(word.message.channel)&&reader.take(word.message),reader.since=id)}}function channelsOf(parts){
 let readers=parts.flatMap(part=>[...part.readers]);return[...new Set(readers.flatMap(reader=>reader.channels))].sort()}var Place=class{constructor(member,number){this.member=member;this.number=number}member;number;line;closed=!1;rejected=!1},
 HELD_MS=5e3,GATHER_MS=100,STREAMS_WARN=3,Pool=class{constructor(world2,carrierOf,warn){this.world=world2;this.carrierOf=
 carrierOf;this.warn=warn}world;carrierOf;warn;lines=new Map;calls=new Set;warned=new Set;joined=0;join(member){let place=new Place(
@@ -157,9 +157,10 @@ text];return{key:JSON.stringify([settings.url,settings.name,settings.transport,t
 tabs}}function identityOf(token){return{text:typeof token=="string"?token:"",subject:!1}}function claimsOf(token){let[head,
 body="",signature]=token?.split(".")??[],claims;try{claims=parsed(atob(body.replace(/-/g,"+").replace(/_/g,"/")))}catch{}
 if(signature===void 0||!isRecord(claims))return identityOf(token);let{exp,nbf,iat,jti,...rest}=claims;return{text:JSON.stringify(
-[head,rest]),subject:typeof rest.sub=="string"}}var PublishError=class extends Error{constructor(status,text2){super(text2);this.status=status;this.name="PublishError"}status},
-REPEAT_MS=1e5,ANSWER_MS=15e3,RETRY_MS2=500,RETRY_MS_MAX2=8e3,Outbox=class{constructor(world2,url){this.world=world2;this.
-url=url}world;url;last=Promise.resolve();endPause=()=>{};count=0;publish(channel,data,options,token){let content=contentOf(
+[head,rest]),subject:typeof rest.sub=="string"}}var PUBLISH_OPTIONS={channel:!0,event:!0,type:!0,key:!0},PublishError=class extends Error{constructor(status,text2){super(
+text2);this.status=status;this.name="PublishError"}status},REPEAT_MS=1e5,ANSWER_MS=15e3,RETRY_MS2=500,RETRY_MS_MAX2=8e3,
+Outbox=class{constructor(world2,url){this.world=world2;this.url=url}world;url;last=Promise.resolve();endPause=()=>{};count=0;publish(channel,data,options,token){
+let unknown=unknownOption("publish",options,PUBLISH_OPTIONS);if(unknown)return Promise.reject(unknown);let content=contentOf(
 data);if(content instanceof TypeError)return Promise.reject(content);let request={channel,...content,options:{...options,
 key:options.key??this.newKey()},token},published=this.last.then(()=>this.deliver(request));return this.last=published.catch(
 ()=>{}),published}wake(){this.endPause()}async deliver(request){let since=this.world.now(),refused=!1;for(let failures=0;;){
@@ -174,8 +175,10 @@ type"]=options.type??type),options.event&&(fields["encke-event"]=options.event);
 world.later(ANSWER_MS,()=>abort.abort()),{signal}=abort,url=addressOf(this.url,[channel],{});return this.world.fetch(url,
 {method:"POST",headers:fields,body,signal}).finally(forget)}newKey(){return`${this.world.random().toString(36).slice(2)}\
 -${this.count++}`}pause(ms){return new Promise(resolve=>{let forget=this.world.later(ms,resolve);this.endPause=()=>{forget(),
-resolve()}})}};function contentOf(data){if(typeof data=="string")return{body:data,type:"text/plain;charset=utf-8"};if(data instanceof
-Blob||data instanceof ArrayBuffer)return{body:data,type:""};if(ArrayBuffer.isView(data))return{body:data,type:""};let kind=Object.
+resolve()}})}};function unknownOption(of,options,known){let name=Object.keys(options).find(name2=>!Object.hasOwn(known,name2));
+return name===void 0?void 0:new TypeError(`${of}: unknown option "${name}": expected ${Object.keys(known).join(", ")}`)}
+function contentOf(data){if(typeof data=="string")return{body:data,type:"text/plain;charset=utf-8"};if(data instanceof Blob||
+data instanceof ArrayBuffer)return{body:data,type:""};if(ArrayBuffer.isView(data))return{body:data,type:""};let kind=Object.
 prototype.toString.call(data).slice(8,-1),json=/^(Object|Array|Number|Boolean|Null|Date)$/.test(kind)?JSON.stringify(data):
 void 0;return json===void 0?new TypeError(`publish: cannot send a value of type ${kind}: expected text, bytes, or a valu\
 e for JSON`):{body:json,type:"application/json"}}async function failureOf(answer){return new PublishError(answer.status,
@@ -227,14 +230,17 @@ ell"in data?data.to===PAGE&&tell(data.tell):counter?.hear(data.from,data.ask,tel
 resolve=>release=resolve));navigator.locks.request(`${VERSION}:${key}`,{signal},lead).catch(()=>{})});return addEventListener(
 "pagehide",()=>post({ask:"bye"}),{signal}),addEventListener("pageshow",({persisted})=>persisted&&again(),{signal}),{post:ask=>{
 ready.then(()=>signal.aborted||post(ask))},close:()=>{ready.then(()=>{post({ask:"bye"}),closed.abort(),counter?.close(),
-air.close(),release()})}}}}function subscribe(channels,onMessage,options={}){let wanted=typeof channels=="string"?[channels]:[...channels],[first]=wanted;
-if(first===void 0)throw new TypeError("subscribe: name at least one channel");let{name,transport,token,share,json}=options,
-url=new URL(options.url??"/push/",location.href).href.replace(/\/*$/,"/"),{pool,outboxes}=page??=open(),take=onMessage,reader={
-channels:wanted,since:options.since??"now",take:message=>call(()=>take(json?valueOf(message.data):message.data,message)),
-gap:gap=>call(()=>options.onGap?.(gap)),denied(status,text2){console.warn(`encke: cannot subscribe to ${wanted.join()}: ${text2||
-"no reason given"} (status ${status})`),pool.deny(place,status,text2)}},listen=condition=>call(()=>options.onState?.(condition.
-state,condition)),place=pool.join({settings:{url,name,transport},token,share,reader,listen}),source=async()=>typeof token==
-"function"?token():token,outbox=outboxes.get(url)??new Outbox(world,url);return outboxes.set(url,outbox),{publish:(data,options2={})=>outbox.
+air.close(),release()})}}}}var SUBSCRIBE_OPTIONS={url:!0,since:!0,token:!0,transport:!0,name:!0,share:!0,json:!0,onGap:!0,onState:!0};function subscribe(channels,onMessage,options={}){
+let wanted=typeof channels=="string"?[channels]:[...channels],[first]=wanted;if(first===void 0)throw new TypeError("subs\
+cribe: name at least one channel");let unknown=unknownOption("subscribe",options,SUBSCRIBE_OPTIONS);if(unknown)throw unknown;
+let{name,transport,token,share,json}=options;if(transport!==void 0&&!TRANSPORTS.includes(transport))throw new TypeError(
+`subscribe: unknown transport "${transport}": expected ${TRANSPORTS.join(", ")}`);let url=new URL(options.url??"/push/",
+location.href).href.replace(/\/*$/,"/"),{pool,outboxes}=page??=open(),take=onMessage,reader={channels:wanted,since:options.
+since??"now",take:message=>call(()=>take(json?valueOf(message.data):message.data,message)),gap:gap=>call(()=>options.onGap?.(
+gap)),denied(status,text2){console.warn(`encke: cannot subscribe to ${wanted.join()}: ${text2||"no reason given"} (statu\
+s ${status})`),pool.deny(place,status,text2)}},listen=condition=>call(()=>options.onState?.(condition.state,condition)),
+place=pool.join({settings:{url,name,transport},token,share,reader,listen}),source=async()=>typeof token=="function"?token():
+token,outbox=outboxes.get(url)??new Outbox(world,url);return outboxes.set(url,outbox),{publish:(data,options2={})=>outbox.
 publish(options2.channel??first,data,options2,source),close:()=>pool.leave(place)}}var page;function open(){let pool=new Pool(
 world,carrierFor,text2=>console.warn(text2)),outboxes=new Map;return addEventListener("online",()=>{pool.wake("online");
 for(let outbox of outboxes.values())outbox.wake()}),document.addEventListener("visibilitychange",()=>document.hidden||pool.

@@ -12,9 +12,9 @@
 
 import { Line, type Condition, type Reader, type State, type TokenSource } from './line.js';
 import { Pool, type LinePlan, type Token } from './pool.js';
-import { Outbox, PublishError, type Payload, type Published, type PublishOptions } from './publish.js';
+import { Outbox, PublishError, unknownOption, type Payload, type Published, type PublishOptions } from './publish.js';
 import { Counter, electedPipe, Remote, serveTabs, workerPipe, type Carrier } from './tabs.js';
-import type { Transport, World } from './transports.js';
+import { TRANSPORTS, type Transport, type World } from './transports.js';
 import { parsed, type Gap, type Message } from './wire.js';
 
 export { PublishError };
@@ -53,6 +53,18 @@ export interface SubscribeOptions {
   onState?: ((state: State, condition: Condition) => void) | undefined;
 }
 
+const SUBSCRIBE_OPTIONS: Record<keyof SubscribeOptions, true> = {
+  url: true,
+  since: true,
+  token: true,
+  transport: true,
+  name: true,
+  share: true,
+  json: true,
+  onGap: true,
+  onState: true,
+};
+
 export interface Subscription {
   /** Publishes to the first channel, or to another one. Retries until the server has the message, without duplicates. */
   publish(data: Payload, options?: PublishOptions): Promise<Published>;
@@ -77,7 +89,12 @@ export function subscribe(
   const wanted = typeof channels === 'string' ? [channels] : [...channels];
   const [first] = wanted;
   if (first === undefined) throw new TypeError('subscribe: name at least one channel');
+  const unknown = unknownOption('subscribe', options, SUBSCRIBE_OPTIONS);
+  if (unknown) throw unknown;
   const { name, transport, token, share, json } = options;
+  if (transport !== undefined && !TRANSPORTS.includes(transport)) {
+    throw new TypeError(`subscribe: unknown transport "${transport}": expected ${TRANSPORTS.join(', ')}`);
+  }
   const url = new URL(options.url ?? '/push/', location.href).href.replace(/\/*$/, '/');
   const { pool, outboxes } = (page ??= open());
   const take = onMessage as OnJson;

@@ -318,7 +318,8 @@ export class Line {
     this.failures = 0;
     this.strikes = 0;
     this.proven = this.transport;
-    this.world.remember(this.settings.url, this.transport);
+    // A forced transport is one subscription's choice, and no evidence against better ones.
+    if (!this.settings.transport) this.world.remember(this.settings.url, this.transport);
     this.tell({ state: 'open', transport: this.transport });
   }
 

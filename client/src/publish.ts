@@ -21,6 +21,8 @@ export interface PublishOptions {
   key?: string;
 }
 
+const PUBLISH_OPTIONS: Record<keyof PublishOptions, true> = { channel: true, event: true, type: true, key: true };
+
 /** A published message. */
 export interface Published {
   /** Empty if the server has queued the message and assigns its id later: in a cluster that cannot be reached. */
@@ -75,6 +77,8 @@ export class Outbox {
 
   /** Publishes after all earlier messages. The payload is read at once: an object may change later. */
   publish(channel: string, data: Payload, options: PublishOptions, token: TokenSource): Promise<Published> {
+    const unknown = unknownOption('publish', options, PUBLISH_OPTIONS);
+    if (unknown) return Promise.reject(unknown);
     const content = contentOf(data);
     if (content instanceof TypeError) return Promise.reject(content);
     const request: PublishRequest = { channel, ...content, options: { ...options, key: options.key ?? this.newKey() }, token };
@@ -136,6 +140,12 @@ export class Outbox {
       };
     });
   }
+}
+
+/** Returns an error for the first option that a function does not have: a misspelled name would be ignored. */
+export function unknownOption(of: string, options: object, known: object): TypeError | undefined {
+  const name = Object.keys(options).find((name) => !Object.hasOwn(known, name));
+  return name === undefined ? undefined : new TypeError(`${of}: unknown option "${name}": expected ${Object.keys(known).join(', ')}`);
 }
 
 function contentOf(data: Payload): Content | TypeError {

@@ -172,6 +172,19 @@ test('without a first byte in 5 s it takes the next transport, and remembers wha
   assert.equal(stage.sockets.length, 2, 'another line of this tab begins with what has worked');
 });
 
+test('a transport that a subscription forces is remembered for no other one', async () => {
+  const stage = new Stage();
+  const forced = stage.line({ transport: 'ws' });
+  forced.line.add(reader(['a']));
+  await stage.pass(0);
+  await socketOpens(stage.sockets[0]);
+  assert.deepEqual(forced.states.at(-1), { state: 'open', transport: 'ws' });
+  assert.equal(stage.notes.size, 0);
+  stage.line().line.add(reader(['a']));
+  await stage.pass(0);
+  assert.equal(stage.next().init.headers.accept, 'text/event-stream');
+});
+
 test('a WebSocket that is refused is followed by long polls, each from where the last one ended', async () => {
   const stage = new Stage();
   const { line, states } = stage.line();

@@ -31,6 +31,16 @@ test('it posts the payload with its names', async () => {
   assert.deepEqual(await published, { id: 'e-1', subscribers: 3 });
 });
 
+test('an unknown option is an error, and nothing is sent', async () => {
+  const { stage, box } = outbox();
+  await assert.rejects(box.publish('a', 'hi', { evnt: 'greeting' }), {
+    name: 'TypeError',
+    message: 'publish: unknown option "evnt": expected channel, event, type, key',
+  });
+  await settled();
+  assert.equal(stage.requests.length, 0);
+});
+
 test('what waits for a cluster is published without an id', async () => {
   const { stage, box } = outbox();
   const published = box.publish('a', 'hi', {});

@@ -12,7 +12,7 @@
 import { type Condition, type State } from './line.js';
 import { type Token } from './pool.js';
 import { PublishError, type Payload, type Published, type PublishOptions } from './publish.js';
-import type { Transport } from './transports.js';
+import { type Transport } from './transports.js';
 import { type Gap, type Message } from './wire.js';
 export { PublishError };
 export type { Condition, Gap, Message, Payload, Published, PublishOptions, State, Token, Transport };

@@ -51,3 +51,5 @@ export declare class Outbox {
     private newKey;
     private pause;
 }
+/** Returns an error for the first option that a function does not have: a misspelled name would be ignored. */
+export declare function unknownOption(of: string, options: object, known: object): TypeError | undefined;
