@@ -151,6 +151,14 @@ async function component(at, contents, loader) {
   await shows(at, page);
 }
 
+/** Checks the types of a snippet in a project with the package. */
+async function typed(at, name, text) {
+  const folder = await project(at.stack);
+  await writeFile(join(folder, name), text);
+  const words = '--noEmit --strict --jsx react-jsx --target es2022 --module esnext --moduleResolution bundler --types'.split(' ');
+  ran([process.execPath, installed('typescript/bin/tsc'), ...words, '', name], folder);
+}
+
 /** Runs the lines of a shell block. Those that subscribe run until the end of the block, and must receive a probe. */
 async function shell(at, text) {
   const env = { ...process.env, PATH: `${join(at.folder, 'bin')}:${process.env.PATH}`, ENCKE_URL: at.encke.url.slice(0, -1) };
@@ -188,16 +196,12 @@ const RUNNERS = {
     await probe(at, channelOf(text));
     await shows(at, page);
   },
-  async ts(at, text) {
-    const folder = await project(at.stack);
-    await writeFile(join(folder, 'snippet.ts'), `${text}\ndeclare function show(...values: unknown[]): void;\n`);
-    const words = '--noEmit --strict --target es2022 --module esnext --moduleResolution bundler --types'.split(' ');
-    ran([process.execPath, installed('typescript/bin/tsc'), ...words, '', 'snippet.ts'], folder);
-  },
-  async jsx(at, text) {
+  ts: async (at, text) => typed(at, 'snippet.ts', `${text}\ndeclare function show(...values: unknown[]): void;\n`),
+  async tsx(at, text) {
+    await typed(at, 'snippet.tsx', text);
     const name = /export function (\w+)/.exec(text)?.[1];
     const mount = `\nimport { createRoot } from 'react-dom/client';\ncreateRoot(document.querySelector('main')).render(<${name} />);`;
-    await component(at, text + mount, 'jsx');
+    await component(at, text + mount, 'tsx');
   },
   async vue(at, text) {
     const { descriptor, errors } = parse(text);
