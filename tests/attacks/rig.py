@@ -189,7 +189,7 @@ class Server:
     def _port(self, name: str) -> int:
         def found() -> int | None:
             self.alive()
-            port = re.search(rf"\b{name}\s+https?://127\.0\.0\.1:(\d+)\b", self.log_text())
+            port = re.search(rf"\b{name}\s+https?://(?:127\.0\.0\.1|localhost):(\d+)\b", self.log_text())
             return port and int(port[1])
 
         return self.rig.until(found, "the server did not start", START_PATIENCE)
