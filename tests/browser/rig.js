@@ -87,7 +87,7 @@ export class Stack {
     const listen = `[server]\nlisten = [{ address = "127.0.0.1:0", tls = { cert = "${cert}", key = "${key}" } }]\n`;
     await writeFile(file, listen + SETTINGS);
     const words = ['serve', CHAT, '-c', file, '--admin', '127.0.0.1:0', '-w', '2'];
-    const server = await serving(words, /^ {2}site +https:\/\/127\.0\.0\.1:(\d+)/);
+    const server = await serving(words, /^ {2}site +https:\/\/localhost:(\d+)/);
     this.ended(server, () => server.kill());
     const spki = new X509Certificate(await readFile(cert)).publicKey.export({ type: 'spki', format: 'der' });
     const trusted = createHash('sha256').update(spki).digest('base64');
