@@ -335,7 +335,7 @@ fn each_output_gets_the_lines_of_its_sites() {
     std::fs::rename(&own, &moved).expect("moved");
     log.reopen().expect("opened again");
     site_line(&mut access, other, 205);
-    // The log of the server ends, those of sites go on.
+    // The log of the server ends, and the logs of sites continue.
     log.turn(log.prepare(&settings(LogTarget::Off), &others).expect("nothing to open"));
     site_line(&mut access, LogOutput::MAIN, 206);
     site_line(&mut access, other, 207);
