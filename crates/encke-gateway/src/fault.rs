@@ -1,0 +1,105 @@
+//! The reasons for which a request gets no response of an application.
+
+use encke_io::OpError;
+use encke_server::UpstreamFault;
+
+use crate::response_reader::ResponseFault;
+
+/// Why a request got no response of an application, or only a part of one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GatewayFault {
+    /// The target's name has no address.
+    Unresolved,
+    /// Nothing listens at the target, or the network does not reach it.
+    Unreachable,
+    /// The connection was not established in time.
+    ConnectTime,
+    /// No response began in time.
+    ResponseTime,
+    /// The response stalled.
+    IdleTime,
+    /// The application closed the connection before its response.
+    Ended,
+    /// The application closed or reset the connection within its response.
+    Truncated,
+    /// The response breaks a rule of HTTP/1.
+    Malformed,
+    /// Bytes followed the response.
+    Unasked,
+    /// The application changed to a protocol that the client did not ask for.
+    Upgrade,
+    /// The limit on outgoing connections, or of the system, is reached.
+    Limit,
+    /// The server is stopping.
+    Draining,
+}
+
+impl GatewayFault {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Unresolved,
+        Self::Unreachable,
+        Self::ConnectTime,
+        Self::ResponseTime,
+        Self::IdleTime,
+        Self::Ended,
+        Self::Truncated,
+        Self::Malformed,
+        Self::Unasked,
+        Self::Upgrade,
+        Self::Limit,
+        Self::Draining,
+    ];
+
+    /// The name in metrics and logs.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Unresolved => "unresolved",
+            Self::Unreachable => "unreachable",
+            Self::ConnectTime => "connect_time",
+            Self::ResponseTime => "response_time",
+            Self::IdleTime => "idle_time",
+            Self::Ended => "ended",
+            Self::Truncated => "truncated",
+            Self::Malformed => "malformed",
+            Self::Unasked => "unasked",
+            Self::Upgrade => "upgrade",
+            Self::Limit => "limit",
+            Self::Draining => "draining",
+        }
+    }
+
+    /// The status of the response to the client (RFC 9110 §15.6).
+    pub(crate) const fn status(self) -> u16 {
+        match self {
+            Self::ConnectTime | Self::ResponseTime | Self::IdleTime => 504,
+            Self::Limit | Self::Draining => 503,
+            _ => 502,
+        }
+    }
+
+    /// Whether the target is at fault, so that it counts towards its ejection.
+    pub(crate) const fn is_targets(self) -> bool {
+        !matches!(self, Self::Limit | Self::Draining)
+    }
+
+    pub(crate) fn of_connection(fault: &UpstreamFault, was_connected: bool) -> Self {
+        match fault {
+            UpstreamFault::Limit => Self::Limit,
+            UpstreamFault::Draining => Self::Draining,
+            UpstreamFault::Failed(OpError::Refused | OpError::Unreachable) => Self::Unreachable,
+            _ if was_connected => Self::Ended,
+            _ => Self::Unreachable,
+        }
+    }
+}
+
+impl From<ResponseFault> for GatewayFault {
+    fn from(fault: ResponseFault) -> Self {
+        match fault {
+            ResponseFault::Malformed(_) => Self::Malformed,
+            ResponseFault::Unasked => Self::Unasked,
+            ResponseFault::Truncated => Self::Truncated,
+            ResponseFault::Ended => Self::Ended,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Writes the head of a request for an application, from the parsed view of the client's request.
+//!
+//! ```text
+//!  client ─► Request ─┬─ method, path, query ───────────────────────► request line
+//!                     ├─ authority ─────────────────────────────────► Host
+//!                     ├─ fields, except those of the connection ────► fields
+//!                     ├─ framing (ours: a length, or chunks) ───────► Content-Length, Transfer-Encoding
+//!                     └─ origin (address, scheme) ──────────────────► X-Forwarded-For, -Proto, -Host
+//! ```
+//! Nothing is copied as a whole: a client cannot pass a second Host or another framing to the application (RFC 9112 §11.2).
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use encke_io::Peer;
+use encke_server::{Origin, Request};
+use encke_wire::field::{self, Known};
+use encke_wire::http1::{Framing, put_number};
+use encke_wire::target;
+
+/// The protocol that a client asks to change to (RFC 9110 §7.8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Upgrading {
+    No,
+    WebSocket,
+}
+
+/// What [`put_request_head`] needs besides the request.
+pub(crate) struct RequestHeadPlan<'a> {
+    /// A prefix of the path that is removed.
+    pub(crate) strip: &'a str,
+    pub(crate) upgrading: Upgrading,
+    /// Whether the application may keep the connection.
+    pub(crate) keep: bool,
+    pub(crate) origin: &'a Origin,
+}
+
+/// Appends the head of the request for the application to `out`. Returns false if the path cannot be forwarded: the client
+/// gets a 400.
+pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPlan<'_>) -> bool {
+    out.extend_from_slice(request.method_text());
+    out.push(b' ');
+    if !put_path(out, request.path(), plan.strip) {
+        return false;
+    }
+    if let Some(query) = request.query() {
+        out.push(b'?');
+        out.extend_from_slice(query);
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(request.authority());
+    out.extend_from_slice(b"\r\n");
+    put_fields(out, request);
+    put_forwarded(out, request, plan.origin);
+    match request.framing() {
+        Framing::None => {}
+        Framing::Length(length) => {
+            out.extend_from_slice(b"Content-Length: ");
+            put_number(out, length);
+            out.extend_from_slice(b"\r\n");
+        }
+        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+    match plan.upgrading {
+        Upgrading::WebSocket => out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+        Upgrading::No if !plan.keep => out.extend_from_slice(b"Connection: close\r\n"),
+        Upgrading::No => {}
+    }
+    out.extend_from_slice(b"\r\n");
+    true
+}
+
+/// Appends the path without `strip`. A path with dot segments or doubled slashes is sent in its resolved form, so that the
+/// application cannot understand another path than the rules here have matched. Any other path is sent as received, because
+/// applications may depend on its escapes.
+fn put_path(out: &mut Vec<u8>, raw: &[u8], strip: &str) -> bool {
+    let is_plain = strip.is_empty() && !raw.windows(2).any(|pair| matches!(pair, b"//" | b"/." | b"/%"));
+    if is_plain {
+        out.extend_from_slice(raw);
+        return true;
+    }
+    let mut path = String::new();
+    if target::decode_path(raw, &mut path).is_err() {
+        return false;
+    }
+    let rest = path.strip_prefix(strip).unwrap_or(&path);
+    let mut encoded = String::new();
+    if !rest.starts_with('/') {
+        encoded.push('/');
+    }
+    target::encode_path(rest, &mut encoded);
+    out.extend_from_slice(encoded.as_bytes());
+    true
+}
+
+/// Appends the client's fields for the application: all but those of the connection, of the framing, and those that would let
+/// a client speak for this server.
+fn put_fields(out: &mut Vec<u8>, request: &Request<'_>) {
+    for (name, value) in request.fields() {
+        let is_dropped = match Known::of(name) {
+            Some(known) => is_replaced(known),
+            None => is_forged(name),
+        };
+        if is_dropped || is_named_by_connection(request, name) {
+            continue;
+        }
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Fields that belong to the client's connection (RFC 9110 §7.6.1), or that are written anew.
+const fn is_replaced(known: Known) -> bool {
+    matches!(
+        known,
+        Known::Connection
+            | Known::ContentLength
+            | Known::Forwarded
+            | Known::Host
+            | Known::Http2Settings
+            | Known::KeepAlive
+            | Known::ProxyConnection
+            | Known::Te
+            | Known::Trailer
+            | Known::TransferEncoding
+            | Known::Upgrade
+            | Known::XForwardedFor
+            | Known::XForwardedHost
+            | Known::XForwardedProto
+    )
+}
+
+/// Fields that only this server may send to an application. `Proxy` becomes the variable `HTTP_PROXY` of CGI programs
+/// (httpoxy); the others name directories from which applications let the server send files (CVE-2025-61780).
+fn is_forged(name: &[u8]) -> bool {
+    let begins = |prefix: &[u8]| {
+        name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    name.eq_ignore_ascii_case(b"proxy") || begins(b"x-accel-") || begins(b"x-sendfile-")
+}
+
+fn is_named_by_connection(request: &Request<'_>, name: &[u8]) -> bool {
+    request
+        .all(Known::Connection)
+        .flat_map(field::list)
+        .any(|option| option.eq_ignore_ascii_case(name))
+}
+
+/// Appends the client's address, scheme and host. The client's own fields count only if a trusted proxy sent them: then the
+/// address of that proxy is appended to its list.
+fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, origin: &Origin) {
+    let peer = match origin.peer {
+        Peer::Inet(address) => Some(address.ip().to_canonical()),
+        Peer::Local => None,
+    };
+    let client = origin.client.map(|address| address.to_canonical());
+    // They differ only if a trusted proxy named the client.
+    let by_proxy = client != peer;
+    let mut value = String::new();
+    if by_proxy {
+        for line in request.all(Known::XForwardedFor) {
+            value.push_str(&String::from_utf8_lossy(line));
+            value.push_str(", ");
+        }
+        if value.is_empty()
+            && let Some(client) = client
+        {
+            put_address(&mut value, client);
+            value.push_str(", ");
+        }
+    }
+    match peer {
+        Some(peer) => put_address(&mut value, peer),
+        None => value.push_str("unix:"),
+    }
+    for (name, value) in [
+        ("X-Forwarded-For", value.as_bytes()),
+        ("X-Forwarded-Proto", if origin.secure { b"https" } else { &b"http"[..] }),
+        ("X-Forwarded-Host", request.authority()),
+    ] {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn put_address(out: &mut String, address: IpAddr) {
+    // Writing to a string cannot fail.
+    let _ = write!(out, "{address}");
+}

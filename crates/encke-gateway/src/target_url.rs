@@ -1,0 +1,155 @@
+//! The address of an application, as settings and flags have it.
+
+use std::fmt;
+use std::io;
+use std::net::ToSocketAddrs as _;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use encke_io::Address;
+use encke_settings::written::Written;
+use encke_settings::{ValueError, written};
+use encke_wire::target;
+
+/// The address of an application: `http://HOST[:PORT]`, or `http://unix:PATH` for a Unix socket.
+///
+/// ```
+/// use encke_gateway::TargetUrl;
+///
+/// let url: TargetUrl = "http://127.0.0.1:3000".parse()?;
+/// assert_eq!(url.to_string(), "http://127.0.0.1:3000");
+/// assert_eq!("3000".parse::<TargetUrl>()?, "http://localhost:3000".parse()?);
+/// assert!("http://127.0.0.1:3000/path".parse::<TargetUrl>().is_err(), "a target is an address, not a page");
+/// # Ok::<(), encke_settings::ValueError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TargetUrl(TargetPlace);
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum TargetPlace {
+    /// Host (an IPv6 address without brackets) and port.
+    Host(String, u16),
+    Unix(PathBuf),
+}
+
+impl TargetUrl {
+    /// Returns the addresses to connect to, in order of preference. Blocks while the system resolves a name (getaddrinfo(3)).
+    ///
+    /// # Errors
+    /// The name cannot be resolved, or has no address.
+    pub fn addresses(&self) -> io::Result<Vec<Address>> {
+        match &self.0 {
+            TargetPlace::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
+            TargetPlace::Host(host, port) => {
+                let found: Vec<_> =
+                    (host.as_str(), *port).to_socket_addrs()?.map(Address::Inet).collect();
+                if found.is_empty() {
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// Whether the target is a host name, whose addresses may change.
+    pub(crate) fn is_name(&self) -> bool {
+        matches!(&self.0, TargetPlace::Host(host, _) if host.parse::<std::net::IpAddr>().is_err())
+    }
+
+    /// Returns the path of a Unix socket.
+    pub fn unix_path(&mut self) -> Option<&mut PathBuf> {
+        match &mut self.0 {
+            TargetPlace::Unix(path) => Some(path),
+            TargetPlace::Host(..) => None,
+        }
+    }
+}
+
+impl FromStr for TargetUrl {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let wrong = || ValueError::invalid("URL", text, Self::EXPECTED);
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            let port = text.parse().map_err(|_| wrong())?;
+            return Ok(Self(TargetPlace::Host("localhost".to_owned(), port)));
+        }
+        let rest = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
+                return Err(ValueError::Unsupported {
+                    text: text.into(),
+                    reason: "an application cannot be reached over TLS yet; use http:// on this machine or in a \
+                             private network",
+                });
+            }
+            Some(_) => return Err(wrong()),
+            None => text,
+        };
+        if let Some(path) = rest.strip_prefix("unix:") {
+            return if path.is_empty() { Err(wrong()) } else { Ok(Self(TargetPlace::Unix(path.into()))) };
+        }
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        let parsed = target::parse_authority(authority.as_bytes()).map_err(|_| wrong())?;
+        let host = std::str::from_utf8(parsed.host).map_err(|_| wrong())?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() || authority.ends_with(':') {
+            return Err(wrong());
+        }
+        Ok(Self(TargetPlace::Host(host.to_owned(), parsed.port.unwrap_or(80))))
+    }
+}
+
+impl fmt::Display for TargetUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            TargetPlace::Host(host, port) if host.contains(':') => write!(f, "http://[{host}]:{port}"),
+            TargetPlace::Host(host, port) => write!(f, "http://{host}:{port}"),
+            TargetPlace::Unix(path) => write!(f, "http://unix:{}", path.display()),
+        }
+    }
+}
+
+impl Written for TargetUrl {
+    const NAME: &'static str = "TargetUrl";
+    const EXPECTED: &'static str = "expected http://HOST:PORT, http://unix:PATH or a port of this machine";
+    const EXAMPLES: &'static [&'static str] = &["http://127.0.0.1:3000", "http://unix:/run/app.sock"];
+    const NUMBERS: bool = true;
+}
+
+written! { TargetUrl }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<String> {
+        text.parse::<TargetUrl>().ok().map(|url| url.to_string())
+    }
+
+    #[test]
+    fn targets_are_hosts_ports_and_unix_sockets() {
+        for (text, url) in [
+            ("http://127.0.0.1:3000", "http://127.0.0.1:3000"),
+            ("HTTP://app.internal/", "http://app.internal:80"),
+            ("http://[::1]:3000", "http://[::1]:3000"),
+            ("127.0.0.1:3000", "http://127.0.0.1:3000"),
+            ("app:3000", "http://app:3000"),
+            ("3000", "http://localhost:3000"),
+            ("unix:/run/app.sock", "http://unix:/run/app.sock"),
+            ("http://unix:app.sock", "http://unix:app.sock"),
+        ] {
+            assert_eq!(read(text).as_deref(), Some(url), "{text}");
+        }
+        for text in ["", "http://", "http://a/b", "ftp://a", "unix:", "a:", "a:99999", "http://a b", "https://a", "70000"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_needs_no_resolver() {
+        let url: TargetUrl = "http://[::1]:3000".parse().expect("a URL");
+        let expected: std::net::SocketAddr = "[::1]:3000".parse().expect("an address");
+        assert_eq!(url.addresses().expect("no resolver is asked"), [Address::Inet(expected)]);
+    }
+}

@@ -1,0 +1,401 @@
+//! The gateway from outside: a server with real sockets between clients and applications of the tests.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use encke_gateway::{Gateway, UpstreamSettings};
+use encke_server::{Options, Running, Server};
+
+/// A time that no step takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An application: each connection is served by the given function, on a thread of its own.
+struct App {
+    address: SocketAddr,
+    /// The heads of the requests, in order of arrival.
+    heads: Receiver<String>,
+}
+
+impl App {
+    fn start(serve: impl Fn(&mut Call) -> bool + Clone + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (sender, heads) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.expect("a connection");
+                let (serve, sender) = (serve.clone(), sender.clone());
+                std::thread::spawn(move || {
+                    let mut call = Call::on(stream, sender);
+                    while call.next() && serve(&mut call) {}
+                });
+            }
+        });
+        Self { address, heads }
+    }
+
+    fn head(&self) -> String {
+        self.heads.recv_timeout(PATIENCE).expect("a request arrives")
+    }
+}
+
+/// A request, as an application sees it.
+struct Call {
+    reader: BufReader<TcpStream>,
+    heads: Sender<String>,
+    head: String,
+}
+
+impl Call {
+    fn on(stream: TcpStream, heads: Sender<String>) -> Self {
+        Self { reader: BufReader::new(stream), heads, head: String::new() }
+    }
+
+    /// Reads the next head. Returns false at the end of the connection.
+    fn next(&mut self) -> bool {
+        self.head.clear();
+        while !self.head.ends_with("\r\n\r\n") {
+            if !matches!(self.reader.read_line(&mut self.head), Ok(count) if count > 0) {
+                return false;
+            }
+        }
+        self.heads.send(self.head.clone()).is_ok()
+    }
+
+    fn path(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap_or_default()
+    }
+
+    /// Reads the body of the request.
+    fn body(&mut self) -> Vec<u8> {
+        let lower = self.head.to_ascii_lowercase();
+        let mut body = Vec::new();
+        if let Some(length) = lower.lines().find_map(|line| line.strip_prefix("content-length: ")) {
+            body.resize(length.parse().expect("a length"), 0);
+            self.reader.read_exact(&mut body).expect("the body");
+        } else if lower.contains("transfer-encoding: chunked") {
+            loop {
+                let mut line = String::new();
+                self.reader.read_line(&mut line).expect("a size");
+                let size = usize::from_str_radix(line.trim(), 16).expect("hexadecimal");
+                let mut piece = vec![0; size + 2];
+                self.reader.read_exact(&mut piece).expect("a chunk");
+                if size == 0 {
+                    break;
+                }
+                body.extend_from_slice(&piece[..size]);
+            }
+        }
+        body
+    }
+
+    fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.reader.get_mut().write_all(bytes.as_ref()).is_ok()
+    }
+
+    fn reply(&mut self, body: &str) -> bool {
+        self.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+    }
+}
+
+fn serve(to: &[SocketAddr], change: impl FnOnce(&mut UpstreamSettings)) -> (Running, SocketAddr) {
+    let to = to.iter().map(|address| format!("http://{address}").parse().expect("a URL")).collect();
+    let mut settings = UpstreamSettings { to, ..UpstreamSettings::default() };
+    change(&mut settings);
+    let gateway = Gateway::new(settings).expect("valid settings");
+    let server = Server::new(Options { workers: Some(1), ..Options::default() });
+    let running = server
+        .listen("127.0.0.1:0".parse().expect("an address"))
+        .mount("/", gateway)
+        .start()
+        .expect("it starts");
+    let address = running.addresses()[0].to_string().parse().expect("an address");
+    (running, address)
+}
+
+/// Sends a request, and reads the response to the end of the connection.
+fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
+    let mut client = TcpStream::connect(address).expect("a connection");
+    client.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    client.write_all(request.as_ref()).expect("room");
+    let mut response = Vec::new();
+    client.read_to_end(&mut response).expect("a response");
+    String::from_utf8_lossy(&response).into_owned()
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n")
+}
+
+fn content(response: &str) -> &str {
+    response.split_once("\r\n\r\n").unwrap_or_default().1
+}
+
+/// Reads one response with a length from a connection that stays open.
+fn answer(client: &mut BufReader<TcpStream>) -> (String, String) {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(client.read_line(&mut head).expect("a line") > 0, "the connection ended: {head}");
+    }
+    let lower = head.to_ascii_lowercase();
+    let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap_or("0");
+    let mut body = vec![0; length.parse().expect("a length")];
+    client.read_exact(&mut body).expect("the body");
+    (head, String::from_utf8(body).expect("text"))
+}
+
+fn client(address: SocketAddr) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    BufReader::new(stream)
+}
+
+#[test]
+fn a_request_reaches_the_application_and_its_response_the_client() {
+    let app = App::start(|call| call.reply("hello"));
+    let (running, address) = serve(&[app.address], |_| {});
+    let response = ask(address, get("/a?b=c"));
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+    assert_eq!(content(&response), "hello");
+    let head = app.head();
+    assert!(head.starts_with("GET /a?b=c HTTP/1.1\r\nHost: example.org\r\n"), "{head}");
+    for line in ["X-Forwarded-For: 127.0.0.1\r\n", "X-Forwarded-Proto: http\r\n", "X-Forwarded-Host: example.org\r\n"] {
+        assert!(head.contains(line), "{head}");
+    }
+    running.stop();
+}
+
+#[test]
+fn requests_share_a_kept_connection() {
+    let app = App::start(|call| {
+        let port = call.reader.get_ref().peer_addr().expect("an address").port();
+        call.reply(&port.to_string())
+    });
+    let (running, address) = serve(&[app.address], |_| {});
+    let mut client = client(address);
+    let mut ports = Vec::new();
+    for _ in 0..5 {
+        client.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
+        ports.push(answer(&mut client).1);
+    }
+    assert!(ports.iter().all(|port| *port == ports[0]), "{ports:?}");
+    running.stop();
+}
+
+#[test]
+fn fields_of_the_connection_stay_and_forged_ones_go() {
+    let app = App::start(|call| {
+        call.send("HTTP/1.1 200 OK\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nX-Accel-Redirect: /x\r\nX-Kept: 1\r\nContent-Length: 2\r\n\r\nok")
+    });
+    let (running, address) = serve(&[app.address], |_| {});
+    let response = ask(
+        address,
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: close, X-Mine\r\nX-Mine: 1\r\nTE: trailers\r\nProxy: evil\r\n\
+         X-Sendfile-Type: X-Accel-Redirect\r\nX-Accel-Mapping: /=/\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\n\
+         X-Own: kept\r\n\r\n",
+    );
+    assert!(response.contains("X-Kept: 1\r\n"), "{response}");
+    for gone in ["X-Hop", "Keep-Alive: timeout", "X-Accel"] {
+        assert!(!response.contains(gone), "{gone}: {response}");
+    }
+    let head = app.head();
+    assert!(head.contains("X-Own: kept\r\n"), "{head}");
+    for gone in ["X-Mine", "TE:", "Proxy:", "X-Sendfile", "X-Accel", "6.6.6.6", "https"] {
+        assert!(!head.contains(gone), "{gone}: {head}");
+    }
+    running.stop();
+}
+
+#[test]
+fn bodies_reach_the_application_with_one_framing() {
+    let app = App::start(|call| {
+        let body = call.body();
+        call.reply(&String::from_utf8(body).expect("text"))
+    });
+    let (running, address) = serve(&[app.address], |_| {});
+    let post = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+    assert_eq!(content(&ask(address, format!("{post}Content-Length: 5\r\n\r\nhello"))), "hello");
+    assert_eq!(
+        content(&ask(address, format!("{post}Transfer-Encoding: chunked\r\n\r\n3;a=b\r\nhel\r\n2\r\nlo\r\n0\r\nT: x\r\n\r\n"))),
+        "hello"
+    );
+    assert!(app.head().contains("\r\nContent-Length: 5\r\n"));
+    let chunked = app.head();
+    assert!(chunked.contains("\r\nTransfer-Encoding: chunked\r\n") && !chunked.contains("Content-Length"), "{chunked}");
+    running.stop();
+}
+
+#[test]
+fn a_client_that_waits_for_consent_gets_the_applications() {
+    let app = App::start(|call| {
+        if call.path() == "/refused" {
+            return call.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno") && false;
+        }
+        call.send("HTTP/1.1 100 Continue\r\n\r\n");
+        let body = call.body();
+        call.reply(&format!("{} bytes", body.len()))
+    });
+    let (running, address) = serve(&[app.address], |_| {});
+    let mut client = client(address);
+    client.get_mut().write_all(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n").expect("room");
+    let mut line = String::new();
+    client.read_line(&mut line).expect("an interim response");
+    assert_eq!(line, "HTTP/1.1 100 Continue\r\n");
+    client.read_line(&mut line).expect("its end");
+    client.get_mut().write_all(b"body").expect("room");
+    assert_eq!(answer(&mut client).1, "4 bytes");
+    let refused = ask(address, "POST /refused HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+    assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
+    running.stop();
+}
+
+#[test]
+fn a_response_without_a_length_ends_with_the_connection() {
+    let app = App::start(|call| {
+        call.send("HTTP/1.1 200 OK\r\n\r\nto the ");
+        call.send("end") && call.reader.get_ref().shutdown(Shutdown::Both).is_ok() && false
+    });
+    let (running, address) = serve(&[app.address], |_| {});
+    let response = ask(address, get("/"));
+    assert!(response.contains("Transfer-Encoding: chunked\r\n"), "{response}");
+    assert!(response.ends_with("\r\n0\r\n\r\n"), "{response}");
+    running.stop();
+}
+
+#[test]
+fn a_cut_response_never_looks_complete() {
+    let app = App::start(|call| {
+        call.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegin") && call.reader.get_ref().shutdown(Shutdown::Both).is_ok() && false
+    });
+    let (running, address) = serve(&[app.address], |_| {});
+    let mut client = TcpStream::connect(address).expect("a connection");
+    client.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    client.write_all(get("/").as_bytes()).expect("room");
+    let mut response = Vec::new();
+    let end = client.read_to_end(&mut response);
+    assert!(end.is_err(), "reset, as the length alone would not tell a client of HTTP/1.0");
+    running.stop();
+}
+
+#[test]
+fn a_response_that_could_be_read_in_two_ways_is_a_502() {
+    for response in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nA : b\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+        "garbage\r\n\r\n",
+    ] {
+        let app = App::start(move |call| call.send(response) && false);
+        let (running, address) = serve(&[app.address], |_| {});
+        let got = ask(address, get("/"));
+        assert!(got.starts_with("HTTP/1.1 502 "), "{response:?}: {got}");
+        running.stop();
+    }
+}
+
+#[test]
+fn a_kept_connection_that_the_application_closed_costs_no_get() {
+    // Each connection serves one request, says that it stays open, and closes.
+    let app = App::start(|call| call.reply("once") && false);
+    let (running, address) = serve(&[app.address], |_| {});
+    let mut client = client(address);
+    for _ in 0..200 {
+        client.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
+        let (head, body) = answer(&mut client);
+        assert_eq!(body, "once", "{head}");
+    }
+    running.stop();
+}
+
+#[test]
+fn a_post_is_executed_at_most_once() {
+    // The application executes the request, and closes the connection without a response.
+    let app = App::start(|call| !call.body().is_empty() && false);
+    let (running, address) = serve(&[app.address], |_| {});
+    let response = ask(address, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx");
+    assert!(response.starts_with("HTTP/1.1 502 "), "{response}");
+    app.head();
+    assert!(app.heads.try_recv().is_err(), "a second attempt");
+    running.stop();
+}
+
+#[test]
+fn another_target_takes_over_where_nothing_listens() {
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let app = App::start(|call| {
+        let body = call.body();
+        call.reply(&format!("{} bytes", body.len()))
+    });
+    let (running, address) = serve(&[closed, app.address], |_| {});
+    for _ in 0..10 {
+        let response = ask(address, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+        assert_eq!(content(&response), "2 bytes", "{response}");
+    }
+    running.stop();
+}
+
+#[test]
+fn without_a_target_the_client_gets_a_502() {
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let (running, address) = serve(&[closed], |_| {});
+    let response = ask(address, get("/"));
+    assert!(response.starts_with("HTTP/1.1 502 "), "{response}");
+    running.stop();
+}
+
+#[test]
+fn an_application_that_does_not_respond_is_a_504() {
+    let app = App::start(|call| call.next());
+    let (running, address) = serve(&[app.address], |settings| {
+        settings.response_time = encke_settings::Period::milliseconds(50);
+    });
+    let response = ask(address, get("/"));
+    assert!(response.starts_with("HTTP/1.1 504 "), "{response}");
+    running.stop();
+}
+
+#[test]
+fn a_client_that_leaves_ends_the_request_at_the_application() {
+    let (sender, ended) = channel();
+    let app = App::start(move |call| {
+        call.send("HTTP/1.1 200 OK\r\n\r\n");
+        let mut rest = Vec::new();
+        let _ = call.reader.read_to_end(&mut rest);
+        sender.send(()).is_ok() && false
+    });
+    let (running, address) = serve(&[app.address], |_| {});
+    let mut client = client(address);
+    client.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
+    let mut line = String::new();
+    client.read_line(&mut line).expect("a response begins");
+    drop(client);
+    ended.recv_timeout(PATIENCE).expect("the application sees the end");
+    running.stop();
+}
+
+#[test]
+fn bodies_of_any_size_pass_in_both_directions() {
+    const BYTES: usize = 20 << 20;
+    let app = App::start(|call| {
+        let body = call.body();
+        call.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len())) && call.send(&body)
+    });
+    let (running, address) = serve(&[app.address], |_| {});
+    let body: Vec<u8> = (0..BYTES).map(|at| (at / 251 + at) as u8).collect();
+    let stream = TcpStream::connect(address).expect("a connection");
+    let mut to = stream.try_clone().expect("a descriptor");
+    let sent = body.clone();
+    let sending: JoinHandle<()> = std::thread::spawn(move || {
+        to.write_all(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BYTES}\r\nConnection: close\r\n\r\n").as_bytes())
+            .and_then(|()| to.write_all(&sent))
+            .expect("room");
+    });
+    let mut response = Vec::new();
+    BufReader::new(stream).read_to_end(&mut response).expect("a response");
+    sending.join().expect("no panic");
+    assert!(response.ends_with(&body), "{} bytes", response.len());
+    running.stop();
+}
