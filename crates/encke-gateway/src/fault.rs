@@ -52,19 +52,24 @@ impl GatewayFault {
 
     /// The name in metrics and logs.
     pub(crate) const fn name(self) -> &'static str {
+        self.reason()
+    }
+
+    /// The name as the reason of a response.
+    pub(crate) const fn reason(self) -> &'static &'static str {
         match self {
-            Self::Unresolved => "unresolved",
-            Self::Unreachable => "unreachable",
-            Self::ConnectTime => "connect_time",
-            Self::ResponseTime => "response_time",
-            Self::IdleTime => "idle_time",
-            Self::Ended => "ended",
-            Self::Truncated => "truncated",
-            Self::Malformed => "malformed",
-            Self::Unasked => "unasked",
-            Self::Upgrade => "upgrade",
-            Self::Limit => "limit",
-            Self::Draining => "draining",
+            Self::Unresolved => &"unresolved",
+            Self::Unreachable => &"unreachable",
+            Self::ConnectTime => &"connect_time",
+            Self::ResponseTime => &"response_time",
+            Self::IdleTime => &"idle_time",
+            Self::Ended => &"ended",
+            Self::Truncated => &"truncated",
+            Self::Malformed => &"malformed",
+            Self::Unasked => &"unasked",
+            Self::Upgrade => &"upgrade",
+            Self::Limit => &"limit",
+            Self::Draining => &"draining",
         }
     }
 

@@ -18,6 +18,7 @@ pub(crate) struct ProxyCounters {
     pub(crate) reuses: Counter,
     pub(crate) retries: Counter,
     pub(crate) ejections: Counter,
+    pub(crate) tunnels: Counter,
 }
 
 impl ProxyCounters {
@@ -66,6 +67,8 @@ impl Source for GatewayFigures {
                 .with(&[("connection", "kept")], sum(&|worker| worker.reuses.value())),
             Family::counter("encke_gateway_retries_total", "Further attempts after a failed one.")
                 .value(sum(&|worker| worker.retries.value())),
+            Family::counter("encke_gateway_tunnels_total", "WebSockets that an application has accepted.")
+                .value(sum(&|worker| worker.tunnels.value())),
             Family::counter("encke_gateway_ejections_total", "Times that a target was ejected after failures in a row.")
                 .value(sum(&|worker| worker.ejections.value())),
         ]

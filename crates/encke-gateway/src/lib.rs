@@ -1,79 +1,242 @@
 //! The gateway: applications behind this server.
 //!
 //! ```text
-//!  Gateway (Mount, shared) ── opened by each worker ──► Proxy (Handler)
-//!    Upstream   settings, targets with load and health      UpstreamConn      connections of this worker, busy or kept
-//!    figures    the counters of all workers                 ProxiedRequest    requests without a complete response
+//!  Gateway (Mount, shared) ── opened by each worker ──► GatewayHandler (Handler)
+//!    RouteTable  host and path ─► Route                   Proxy        connections of this worker, requests in progress
+//!    Upstream    settings, targets with load and health   below        the handler of the sites, for everything else
+//!    figures     the counters of all workers            Tunnels (Resident): WebSockets
 //! ```
 //! Heads are written from the parsed view of a request, and responses are read as strictly as requests: what two servers could
 //! read in two ways passes in neither direction.
 //!
-//! Known gaps: TLS to an application, HTTP/2 to an application, WebSockets, and files named by an application
-//! (`X-Accel-Redirect`, `X-Sendfile`).
+//! Known gaps: TLS and HTTP/2 to an application, trailers, compression of responses, limits on connections with a queue, and
+//! `X-Accel-Redirect` to a channel.
 
+mod app_file;
 mod fault;
+mod field_changes;
 mod figures;
+mod gateway_handler;
 mod proxy;
 mod request_head;
 mod response_reader;
+mod route;
 mod settings;
 mod target;
 mod target_url;
+mod tunnel;
 mod upstream;
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use encke_io::lock;
-use encke_server::{Handler, HandlerContext, Mount, WorkerSetup};
+use encke_server::{Handler, HandlerContext, Mount, SourceLine, WorkerSetup};
+use encke_settings::ValueError;
 use encke_stats::Source;
+use encke_wire::host_map::{HostMap, HostMapError};
+use encke_wire::path_pattern::{PathPattern, PathPatternError};
 
-pub use settings::UpstreamSettings;
+pub use settings::{FieldRules, FilesOrder, RouteSettings, UpstreamSettings};
 pub use target_url::TargetUrl;
 
+use field_changes::FieldChanges;
 use figures::{GatewayFigures, ProxyCounters};
+use gateway_handler::GatewayHandler;
 use proxy::Proxy;
+use route::{PathChange, Rewrite, Route, RouteTable, body_limit, weight};
 use target::TargetSet;
+use tunnel::Tunnels;
 use upstream::Upstream;
 
-/// Forwards all requests of a mount point to an upstream.
-pub struct Gateway {
-    upstream: Arc<Upstream>,
-    /// The counters of the workers that have opened the mount.
-    workers: Arc<Mutex<Vec<Arc<ProxyCounters>>>>,
+/// The routes of a site, for [`Gateway::new`].
+pub struct SiteRoutes<'a> {
+    /// The host names of the site; empty for the site of all other names.
+    pub hosts: &'a [String],
+    /// The routes, in any order.
+    pub routes: &'a [RouteSettings],
+    /// The paths of error pages, by status.
+    pub errors: &'a BTreeMap<String, String>,
 }
 
+/// A directory from which applications may send files (`sendfile`), and the host name under which the mount below serves it. The
+/// name must be secret, and [`Gateway`] answers no client that uses it.
+#[derive(Clone, Debug)]
+pub struct AppDirectory {
+    /// The absolute path.
+    pub directory: PathBuf,
+    /// The host name.
+    pub host: String,
+}
+
+/// Sends requests to applications, or to the mount below it: the files of the sites.
+pub struct Gateway {
+    below: Arc<dyn Mount>,
+    routes: Arc<RouteTable>,
+    upstreams: Vec<Arc<Upstream>>,
+    /// The counters of each worker.
+    workers: Workers,
+}
+
+/// The counters of all workers, by number.
+type Workers = Arc<Mutex<Vec<Arc<ProxyCounters>>>>;
+
 impl Gateway {
-    /// Creates the gateway to an upstream. Blocks while the system resolves the names of its targets. A name that cannot be
-    /// resolved now is tried again with the requests.
+    /// Creates the gateway. Blocks while the system resolves the names of targets. A name that cannot be resolved now is tried
+    /// again with the requests.
     ///
     /// # Errors
-    /// The upstream has no target, or too many.
-    pub fn new(settings: UpstreamSettings) -> Result<Self, GatewayError> {
-        if settings.to.is_empty() || settings.to.len() > settings::TARGETS_MAX {
-            return Err(GatewayError::TargetCount(settings.to.len()));
+    /// A setting is invalid, or a route names an upstream that does not exist.
+    pub fn new(
+        below: Arc<dyn Mount>,
+        sites: &[SiteRoutes<'_>],
+        upstreams: &[UpstreamSettings],
+        directories: &[AppDirectory],
+    ) -> Result<Self, GatewayError> {
+        let mut known: Vec<UpstreamSettings> = upstreams.to_vec();
+        let mut hosts = HostMap::default();
+        let mut tables = Vec::new();
+        for (number, site) in sites.iter().enumerate() {
+            let number = number as u16;
+            for host in site.hosts {
+                hosts.add(Some(host), number).map_err(|error| GatewayError::Host(host.clone(), error))?;
+            }
+            if site.hosts.is_empty() {
+                hosts.add(None, number).map_err(|error| GatewayError::Host(String::new(), error))?;
+            }
+            let errors = site.errors.iter().filter_map(|(status, path)| Some((status.parse().ok()?, path.clone())));
+            let errors: Arc<[(u16, String)]> = errors.collect();
+            let mut routes = Vec::new();
+            for settings in site.routes {
+                let route = compile(settings, &mut known, directories, &errors);
+                routes.push(Arc::new(route.map_err(|(key, error)| GatewayError::Route {
+                    pattern: settings.pattern.clone(),
+                    key,
+                    error,
+                })?));
+            }
+            // The sort is stable: of patterns with the same weight, the first one applies.
+            routes.sort_by_key(|route| std::cmp::Reverse(weight(&route.pattern)));
+            tables.push(routes);
         }
-        let targets = settings.to.iter().map(|url| (url.clone(), url.addresses().unwrap_or_default())).collect();
-        let upstream = Arc::new(Upstream { targets: TargetSet::new(targets), settings });
-        Ok(Self { upstream, workers: Arc::default() })
+        let closed_from = tables.len() as u16;
+        for (number, directory) in directories.iter().enumerate() {
+            let site = closed_from.saturating_add(number as u16);
+            hosts
+                .add(Some(&directory.host), site)
+                .map_err(|error| GatewayError::Host(directory.host.clone(), error))?;
+        }
+        let upstreams = known.into_iter().map(|settings| {
+            let addresses = |url: &TargetUrl| (url.clone(), url.addresses().unwrap_or_default());
+            let targets = TargetSet::new(settings.to.iter().map(addresses).collect());
+            Arc::new(Upstream { settings, targets })
+        });
+        Ok(Self {
+            below,
+            upstreams: upstreams.collect(),
+            routes: Arc::new(RouteTable { hosts, sites: tables, closed_from }),
+            workers: Arc::default(),
+        })
+    }
+
+    /// Continues the metrics of the gateway that this one replaces.
+    #[must_use]
+    pub fn with_figures_of(mut self, old: &Self) -> Self {
+        self.workers = Arc::clone(&old.workers);
+        self
+    }
+
+    /// The counters of a worker.
+    fn counters(&self, worker: usize) -> Arc<ProxyCounters> {
+        let mut workers = lock(&self.workers);
+        while workers.len() <= worker {
+            workers.push(Arc::default());
+        }
+        Arc::clone(&workers[worker])
     }
 
     /// The targets whose names have no address at present.
-    pub fn unresolved(&self) -> impl Iterator<Item = &TargetUrl> {
-        let targets = &self.upstream.targets;
-        (0..targets.len()).filter_map(|index| targets.get(index)).filter(|target| target.address(0).is_none()).map(target::Target::url)
+    pub fn unresolved(&self) -> Vec<TargetUrl> {
+        let targets = self.upstreams.iter().flat_map(|upstream| {
+            (0..upstream.targets.len()).filter_map(|index| upstream.targets.get(index))
+        });
+        targets.filter(|target| target.address(0).is_none()).map(|target| target.url().clone()).collect()
     }
 }
 
+/// Compiles a route. Adds the upstream of a URL to `upstreams`.
+fn compile(
+    settings: &RouteSettings,
+    upstreams: &mut Vec<UpstreamSettings>,
+    directories: &[AppDirectory],
+    errors: &Arc<[(u16, String)]>,
+) -> Result<Route, (&'static str, RouteError)> {
+    let pattern =
+        PathPattern::parse(&settings.pattern).map_err(|error| ("pattern", RouteError::Pattern(error)))?;
+    let url = settings.url().map_err(|error| ("upstream", RouteError::Url(error)))?;
+    let upstream = match (&settings.upstream, url) {
+        (None, _) => None,
+        (Some(name), None) => {
+            let found = upstreams.iter().position(|upstream| upstream.name == *name);
+            Some(found.ok_or_else(|| ("upstream", RouteError::NoUpstream(name.clone())))?)
+        }
+        (Some(name), Some(url)) => {
+            let found = upstreams.iter().position(|upstream| upstream.name == *name);
+            Some(found.unwrap_or_else(|| {
+                upstreams.push(UpstreamSettings { name: name.clone(), to: vec![url], ..UpstreamSettings::default() });
+                upstreams.len() - 1
+            }))
+        }
+    };
+    let path = match (&settings.strip, &settings.rewrite) {
+        (_, Some(text)) => {
+            let rewrite = Rewrite::parse(text, &pattern);
+            PathChange::Rewrite(rewrite.map_err(|error| ("rewrite", RouteError::Invalid(error.to_string())))?)
+        }
+        (Some(prefix), None) => PathChange::Strip(prefix.clone()),
+        (None, None) => PathChange::None,
+    };
+    let changes = |rules, key| {
+        FieldChanges::of(rules, key == "request")
+            .map_err(|(_, error)| (key, RouteError::Invalid(error.to_string())))
+    };
+    let sendfile = settings.sendfile.iter().filter_map(|directory| {
+        let found = directories.iter().find(|other| other.directory == *directory)?;
+        Some((directory.clone(), Arc::from(found.host.as_str())))
+    });
+    Ok(Route {
+        sendfile: sendfile.collect(),
+        request: changes(&settings.request, "request")?,
+        response: changes(&settings.response, "response")?,
+        pattern,
+        upstream,
+        files: settings.files,
+        path,
+        internal: settings.internal,
+        body_bytes: body_limit(settings.body_bytes),
+        intercept_errors: settings.intercept_errors,
+        errors: Arc::clone(errors),
+    })
+}
+
 impl Mount for Gateway {
-    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        let counters = Arc::<ProxyCounters>::default();
-        lock(&self.workers).push(Arc::clone(&counters));
-        Box::new(Proxy::new(Arc::clone(&self.upstream), counters, context))
+    fn source(&self) -> Option<SourceLine> {
+        self.below.source()
+    }
+
+    fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        let counters = self.counters(worker.number());
+        let below = self.below.open(context.clone(), worker);
+        worker.resident(|_| Tunnels::new(Arc::clone(&counters)));
+        let proxy = Proxy::new(self.upstreams.clone(), counters, context.clone());
+        Box::new(GatewayHandler::new(context, Arc::clone(&self.routes), self.upstreams.clone(), proxy, below))
     }
 
     fn sources(&self) -> Vec<Arc<dyn Source>> {
-        vec![Arc::new(GatewayFigures { workers: Arc::clone(&self.workers) })]
+        let own: Arc<dyn Source> = Arc::new(GatewayFigures { workers: Arc::clone(&self.workers) });
+        self.below.sources().into_iter().chain([own]).collect()
     }
 }
 
@@ -81,19 +244,55 @@ impl Mount for Gateway {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum GatewayError {
-    /// The number of targets of an upstream, which is 0 or too large.
-    TargetCount(usize),
+    /// A host name of a site is invalid, or used twice.
+    Host(String, HostMapError),
+    /// A setting of a route is invalid.
+    Route {
+        /// The pattern of the route.
+        pattern: String,
+        /// The key below `[[site.route]]`.
+        key: &'static str,
+        /// The error in its value.
+        error: RouteError,
+    },
+}
+
+/// Why a setting of a route is rejected. The origin is the settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RouteError {
+    /// The text is no pattern of paths.
+    Pattern(PathPatternError),
+    /// The text is no URL of an application.
+    Url(ValueError),
+    /// There is no upstream of this name.
+    NoUpstream(String),
+    /// The value is invalid, for this reason.
+    Invalid(String),
 }
 
 impl fmt::Display for GatewayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TargetCount(0) => f.write_str("an upstream needs a target: to = [\"http://127.0.0.1:3000\"]"),
-            Self::TargetCount(count) => {
-                write!(f, "an upstream has at most {} targets, and this one has {count}", settings::TARGETS_MAX)
+            Self::Host(host, error) => write!(f, "site {host}: {error}"),
+            Self::Route { pattern, key, error } => write!(f, "route {pattern}: {key}: {error}"),
+        }
+    }
+}
+
+impl fmt::Display for RouteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pattern(error) => error.fmt(f),
+            Self::Url(error) => error.fmt(f),
+            Self::NoUpstream(name) => {
+                write!(f, "there is no upstream {name:?}: add [[upstream]] with this name, or write a URL")
             }
+            Self::Invalid(reason) => f.write_str(reason),
         }
     }
 }
 
 impl std::error::Error for GatewayError {}
+
+impl std::error::Error for RouteError {}

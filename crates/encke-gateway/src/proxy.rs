@@ -14,10 +14,9 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use encke_io::{Address, Done, Segment};
+use encke_io::{Address, Done, Now, Segment};
 use encke_server::{
-    Body, Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Outcome, Piece, Reply, Request,
-    UpstreamEvent, UpstreamId,
+    Body, Exchange, ExchangeKey, Fields, HandlerContext, JobId, Origin, Piece, Reply, UpstreamEvent, UpstreamId,
 };
 use encke_wire::field::{self, Known};
 use encke_wire::http1::{Framing, LAST_CHUNK, ResponseFraming, ResponseHead, put_chunk_head};
@@ -25,12 +24,17 @@ use encke_wire::method::Method;
 
 use crate::fault::GatewayFault;
 use crate::figures::ProxyCounters;
-use crate::request_head::{RequestHeadPlan, Upgrading, put_request_head};
+use crate::field_changes::FieldChanges;
 use crate::response_reader::{HeadView, ReadStep, ResponseReader};
-use crate::upstream::Upstream;
+use crate::route::Route;
+use crate::settings::FilesOrder;
+use crate::target::Target;
+use crate::upstream::{KeptConns, Upstream};
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: u64 = 64 * 1024;
+/// Bytes of a replaced response that are read, so that the connection can be kept. After that it is closed.
+const DROPPED_MAX: u64 = 64 * 1024;
 /// Bytes of a request's body that are kept for another attempt.
 const REPLAY_BYTES_MAX: usize = 64 * 1024;
 /// A request that must not be repeated is sent on a kept connection only if that was used this recently, in ns: the longer a
@@ -39,25 +43,40 @@ const FRESH_NS: u64 = 1_000_000_000;
 
 /// The proxy of a worker.
 pub(crate) struct Proxy {
-    upstream: Arc<Upstream>,
+    upstreams: Vec<Arc<Upstream>>,
     counters: Arc<ProxyCounters>,
     context: HandlerContext,
     /// All connections to targets.
     conns: HashMap<UpstreamId, UpstreamConn>,
     /// All requests whose response is incomplete.
     requests: HashMap<ExchangeKey, ProxiedRequest>,
-    /// Kept connections by target, the one used last at the end.
-    idle: Vec<Vec<UpstreamId>>,
-    /// Names that are resolved on the pool, by job: the target.
-    resolving: HashMap<JobId, usize>,
+    /// Kept connections, by upstream.
+    kept: Vec<KeptConns>,
+    /// Names that are resolved on the pool, by job: the upstream and the target.
+    resolving: HashMap<JobId, (usize, usize)>,
     /// The head of the response that is being read.
     scratch: Box<ResponseHead>,
     /// Buffers of finished requests.
     spare: Vec<Vec<u8>>,
+    /// Requests whose response is to be replaced, for the gateway.
+    replaced: Vec<(ProxiedRequest, Replacement)>,
+}
+
+/// A response in place of the application's.
+pub(crate) enum Replacement {
+    /// The files of the site.
+    Files,
+    /// The file that the application names in `X-Accel-Redirect`, as a path of the site, with the application's fields.
+    Path(Vec<u8>, Fields),
+    /// The file that the application names in `X-Sendfile`, as an absolute path, with the application's fields.
+    File(Vec<u8>, Fields),
+    /// The site's page for an error.
+    ErrorPage(u16),
 }
 
 /// A connection to a target.
 struct UpstreamConn {
+    upstream: usize,
     target: usize,
     /// The request that it carries; `None` while it is kept.
     request: Option<ExchangeKey>,
@@ -74,13 +93,18 @@ struct UpstreamConn {
 }
 
 /// A request that is forwarded.
-struct ProxiedRequest {
+pub(crate) struct ProxiedRequest {
     /// Present until the response has begun.
-    exchange: Option<Exchange>,
-    method: Method,
+    pub(crate) exchange: Option<Exchange>,
+    pub(crate) route: Arc<Route>,
+    pub(crate) origin: Origin,
+    /// The time of the request.
+    pub(crate) started: Now,
+    upstream: usize,
+    pub(crate) method: Method,
     conn: Option<UpstreamId>,
     /// The head for the application, for further attempts.
-    head: Vec<u8>,
+    pub(crate) head: Vec<u8>,
     framing: Framing,
     /// Whether the client waits for `100 Continue` before it sends its body.
     awaits_continue: bool,
@@ -90,53 +114,85 @@ struct ProxiedRequest {
     replay: Option<Vec<u8>>,
     /// Whether more of the body is read only once fewer bytes wait.
     full: bool,
+    /// Bytes of the body so far.
+    body_seen: u64,
     /// The targets that have failed, as a bit mask.
     tried: u64,
     attempts: u32,
+    /// Times that an application has sent the client to another path.
+    pub(crate) redirects: u8,
+    /// The response in place of the application's, whose content is dropped.
+    replacement: Option<Replacement>,
+    /// Bytes of that content.
+    dropped: u64,
 }
 
 impl Proxy {
-    pub(crate) fn new(upstream: Arc<Upstream>, counters: Arc<ProxyCounters>, context: HandlerContext) -> Self {
-        let idle = (0..upstream.targets.len()).map(|_| Vec::new()).collect();
+    pub(crate) fn new(
+        upstreams: Vec<Arc<Upstream>>,
+        counters: Arc<ProxyCounters>,
+        context: HandlerContext,
+    ) -> Self {
+        let kept = upstreams.iter().map(|upstream| KeptConns::new(upstream.targets.len())).collect();
         Self {
-            upstream,
+            upstreams,
+            kept,
             counters,
             context,
             conns: HashMap::new(),
             requests: HashMap::new(),
-            idle,
             resolving: HashMap::new(),
             scratch: Box::new(ResponseHead::new()),
             spare: Vec::new(),
+            replaced: Vec::new(),
         }
+    }
+
+    /// Returns a buffer for the head of a request.
+    pub(crate) fn head_buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// The next request whose response is to be replaced.
+    pub(crate) fn next_replaced(&mut self) -> Option<(ProxiedRequest, Replacement)> {
+        self.replaced.pop()
+    }
+
+    /// Forwards a request.
+    pub(crate) fn begin(&mut self, request: ProxiedRequest) {
+        let Some(key) = request.exchange.as_ref().map(Exchange::key) else { return };
+        self.requests.insert(key, request);
+        self.attempt(key, None);
     }
 
     /// Sends a request to a target: on a kept connection, or on a new one. `fault` is the reason of the attempt before.
     fn attempt(&mut self, key: ExchangeKey, fault: Option<GatewayFault>) {
         let now_ns = self.context.now().mono_ns;
         let Some(request) = self.requests.get_mut(&key) else { return };
-        let may_go_on = request.attempts <= self.upstream.settings.retries;
-        let target = may_go_on.then(|| self.upstream.targets.choose(request.tried, now_ns)).flatten();
+        let Some(upstream) = self.upstreams.get(request.upstream).map(Arc::clone) else { return };
+        let may_go_on = request.attempts <= upstream.settings.retries;
+        let target = may_go_on.then(|| upstream.targets.choose(request.tried, now_ns)).flatten();
         let Some(target) = target else {
             return self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable));
         };
         request.attempts += 1;
+        let attempt = request.attempts as usize - 1;
+        let place = request.upstream;
         let fresh_ns = if is_safe(request.method) { u64::MAX } else { FRESH_NS };
         // After a failure on a kept connection, the others are suspect as well.
-        let kept = if fault.is_none() { self.take_idle(target, now_ns, fresh_ns) } else { None };
-        self.resolve(target, now_ns, fault.is_some());
-        let Some(chosen) = self.upstream.targets.get(target) else { return };
+        let kept = if fault.is_none() { self.take_kept(place, target, now_ns, fresh_ns) } else { None };
+        self.resolve(place, target, now_ns, fault.is_some());
+        let Some(chosen) = upstream.targets.get(target) else { return };
         let id = match kept {
             Some(id) => id,
             None => {
-                let Some(request) = self.requests.get(&key) else { return };
-                let Some(address) = chosen.address(request.attempts as usize - 1) else {
+                let Some(address) = chosen.address(attempt) else {
                     return self.refuse(key, GatewayFault::Unresolved);
                 };
                 let id = self.context.dial(address, None);
-                self.context.deadline(id, self.upstream.settings.connect_time.nanoseconds());
+                self.context.deadline(id, upstream.settings.connect_time.nanoseconds());
                 self.counters.dials.increment();
-                self.conns.insert(id, UpstreamConn::new(target, now_ns));
+                self.conns.insert(id, UpstreamConn::new(place, target, now_ns));
                 id
             }
         };
@@ -154,19 +210,20 @@ impl Proxy {
         conn.unsent += buffer.len() as u64;
         self.context.send(id, [Segment::Bytes(buffer)]);
         if conn.connected {
-            self.context.deadline(id, self.upstream.settings.response_time.nanoseconds());
+            self.context.deadline(id, upstream.settings.response_time.nanoseconds());
             self.read_body(key);
         }
     }
 
     /// Resolves the name of a target again on the pool, if it is time to.
-    fn resolve(&mut self, target: usize, now_ns: u64, is_failing: bool) {
-        let Some(chosen) = self.upstream.targets.get(target) else { return };
+    fn resolve(&mut self, upstream: usize, target: usize, now_ns: u64, is_failing: bool) {
+        let chosen = self.upstreams.get(upstream).and_then(|upstream| upstream.targets.get(target));
+        let Some(chosen) = chosen else { return };
         let is_failing = is_failing || chosen.address(0).is_none();
         if chosen.must_resolve(now_ns, is_failing) {
             let url = chosen.url().clone();
             let job = self.context.offload_remote(move || url.addresses());
-            self.resolving.insert(job, target);
+            self.resolving.insert(job, (upstream, target));
         }
     }
 
@@ -181,47 +238,53 @@ impl Proxy {
     }
 
     /// Takes a kept connection that was used within `fresh_ns`.
-    fn take_idle(&mut self, target: usize, now_ns: u64, fresh_ns: u64) -> Option<UpstreamId> {
-        let id = *self.idle.get(target)?.last()?;
+    fn take_kept(&mut self, upstream: usize, target: usize, now_ns: u64, fresh_ns: u64) -> Option<UpstreamId> {
+        let kept = self.kept.get_mut(upstream)?;
+        let id = kept.last(target)?;
         let conn = self.conns.get_mut(&id)?;
         if now_ns.saturating_sub(conn.active_ns) > fresh_ns {
             return None;
         }
-        self.idle.get_mut(target)?.pop();
+        kept.pop(target);
         conn.reused = true;
         self.counters.reuses.increment();
         Some(id)
     }
 
-    /// Removes a connection from the kept ones.
-    fn forget_idle(&mut self, id: UpstreamId, target: usize) {
-        if let Some(idle) = self.idle.get_mut(target) {
-            idle.retain(|other| *other != id);
-        }
+    /// The target of a connection.
+    fn target(&self, conn: &UpstreamConn) -> Option<&Target> {
+        self.upstreams.get(conn.upstream)?.targets.get(conn.target)
     }
 
     /// Responds with an error in place of the application's response.
     fn refuse(&mut self, key: ExchangeKey, fault: GatewayFault) {
         self.counters.failed(fault);
-        let Some(request) = self.end_request(key) else { return };
-        match request {
-            Some(exchange) => {
-                let reply = Reply::error(fault.status());
-                self.context.respond(exchange, reply);
-            }
-            None => self.context.reset(key),
-        }
+        self.fail_request(key, fault.status(), fault.reason());
     }
 
-    /// Removes a request. Returns its exchange, if the response has not begun; `None` if there is no such request.
-    #[allow(clippy::option_option, reason = "the two kinds of nothing differ")]
-    fn end_request(&mut self, key: ExchangeKey) -> Option<Option<Exchange>> {
-        let mut request = self.requests.remove(&key)?;
+    /// Responds with an error page, or resets the response if it has begun.
+    fn fail_request(&mut self, key: ExchangeKey, status: u16, reason: &'static &'static str) {
+        let Some(mut request) = self.requests.remove(&key) else { return };
+        if request.exchange.is_none() {
+            self.recycle(request);
+            return self.context.reset(key);
+        }
+        if request.route.error_page(status).is_some() {
+            return self.replaced.push((request, Replacement::ErrorPage(status)));
+        }
+        if let Some(exchange) = request.exchange.take() {
+            let reply = Reply::error(status).because(reason);
+            self.context.respond(exchange, if request.body_is_whole { reply } else { reply.and_close() });
+        }
+        self.recycle(request);
+    }
+
+    /// Keeps the buffer of a request that is over.
+    pub(crate) fn recycle(&mut self, mut request: ProxiedRequest) {
         if self.spare.len() < SPARE_MAX {
             request.head.clear();
             self.spare.push(request.head);
         }
-        Some(request.exchange)
     }
 
     /// Closes a connection, and detaches it from its request. Returns the request, and whether another attempt cannot be seen
@@ -231,14 +294,18 @@ impl Proxy {
         self.context.close(id);
         match conn.request {
             Some(key) => {
-                if let Some(target) = self.upstream.targets.get(conn.target) {
+                if let Some(target) = self.target(&conn) {
                     target.end();
                 }
                 if let Some(request) = self.requests.get_mut(&key) {
                     request.conn = None;
                 }
             }
-            None => self.forget_idle(id, conn.target),
+            None => {
+                if let Some(kept) = self.kept.get_mut(conn.upstream) {
+                    kept.remove(conn.target, id);
+                }
+            }
         }
         let key = conn.request;
         Some((conn, key))
@@ -248,18 +315,21 @@ impl Proxy {
     fn fail(&mut self, id: UpstreamId, fault: GatewayFault) {
         let now_ns = self.context.now().mono_ns;
         let Some((conn, Some(key))) = self.drop_conn(id) else { return };
-        let Some(request) = self.requests.get_mut(&key) else { return };
         // An application may close a kept connection at any time: this says nothing about its health.
         let is_stale = conn.reused && conn.reader.is_untouched() && fault == GatewayFault::Ended;
-        if !is_stale && fault.is_targets() && let Some(target) = self.upstream.targets.get(conn.target) {
-            if target.failed(now_ns) {
-                self.counters.ejections.increment();
-            }
+        let counts = !is_stale && fault.is_targets();
+        if counts && self.target(&conn).is_some_and(|target| target.failed(now_ns)) {
+            self.counters.ejections.increment();
+        }
+        let alone = self.upstreams.get(conn.upstream).is_some_and(|upstream| upstream.targets.len() == 1);
+        let Some(request) = self.requests.get_mut(&key) else { return };
+        if request.replacement.is_some() {
+            // The content that fails is dropped anyway.
+            return self.replace(key);
+        }
+        // With a single target, another attempt may find another of its addresses.
+        if counts && (!alone || conn.connected) {
             request.tried |= 1 << conn.target;
-            // With a single target, another attempt may find another of its addresses.
-            if self.upstream.targets.len() == 1 && !conn.connected {
-                request.tried = 0;
-            }
         }
         if request.may_retry(&conn, is_stale) {
             self.counters.retries.increment();
@@ -268,11 +338,20 @@ impl Proxy {
         self.refuse(key, fault);
     }
 
+    /// Passes a request to the gateway, which replaces the response.
+    fn replace(&mut self, key: ExchangeKey) {
+        if let Some(mut request) = self.requests.remove(&key)
+            && let Some(replacement) = request.replacement.take()
+        {
+            self.replaced.push((request, replacement));
+        }
+    }
+
     /// Reads bytes of a target.
     fn received(&mut self, id: UpstreamId, bytes: &[u8]) {
         let mut rest = bytes;
         loop {
-            let Self { conns, requests, scratch, context, counters, upstream, .. } = self;
+            let Self { conns, requests, scratch, context, counters, upstreams, .. } = self;
             let Some(conn) = conns.get_mut(&id) else { return };
             conn.active_ns = context.now().mono_ns;
             let key = conn.request;
@@ -294,17 +373,21 @@ impl Proxy {
                         101 => return self.fail(id, GatewayFault::Upgrade),
                         status @ 102..200 => {
                             if let Some(exchange) = &request.exchange {
-                                exchange.interim(status, response_fields(&view));
+                                exchange.interim(status, response_fields(&view, &request.route.response));
                             }
                         }
                         status => {
-                            if let Some(target) = upstream.targets.get(conn.target) {
+                            let upstream = upstreams.get(conn.upstream);
+                            if let Some(target) = upstream.and_then(|upstream| upstream.targets.get(conn.target)) {
                                 target.succeeded();
                             }
                             counters.responded(status);
-                            if let Some(exchange) = request.exchange.take() {
+                            request.replacement = request.replacement_for(&view);
+                            if request.replacement.is_none()
+                                && let Some(exchange) = request.exchange.take()
+                            {
                                 let mut reply = Reply::new(status).body(content(request.method, view.head));
-                                reply.fields = response_fields(&view);
+                                reply.fields = response_fields(&view, &request.route.response);
                                 context.respond(exchange, reply);
                             }
                         }
@@ -313,8 +396,17 @@ impl Proxy {
                 ReadStep::Data(data, used) => {
                     let Some(key) = key else { return };
                     rest = &rest[used..];
-                    if !data.is_empty() && context.write(key, data) as u64 >= WAITING_MAX {
-                        context.pause(id);
+                    match requests.get_mut(&key) {
+                        Some(request) if request.replacement.is_some() => {
+                            request.dropped += data.len() as u64;
+                            if request.dropped > DROPPED_MAX {
+                                self.drop_conn(id);
+                                return self.replace(key);
+                            }
+                        }
+                        _ if data.is_empty() => {}
+                        _ if context.write(key, data) as u64 >= WAITING_MAX => context.pause(id),
+                        _ => {}
                     }
                 }
                 ReadStep::End { keeps, used } => {
@@ -332,19 +424,25 @@ impl Proxy {
     fn complete(&mut self, id: UpstreamId, keeps: bool) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(key) = conn.request.take() else { return };
-        let target = conn.target;
-        let is_sent = self.requests.get(&key).is_some_and(|request| request.body_is_whole) && conn.unsent == 0;
-        self.context.finish(key, Fields::new());
-        self.end_request(key);
-        if let Some(target) = self.upstream.targets.get(target) {
+        let (place, target, unsent) = (conn.upstream, conn.target, conn.unsent);
+        let Some(upstream) = self.upstreams.get(place).map(Arc::clone) else { return };
+        if let Some(target) = upstream.targets.get(target) {
             target.end();
         }
-        let settings = &self.upstream.settings;
-        let Some(idle) = self.idle.get_mut(target) else { return };
-        if keeps && is_sent && idle.len() < settings.keep as usize {
-            idle.push(id);
+        let request = self.requests.get_mut(&key);
+        let is_sent = request.as_ref().is_some_and(|request| request.body_is_whole) && unsent == 0;
+        if request.is_some_and(|request| request.replacement.is_some()) {
+            self.replace(key);
+        } else {
+            self.context.finish(key, Fields::new());
+            if let Some(request) = self.requests.remove(&key) {
+                self.recycle(request);
+            }
+        }
+        let Some(kept) = self.kept.get_mut(place) else { return };
+        if keeps && is_sent && kept.push(target, id, upstream.settings.keep) {
             self.context.resume(id);
-            self.context.deadline(id, settings.keep_time.nanoseconds());
+            self.context.deadline(id, upstream.settings.keep_time.nanoseconds());
         } else {
             self.conns.remove(&id);
             self.context.close(id);
@@ -353,7 +451,8 @@ impl Proxy {
 
     fn overdue(&mut self, id: UpstreamId) {
         let Some(conn) = self.conns.get(&id) else { return };
-        let settings = &self.upstream.settings;
+        let Some(upstream) = self.upstreams.get(conn.upstream).map(Arc::clone) else { return };
+        let settings = &upstream.settings;
         let now_ns = self.context.now().mono_ns;
         let Some(key) = conn.request else {
             self.drop_conn(id);
@@ -374,55 +473,33 @@ impl Proxy {
     }
 }
 
-impl Handler for Proxy {
-    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
-        let mut head = self.spare.pop().unwrap_or_default();
-        let origin = request.origin();
-        let plan = RequestHeadPlan {
-            strip: "",
-            upgrading: Upgrading::No,
-            keep: self.upstream.settings.keep > 0,
-            origin: &origin,
-        };
-        if !put_request_head(&mut head, request, &plan) {
-            self.context.refused("path");
-            return Outcome::Now(Reply::error(400));
-        }
-        let key = exchange.key();
-        let framing = request.framing();
-        let expects = request.known(Known::Expect).is_some();
-        self.requests.insert(
-            key,
-            ProxiedRequest {
-                exchange: Some(exchange),
-                method: request.method(),
-                conn: None,
-                head,
-                framing,
-                awaits_continue: expects && framing != Framing::None,
-                body_is_whole: framing == Framing::None,
-                replay: Some(Vec::new()),
-                full: false,
-                tried: 0,
-                attempts: 0,
-            },
-        );
-        self.attempt(key, None);
-        Outcome::Later
+impl Proxy {
+    /// Whether the proxy has this request.
+    pub(crate) fn has(&self, key: ExchangeKey) -> bool {
+        self.requests.contains_key(&key)
     }
 
-    fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+    /// Handles a piece of a request's body.
+    pub(crate) fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
         let Some(request) = self.requests.get_mut(&key) else { return };
         let Some(id) = request.conn else { return };
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let mut buffer = self.context.take_buffer();
         match piece {
-            Piece::Data(data) if request.framing == Framing::Chunked => {
-                put_chunk_head(&mut buffer, data.len() as u64);
-                buffer.extend_from_slice(data);
-                buffer.extend_from_slice(b"\r\n");
+            Piece::Data(data) => {
+                request.body_seen += data.len() as u64;
+                if request.route.exceeds(request.body_seen) {
+                    self.drop_conn(id);
+                    return self.fail_request(key, 413, &"body_too_large");
+                }
+                if request.framing == Framing::Chunked {
+                    put_chunk_head(&mut buffer, data.len() as u64);
+                    buffer.extend_from_slice(data);
+                    buffer.extend_from_slice(b"\r\n");
+                } else {
+                    buffer.extend_from_slice(data);
+                }
             }
-            Piece::Data(data) => buffer.extend_from_slice(data),
             Piece::End => {
                 request.body_is_whole = true;
                 if request.framing == Framing::Chunked {
@@ -431,12 +508,7 @@ impl Handler for Proxy {
             }
             Piece::Broken => {
                 self.drop_conn(id);
-                match self.end_request(key) {
-                    Some(Some(exchange)) => self.context.respond(exchange, Reply::error(400).and_close()),
-                    Some(None) => self.context.reset(key),
-                    None => {}
-                }
-                return;
+                return self.fail_request(key, 400, &"body_broken");
             }
         }
         request.replay = request.replay.take().filter(|kept| kept.len() + buffer.len() <= REPLAY_BYTES_MAX);
@@ -453,39 +525,44 @@ impl Handler for Proxy {
         }
     }
 
-    fn writable(&mut self, key: ExchangeKey) {
+    pub(crate) fn writable(&mut self, key: ExchangeKey) {
         if let Some(id) = self.requests.get(&key).and_then(|request| request.conn) {
             self.context.resume(id);
         }
     }
 
-    fn gone(&mut self, key: ExchangeKey) {
+    pub(crate) fn gone(&mut self, key: ExchangeKey) {
         let conn = self.requests.get(&key).and_then(|request| request.conn);
         if let Some(id) = conn {
             self.drop_conn(id);
         }
-        self.end_request(key);
+        if let Some(request) = self.requests.remove(&key) {
+            self.recycle(request);
+        }
     }
 
-    fn offloaded(&mut self, job: JobId, done: Option<Done>) {
-        let Some(target) = self.resolving.remove(&job).and_then(|target| self.upstream.targets.get(target)) else {
-            return;
-        };
+    /// Handles the end of a job. Returns its result if the job is not one of the proxy's.
+    pub(crate) fn offloaded(&mut self, job: JobId, done: Option<Done>) -> Option<Option<Done>> {
+        let Some((upstream, target)) = self.resolving.remove(&job) else { return Some(done) };
+        let target = self.upstreams.get(upstream)?.targets.get(target)?;
         // If the name cannot be resolved now, its last addresses stay in use.
         if let Some(Ok(addresses)) =
             done.and_then(|done| done.downcast::<io::Result<Vec<Address>>>().ok()).map(|result| *result)
         {
             target.set_addresses(addresses);
         }
+        None
     }
 
-    fn upstream(&mut self, id: UpstreamId, event: UpstreamEvent<'_>) {
+    pub(crate) fn upstream(&mut self, id: UpstreamId, event: UpstreamEvent<'_>) {
         match event {
             UpstreamEvent::Connected => {
                 let Some(conn) = self.conns.get_mut(&id) else { return };
                 conn.connected = true;
                 conn.active_ns = self.context.now().mono_ns;
-                self.context.deadline(id, self.upstream.settings.response_time.nanoseconds());
+                if let Some(upstream) = self.upstreams.get(conn.upstream) {
+                    self.context.deadline(id, upstream.settings.response_time.nanoseconds());
+                }
                 if let Some(key) = conn.request {
                     self.read_body(key);
                 }
@@ -533,8 +610,9 @@ impl Handler for Proxy {
 }
 
 impl UpstreamConn {
-    const fn new(target: usize, now_ns: u64) -> Self {
+    const fn new(upstream: usize, target: usize, now_ns: u64) -> Self {
         Self {
+            upstream,
             target,
             request: None,
             reader: ResponseReader::new(),
@@ -548,6 +626,58 @@ impl UpstreamConn {
 }
 
 impl ProxiedRequest {
+    /// Creates a request to be forwarded. `head` is for the application.
+    pub(crate) fn new(
+        (exchange, route, upstream): (Option<Exchange>, Arc<Route>, usize),
+        (method, framing, expects): (Method, Framing, bool),
+        (origin, started): (Origin, Now),
+        head: Vec<u8>,
+    ) -> Self {
+        Self {
+            exchange,
+            route,
+            origin,
+            started,
+            upstream,
+            method,
+            conn: None,
+            head,
+            framing,
+            awaits_continue: expects && framing != Framing::None,
+            body_is_whole: matches!(framing, Framing::None | Framing::Length(0)),
+            replay: Some(Vec::new()),
+            full: false,
+            body_seen: 0,
+            tried: 0,
+            attempts: 0,
+            redirects: 0,
+            replacement: None,
+            dropped: 0,
+        }
+    }
+
+    /// The response in place of the application's, if its head or the route says so.
+    fn replacement_for(&self, view: &HeadView<'_>) -> Option<Replacement> {
+        self.exchange.as_ref()?;
+        let (head, bytes, status) = (view.head, view.bytes, view.head.status());
+        let fields = || response_fields(view, &self.route.response);
+        if let Some(path) = head.field(bytes, "X-Accel-Redirect") {
+            return Some(Replacement::Path(path.to_vec(), fields()));
+        }
+        if !self.route.sendfile.is_empty()
+            && let Some(path) =
+                ["X-Sendfile", "X-Lighttpd-Send-File"].iter().find_map(|name| head.field(bytes, name))
+        {
+            return Some(Replacement::File(path.to_vec(), fields()));
+        }
+        let reads = matches!(self.method, Method::Get | Method::Head);
+        if status == 404 && self.route.files == Some(FilesOrder::Last) && reads {
+            return Some(Replacement::Files);
+        }
+        let intercepts = self.route.intercept_errors && self.route.error_page(status).is_some();
+        intercepts.then_some(Replacement::ErrorPage(status))
+    }
+
     /// Whether another attempt cannot make the application execute the request twice. It cannot if the connection was never
     /// established. It probably does not if the application closed a kept connection without a byte of a response; then only
     /// requests that change nothing are repeated. `is_stale`: this is that case.
@@ -565,6 +695,8 @@ const fn is_safe(method: Method) -> bool {
 
 /// The content of the response for the client.
 fn content(method: Method, head: &ResponseHead) -> Body {
+    // The length in a response to HEAD is that of the content which GET would get. The worker sends none.
+    let method = if method == Method::Head { Method::Get } else { method };
     match head.framing(method) {
         ResponseFraming::None | ResponseFraming::Chunked | ResponseFraming::Close => Body::Open(None),
         ResponseFraming::Length(length) => Body::Open(Some(length)),
@@ -572,7 +704,7 @@ fn content(method: Method, head: &ResponseHead) -> Body {
 }
 
 /// The fields of a response for the client: all but those of the connection, and those that only this server obeys.
-fn response_fields(view: &HeadView<'_>) -> Fields {
+pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fields {
     let mut fields = Fields::new();
     let named = || view.head.all(view.bytes, Known::Connection).flat_map(field::list);
     for (name, value) in view.head.fields(view.bytes) {
@@ -589,9 +721,9 @@ fn response_fields(view: &HeadView<'_>) -> Fields {
                     | Known::TransferEncoding
                     | Known::Upgrade
             ),
-            None => name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-")),
+            None => is_order(name),
         };
-        if is_dropped || named().any(|option| option.eq_ignore_ascii_case(name)) {
+        if is_dropped || changes.drops(name) || named().any(|option| option.eq_ignore_ascii_case(name)) {
             continue;
         }
         // The reader has checked both: a field that is not well formed never gets here.
@@ -599,7 +731,15 @@ fn response_fields(view: &HeadView<'_>) -> Fields {
             let _ = fields.push(name, value);
         }
     }
+    changes.extend(&mut fields);
     fields
+}
+
+/// Whether a field of a response is for this server only.
+fn is_order(name: &[u8]) -> bool {
+    name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
+        || name.eq_ignore_ascii_case(b"x-sendfile")
+        || name.eq_ignore_ascii_case(b"x-lighttpd-send-file")
 }
 
 /// Buffers that are kept for further requests.

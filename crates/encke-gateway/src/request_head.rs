@@ -18,6 +18,8 @@ use encke_wire::field::{self, Known};
 use encke_wire::http1::{Framing, put_number};
 use encke_wire::target;
 
+use crate::field_changes::{FieldChanges, FieldValues};
+
 /// The protocol that a client asks to change to (RFC 9110 §7.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Upgrading {
@@ -27,8 +29,10 @@ pub(crate) enum Upgrading {
 
 /// What [`put_request_head`] needs besides the request.
 pub(crate) struct RequestHeadPlan<'a> {
-    /// A prefix of the path that is removed.
-    pub(crate) strip: &'a str,
+    /// The escaped path in place of the request's.
+    pub(crate) path: Option<&'a str>,
+    /// Changes to the fields.
+    pub(crate) changes: &'a FieldChanges,
     pub(crate) upgrading: Upgrading,
     /// Whether the application may keep the connection.
     pub(crate) keep: bool,
@@ -40,18 +44,33 @@ pub(crate) struct RequestHeadPlan<'a> {
 pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPlan<'_>) -> bool {
     out.extend_from_slice(request.method_text());
     out.push(b' ');
-    if !put_path(out, request.path(), plan.strip) {
-        return false;
+    match plan.path {
+        Some(path) => out.extend_from_slice(path.as_bytes()),
+        None if !put_path(out, request.path()) => return false,
+        None => {}
     }
     if let Some(query) = request.query() {
         out.push(b'?');
         out.extend_from_slice(query);
     }
-    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
-    out.extend_from_slice(request.authority());
-    out.extend_from_slice(b"\r\n");
-    put_fields(out, request);
-    put_forwarded(out, request, plan.origin);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    if !plan.changes.drops(b"host") {
+        out.extend_from_slice(b"Host: ");
+        out.extend_from_slice(request.authority());
+        out.extend_from_slice(b"\r\n");
+    }
+    put_fields(out, request, plan.changes);
+    put_forwarded(out, request, plan);
+    if !plan.changes.is_empty() {
+        let client = plan.origin.client.map(|client| client.to_canonical().to_string());
+        let values = FieldValues {
+            client: client.as_deref().unwrap_or_default(),
+            host: request.authority(),
+            scheme: scheme(plan.origin),
+            user: request.user().unwrap_or_default(),
+        };
+        plan.changes.put(out, &values);
+    }
     match request.framing() {
         Framing::None => {}
         Framing::Length(length) => {
@@ -70,12 +89,11 @@ pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &
     true
 }
 
-/// Appends the path without `strip`. A path with dot segments or doubled slashes is sent in its resolved form, so that the
-/// application cannot understand another path than the rules here have matched. Any other path is sent as received, because
-/// applications may depend on its escapes.
-fn put_path(out: &mut Vec<u8>, raw: &[u8], strip: &str) -> bool {
-    let is_plain = strip.is_empty() && !raw.windows(2).any(|pair| matches!(pair, b"//" | b"/." | b"/%"));
-    if is_plain {
+/// Appends the path. A path with dot segments or doubled slashes is sent in its resolved form, so that the application cannot
+/// understand another path than the rules here have matched. Any other path is sent as received, because applications may
+/// depend on its escapes.
+fn put_path(out: &mut Vec<u8>, raw: &[u8]) -> bool {
+    if !raw.windows(2).any(|pair| matches!(pair, b"//" | b"/." | b"/%")) {
         out.extend_from_slice(raw);
         return true;
     }
@@ -83,25 +101,21 @@ fn put_path(out: &mut Vec<u8>, raw: &[u8], strip: &str) -> bool {
     if target::decode_path(raw, &mut path).is_err() {
         return false;
     }
-    let rest = path.strip_prefix(strip).unwrap_or(&path);
     let mut encoded = String::new();
-    if !rest.starts_with('/') {
-        encoded.push('/');
-    }
-    target::encode_path(rest, &mut encoded);
+    target::encode_path(&path, &mut encoded);
     out.extend_from_slice(encoded.as_bytes());
     true
 }
 
 /// Appends the client's fields for the application: all but those of the connection, of the framing, and those that would let
 /// a client speak for this server.
-fn put_fields(out: &mut Vec<u8>, request: &Request<'_>) {
+fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, changes: &FieldChanges) {
     for (name, value) in request.fields() {
         let is_dropped = match Known::of(name) {
             Some(known) => is_replaced(known),
             None => is_forged(name),
         };
-        if is_dropped || is_named_by_connection(request, name) {
+        if is_dropped || changes.drops(name) || is_named_by_connection(request, name) {
             continue;
         }
         out.extend_from_slice(name);
@@ -150,7 +164,8 @@ fn is_named_by_connection(request: &Request<'_>, name: &[u8]) -> bool {
 
 /// Appends the client's address, scheme and host. The client's own fields count only if a trusted proxy sent them: then the
 /// address of that proxy is appended to its list.
-fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, origin: &Origin) {
+fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPlan<'_>) {
+    let origin = plan.origin;
     let peer = match origin.peer {
         Peer::Inet(address) => Some(address.ip().to_canonical()),
         Peer::Local => None,
@@ -177,14 +192,21 @@ fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, origin: &Origin) {
     }
     for (name, value) in [
         ("X-Forwarded-For", value.as_bytes()),
-        ("X-Forwarded-Proto", if origin.secure { b"https" } else { &b"http"[..] }),
+        ("X-Forwarded-Proto", scheme(origin).as_bytes()),
         ("X-Forwarded-Host", request.authority()),
     ] {
+        if plan.changes.drops(name.as_bytes()) {
+            continue;
+        }
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
     }
+}
+
+const fn scheme(origin: &Origin) -> &'static str {
+    if origin.secure { "https" } else { "http" }
 }
 
 fn put_address(out: &mut String, address: IpAddr) {

@@ -1,11 +1,14 @@
-//! The settings of an upstream: one `[[upstream]]` table.
+//! The settings of the gateway: `[[upstream]]` and `[[site.route]]` tables.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-use encke_settings::{Contradiction, Period, Section};
+use encke_settings::{ByteSize, Contradiction, Period, Section};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::field_changes::FieldChanges;
+use crate::route::Rewrite;
 use crate::target_url::TargetUrl;
 
 /// Applications that serve the same requests.
@@ -14,18 +17,22 @@ use crate::target_url::TargetUrl;
 pub struct UpstreamSettings {
     /// The name by which routes refer to the upstream.
     pub name: String,
-    /// The applications: `"http://127.0.0.1:3000"`, or `"http://unix:/run/app.sock"`.
+    /// The applications: `"http://127.0.0.1:3000"`, or `"http://unix:/run/app.sock"`. A request goes to the one with the fewest
+    /// requests in progress.
     pub to: Vec<TargetUrl>,
     /// Connections to each target that a worker keeps for further requests; 0: each request has its own connection.
     pub keep: u32,
-    /// Time after which a kept connection is closed. It should be shorter than the application's own limit.
+    /// Time after which a kept connection is closed. It should be shorter than the application's own limit: Node closes a
+    /// connection after 5 s.
     pub keep_time: Period,
     /// Time for a connection to be established.
     pub connect_time: Period,
     /// Time from the request, or its last byte, to the first byte of the response.
     pub response_time: Period,
-    /// Time without a byte within a response.
+    /// Time without a byte within a response. Servers of event streams send a comment more often than that.
     pub idle_time: Period,
+    /// Time without a byte in both directions of a WebSocket.
+    pub tunnel_time: Period,
     /// Further attempts for a request that no application has executed.
     pub retries: u32,
 }
@@ -36,11 +43,11 @@ impl Default for UpstreamSettings {
             name: String::new(),
             to: Vec::new(),
             keep: 64,
-            // Node closes a connection after 5 s.
             keep_time: Period::seconds(4),
             connect_time: Period::seconds(2),
             response_time: Period::seconds(60),
             idle_time: Period::seconds(60),
+            tunnel_time: Period::seconds(3_600),
             retries: 2,
         }
     }
@@ -52,6 +59,10 @@ pub(crate) const TARGETS_MAX: usize = 64;
 impl Section for UpstreamSettings {
     fn check(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
+        if self.name.is_empty() || self.name.contains([':', '/']) {
+            let message = "an upstream needs a name without : and /, by which routes refer to it: name = \"app\"";
+            found.push(Contradiction::at(&["name"], message));
+        }
         if self.to.is_empty() {
             found.push(Contradiction::at(&["to"], "an upstream needs a target: to = [\"http://127.0.0.1:3000\"]"));
         }
@@ -65,6 +76,160 @@ impl Section for UpstreamSettings {
     fn anchor(&mut self, folder: &Path) {
         for path in self.to.iter_mut().filter_map(TargetUrl::unix_path) {
             *path = folder.join(&*path);
+        }
+    }
+}
+
+/// Requests of a site that an application serves, or that are served from another path.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RouteSettings {
+    /// Paths, as in `cache`: `/api/**`. Of several patterns that match, the one with the most characters besides stars applies.
+    pub pattern: String,
+    /// The name of an `[[upstream]]`, or the URL of an application: `"http://127.0.0.1:3000"`. Without it, the files of the site
+    /// are served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// Whether the files of the site are tried before or after the application. The other one is asked if the first responds with
+    /// 404.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<FilesOrder>,
+    /// Prefix that is removed from the path: with `/api`, `/api/users` becomes `/users`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strip: Option<String>,
+    /// The path that replaces the request's, with `$1` … `$8` for the texts that the stars of the pattern matched. The query is
+    /// kept. Clients do not see this path, unlike that of `redirects`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rewrite: Option<String>,
+    /// Whether only an application can send a client here, by `X-Accel-Redirect`. Requests of clients get a 404.
+    pub internal: bool,
+    /// Directories from which the application may send files, by `X-Sendfile` or `X-Lighttpd-Send-File` with an absolute path.
+    /// A relative directory starts at the directory of the settings file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sendfile: Vec<PathBuf>,
+    /// Maximum size of a request's body, if it is less than `limits.body_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body_bytes: Option<ByteSize>,
+    /// Whether the site's `errors` replace the error pages of the application.
+    pub intercept_errors: bool,
+    /// Changes to the fields of requests. In values, `{client}` is the client's address, `{host}` the request's host with its
+    /// port, `{scheme}` is `http` or `https`, and `{user}` the name of a user who has authenticated.
+    pub request: FieldRules,
+    /// Changes to the fields of responses.
+    pub response: FieldRules,
+}
+
+impl Default for RouteSettings {
+    fn default() -> Self {
+        Self {
+            pattern: "/**".into(),
+            upstream: None,
+            files: None,
+            strip: None,
+            rewrite: None,
+            internal: false,
+            sendfile: Vec::new(),
+            body_bytes: None,
+            intercept_errors: false,
+            request: FieldRules::default(),
+            response: FieldRules::default(),
+        }
+    }
+}
+
+/// The place of a site's files in the order of attempts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FilesOrder {
+    /// Files first; the application serves what is no file.
+    First,
+    /// The application first; if it responds with 404, the files.
+    Last,
+}
+
+/// Changes to header fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FieldRules {
+    /// Names and values that replace all fields of the name.
+    pub set: BTreeMap<String, String>,
+    /// Names and values that are added to fields of the name.
+    pub add: BTreeMap<String, String>,
+    /// Names of fields that are removed.
+    pub remove: Vec<String>,
+}
+
+impl RouteSettings {
+    /// The target of a route whose `upstream` is a URL; `None` if it is a name, or absent.
+    ///
+    /// # Errors
+    /// The text looks like a URL, and is none that an application can have.
+    pub(crate) fn url(&self) -> Result<Option<TargetUrl>, encke_settings::ValueError> {
+        match &self.upstream {
+            Some(text) if text.contains([':', '/']) => text.parse().map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Section for RouteSettings {
+    fn check(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        let mut wrong = |key: &str, message: String| found.push(Contradiction::at(&[key], message));
+        let pattern = encke_wire::path_pattern::PathPattern::parse(&self.pattern);
+        if let Err(error) = &pattern {
+            wrong("pattern", format!("{:?} is no pattern of paths: {error}", self.pattern));
+        }
+        if let Err(error) = self.url() {
+            wrong("upstream", error.to_string());
+        }
+        if let (Ok(pattern), Some(text)) = (&pattern, &self.rewrite)
+            && let Err(error) = Rewrite::parse(text, pattern)
+        {
+            wrong("rewrite", error.to_string());
+        }
+        if self.strip.as_ref().is_some_and(|strip| !strip.starts_with('/') || strip.ends_with('/')) {
+            wrong("strip", "a prefix begins with a slash and ends without one: strip = \"/api\"".into());
+        }
+        if self.strip.is_some() && self.rewrite.is_some() {
+            wrong("strip", "a route has strip or rewrite, not both".into());
+        }
+        if self.upstream.is_none() {
+            let unused = [
+                ("files", self.files.is_some()),
+                ("sendfile", !self.sendfile.is_empty()),
+                ("body_bytes", self.body_bytes.is_some()),
+                ("intercept_errors", self.intercept_errors),
+                ("request", self.request != FieldRules::default()),
+                ("response", self.response != FieldRules::default()),
+            ];
+            for (key, _) in unused.into_iter().filter(|(_, set)| *set) {
+                wrong(key, format!("{key} has no effect without an upstream"));
+            }
+            if self.rewrite.is_none() && self.strip.is_none() && !self.internal {
+                let message = "a route needs an upstream, strip, rewrite or internal: upstream = \"http://127.0.0.1:3000\"";
+                wrong("pattern", message.into());
+            }
+        }
+        for (section, rules) in [("request", &self.request), ("response", &self.response)] {
+            if let Err((key, error)) = FieldChanges::of(rules, section == "request") {
+                found.push(Contradiction::at(&[section, key], error.to_string()));
+            }
+        }
+        found
+    }
+
+    fn anchor(&mut self, folder: &Path) {
+        for path in &mut self.sendfile {
+            *path = folder.join(&*path);
+        }
+        if let Some(text) = &self.upstream
+            && let Ok(mut url) = text.parse::<TargetUrl>()
+            && text.contains("unix:")
+            && let Some(path) = url.unix_path()
+        {
+            *path = folder.join(&*path);
+            self.upstream = Some(url.to_string());
         }
     }
 }

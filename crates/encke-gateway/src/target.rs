@@ -122,10 +122,6 @@ impl Target {
         self.busy.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn busy(&self) -> u32 {
-        self.busy.load(Ordering::Relaxed)
-    }
-
     /// The target has responded.
     pub(crate) fn succeeded(&self) {
         // A load is cheaper than a store to a line that other workers read.
@@ -142,9 +138,5 @@ impl Target {
         let time_ns = EJECTED_NS.checked_shl(over).unwrap_or(EJECTED_NS_MAX).min(EJECTED_NS_MAX);
         self.ejected_until_ns.store(now_ns.saturating_add(time_ns), Ordering::Relaxed);
         true
-    }
-
-    pub(crate) fn is_ejected(&self, now_ns: u64) -> bool {
-        self.ejected_until_ns.load(Ordering::Relaxed) > now_ns
     }
 }

@@ -2,12 +2,13 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_gateway::{Gateway, UpstreamSettings};
-use encke_server::{Options, Running, Server};
+use encke_gateway::{AppDirectory, FilesOrder, Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
+use encke_server::{Exchange, Options, Outcome, Reply, Request, Running, Server};
 
 /// A time that no step takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -102,10 +103,43 @@ impl Call {
 }
 
 fn serve(to: &[SocketAddr], change: impl FnOnce(&mut UpstreamSettings)) -> (Running, SocketAddr) {
+    serve_routes(to, change, &[RouteSettings { upstream: Some("app".into()), ..RouteSettings::default() }])
+}
+
+/// The files of a site without any, except `/file`, `/page` (an error page) and `/private/…`. `/slow/…` is answered later.
+fn files(request: &Request<'_>, exchange: Exchange) -> Outcome {
+    let path = String::from_utf8_lossy(request.path()).into_owned();
+    let host = String::from_utf8_lossy(request.authority()).into_owned();
+    let respond = move || match path.as_str() {
+        "/file" | "/slow/file" => Reply::text(200, "a file").with("ETag", "\"site\""),
+        "/page" => Reply::text(200, "sorry"),
+        path if path.starts_with("/private/") || host == SECRET_HOST => {
+            Reply::text(200, format!("{host}{path}")).with("ETag", "\"site\"")
+        }
+        _ => Reply::error(404),
+    };
+    if request.path().starts_with(b"/slow/") {
+        std::thread::spawn(move || exchange.answer(respond()));
+        return Outcome::Later;
+    }
+    Outcome::Now(respond())
+}
+
+const SECRET_HOST: &str = "files-7.invalid";
+
+fn serve_routes(
+    to: &[SocketAddr],
+    change: impl FnOnce(&mut UpstreamSettings),
+    routes: &[RouteSettings],
+) -> (Running, SocketAddr) {
     let to = to.iter().map(|address| format!("http://{address}").parse().expect("a URL")).collect();
-    let mut settings = UpstreamSettings { to, ..UpstreamSettings::default() };
+    let mut settings = UpstreamSettings { name: "app".into(), to, ..UpstreamSettings::default() };
     change(&mut settings);
-    let gateway = Gateway::new(settings).expect("valid settings");
+    let errors = [("502".to_owned(), "/page".to_owned()), ("500".to_owned(), "/page".to_owned())].into();
+    let sites = [SiteRoutes { hosts: &[], routes, errors: &errors }];
+    let directories =
+        [AppDirectory { directory: "/srv/private".into(), host: SECRET_HOST.to_owned() }];
+    let gateway = Gateway::new(Arc::new(files), &sites, &[settings], &directories).expect("valid settings");
     let server = Server::new(Options { workers: Some(1), ..Options::default() });
     let running = server
         .listen("127.0.0.1:0".parse().expect("an address"))
@@ -114,6 +148,13 @@ fn serve(to: &[SocketAddr], change: impl FnOnce(&mut UpstreamSettings)) -> (Runn
         .expect("it starts");
     let address = running.addresses()[0].to_string().parse().expect("an address");
     (running, address)
+}
+
+fn route(pattern: &str, change: impl FnOnce(&mut RouteSettings)) -> RouteSettings {
+    let mut route =
+        RouteSettings { pattern: pattern.into(), upstream: Some("app".into()), ..RouteSettings::default() };
+    change(&mut route);
+    route
 }
 
 /// Sends a request, and reads the response to the end of the connection.
@@ -188,7 +229,7 @@ fn requests_share_a_kept_connection() {
 #[test]
 fn fields_of_the_connection_stay_and_forged_ones_go() {
     let app = App::start(|call| {
-        call.send("HTTP/1.1 200 OK\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nX-Accel-Redirect: /x\r\nX-Kept: 1\r\nContent-Length: 2\r\n\r\nok")
+        call.send("HTTP/1.1 200 OK\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nX-Accel-Limit-Rate: 1\r\nX-Kept: 1\r\nContent-Length: 2\r\n\r\nok")
     });
     let (running, address) = serve(&[app.address], |_| {});
     let response = ask(
@@ -397,5 +438,166 @@ fn bodies_of_any_size_pass_in_both_directions() {
     BufReader::new(stream).read_to_end(&mut response).expect("a response");
     sending.join().expect("no panic");
     assert!(response.ends_with(&body), "{} bytes", response.len());
+    running.stop();
+}
+
+#[test]
+fn paths_are_stripped_and_rewritten_for_the_application() {
+    let app = App::start(|call| call.reply(call.path().to_owned().as_str()));
+    let routes = [
+        route("/api/**", |route| route.strip = Some("/api".into())),
+        route("/old/*", |route| route.rewrite = Some("/new/$1".into())),
+        route("/other/**", |_| {}),
+    ];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    for (path, got) in
+        [("/api/users?page=2", "/users?page=2"), ("/old/a", "/new/a"), ("/other/a%7Ea", "/other/a%7Ea"), ("/file", "a file")]
+    {
+        assert_eq!(content(&ask(address, get(path))), got, "{path}");
+    }
+    running.stop();
+}
+
+#[test]
+fn fields_are_changed_by_the_route() {
+    let app = App::start(|call| call.send("HTTP/1.1 200 OK\r\nServer: app\r\nX-Old: 1\r\nContent-Length: 0\r\n\r\n"));
+    let routes = [route("/**", |route| {
+        route.request.set = [("X-Real-IP".to_owned(), "{client}".to_owned()), ("Host".to_owned(), "app".to_owned())].into();
+        route.request.remove = vec!["Cookie".into()];
+        route.response.set = [("X-Old".to_owned(), "2".to_owned())].into();
+        route.response.remove = vec!["Server".into()];
+    })];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    let response = ask(address, "GET / HTTP/1.1\r\nHost: a\r\nCookie: b\r\nX-Real-IP: 6.6.6.6\r\nConnection: close\r\n\r\n");
+    assert!(response.contains("\r\nX-Old: 2\r\n") && !response.contains("Server: app"), "{response}");
+    let head = app.head();
+    assert!(head.contains("\r\nX-Real-IP: 127.0.0.1\r\n") && head.contains("\r\nHost: app\r\n"), "{head}");
+    assert!(!head.contains("Cookie") && !head.contains("6.6.6.6") && !head.contains("\r\nHost: a\r\n"), "{head}");
+    running.stop();
+}
+
+#[test]
+fn files_are_tried_before_or_after_the_application() {
+    let app = App::start(|call| match call.path() {
+        "/missing" => call.send("HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\napp"),
+        _ => call.reply("app"),
+    });
+    let routes = [route("/**", |route| route.files = Some(FilesOrder::First))];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    for (path, status, text) in [
+        ("/file", 200, "a file"),
+        ("/slow/file", 200, "a file"),
+        ("/other", 200, "app"),
+        ("/slow/other", 200, "app"),
+        ("/missing", 404, "app"),
+    ] {
+        let response = ask(address, get(path));
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {response}");
+        assert_eq!(content(&response), text, "{path}");
+    }
+    running.stop();
+    let app = App::start(|call| call.send("HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\napp"));
+    let routes = [route("/**", |route| route.files = Some(FilesOrder::Last))];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    assert_eq!(content(&ask(address, get("/file"))), "a file");
+    assert_eq!(content(&ask(address, get("/slow/file"))), "a file");
+    assert!(content(&ask(address, get("/none"))).starts_with("404"));
+    assert_eq!(content(&ask(address, "POST /file HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")), "app");
+    running.stop();
+}
+
+#[test]
+fn an_application_sends_files_by_their_path_of_the_site() {
+    let app = App::start(|call| {
+        // The whole file, as Plack sends it: it is thrown away.
+        let body = "x".repeat(100_000);
+        call.send(format!(
+            "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /private/a.pdf\r\nContent-Type: application/pdf\r\nSet-Cookie: a=b\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    });
+    let routes = [
+        route("/**", |_| {}),
+        RouteSettings { pattern: "/private/**".into(), internal: true, ..RouteSettings::default() },
+    ];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    let response = ask(address, get("/download"));
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+    assert!(response.ends_with("\r\n\r\nexample.org/private/a.pdf"), "{response}");
+    for line in ["Content-Type: application/pdf\r\n", "Set-Cookie: a=b\r\n", "ETag: \"site\"\r\n", "Content-Length: 25\r\n"] {
+        assert!(response.contains(line), "{line}: {response}");
+    }
+    assert!(!response.contains("X-Accel") && !response.contains("text/plain"), "{response}");
+    let direct = ask(address, get("/private/a.pdf"));
+    assert!(direct.starts_with("HTTP/1.1 404 "), "clients cannot go there: {direct}");
+    running.stop();
+}
+
+#[test]
+fn an_application_sends_files_of_its_directories() {
+    let app = App::start(|call| {
+        let path = call.path().to_owned();
+        call.send(format!("HTTP/1.1 200 OK\r\nX-Sendfile: {path}\r\nETag: \"v1\"\r\nContent-Length: 2\r\n\r\nno"))
+    });
+    let routes = [route("/srv/**", |route| route.sendfile = vec!["/srv/private".into()])];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    let response = ask(address, get("/srv/private/b.txt"));
+    assert_eq!(content(&response), format!("{SECRET_HOST}/b.txt"));
+    assert!(response.contains("ETag: \"v1\"\r\n") && !response.contains("site"), "{response}");
+    let same = ask(address, "GET /srv/private/b.txt HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"v1\"\r\nConnection: close\r\n\r\n");
+    assert!(same.starts_with("HTTP/1.1 304 "), "{same}");
+    for path in ["/srv/other/b.txt", "/srv/private"] {
+        let response = ask(address, get(path));
+        assert!(response.starts_with("HTTP/1.1 404 ") && !content(&response).contains("no"), "{path}: {response}");
+    }
+    let forged = ask(address, format!("GET /b.txt HTTP/1.1\r\nHost: {SECRET_HOST}\r\nConnection: close\r\n\r\n"));
+    assert!(forged.starts_with("HTTP/1.1 404 "), "a client that has learnt the name gets nothing: {forged}");
+    running.stop();
+}
+
+#[test]
+fn errors_have_the_pages_of_the_site() {
+    let app = App::start(|call| match call.path() {
+        "/end" => false,
+        _ => call.send("HTTP/1.1 500 Oh\r\nContent-Length: 5\r\n\r\ntrace"),
+    });
+    let routes = [route("/**", |_| {}), route("/kept/**", |route| route.intercept_errors = true)];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    for (path, status, text) in [("/end", 502, "sorry"), ("/", 500, "trace"), ("/kept/", 500, "sorry")] {
+        let response = ask(address, get(path));
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {response}");
+        assert_eq!(content(&response), text, "{path}");
+    }
+    running.stop();
+}
+
+#[test]
+fn a_body_beyond_the_limit_of_its_route_is_a_413() {
+    let app = App::start(|call| {
+        let body = call.body();
+        call.reply(&body.len().to_string())
+    });
+    let routes = [route("/**", |route| route.body_bytes = Some("4".parse().expect("a size")))];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    let post = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+    for (request, status) in [
+        (format!("{post}Content-Length: 4\r\n\r\nfour"), 200),
+        (format!("{post}Content-Length: 5\r\n\r\nfive!"), 413),
+        (format!("{post}Transfer-Encoding: chunked\r\n\r\n4\r\nfour\r\n0\r\n\r\n"), 200),
+        (format!("{post}Transfer-Encoding: chunked\r\n\r\n5\r\nfive!\r\n0\r\n\r\n"), 413),
+    ] {
+        let response = ask(address, &request);
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {response}");
+    }
+    running.stop();
+}
+
+#[test]
+fn a_head_response_keeps_its_length() {
+    let app = App::start(|call| call.send("HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n"));
+    let (running, address) = serve(&[app.address], |_| {});
+    let response = ask(address, "HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(response.contains("Content-Length: 12345\r\n") && content(&response).is_empty(), "{response}");
     running.stop();
 }

@@ -6,12 +6,15 @@
 //!                                          interim(103) · read_more() → Handler::body(key, Piece)
 //!                                          answer(reply) · wake() for a stream that had no data
 //!                                          dropped without a response: the client receives a 500
+//!                                          delegate(request, other handler) → Outcome, or Handler::delegated(key, reply)
 //! ```
 
 use std::sync::Arc;
 
+use crate::handler::{Handler, Outcome};
 use crate::inbox::{Inbox, WorkerMessage};
 use crate::reply::{Fields, Reply};
+use crate::request::Request;
 use crate::takeover::Takeover;
 
 /// Identifies an exchange on its worker. HTTP/1 connections only use stream 0.
@@ -38,11 +41,28 @@ pub struct Exchange {
     open: bool,
     /// Fields added to the response, whichever guard or handler gives it.
     fields: Fields,
+    /// The response is for the handler that has delegated the request, not for the client.
+    delegated: bool,
 }
 
 impl Exchange {
     pub(crate) fn new(link: Arc<Inbox>, key: ExchangeKey) -> Self {
-        Self { link, key, open: true, fields: Fields::new() }
+        Self { link, key, open: true, fields: Fields::new(), delegated: false }
+    }
+
+    /// Lets another handler of the same worker respond to a request in place of the client's: this handler receives the
+    /// response, now or by [`Handler::delegated`](crate::Handler::delegated), and may change it, use another one, or ignore it.
+    /// All other calls for the exchange, such as [`Handler::gone`](crate::Handler::gone), are still made to this handler, which
+    /// passes them on.
+    ///
+    /// `request` may be any request, such as the client's with another path.
+    pub fn delegate(&self, request: &Request<'_>, to: &mut dyn Handler) -> Outcome {
+        let mut lent = Self::new(Arc::clone(&self.link), self.key);
+        lent.delegated = true;
+        match self.link.call_within(self.key, || to.call(request, lent)) {
+            (Outcome::Later, true) => Outcome::Now(Reply::error(500)),
+            (outcome, _) => outcome,
+        }
     }
 
     /// Adds fields to the response, whichever guard or handler gives it.
@@ -82,14 +102,24 @@ impl Exchange {
     pub fn answer(mut self, mut reply: Reply) {
         self.open = false;
         reply.fields.extend(&self.fields);
-        self.link.send(WorkerMessage::Answer(self.key, Box::new(reply)));
+        let reply = Box::new(reply);
+        self.link.send(if self.delegated {
+            WorkerMessage::Delegated(self.key, reply)
+        } else {
+            WorkerMessage::Answer(self.key, reply)
+        });
     }
 
-    /// Returns the exchange's key and the complete reply, for a worker that executes both itself.
-    pub(crate) fn into_reply(mut self, mut reply: Reply) -> (ExchangeKey, Reply) {
+    /// Returns the exchange's key and the complete reply, for a worker that executes both itself; `None` if the reply went to
+    /// the handler that has delegated the request.
+    pub(crate) fn into_reply(mut self, mut reply: Reply) -> Option<(ExchangeKey, Reply)> {
+        if self.delegated {
+            self.answer(reply);
+            return None;
+        }
         self.open = false;
         reply.fields.extend(&self.fields);
-        (self.key, reply)
+        Some((self.key, reply))
     }
 
     /// Passes the request's connection to a resident. Does nothing if the client has disconnected.
@@ -119,7 +149,11 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if self.open && !self.link.dropped_in_call(self.key) {
-            self.link.send(WorkerMessage::Dropped(self.key));
+            self.link.send(if self.delegated {
+                WorkerMessage::Delegated(self.key, Box::new(Reply::error(500)))
+            } else {
+                WorkerMessage::Dropped(self.key)
+            });
         }
     }
 }

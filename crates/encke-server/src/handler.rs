@@ -98,6 +98,9 @@ pub trait Handler {
     /// response. No call for this exchange follows.
     fn gone(&mut self, _exchange: ExchangeKey) {}
 
+    /// A handler to which this one has delegated a request ([`Exchange::delegate`]) has responded later.
+    fn delegated(&mut self, _exchange: ExchangeKey, _reply: Reply) {}
+
     /// An event of a connection that [`HandlerContext::dial`] has opened.
     fn upstream(&mut self, _id: UpstreamId, _event: UpstreamEvent<'_>) {}
 
@@ -296,8 +299,10 @@ impl HandlerContext {
     /// Responds to an exchange of this worker. Unlike [`Exchange::answer`], this call keeps its order among the other calls of
     /// this context.
     pub fn respond(&self, exchange: Exchange, reply: Reply) {
-        self.requests.replies.borrow_mut().push_back(exchange.into_reply(reply));
-        self.act(Action::Respond);
+        if let Some(reply) = exchange.into_reply(reply) {
+            self.requests.replies.borrow_mut().push_back(reply);
+            self.act(Action::Respond);
+        }
     }
 
     /// Writes content of an open response ([`Body::Open`](crate::Body::Open)), even before the response itself is given.

@@ -46,6 +46,11 @@ use crate::transport::MaybeTls;
 /// Spare heads that a worker keeps.
 const HEADS_MAX: usize = 16;
 
+/// Time without a byte after which a response without a length ends, once its client has ended its side. A client that still
+/// reads, such as `nc -N`, gets all of a response in progress; without this limit a client that has left a quiet event stream
+/// would be noticed only at the next event.
+const HALF_CLOSED_NS: u64 = 1_000_000_000;
+
 impl Core {
     /// Handles received bytes: plaintext, or TLS records.
     #[inline]
@@ -742,6 +747,14 @@ impl Core {
         self.go_on(token);
     }
 
+    /// Passes the response of a handler to the one that has delegated the request to it.
+    pub(crate) fn delegated(&mut self, key: ExchangeKey, reply: Reply) {
+        let Some(record) = self.records.get(key.slot) else { return };
+        if record.generation == key.generation && !record.answered {
+            self.call_handler(record.handler, key, |handler| handler.delegated(key, reply));
+        }
+    }
+
     /// Passes the connection of a request to a resident, after the call of its handler.
     pub(crate) fn late_takeover(&mut self, key: ExchangeKey, takeover: Takeover) {
         let Some(record) = self.records.get_mut(key.slot) else { return };
@@ -1043,6 +1056,8 @@ impl Core {
         if unfinished {
             self.break_body(token, CloseReason::PeerAborted, None);
             self.close(token, CloseReason::PeerAborted, false);
+        } else if record.is_endless() {
+            self.set_deadline(token, HALF_CLOSED_NS);
         }
     }
 
@@ -1208,8 +1223,12 @@ impl Core {
                 self.time_out(token, CloseReason::HeadTime);
             }
             ConnPhase::Open => {
+                let conn_has_ended = conn.has(PEER_ENDED);
                 let Some(place) = conn.duty.as_exchange() else { return };
                 let Some(record) = self.records.get(place) else { return };
+                if record.is_endless() && conn_has_ended {
+                    return self.close(token, CloseReason::PeerDone, false);
+                }
                 let taken = record.body_seen - record.rate_seen;
                 if taken >= self.policy.window_bytes(self.policy.limits.body_rate.bytes_per_second()) {
                     self.begin_rate_window(token, place);

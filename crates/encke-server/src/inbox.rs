@@ -17,6 +17,8 @@ use crate::verdict::GuardVerdict;
 /// A message to a worker from a handler or another thread.
 pub(crate) enum WorkerMessage {
     Answer(ExchangeKey, Box<Reply>),
+    /// The response of a handler to which the exchange's handler has delegated the request.
+    Delegated(ExchangeKey, Box<Reply>),
     Takeover(ExchangeKey, Takeover),
     Interim(ExchangeKey, u16, Fields),
     ReadMore(ExchangeKey),
@@ -114,6 +116,17 @@ impl Inbox {
     pub(crate) fn leave_call(&self) -> bool {
         self.calling.store(NO_CALL, Ordering::Release);
         self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Runs a handler call within another one. Returns its result, and whether its exchange was dropped without a response.
+    pub(crate) fn call_within<T>(&self, key: ExchangeKey, call: impl FnOnce() -> T) -> (T, bool) {
+        let outer = (self.calling.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed));
+        self.enter_call(key);
+        let called = call();
+        let dropped = self.leave_call();
+        self.dropped.store(outer.1, Ordering::Relaxed);
+        self.calling.store(outer.0, Ordering::Release);
+        (called, dropped)
     }
 
     pub(crate) fn dropped_in_call(&self, key: ExchangeKey) -> bool {

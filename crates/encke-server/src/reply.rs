@@ -134,6 +134,21 @@ impl Reply {
         }
     }
 
+    /// Returns the same response with its own fields and content, so that they can be changed. Other responses are returned as
+    /// they are.
+    #[must_use]
+    pub fn unprepared(self) -> Self {
+        let Some(prepared) = &self.prepared else { return self };
+        let mut fields = prepared.fields.clone();
+        fields.extend(&self.fields);
+        let body = match &prepared.content {
+            PreparedContent::Block => Body::Bytes(prepared.block[prepared.content_at..].to_vec()),
+            PreparedContent::Shared(bytes) => Body::Shared(Arc::clone(bytes)),
+            PreparedContent::File(file, range) => Body::File(Arc::clone(file), range.clone()),
+        };
+        Self { status: prepared.status, fields, body, prepared: None, close: self.close, reason: self.reason }
+    }
+
     /// Adds a field whose name and value come from this program.
     ///
     /// # Panics

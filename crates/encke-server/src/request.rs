@@ -244,6 +244,13 @@ impl Kept {
         Some(Self { head, bytes: bytes.into(), origin, now: Now::default(), user: None })
     }
 
+    /// Sets the origin, for a request that a handler makes in place of a client's.
+    #[must_use]
+    pub fn from_origin(mut self, origin: Origin, now: Now) -> Self {
+        (self.origin, self.now) = (origin, now);
+        self
+    }
+
     /// Returns a view of the request.
     pub fn view(&self) -> Request<'_> {
         Request {

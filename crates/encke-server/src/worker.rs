@@ -352,6 +352,7 @@ impl<R: Reactor> Worker<R> {
         for message in messages.drain(..) {
             match message {
                 WorkerMessage::Answer(key, reply) => self.core.answer(key, *reply),
+                WorkerMessage::Delegated(key, reply) => self.core.delegated(key, *reply),
                 WorkerMessage::Takeover(key, takeover) => self.core.late_takeover(key, takeover),
                 WorkerMessage::Interim(key, status, fields) => self.core.interim(key, status, &fields),
                 WorkerMessage::ReadMore(key) => self.core.read_more(key),

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use encke_io::files::OpenError;
 use encke_wire::coding::Coding;
 
-use crate::pattern::PathPatternError;
+use encke_wire::host::HostPatternError;
+use encke_wire::host_map::HostMapError;
+use encke_wire::path_pattern::PathPatternError;
 
 /// An error in the settings of a site.
 #[derive(Debug)]
@@ -119,6 +121,19 @@ pub enum RuleError {
 
 /// The syntax of `hsts`.
 const HSTS_EXPECTED: &str = "expected max-age=SECONDS, and maybe ; includeSubDomains ; preload";
+
+impl RuleError {
+    /// The error of a host name.
+    pub(super) fn host(name: Option<&str>, error: HostMapError) -> Self {
+        let name = || name.unwrap_or_default().to_owned();
+        match error {
+            HostMapError::SecondDefault => Self::SecondDefault,
+            HostMapError::Taken => Self::HostTaken(name()),
+            HostMapError::Pattern(HostPatternError::Star) => Self::HostStar(name()),
+            HostMapError::Pattern(HostPatternError::Name) => Self::HostName(name()),
+        }
+    }
+}
 
 impl fmt::Display for RuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -21,7 +21,7 @@ use encke_wire::coding::Coding;
 
 use super::error::{RuleError, SiteKeyError};
 use super::media::MediaType;
-use super::pattern::PATH_BYTES_MAX;
+use encke_wire::path_pattern::PATH_BYTES_MAX;
 use super::rules::{PathMapping, PathPolicy, RuleSet};
 use encke_server::BLOCK_CONTENT_MAX;
 

@@ -37,11 +37,9 @@ mod explain;
 mod file_cache;
 mod file_handler;
 mod find;
-mod hosts;
 mod listing;
 mod media;
 mod page;
-mod pattern;
 mod rules;
 pub mod settings;
 mod status_error;
@@ -60,11 +58,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use encke_io::files::FileId;
 use encke_settings::{Contradiction, LogTarget, Section, SourceLine, SourceMap};
 
+use encke_wire::host_map::HostMap;
+
 use encke_server::{Handler, HandlerContext, LogOutput, Mount, WorkerSetup};
 
 pub use error::{RuleError, SiteError};
-pub use pattern::PathPatternError;
-pub use settings::SiteSettings;
+pub use encke_wire::path_pattern::PathPatternError;
+pub use settings::{NoRoute, SiteSettings, SiteTable};
 
 use compression_cache::CompressionCache;
 use error::SiteKeyError;
@@ -72,7 +72,6 @@ use explain::SiteRules;
 use file_cache::{CacheCost, HashKey};
 use file_handler::FileHandler;
 use find::SiteRoot;
-use hosts::Hosts;
 use rules::RuleSet;
 use settings::OPEN_FILES_MAX;
 
@@ -87,7 +86,7 @@ pub struct Site {
 
 /// The state that the file handlers of all workers share.
 struct Shared {
-    hosts: Hosts,
+    hosts: HostMap,
     /// The name of each site in the access log: its first host name, or `default`.
     names: Vec<Box<str>>,
     /// Outputs of the access log, by site.
@@ -113,8 +112,8 @@ impl Site {
     ///
     /// # Errors
     /// A setting is invalid, or a root cannot be read.
-    pub fn new(sites: &[SiteSettings], forbidden: Vec<FileId>) -> Result<Self, SiteError> {
-        let mut hosts = Hosts::default();
+    pub fn new<R>(sites: &[SiteTable<R>], forbidden: Vec<FileId>) -> Result<Self, SiteError> {
+        let mut hosts = HostMap::default();
         let mut limit = CacheCost::default();
         let mut grounds = Vec::new();
         let forbidden: Arc<[FileId]> = forbidden.into();
@@ -127,7 +126,7 @@ impl Site {
             let names = settings.host.iter().map(|name| Some(name.as_str()));
             let default = settings.host.is_empty().then_some(None);
             for name in names.chain(default) {
-                hosts.add(name, site).map_err(|error| wrong(("host", error)))?;
+                hosts.add(name, site).map_err(|error| wrong(("host", RuleError::host(name, error))))?;
             }
             let sizes = &settings.open_files;
             limit = limit.plus(CacheCost {
@@ -178,11 +177,15 @@ impl Site {
     }
 }
 
-impl Section for SiteSettings {
+impl<R: Section> Section for SiteTable<R> {
     fn check(&self) -> Vec<Contradiction> {
         let wrong = RuleSet::of(self).map(drop).err();
         let wrong = wrong.map(|(key, error)| Contradiction::at(&[key], format!("site.{key}: {error}")));
-        wrong.into_iter().collect()
+        let routes = self.route.iter().enumerate().flat_map(|(place, route)| {
+            let place = place.to_string();
+            route.check().into_iter().map(move |one| one.within(&place).within("route"))
+        });
+        wrong.into_iter().chain(routes).collect()
     }
 
     fn warnings(&self) -> Vec<Contradiction> {
@@ -198,6 +201,7 @@ impl Section for SiteSettings {
         for path in places.chain(log) {
             *path = folder.join(&*path);
         }
+        self.route.iter_mut().for_each(|route| route.anchor(folder));
     }
 
     fn private_files(&self) -> Vec<PathBuf> {

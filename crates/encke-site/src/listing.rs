@@ -23,7 +23,7 @@ use encke_wire::field::Known;
 use encke_wire::target::{decode_path, encode_path, query_pairs};
 
 use super::find::SiteRoot;
-use super::pattern::PATH_BYTES_MAX;
+use encke_wire::path_pattern::PATH_BYTES_MAX;
 use encke_server::Request;
 
 /// The contents of a directory.

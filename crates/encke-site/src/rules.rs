@@ -10,8 +10,8 @@ use encke_wire::field;
 use encke_wire::target::encode_path;
 
 use super::error::{RuleError, SiteKeyError};
-use super::pattern::{PathPattern, STARS_MAX};
-use super::settings::{Alias, HeaderRule, Redirect, SiteSettings, Symlinks};
+use encke_wire::path_pattern::{PathPattern, STARS_MAX};
+use super::settings::{Alias, HeaderRule, Redirect, SiteTable, Symlinks};
 use encke_server::Fields;
 
 /// The compiled rules of one site.
@@ -88,7 +88,7 @@ impl RuleSet {
     ///
     /// # Errors
     /// The first invalid key.
-    pub(super) fn of(settings: &SiteSettings) -> Result<Self, SiteKeyError> {
+    pub(super) fn of<R>(settings: &SiteTable<R>) -> Result<Self, SiteKeyError> {
         let mut places =
             settings.aliases.iter().enumerate().map(PathMapping::of).collect::<Result<Vec<_>, _>>()?;
         places.sort_by_key(|place| std::cmp::Reverse(place.prefix.len()));
@@ -501,7 +501,7 @@ mod tests {
     use super::*;
 
     fn rules(text: &str) -> Result<RuleSet, String> {
-        let settings: SiteSettings = toml::from_str(text).expect("well-formed settings");
+        let settings: crate::SiteSettings = toml::from_str(text).expect("well-formed settings");
         RuleSet::of(&settings).map_err(|(key, error)| format!("{key}: {error}"))
     }
 

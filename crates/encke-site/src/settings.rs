@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use encke_settings::{ByteSize, LogTarget, Period};
+use encke_settings::{ByteSize, LogTarget, Period, Section};
 
 /// A site: a directory of files, for some host names or for all.
 ///
@@ -22,8 +22,9 @@ use encke_settings::{ByteSize, LogTarget, Period};
 /// assert_eq!(settings.check()[0].path, ["index"]);
 /// ```
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SiteSettings {
+#[serde(default, deny_unknown_fields, bound(deserialize = "R: Deserialize<'de>", serialize = "R: Serialize"))]
+#[schemars(rename = "SiteSettings")]
+pub struct SiteTable<R> {
     /// Host names of this site: `"example.org"`, or `"*.example.org"` for every name below it. The most specific name wins. A
     /// site without host names serves all names that no other site has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -68,9 +69,22 @@ pub struct SiteSettings {
     pub compression: Compression,
     /// Files kept open and in memory. The values of all sites are added up.
     pub open_files: OpenFiles,
+    /// Requests that applications serve, or that are served from another path. The most specific pattern applies; all other
+    /// requests are for the files of the site.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub route: Vec<R>,
 }
 
-impl Default for SiteSettings {
+/// The settings of a site whose requests are all for files.
+pub type SiteSettings = SiteTable<NoRoute>;
+
+/// A type without values, for sites without routes: another crate defines the settings of routes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum NoRoute {}
+
+impl Section for NoRoute {}
+
+impl<R> Default for SiteTable<R> {
     fn default() -> Self {
         Self {
             host: Vec::new(),
@@ -90,6 +104,7 @@ impl Default for SiteSettings {
             errors: BTreeMap::new(),
             compression: Compression::default(),
             open_files: OpenFiles::default(),
+            route: Vec::new(),
         }
     }
 }

@@ -5,13 +5,13 @@ use encke_wire::host::{HostPattern, bare_host};
 use encke_wire::target::decode_path;
 
 use super::rules::RuleSet;
-use super::settings::SiteSettings;
+use super::settings::SiteTable;
 
 /// Number of redirects after which a chain counts as endless. Browsers give up after 20.
 const REDIRECTS_MAX: usize = 10;
 
 /// Returns the warnings about a site. Reads the file system. Empty if the settings are invalid.
-pub(super) fn warnings(settings: &SiteSettings) -> Vec<Contradiction> {
+pub(super) fn warnings<R>(settings: &SiteTable<R>) -> Vec<Contradiction> {
     let Ok(rules) = RuleSet::of(settings) else { return Vec::new() };
     let mut found = Vec::new();
     for (status, path) in &settings.errors {
@@ -36,7 +36,7 @@ pub(super) fn warnings(settings: &SiteSettings) -> Vec<Contradiction> {
 }
 
 /// A path that a redirect rule sends from redirect to redirect, if there is one.
-fn endless(settings: &SiteSettings, rules: &RuleSet, number: usize) -> Option<String> {
+fn endless<R>(settings: &SiteTable<R>, rules: &RuleSet, number: usize) -> Option<String> {
     let first = rules.redirect_sample(number)?;
     let mut path = first.clone();
     for _ in 0..REDIRECTS_MAX {
@@ -47,7 +47,7 @@ fn endless(settings: &SiteSettings, rules: &RuleSet, number: usize) -> Option<St
 }
 
 /// The decoded path of a redirect's target, if the target is in the same site.
-fn path_here(settings: &SiteSettings, target: &str) -> Option<String> {
+fn path_here<R>(settings: &SiteTable<R>, target: &str) -> Option<String> {
     let rest = target.strip_prefix("https://").or_else(|| target.strip_prefix("http://"));
     let path = match rest {
         None => target,
@@ -70,7 +70,7 @@ fn path_here(settings: &SiteSettings, target: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Redirect;
+    use crate::settings::{Redirect, SiteSettings};
 
     fn told(settings: &SiteSettings) -> Vec<String> {
         warnings(settings).into_iter().map(|one| one.path.join(".")).collect()

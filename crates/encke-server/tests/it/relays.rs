@@ -47,6 +47,8 @@ on_two_stands! {
     writes_before_and_in_the_call_leave_in_order,
     a_write_for_an_exchange_that_is_over_is_dropped,
     a_handler_that_panics_while_it_writes_resets_the_client,
+    a_delegated_request_is_answered_through_the_handler_that_delegated_it,
+    a_client_that_ends_its_side_ends_a_response_without_a_length_that_rests,
 }
 
 #[cfg(feature = "tls")]
@@ -495,4 +497,78 @@ fn a_handler_that_panics_while_it_writes_resets_the_client(on: Stand) {
     assert_eq!(client.rest().1, End::Reset);
     rig.wait_for_closes(CloseReason::HandlerPanic, 1);
     rig.end();
+}
+
+/// Answers `/late` itself, later, and passes all other requests to the handler below it, with `/late` in place of `/moved`.
+#[derive(Clone)]
+struct Above;
+
+struct AboveHandler {
+    below: Box<dyn Handler>,
+    context: HandlerContext,
+    waiting: std::collections::HashMap<ExchangeKey, Exchange>,
+}
+
+/// Responds later to `/late`, never to `/dropped`, and at once to everything else.
+struct Below(Vec<Exchange>);
+
+impl Handler for Below {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        match request.path() {
+            b"/late" => std::thread::spawn(move || exchange.answer(Reply::text(404, "late"))),
+            b"/dropped" => std::thread::spawn(move || drop(exchange)),
+            b"/lost" => return Outcome::Later,
+            _ => return Outcome::Now(Reply::text(200, "now")),
+        };
+        Outcome::Later
+    }
+}
+
+impl Mount for Above {
+    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        Box::new(AboveHandler { below: Box::new(Below(Vec::new())), context, waiting: std::collections::HashMap::new() })
+    }
+}
+
+impl Handler for AboveHandler {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        match exchange.delegate(request, &mut *self.below) {
+            Outcome::Now(reply) => Outcome::Now(reply.with("X-Seen", "now")),
+            Outcome::Later => {
+                self.waiting.insert(exchange.key(), exchange);
+                Outcome::Later
+            }
+            outcome @ Outcome::Takeover(_) => outcome,
+        }
+    }
+
+    fn delegated(&mut self, key: ExchangeKey, reply: Reply) {
+        let exchange = self.waiting.remove(&key).expect("it waits");
+        self.context.respond(exchange, reply.with("X-Seen", "later"));
+    }
+}
+
+fn a_delegated_request_is_answered_through_the_handler_that_delegated_it(on: Stand) {
+    let rig = on.serve(|server| server.mount("/", Above));
+    let mut client = rig.client();
+    for (path, status, seen) in
+        [("/", 200, "now"), ("/late", 404, "later"), ("/dropped", 500, "later"), ("/lost", 500, "now")]
+    {
+        client.send(get(path));
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.field("x-seen")), (status, Some(seen)), "{path}");
+    }
+    ended(rig);
+}
+
+fn a_client_that_ends_its_side_ends_a_response_without_a_length_that_rests(on: Stand) {
+    let (rig, listener, relay) = rig(on);
+    let (mut client, mut stream) = begun(&rig, &listener, "/");
+    stream.write_all(b"the beginning").expect("room");
+    assert_eq!(client.head().status, 200);
+    client.finish();
+    rig.wait(|| relay.counts.gone.load(Ordering::Relaxed) == 1, "the handler knows");
+    assert!(read_all(&mut stream).is_empty(), "closed");
+    nothing_is_open(&rig);
+    ended(rig);
 }

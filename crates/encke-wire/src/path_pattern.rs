@@ -16,14 +16,24 @@ use std::fmt;
 use std::ops::Range;
 
 /// Maximum number of stars in one pattern.
-pub(super) const STARS_MAX: usize = 8;
+pub const STARS_MAX: usize = 8;
 
 /// Maximum length of a path, in bytes: PATH_MAX of Linux. Longer paths are not found, before any pattern is matched.
-pub(super) const PATH_BYTES_MAX: usize = 4096;
+pub const PATH_BYTES_MAX: usize = 4096;
 
 /// A parsed pattern.
+///
+/// ```
+/// use encke_wire::path_pattern::PathPattern;
+///
+/// let pattern = PathPattern::parse("/blog/*/**")?;
+/// let path = "/blog/2026/a/b";
+/// let captures = pattern.captures(path).expect("it matches");
+/// assert_eq!([&path[captures[0].clone()], &path[captures[1].clone()]], ["2026", "a/b"]);
+/// # Ok::<(), encke_wire::path_pattern::PathPatternError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PathPattern {
+pub struct PathPattern {
     pieces: Vec<PatternPiece>,
 }
 
@@ -50,7 +60,7 @@ impl fmt::Display for PathPattern {
 }
 
 /// The ranges of a path that the stars of a pattern matched, in order.
-pub(super) type Captures = Vec<Range<usize>>;
+pub type Captures = Vec<Range<usize>>;
 
 /// The reason why a text is not a pattern of paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +93,7 @@ impl PathPattern {
     ///
     /// # Errors
     /// See [`PathPatternError`].
-    pub(super) fn parse(text: &str) -> Result<Self, PathPatternError> {
+    pub fn parse(text: &str) -> Result<Self, PathPatternError> {
         if !text.starts_with('/') {
             return Err(PathPatternError::NotAbsolute);
         }
@@ -113,12 +123,12 @@ impl PathPattern {
     }
 
     /// The number of stars, and of captures of a match.
-    pub(super) fn stars(&self) -> usize {
+    pub fn stars(&self) -> usize {
         self.pieces.iter().filter(|piece| !matches!(piece, PatternPiece::Text(_))).count()
     }
 
     /// A path that the pattern matches: each star becomes a name.
-    pub(super) fn sample(&self) -> String {
+    pub fn sample(&self) -> String {
         let name = |piece: &PatternPiece| match piece {
             PatternPiece::Text(text) => text.clone(),
             PatternPiece::Folders => "x/".to_owned(),
@@ -128,12 +138,12 @@ impl PathPattern {
     }
 
     /// Whether the pattern matches all of `path`.
-    pub(super) fn matches(&self, path: &str) -> bool {
+    pub fn matches(&self, path: &str) -> bool {
         self.captures(path).is_some()
     }
 
     /// The range of `path` that each star matches; `None` if the pattern does not match.
-    pub(super) fn captures(&self, path: &str) -> Option<Captures> {
+    pub fn captures(&self, path: &str) -> Option<Captures> {
         let mut captures = Captures::new();
         let (mut piece, mut at) = (0, 0);
         // The states to backtrack to: the last `*`, and the last `**` of either kind, as the index of its piece and of its

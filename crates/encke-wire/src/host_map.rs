@@ -1,4 +1,4 @@
-//! Selects the site of a request by its host.
+//! Selects a site by the host of a request.
 //!
 //! The host is compared without its port, in lower case, and without the final dot of an absolute name (RFC 3986 §3.2.2, RFC
 //! 9110 §4.2.3). Exact names precede `*.example.org`, of which the longest counts, and these precede the site without names.
@@ -6,37 +6,67 @@
 //! could read its files.
 
 use std::collections::HashMap;
+use std::fmt;
 
-use encke_wire::host::{HOST_BYTES_MAX, HostPattern, HostPatternError, bare_host};
-
-use super::error::RuleError;
+use crate::host::{HOST_BYTES_MAX, HostPattern, HostPatternError, bare_host};
 
 /// Host names and the numbers of their sites.
+///
+/// ```
+/// use encke_wire::host_map::HostMap;
+///
+/// let mut hosts = HostMap::default();
+/// hosts.add(Some("example.org"), 1)?;
+/// hosts.add(Some("*.example.org"), 2)?;
+/// assert_eq!(hosts.site(b"www.example.org:8080"), Some(2));
+/// assert_eq!(hosts.site(b"localhost"), None);
+/// # Ok::<(), encke_wire::host_map::HostMapError>(())
+/// ```
 #[derive(Debug, Default)]
-pub(super) struct Hosts {
+pub struct HostMap {
     exact: HashMap<Box<[u8]>, u16>,
     /// Suffixes with their dot, longest first.
     below: Vec<(Box<[u8]>, u16)>,
     default: Option<u16>,
 }
 
-impl Hosts {
+/// Why a name cannot be added to a [`HostMap`]. The origin is the settings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostMapError {
+    /// The text is no pattern of host names.
+    Pattern(HostPatternError),
+    /// The name belongs to another site.
+    Taken,
+    /// Another site has no names.
+    SecondDefault,
+}
+
+impl fmt::Display for HostMapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pattern(error) => error.fmt(f),
+            Self::Taken => f.write_str("another site has this name"),
+            Self::SecondDefault => f.write_str("two sites have no host names"),
+        }
+    }
+}
+
+impl std::error::Error for HostMapError {}
+
+impl HostMap {
     /// Adds a site under a name, or as the default if `host` is `None`.
     ///
     /// # Errors
     /// The name belongs to another site, or is invalid.
-    pub(super) fn add(&mut self, host: Option<&str>, site: u16) -> Result<(), RuleError> {
+    pub fn add(&mut self, host: Option<&str>, site: u16) -> Result<(), HostMapError> {
         let Some(host) = host else {
             if self.default.is_some() {
-                return Err(RuleError::SecondDefault);
+                return Err(HostMapError::SecondDefault);
             }
             self.default = Some(site);
             return Ok(());
         };
-        let pattern: HostPattern = host.parse().map_err(|error| match error {
-            HostPatternError::Star => RuleError::HostStar(host.to_owned()),
-            HostPatternError::Name => RuleError::HostName(host.to_owned()),
-        })?;
+        let pattern: HostPattern = host.parse().map_err(HostMapError::Pattern)?;
         let key: Box<[u8]> = pattern.name().as_bytes().into();
         let taken = if pattern.is_below() {
             let taken = self.below.iter().any(|(other, _)| *other == key);
@@ -46,16 +76,16 @@ impl Hosts {
         } else {
             self.exact.insert(key, site).is_some()
         };
-        if taken { Err(RuleError::HostTaken(host.to_owned())) } else { Ok(()) }
+        if taken { Err(HostMapError::Taken) } else { Ok(()) }
     }
 
     /// The site of every request, if there is only one and it has no names.
-    pub(super) fn only(&self) -> Option<u16> {
+    pub fn only(&self) -> Option<u16> {
         if self.exact.is_empty() && self.below.is_empty() { self.default } else { None }
     }
 
     /// The site for `authority`: `host[:port]`, already checked by the head parser.
-    pub(super) fn site(&self, authority: &[u8]) -> Option<u16> {
+    pub fn site(&self, authority: &[u8]) -> Option<u16> {
         let mut lower = [0; HOST_BYTES_MAX];
         let host = bare_host(authority);
         let Some(lower) = lower.get_mut(..host.len()) else { return self.default };
@@ -75,8 +105,8 @@ impl Hosts {
 mod tests {
     use super::*;
 
-    fn hosts(names: &[(Option<&str>, u16)]) -> Hosts {
-        let mut hosts = Hosts::default();
+    fn hosts(names: &[(Option<&str>, u16)]) -> HostMap {
+        let mut hosts = HostMap::default();
         for &(name, site) in names {
             hosts.add(name, site).expect("a free name");
         }
@@ -123,7 +153,7 @@ mod tests {
     #[test]
     fn names_that_cannot_be_meant_are_refused() {
         for name in ["https://a", "a:80", "a/b", "", "*", "*a", "*.", "a b", "a:"] {
-            assert!(Hosts::default().add(Some(name), 0).is_err(), "{name}");
+            assert!(HostMap::default().add(Some(name), 0).is_err(), "{name}");
         }
         let mut hosts = hosts(&[(Some("a"), 0), (Some("*.b"), 0), (None, 0)]);
         assert!(hosts.add(Some("A"), 1).is_err());

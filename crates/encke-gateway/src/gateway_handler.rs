@@ -1,0 +1,450 @@
+//! The handler of one worker: finds the route of a request, and composes the site's files and the applications.
+//!
+//! ```text
+//!  call ─► route? ── none ─────────────────────────────────────────► the site (below)
+//!            │ files, or files first ─► the site ── 404 ──┐
+//!            │ upstream ──────────────────────────────────┴─► Proxy ─► response
+//!            │ WebSocket ─► TunnelStart, a takeover              │ replaced by
+//!            └─ internal ─► 404                                  ├─ X-Accel-Redirect ─► its route, or the site
+//!                                                                ├─ X-Sendfile ───────► the site, under a name of its own
+//!                                                                ├─ 404, files last ──► the site
+//!                                                                └─ an error page ────► the site
+//! ```
+//! The site answers requests of the gateway in place of the client's ([`Exchange::delegate`]): it opens files by its rules, and
+//! evaluates conditions and ranges.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use encke_io::Done;
+use encke_server::{
+    Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, LogLabel, Outcome, Piece, Reply, Request,
+    Takeover, UpstreamEvent, UpstreamId,
+};
+use encke_wire::field::{self, Known};
+use encke_wire::http1::Framing;
+use encke_wire::method::Method;
+
+use crate::app_file::{AppConditions, AskedHead, KeptConditions, app_file, reading};
+use crate::proxy::{ProxiedRequest, Proxy, Replacement};
+use crate::request_head::{RequestHeadPlan, Upgrading, put_request_head};
+use crate::route::{Found, Route, RouteTable};
+use crate::settings::FilesOrder;
+use crate::tunnel::TunnelStart;
+use crate::upstream::Upstream;
+
+/// The handler of the gateway.
+pub(crate) struct GatewayHandler {
+    context: HandlerContext,
+    routes: Arc<RouteTable>,
+    upstreams: Vec<Arc<Upstream>>,
+    proxy: Proxy,
+    /// The handler of the sites.
+    below: Box<dyn Handler>,
+    /// Requests whose response comes from the site, later.
+    waiting: HashMap<ExchangeKey, Delegated>,
+    /// The decoded path of a request, for the length of a call.
+    decoded: String,
+}
+
+/// A request that the site answers later.
+struct Delegated {
+    exchange: Exchange,
+    purpose: Purpose,
+}
+
+/// What becomes of the site's response.
+enum Purpose {
+    /// It is the response.
+    Response,
+    /// It is the response, unless it is a 404: then the application is asked.
+    FilesFirst(Box<ProxiedRequest>),
+    /// It is a file of an application, with the application's fields.
+    AppFile(Fields),
+    /// It is the page for an error with this status.
+    ErrorPage(u16),
+}
+
+/// Paths to which an application may send a client one after the other.
+const REDIRECTS_MAX: u8 = 5;
+
+impl GatewayHandler {
+    pub(crate) fn new(
+        context: HandlerContext,
+        routes: Arc<RouteTable>,
+        upstreams: Vec<Arc<Upstream>>,
+        proxy: Proxy,
+        below: Box<dyn Handler>,
+    ) -> Self {
+        Self { context, routes, upstreams, proxy, below, waiting: HashMap::new(), decoded: String::new() }
+    }
+
+    /// Serves a request by its route.
+    fn serve(&mut self, request: &Request<'_>, exchange: Exchange, route: Arc<Route>) -> Outcome {
+        let path = route.changed_path(&self.decoded);
+        let Some(upstream) = route.upstream else {
+            return self.rewritten(request, exchange, path);
+        };
+        if let Framing::Length(length) = request.framing()
+            && route.exceeds(length)
+        {
+            self.context.refused("body_too_large");
+            return Outcome::Now(Reply::error(413).because(&"body_too_large"));
+        }
+        let origin = request.origin();
+        let upgrading = upgrading(request);
+        let Some(settings) = self.upstreams.get(upstream).map(|upstream| &upstream.settings) else {
+            return Outcome::Now(Reply::error(500));
+        };
+        let mut head = self.proxy.head_buffer();
+        let plan = RequestHeadPlan {
+            path: path.as_deref(),
+            changes: &route.request,
+            upgrading,
+            keep: settings.keep > 0,
+            origin: &origin,
+        };
+        if !put_request_head(&mut head, request, &plan) {
+            self.context.refused("path");
+            return Outcome::Now(Reply::error(400).because(&"path"));
+        }
+        if upgrading == Upgrading::WebSocket
+            && let Some(upstream) = self.upstreams.get(upstream)
+        {
+            return Outcome::Takeover(Takeover::new(TunnelStart { upstream: Arc::clone(upstream), head }));
+        }
+        let expects = request.known(Known::Expect).is_some();
+        let shape = (request.method(), request.framing(), expects);
+        let files_first = route.files == Some(FilesOrder::First) && request.method().reads();
+        if !files_first {
+            self.proxy.begin(ProxiedRequest::new((Some(exchange), route, upstream), shape, (origin, request.now()), head));
+            self.replace_all();
+            return Outcome::Later;
+        }
+        match exchange.delegate(request, &mut *self.below) {
+            Outcome::Now(reply) if reply.status == 404 => {
+                self.proxy.begin(ProxiedRequest::new((Some(exchange), route, upstream), shape, (origin, request.now()), head));
+                self.replace_all();
+                Outcome::Later
+            }
+            Outcome::Later => {
+                let request = ProxiedRequest::new((None, route, upstream), shape, (origin, request.now()), head);
+                let purpose = Purpose::FilesFirst(Box::new(request));
+                self.waiting.insert(exchange.key(), Delegated { exchange, purpose });
+                Outcome::Later
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Serves a request from the files of the site, under another path.
+    fn rewritten(&mut self, request: &Request<'_>, exchange: Exchange, path: Option<String>) -> Outcome {
+        let Some(path) = path else { return self.below.call(request, exchange) };
+        let mut fields = Fields::new();
+        for (name, value) in request.fields().filter(|(name, _)| !name.eq_ignore_ascii_case(b"host")) {
+            if let Ok(name) = std::str::from_utf8(name) {
+                // The parser has checked both.
+                let _ = fields.push(name, value);
+            }
+        }
+        let mut target = path;
+        if let Some(query) = request.query() {
+            target.push('?');
+            target.push_str(&String::from_utf8_lossy(query));
+        }
+        let method = String::from_utf8_lossy(request.method_text());
+        let host = String::from_utf8_lossy(request.authority());
+        let Some(kept) = Kept::sample(&method, &target, &host, &fields) else {
+            return Outcome::Now(Reply::error(400).because(&"path"));
+        };
+        let kept = kept.from_origin(request.origin(), request.now());
+        match exchange.delegate(&kept.view(), &mut *self.below) {
+            Outcome::Later => {
+                self.waiting.insert(exchange.key(), Delegated { exchange, purpose: Purpose::Response });
+                Outcome::Later
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Replaces the responses that the proxy has given up.
+    fn replace_all(&mut self) {
+        while let Some((request, replacement)) = self.proxy.next_replaced() {
+            self.replace(request, replacement);
+        }
+    }
+
+    fn replace(&mut self, mut request: ProxiedRequest, replacement: Replacement) {
+        let Some(exchange) = request.exchange.take() else { return };
+        let Some(asked) = AskedHead::parse(&request.head) else {
+            return self.context.respond(exchange, Reply::error(500));
+        };
+        match replacement {
+            Replacement::Files => {
+                let kept = asked.for_site(&request, None, asked.authority(), KeptConditions::All);
+                self.delegate(exchange, kept, Purpose::Response);
+            }
+            Replacement::ErrorPage(status) => {
+                let page = request.route.error_page(status);
+                let kept = page.and_then(|page| {
+                    asked.for_site(&request, Some(page), asked.authority(), KeptConditions::None)
+                });
+                match kept {
+                    Some(kept) => self.delegate(exchange, Some(kept), Purpose::ErrorPage(status)),
+                    None => self.context.respond(exchange, Reply::error(status)),
+                }
+            }
+            Replacement::Path(path, fields) => {
+                let path = String::from_utf8_lossy(&path).into_owned();
+                return self.redirect(exchange, request, &path, fields);
+            }
+            Replacement::File(path, fields) => {
+                let path = String::from_utf8_lossy(&path).into_owned();
+                match app_file(&request.route.sendfile, &path) {
+                    Some((host, target)) => {
+                        self.send_file(exchange, &request, &asked, (&target, host.as_bytes()), fields);
+                    }
+                    None => {
+                        self.context.refused("app_file");
+                        self.context.respond(exchange, Reply::error(404).because(&"app_file"));
+                    }
+                }
+            }
+        }
+        self.proxy.recycle(request);
+    }
+
+    /// Serves the path to which an application has sent a client.
+    fn redirect(&mut self, exchange: Exchange, mut request: ProxiedRequest, target: &str, fields: Fields) {
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let Some(asked) = AskedHead::parse(&request.head) else {
+            return self.context.respond(exchange, Reply::error(500));
+        };
+        let found = self.routes.find_any(asked.authority(), path.as_bytes(), &mut self.decoded);
+        match found {
+            Found::Closed | Found::Malformed => {
+                self.context.refused("app_redirect");
+                self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
+            }
+            Found::Route(route) if route.upstream.is_some() => {
+                if request.redirects >= REDIRECTS_MAX {
+                    self.context.refused("app_redirect");
+                    return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
+                }
+                let changed = route.changed_path(&self.decoded).unwrap_or_else(|| path.to_owned());
+                let target = with_query(&changed, query);
+                let kept = asked.for_site(&request, Some(&target), asked.authority(), KeptConditions::None);
+                let Some(kept) = kept else {
+                    return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
+                };
+                let upstream = route.upstream.unwrap_or_default();
+                let mut head = self.proxy.head_buffer();
+                let plan = RequestHeadPlan {
+                    path: None,
+                    changes: &route.request,
+                    upgrading: Upgrading::No,
+                    keep: self.upstreams.get(upstream).is_some_and(|upstream| upstream.settings.keep > 0),
+                    origin: &request.origin,
+                };
+                if !put_request_head(&mut head, &kept.view(), &plan) {
+                    return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
+                }
+                let shape = (reading(request.method), Framing::None, false);
+                let mut next =
+                    ProxiedRequest::new((Some(exchange), route, upstream), shape, (request.origin.clone(), request.started), head);
+                next.redirects = request.redirects + 1;
+                self.proxy.begin(next);
+            }
+            found => {
+                let changed = match &found {
+                    Found::Route(route) => route.changed_path(&self.decoded),
+                    _ => None,
+                };
+                let target = with_query(&changed.unwrap_or_else(|| path.to_owned()), query);
+                self.send_file(exchange, &request, &asked, (&target, asked.authority()), fields);
+            }
+        }
+        request.exchange = None;
+        self.proxy.recycle(request);
+    }
+
+    /// Sends a file that an application names, at a target of the site with this host.
+    fn send_file(
+        &mut self,
+        exchange: Exchange,
+        request: &ProxiedRequest,
+        asked: &AskedHead<'_>,
+        (target, host): (&str, &[u8]),
+        fields: Fields,
+    ) {
+        let conditions = match asked.conditions(request.method, &fields, self.context.now()) {
+            AppConditions::Unchanged(status) => {
+                let mut reply = Reply::new(status);
+                reply.fields = fields;
+                return self.context.respond(exchange, reply);
+            }
+            AppConditions::Kept(conditions) => conditions,
+        };
+        let kept = asked.for_site(request, Some(target), host, conditions);
+        self.delegate(exchange, kept, Purpose::AppFile(fields));
+    }
+
+    /// Lets the site respond to `kept`.
+    fn delegate(&mut self, exchange: Exchange, kept: Option<Kept>, purpose: Purpose) {
+        let Some(kept) = kept else {
+            return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
+        };
+        match exchange.delegate(&kept.view(), &mut *self.below) {
+            Outcome::Now(reply) => self.answer(exchange, purpose, reply),
+            Outcome::Later => {
+                self.waiting.insert(exchange.key(), Delegated { exchange, purpose });
+            }
+            Outcome::Takeover(takeover) => exchange.take_over(takeover),
+        }
+    }
+
+    /// Uses a response of the site.
+    fn answer(&mut self, exchange: Exchange, purpose: Purpose, reply: Reply) {
+        let reply = match purpose {
+            Purpose::Response => reply,
+            Purpose::FilesFirst(mut request) if reply.status == 404 => {
+                request.exchange = Some(exchange);
+                return self.proxy.begin(*request);
+            }
+            Purpose::FilesFirst(request) => {
+                self.proxy.recycle(*request);
+                reply
+            }
+            Purpose::AppFile(fields) => merged(reply, fields),
+            Purpose::ErrorPage(status) => {
+                let mut reply = reply.unprepared();
+                if reply.status == 200 {
+                    reply.status = status;
+                    reply
+                } else {
+                    Reply::error(status)
+                }
+            }
+        };
+        self.context.respond(exchange, reply);
+    }
+}
+
+impl Handler for GatewayHandler {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        match self.routes.find(request.authority(), request.path(), &mut self.decoded) {
+            Found::None => self.below.call(request, exchange),
+            Found::Route(route) => self.serve(request, exchange, route),
+            Found::Closed => {
+                self.context.refused("internal");
+                Outcome::Now(Reply::error(404).because(&"internal"))
+            }
+            Found::Malformed => {
+                self.context.refused("path");
+                Outcome::Now(Reply::error(400).because(&"path"))
+            }
+        }
+    }
+
+    fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        if self.proxy.has(key) {
+            self.proxy.body(key, piece);
+            self.replace_all();
+        } else {
+            self.below.body(key, piece);
+        }
+    }
+
+    fn writable(&mut self, key: ExchangeKey) {
+        self.proxy.writable(key);
+        self.below.writable(key);
+    }
+
+    fn gone(&mut self, key: ExchangeKey) {
+        self.waiting.remove(&key);
+        self.proxy.gone(key);
+        self.below.gone(key);
+    }
+
+    fn delegated(&mut self, key: ExchangeKey, reply: Reply) {
+        if let Some(Delegated { exchange, purpose }) = self.waiting.remove(&key) {
+            self.answer(exchange, purpose, reply);
+            self.replace_all();
+        }
+    }
+
+    fn upstream(&mut self, id: UpstreamId, event: UpstreamEvent<'_>) {
+        self.proxy.upstream(id, event);
+        self.replace_all();
+    }
+
+    fn offloaded(&mut self, job: JobId, done: Option<Done>) {
+        if let Some(done) = self.proxy.offloaded(job, done) {
+            self.below.offloaded(job, done);
+        }
+    }
+
+    fn watched(&mut self) {
+        self.below.watched();
+    }
+
+    fn shrink(&mut self) {
+        self.below.shrink();
+    }
+
+    fn log_label(&self, request: &Request<'_>) -> LogLabel<'_> {
+        self.below.log_label(request)
+    }
+}
+
+/// The protocol that a request asks to change to.
+fn upgrading(request: &Request<'_>) -> Upgrading {
+    let asks = request.method() == Method::Get
+        && request.all(Known::Upgrade).flat_map(field::list).any(|name| name.eq_ignore_ascii_case(b"websocket"))
+        && request.all(Known::Connection).flat_map(field::list).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
+    if asks { Upgrading::WebSocket } else { Upgrading::No }
+}
+
+fn with_query(path: &str, query: Option<&str>) -> String {
+    match query {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    }
+}
+
+/// The site's response with the application's fields: its type, disposition, cookies, cache fields and validators. Length,
+/// ranges and codings are the site's.
+fn merged(reply: Reply, fields: Fields) -> Reply {
+    let mut reply = reply.unprepared();
+    if !matches!(reply.status, 200 | 206 | 304 | 416) {
+        return reply;
+    }
+    let own = std::mem::take(&mut reply.fields);
+    let is_sites = |name: &[u8]| {
+        [&b"content-length"[..], b"content-encoding", b"content-range", b"accept-ranges", b"transfer-encoding", b"date"]
+            .iter()
+            .any(|other| name.eq_ignore_ascii_case(other))
+    };
+    let mut merged = Fields::new();
+    for (name, value) in own.iter() {
+        let replaced = !is_sites(name)
+            && fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
+            // A response with several ranges has the type of its parts' envelope.
+            && !(value.starts_with(b"multipart/byteranges") && name.eq_ignore_ascii_case(b"content-type"));
+        push(&mut merged, !replaced, name, value);
+    }
+    let envelope = own.value("content-type").is_some_and(|value| value.starts_with(b"multipart/byteranges"));
+    for (name, value) in fields.iter() {
+        let is_type = name.eq_ignore_ascii_case(b"content-type");
+        push(&mut merged, !is_sites(name) && !(is_type && envelope), name, value);
+    }
+    reply.fields = merged;
+    reply
+}
+
+fn push(fields: &mut Fields, wanted: bool, name: &[u8], value: &[u8]) {
+    if wanted && let Ok(name) = std::str::from_utf8(name) {
+        // It was a field before.
+        let _ = fields.push(name, value);
+    }
+}

@@ -1,0 +1,265 @@
+//! The routes of all sites, compiled from the settings: which application, or which files, serve a request.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use encke_settings::ByteSize;
+use encke_wire::host_map::HostMap;
+use encke_wire::path_pattern::{Captures, PathPattern};
+use encke_wire::target::{decode_path, encode_path};
+
+use crate::field_changes::FieldChanges;
+use crate::settings::FilesOrder;
+
+/// A compiled route.
+pub(crate) struct Route {
+    pub(crate) pattern: PathPattern,
+    /// Index of the upstream; `None`: the files of the site.
+    pub(crate) upstream: Option<usize>,
+    pub(crate) files: Option<FilesOrder>,
+    pub(crate) path: PathChange,
+    pub(crate) internal: bool,
+    /// Directories from which the application may send files, each with the host name under which it is served here.
+    pub(crate) sendfile: Vec<(PathBuf, Arc<str>)>,
+    pub(crate) body_bytes: u64,
+    pub(crate) intercept_errors: bool,
+    pub(crate) request: FieldChanges,
+    pub(crate) response: FieldChanges,
+    /// Paths of the site's error pages, by status.
+    pub(crate) errors: Arc<[(u16, String)]>,
+}
+
+/// A change of the path.
+#[derive(Clone, Debug)]
+pub(crate) enum PathChange {
+    None,
+    Strip(String),
+    Rewrite(Rewrite),
+}
+
+/// A path with captures: `/v2/$1`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Rewrite {
+    parts: Vec<RewritePart>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum RewritePart {
+    Text(String),
+    Capture(usize),
+}
+
+/// Why a text is no path that replaces another one. The origin is the settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum RewriteError {
+    NotAbsolute(String),
+    /// A dollar sign without a number from 1 to 8.
+    Dollar(String),
+    /// The number of a capture that the pattern lacks, and the number of its stars.
+    Capture(usize, usize),
+}
+
+impl fmt::Display for RewriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAbsolute(text) => write!(f, "{text:?} is no path: it must begin with a slash"),
+            Self::Dollar(text) => write!(f, "{text:?}: a number from 1 to 8 must follow the dollar sign"),
+            Self::Capture(number, stars) => {
+                write!(f, "there is no ${number}: the pattern has {stars} stars")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RewriteError {}
+
+impl Rewrite {
+    /// Parses a path for requests that `pattern` matches.
+    ///
+    /// # Errors
+    /// See [`RewriteError`].
+    pub(crate) fn parse(text: &str, pattern: &PathPattern) -> Result<Self, RewriteError> {
+        if !text.starts_with('/') {
+            return Err(RewriteError::NotAbsolute(text.to_owned()));
+        }
+        let mut parts = Vec::new();
+        let mut pieces = text.split('$');
+        parts.push(RewritePart::Text(pieces.next().unwrap_or_default().to_owned()));
+        for piece in pieces {
+            let number = piece.chars().next().and_then(|digit| digit.to_digit(10)).filter(|number| (1..=8).contains(number));
+            let number = number.ok_or_else(|| RewriteError::Dollar(text.to_owned()))? as usize;
+            if number > pattern.stars() {
+                return Err(RewriteError::Capture(number, pattern.stars()));
+            }
+            parts.push(RewritePart::Capture(number - 1));
+            parts.push(RewritePart::Text(piece[1..].to_owned()));
+        }
+        Ok(Self { parts })
+    }
+
+    fn apply(&self, path: &str, captures: &Captures) -> String {
+        let part = |part: &RewritePart| match part {
+            RewritePart::Text(text) => text.clone(),
+            RewritePart::Capture(number) => {
+                let range = captures.get(*number).cloned().unwrap_or_default();
+                path.get(range).unwrap_or_default().to_owned()
+            }
+        };
+        self.parts.iter().map(part).collect()
+    }
+}
+
+impl Route {
+    /// The escaped path for the application or the files, in place of the request's `path`, which is decoded. `None`: the path
+    /// stays as it was sent.
+    pub(crate) fn changed_path(&self, path: &str) -> Option<String> {
+        let changed = match &self.path {
+            PathChange::None => return None,
+            PathChange::Strip(prefix) => {
+                let rest = path.strip_prefix(prefix.as_str()).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+                if rest.is_empty() { "/".to_owned() } else { rest.to_owned() }
+            }
+            PathChange::Rewrite(rewrite) => rewrite.apply(path, &self.pattern.captures(path)?),
+        };
+        let mut escaped = String::new();
+        encode_path(&changed, &mut escaped);
+        Some(escaped)
+    }
+
+    /// Whether a body of this length in bytes is too long.
+    pub(crate) const fn exceeds(&self, bytes: u64) -> bool {
+        bytes > self.body_bytes
+    }
+
+    /// The path of the site's page for an error.
+    pub(crate) fn error_page(&self, status: u16) -> Option<&str> {
+        self.errors.iter().find(|(other, _)| *other == status).map(|(_, path)| path.as_str())
+    }
+}
+
+/// The limit of a body without a setting of the route.
+pub(crate) fn body_limit(setting: Option<ByteSize>) -> u64 {
+    setting.map_or(u64::MAX, ByteSize::bytes)
+}
+
+/// The routes of all sites.
+#[derive(Default)]
+pub(crate) struct RouteTable {
+    pub(crate) hosts: HostMap,
+    /// The routes of each site, the most specific first.
+    pub(crate) sites: Vec<Vec<Arc<Route>>>,
+    /// Host names under which only the gateway serves files.
+    pub(crate) closed_from: u16,
+}
+
+/// The result of a look-up in a [`RouteTable`].
+pub(crate) enum Found {
+    /// No route matches: the files of the site.
+    None,
+    Route(Arc<Route>),
+    /// Clients may not see this place.
+    Closed,
+    /// The path could be read in two ways.
+    Malformed,
+}
+
+impl RouteTable {
+    /// Finds the route for a request of a client. `path` is the raw path; the decoded one is left in `decoded`.
+    pub(crate) fn find(&self, authority: &[u8], path: &[u8], decoded: &mut String) -> Found {
+        match self.find_any(authority, path, decoded) {
+            Found::Route(route) if route.internal => Found::Closed,
+            found => found,
+        }
+    }
+
+    /// Finds the route for a path, also an internal one.
+    pub(crate) fn find_any(&self, authority: &[u8], path: &[u8], decoded: &mut String) -> Found {
+        let Some(site) = self.hosts.site(authority) else { return Found::None };
+        if site >= self.closed_from {
+            return Found::Closed;
+        }
+        let Some(routes) = self.sites.get(usize::from(site)).filter(|routes| !routes.is_empty()) else {
+            return Found::None;
+        };
+        if decode_path(path, decoded).is_err() {
+            return Found::Malformed;
+        }
+        match routes.iter().find(|route| route.pattern.matches(decoded)) {
+            Some(route) => Found::Route(Arc::clone(route)),
+            None => Found::None,
+        }
+    }
+}
+
+/// The number of characters of a pattern that are no stars: patterns with more of them precede the others.
+pub(crate) fn weight(pattern: &PathPattern) -> usize {
+    pattern.to_string().bytes().filter(|byte| *byte != b'*').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(pattern: &str, path: PathChange) -> Route {
+        Route {
+            pattern: PathPattern::parse(pattern).expect("a pattern"),
+            upstream: None,
+            files: None,
+            path,
+            internal: false,
+            sendfile: Vec::new(),
+            body_bytes: u64::MAX,
+            intercept_errors: false,
+            request: FieldChanges::default(),
+            response: FieldChanges::default(),
+            errors: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn paths_are_stripped_and_rewritten() {
+        let strip = route("/api/**", PathChange::Strip("/api".into()));
+        for (path, changed) in [("/api/a b", Some("/a%20b")), ("/api/", Some("/")), ("/api", Some("/")), ("/apis", None)] {
+            assert_eq!(strip.changed_path(path).as_deref(), changed, "{path}");
+        }
+        let pattern = PathPattern::parse("/old/*/**").expect("a pattern");
+        let rewrite = Rewrite::parse("/new/$2/by/$1", &pattern).expect("a path");
+        let rewrite = route("/old/*/**", PathChange::Rewrite(rewrite));
+        assert_eq!(rewrite.changed_path("/old/ann/x/y").as_deref(), Some("/new/x/y/by/ann"));
+        assert_eq!(rewrite.changed_path("/other"), None);
+        for (text, error) in [
+            ("new", RewriteError::NotAbsolute("new".into())),
+            ("/$3", RewriteError::Capture(3, 2)),
+            ("/$", RewriteError::Dollar("/$".into())),
+            ("/$9", RewriteError::Dollar("/$9".into())),
+        ] {
+            assert_eq!(Rewrite::parse(text, &pattern), Err(error));
+        }
+    }
+
+    #[test]
+    fn the_most_specific_route_of_the_site_applies() {
+        let mut hosts = HostMap::default();
+        hosts.add(Some("a.example"), 0).expect("free");
+        hosts.add(None, 1).expect("free");
+        hosts.add(Some("closed.invalid"), 2).expect("free");
+        let mut routes: Vec<_> =
+            ["/**", "/api/**", "/api/*/x"].map(|pattern| Arc::new(route(pattern, PathChange::None))).into();
+        routes.sort_by_key(|route| std::cmp::Reverse(weight(&route.pattern)));
+        let table = RouteTable { hosts, sites: vec![routes, Vec::new()], closed_from: 2 };
+        let mut decoded = String::new();
+        let mut pattern = |host: &str, path: &str| match table.find(host.as_bytes(), path.as_bytes(), &mut decoded) {
+            Found::None => "none".to_owned(),
+            Found::Route(route) => route.pattern.to_string(),
+            Found::Closed => "closed".to_owned(),
+            Found::Malformed => "malformed".to_owned(),
+        };
+        assert_eq!(pattern("a.example", "/"), "/**");
+        assert_eq!(pattern("A.example:80", "/api/b"), "/api/**");
+        assert_eq!(pattern("a.example", "/x/%2e%2e/api/b/x"), "/api/*/x");
+        assert_eq!(pattern("a.example", "/a%2fb"), "malformed");
+        assert_eq!(pattern("b.example", "/api/b"), "none");
+        assert_eq!(pattern("closed.invalid", "/"), "closed");
+    }
+}

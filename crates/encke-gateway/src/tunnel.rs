@@ -1,0 +1,507 @@
+//! Tunnels: WebSockets to an application. The client's connection belongs to this resident from its request on.
+//!
+//! ```text
+//!  Handler::call ─► TunnelStart ─► enter: dial, send the head
+//!      101 ─► head to the client ─► bytes in both directions until both sides have ended
+//!      any other status ─► its content, up to 64 KiB ─► the response to the client, whose connection goes on
+//!      failed before a byte ─► another target, else 502, 503, 504
+//! ```
+//! **A tunnel at rest holds no buffer**: an entry of this table, and two slots of the worker. Bytes that follow the application's
+//! 101 at once go to the client, and bytes that the client has sent too early wait for the 101. A reload does not touch a tunnel:
+//! it keeps the upstream with which it began.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use encke_io::{Segment, Token};
+use encke_server::{
+    Asked, Body, CloseReason, ContentLength, Engine, Farewells, Fields, Gone, HandlerContext, Reply, Resident, Slot,
+    UpstreamEvent, UpstreamId,
+};
+use encke_wire::field::Known;
+use encke_wire::http1::ResponseHead;
+use encke_wire::method::Method;
+
+use crate::fault::GatewayFault;
+use crate::field_changes::FieldChanges;
+use crate::figures::ProxyCounters;
+use crate::proxy::response_fields;
+use crate::response_reader::{ReadStep, ResponseReader};
+use crate::upstream::Upstream;
+
+/// Bytes that may wait on one side before the other side is no longer read.
+const WAITING_MAX: usize = 64 * 1024;
+/// Maximum content of a response that refuses a WebSocket, in bytes.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+
+/// What a handler passes to the resident: the upstream, and the head of the request for the application.
+pub(crate) struct TunnelStart {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) head: Vec<u8>,
+}
+
+/// The tunnels of a worker.
+pub(crate) struct Tunnels {
+    context: Option<HandlerContext>,
+    counters: Arc<ProxyCounters>,
+    /// The place of each tunnel is the first word of its slot.
+    tunnels: Vec<Option<Tunnel>>,
+    free: Vec<u32>,
+    by_upstream: HashMap<UpstreamId, u32>,
+    farewells: Option<Farewells>,
+    scratch: Box<ResponseHead>,
+}
+
+/// A client's connection, and one to an application.
+struct Tunnel {
+    token: Token,
+    id: UpstreamId,
+    /// Present until the application has responded with 101.
+    handshake: Option<Box<Handshake>>,
+    /// Bytes of the client that the kernel has not taken.
+    unsent: u64,
+    /// Bytes for the client that wait for a send to end. Without capacity while the tunnel rests.
+    waiting: Vec<u8>,
+    /// The time of a tunnel without a byte, in ns.
+    rest_ns: u64,
+    /// The time of the last byte, in ns of the monotonic clock.
+    active_ns: u64,
+    upstream_over: bool,
+    /// Whether this side has ended, towards the application and towards the client.
+    upstream_shut: bool,
+    client_shut: bool,
+}
+
+/// A WebSocket without a response of the application.
+struct Handshake {
+    asked: Asked,
+    upstream: Arc<Upstream>,
+    head: Vec<u8>,
+    reader: ResponseReader,
+    target: usize,
+    tried: u64,
+    attempts: u32,
+    connected: bool,
+    keeps: bool,
+    /// The response that refuses the WebSocket, and its content so far.
+    refusal: Option<Reply>,
+    content: Vec<u8>,
+}
+
+impl Tunnels {
+    pub(crate) fn new(counters: Arc<ProxyCounters>) -> Self {
+        Self {
+            context: None,
+            counters,
+            tunnels: Vec::new(),
+            free: Vec::new(),
+            by_upstream: HashMap::new(),
+            farewells: None,
+            scratch: Box::new(ResponseHead::new()),
+        }
+    }
+
+    fn tunnel(&mut self, place: u32) -> Option<&mut Tunnel> {
+        self.tunnels.get_mut(place as usize)?.as_mut()
+    }
+
+    fn insert(&mut self, tunnel: Tunnel) -> u32 {
+        let id = tunnel.id;
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.tunnels[place as usize] = Some(tunnel);
+                place
+            }
+            None => {
+                self.tunnels.push(Some(tunnel));
+                self.tunnels.len() as u32 - 1
+            }
+        };
+        self.by_upstream.insert(id, place);
+        place
+    }
+
+    fn remove(&mut self, place: u32) -> Option<Tunnel> {
+        let tunnel = self.tunnels.get_mut(place as usize)?.take()?;
+        self.by_upstream.remove(&tunnel.id);
+        self.free.push(place);
+        if let Some(handshake) = &tunnel.handshake
+            && let Some(target) = handshake.upstream.targets.get(handshake.target)
+        {
+            target.end();
+        }
+        Some(tunnel)
+    }
+
+    /// Connects to a target and sends the head. Returns the connection; a fault if there is no target left.
+    fn dial(
+        context: &HandlerContext,
+        counters: &ProxyCounters,
+        handshake: &mut Handshake,
+    ) -> Result<UpstreamId, GatewayFault> {
+        let upstream = Arc::clone(&handshake.upstream);
+        if handshake.attempts > upstream.settings.retries {
+            return Err(GatewayFault::Unreachable);
+        }
+        let target = upstream.targets.choose(handshake.tried, context.now().mono_ns);
+        let target = target.ok_or(GatewayFault::Unreachable)?;
+        let chosen = upstream.targets.get(target).ok_or(GatewayFault::Unreachable)?;
+        let address = chosen.address(handshake.attempts as usize).ok_or(GatewayFault::Unresolved)?;
+        handshake.attempts += 1;
+        handshake.target = target;
+        handshake.connected = false;
+        handshake.reader.begin(Method::Get);
+        chosen.begin();
+        counters.dials.increment();
+        let id = context.dial(address, None);
+        let mut buffer = context.take_buffer();
+        buffer.extend_from_slice(&handshake.head);
+        context.send(id, [Segment::Bytes(buffer)]);
+        context.deadline(id, upstream.settings.connect_time.nanoseconds());
+        Ok(id)
+    }
+
+    /// Responds with an error in place of the application, and gives the connection back.
+    fn refuse(&mut self, slot: &mut Slot<'_>, asked: Asked, fault: GatewayFault) {
+        self.counters.failed(fault);
+        slot.respond(asked, Reply::error(fault.status()).because(fault.reason()));
+        slot.settle();
+    }
+
+    /// The application's connection has failed, or a time limit has passed.
+    fn failed(&mut self, engine: &mut Engine<'_>, place: u32, fault: GatewayFault) {
+        let Some(mut tunnel) = self.remove(place) else { return };
+        let context = engine.context();
+        context.close(tunnel.id);
+        let Some(mut slot) = engine.slot(tunnel.token) else { return };
+        let Some(mut handshake) = tunnel.handshake.take() else {
+            return slot.reset(CloseReason::Upstream);
+        };
+        let now_ns = slot.now().mono_ns;
+        if let Some(target) = handshake.upstream.targets.get(handshake.target) {
+            if fault.is_targets() && target.failed(now_ns) {
+                self.counters.ejections.increment();
+            }
+        }
+        if handshake.connected || handshake.refusal.is_some() {
+            return self.refuse(&mut slot, handshake.asked, fault);
+        }
+        if handshake.upstream.targets.len() > 1 {
+            handshake.tried |= 1 << handshake.target;
+        }
+        self.counters.retries.increment();
+        match Self::dial(&context, &self.counters, &mut handshake) {
+            Ok(id) => {
+                let next = self.insert(Tunnel { id, handshake: Some(handshake), ..tunnel });
+                slot.set_word(next);
+            }
+            Err(_) => self.refuse(&mut slot, handshake.asked, fault),
+        }
+    }
+
+    /// Reads the response of the application.
+    fn respond(&mut self, engine: &mut Engine<'_>, place: u32, bytes: &[u8]) {
+        let mut rest = bytes;
+        loop {
+            let Some(tunnel) = self.tunnels.get_mut(place as usize).and_then(Option::as_mut) else { return };
+            let Some(handshake) = &mut tunnel.handshake else { return };
+            let step = handshake.reader.step(&mut self.scratch, rest, &mut handshake.keeps);
+            match step {
+                Err(fault) => return self.failed(engine, place, fault.into()),
+                Ok(ReadStep::More) => return,
+                Ok(ReadStep::Head(view, used)) => {
+                    rest = &rest[used..];
+                    let status = view.head.status();
+                    match status {
+                        101 if view.head.known(view.bytes, Known::Upgrade)
+                            .is_some_and(|name| name.eq_ignore_ascii_case(b"websocket")) =>
+                        {
+                            let mut fields = Fields::new();
+                            let kept = response_fields(&view, &FieldChanges::default());
+                            // The worker writes those of the connection for the client's protocol.
+                            fields.push_lines(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
+                            fields.extend(&kept);
+                            return self.open(engine, place, &fields, rest);
+                        }
+                        101 => return self.failed(engine, place, GatewayFault::Upgrade),
+                        102..200 | 100 => {}
+                        _ => {
+                            self.counters.responded(status);
+                            let mut reply = Reply::new(status);
+                            reply.fields = response_fields(&view, &FieldChanges::default());
+                            handshake.refusal = Some(reply);
+                        }
+                    }
+                }
+                Ok(ReadStep::Data(data, used)) => {
+                    handshake.content.extend_from_slice(data);
+                    rest = &rest[used..];
+                    if handshake.content.len() > REFUSAL_BYTES_MAX {
+                        return self.failed(engine, place, GatewayFault::Truncated);
+                    }
+                }
+                Ok(ReadStep::End { .. }) => return self.refused(engine, place),
+            }
+        }
+    }
+
+    /// The application has refused the WebSocket: the client gets its response.
+    fn refused(&mut self, engine: &mut Engine<'_>, place: u32) {
+        let Some(mut tunnel) = self.remove(place) else { return };
+        engine.context().close(tunnel.id);
+        let Some(handshake) = tunnel.handshake.take() else { return };
+        let Some(reply) = handshake.refusal else { return };
+        if let Some(mut slot) = engine.slot(tunnel.token) {
+            slot.respond(handshake.asked, reply.body(Body::Bytes(handshake.content)));
+            slot.settle();
+        }
+    }
+
+    /// Opens a tunnel. `rest` are bytes behind the application's head.
+    fn open(&mut self, engine: &mut Engine<'_>, place: u32, fields: &Fields, rest: &[u8]) {
+        let context = engine.context();
+        let Some(tunnel) = self.tunnels.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let Some(handshake) = tunnel.handshake.take() else { return };
+        if let Some(target) = handshake.upstream.targets.get(handshake.target) {
+            target.succeeded();
+            target.end();
+        }
+        let Some(mut slot) = engine.slot(tunnel.token) else { return };
+        self.counters.tunnels.increment();
+        context.deadline(tunnel.id, u64::MAX);
+        slot.count_response(101);
+        slot.put_head(handshake.asked.framing, 101, fields, ContentLength::Upgrade);
+        slot.out().extend_from_slice(rest);
+        slot.outlast();
+        if let Some(input) = slot.take_input() {
+            Self::forward(&context, tunnel, &mut slot, &input);
+            let used = input.len();
+            slot.give_input(input, used);
+        }
+        slot.settle();
+    }
+
+    /// Forwards bytes of the client.
+    fn forward(context: &HandlerContext, tunnel: &mut Tunnel, slot: &mut Slot<'_>, bytes: &[u8]) {
+        tunnel.active_ns = slot.now().mono_ns;
+        tunnel.unsent += bytes.len() as u64;
+        if tunnel.unsent >= WAITING_MAX as u64 {
+            slot.hold();
+        }
+        let mut buffer = context.take_buffer();
+        buffer.extend_from_slice(bytes);
+        context.send(tunnel.id, [Segment::Bytes(buffer)]);
+    }
+
+    /// Sends waiting bytes, forwards ends, and closes a tunnel that has ended in both directions.
+    fn go_on(&mut self, place: u32, slot: &mut Slot<'_>) {
+        let context = slot.context();
+        let Some(tunnel) = self.tunnel(place).filter(|tunnel| tunnel.handshake.is_none()) else { return };
+        if !slot.is_sending() && !tunnel.waiting.is_empty() {
+            slot.push_buffer(std::mem::take(&mut tunnel.waiting));
+            slot.settle();
+            context.resume(tunnel.id);
+        }
+        if !slot.is_sending() && tunnel.upstream_over && !tunnel.client_shut {
+            tunnel.client_shut = true;
+            slot.shutdown();
+            slot.settle();
+        }
+        if slot.input_is_over() && !tunnel.upstream_shut {
+            tunnel.upstream_shut = true;
+            context.shutdown(tunnel.id);
+        }
+        let is_over = tunnel.client_shut && tunnel.upstream_shut && tunnel.unsent == 0;
+        if is_over && !slot.is_sending() {
+            context.close(tunnel.id);
+            self.remove(place);
+            slot.set_word(u32::MAX);
+            slot.close(CloseReason::PeerDone);
+        }
+    }
+
+    /// The time at which a resting tunnel ends, in ns of the monotonic clock.
+    fn due_ns(&self, slot: &Slot<'_>) -> u64 {
+        if let Some(farewells) = self.farewells {
+            return farewells.at_ns(slot.token());
+        }
+        let tunnel = self.tunnels.get(slot.word() as usize).and_then(Option::as_ref);
+        tunnel.map_or(u64::MAX, |tunnel| tunnel.active_ns.saturating_add(tunnel.rest_ns))
+    }
+}
+
+impl Resident for Tunnels {
+    fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
+        let Ok(start) = start.downcast::<TunnelStart>() else { return slot.close(CloseReason::HandlerPanic) };
+        let TunnelStart { upstream, head } = *start;
+        let rest_ns = upstream.settings.tunnel_time.nanoseconds();
+        let mut handshake = Box::new(Handshake {
+            asked,
+            upstream,
+            head,
+            reader: ResponseReader::new(),
+            target: 0,
+            tried: 0,
+            attempts: 0,
+            connected: false,
+            keeps: false,
+            refusal: None,
+            content: Vec::new(),
+        });
+        let context = self.context.get_or_insert_with(|| slot.context()).clone();
+        match Self::dial(&context, &self.counters, &mut handshake) {
+            Ok(id) => {
+                let place = self.insert(Tunnel {
+                    token: slot.token(),
+                    id,
+                    handshake: Some(handshake),
+                    unsent: 0,
+                    waiting: Vec::new(),
+                    rest_ns,
+                    active_ns: slot.now().mono_ns,
+                    upstream_over: false,
+                    upstream_shut: false,
+                    client_shut: false,
+                });
+                slot.set_word(place);
+                // The application's own limits apply until it has responded.
+                slot.set_deadline(u64::MAX);
+            }
+            Err(fault) => self.refuse(slot, asked, fault),
+        }
+    }
+
+    fn is_duplex(&self) -> bool {
+        true
+    }
+
+    fn received(&mut self, slot: &mut Slot<'_>, bytes: &mut [u8]) -> usize {
+        let context = slot.context();
+        match self.tunnel(slot.word()) {
+            Some(tunnel) if tunnel.handshake.is_none() => {
+                Self::forward(&context, tunnel, slot, bytes);
+                bytes.len()
+            }
+            // They wait for the response.
+            Some(_) => 0,
+            None => bytes.len(),
+        }
+    }
+
+    fn sent(&mut self, slot: &mut Slot<'_>) {
+        let place = slot.word();
+        slot.rest_until(self.due_ns(slot));
+        if let Some(input) = slot.take_input() {
+            let context = slot.context();
+            let used = match self.tunnel(place) {
+                Some(tunnel) if tunnel.handshake.is_none() => {
+                    Self::forward(&context, tunnel, slot, &input);
+                    input.len()
+                }
+                _ => 0,
+            };
+            slot.give_input(input, used);
+        }
+        self.go_on(place, slot);
+        if slot.is_open() {
+            slot.settle();
+        }
+    }
+
+    fn ended(&mut self, slot: &mut Slot<'_>) {
+        self.go_on(slot.word(), slot);
+    }
+
+    fn overdue(&mut self, slot: &mut Slot<'_>) {
+        let (due_ns, now_ns) = (self.due_ns(slot), slot.now().mono_ns);
+        if due_ns > now_ns {
+            return slot.set_deadline(due_ns - now_ns);
+        }
+        slot.close(if slot.draining() { CloseReason::Drain } else { CloseReason::IdleTime });
+    }
+
+    fn closed(&mut self, gone: Gone) {
+        if let Some(tunnel) = self.remove(gone.word)
+            && let Some(context) = &self.context
+        {
+            context.close(tunnel.id);
+        }
+    }
+
+    fn upstream(&mut self, engine: &mut Engine<'_>, id: UpstreamId, event: UpstreamEvent<'_>) {
+        let Some(&place) = self.by_upstream.get(&id) else { return };
+        let context = engine.context();
+        let Some(tunnel) = self.tunnels.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        match event {
+            UpstreamEvent::Connected => {
+                if let Some(handshake) = &mut tunnel.handshake {
+                    handshake.connected = true;
+                    context.deadline(id, handshake.upstream.settings.response_time.nanoseconds());
+                }
+            }
+            UpstreamEvent::Received(bytes) if tunnel.handshake.is_some() => self.respond(engine, place, bytes),
+            UpstreamEvent::Received(bytes) => {
+                let Some(mut slot) = engine.slot(tunnel.token) else { return };
+                tunnel.active_ns = slot.now().mono_ns;
+                if slot.is_sending() || !tunnel.waiting.is_empty() {
+                    tunnel.waiting.extend_from_slice(bytes);
+                    if tunnel.waiting.len() >= WAITING_MAX {
+                        context.pause(id);
+                    }
+                } else {
+                    slot.out().extend_from_slice(bytes);
+                    slot.settle();
+                }
+            }
+            UpstreamEvent::Sent(bytes) => {
+                if tunnel.handshake.is_some() {
+                    return;
+                }
+                tunnel.unsent = tunnel.unsent.saturating_sub(bytes);
+                let has_room = tunnel.unsent < WAITING_MAX as u64;
+                let Some(mut slot) = engine.slot(tunnel.token) else { return };
+                if has_room {
+                    slot.unhold();
+                    slot.settle();
+                }
+                self.go_on(place, &mut slot);
+            }
+            UpstreamEvent::Ended => match &mut tunnel.handshake {
+                Some(handshake) => match handshake.reader.end() {
+                    Ok(()) => self.refused(engine, place),
+                    Err(fault) => self.failed(engine, place, fault.into()),
+                },
+                None => {
+                    tunnel.upstream_over = true;
+                    let Some(mut slot) = engine.slot(tunnel.token) else { return };
+                    self.go_on(place, &mut slot);
+                }
+            },
+            UpstreamEvent::Overdue => {
+                let fault = match &tunnel.handshake {
+                    Some(handshake) if !handshake.connected => GatewayFault::ConnectTime,
+                    _ => GatewayFault::ResponseTime,
+                };
+                self.failed(engine, place, fault);
+            }
+            UpstreamEvent::Failed(fault) => {
+                let connected = tunnel.handshake.as_ref().is_none_or(|handshake| handshake.connected);
+                self.failed(engine, place, GatewayFault::of_connection(&fault, connected));
+            }
+            _ => {}
+        }
+    }
+
+    fn drain(&mut self, engine: &mut Engine<'_>, time_ns: u64) {
+        self.farewells = Some(engine.farewells(time_ns));
+        for place in 0..engine.places() {
+            // A tunnel with a send in flight gets its deadline when the send completes.
+            if let Some(mut slot) = engine.slot_at(place).filter(|slot| !slot.is_sending()) {
+                let due_ns = self.due_ns(&slot);
+                let now_ns = slot.now().mono_ns;
+                slot.set_deadline(due_ns.saturating_sub(now_ns));
+            }
+        }
+    }
+}
