@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use encke_gateway::GatewayError;
 use encke_push::PushError;
 use encke_server::ServerError;
 use encke_session::tls::TlsError;
@@ -27,6 +28,8 @@ pub enum ServiceError {
     State(StateError),
     /// A site, its rules or its root.
     Site(SiteError),
+    /// The routes of a site, or an upstream.
+    Gateway(GatewayError),
     /// Channels: their rules, their rights, the store or the cluster.
     Push(PushError),
     /// The token of the admin listener.
@@ -64,6 +67,7 @@ impl fmt::Display for ServiceError {
             Self::Tls(error) => error.fmt(f),
             Self::State(error) => error.fmt(f),
             Self::Site(error) => error.fmt(f),
+            Self::Gateway(error) => error.fmt(f),
             Self::Push(error) => error.fmt(f),
             Self::Secret(error) => error.fmt(f),
             Self::Name(address, error) => write!(f, "cannot listen on {address}: {error}"),
@@ -81,6 +85,7 @@ impl Error for ServiceError {
             Self::Tls(error) => Some(error),
             Self::State(error) => Some(error),
             Self::Site(error) => Some(error),
+            Self::Gateway(error) => Some(error),
             Self::Push(error) => Some(error),
             Self::Secret(error) => Some(error),
             Self::Name(_, error) | Self::Inherited(error) | Self::Random(error) | Self::Thread(error) => {
@@ -120,5 +125,6 @@ from! {
     TlsError => Tls,
     StateError => State,
     SiteError => Site,
+    GatewayError => Gateway,
     SecretError => Secret,
 }

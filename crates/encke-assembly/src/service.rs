@@ -23,11 +23,14 @@ use crate::error::ServiceError;
 use crate::predecessor::held;
 use encke_settings::{Section, state};
 
-use crate::settings::{AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, Settings, TlsSettings};
+use crate::settings::{
+    AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, Settings, SiteSettings, TlsSettings,
+};
 
+use encke_gateway::{AppDirectory, Gateway, GatewayError, SiteRoutes};
 use encke_push::{PushPlan, PushPublisher};
 use encke_rights::Openness;
-use encke_site::{Site, SiteSettings};
+use encke_site::Site;
 
 /// Descriptors reserved for temporary use: logs, directories, jobs, libraries.
 const DESCRIPTORS_RESERVED: u64 = 64;
@@ -47,6 +50,8 @@ pub struct Service {
     log: AccessLog,
     /// The channels, if push is enabled.
     push: Option<Arc<PushPlan>>,
+    /// The gateway, if a site has routes.
+    gateway: Option<Arc<Gateway>>,
     settings: Settings,
     connections: usize,
     token: Arc<str>,
@@ -61,7 +66,7 @@ impl Service {
     pub fn start(settings: &Settings) -> Result<Self, ServiceError> {
         Self::start_by(settings, |log, notes| {
             notes.extend(settings.warnings().iter().map(ToString::to_string));
-            site(settings, log)
+            front(settings, log, None)
         })
     }
 
@@ -71,12 +76,12 @@ impl Service {
     ///  # Errors
     /// The first step that failed, with its name.
     pub fn start_with(settings: &Settings, pages: impl Mount + 'static) -> Result<Self, ServiceError> {
-        Self::start_by(settings, |_, _| Ok(pages))
+        Self::start_by(settings, |_, _| Ok(Front { mount: Arc::new(pages), gateway: None }))
     }
 
-    fn start_by<M: Mount + 'static>(
+    fn start_by(
         settings: &Settings,
-        pages: impl FnOnce(&AccessLog, &mut Vec<String>) -> Result<M, ServiceError>,
+        front: impl FnOnce(&AccessLog, &mut Vec<String>) -> Result<Front, ServiceError>,
     ) -> Result<Self, ServiceError> {
         let mut notes = Vec::new();
         let acme = Arc::<Acme>::default();
@@ -94,7 +99,7 @@ impl Service {
         if let Some(folder) = &settings.server.state_dir {
             state::prepare(folder)?;
         }
-        let pages = pages(&log, &mut notes)?;
+        let Front { mount, gateway } = front(&log, &mut notes)?;
         note_backlog(settings, &mut notes);
 
         let mut server = Server::new(Options {
@@ -112,7 +117,7 @@ impl Service {
             policy: settings.policy(connections),
         })
         .log(log.clone())
-        .mount("/", pages);
+        .mount_all([("/".to_owned(), mount)]);
         if let Some((prefix, proofs)) = challenge_mount(settings, &acme) {
             server = server.mount(&prefix, proofs);
         }
@@ -175,7 +180,8 @@ impl Service {
             running.stop();
             return Err(error);
         }
-        Ok(Self { running, acme, log, push, settings: settings.clone(), connections, token, notes })
+        let settings = settings.clone();
+        Ok(Self { running, acme, log, push, gateway, settings, connections, token, notes })
     }
 
     /// Warnings for the operator about the start, with remedies.
@@ -260,7 +266,7 @@ impl Service {
         let listen_configs = listen_configs(settings, &self.acme, &mut notes)?;
         let connections = connections(settings, listen_configs.len());
         let log = self.log.prepare(&settings.log, &site_logs(settings))?;
-        let site: Arc<dyn Mount> = Arc::new(site(settings, &self.log)?);
+        let Front { mount, gateway } = front(settings, &self.log, self.gateway.as_deref())?;
         let push = self
             .push
             .as_ref()
@@ -285,9 +291,10 @@ impl Service {
         for key in self.settings.listeners_waiting_for_start(settings) {
             notes.push(format!("{key} has changed; it takes effect at the next start"));
         }
-        let mounts = mounts(site, settings, &self.acme, push.as_ref());
+        let mounts = mounts(mount, settings, &self.acme, push.as_ref());
         self.running.reload(settings.policy(connections), Some(mounts));
         self.push = push;
+        self.gateway = gateway;
         self.connections = connections;
         self.settings = settings.clone();
         Ok(notes)
@@ -302,9 +309,10 @@ impl Service {
         let is_file = |target: &LogTarget| matches!(target, LogTarget::File(_));
         if is_file(&self.settings.log.access) || site_logs(&self.settings).iter().any(is_file) {
             // The new log files must not be served either, so the sites are mounted again.
-            let site: Arc<dyn Mount> = Arc::new(site(&self.settings, &self.log)?);
+            let front = front(&self.settings, &self.log, self.gateway.as_deref())?;
             let policy = self.settings.policy(self.connections);
-            self.running.reload(policy, Some(mounts(site, &self.settings, &self.acme, self.push.as_ref())));
+            self.running
+                .reload(policy, Some(mounts(front.mount, &self.settings, &self.acme, self.push.as_ref())));
         }
         Ok(())
     }
@@ -427,15 +435,66 @@ fn site_logs(settings: &Settings) -> Vec<LogTarget> {
     settings.site.iter().filter_map(|site| site.access_log.clone()).collect()
 }
 
-fn site(settings: &Settings, log: &AccessLog) -> Result<Site, ServiceError> {
-    let here = [SiteSettings::default()];
-    let sites = if settings.site.is_empty() { &here[..] } else { &settings.site[..] };
-    let site = Site::new(sites, forbidden(settings))?;
+fn site(settings: &Settings, log: &AccessLog, directories: &[AppDirectory]) -> Result<Site, ServiceError> {
+    let mut sites = settings.site.clone();
+    if sites.is_empty() {
+        sites.push(SiteSettings::default());
+    }
+    sites.extend(directories.iter().map(|AppDirectory { directory, host }| SiteSettings {
+        host: vec![host.clone()],
+        root: directory.clone(),
+        index: Vec::new(),
+        hidden: true,
+        ..SiteSettings::default()
+    }));
+    let site = Site::new(&sites, forbidden(settings))?;
     let output = |site: &SiteSettings| {
         site.access_log.as_ref().map_or(LogOutput::default(), |target| log.output(target))
     };
     let outputs = sites.iter().map(output).collect();
     Ok(site.with_outputs(outputs).with_source(settings.source.section("site")))
+}
+
+/// What is mounted at `/`: the sites, or the gateway in front of them.
+struct Front {
+    mount: Arc<dyn Mount>,
+    gateway: Option<Arc<Gateway>>,
+}
+
+/// Opens the sites, and the gateway if one of them has routes. `old` is the gateway that it replaces.
+fn front(settings: &Settings, log: &AccessLog, old: Option<&Gateway>) -> Result<Front, ServiceError> {
+    let directories = app_directories(settings)?;
+    let site: Arc<dyn Mount> = Arc::new(site(settings, log, &directories)?);
+    if settings.site.iter().all(|site| site.route.is_empty()) {
+        return Ok(Front { mount: site, gateway: None });
+    }
+    let routes = settings.site.iter().map(|site| SiteRoutes {
+        hosts: &site.host,
+        routes: &site.route,
+        errors: &site.errors,
+    });
+    let mut gateway = Gateway::new(site, &routes.collect::<Vec<_>>(), &settings.upstream, &directories)?;
+    if let Some(old) = old {
+        gateway = gateway.with_figures_of(old);
+    }
+    let gateway = Arc::new(gateway);
+    Ok(Front { mount: Arc::clone(&gateway) as Arc<dyn Mount>, gateway: Some(gateway) })
+}
+
+/// The directories from which applications send files. Each is a site of its own, with a host name that nobody can guess.
+fn app_directories(settings: &Settings) -> Result<Vec<AppDirectory>, ServiceError> {
+    let mut found: Vec<AppDirectory> = Vec::new();
+    let routes = settings.site.iter().flat_map(|site| &site.route);
+    for directory in routes.flat_map(|route| &route.sendfile) {
+        if let Err(error) = std::fs::read_dir(directory) {
+            return Err(GatewayError::Directory(directory.clone(), error.kind()).into());
+        }
+        if !found.iter().any(|other| other.directory == *directory) {
+            let host = format!("files-{}.invalid", new_token()?);
+            found.push(AppDirectory { directory: directory.clone(), host });
+        }
+    }
+    Ok(found)
 }
 
 /// Returns the files that are never served, wherever they are: settings, state, logs, keys.

@@ -29,6 +29,7 @@ mod listen;
 mod template;
 mod warnings;
 
+pub use encke_gateway::{FieldRules, FilesOrder, RouteSettings, TargetUrl, UpstreamSettings};
 pub use encke_push::{ChannelSettings, OverrunPolicy, PushSettings};
 pub use encke_push::{ClusterSettings, StreamSettings, StreamStorage};
 pub use encke_rights::{Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
@@ -47,6 +48,9 @@ pub use warnings::SettingsWarning;
 use encke_push::AckMode;
 use encke_server::ConnLimits;
 use encke_server::{DRAIN_RATE, HTTPS_PORT};
+
+/// The settings of a site, with its routes.
+pub type SiteSettings = encke_site::SiteTable<RouteSettings>;
 
 /// The settings of a server. The default applies to a server without a settings file.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -67,7 +71,9 @@ pub struct Settings {
     /// The access log, and the messages on standard error.
     pub log: LogSettings,
     /// Sites of files, by host name. Without any, Encke serves the directory of the command line, or the current one.
-    pub site: Vec<encke_site::SiteSettings>,
+    pub site: Vec<SiteSettings>,
+    /// Applications behind this server, to which routes of sites refer by name.
+    pub upstream: Vec<UpstreamSettings>,
     /// Channels: Encke delivers every message published to a channel to all of its subscribers.
     pub push: PushSettings,
     /// Rights to publish and subscribe. A client sends its token as `Authorization: Bearer …`, as `?access_token=…` or in a
@@ -291,9 +297,31 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Routes to upstreams that do not exist.
+    fn unknown_upstreams(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        for (site_place, site) in self.site.iter().enumerate() {
+            for (place, route) in site.route.iter().enumerate() {
+                let Some(name) = route.upstream_name() else { continue };
+                if self.upstream.iter().any(|upstream| upstream.name == name) {
+                    continue;
+                }
+                let text = format!(
+                    "there is no upstream {name:?}: add [[upstream]] with name = {name:?}, or write a URL: upstream = \
+                     \"http://127.0.0.1:3000\""
+                );
+                let path = ["site", &site_place.to_string(), "route", &place.to_string(), "upstream"];
+                found.push(Contradiction::at(&path, text));
+            }
+        }
+        found
+    }
+}
+
 impl Document for Settings {
     const TITLE: &'static str = "Settings of Encke";
-    const LISTS: &'static [&'static str] = &["site"];
+    const LISTS: &'static [&'static str] = &["site", "upstream"];
     const FOREIGN: &'static [ForeignKey] = foreign::FOREIGN;
 
     fn anchor(&mut self, folder: &Path) {
@@ -322,6 +350,7 @@ impl Document for Settings {
             *path = folder.join(&*path);
         }
         self.site.iter_mut().for_each(|site| site.anchor(folder));
+        self.upstream.iter_mut().for_each(|upstream| upstream.anchor(folder));
         self.log.anchor(folder);
         self.auth.anchor(folder);
         self.cluster.anchor(folder);
@@ -376,6 +405,15 @@ impl Document for Settings {
             let place = place.to_string();
             found.extend(site.check().into_iter().map(|one| one.within(&place).within("site")));
         }
+        for (place, upstream) in self.upstream.iter().enumerate() {
+            let place_text = place.to_string();
+            found.extend(upstream.check().into_iter().map(|one| one.within(&place_text).within("upstream")));
+            if self.upstream[..place].iter().any(|earlier| earlier.name == upstream.name) {
+                let text = format!("two upstreams have the name {:?}", upstream.name);
+                found.push(Contradiction::at(&["upstream", &place_text, "name"], text));
+            }
+        }
+        found.extend(self.unknown_upstreams());
         found.extend(self.auth.check().into_iter().map(|one| one.within("auth")));
         let mut pushes: Vec<_> = self.push.check().into_iter().map(|one| one.within("push")).collect();
         let mut wrong = |path: &[&str], message: String| pushes.push(Contradiction::at(path, message));

@@ -108,7 +108,11 @@ impl<'a> AskedHead<'a> {
         for (name, value) in self.head.fields(self.bytes) {
             let keeps = match Known::of(name) {
                 Some(
-                    Known::Host | Known::ContentLength | Known::TransferEncoding | Known::Connection | Known::Expect,
+                    Known::Host
+                    | Known::ContentLength
+                    | Known::TransferEncoding
+                    | Known::Connection
+                    | Known::Expect,
                 ) => false,
                 Some(
                     Known::IfMatch
@@ -143,7 +147,9 @@ mod tests {
         let found = |path: &str| app_file(&directories, path).map(|(host, path)| format!("{host}{path}"));
         assert_eq!(found("/srv/private/a b.pdf").as_deref(), Some("a.invalid/a%20b.pdf"));
         assert_eq!(found("/srv/more//x/y").as_deref(), Some("b.invalid/x/y"));
-        for path in ["/srv/private", "/srv/private/../more/x", "/srv/privateer/x", "/etc/passwd", "relative", ""] {
+        for path in
+            ["/srv/private", "/srv/private/../more/x", "/srv/privateer/x", "/etc/passwd", "relative", ""]
+        {
             assert_eq!(found(path), None, "{path}");
         }
     }
@@ -156,7 +162,11 @@ mod tests {
             if let Some(etag) = etag {
                 fields.push("ETag", etag.as_bytes()).expect("well-formed");
             }
-            AskedHead::parse(bytes.as_bytes()).expect("a head").conditions(Method::Get, &fields, Now::default())
+            AskedHead::parse(bytes.as_bytes()).expect("a head").conditions(
+                Method::Get,
+                &fields,
+                Now::default(),
+            )
         };
         let tag = Some("\"v1\"");
         assert_eq!(asked("If-None-Match: \"v1\"\r\n", tag), AppConditions::Unchanged(304));

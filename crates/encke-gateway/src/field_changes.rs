@@ -55,7 +55,10 @@ impl fmt::Display for FieldChangeError {
             }
             Self::Reserved(name) => write!(f, "Encke writes {name} itself"),
             Self::UnknownValue(name) => {
-                write!(f, "there is no value {{{name}}}: expected {{client}}, {{host}}, {{scheme}} or {{user}}")
+                write!(
+                    f,
+                    "there is no value {{{name}}}: expected {{client}}, {{host}}, {{scheme}} or {{user}}"
+                )
             }
             Self::InResponse(name) => write!(f, "{{{name}}} can be used in fields of requests only"),
         }
@@ -196,13 +199,15 @@ mod tests {
 
     #[test]
     fn fields_are_set_added_and_removed() {
-        let rules = rules(&[("X-Real-IP", "{client}"), ("X-From", "{scheme}://{host}/ by {user}")], &["Cookie"]);
+        let rules =
+            rules(&[("X-Real-IP", "{client}"), ("X-From", "{scheme}://{host}/ by {user}")], &["Cookie"]);
         let changes = FieldChanges::of(&rules, true).expect("valid");
         for (name, drops) in [("x-real-ip", true), ("COOKIE", true), ("X-Added", false), ("Accept", false)] {
             assert_eq!(changes.drops(name.as_bytes()), drops, "{name}");
         }
         let mut out = Vec::new();
-        let values = FieldValues { client: "192.0.2.1", host: b"a.example:8080", scheme: "https", user: "ann" };
+        let values =
+            FieldValues { client: "192.0.2.1", host: b"a.example:8080", scheme: "https", user: "ann" };
         changes.put(&mut out, &values);
         assert_eq!(
             String::from_utf8_lossy(&out),
@@ -219,7 +224,11 @@ mod tests {
             (&[("A", "{ip}")], &[], "set", FieldChangeError::UnknownValue("ip".into())),
             (&[], &["transfer-encoding"], "remove", FieldChangeError::Reserved("transfer-encoding".into())),
         ] {
-            assert_eq!(FieldChanges::of(&rules(set, remove), true).err(), Some((key, error)), "{set:?} {remove:?}");
+            assert_eq!(
+                FieldChanges::of(&rules(set, remove), true).err(),
+                Some((key, error)),
+                "{set:?} {remove:?}"
+            );
         }
         let error = FieldChanges::of(&rules(&[("A", "{host}")], &[]), false).err();
         assert_eq!(error, Some(("set", FieldChangeError::InResponse("host".into()))));

@@ -62,15 +62,21 @@ impl Source for GatewayFigures {
         vec![
             responses,
             faults,
-            Family::counter("encke_gateway_requests_sent_total", "Requests sent to applications, by connection.")
-                .with(&[("connection", "new")], sum(&|worker| worker.dials.value()))
-                .with(&[("connection", "kept")], sum(&|worker| worker.reuses.value())),
+            Family::counter(
+                "encke_gateway_requests_sent_total",
+                "Requests sent to applications, by connection.",
+            )
+            .with(&[("connection", "new")], sum(&|worker| worker.dials.value()))
+            .with(&[("connection", "kept")], sum(&|worker| worker.reuses.value())),
             Family::counter("encke_gateway_retries_total", "Further attempts after a failed one.")
                 .value(sum(&|worker| worker.retries.value())),
             Family::counter("encke_gateway_tunnels_total", "WebSockets that an application has accepted.")
                 .value(sum(&|worker| worker.tunnels.value())),
-            Family::counter("encke_gateway_ejections_total", "Times that a target was ejected after failures in a row.")
-                .value(sum(&|worker| worker.ejections.value())),
+            Family::counter(
+                "encke_gateway_ejections_total",
+                "Times that a target was ejected after failures in a row.",
+            )
+            .value(sum(&|worker| worker.ejections.value())),
         ]
     }
 }

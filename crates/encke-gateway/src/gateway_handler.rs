@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use encke_io::Done;
 use encke_server::{
-    Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, LogLabel, Outcome, Piece, Reply, Request,
-    Takeover, UpstreamEvent, UpstreamId,
+    Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, LogLabel, Outcome, Piece, Reply,
+    Request, Takeover, UpstreamEvent, UpstreamId,
 };
 use encke_wire::field::{self, Known};
 use encke_wire::http1::Framing;
@@ -117,18 +117,29 @@ impl GatewayHandler {
         let shape = (request.method(), request.framing(), expects);
         let files_first = route.files == Some(FilesOrder::First) && request.method().reads();
         if !files_first {
-            self.proxy.begin(ProxiedRequest::new((Some(exchange), route, upstream), shape, (origin, request.now()), head));
+            self.proxy.begin(ProxiedRequest::new(
+                (Some(exchange), route, upstream),
+                shape,
+                (origin, request.now()),
+                head,
+            ));
             self.replace_all();
             return Outcome::Later;
         }
         match exchange.delegate(request, &mut *self.below) {
             Outcome::Now(reply) if reply.status == 404 => {
-                self.proxy.begin(ProxiedRequest::new((Some(exchange), route, upstream), shape, (origin, request.now()), head));
+                self.proxy.begin(ProxiedRequest::new(
+                    (Some(exchange), route, upstream),
+                    shape,
+                    (origin, request.now()),
+                    head,
+                ));
                 self.replace_all();
                 Outcome::Later
             }
             Outcome::Later => {
-                let request = ProxiedRequest::new((None, route, upstream), shape, (origin, request.now()), head);
+                let request =
+                    ProxiedRequest::new((None, route, upstream), shape, (origin, request.now()), head);
                 let purpose = Purpose::FilesFirst(Box::new(request));
                 self.waiting.insert(exchange.key(), Delegated { exchange, purpose });
                 Outcome::Later
@@ -216,7 +227,8 @@ impl GatewayHandler {
 
     /// Serves the path to which an application has sent a client.
     fn redirect(&mut self, exchange: Exchange, mut request: ProxiedRequest, target: &str, fields: Fields) {
-        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let (path, query) =
+            target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let Some(asked) = AskedHead::parse(&request.head) else {
             return self.context.respond(exchange, Reply::error(500));
         };
@@ -250,8 +262,12 @@ impl GatewayHandler {
                     return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
                 }
                 let shape = (reading(request.method), Framing::None, false);
-                let mut next =
-                    ProxiedRequest::new((Some(exchange), route, upstream), shape, (request.origin.clone(), request.started), head);
+                let mut next = ProxiedRequest::new(
+                    (Some(exchange), route, upstream),
+                    shape,
+                    (request.origin.clone(), request.started),
+                    head,
+                );
                 next.redirects = request.redirects + 1;
                 self.proxy.begin(next);
             }
@@ -400,8 +416,14 @@ impl Handler for GatewayHandler {
 /// The protocol that a request asks to change to.
 fn upgrading(request: &Request<'_>) -> Upgrading {
     let asks = request.method() == Method::Get
-        && request.all(Known::Upgrade).flat_map(field::list).any(|name| name.eq_ignore_ascii_case(b"websocket"))
-        && request.all(Known::Connection).flat_map(field::list).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
+        && request
+            .all(Known::Upgrade)
+            .flat_map(field::list)
+            .any(|name| name.eq_ignore_ascii_case(b"websocket"))
+        && request
+            .all(Known::Connection)
+            .flat_map(field::list)
+            .any(|name| name.eq_ignore_ascii_case(b"upgrade"));
     if asks { Upgrading::WebSocket } else { Upgrading::No }
 }
 
@@ -421,9 +443,16 @@ fn merged(reply: Reply, fields: Fields) -> Reply {
     }
     let own = std::mem::take(&mut reply.fields);
     let is_sites = |name: &[u8]| {
-        [&b"content-length"[..], b"content-encoding", b"content-range", b"accept-ranges", b"transfer-encoding", b"date"]
-            .iter()
-            .any(|other| name.eq_ignore_ascii_case(other))
+        [
+            &b"content-length"[..],
+            b"content-encoding",
+            b"content-range",
+            b"accept-ranges",
+            b"transfer-encoding",
+            b"date",
+        ]
+        .iter()
+        .any(|other| name.eq_ignore_ascii_case(other))
     };
     let mut merged = Fields::new();
     for (name, value) in own.iter() {

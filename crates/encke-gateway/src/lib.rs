@@ -106,7 +106,8 @@ impl Gateway {
             if site.hosts.is_empty() {
                 hosts.add(None, number).map_err(|error| GatewayError::Host(String::new(), error))?;
             }
-            let errors = site.errors.iter().filter_map(|(status, path)| Some((status.parse().ok()?, path.clone())));
+            let errors =
+                site.errors.iter().filter_map(|(status, path)| Some((status.parse().ok()?, path.clone())));
             let errors: Arc<[(u16, String)]> = errors.collect();
             let mut routes = Vec::new();
             for settings in site.routes {
@@ -159,9 +160,10 @@ impl Gateway {
 
     /// The targets whose names have no address at present.
     pub fn unresolved(&self) -> Vec<TargetUrl> {
-        let targets = self.upstreams.iter().flat_map(|upstream| {
-            (0..upstream.targets.len()).filter_map(|index| upstream.targets.get(index))
-        });
+        let targets = self
+            .upstreams
+            .iter()
+            .flat_map(|upstream| (0..upstream.targets.len()).filter_map(|index| upstream.targets.get(index)));
         targets.filter(|target| target.address(0).is_none()).map(|target| target.url().clone()).collect()
     }
 }
@@ -185,7 +187,11 @@ fn compile(
         (Some(name), Some(url)) => {
             let found = upstreams.iter().position(|upstream| upstream.name == *name);
             Some(found.unwrap_or_else(|| {
-                upstreams.push(UpstreamSettings { name: name.clone(), to: vec![url], ..UpstreamSettings::default() });
+                upstreams.push(UpstreamSettings {
+                    name: name.clone(),
+                    to: vec![url],
+                    ..UpstreamSettings::default()
+                });
                 upstreams.len() - 1
             }))
         }
@@ -246,6 +252,8 @@ impl Mount for Gateway {
 pub enum GatewayError {
     /// A host name of a site is invalid, or used twice.
     Host(String, HostMapError),
+    /// System: a directory of `sendfile` cannot be read.
+    Directory(PathBuf, std::io::ErrorKind),
     /// A setting of a route is invalid.
     Route {
         /// The pattern of the route.
@@ -275,6 +283,9 @@ impl fmt::Display for GatewayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host(host, error) => write!(f, "site {host}: {error}"),
+            Self::Directory(directory, error) => {
+                write!(f, "cannot read the directory {} of sendfile: {error}", directory.display())
+            }
             Self::Route { pattern, key, error } => write!(f, "route {pattern}: {key}: {error}"),
         }
     }

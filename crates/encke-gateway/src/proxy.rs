@@ -16,15 +16,16 @@ use std::sync::Arc;
 
 use encke_io::{Address, Done, Now, Segment};
 use encke_server::{
-    Body, Exchange, ExchangeKey, Fields, HandlerContext, JobId, Origin, Piece, Reply, UpstreamEvent, UpstreamId,
+    Body, Exchange, ExchangeKey, Fields, HandlerContext, JobId, Origin, Piece, Reply, UpstreamEvent,
+    UpstreamId,
 };
 use encke_wire::field::{self, Known};
 use encke_wire::http1::{Framing, LAST_CHUNK, ResponseFraming, ResponseHead, put_chunk_head};
 use encke_wire::method::Method;
 
 use crate::fault::GatewayFault;
-use crate::figures::ProxyCounters;
 use crate::field_changes::FieldChanges;
+use crate::figures::ProxyCounters;
 use crate::response_reader::{HeadView, ReadStep, ResponseReader};
 use crate::route::Route;
 use crate::settings::FilesOrder;
@@ -197,7 +198,9 @@ impl Proxy {
             }
         };
         chosen.begin();
-        let (Some(request), Some(conn)) = (self.requests.get_mut(&key), self.conns.get_mut(&id)) else { return };
+        let (Some(request), Some(conn)) = (self.requests.get_mut(&key), self.conns.get_mut(&id)) else {
+            return;
+        };
         request.conn = Some(id);
         conn.request = Some(key);
         conn.reader.begin(request.method);
@@ -238,7 +241,13 @@ impl Proxy {
     }
 
     /// Takes a kept connection that was used within `fresh_ns`.
-    fn take_kept(&mut self, upstream: usize, target: usize, now_ns: u64, fresh_ns: u64) -> Option<UpstreamId> {
+    fn take_kept(
+        &mut self,
+        upstream: usize,
+        target: usize,
+        now_ns: u64,
+        fresh_ns: u64,
+    ) -> Option<UpstreamId> {
         let kept = self.kept.get_mut(upstream)?;
         let id = kept.last(target)?;
         let conn = self.conns.get_mut(&id)?;
@@ -378,7 +387,9 @@ impl Proxy {
                         }
                         status => {
                             let upstream = upstreams.get(conn.upstream);
-                            if let Some(target) = upstream.and_then(|upstream| upstream.targets.get(conn.target)) {
+                            if let Some(target) =
+                                upstream.and_then(|upstream| upstream.targets.get(conn.target))
+                            {
                                 target.succeeded();
                             }
                             counters.responded(status);

@@ -149,17 +149,13 @@ const fn is_replaced(known: Known) -> bool {
 /// Fields that only this server may send to an application. `Proxy` becomes the variable `HTTP_PROXY` of CGI programs
 /// (httpoxy); the others name directories from which applications let the server send files (CVE-2025-61780).
 fn is_forged(name: &[u8]) -> bool {
-    let begins = |prefix: &[u8]| {
-        name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-    };
+    let begins =
+        |prefix: &[u8]| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
     name.eq_ignore_ascii_case(b"proxy") || begins(b"x-accel-") || begins(b"x-sendfile-")
 }
 
 fn is_named_by_connection(request: &Request<'_>, name: &[u8]) -> bool {
-    request
-        .all(Known::Connection)
-        .flat_map(field::list)
-        .any(|option| option.eq_ignore_ascii_case(name))
+    request.all(Known::Connection).flat_map(field::list).any(|option| option.eq_ignore_ascii_case(name))
 }
 
 /// Appends the client's address, scheme and host. The client's own fields count only if a trusted proxy sent them: then the

@@ -192,7 +192,11 @@ mod tests {
     use super::*;
 
     /// Everything that a reader reports about `input`, fed in the given pieces.
-    fn read(method: Method, pieces: &[&[u8]], is_over: bool) -> Result<(Vec<u16>, Vec<u8>, Option<bool>), ResponseFault> {
+    fn read(
+        method: Method,
+        pieces: &[&[u8]],
+        is_over: bool,
+    ) -> Result<(Vec<u16>, Vec<u8>, Option<bool>), ResponseFault> {
         let (mut reader, mut scratch, mut keeps) = (ResponseReader::new(), ResponseHead::new(), false);
         reader.begin(method);
         let (mut statuses, mut body, mut end) = (Vec::new(), Vec::new(), None);
@@ -224,7 +228,11 @@ mod tests {
     }
 
     /// Reads `input` whole, in two pieces at every position, and byte by byte: the result must be the same.
-    fn every_way(method: Method, input: &[u8], is_over: bool) -> Result<(Vec<u16>, Vec<u8>, Option<bool>), ResponseFault> {
+    fn every_way(
+        method: Method,
+        input: &[u8],
+        is_over: bool,
+    ) -> Result<(Vec<u16>, Vec<u8>, Option<bool>), ResponseFault> {
         let whole = read(method, &[input], is_over);
         for at in 0..=input.len() {
             let (first, second) = input.split_at(at);
@@ -244,7 +252,10 @@ mod tests {
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nA: b\r\n\r\n";
         assert_eq!(get(chunked), body("hello", Some(true)));
         assert_eq!(get("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi"), body("hi", Some(false)));
-        assert_eq!(get("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"), body("hi", Some(false)));
+        assert_eq!(
+            get("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"),
+            body("hi", Some(false))
+        );
         let open = every_way(Method::Get, b"HTTP/1.1 200 OK\r\n\r\nto the end", true);
         assert_eq!(open.expect("a response"), (vec![200], b"to the end".to_vec(), None));
     }

@@ -87,7 +87,11 @@ impl Rewrite {
         let mut pieces = text.split('$');
         parts.push(RewritePart::Text(pieces.next().unwrap_or_default().to_owned()));
         for piece in pieces {
-            let number = piece.chars().next().and_then(|digit| digit.to_digit(10)).filter(|number| (1..=8).contains(number));
+            let number = piece
+                .chars()
+                .next()
+                .and_then(|digit| digit.to_digit(10))
+                .filter(|number| (1..=8).contains(number));
             let number = number.ok_or_else(|| RewriteError::Dollar(text.to_owned()))? as usize;
             if number > pattern.stars() {
                 return Err(RewriteError::Capture(number, pattern.stars()));
@@ -117,7 +121,9 @@ impl Route {
         let changed = match &self.path {
             PathChange::None => return None,
             PathChange::Strip(prefix) => {
-                let rest = path.strip_prefix(prefix.as_str()).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+                let rest = path
+                    .strip_prefix(prefix.as_str())
+                    .filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
                 if rest.is_empty() { "/".to_owned() } else { rest.to_owned() }
             }
             PathChange::Rewrite(rewrite) => rewrite.apply(path, &self.pattern.captures(path)?),
@@ -220,7 +226,9 @@ mod tests {
     #[test]
     fn paths_are_stripped_and_rewritten() {
         let strip = route("/api/**", PathChange::Strip("/api".into()));
-        for (path, changed) in [("/api/a b", Some("/a%20b")), ("/api/", Some("/")), ("/api", Some("/")), ("/apis", None)] {
+        for (path, changed) in
+            [("/api/a b", Some("/a%20b")), ("/api/", Some("/")), ("/api", Some("/")), ("/apis", None)]
+        {
             assert_eq!(strip.changed_path(path).as_deref(), changed, "{path}");
         }
         let pattern = PathPattern::parse("/old/*/**").expect("a pattern");
@@ -249,12 +257,13 @@ mod tests {
         routes.sort_by_key(|route| std::cmp::Reverse(weight(&route.pattern)));
         let table = RouteTable { hosts, sites: vec![routes, Vec::new()], closed_from: 2 };
         let mut decoded = String::new();
-        let mut pattern = |host: &str, path: &str| match table.find(host.as_bytes(), path.as_bytes(), &mut decoded) {
-            Found::None => "none".to_owned(),
-            Found::Route(route) => route.pattern.to_string(),
-            Found::Closed => "closed".to_owned(),
-            Found::Malformed => "malformed".to_owned(),
-        };
+        let mut pattern =
+            |host: &str, path: &str| match table.find(host.as_bytes(), path.as_bytes(), &mut decoded) {
+                Found::None => "none".to_owned(),
+                Found::Route(route) => route.pattern.to_string(),
+                Found::Closed => "closed".to_owned(),
+                Found::Malformed => "malformed".to_owned(),
+            };
         assert_eq!(pattern("a.example", "/"), "/**");
         assert_eq!(pattern("A.example:80", "/api/b"), "/api/**");
         assert_eq!(pattern("a.example", "/x/%2e%2e/api/b/x"), "/api/*/x");

@@ -60,14 +60,19 @@ impl Section for UpstreamSettings {
     fn check(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         if self.name.is_empty() || self.name.contains([':', '/']) {
-            let message = "an upstream needs a name without : and /, by which routes refer to it: name = \"app\"";
+            let message =
+                "an upstream needs a name without : and /, by which routes refer to it: name = \"app\"";
             found.push(Contradiction::at(&["name"], message));
         }
         if self.to.is_empty() {
-            found.push(Contradiction::at(&["to"], "an upstream needs a target: to = [\"http://127.0.0.1:3000\"]"));
+            found.push(Contradiction::at(
+                &["to"],
+                "an upstream needs a target: to = [\"http://127.0.0.1:3000\"]",
+            ));
         }
         if self.to.len() > TARGETS_MAX {
-            let message = format!("an upstream has at most {TARGETS_MAX} targets, and this one has {}", self.to.len());
+            let message =
+                format!("an upstream has at most {TARGETS_MAX} targets, and this one has {}", self.to.len());
             found.push(Contradiction::at(&["to"], message));
         }
         found
@@ -160,6 +165,11 @@ pub struct FieldRules {
 }
 
 impl RouteSettings {
+    /// The name of the upstream; `None` if the route has a URL or no upstream.
+    pub fn upstream_name(&self) -> Option<&str> {
+        self.upstream.as_deref().filter(|text| !text.contains([':', '/']))
+    }
+
     /// The target of a route whose `upstream` is a URL; `None` if it is a name, or absent.
     ///
     /// # Errors

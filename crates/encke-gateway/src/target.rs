@@ -111,7 +111,10 @@ impl Target {
         }
         let after_ns = if is_failing { FAILING_RESOLVED_NS } else { RESOLVED_NS };
         now_ns.saturating_sub(before_ns) >= after_ns
-            && self.resolved_ns.compare_exchange(before_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            && self
+                .resolved_ns
+                .compare_exchange(before_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 
     pub(crate) fn begin(&self) {

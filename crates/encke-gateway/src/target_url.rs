@@ -41,8 +41,7 @@ impl TargetUrl {
         match &self.0 {
             TargetPlace::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
             TargetPlace::Host(host, port) => {
-                let found: Vec<_> =
-                    (host.as_str(), *port).to_socket_addrs()?.map(Address::Inet).collect();
+                let found: Vec<_> = (host.as_str(), *port).to_socket_addrs()?.map(Address::Inet).collect();
                 if found.is_empty() {
                     return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
                 }
@@ -141,7 +140,18 @@ mod tests {
         ] {
             assert_eq!(read(text).as_deref(), Some(url), "{text}");
         }
-        for text in ["", "http://", "http://a/b", "ftp://a", "unix:", "a:", "a:99999", "http://a b", "https://a", "70000"] {
+        for text in [
+            "",
+            "http://",
+            "http://a/b",
+            "ftp://a",
+            "unix:",
+            "a:",
+            "a:99999",
+            "http://a b",
+            "https://a",
+            "70000",
+        ] {
             assert_eq!(read(text), None, "{text}");
         }
     }

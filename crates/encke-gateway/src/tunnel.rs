@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use encke_io::{Segment, Token};
 use encke_server::{
-    Asked, Body, CloseReason, ContentLength, Engine, Farewells, Fields, Gone, HandlerContext, Reply, Resident, Slot,
-    UpstreamEvent, UpstreamId,
+    Asked, Body, CloseReason, ContentLength, Engine, Farewells, Fields, Gone, HandlerContext, Reply,
+    Resident, Slot, UpstreamEvent, UpstreamId,
 };
 use encke_wire::field::Known;
 use encke_wire::http1::ResponseHead;
@@ -214,7 +214,9 @@ impl Tunnels {
                     rest = &rest[used..];
                     let status = view.head.status();
                     match status {
-                        101 if view.head.known(view.bytes, Known::Upgrade)
+                        101 if view
+                            .head
+                            .known(view.bytes, Known::Upgrade)
                             .is_some_and(|name| name.eq_ignore_ascii_case(b"websocket")) =>
                         {
                             let mut fields = Fields::new();
@@ -440,7 +442,9 @@ impl Resident for Tunnels {
                     context.deadline(id, handshake.upstream.settings.response_time.nanoseconds());
                 }
             }
-            UpstreamEvent::Received(bytes) if tunnel.handshake.is_some() => self.respond(engine, place, bytes),
+            UpstreamEvent::Received(bytes) if tunnel.handshake.is_some() => {
+                self.respond(engine, place, bytes)
+            }
             UpstreamEvent::Received(bytes) => {
                 let Some(mut slot) = engine.slot(tunnel.token) else { return };
                 tunnel.active_ns = slot.now().mono_ns;

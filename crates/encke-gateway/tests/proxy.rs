@@ -137,8 +137,7 @@ fn serve_routes(
     change(&mut settings);
     let errors = [("502".to_owned(), "/page".to_owned()), ("500".to_owned(), "/page".to_owned())].into();
     let sites = [SiteRoutes { hosts: &[], routes, errors: &errors }];
-    let directories =
-        [AppDirectory { directory: "/srv/private".into(), host: SECRET_HOST.to_owned() }];
+    let directories = [AppDirectory { directory: "/srv/private".into(), host: SECRET_HOST.to_owned() }];
     let gateway = Gateway::new(Arc::new(files), &sites, &[settings], &directories).expect("valid settings");
     let server = Server::new(Options { workers: Some(1), ..Options::default() });
     let running = server
@@ -203,7 +202,9 @@ fn a_request_reaches_the_application_and_its_response_the_client() {
     assert_eq!(content(&response), "hello");
     let head = app.head();
     assert!(head.starts_with("GET /a?b=c HTTP/1.1\r\nHost: example.org\r\n"), "{head}");
-    for line in ["X-Forwarded-For: 127.0.0.1\r\n", "X-Forwarded-Proto: http\r\n", "X-Forwarded-Host: example.org\r\n"] {
+    for line in
+        ["X-Forwarded-For: 127.0.0.1\r\n", "X-Forwarded-Proto: http\r\n", "X-Forwarded-Host: example.org\r\n"]
+    {
         assert!(head.contains(line), "{head}");
     }
     running.stop();
@@ -260,12 +261,18 @@ fn bodies_reach_the_application_with_one_framing() {
     let post = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
     assert_eq!(content(&ask(address, format!("{post}Content-Length: 5\r\n\r\nhello"))), "hello");
     assert_eq!(
-        content(&ask(address, format!("{post}Transfer-Encoding: chunked\r\n\r\n3;a=b\r\nhel\r\n2\r\nlo\r\n0\r\nT: x\r\n\r\n"))),
+        content(&ask(
+            address,
+            format!("{post}Transfer-Encoding: chunked\r\n\r\n3;a=b\r\nhel\r\n2\r\nlo\r\n0\r\nT: x\r\n\r\n")
+        )),
         "hello"
     );
     assert!(app.head().contains("\r\nContent-Length: 5\r\n"));
     let chunked = app.head();
-    assert!(chunked.contains("\r\nTransfer-Encoding: chunked\r\n") && !chunked.contains("Content-Length"), "{chunked}");
+    assert!(
+        chunked.contains("\r\nTransfer-Encoding: chunked\r\n") && !chunked.contains("Content-Length"),
+        "{chunked}"
+    );
     running.stop();
 }
 
@@ -273,7 +280,9 @@ fn bodies_reach_the_application_with_one_framing() {
 fn a_client_that_waits_for_consent_gets_the_applications() {
     let app = App::start(|call| {
         if call.path() == "/refused" {
-            return call.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno") && false;
+            return call
+                .send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
+                && false;
         }
         call.send("HTTP/1.1 100 Continue\r\n\r\n");
         let body = call.body();
@@ -281,14 +290,20 @@ fn a_client_that_waits_for_consent_gets_the_applications() {
     });
     let (running, address) = serve(&[app.address], |_| {});
     let mut client = client(address);
-    client.get_mut().write_all(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n").expect("room");
+    client
+        .get_mut()
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+        .expect("room");
     let mut line = String::new();
     client.read_line(&mut line).expect("an interim response");
     assert_eq!(line, "HTTP/1.1 100 Continue\r\n");
     client.read_line(&mut line).expect("its end");
     client.get_mut().write_all(b"body").expect("room");
     assert_eq!(answer(&mut client).1, "4 bytes");
-    let refused = ask(address, "POST /refused HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+    let refused = ask(
+        address,
+        "POST /refused HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n",
+    );
     assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
     running.stop();
 }
@@ -309,7 +324,9 @@ fn a_response_without_a_length_ends_with_the_connection() {
 #[test]
 fn a_cut_response_never_looks_complete() {
     let app = App::start(|call| {
-        call.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegin") && call.reader.get_ref().shutdown(Shutdown::Both).is_ok() && false
+        call.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegin")
+            && call.reader.get_ref().shutdown(Shutdown::Both).is_ok()
+            && false
     });
     let (running, address) = serve(&[app.address], |_| {});
     let mut client = TcpStream::connect(address).expect("a connection");
@@ -356,7 +373,8 @@ fn a_post_is_executed_at_most_once() {
     // The application executes the request, and closes the connection without a response.
     let app = App::start(|call| !call.body().is_empty() && false);
     let (running, address) = serve(&[app.address], |_| {});
-    let response = ask(address, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx");
+    let response =
+        ask(address, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx");
     assert!(response.starts_with("HTTP/1.1 502 "), "{response}");
     app.head();
     assert!(app.heads.try_recv().is_err(), "a second attempt");
@@ -372,7 +390,8 @@ fn another_target_takes_over_where_nothing_listens() {
     });
     let (running, address) = serve(&[closed, app.address], |_| {});
     for _ in 0..10 {
-        let response = ask(address, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+        let response =
+            ask(address, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
         assert_eq!(content(&response), "2 bytes", "{response}");
     }
     running.stop();
@@ -430,9 +449,12 @@ fn bodies_of_any_size_pass_in_both_directions() {
     let mut to = stream.try_clone().expect("a descriptor");
     let sent = body.clone();
     let sending: JoinHandle<()> = std::thread::spawn(move || {
-        to.write_all(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BYTES}\r\nConnection: close\r\n\r\n").as_bytes())
-            .and_then(|()| to.write_all(&sent))
-            .expect("room");
+        to.write_all(
+            format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {BYTES}\r\nConnection: close\r\n\r\n")
+                .as_bytes(),
+        )
+        .and_then(|()| to.write_all(&sent))
+        .expect("room");
     });
     let mut response = Vec::new();
     BufReader::new(stream).read_to_end(&mut response).expect("a response");
@@ -450,9 +472,12 @@ fn paths_are_stripped_and_rewritten_for_the_application() {
         route("/other/**", |_| {}),
     ];
     let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
-    for (path, got) in
-        [("/api/users?page=2", "/users?page=2"), ("/old/a", "/new/a"), ("/other/a%7Ea", "/other/a%7Ea"), ("/file", "a file")]
-    {
+    for (path, got) in [
+        ("/api/users?page=2", "/users?page=2"),
+        ("/old/a", "/new/a"),
+        ("/other/a%7Ea", "/other/a%7Ea"),
+        ("/file", "a file"),
+    ] {
         assert_eq!(content(&ask(address, get(path))), got, "{path}");
     }
     running.stop();
@@ -460,19 +485,28 @@ fn paths_are_stripped_and_rewritten_for_the_application() {
 
 #[test]
 fn fields_are_changed_by_the_route() {
-    let app = App::start(|call| call.send("HTTP/1.1 200 OK\r\nServer: app\r\nX-Old: 1\r\nContent-Length: 0\r\n\r\n"));
+    let app = App::start(|call| {
+        call.send("HTTP/1.1 200 OK\r\nServer: app\r\nX-Old: 1\r\nContent-Length: 0\r\n\r\n")
+    });
     let routes = [route("/**", |route| {
-        route.request.set = [("X-Real-IP".to_owned(), "{client}".to_owned()), ("Host".to_owned(), "app".to_owned())].into();
+        route.request.set =
+            [("X-Real-IP".to_owned(), "{client}".to_owned()), ("Host".to_owned(), "app".to_owned())].into();
         route.request.remove = vec!["Cookie".into()];
         route.response.set = [("X-Old".to_owned(), "2".to_owned())].into();
         route.response.remove = vec!["Server".into()];
     })];
     let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
-    let response = ask(address, "GET / HTTP/1.1\r\nHost: a\r\nCookie: b\r\nX-Real-IP: 6.6.6.6\r\nConnection: close\r\n\r\n");
+    let response = ask(
+        address,
+        "GET / HTTP/1.1\r\nHost: a\r\nCookie: b\r\nX-Real-IP: 6.6.6.6\r\nConnection: close\r\n\r\n",
+    );
     assert!(response.contains("\r\nX-Old: 2\r\n") && !response.contains("Server: app"), "{response}");
     let head = app.head();
     assert!(head.contains("\r\nX-Real-IP: 127.0.0.1\r\n") && head.contains("\r\nHost: app\r\n"), "{head}");
-    assert!(!head.contains("Cookie") && !head.contains("6.6.6.6") && !head.contains("\r\nHost: a\r\n"), "{head}");
+    assert!(
+        !head.contains("Cookie") && !head.contains("6.6.6.6") && !head.contains("\r\nHost: a\r\n"),
+        "{head}"
+    );
     running.stop();
 }
 
@@ -502,7 +536,13 @@ fn files_are_tried_before_or_after_the_application() {
     assert_eq!(content(&ask(address, get("/file"))), "a file");
     assert_eq!(content(&ask(address, get("/slow/file"))), "a file");
     assert!(content(&ask(address, get("/none"))).starts_with("404"));
-    assert_eq!(content(&ask(address, "POST /file HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")), "app");
+    assert_eq!(
+        content(&ask(
+            address,
+            "POST /file HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        )),
+        "app"
+    );
     running.stop();
 }
 
@@ -525,7 +565,12 @@ fn an_application_sends_files_by_their_path_of_the_site() {
     let response = ask(address, get("/download"));
     assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
     assert!(response.ends_with("\r\n\r\nexample.org/private/a.pdf"), "{response}");
-    for line in ["Content-Type: application/pdf\r\n", "Set-Cookie: a=b\r\n", "ETag: \"site\"\r\n", "Content-Length: 25\r\n"] {
+    for line in [
+        "Content-Type: application/pdf\r\n",
+        "Set-Cookie: a=b\r\n",
+        "ETag: \"site\"\r\n",
+        "Content-Length: 25\r\n",
+    ] {
         assert!(response.contains(line), "{line}: {response}");
     }
     assert!(!response.contains("X-Accel") && !response.contains("text/plain"), "{response}");
@@ -538,20 +583,29 @@ fn an_application_sends_files_by_their_path_of_the_site() {
 fn an_application_sends_files_of_its_directories() {
     let app = App::start(|call| {
         let path = call.path().to_owned();
-        call.send(format!("HTTP/1.1 200 OK\r\nX-Sendfile: {path}\r\nETag: \"v1\"\r\nContent-Length: 2\r\n\r\nno"))
+        call.send(format!(
+            "HTTP/1.1 200 OK\r\nX-Sendfile: {path}\r\nETag: \"v1\"\r\nContent-Length: 2\r\n\r\nno"
+        ))
     });
     let routes = [route("/srv/**", |route| route.sendfile = vec!["/srv/private".into()])];
     let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
     let response = ask(address, get("/srv/private/b.txt"));
     assert_eq!(content(&response), format!("{SECRET_HOST}/b.txt"));
     assert!(response.contains("ETag: \"v1\"\r\n") && !response.contains("site"), "{response}");
-    let same = ask(address, "GET /srv/private/b.txt HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"v1\"\r\nConnection: close\r\n\r\n");
+    let same = ask(
+        address,
+        "GET /srv/private/b.txt HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"v1\"\r\nConnection: close\r\n\r\n",
+    );
     assert!(same.starts_with("HTTP/1.1 304 "), "{same}");
     for path in ["/srv/other/b.txt", "/srv/private"] {
         let response = ask(address, get(path));
-        assert!(response.starts_with("HTTP/1.1 404 ") && !content(&response).contains("no"), "{path}: {response}");
+        assert!(
+            response.starts_with("HTTP/1.1 404 ") && !content(&response).contains("no"),
+            "{path}: {response}"
+        );
     }
-    let forged = ask(address, format!("GET /b.txt HTTP/1.1\r\nHost: {SECRET_HOST}\r\nConnection: close\r\n\r\n"));
+    let forged =
+        ask(address, format!("GET /b.txt HTTP/1.1\r\nHost: {SECRET_HOST}\r\nConnection: close\r\n\r\n"));
     assert!(forged.starts_with("HTTP/1.1 404 "), "a client that has learnt the name gets nothing: {forged}");
     running.stop();
 }

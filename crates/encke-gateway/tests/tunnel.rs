@@ -73,7 +73,11 @@ fn client(address: SocketAddr, request: &str) -> BufReader<TcpStream> {
 fn bytes_pass_in_both_directions_until_both_sides_have_ended() {
     let (address, app) = app(|mut reader, head| {
         assert!(head.starts_with("GET /chat HTTP/1.1\r\nHost: a\r\n"), "{head}");
-        for line in ["Connection: Upgrade\r\n", "Upgrade: websocket\r\n", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"] {
+        for line in [
+            "Connection: Upgrade\r\n",
+            "Upgrade: websocket\r\n",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+        ] {
             assert_eq!(head.matches(line).count(), 1, "{head}");
         }
         // The first frame follows the head in the same packet.

@@ -90,7 +90,8 @@ impl Record {
 
     /// Whether the handler writes a response without a length, for a request that is complete. It may rest for any time.
     pub(crate) fn is_endless(&self) -> bool {
-        matches!(self.stream, Some(ResponseRest::Open(WrittenRest { left: None, .. }))) && self.intake.is_done()
+        matches!(self.stream, Some(ResponseRest::Open(WrittenRest { left: None, .. })))
+            && self.intake.is_done()
     }
 
     /// Returns the exchange's key; `slot` is the record's index.

@@ -21,9 +21,9 @@ use encke_wire::coding::Coding;
 
 use super::error::{RuleError, SiteKeyError};
 use super::media::MediaType;
-use encke_wire::path_pattern::PATH_BYTES_MAX;
 use super::rules::{PathMapping, PathPolicy, RuleSet};
 use encke_server::BLOCK_CONTENT_MAX;
+use encke_wire::path_pattern::PATH_BYTES_MAX;
 
 /// The roots and rules of a site, as a look-up needs them.
 #[derive(Clone)]

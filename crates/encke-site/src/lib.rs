@@ -62,8 +62,8 @@ use encke_wire::host_map::HostMap;
 
 use encke_server::{Handler, HandlerContext, LogOutput, Mount, WorkerSetup};
 
-pub use error::{RuleError, SiteError};
 pub use encke_wire::path_pattern::PathPatternError;
+pub use error::{RuleError, SiteError};
 pub use settings::{NoRoute, SiteSettings, SiteTable};
 
 use compression_cache::CompressionCache;

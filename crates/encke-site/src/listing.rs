@@ -23,8 +23,8 @@ use encke_wire::field::Known;
 use encke_wire::target::{decode_path, encode_path, query_pairs};
 
 use super::find::SiteRoot;
-use encke_wire::path_pattern::PATH_BYTES_MAX;
 use encke_server::Request;
+use encke_wire::path_pattern::PATH_BYTES_MAX;
 
 /// The contents of a directory.
 pub(super) struct Listing {

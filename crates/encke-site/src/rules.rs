@@ -10,9 +10,9 @@ use encke_wire::field;
 use encke_wire::target::encode_path;
 
 use super::error::{RuleError, SiteKeyError};
-use encke_wire::path_pattern::{PathPattern, STARS_MAX};
 use super::settings::{Alias, HeaderRule, Redirect, SiteTable, Symlinks};
 use encke_server::Fields;
+use encke_wire::path_pattern::{PathPattern, STARS_MAX};
 
 /// The compiled rules of one site.
 #[derive(Debug)]

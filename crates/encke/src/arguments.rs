@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use encke_assembly::settings::{ListenAddress, OrAuto, OrOff, Period};
+use encke_assembly::settings::{ListenAddress, OrAuto, OrOff, Period, TargetUrl};
 use encke_io::Backend;
 use encke_lab::texts::Language;
 use encke_load::plan::WarmUp;
@@ -81,7 +81,7 @@ pub(crate) enum Command {
 #[command(after_help = "\
 Examples:
   encke serve public --list              a directory, with listings, on http://localhost:8080/
-  encke serve -l :80 -l unix:/run/e.sock all addresses and a Unix socket; the current directory
+  encke serve --to 127.0.0.1:3000        an application, with its WebSockets and event streams
   encke serve -c /etc/encke/encke.toml   a settings file; flags override it")]
 pub(crate) struct Serve {
     /// Directory to serve [default: current directory]
@@ -111,6 +111,9 @@ pub(crate) struct Serve {
     /// Respond to navigation to unknown pages with the index file
     #[arg(long)]
     pub(crate) spa: bool,
+    /// Pass requests to an application: URL, HOST:PORT or port; with DIR, if no file is there
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: Option<TargetUrl>,
     /// Let every client publish and subscribe without a token
     #[arg(long)]
     pub(crate) open: bool,

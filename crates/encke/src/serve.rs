@@ -16,13 +16,15 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use encke_assembly::settings::{CertSettings, Level, Listen, ListenAddress, OrOff, Settings, TlsSettings};
+use encke_assembly::settings::{
+    CertSettings, FilesOrder, Level, Listen, ListenAddress, OrOff, RouteSettings, Settings, SiteSettings,
+    TlsSettings,
+};
 use encke_assembly::{OpenWork, Predecessor, Service};
 use encke_io::clock::Clock;
 use encke_io::host::{self, Signal, Signals};
 use encke_session::tls::LocalAuthority;
 use encke_settings::notice;
-use encke_site::SiteSettings;
 
 use crate::arguments::Serve;
 use crate::error::{CommandError, CommandResult, INTERRUPTED};
@@ -312,13 +314,15 @@ fn state_folder(
 
 /// Applies the directory and flags of the command line to the site without host names, which it adds if there is none.
 fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), CommandError> {
-    if !sites.is_empty() && arguments.root.is_none() && !arguments.list && !arguments.spa {
+    let has_none = arguments.root.is_none() && !arguments.list && !arguments.spa && arguments.to.is_none();
+    if !sites.is_empty() && has_none {
         return Ok(());
     }
     let place = match sites.iter().position(|site| site.host.is_empty()) {
         Some(place) => place,
         None => {
-            if arguments.root.is_none() && std::env::current_dir().is_ok_and(|here| here == Path::new("/")) {
+            let needs_root = arguments.root.is_none() && arguments.to.is_none();
+            if needs_root && std::env::current_dir().is_ok_and(|here| here == Path::new("/")) {
                 let text = "nothing to serve: specify a directory, or add a [[site]] with a root to the settings \
                             (the current directory is /, which must be specified explicitly)";
                 return Err(CommandError::usage(text));
@@ -341,6 +345,13 @@ fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), Co
     }
     site.list |= arguments.list;
     site.spa |= arguments.spa;
+    if let Some(to) = &arguments.to {
+        site.route.push(RouteSettings {
+            upstream: Some(to.to_string()),
+            files: arguments.root.as_ref().map(|_| FilesOrder::First),
+            ..RouteSettings::default()
+        });
+    }
     Ok(())
 }
 

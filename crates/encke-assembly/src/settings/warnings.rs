@@ -2,10 +2,8 @@
 
 use std::fmt;
 
+use super::{Settings, SiteSettings};
 use encke_settings::{Contradiction, Section as _, SourceLine};
-use encke_site::SiteSettings;
-
-use super::Settings;
 
 /// A warning about the settings.
 #[derive(Clone, PartialEq, Eq, Debug)]

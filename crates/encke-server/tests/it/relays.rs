@@ -526,7 +526,11 @@ impl Handler for Below {
 
 impl Mount for Above {
     fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        Box::new(AboveHandler { below: Box::new(Below(Vec::new())), context, waiting: std::collections::HashMap::new() })
+        Box::new(AboveHandler {
+            below: Box::new(Below(Vec::new())),
+            context,
+            waiting: std::collections::HashMap::new(),
+        })
     }
 }
 
