@@ -14,6 +14,8 @@ pub(crate) enum GatewayFault {
     Unreachable,
     /// The connection was not established in time.
     ConnectTime,
+    /// TLS to the application has failed.
+    Tls,
     /// No response began in time.
     ResponseTime,
     /// The response stalled.
@@ -35,10 +37,11 @@ pub(crate) enum GatewayFault {
 }
 
 impl GatewayFault {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Unresolved,
         Self::Unreachable,
         Self::ConnectTime,
+        Self::Tls,
         Self::ResponseTime,
         Self::IdleTime,
         Self::Ended,
@@ -61,6 +64,7 @@ impl GatewayFault {
             Self::Unresolved => &"unresolved",
             Self::Unreachable => &"unreachable",
             Self::ConnectTime => &"connect_time",
+            Self::Tls => &"tls",
             Self::ResponseTime => &"response_time",
             Self::IdleTime => &"idle_time",
             Self::Ended => &"ended",
@@ -91,6 +95,7 @@ impl GatewayFault {
         match fault {
             UpstreamFault::Limit => Self::Limit,
             UpstreamFault::Draining => Self::Draining,
+            UpstreamFault::Session(_) => Self::Tls,
             UpstreamFault::Failed(OpError::Refused | OpError::Unreachable) => Self::Unreachable,
             _ if was_connected => Self::Ended,
             _ => Self::Unreachable,

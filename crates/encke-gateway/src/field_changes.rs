@@ -83,7 +83,7 @@ impl FieldChanges {
                 let wrong = |error| (key, error);
                 check_name(name).map_err(wrong)?;
                 let parts = value_parts(value).map_err(wrong)?;
-                let foreign = parts.iter().find_map(|part| part.name()).filter(|_| !of_request);
+                let foreign = parts.iter().find_map(ValuePart::name).filter(|_| !of_request);
                 if let Some(foreign) = foreign {
                     return Err((key, FieldChangeError::InResponse(foreign.into())));
                 }

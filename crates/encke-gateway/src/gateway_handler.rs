@@ -103,6 +103,8 @@ impl GatewayHandler {
             upgrading,
             keep: settings.keep > 0,
             origin: &origin,
+            forwarded: settings.forwarded,
+            via: settings.via,
         };
         if !put_request_head(&mut head, request, &plan) {
             self.context.refused("path");
@@ -250,13 +252,18 @@ impl GatewayHandler {
                     return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
                 };
                 let upstream = route.upstream.unwrap_or_default();
+                let Some(settings) = self.upstreams.get(upstream).map(|upstream| &upstream.settings) else {
+                    return self.context.respond(exchange, Reply::error(500));
+                };
                 let mut head = self.proxy.head_buffer();
                 let plan = RequestHeadPlan {
                     path: None,
                     changes: &route.request,
                     upgrading: Upgrading::No,
-                    keep: self.upstreams.get(upstream).is_some_and(|upstream| upstream.settings.keep > 0),
+                    keep: settings.keep > 0,
                     origin: &request.origin,
+                    forwarded: settings.forwarded,
+                    via: settings.via,
                 };
                 if !put_request_head(&mut head, &kept.view(), &plan) {
                     return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
@@ -465,7 +472,7 @@ fn merged(reply: Reply, fields: Fields) -> Reply {
     let envelope = own.value("content-type").is_some_and(|value| value.starts_with(b"multipart/byteranges"));
     for (name, value) in fields.iter() {
         let is_type = name.eq_ignore_ascii_case(b"content-type");
-        push(&mut merged, !is_sites(name) && !(is_type && envelope), name, value);
+        push(&mut merged, !(is_sites(name) || is_type && envelope), name, value);
     }
     reply.fields = merged;
     reply

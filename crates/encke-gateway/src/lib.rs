@@ -9,7 +9,7 @@
 //! Heads are written from the parsed view of a request, and responses are read as strictly as requests: what two servers could
 //! read in two ways passes in neither direction.
 //!
-//! Known gaps: TLS and HTTP/2 to an application, trailers, compression of responses, limits on connections with a queue, and
+//! Known gaps: HTTP/2 to an application, trailers, weights, compression of responses, limits on connections with a queue, and
 //! `X-Accel-Redirect` to a channel.
 
 mod app_file;
@@ -34,12 +34,13 @@ use std::sync::{Arc, Mutex};
 
 use encke_io::lock;
 use encke_server::{Handler, HandlerContext, Mount, SourceLine, WorkerSetup};
+use encke_session::tls::{ClientSessions, Sessions, TlsError, Trust};
 use encke_settings::ValueError;
 use encke_stats::Source;
 use encke_wire::host_map::{HostMap, HostMapError};
 use encke_wire::path_pattern::{PathPattern, PathPatternError};
 
-pub use settings::{FieldRules, FilesOrder, RouteSettings, UpstreamSettings};
+pub use settings::{FieldRules, FilesOrder, RouteSettings, UpstreamSettings, UpstreamTls};
 pub use target_url::TargetUrl;
 
 use field_changes::FieldChanges;
@@ -47,7 +48,7 @@ use figures::{GatewayFigures, ProxyCounters};
 use gateway_handler::GatewayHandler;
 use proxy::Proxy;
 use route::{PathChange, Rewrite, Route, RouteTable, body_limit, weight};
-use target::TargetSet;
+use target::{NewTarget, TargetSet};
 use tunnel::Tunnels;
 use upstream::Upstream;
 
@@ -129,14 +130,10 @@ impl Gateway {
                 .add(Some(&directory.host), site)
                 .map_err(|error| GatewayError::Host(directory.host.clone(), error))?;
         }
-        let upstreams = known.into_iter().map(|settings| {
-            let addresses = |url: &TargetUrl| (url.clone(), url.addresses().unwrap_or_default());
-            let targets = TargetSet::new(settings.to.iter().map(addresses).collect());
-            Arc::new(Upstream { settings, targets })
-        });
+        let upstreams = known.into_iter().map(open_upstream).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             below,
-            upstreams: upstreams.collect(),
+            upstreams,
             routes: Arc::new(RouteTable { hosts, sites: tables, closed_from }),
             workers: Arc::default(),
         })
@@ -166,6 +163,32 @@ impl Gateway {
             .flat_map(|upstream| (0..upstream.targets.len()).filter_map(|index| upstream.targets.get(index)));
         targets.filter(|target| target.address(0).is_none()).map(|target| target.url().clone()).collect()
     }
+}
+
+/// Opens an upstream: resolves the names of its targets, and reads its authorities.
+fn open_upstream(settings: UpstreamSettings) -> Result<Arc<Upstream>, GatewayError> {
+    let UpstreamTls { ca, name, insecure } = &settings.tls;
+    let all = settings.to.iter().map(|url| (url, false)).chain(settings.backup.iter().map(|url| (url, true)));
+    let mut trust = None;
+    if all.clone().any(|(url, _)| url.secure_name().is_some()) {
+        let read = match ca {
+            _ if *insecure => Trust::of_anybody(),
+            Some(file) => Trust::of_file(file),
+            None => Trust::of_system(),
+        };
+        trust = Some(read.map_err(|error| GatewayError::Tls(settings.name.clone(), error))?);
+    }
+    let targets = all.map(|(url, is_backup)| NewTarget {
+        addresses: url.addresses().unwrap_or_default(),
+        is_backup,
+        sessions: url.secure_name().zip(trust.clone()).map(|(host, trust)| {
+            let name = name.clone().unwrap_or_else(|| host.to_owned());
+            Arc::new(ClientSessions::new(trust, name)) as Arc<dyn Sessions>
+        }),
+        url: url.clone(),
+    });
+    let targets = TargetSet::new(targets.collect());
+    Ok(Arc::new(Upstream { targets, settings }))
 }
 
 /// Compiles a route. Adds the upstream of a URL to `upstreams`.
@@ -247,9 +270,11 @@ impl Mount for Gateway {
 }
 
 /// Why a gateway cannot be created. The origin is the settings.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum GatewayError {
+    /// The authorities of an upstream of this name.
+    Tls(String, TlsError),
     /// A host name of a site is invalid, or used twice.
     Host(String, HostMapError),
     /// System: a directory of `sendfile` cannot be read.
@@ -283,6 +308,7 @@ impl fmt::Display for GatewayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host(host, error) => write!(f, "site {host}: {error}"),
+            Self::Tls(name, error) => write!(f, "upstream {name}: {error}"),
             Self::Directory(directory, error) => {
                 write!(f, "cannot read the directory {} of sendfile: {error}", directory.display())
             }
@@ -304,6 +330,15 @@ impl fmt::Display for RouteError {
     }
 }
 
-impl std::error::Error for GatewayError {}
+impl std::error::Error for GatewayError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Tls(_, error) => Some(error),
+            Self::Host(_, error) => Some(error),
+            Self::Route { error, .. } => Some(error),
+            Self::Directory(..) => None,
+        }
+    }
+}
 
 impl std::error::Error for RouteError {}

@@ -190,7 +190,8 @@ impl Proxy {
                 let Some(address) = chosen.address(attempt) else {
                     return self.refuse(key, GatewayFault::Unresolved);
                 };
-                let id = self.context.dial(address, None);
+                let Ok(session) = chosen.session() else { return self.refuse(key, GatewayFault::Tls) };
+                let id = self.context.dial(address, session);
                 self.context.deadline(id, upstream.settings.connect_time.nanoseconds());
                 self.counters.dials.increment();
                 self.conns.insert(id, UpstreamConn::new(place, target, now_ns));
@@ -399,6 +400,9 @@ impl Proxy {
                             {
                                 let mut reply = Reply::new(status).body(content(request.method, view.head));
                                 reply.fields = response_fields(&view, &request.route.response);
+                                if upstream.is_some_and(|upstream| upstream.settings.via) {
+                                    reply.fields.push_lines(VIA);
+                                }
                                 context.respond(exchange, reply);
                             }
                         }
@@ -753,5 +757,7 @@ fn is_order(name: &[u8]) -> bool {
         || name.eq_ignore_ascii_case(b"x-lighttpd-send-file")
 }
 
+/// This server in the path of a message.
+pub(crate) const VIA: &[u8] = b"Via: 1.1 encke\r\n";
 /// Buffers that are kept for further requests.
 const SPARE_MAX: usize = 32;

@@ -19,6 +19,7 @@ use encke_wire::http1::{Framing, put_number};
 use encke_wire::target;
 
 use crate::field_changes::{FieldChanges, FieldValues};
+use crate::proxy::VIA;
 
 /// The protocol that a client asks to change to (RFC 9110 §7.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +38,9 @@ pub(crate) struct RequestHeadPlan<'a> {
     /// Whether the application may keep the connection.
     pub(crate) keep: bool,
     pub(crate) origin: &'a Origin,
+    /// Whether the head has Forwarded, and Via.
+    pub(crate) forwarded: bool,
+    pub(crate) via: bool,
 }
 
 /// Appends the head of the request for the application to `out`. Returns false if the path cannot be forwarded: the client
@@ -61,6 +65,9 @@ pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &
     }
     put_fields(out, request, plan.changes);
     put_forwarded(out, request, plan);
+    if plan.via {
+        out.extend_from_slice(VIA);
+    }
     if !plan.changes.is_empty() {
         let client = plan.origin.client.map(|client| client.to_canonical().to_string());
         let values = FieldValues {
@@ -162,6 +169,9 @@ fn is_named_by_connection(request: &Request<'_>, name: &[u8]) -> bool {
 /// address of that proxy is appended to its list.
 fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPlan<'_>) {
     let origin = plan.origin;
+    if plan.forwarded {
+        put_standard(out, request, origin);
+    }
     let peer = match origin.peer {
         Peer::Inet(address) => Some(address.ip().to_canonical()),
         Peer::Local => None,
@@ -199,6 +209,22 @@ fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPla
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
     }
+}
+
+/// Appends the same as one element of Forwarded (RFC 7239 §4). An IPv6 address is quoted, because it has colons.
+fn put_standard(out: &mut Vec<u8>, request: &Request<'_>, origin: &Origin) {
+    out.extend_from_slice(b"Forwarded: for=");
+    let address = match origin.client.map(|client| client.to_canonical()) {
+        Some(IpAddr::V4(client)) => client.to_string(),
+        Some(IpAddr::V6(client)) => format!("\"[{client}]\""),
+        None => "unknown".into(),
+    };
+    out.extend_from_slice(address.as_bytes());
+    out.extend_from_slice(b";proto=");
+    out.extend_from_slice(scheme(origin).as_bytes());
+    out.extend_from_slice(b";host=\"");
+    out.extend_from_slice(request.authority());
+    out.extend_from_slice(b"\"\r\n");
 }
 
 const fn scheme(origin: &Origin) -> &'static str {

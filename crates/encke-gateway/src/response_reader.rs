@@ -191,12 +191,11 @@ impl ResponseReader {
 mod tests {
     use super::*;
 
+    /// The statuses, the content, and whether the connection may be kept, once the response is complete.
+    type ReadParts = (Vec<u16>, Vec<u8>, Option<bool>);
+
     /// Everything that a reader reports about `input`, fed in the given pieces.
-    fn read(
-        method: Method,
-        pieces: &[&[u8]],
-        is_over: bool,
-    ) -> Result<(Vec<u16>, Vec<u8>, Option<bool>), ResponseFault> {
+    fn read(method: Method, pieces: &[&[u8]], is_over: bool) -> Result<ReadParts, ResponseFault> {
         let (mut reader, mut scratch, mut keeps) = (ResponseReader::new(), ResponseHead::new(), false);
         reader.begin(method);
         let (mut statuses, mut body, mut end) = (Vec::new(), Vec::new(), None);
@@ -228,11 +227,7 @@ mod tests {
     }
 
     /// Reads `input` whole, in two pieces at every position, and byte by byte: the result must be the same.
-    fn every_way(
-        method: Method,
-        input: &[u8],
-        is_over: bool,
-    ) -> Result<(Vec<u16>, Vec<u8>, Option<bool>), ResponseFault> {
+    fn every_way(method: Method, input: &[u8], is_over: bool) -> Result<ReadParts, ResponseFault> {
         let whole = read(method, &[input], is_over);
         for at in 0..=input.len() {
             let (first, second) = input.split_at(at);

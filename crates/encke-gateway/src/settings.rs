@@ -20,6 +20,11 @@ pub struct UpstreamSettings {
     /// The applications: `"http://127.0.0.1:3000"`, or `"http://unix:/run/app.sock"`. A request goes to the one with the fewest
     /// requests in progress.
     pub to: Vec<TargetUrl>,
+    /// Applications that get requests only while all others fail.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub backup: Vec<TargetUrl>,
+    /// TLS to applications with an `https` URL.
+    pub tls: UpstreamTls,
     /// Connections to each target that a worker keeps for further requests; 0: each request has its own connection.
     pub keep: u32,
     /// Time after which a kept connection is closed. It should be shorter than the application's own limit: Node closes a
@@ -35,6 +40,24 @@ pub struct UpstreamSettings {
     pub tunnel_time: Period,
     /// Further attempts for a request that no application has executed.
     pub retries: u32,
+    /// Whether requests have the field Forwarded (RFC 7239), too, besides X-Forwarded-For, -Proto and -Host.
+    pub forwarded: bool,
+    /// Whether requests and responses name this server in the field Via (RFC 9110 §7.6.3).
+    pub via: bool,
+}
+
+/// TLS to the applications of an upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct UpstreamTls {
+    /// PEM file of the authorities that sign the applications' certificates. The default is those of the system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// The name that the applications' certificates have. The default is the host of each URL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Accepts every certificate, so that anyone on the way can read and change requests. Only for experiments.
+    pub insecure: bool,
 }
 
 impl Default for UpstreamSettings {
@@ -42,6 +65,8 @@ impl Default for UpstreamSettings {
         Self {
             name: String::new(),
             to: Vec::new(),
+            backup: Vec::new(),
+            tls: UpstreamTls::default(),
             keep: 64,
             keep_time: Period::seconds(4),
             connect_time: Period::seconds(2),
@@ -49,6 +74,8 @@ impl Default for UpstreamSettings {
             idle_time: Period::seconds(60),
             tunnel_time: Period::seconds(3_600),
             retries: 2,
+            forwarded: false,
+            via: false,
         }
     }
 }
@@ -70,16 +97,17 @@ impl Section for UpstreamSettings {
                 "an upstream needs a target: to = [\"http://127.0.0.1:3000\"]",
             ));
         }
-        if self.to.len() > TARGETS_MAX {
-            let message =
-                format!("an upstream has at most {TARGETS_MAX} targets, and this one has {}", self.to.len());
+        let count = self.to.len() + self.backup.len();
+        if count > TARGETS_MAX {
+            let message = format!("an upstream has at most {TARGETS_MAX} targets, and this one has {count}");
             found.push(Contradiction::at(&["to"], message));
         }
         found
     }
 
     fn anchor(&mut self, folder: &Path) {
-        for path in self.to.iter_mut().filter_map(TargetUrl::unix_path) {
+        let targets = self.to.iter_mut().chain(&mut self.backup);
+        for path in targets.filter_map(TargetUrl::unix_path).chain(&mut self.tls.ca) {
             *path = folder.join(&*path);
         }
     }

@@ -5,10 +5,11 @@
 //!  failed ×3 ─► ejected for 1 s, 2 s, 4 s … 30 s          a response ─► healthy
 //! ```
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use encke_io::{Address, lock};
+use encke_session::tls::{Session, SessionError, Sessions};
 
 use crate::target_url::TargetUrl;
 
@@ -31,6 +32,10 @@ pub(crate) struct TargetSet {
 
 pub(crate) struct Target {
     url: TargetUrl,
+    /// Whether it gets requests only while all others fail.
+    is_backup: bool,
+    /// TLS to the application.
+    sessions: Option<Arc<dyn Sessions>>,
     /// The addresses of the target, in order of preference.
     addresses: Mutex<Vec<Address>>,
     /// The time at which the name was last resolved, in ns of the monotonic clock; 0 at the start.
@@ -43,10 +48,20 @@ pub(crate) struct Target {
     ejected_until_ns: AtomicU64,
 }
 
+/// A target before its first use.
+pub(crate) struct NewTarget {
+    pub(crate) url: TargetUrl,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) is_backup: bool,
+    pub(crate) sessions: Option<Arc<dyn Sessions>>,
+}
+
 impl TargetSet {
-    pub(crate) fn new(targets: Vec<(TargetUrl, Vec<Address>)>) -> Self {
-        let targets = targets.into_iter().map(|(url, addresses)| Target {
+    pub(crate) fn new(targets: Vec<NewTarget>) -> Self {
+        let targets = targets.into_iter().map(|NewTarget { url, addresses, is_backup, sessions }| Target {
             url,
+            is_backup,
+            sessions,
             addresses: Mutex::new(addresses),
             resolved_ns: AtomicU64::new(0),
             busy: AtomicU32::new(0),
@@ -76,7 +91,7 @@ impl TargetSet {
         order.filter(|index| tried & (1 << index) == 0).min_by_key(|index| {
             let target = &self.targets[*index];
             let ejected_ns = target.ejected_until_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
-            (ejected_ns, target.busy.load(Ordering::Relaxed))
+            (ejected_ns, target.is_backup, target.busy.load(Ordering::Relaxed))
         })
     }
 }
@@ -84,6 +99,14 @@ impl TargetSet {
 impl Target {
     pub(crate) const fn url(&self) -> &TargetUrl {
         &self.url
+    }
+
+    /// Begins TLS to the application, if its URL says so.
+    ///
+    /// # Errors
+    /// No certificate can have the target's name.
+    pub(crate) fn session(&self) -> Result<Option<Box<dyn Session>>, SessionError> {
+        self.sessions.as_ref().map(|sessions| sessions.begin()).transpose()
     }
 
     /// Returns the address for the `attempt`th attempt to connect.
@@ -138,8 +161,51 @@ impl Target {
     pub(crate) fn failed(&self, now_ns: u64) -> bool {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let Some(over) = failures.checked_sub(FAILURES_MAX) else { return false };
-        let time_ns = EJECTED_NS.checked_shl(over).unwrap_or(EJECTED_NS_MAX).min(EJECTED_NS_MAX);
+        // Five doublings reach the maximum.
+        let time_ns = (EJECTED_NS << over.min(5)).min(EJECTED_NS_MAX);
         self.ejected_until_ns.store(now_ns.saturating_add(time_ns), Ordering::Relaxed);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn targets(backup: &[bool]) -> TargetSet {
+        let target = |is_backup: &bool| NewTarget {
+            url: "3000".parse().expect("a URL"),
+            addresses: Vec::new(),
+            is_backup: *is_backup,
+            sessions: None,
+        };
+        TargetSet::new(backup.iter().map(target).collect())
+    }
+
+    #[test]
+    fn requests_go_where_the_fewest_are_and_take_turns() {
+        let targets = targets(&[false, false, false]);
+        let turns: Vec<_> = (0..6).filter_map(|_| targets.choose(0, 0)).collect();
+        assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
+        targets.get(1).expect("a target").begin();
+        assert!((0..6).all(|_| targets.choose(0, 0) != Some(1)));
+        assert_eq!(targets.choose(0b101, 0), Some(1), "the others have failed");
+        assert_eq!(targets.choose(0b111, 0), None);
+    }
+
+    #[test]
+    fn a_target_that_fails_is_ejected_for_longer_each_time_and_returns() {
+        const SECOND: u64 = EJECTED_NS;
+        let targets = targets(&[false, true]);
+        assert_eq!(targets.choose(0, 0), Some(0), "the other one is a backup");
+        let target = targets.get(0).expect("a target");
+        assert_eq!((0..4).map(|_| target.failed(0)).collect::<Vec<_>>(), [false, false, true, true]);
+        for (now_ns, chosen) in [(0, 1), (2 * SECOND - 1, 1), (2 * SECOND, 0)] {
+            assert_eq!(targets.choose(0, now_ns), Some(chosen), "at {now_ns} ns");
+        }
+        assert!((0..60).all(|_| target.failed(0)));
+        assert_eq!(targets.choose(0, EJECTED_NS_MAX - 1), Some(1));
+        target.succeeded();
+        assert_eq!(targets.choose(0, 0), Some(0));
     }
 }

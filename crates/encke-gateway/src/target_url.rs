@@ -11,7 +11,7 @@ use encke_settings::written::Written;
 use encke_settings::{ValueError, written};
 use encke_wire::target;
 
-/// The address of an application: `http://HOST[:PORT]`, or `http://unix:PATH` for a Unix socket.
+/// The address of an application: `http://HOST[:PORT]`, `https://HOST[:PORT]`, or `http://unix:PATH` for a Unix socket.
 ///
 /// ```
 /// use encke_gateway::TargetUrl;
@@ -23,7 +23,11 @@ use encke_wire::target;
 /// # Ok::<(), encke_settings::ValueError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct TargetUrl(TargetPlace);
+pub struct TargetUrl {
+    place: TargetPlace,
+    /// Whether the application is reached over TLS.
+    secure: bool,
+}
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum TargetPlace {
@@ -38,7 +42,7 @@ impl TargetUrl {
     /// # Errors
     /// The name cannot be resolved, or has no address.
     pub fn addresses(&self) -> io::Result<Vec<Address>> {
-        match &self.0 {
+        match &self.place {
             TargetPlace::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
             TargetPlace::Host(host, port) => {
                 let found: Vec<_> = (host.as_str(), *port).to_socket_addrs()?.map(Address::Inet).collect();
@@ -50,14 +54,23 @@ impl TargetUrl {
         }
     }
 
+    /// The name in the certificate of an application that is reached over TLS; `None` without TLS.
+    pub(crate) fn secure_name(&self) -> Option<&str> {
+        match &self.place {
+            _ if !self.secure => None,
+            TargetPlace::Host(host, _) => Some(host),
+            TargetPlace::Unix(_) => Some("localhost"),
+        }
+    }
+
     /// Whether the target is a host name, whose addresses may change.
     pub(crate) fn is_name(&self) -> bool {
-        matches!(&self.0, TargetPlace::Host(host, _) if host.parse::<std::net::IpAddr>().is_err())
+        matches!(&self.place, TargetPlace::Host(host, _) if host.parse::<std::net::IpAddr>().is_err())
     }
 
     /// Returns the path of a Unix socket.
     pub fn unix_path(&mut self) -> Option<&mut PathBuf> {
-        match &mut self.0 {
+        match &mut self.place {
             TargetPlace::Unix(path) => Some(path),
             TargetPlace::Host(..) => None,
         }
@@ -71,22 +84,17 @@ impl FromStr for TargetUrl {
         let wrong = || ValueError::invalid("URL", text, Self::EXPECTED);
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
             let port = text.parse().map_err(|_| wrong())?;
-            return Ok(Self(TargetPlace::Host("localhost".to_owned(), port)));
+            return Ok(Self { place: TargetPlace::Host("localhost".to_owned(), port), secure: false });
         }
-        let rest = match text.split_once("://") {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
-                return Err(ValueError::Unsupported {
-                    text: text.into(),
-                    reason: "an application cannot be reached over TLS yet; use http:// on this machine or in a \
-                             private network",
-                });
-            }
+        let (secure, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
             Some(_) => return Err(wrong()),
-            None => text,
+            None => (false, text),
         };
         if let Some(path) = rest.strip_prefix("unix:") {
-            return if path.is_empty() { Err(wrong()) } else { Ok(Self(TargetPlace::Unix(path.into()))) };
+            let place = TargetPlace::Unix(path.into());
+            return if path.is_empty() { Err(wrong()) } else { Ok(Self { place, secure }) };
         }
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let parsed = target::parse_authority(authority.as_bytes()).map_err(|_| wrong())?;
@@ -95,23 +103,26 @@ impl FromStr for TargetUrl {
         if host.is_empty() || authority.ends_with(':') {
             return Err(wrong());
         }
-        Ok(Self(TargetPlace::Host(host.to_owned(), parsed.port.unwrap_or(80))))
+        let port = parsed.port.unwrap_or(if secure { 443 } else { 80 });
+        Ok(Self { place: TargetPlace::Host(host.to_owned(), port), secure })
     }
 }
 
 impl fmt::Display for TargetUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            TargetPlace::Host(host, port) if host.contains(':') => write!(f, "http://[{host}]:{port}"),
-            TargetPlace::Host(host, port) => write!(f, "http://{host}:{port}"),
-            TargetPlace::Unix(path) => write!(f, "http://unix:{}", path.display()),
+        f.write_str(if self.secure { "https://" } else { "http://" })?;
+        match &self.place {
+            TargetPlace::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            TargetPlace::Host(host, port) => write!(f, "{host}:{port}"),
+            TargetPlace::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
 impl Written for TargetUrl {
     const NAME: &'static str = "TargetUrl";
-    const EXPECTED: &'static str = "expected http://HOST:PORT, http://unix:PATH or a port of this machine";
+    const EXPECTED: &'static str =
+        "expected http://HOST:PORT, https://HOST:PORT, http://unix:PATH or a port of this machine";
     const EXAMPLES: &'static [&'static str] = &["http://127.0.0.1:3000", "http://unix:/run/app.sock"];
     const NUMBERS: bool = true;
 }
@@ -137,6 +148,8 @@ mod tests {
             ("3000", "http://localhost:3000"),
             ("unix:/run/app.sock", "http://unix:/run/app.sock"),
             ("http://unix:app.sock", "http://unix:app.sock"),
+            ("https://app.internal", "https://app.internal:443"),
+            ("https://unix:app.sock", "https://unix:app.sock"),
         ] {
             assert_eq!(read(text).as_deref(), Some(url), "{text}");
         }
@@ -149,7 +162,6 @@ mod tests {
             "a:",
             "a:99999",
             "http://a b",
-            "https://a",
             "70000",
         ] {
             assert_eq!(read(text), None, "{text}");

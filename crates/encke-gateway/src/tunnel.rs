@@ -154,7 +154,11 @@ impl Tunnels {
         handshake.reader.begin(Method::Get);
         chosen.begin();
         counters.dials.increment();
-        let id = context.dial(address, None);
+        let session = chosen.session();
+        if session.is_err() {
+            chosen.end();
+        }
+        let id = context.dial(address, session.map_err(|_| GatewayFault::Tls)?);
         let mut buffer = context.take_buffer();
         buffer.extend_from_slice(&handshake.head);
         context.send(id, [Segment::Bytes(buffer)]);
@@ -179,10 +183,11 @@ impl Tunnels {
             return slot.reset(CloseReason::Upstream);
         };
         let now_ns = slot.now().mono_ns;
-        if let Some(target) = handshake.upstream.targets.get(handshake.target) {
-            if fault.is_targets() && target.failed(now_ns) {
-                self.counters.ejections.increment();
-            }
+        if let Some(target) = handshake.upstream.targets.get(handshake.target)
+            && fault.is_targets()
+            && target.failed(now_ns)
+        {
+            self.counters.ejections.increment();
         }
         if handshake.connected || handshake.refusal.is_some() {
             return self.refuse(&mut slot, handshake.asked, fault);
@@ -443,7 +448,7 @@ impl Resident for Tunnels {
                 }
             }
             UpstreamEvent::Received(bytes) if tunnel.handshake.is_some() => {
-                self.respond(engine, place, bytes)
+                self.respond(engine, place, bytes);
             }
             UpstreamEvent::Received(bytes) => {
                 let Some(mut slot) = engine.slot(tunnel.token) else { return };

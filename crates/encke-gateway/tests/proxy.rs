@@ -1,14 +1,19 @@
 //! The gateway from outside: a server with real sockets between clients and applications of the tests.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_gateway::{AppDirectory, FilesOrder, Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
-use encke_server::{Exchange, Options, Outcome, Reply, Request, Running, Server};
+use encke_gateway::{
+    AppDirectory, FilesOrder, Gateway, RouteSettings, SiteRoutes, UpstreamSettings, UpstreamTls,
+};
+use encke_server::{Exchange, ListenConfig, Options, Outcome, Reply, Request, Running, Server, TlsIdentity};
+
+use encke_session::tls::LocalAuthority;
+use encke_settings::TlsSettings;
 
 /// A time that no step takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -95,6 +100,12 @@ impl Call {
 
     fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.reader.get_mut().write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Sends, and closes the connection.
+    fn send_last(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.send(bytes);
+        false
     }
 
     fn reply(&mut self, body: &str) -> bool {
@@ -280,9 +291,9 @@ fn bodies_reach_the_application_with_one_framing() {
 fn a_client_that_waits_for_consent_gets_the_applications() {
     let app = App::start(|call| {
         if call.path() == "/refused" {
-            return call
-                .send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
-                && false;
+            let refusal =
+                "HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno";
+            return call.send_last(refusal);
         }
         call.send("HTTP/1.1 100 Continue\r\n\r\n");
         let body = call.body();
@@ -312,7 +323,7 @@ fn a_client_that_waits_for_consent_gets_the_applications() {
 fn a_response_without_a_length_ends_with_the_connection() {
     let app = App::start(|call| {
         call.send("HTTP/1.1 200 OK\r\n\r\nto the ");
-        call.send("end") && call.reader.get_ref().shutdown(Shutdown::Both).is_ok() && false
+        call.send_last("end")
     });
     let (running, address) = serve(&[app.address], |_| {});
     let response = ask(address, get("/"));
@@ -323,11 +334,7 @@ fn a_response_without_a_length_ends_with_the_connection() {
 
 #[test]
 fn a_cut_response_never_looks_complete() {
-    let app = App::start(|call| {
-        call.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegin")
-            && call.reader.get_ref().shutdown(Shutdown::Both).is_ok()
-            && false
-    });
+    let app = App::start(|call| call.send_last("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegin"));
     let (running, address) = serve(&[app.address], |_| {});
     let mut client = TcpStream::connect(address).expect("a connection");
     client.set_read_timeout(Some(PATIENCE)).expect("a limit");
@@ -346,7 +353,7 @@ fn a_response_that_could_be_read_in_two_ways_is_a_502() {
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
         "garbage\r\n\r\n",
     ] {
-        let app = App::start(move |call| call.send(response) && false);
+        let app = App::start(move |call| call.send_last(response));
         let (running, address) = serve(&[app.address], |_| {});
         let got = ask(address, get("/"));
         assert!(got.starts_with("HTTP/1.1 502 "), "{response:?}: {got}");
@@ -357,7 +364,7 @@ fn a_response_that_could_be_read_in_two_ways_is_a_502() {
 #[test]
 fn a_kept_connection_that_the_application_closed_costs_no_get() {
     // Each connection serves one request, says that it stays open, and closes.
-    let app = App::start(|call| call.reply("once") && false);
+    let app = App::start(|call| call.send_last("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nonce"));
     let (running, address) = serve(&[app.address], |_| {});
     let mut client = client(address);
     for _ in 0..200 {
@@ -371,7 +378,10 @@ fn a_kept_connection_that_the_application_closed_costs_no_get() {
 #[test]
 fn a_post_is_executed_at_most_once() {
     // The application executes the request, and closes the connection without a response.
-    let app = App::start(|call| !call.body().is_empty() && false);
+    let app = App::start(|call| {
+        call.body();
+        false
+    });
     let (running, address) = serve(&[app.address], |_| {});
     let response =
         ask(address, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx");
@@ -408,7 +418,7 @@ fn without_a_target_the_client_gets_a_502() {
 
 #[test]
 fn an_application_that_does_not_respond_is_a_504() {
-    let app = App::start(|call| call.next());
+    let app = App::start(Call::next);
     let (running, address) = serve(&[app.address], |settings| {
         settings.response_time = encke_settings::Period::milliseconds(50);
     });
@@ -424,7 +434,8 @@ fn a_client_that_leaves_ends_the_request_at_the_application() {
         call.send("HTTP/1.1 200 OK\r\n\r\n");
         let mut rest = Vec::new();
         let _ = call.reader.read_to_end(&mut rest);
-        sender.send(()).is_ok() && false
+        sender.send(()).expect("the test waits");
+        false
     });
     let (running, address) = serve(&[app.address], |_| {});
     let mut client = client(address);
@@ -654,4 +665,35 @@ fn a_head_response_keeps_its_length() {
     let response = ask(address, "HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert!(response.contains("Content-Length: 12345\r\n") && content(&response).is_empty(), "{response}");
     running.stop();
+}
+
+#[test]
+fn an_application_is_reached_by_tls_if_its_certificate_has_its_name() {
+    let folder = std::env::temp_dir().join(format!("encke-gateway-tls-{}", std::process::id()));
+    let authority = LocalAuthority::open(&folder).expect("an authority");
+    let (cert, key) = (authority.leaf.cert.clone(), authority.leaf.key.clone());
+    let tls = TlsSettings { cert: Some(cert), key: Some(key), ..TlsSettings::default() };
+    let identity = Arc::new(TlsIdentity::read(&tls, &mut Vec::new()).expect("a certificate"));
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let listen = ListenConfig { tls: Some(identity), ..any.into() };
+    let server = Server::new(Options { workers: Some(1), ..Options::default() });
+    let app = server.listener(listen).mount("/", files).start().expect("it starts");
+    let port = app.addresses()[0].to_string().rsplit_once(':').expect("a port").1.to_owned();
+    for (ca, name, status) in [
+        (Some(authority.certificate.clone()), None, 200),
+        (Some(authority.certificate.clone()), Some("other.example".to_owned()), 502),
+        (None, None, 502),
+    ] {
+        let (running, address) = serve(&[], |settings| {
+            settings.to = vec![format!("https://localhost:{port}").parse().expect("a URL")];
+            settings.tls = UpstreamTls { ca: ca.clone(), name: name.clone(), insecure: false };
+        });
+        for _ in 0..2 {
+            let response = ask(address, get("/file"));
+            assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{ca:?} {name:?}: {response}");
+        }
+        running.stop();
+    }
+    app.stop();
+    std::fs::remove_dir_all(&folder).expect("it was made here");
 }
