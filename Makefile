@@ -9,7 +9,7 @@ SOAK_TURNS ?= 10
 # Targets that the crates must also compile for, in addition to Linux on x86_64. The program itself needs Linux until another
 # back end exists.
 ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin aarch64-unknown-linux-musl
-PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-console -p encke-assembly -p encke-load
+PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-gateway -p encke-console -p encke-assembly -p encke-load
 
 .PHONY: help run cluster build test bench bench-load lint fmt fuzz soak dist dist-all
 

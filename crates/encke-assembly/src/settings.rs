@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 use encke_io::Backend;
 use encke_settings::{
-    BYTES_MAX, Contradiction, Document, ForeignKey, Network, Parsed, Section as _, document, quantity,
-    reference,
+    BYTES_MAX, Contradiction, Document, ForeignKey, Network, Parsed, Section as _, TextOrTable, document,
+    quantity, reference, text_or_table,
 };
 use encke_wire::forwarded::ForwardingField;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -111,7 +111,7 @@ pub struct Settings {
 pub struct ServerSettings {
     /// Listening addresses: one or a list, each as text or as a table with further keys. `8080` means both loopback addresses,
     /// `:8080` all addresses of this machine.
-    #[serde(deserialize_with = "listen::listens", serialize_with = "listen::serialize_listens")]
+    #[serde(deserialize_with = "text_or_table::list", serialize_with = "listen::serialize_listens")]
     #[schemars(schema_with = "listen::listens_schema")]
     pub listen: Vec<Listen>,
     /// Worker threads, one per core. `auto` is the number of cores that this process may use, by its affinity and by the CPU
@@ -127,7 +127,7 @@ pub struct ServerSettings {
     pub backlog: u32,
     /// Admin listener for operators: metrics, status, health. An address, a table, or `off` (no listener). *start*
     #[serde(deserialize_with = "admin")]
-    #[schemars(with = "OrOff<listen::TextOrTable<Admin>>")]
+    #[schemars(with = "OrOff<TextOrTable<Admin>>")]
     pub admin: OrOff<Admin>,
     /// Directory of the data that outlives the process. Encke never serves it. Without it, the histories of channels are lost
     /// when the process stops. *start*
@@ -515,8 +515,8 @@ fn one_or_many_schema(_: &mut SchemaGenerator) -> Schema {
 
 /// Parses `admin`: an address, a table, or `off`.
 fn admin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OrOff<Admin>, D::Error> {
-    Ok(match OrOff::<listen::TextOrTable<Admin>>::deserialize(deserializer)? {
-        OrOff::On(listen::TextOrTable(admin)) => OrOff::On(admin),
+    Ok(match OrOff::<TextOrTable<Admin>>::deserialize(deserializer)? {
+        OrOff::On(TextOrTable(admin)) => OrOff::On(admin),
         OrOff::Off => OrOff::Off,
     })
 }

@@ -9,7 +9,7 @@
 //! Heads are written from the parsed view of a request, and responses are read as strictly as requests: what two servers could
 //! read in two ways passes in neither direction.
 //!
-//! Known gaps: HTTP/2 to an application, trailers, weights, compression of responses, limits on connections with a queue, and
+//! Known gaps: HTTP/2 to an application, trailers, compression of responses, limits on connections with a queue, and
 //! `X-Accel-Redirect` to a channel.
 
 mod app_file;
@@ -40,7 +40,7 @@ use encke_stats::Source;
 use encke_wire::host_map::{HostMap, HostMapError};
 use encke_wire::path_pattern::{PathPattern, PathPatternError};
 
-pub use settings::{FieldRules, FilesOrder, RouteSettings, UpstreamSettings, UpstreamTls};
+pub use settings::{FieldRules, FilesOrder, RouteSettings, TargetSettings, UpstreamSettings, UpstreamTls};
 pub use target_url::TargetUrl;
 
 use field_changes::FieldChanges;
@@ -168,9 +168,8 @@ impl Gateway {
 /// Opens an upstream: resolves the names of its targets, and reads its authorities.
 fn open_upstream(settings: UpstreamSettings) -> Result<Arc<Upstream>, GatewayError> {
     let UpstreamTls { ca, name, insecure } = &settings.tls;
-    let all = settings.to.iter().map(|url| (url, false)).chain(settings.backup.iter().map(|url| (url, true)));
     let mut trust = None;
-    if all.clone().any(|(url, _)| url.secure_name().is_some()) {
+    if settings.to.iter().any(|target| target.url.secure_name().is_some()) {
         let read = match ca {
             _ if *insecure => Trust::of_anybody(),
             Some(file) => Trust::of_file(file),
@@ -178,9 +177,10 @@ fn open_upstream(settings: UpstreamSettings) -> Result<Arc<Upstream>, GatewayErr
         };
         trust = Some(read.map_err(|error| GatewayError::Tls(settings.name.clone(), error))?);
     }
-    let targets = all.map(|(url, is_backup)| NewTarget {
+    let targets = settings.to.iter().map(|TargetSettings { url, weight, backup }| NewTarget {
         addresses: url.addresses().unwrap_or_default(),
-        is_backup,
+        weight: weight.get().into(),
+        is_backup: *backup,
         sessions: url.secure_name().zip(trust.clone()).map(|(host, trust)| {
             let name = name.clone().unwrap_or_else(|| host.to_owned());
             Arc::new(ClientSessions::new(trust, name)) as Arc<dyn Sessions>
@@ -212,7 +212,7 @@ fn compile(
             Some(found.unwrap_or_else(|| {
                 upstreams.push(UpstreamSettings {
                     name: name.clone(),
-                    to: vec![url],
+                    to: vec![url.into()],
                     ..UpstreamSettings::default()
                 });
                 upstreams.len() - 1

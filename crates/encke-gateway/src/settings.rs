@@ -1,10 +1,14 @@
 //! The settings of the gateway: `[[upstream]]` and `[[site.route]]` tables.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use encke_settings::{ByteSize, Contradiction, Period, Section};
-use schemars::JsonSchema;
+use encke_settings::{
+    ByteSize, Contradiction, Period, Section, ShortForm, TextOrTable, ValueError, text_or_table,
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::field_changes::FieldChanges;
@@ -17,12 +21,11 @@ use crate::target_url::TargetUrl;
 pub struct UpstreamSettings {
     /// The name by which routes refer to the upstream.
     pub name: String,
-    /// The applications: `"http://127.0.0.1:3000"`, or `"http://unix:/run/app.sock"`. A request goes to the one with the fewest
-    /// requests in progress.
-    pub to: Vec<TargetUrl>,
-    /// Applications that get requests only while all others fail.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub backup: Vec<TargetUrl>,
+    /// The applications: one or a list, each as a URL such as `"http://127.0.0.1:3000"` or `"http://unix:/run/app.sock"`, or as a
+    /// table with further keys. A request goes to the one with the fewest requests in progress.
+    #[serde(deserialize_with = "text_or_table::list")]
+    #[schemars(schema_with = "targets_schema")]
+    pub to: Vec<TargetSettings>,
     /// TLS to applications with an `https` URL.
     pub tls: UpstreamTls,
     /// Connections to each target that a worker keeps for further requests; 0: each request has its own connection.
@@ -46,6 +49,48 @@ pub struct UpstreamSettings {
     pub via: bool,
 }
 
+/// An application of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetSettings {
+    /// The URL of the application.
+    pub url: TargetUrl,
+    /// Share of the requests, compared with the other applications.
+    #[serde(default = "one")]
+    pub weight: NonZeroU16,
+    /// Whether the application gets requests only while all others fail.
+    #[serde(default)]
+    pub backup: bool,
+}
+
+const fn one() -> NonZeroU16 {
+    NonZeroU16::MIN
+}
+
+impl From<TargetUrl> for TargetSettings {
+    fn from(url: TargetUrl) -> Self {
+        Self { url, weight: one(), backup: false }
+    }
+}
+
+impl FromStr for TargetSettings {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        text.parse::<TargetUrl>().map(Self::from)
+    }
+}
+
+impl ShortForm for TargetSettings {
+    type Text = TargetUrl;
+    const EXPECTED: &'static str = "a URL in quotes, or a table { url = … }";
+}
+
+fn targets_schema(generator: &mut SchemaGenerator) -> Schema {
+    let one = TextOrTable::<TargetSettings>::json_schema(generator);
+    json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
+}
+
 /// TLS to the applications of an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -65,7 +110,6 @@ impl Default for UpstreamSettings {
         Self {
             name: String::new(),
             to: Vec::new(),
-            backup: Vec::new(),
             tls: UpstreamTls::default(),
             keep: 64,
             keep_time: Period::seconds(4),
@@ -97,17 +141,16 @@ impl Section for UpstreamSettings {
                 "an upstream needs a target: to = [\"http://127.0.0.1:3000\"]",
             ));
         }
-        let count = self.to.len() + self.backup.len();
-        if count > TARGETS_MAX {
-            let message = format!("an upstream has at most {TARGETS_MAX} targets, and this one has {count}");
+        if self.to.len() > TARGETS_MAX {
+            let message = format!("an upstream has at most {TARGETS_MAX} targets, and this one has {}", self.to.len());
             found.push(Contradiction::at(&["to"], message));
         }
         found
     }
 
     fn anchor(&mut self, folder: &Path) {
-        let targets = self.to.iter_mut().chain(&mut self.backup);
-        for path in targets.filter_map(TargetUrl::unix_path).chain(&mut self.tls.ca) {
+        let targets = self.to.iter_mut().filter_map(|target| target.url.unix_path());
+        for path in targets.chain(&mut self.tls.ca) {
             *path = folder.join(&*path);
         }
     }
@@ -202,7 +245,7 @@ impl RouteSettings {
     ///
     /// # Errors
     /// The text looks like a URL, and is none that an application can have.
-    pub(crate) fn url(&self) -> Result<Option<TargetUrl>, encke_settings::ValueError> {
+    pub(crate) fn url(&self) -> Result<Option<TargetUrl>, ValueError> {
         match &self.upstream {
             Some(text) if text.contains([':', '/']) => text.parse().map(Some),
             _ => Ok(None),

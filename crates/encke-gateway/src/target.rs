@@ -32,6 +32,8 @@ pub(crate) struct TargetSet {
 
 pub(crate) struct Target {
     url: TargetUrl,
+    /// Share of the requests.
+    weight: u32,
     /// Whether it gets requests only while all others fail.
     is_backup: bool,
     /// TLS to the application.
@@ -52,14 +54,16 @@ pub(crate) struct Target {
 pub(crate) struct NewTarget {
     pub(crate) url: TargetUrl,
     pub(crate) addresses: Vec<Address>,
+    pub(crate) weight: u32,
     pub(crate) is_backup: bool,
     pub(crate) sessions: Option<Arc<dyn Sessions>>,
 }
 
 impl TargetSet {
     pub(crate) fn new(targets: Vec<NewTarget>) -> Self {
-        let targets = targets.into_iter().map(|NewTarget { url, addresses, is_backup, sessions }| Target {
+        let targets = targets.into_iter().map(|NewTarget { url, addresses, weight, is_backup, sessions }| Target {
             url,
+            weight,
             is_backup,
             sessions,
             addresses: Mutex::new(addresses),
@@ -79,19 +83,27 @@ impl TargetSet {
         self.targets.get(index)
     }
 
-    /// Chooses the target of a request: of those that `tried` does not contain, the one with the fewest requests in flight.
-    /// Ejected targets are only used if there is no other one.
+    /// Chooses the target of a request: of those that `tried` does not contain, the one with the fewest requests in progress for
+    /// its weight. Of equals, each one has its turns by its weight. Ejected targets are only used if there is no other one.
     pub(crate) fn choose(&self, tried: u64, now_ns: u64) -> Option<usize> {
         let count = self.targets.len();
         if count == 1 {
             return (tried == 0).then_some(0);
         }
-        let first = self.next.fetch_add(1, Ordering::Relaxed) as usize;
+        let total: u32 = self.targets.iter().map(|target| target.weight).sum();
+        let mut turn = self.next.fetch_add(1, Ordering::Relaxed) % total.max(1);
+        let first = self.targets.iter().position(|target| {
+            let is_first = turn < target.weight;
+            turn = turn.saturating_sub(target.weight);
+            is_first
+        });
+        let first = first.unwrap_or(0);
         let order = (0..count).map(|offset| (first + offset) % count);
         order.filter(|index| tried & (1 << index) == 0).min_by_key(|index| {
             let target = &self.targets[*index];
             let ejected_ns = target.ejected_until_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
-            (ejected_ns, target.is_backup, target.busy.load(Ordering::Relaxed))
+            let busy = u64::from(target.busy.load(Ordering::Relaxed));
+            (ejected_ns, target.is_backup, (busy << 16) / u64::from(target.weight.max(1)))
         })
     }
 }
@@ -176,6 +188,7 @@ mod tests {
         let target = |is_backup: &bool| NewTarget {
             url: "3000".parse().expect("a URL"),
             addresses: Vec::new(),
+            weight: 1,
             is_backup: *is_backup,
             sessions: None,
         };
@@ -191,6 +204,17 @@ mod tests {
         assert!((0..6).all(|_| targets.choose(0, 0) != Some(1)));
         assert_eq!(targets.choose(0b101, 0), Some(1), "the others have failed");
         assert_eq!(targets.choose(0b111, 0), None);
+    }
+
+    #[test]
+    fn a_weight_is_a_share_of_turns_and_of_load() {
+        let mut targets = targets(&[false, false]);
+        targets.targets[0].weight = 3;
+        let turns: Vec<_> = (0..8).filter_map(|_| targets.choose(0, 0)).collect();
+        assert_eq!(turns, [0, 0, 0, 1, 0, 0, 0, 1]);
+        (0..2).for_each(|_| targets.targets[0].begin());
+        targets.targets[1].begin();
+        assert!((0..8).all(|_| targets.choose(0, 0) == Some(0)), "2 of 3 are less than 1 of 1");
     }
 
     #[test]

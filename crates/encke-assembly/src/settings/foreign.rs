@@ -7,7 +7,8 @@ use encke_settings::ForeignKey;
 
 use encke_settings::Equivalent::{Always, Like, Missing, Setting};
 
-const NO_PROXY: &str = "Encke serves files and channels; let nginx, Caddy or HAProxy forward the other paths";
+const NO_FASTCGI: &str = "Encke reaches applications over HTTP/1.1 only";
+const ROUTE: &str = "[[site.route]] has a pattern and an upstream, such as \"http://127.0.0.1:3000\"";
 const NO_PASSWORDS: &str = "files have no passwords; put a proxy in front, or require client certificates (server.listen.tls.client_ca)";
 const TLS: &str = "listen = { address = \":443\", tls = { cert = \"cert.pem\", key = \"key.pem\" } }";
 const PATHS: &str = "paths = [{ pattern = \"/private/**\", status = 403 }]; there are no regular expressions";
@@ -141,11 +142,10 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("location", Like("site.paths", PATHS)),
     ("handle", Like("site.paths", PATHS)),
     ("handle_path", Like("site.paths", PATHS)),
-    ("route", Like("site.paths", PATHS)),
     ("deny", Like("site.paths", PATHS)),
     ("respond", Like("site.paths", PATHS)),
     ("allow", Missing("Encke restricts no path to addresses; listen on 127.0.0.1, or let a firewall do it")),
-    ("try_files", Like("site.spa", "spa = true responds with /index.html; other forms do not exist")),
+    ("try_files", Like("site.spa", "spa = true responds with /index.html; a route with files = \"first\" asks an application")),
     ("rewrite", Like("site.redirects", REDIRECTS)),
     ("return", Like("site.redirects", REDIRECTS)),
     ("redir", Like("site.redirects", REDIRECTS)),
@@ -176,19 +176,34 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
             "Encke sends FILE.br if it exists, and compresses with gzip and zstd",
         ),
     ),
+    // Applications.
+    ("proxy_pass", Like("site.route", ROUTE)),
+    ("reverse_proxy", Like("site.route", ROUTE)),
+    ("default_backend", Like("site.route", ROUTE)),
+    ("use_backend", Like("site.route", ROUTE)),
+    ("backend", Like("upstream.to", "[[upstream]] has a name and a list of targets")),
+    ("servers", Like("upstream.to", "[[upstream]] has a name and a list of targets")),
+    ("balance", Always("a request goes to the target of the upstream with the fewest requests in progress")),
+    ("lb_policy", Always("a request goes to the target of the upstream with the fewest requests in progress")),
+    ("proxy_set_header", Like("site.route.request", "request = { set = { X-Real-IP = \"{client}\" } }")),
+    ("header_up", Like("site.route.request", "request = { set = { X-Real-IP = \"{client}\" } }")),
+    ("proxy_hide_header", Like("site.route.response", "response = { remove = [\"Server\"] }")),
+    ("header_down", Like("site.route.response", "response = { remove = [\"Server\"] }")),
+    ("proxy_connect_timeout", Setting("upstream.connect_time")),
+    ("timeout_connect", Setting("upstream.connect_time")),
+    ("proxy_read_timeout", Like("upstream.response_time", "idle_time is the same within a response")),
+    ("timeout_server", Like("upstream.response_time", "idle_time is the same within a response")),
+    ("timeout_tunnel", Setting("upstream.tunnel_time")),
+    ("keepalive", Setting("upstream.keep")),
+    ("proxy_next_upstream", Setting("upstream.retries")),
+    ("proxy_intercept_errors", Setting("site.route.intercept_errors")),
+    ("proxy_buffering", Always("responses of applications are not buffered")),
     // What does not exist.
-    ("proxy_pass", Missing(NO_PROXY)),
-    ("proxy_set_header", Missing(NO_PROXY)),
-    ("reverse_proxy", Missing(NO_PROXY)),
-    ("upstream", Missing(NO_PROXY)),
-    ("balance", Missing(NO_PROXY)),
-    ("default_backend", Missing(NO_PROXY)),
-    ("use_backend", Missing(NO_PROXY)),
-    ("fastcgi_pass", Missing(NO_PROXY)),
-    ("php_fastcgi", Missing(NO_PROXY)),
-    ("uwsgi_pass", Missing(NO_PROXY)),
-    ("grpc_pass", Missing(NO_PROXY)),
-    ("proxy_cache", Missing(NO_PROXY)),
+    ("fastcgi_pass", Missing(NO_FASTCGI)),
+    ("php_fastcgi", Missing(NO_FASTCGI)),
+    ("uwsgi_pass", Missing(NO_FASTCGI)),
+    ("grpc_pass", Missing(NO_FASTCGI)),
+    ("proxy_cache", Missing("Encke caches files, and no responses of applications")),
     ("auth_basic", Missing(NO_PASSWORDS)),
     ("auth_basic_user_file", Missing(NO_PASSWORDS)),
     ("basic_auth", Missing(NO_PASSWORDS)),
@@ -337,8 +352,9 @@ mod tests {
             ("[[site]]\nautoindex = true\n", "in Encke it is `list` in [[site]]: list = true"),
             ("[[site]]\ndefault_server = true\n", "not a setting: the site without `host` serves"),
             ("[server]\nresolver = \"::1\"\n", "not a setting: the operating system resolves"),
-            ("[[site]]\nproxy_set_header = \"a\"\n", "not available yet: Encke serves files"),
-            ("[[site]]\nproxy_pass = \"http://a\"\n", "not available yet: Encke serves files and channels"),
+            ("[[site]]\nproxy_set_header = \"a\"\n", "in Encke it is `request` in [[site.route]]: "),
+            ("[[site]]\nproxy_pass = \"http://a\"\n", "in Encke it is `route` in [[site]]: "),
+            ("[[site]]\nfastcgi_pass = \"a\"\n", "not available yet: "),
             ("[[site]]\nbasic-auth = { ann = \"x\" }\n", "not available yet: files have no passwords"),
             ("[push]\nhistory_size = 10\n", "in Encke it is `messages` in [[push.channel]]: "),
             ("[limits]\n\"timeout client\" = \"30s\"\n", "in Encke it is `limits.idle_time`"),
@@ -355,7 +371,8 @@ mod tests {
         for (text, said) in [
             ("[server]\nkeepalive_timeout 65;\n", "in Encke it is `limits.idle_time`"),
             ("timeout client 30s\n", "in Encke it is `limits.idle_time`"),
-            ("reverse_proxy localhost:3000\n", "not available yet: "),
+            ("reverse_proxy localhost:3000\n", "in Encke it is `route` in [[site]]: "),
+            ("fastcgi_pass unix:a.sock;\n", "not available yet: "),
             ("[server]\nlisten 80;\n", "settings are TOML: `listen = VALUE`"),
         ] {
             let found = hint(text);

@@ -9,10 +9,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use encke_io::Address;
-use encke_settings::{Secret, TlsSettings, ValueError, Written, written};
+use encke_settings::{Secret, ShortForm, TextOrTable, TlsSettings, ValueError, Written, written};
 use encke_wire::host::HostPattern;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
 
 /// A listener, or a pair of listeners for both address families.
@@ -315,96 +314,14 @@ pub enum MetricsAccess {
 
 written! { ListenAddress, FileMode, HttpsPort, AdminHost }
 
-/// A value written as text or as a table: [`Listen`], [`Admin`].
-pub(crate) struct TextOrTable<T>(pub(crate) T);
-
-impl<'de, T> Deserialize<'de> for TextOrTable<T>
-where
-    T: Deserialize<'de> + FromStr<Err = ValueError>,
-{
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either<T>(std::marker::PhantomData<T>);
-
-        impl<'de, T> Visitor<'de> for Either<T>
-        where
-            T: Deserialize<'de> + FromStr<Err = ValueError>,
-        {
-            type Value = T;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address in quotes, or a table { address = … }")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<T, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-                T::deserialize(value::MapAccessDeserializer::new(map))
-            }
-        }
-
-        deserializer.deserialize_any(Either(std::marker::PhantomData)).map(Self)
-    }
+impl ShortForm for Listen {
+    type Text = ListenAddress;
+    const EXPECTED: &'static str = "an address in quotes, or a table { address = … }";
 }
 
-impl<T: JsonSchema> JsonSchema for TextOrTable<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        T::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let address = generator.subschema_for::<ListenAddress>();
-        let table = generator.subschema_for::<T>();
-        json_schema!({ "anyOf": [address, table] })
-    }
-}
-
-/// Parses `listen`: one value or a list.
-pub(crate) fn listens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Listen>, D::Error> {
-    struct OneOrMany;
-
-    impl<'de> Visitor<'de> for OneOrMany {
-        type Value = Vec<Listen>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an address in quotes, a table { address = … }, or a list of them")
-        }
-
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-            Ok(vec![text.parse().map_err(E::custom)?])
-        }
-
-        fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
-            self.visit_str(&number.to_string())
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-            Ok(vec![Listen::deserialize(value::MapAccessDeserializer::new(map))?])
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut listens = Vec::new();
-            while let Some(TextOrTable(listen)) = list.next_element::<TextOrTable<Listen>>()? {
-                listens.push(listen);
-            }
-            Ok(listens)
-        }
-    }
-
-    deserializer.deserialize_any(OneOrMany)
+impl ShortForm for Admin {
+    type Text = ListenAddress;
+    const EXPECTED: &'static str = "an address in quotes, or a table { address = … }";
 }
 
 /// Serializes the listeners as their addresses.
