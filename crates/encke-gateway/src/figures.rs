@@ -4,9 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use encke_io::lock;
 
-use encke_stats::{Counter, Family, Source};
+use encke_io::clock::Clock;
+use encke_stats::{Counter, Family, Sample, Source, Value};
 
 use crate::fault::GatewayFault;
+use crate::target::Target;
+use crate::upstream::Upstream;
 
 /// The counters of one worker.
 #[derive(Default)]
@@ -36,7 +39,93 @@ impl ProxyCounters {
 /// The figures of a gateway.
 pub(crate) struct GatewayFigures {
     pub(crate) workers: Arc<Mutex<Vec<Arc<ProxyCounters>>>>,
+    pub(crate) upstreams: Vec<Arc<Upstream>>,
 }
+
+/// One sample per target of all upstreams.
+fn by_target(family: Family, upstreams: &[Arc<Upstream>], value: impl Fn(&Target) -> Value) -> Family {
+    by_target_and(family, upstreams, |target| vec![(None, value(target))])
+}
+
+/// Samples per target of all upstreams, each perhaps with one more label.
+fn by_target_and(
+    mut family: Family,
+    upstreams: &[Arc<Upstream>],
+    values: impl Fn(&Target) -> Vec<(Option<(&'static str, &'static str)>, Value)>,
+) -> Family {
+    for upstream in upstreams {
+        for target in (0..upstream.targets.len()).filter_map(|index| upstream.targets.get(index)) {
+            for (label, value) in values(target) {
+                let mut labels = vec![
+                    ("upstream".into(), upstream.settings.name.clone().into()),
+                    ("target".into(), target.url().to_string().into()),
+                ];
+                labels.extend(label.map(|(name, value)| (name.into(), value.into())));
+                family.samples.push(Sample { labels, value });
+            }
+        }
+    }
+    family
+}
+
+impl GatewayFigures {
+    fn of_targets(&self) -> Vec<Family> {
+        let all = &self.upstreams;
+        let now_ns = Clock::new().now().mono_ns;
+        vec![
+            by_target_and(
+                Family::counter("encke_upstream_responses_total", "Responses of a target, by status class."),
+                all,
+                |target| {
+                    let classes = CLASSES.iter().zip(target.tally.responses());
+                    classes.map(|(class, count)| (Some(("status", *class)), count.into())).collect()
+                },
+            ),
+            by_target(
+                Family::counter("encke_upstream_failures_total", "Requests to a target without a response."),
+                all,
+                |target| target.tally.failures().into(),
+            ),
+            by_target(
+                Family::gauge("encke_upstream_requests_open", "Requests in progress at a target."),
+                all,
+                |target| u64::from(target.busy()).into(),
+            ),
+            by_target(
+                Family::gauge(
+                    "encke_upstream_ejected",
+                    "Whether a target is left out after failures in a row.",
+                ),
+                all,
+                |target| u64::from(target.is_ejected(now_ns)).into(),
+            ),
+            by_target(
+                Family::counter("encke_upstream_connects_total", "Connections established to a target."),
+                all,
+                |target| target.tally.connects().into(),
+            ),
+            by_target(
+                Family::counter(
+                    "encke_upstream_connect_seconds_total",
+                    "Time spent on establishing connections to a target.",
+                ),
+                all,
+                |target| target.tally.seconds().0.into(),
+            ),
+            by_target(
+                Family::counter(
+                    "encke_upstream_wait_seconds_total",
+                    "Time from the requests to a target to the heads of its responses.",
+                ),
+                all,
+                |target| target.tally.seconds().1.into(),
+            ),
+        ]
+    }
+}
+
+/// The classes of final responses.
+const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
 impl Source for GatewayFigures {
     fn name(&self) -> &'static str {
@@ -48,7 +137,7 @@ impl Source for GatewayFigures {
         let sum = |of: &dyn Fn(&ProxyCounters) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
         let mut responses =
             Family::counter("encke_gateway_responses_total", "Responses of applications, by status class.");
-        for (index, class) in ["2xx", "3xx", "4xx", "5xx"].into_iter().enumerate() {
+        for (index, class) in CLASSES.into_iter().enumerate() {
             responses = responses.with(&[("status", class)], sum(&|worker| worker.responses[index].value()));
         }
         let mut faults = Family::counter(
@@ -59,7 +148,7 @@ impl Source for GatewayFigures {
             let count = sum(&|worker| worker.faults[fault as usize].value());
             faults = faults.with(&[("reason", fault.name())], count);
         }
-        vec![
+        let mut families = vec![
             responses,
             faults,
             Family::counter(
@@ -77,6 +166,8 @@ impl Source for GatewayFigures {
                 "Times that a target was ejected after failures in a row.",
             )
             .value(sum(&|worker| worker.ejections.value())),
-        ]
+        ];
+        families.extend(self.of_targets());
+        families
     }
 }

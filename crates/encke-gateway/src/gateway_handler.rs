@@ -13,7 +13,6 @@
 //! The site answers requests of the gateway in place of the client's ([`Exchange::delegate`]): it opens files by its rules, and
 //! evaluates conditions and ranges.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use encke_io::Done;
@@ -26,6 +25,7 @@ use encke_wire::http1::Framing;
 use encke_wire::method::Method;
 
 use crate::app_file::{AppConditions, AskedHead, KeptConditions, app_file, reading};
+use crate::id_map::IdMap;
 use crate::proxy::{ProxiedRequest, Proxy, Replacement};
 use crate::request_head::{RequestHeadPlan, Upgrading, put_request_head};
 use crate::route::{Found, Route, RouteTable};
@@ -42,7 +42,7 @@ pub(crate) struct GatewayHandler {
     /// The handler of the sites.
     below: Box<dyn Handler>,
     /// Requests whose response comes from the site, later.
-    waiting: HashMap<ExchangeKey, Delegated>,
+    waiting: IdMap<ExchangeKey, Delegated>,
     /// The decoded path of a request, for the length of a call.
     decoded: String,
 }
@@ -76,7 +76,7 @@ impl GatewayHandler {
         proxy: Proxy,
         below: Box<dyn Handler>,
     ) -> Self {
-        Self { context, routes, upstreams, proxy, below, waiting: HashMap::new(), decoded: String::new() }
+        Self { context, routes, upstreams, proxy, below, waiting: IdMap::default(), decoded: String::new() }
     }
 
     /// Serves a request by its route.

@@ -17,6 +17,7 @@ mod fault;
 mod field_changes;
 mod figures;
 mod gateway_handler;
+mod id_map;
 mod proxy;
 mod request_head;
 mod response_reader;
@@ -139,10 +140,15 @@ impl Gateway {
         })
     }
 
-    /// Continues the metrics of the gateway that this one replaces.
+    /// Continues the metrics of the gateway that this one replaces, and the health of upstreams that have not changed.
     #[must_use]
     pub fn with_figures_of(mut self, old: &Self) -> Self {
         self.workers = Arc::clone(&old.workers);
+        for upstream in &mut self.upstreams {
+            if let Some(same) = old.upstreams.iter().find(|other| other.settings == upstream.settings) {
+                *upstream = Arc::clone(same);
+            }
+        }
         self
     }
 
@@ -264,7 +270,8 @@ impl Mount for Gateway {
     }
 
     fn sources(&self) -> Vec<Arc<dyn Source>> {
-        let own: Arc<dyn Source> = Arc::new(GatewayFigures { workers: Arc::clone(&self.workers) });
+        let (workers, upstreams) = (Arc::clone(&self.workers), self.upstreams.clone());
+        let own: Arc<dyn Source> = Arc::new(GatewayFigures { workers, upstreams });
         self.below.sources().into_iter().chain([own]).collect()
     }
 }

@@ -26,6 +26,7 @@ use encke_wire::method::Method;
 use crate::fault::GatewayFault;
 use crate::field_changes::FieldChanges;
 use crate::figures::ProxyCounters;
+use crate::id_map::IdMap;
 use crate::response_reader::{HeadView, ReadStep, ResponseReader};
 use crate::route::Route;
 use crate::settings::FilesOrder;
@@ -48,9 +49,9 @@ pub(crate) struct Proxy {
     counters: Arc<ProxyCounters>,
     context: HandlerContext,
     /// All connections to targets.
-    conns: HashMap<UpstreamId, UpstreamConn>,
+    conns: IdMap<UpstreamId, UpstreamConn>,
     /// All requests whose response is incomplete.
-    requests: HashMap<ExchangeKey, ProxiedRequest>,
+    requests: IdMap<ExchangeKey, ProxiedRequest>,
     /// Kept connections, by upstream.
     kept: Vec<KeptConns>,
     /// Names that are resolved on the pool, by job: the upstream and the target.
@@ -91,6 +92,8 @@ struct UpstreamConn {
     unsent: u64,
     /// Time of the last event, in ns of the monotonic clock.
     active_ns: u64,
+    /// Time of the present request.
+    begun_ns: u64,
 }
 
 /// A request that is forwarded.
@@ -120,6 +123,8 @@ pub(crate) struct ProxiedRequest {
     /// The targets that have failed, as a bit mask.
     tried: u64,
     attempts: u32,
+    /// Whether only new connections are used.
+    avoids_kept: bool,
     /// Times that an application has sent the client to another path.
     pub(crate) redirects: u8,
     /// The response in place of the application's, whose content is dropped.
@@ -140,8 +145,8 @@ impl Proxy {
             kept,
             counters,
             context,
-            conns: HashMap::new(),
-            requests: HashMap::new(),
+            conns: IdMap::default(),
+            requests: IdMap::default(),
             resolving: HashMap::new(),
             scratch: Box::new(ResponseHead::new()),
             spare: Vec::new(),
@@ -180,8 +185,8 @@ impl Proxy {
         let attempt = request.attempts as usize - 1;
         let place = request.upstream;
         let fresh_ns = if is_safe(request.method) { u64::MAX } else { FRESH_NS };
-        // After a failure on a kept connection, the others are suspect as well.
-        let kept = if fault.is_none() { self.take_kept(place, target, now_ns, fresh_ns) } else { None };
+        let avoids_kept = request.avoids_kept;
+        let kept = if avoids_kept { None } else { self.take_kept(place, target, now_ns, fresh_ns) };
         self.resolve(place, target, now_ns, fault.is_some());
         let Some(chosen) = upstream.targets.get(target) else { return };
         let id = match kept {
@@ -206,6 +211,7 @@ impl Proxy {
         conn.request = Some(key);
         conn.reader.begin(request.method);
         conn.active_ns = now_ns;
+        conn.begun_ns = now_ns;
         let mut buffer = self.context.take_buffer();
         buffer.extend_from_slice(&request.head);
         if let Some(replay) = &request.replay {
@@ -341,6 +347,8 @@ impl Proxy {
         if counts && (!alone || conn.connected) {
             request.tried |= 1 << conn.target;
         }
+        // The application may be closing its other kept connections, too.
+        request.avoids_kept |= is_stale;
         if request.may_retry(&conn, is_stale) {
             self.counters.retries.increment();
             return self.attempt(key, Some(fault));
@@ -392,6 +400,7 @@ impl Proxy {
                                 upstream.and_then(|upstream| upstream.targets.get(conn.target))
                             {
                                 target.succeeded();
+                                target.tally.responded(status, conn.active_ns.saturating_sub(conn.begun_ns));
                             }
                             counters.responded(status);
                             request.replacement = request.replacement_for(&view);
@@ -572,11 +581,16 @@ impl Proxy {
     pub(crate) fn upstream(&mut self, id: UpstreamId, event: UpstreamEvent<'_>) {
         match event {
             UpstreamEvent::Connected => {
+                let now_ns = self.context.now().mono_ns;
                 let Some(conn) = self.conns.get_mut(&id) else { return };
                 conn.connected = true;
-                conn.active_ns = self.context.now().mono_ns;
+                let connect_ns = now_ns.saturating_sub(conn.active_ns);
+                conn.active_ns = now_ns;
                 if let Some(upstream) = self.upstreams.get(conn.upstream) {
                     self.context.deadline(id, upstream.settings.response_time.nanoseconds());
+                    if let Some(target) = upstream.targets.get(conn.target) {
+                        target.tally.connected(connect_ns);
+                    }
                 }
                 if let Some(key) = conn.request {
                     self.read_body(key);
@@ -636,6 +650,7 @@ impl UpstreamConn {
             keeps: false,
             unsent: 0,
             active_ns: now_ns,
+            begun_ns: now_ns,
         }
     }
 }
@@ -665,6 +680,7 @@ impl ProxiedRequest {
             body_seen: 0,
             tried: 0,
             attempts: 0,
+            avoids_kept: false,
             redirects: 0,
             replacement: None,
             dropped: 0,

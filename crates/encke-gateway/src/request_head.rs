@@ -9,7 +9,7 @@
 //! ```
 //! Nothing is copied as a whole: a client cannot pass a second Host or another framing to the application (RFC 9112 §11.2).
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 use std::net::IpAddr;
 
 use encke_io::Peer;
@@ -179,35 +179,36 @@ fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPla
     let client = origin.client.map(|address| address.to_canonical());
     // They differ only if a trusted proxy named the client.
     let by_proxy = client != peer;
-    let mut value = String::new();
-    if by_proxy {
-        for line in request.all(Known::XForwardedFor) {
-            value.push_str(&String::from_utf8_lossy(line));
-            value.push_str(", ");
+    if !plan.changes.drops(b"x-forwarded-for") {
+        out.extend_from_slice(b"X-Forwarded-For: ");
+        if by_proxy {
+            let before = out.len();
+            for line in request.all(Known::XForwardedFor) {
+                out.extend_from_slice(line);
+                out.extend_from_slice(b", ");
+            }
+            if out.len() == before
+                && let Some(client) = client
+            {
+                put_address(out, client);
+                out.extend_from_slice(b", ");
+            }
         }
-        if value.is_empty()
-            && let Some(client) = client
-        {
-            put_address(&mut value, client);
-            value.push_str(", ");
+        match peer {
+            Some(peer) => put_address(out, peer),
+            None => out.extend_from_slice(b"unix:"),
         }
-    }
-    match peer {
-        Some(peer) => put_address(&mut value, peer),
-        None => value.push_str("unix:"),
-    }
-    for (name, value) in [
-        ("X-Forwarded-For", value.as_bytes()),
-        ("X-Forwarded-Proto", scheme(origin).as_bytes()),
-        ("X-Forwarded-Host", request.authority()),
-    ] {
-        if plan.changes.drops(name.as_bytes()) {
-            continue;
-        }
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
+    }
+    for (name, value) in
+        [("X-Forwarded-Proto", scheme(origin).as_bytes()), ("X-Forwarded-Host", request.authority())]
+    {
+        if !plan.changes.drops(name.as_bytes()) {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value);
+            out.extend_from_slice(b"\r\n");
+        }
     }
 }
 
@@ -231,7 +232,7 @@ const fn scheme(origin: &Origin) -> &'static str {
     if origin.secure { "https" } else { "http" }
 }
 
-fn put_address(out: &mut String, address: IpAddr) {
-    // Writing to a string cannot fail.
+fn put_address(out: &mut Vec<u8>, address: IpAddr) {
+    // Writing to a vector cannot fail.
     let _ = write!(out, "{address}");
 }

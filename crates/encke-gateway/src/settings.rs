@@ -142,7 +142,8 @@ impl Section for UpstreamSettings {
             ));
         }
         if self.to.len() > TARGETS_MAX {
-            let message = format!("an upstream has at most {TARGETS_MAX} targets, and this one has {}", self.to.len());
+            let message =
+                format!("an upstream has at most {TARGETS_MAX} targets, and this one has {}", self.to.len());
             found.push(Contradiction::at(&["to"], message));
         }
         found

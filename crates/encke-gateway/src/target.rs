@@ -48,6 +48,53 @@ pub(crate) struct Target {
     failures: AtomicU32,
     /// The time until which the target is ejected, in ns of the monotonic clock.
     ejected_until_ns: AtomicU64,
+    pub(crate) tally: TargetTally,
+}
+
+/// Figures of a target, of all workers.
+#[derive(Default)]
+pub(crate) struct TargetTally {
+    /// Final responses by class, 2xx to 5xx.
+    responses: [AtomicU64; 4],
+    failures: AtomicU64,
+    connects: AtomicU64,
+    connect_ns: AtomicU64,
+    /// From the request to the head of the final response.
+    wait_ns: AtomicU64,
+}
+
+impl TargetTally {
+    /// A connection was established after `ns`.
+    pub(crate) fn connected(&self, ns: u64) {
+        self.connects.fetch_add(1, Ordering::Relaxed);
+        self.connect_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// The head of a final response has arrived `ns` after the request was sent.
+    pub(crate) fn responded(&self, status: u16, ns: u64) {
+        if let Some(class) = self.responses.get(usize::from(status / 100).wrapping_sub(2)) {
+            class.fetch_add(1, Ordering::Relaxed);
+        }
+        self.wait_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn responses(&self) -> [u64; 4] {
+        self.responses.each_ref().map(|class| class.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn connects(&self) -> u64 {
+        self.connects.load(Ordering::Relaxed)
+    }
+
+    /// Seconds spent on establishing connections, and on waiting for heads of responses.
+    pub(crate) fn seconds(&self) -> (f64, f64) {
+        let seconds = |ns: &AtomicU64| ns.load(Ordering::Relaxed) as f64 / 1e9;
+        (seconds(&self.connect_ns), seconds(&self.wait_ns))
+    }
 }
 
 /// A target before its first use.
@@ -61,17 +108,19 @@ pub(crate) struct NewTarget {
 
 impl TargetSet {
     pub(crate) fn new(targets: Vec<NewTarget>) -> Self {
-        let targets = targets.into_iter().map(|NewTarget { url, addresses, weight, is_backup, sessions }| Target {
-            url,
-            weight,
-            is_backup,
-            sessions,
-            addresses: Mutex::new(addresses),
-            resolved_ns: AtomicU64::new(0),
-            busy: AtomicU32::new(0),
-            failures: AtomicU32::new(0),
-            ejected_until_ns: AtomicU64::new(0),
-        });
+        let targets =
+            targets.into_iter().map(|NewTarget { url, addresses, weight, is_backup, sessions }| Target {
+                url,
+                weight,
+                is_backup,
+                sessions,
+                addresses: Mutex::new(addresses),
+                resolved_ns: AtomicU64::new(0),
+                busy: AtomicU32::new(0),
+                failures: AtomicU32::new(0),
+                ejected_until_ns: AtomicU64::new(0),
+                tally: TargetTally::default(),
+            });
         Self { targets: targets.collect(), next: AtomicU32::new(0) }
     }
 
@@ -152,12 +201,22 @@ impl Target {
                 .is_ok()
     }
 
+    /// Requests in progress, of all workers.
+    pub(crate) fn busy(&self) -> u32 {
+        self.busy.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn begin(&self) {
         self.busy.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn end(&self) {
         self.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether the target is left out.
+    pub(crate) fn is_ejected(&self, now_ns: u64) -> bool {
+        self.ejected_until_ns.load(Ordering::Relaxed) > now_ns
     }
 
     /// The target has responded.
@@ -171,6 +230,7 @@ impl Target {
 
     /// A request has failed without a response. Returns whether this ejects the target.
     pub(crate) fn failed(&self, now_ns: u64) -> bool {
+        self.tally.failures.fetch_add(1, Ordering::Relaxed);
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let Some(over) = failures.checked_sub(FAILURES_MAX) else { return false };
         // Five doublings reach the maximum.

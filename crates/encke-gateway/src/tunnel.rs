@@ -11,7 +11,6 @@
 //! it keeps the upstream with which it began.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use encke_io::{Segment, Token};
@@ -26,6 +25,7 @@ use encke_wire::method::Method;
 use crate::fault::GatewayFault;
 use crate::field_changes::FieldChanges;
 use crate::figures::ProxyCounters;
+use crate::id_map::IdMap;
 use crate::proxy::response_fields;
 use crate::response_reader::{ReadStep, ResponseReader};
 use crate::upstream::Upstream;
@@ -48,7 +48,7 @@ pub(crate) struct Tunnels {
     /// The place of each tunnel is the first word of its slot.
     tunnels: Vec<Option<Tunnel>>,
     free: Vec<u32>,
-    by_upstream: HashMap<UpstreamId, u32>,
+    by_upstream: IdMap<UpstreamId, u32>,
     farewells: Option<Farewells>,
     scratch: Box<ResponseHead>,
 }
@@ -96,7 +96,7 @@ impl Tunnels {
             counters,
             tunnels: Vec::new(),
             free: Vec::new(),
-            by_upstream: HashMap::new(),
+            by_upstream: IdMap::default(),
             farewells: None,
             scratch: Box::new(ResponseHead::new()),
         }

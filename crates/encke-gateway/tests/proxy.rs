@@ -697,3 +697,25 @@ fn an_application_is_reached_by_tls_if_its_certificate_has_its_name() {
     app.stop();
     std::fs::remove_dir_all(&folder).expect("it was made here");
 }
+
+#[test]
+fn each_target_has_its_figures() {
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let app = App::start(|call| call.reply("ok"));
+    let (running, address) = serve(&[closed, app.address], |_| {});
+    for _ in 0..4 {
+        ask(address, get("/"));
+    }
+    let metrics = encke_stats::prometheus::render(&running.families());
+    let line = |name: &str, target: SocketAddr, more: &str| {
+        let start = format!("{name}{{upstream=\"app\",target=\"http://{target}\"{more}}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&start));
+        line.unwrap_or_else(|| panic!("{start} is missing: {metrics}")).to_owned()
+    };
+    assert_eq!(line("encke_upstream_responses_total", app.address, ",status=\"2xx\""), "4");
+    assert_eq!(line("encke_upstream_failures_total", app.address, ""), "0");
+    assert_ne!(line("encke_upstream_failures_total", closed, ""), "0");
+    assert_eq!(line("encke_upstream_connects_total", app.address, ""), "1");
+    assert_eq!(line("encke_upstream_requests_open", app.address, ""), "0");
+    running.stop();
+}

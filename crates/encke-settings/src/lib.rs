@@ -42,7 +42,7 @@ pub use quantity::{ByteRate, ByteSize, OrOff, Period};
 pub use secret::{Secret, SecretError};
 pub use section::{Contradiction, Section};
 pub use source::{SourceLine, SourceMap};
-pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion, is_dns_name};
 pub use text_or_table::{ShortForm, TextOrTable};
+pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion, is_dns_name};
 pub use value_error::ValueError;
 pub use written::Written;

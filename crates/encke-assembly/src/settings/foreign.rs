@@ -145,7 +145,13 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("deny", Like("site.paths", PATHS)),
     ("respond", Like("site.paths", PATHS)),
     ("allow", Missing("Encke restricts no path to addresses; listen on 127.0.0.1, or let a firewall do it")),
-    ("try_files", Like("site.spa", "spa = true responds with /index.html; a route with files = \"first\" asks an application")),
+    (
+        "try_files",
+        Like(
+            "site.spa",
+            "spa = true responds with /index.html; a route with files = \"first\" asks an application",
+        ),
+    ),
     ("rewrite", Like("site.redirects", REDIRECTS)),
     ("return", Like("site.redirects", REDIRECTS)),
     ("redir", Like("site.redirects", REDIRECTS)),
@@ -184,7 +190,10 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("backend", Like("upstream.to", "[[upstream]] has a name and a list of targets")),
     ("servers", Like("upstream.to", "[[upstream]] has a name and a list of targets")),
     ("balance", Always("a request goes to the target of the upstream with the fewest requests in progress")),
-    ("lb_policy", Always("a request goes to the target of the upstream with the fewest requests in progress")),
+    (
+        "lb_policy",
+        Always("a request goes to the target of the upstream with the fewest requests in progress"),
+    ),
     ("proxy_set_header", Like("site.route.request", "request = { set = { X-Real-IP = \"{client}\" } }")),
     ("header_up", Like("site.route.request", "request = { set = { X-Real-IP = \"{client}\" } }")),
     ("proxy_hide_header", Like("site.route.response", "response = { remove = [\"Server\"] }")),
