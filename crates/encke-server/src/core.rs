@@ -504,6 +504,7 @@ impl Core {
         self.give_head(head);
     }
 
+    #[inline]
     pub(crate) fn recycle_segment(&mut self, segment: Segment) {
         if let Segment::Bytes(bytes) = segment {
             self.buffers.give(bytes);

@@ -57,6 +57,7 @@ use crate::inbox::{Inbox, WorkerMessage};
 use crate::log::LogEntry;
 use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::record::{Asked, Intake};
+use crate::refusals::no_handler;
 use crate::reply::Reply;
 use crate::request::{Kept, Request};
 use crate::resident::WorkerSetup;
@@ -430,7 +431,9 @@ impl Core {
         let handler = self.records.get(place).map_or(NO_HANDLER, |record| record.handler);
         let Some(key) = self.name_anew(place) else { return };
         if handler == NO_HANDLER {
-            return self.answer_guarded(token, place, subject, way, self.no_handler());
+            let reply = no_handler();
+            self.count_refusal(&reply);
+            return self.answer_guarded(token, place, subject, way, reply);
         }
         let request = subject.view(way.passage.as_deref());
         self.begin_guarded_entry(place, &request);

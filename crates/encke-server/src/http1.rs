@@ -36,7 +36,7 @@ use crate::policy::{
     BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
 };
 use crate::record::{Asked, BodyDecoder, Intake, PulledRest, Record, ResponseRest, WrittenRest};
-use crate::refusals::{has_body, refusal_reply};
+use crate::refusals::{has_body, no_handler, refusal_reply};
 use crate::reply::{Body, Fields, Pulled, Reply};
 use crate::request::{Asker, Request};
 use crate::residents::WEBSOCKETS;
@@ -142,12 +142,22 @@ impl Core {
         }
     }
 
-    /// Keeps the bytes of a lease that `consume` did not use.
+    /// Keeps the bytes of a lease that `consume` did not use. Most requests arrive whole, and leave none.
+    #[inline]
     fn keep_rest(&mut self, token: Token, rest: &[u8], head: Box<Head>, parsing: bool) {
+        if rest.is_empty() && !parsing {
+            self.heads.push(head);
+        } else {
+            self.keep_bytes(token, rest, head, parsing);
+        }
+    }
+
+    #[inline(never)]
+    fn keep_bytes(&mut self, token: Token, rest: &[u8], head: Box<Head>, parsing: bool) {
         let is_live = |conn: &mut Conn| {
             !matches!(conn.phase, ConnPhase::Closing | ConnPhase::Lingering | ConnPhase::Vacant)
         };
-        if rest.is_empty() && !parsing || !self.conn(token).is_some_and(is_live) {
+        if !self.conn(token).is_some_and(is_live) {
             self.heads.push(head);
             return;
         }
@@ -306,9 +316,7 @@ impl Core {
             self.open_id(token, &request);
         }
         if let Some(reply) = self.preliminary(&request, sent_on) {
-            self.count_refusal(&reply);
-            self.answer_in_call(token, &request, asked, intake, reply, None);
-            return;
+            return self.refuse_in_call(token, &request, asked, intake, reply);
         }
 
         let admin = self.conns[token.index as usize].has(ADMIN);
@@ -319,8 +327,7 @@ impl Core {
             return self.guarded(token, request, asked, intake, handler, chain);
         }
         let Some(handler) = handler else {
-            self.answer_in_call(token, &request, asked, intake, self.no_handler(), None);
-            return;
+            return self.refuse_in_call(token, &request, asked, intake, no_handler());
         };
         self.generation = self.generation.wrapping_add(1);
         let stream = self.http2.stream_id(token);
@@ -333,7 +340,7 @@ impl Core {
         let dropped = self.link.leave_call();
         match called {
             Some(Ok(Outcome::Now(reply))) => {
-                self.answer_in_call(token, &request, asked, intake, reply, Some(handler));
+                self.answer_in_call(token, &request, asked, intake, reply, handler);
             }
             Some(Ok(Outcome::Later)) if !dropped => {
                 let record = self.remember(token, &request, asked, intake, handler);
@@ -345,27 +352,39 @@ impl Core {
                     let entry = self.begin_entry(token, &request);
                     self.take_over(token, asked, seat, takeover.start, entry);
                 }
-                Ok(_) => {
-                    let reply = has_body();
-                    self.count_refusal(&reply);
-                    self.answer_in_call(token, &request, asked, intake, reply, None);
-                }
-                Err(reply) => self.answer_in_call(token, &request, asked, intake, reply, None),
+                Ok(_) => self.refuse_in_call(token, &request, asked, intake, has_body()),
+                Err(reply) => self.refuse_in_call(token, &request, asked, intake, reply),
             },
             Some(Ok(Outcome::Later)) | None => {
-                self.answer_in_call(token, &request, asked, intake, Reply::error(500), None);
+                self.refuse_in_call(token, &request, asked, intake, Reply::error(500));
             }
             Some(Err(_panic)) => {
                 // The panic hook printed the message and location. The connection may be in any state.
                 self.conns[token.index as usize].reason = CloseReason::HandlerPanic;
                 self.metrics.handler_panics.add(1);
-                self.answer_in_call(token, &request, asked, intake, Reply::error(500).and_close(), None);
+                self.refuse_in_call(token, &request, asked, intake, Reply::error(500).and_close());
             }
         }
     }
 
+    /// Writes a response that the engine gives in place of a handler, and counts its reason. A separate function, so that
+    /// [`Core::answer_in_call`] is inlined once for all of these responses, and once in the warm path.
+    #[cold]
+    #[inline(never)]
+    fn refuse_in_call(
+        &mut self,
+        token: Token,
+        request: &Request<'_>,
+        asked: Asked,
+        intake: Intake,
+        reply: Reply,
+    ) {
+        self.count_refusal(&reply);
+        self.answer_in_call(token, request, asked, intake, reply, u16::MAX);
+    }
+
     /// Writes a response that the handler returned from its call. Ends the exchange unless request or response is incomplete.
-    #[inline]
+    #[inline(always)]
     fn answer_in_call(
         &mut self,
         token: Token,
@@ -373,21 +392,19 @@ impl Core {
         asked: Asked,
         intake: Intake,
         reply: Reply,
-        handler: Option<u16>,
+        handler: u16,
     ) {
         if intake.is_done() && !matches!(reply.body, Body::Stream(_) | Body::Open(_)) {
-            let (status, reason) = (reply.status, reply.reason);
-            let (entry, started_ns) = (self.begin_entry(token, request), self.now.mono_ns);
-            let (_, content) = self.put_reply(token, asked, true, reply);
-            if entry.is_some() {
-                let reason = reason.copied().or_else(|| self.cause(token));
-                self.end_entry(entry, status, content, started_ns, reason);
+            if self.log.is_on() {
+                self.put_logged(token, request, asked, reply);
+            } else {
+                self.put_reply(token, asked, true, reply);
             }
             self.turn_answers += 1;
             self.next_request(token);
             return;
         }
-        let record = self.remember(token, request, asked, intake, handler.unwrap_or(u16::MAX));
+        let record = self.remember(token, request, asked, intake, handler);
         self.answer_record(token, record, reply);
     }
 

@@ -13,9 +13,9 @@ use encke_io::{Segment, Token};
 use crate::close::CloseReason;
 use crate::conn::{ADMIN, NONE};
 use crate::core::Core;
-use crate::log::{LineEnd, LogEntry, LogFlight, LogLabel, PendingEntry};
-use crate::record::Record;
-use crate::reply::Fields;
+use crate::log::{LineEnd, LogEntry, LogFlight, LogLabel, PendingEntry, WaitingEntry};
+use crate::record::{Asked, Record};
+use crate::reply::{Fields, Reply};
 use crate::request::Request;
 use crate::request_id;
 
@@ -34,6 +34,16 @@ impl Core {
         let open = self.open_ids.get(&token.index).map(|id| &**id);
         let ids = &mut self.request_ids;
         self.log.begin(request, label, open.or_else(|| request.given_id()), || ids.next())
+    }
+
+    /// Writes the response to a request while a log is on. A separate function keeps the path without a log short.
+    #[inline(never)]
+    pub(crate) fn put_logged(&mut self, token: Token, request: &Request<'_>, asked: Asked, reply: Reply) {
+        let (status, reason) = (reply.status, reply.reason.copied());
+        let entry = self.begin_entry(token, request);
+        let (_, content) = self.put_reply(token, asked, true, reply);
+        let reason = reason.or_else(|| self.cause(token));
+        self.end_entry(entry, status, content, self.now.mono_ns, reason);
     }
 
     /// Stores the id of a request for its response: the id of a trusted proxy, or a new one.
@@ -93,6 +103,12 @@ impl Core {
         self.conns[token.index as usize].reason.cause()
     }
 
+    /// Removes and returns the log entry of a resident's connection. Without a log there is none, and no index is hashed.
+    #[inline]
+    pub(crate) fn take_waiting_entry(&mut self, token: Token) -> Option<WaitingEntry> {
+        if self.entries.is_empty() { None } else { self.entries.remove(&token.index) }
+    }
+
     /// Logs the request of a resident's connection, once the output is sent.
     pub(crate) fn end_waiting_entry(
         &mut self,
@@ -101,7 +117,7 @@ impl Core {
         content: u64,
         reason: Option<&'static str>,
     ) {
-        if let Some(waiting) = self.entries.remove(&token.index) {
+        if let Some(waiting) = self.take_waiting_entry(token) {
             let reason = reason.or_else(|| self.cause(token));
             self.end_entry(Some(waiting.entry), status, content, waiting.started_ns, reason);
         }
@@ -137,7 +153,15 @@ impl Core {
     }
 
     /// Finishes the entries of a send that ended: completely (`sent: None`) or after `sent` bytes, because of `cause`.
+    #[inline]
     pub(crate) fn end_flight(&mut self, flight: u32, sent: Option<u64>, cause: Option<&'static str>) {
+        if flight != NONE {
+            self.end_logged_flight(flight, sent, cause);
+        }
+    }
+
+    #[inline(never)]
+    fn end_logged_flight(&mut self, flight: u32, sent: Option<u64>, cause: Option<&'static str>) {
         let Some(flight) = self.flights.remove(flight) else { return };
         let mut left = sent.unwrap_or(u64::MAX);
         for mut pending in flight.entries {
@@ -161,9 +185,13 @@ impl Core {
 
     /// Finishes the entries of responses that never leave the output.
     pub(crate) fn drop_out_entries(&mut self, cause: Option<&'static str>) {
-        for pending in std::mem::take(&mut self.out_entries) {
-            let reason = pending.reason.or(cause);
-            self.ended_entries.push(PendingEntry { content: 0, reason, ..pending });
+        if self.out_entries.is_empty() {
+            return;
+        }
+        for mut pending in self.out_entries.drain(..) {
+            pending.content = 0;
+            pending.reason = pending.reason.or(cause);
+            self.ended_entries.push(pending);
         }
     }
 
@@ -181,7 +209,15 @@ impl Core {
     }
 
     /// Writes the lines of the responses that ended in this turn. `now_ns` is the present time on the monotonic clock.
+    #[inline]
     pub(crate) fn write_entries(&mut self, now_ns: u64) {
+        if !self.ended_entries.is_empty() {
+            self.write_ended_entries(now_ns);
+        }
+    }
+
+    #[inline(never)]
+    fn write_ended_entries(&mut self, now_ns: u64) {
         for pending in self.ended_entries.drain(..) {
             let PendingEntry { entry, content, started_ns, reason } = pending;
             let duration_ns = now_ns.saturating_sub(started_ns);

@@ -20,8 +20,10 @@ pub(crate) fn refusal_reply(refusal: Refusal) -> Reply {
     Reply::text(status, text).with("X-Content-Type-Options", "nosniff").because(refusal.reason_ref())
 }
 
-/// The reason of the 404 for a path that no mount point serves.
-const NO_MOUNT: &str = "no_handler";
+/// The response to a request for a path that no mount point serves.
+pub(crate) fn no_handler() -> Reply {
+    Reply::error(404).because(&"no_handler")
+}
 
 /// The response to a request with a body that would otherwise be taken over by a resident.
 pub(crate) fn has_body() -> Reply {
@@ -30,17 +32,11 @@ pub(crate) fn has_body() -> Reply {
 }
 
 impl Core {
-    /// Counts a refusal of the engine by its reason. A redirect has none.
+    /// Counts a refusal of the engine by its reason. A redirect has none, and neither has a 500.
     pub(crate) fn count_refusal(&self, reply: &Reply) {
         if let Some(reason) = reply.reason {
             self.metrics.refused(reason);
         }
-    }
-
-    /// Counts a request that no mount point serves, and returns its response.
-    pub(crate) fn no_handler(&self) -> Reply {
-        self.metrics.refused(NO_MOUNT);
-        Reply::error(404).because(&NO_MOUNT)
     }
 
     /// Returns the response to a request that needs no handler, if there is one. `to_https`: the listener redirects to https.

@@ -778,7 +778,7 @@ impl Core {
         let duty = std::mem::replace(&mut conn.duty, Duty::Rest);
         let (Some(seat), Some((word, form))) = (duty.seat(), duty.words()) else { return };
         self.residents.note_gone(seat, Gone { token, word, form });
-        if let Some(waiting) = self.entries.remove(&token.index) {
+        if let Some(waiting) = self.take_waiting_entry(token) {
             let WaitingEntry { entry, started_ns, sent_bytes, .. } = waiting;
             self.finish_entry(Some(entry), sent_bytes, started_ns, reason.cause());
         }
