@@ -220,7 +220,9 @@ fn stream_head(
     }
     append_fields(&mut headers, fields);
     if let ContentLength::Known(len) = content {
-        headers.append(header::CONTENT_LENGTH, HeaderValue::from(len));
+        // `HeaderValue::from(len)` allocates twice.
+        let value = HeaderValue::from_bytes(http1::decimal(len, &mut [0; 20]));
+        headers.append(header::CONTENT_LENGTH, value.expect("digits"));
     }
     append_fields(&mut headers, more);
     let mut response = Response::new(());

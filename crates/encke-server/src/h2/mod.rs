@@ -94,6 +94,8 @@ pub(crate) struct Http2 {
     stirred: Vec<u32>,
     /// Indices of engines whose output is sent once no engine is left to poll.
     touched: Vec<u32>,
+    /// An empty list, swapped for one of the two above while its engines run: they fill it again.
+    spare: Vec<u32>,
     /// Streams whose send is complete.
     sent: Vec<Token>,
     bells: Vec<u32>,
@@ -109,6 +111,7 @@ impl Http2 {
             woken: Arc::default(),
             stirred: Vec::new(),
             touched: Vec::new(),
+            spare: Vec::new(),
             sent: Vec::new(),
             bells: Vec::new(),
         }
@@ -328,9 +331,12 @@ impl Core {
         if !self.ops.is_empty() {
             return true;
         }
-        for place in std::mem::take(&mut self.http2.stirred) {
+        let spare = std::mem::take(&mut self.http2.spare);
+        let mut stirred = std::mem::replace(&mut self.http2.stirred, spare);
+        for place in stirred.drain(..) {
             self.run_engine(place);
         }
+        self.http2.spare = stirred;
         if !self.ops.is_empty() {
             // Responses first: most streams end with them, and need no bell.
             return true;
@@ -339,9 +345,12 @@ impl Core {
         if !self.ops.is_empty() || !self.http2.stirred.is_empty() || !self.http2.sent.is_empty() {
             return true;
         }
-        for place in std::mem::take(&mut self.http2.touched) {
+        let spare = std::mem::take(&mut self.http2.spare);
+        let mut touched = std::mem::replace(&mut self.http2.touched, spare);
+        for place in touched.drain(..) {
             self.flush_engine(place);
         }
+        self.http2.spare = touched;
         true
     }
 

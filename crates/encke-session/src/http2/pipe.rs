@@ -14,6 +14,8 @@ use super::budget::{Account, Charge};
 
 /// Limit of output that waits for the socket; `h2` writes more once this was taken. As much as a batch of HTTP/1 responses.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+/// The least size of an output buffer in bytes: a response's head and short content fit without growth.
+const OUTPUT_BYTES_LEAST: usize = 512;
 /// A DATA frame of the usual size with its header, by which output may exceed [`OUTPUT_BYTES_MAX`].
 const FRAME_BYTES: usize = 16 * 1024 + 9;
 
@@ -43,7 +45,8 @@ impl Sides {
     fn reserve(&mut self, bytes: usize) {
         let needed = self.output.len() + bytes;
         if needed > self.output.capacity() {
-            let doubled = (2 * self.output.capacity()).min(OUTPUT_BYTES_MAX + FRAME_BYTES);
+            let doubled =
+                (2 * self.output.capacity()).clamp(OUTPUT_BYTES_LEAST, OUTPUT_BYTES_MAX + FRAME_BYTES);
             self.output.reserve_exact(doubled.max(needed) - self.output.len());
             self.charge();
         }

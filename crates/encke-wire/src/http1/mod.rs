@@ -26,8 +26,8 @@ pub use lines::Values;
 pub use refusal::Refusal;
 pub use response::{ResponseFraming, ResponseHead};
 pub use write::{
-    FieldError, LAST_CHUNK, put_chunk_head, put_field, put_field_number, put_number, put_status_line,
-    status_line,
+    FieldError, LAST_CHUNK, decimal, put_chunk_head, put_field, put_field_number, put_number,
+    put_status_line, status_line,
 };
 
 pub use crate::limits::HeadLimits;

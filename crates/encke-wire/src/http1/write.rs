@@ -81,8 +81,12 @@ pub fn put_field_number(out: &mut Vec<u8>, name: &'static str, number: u64) {
 /// Appends `number` in decimal.
 #[inline]
 pub fn put_number(out: &mut Vec<u8>, number: u64) {
-    // u64::MAX has 20 digits.
-    let mut digits = [0; 20];
+    out.extend_from_slice(decimal(number, &mut [0; 20]));
+}
+
+/// Returns `number` in decimal, at the end of `digits`: `u64::MAX` has 20 digits.
+#[inline]
+pub fn decimal(number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let (mut left, mut start) = (number, digits.len());
     loop {
         start -= 1;
@@ -93,7 +97,7 @@ pub fn put_number(out: &mut Vec<u8>, number: u64) {
             break;
         }
     }
-    out.extend_from_slice(&digits[start..]);
+    &digits[start..]
 }
 
 /// Appends the size line of a chunk of `bytes` bytes, which must be more than 0, because an empty chunk would end the body. The
