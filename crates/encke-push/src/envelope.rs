@@ -7,6 +7,8 @@
 //! whatever the publisher sent. `data64` replaces `data` if the payload is not UTF-8; `event` is optional. [`command`](super::command)
 //! parses what clients send.
 
+use std::io::Write as _;
+
 use encke_hub::{Gap, GapReason, Id, Message, Run};
 use encke_wire::base64;
 
@@ -23,7 +25,9 @@ pub(crate) fn content_type(message: &Message) -> &str {
 
 /// Appends a message's envelope.
 pub(crate) fn put(out: &mut Vec<u8>, id: Id<'_>, message: &Message) {
-    out.extend_from_slice(format!("{{\"id\":\"{id}\",\"channel\":\"{}\"", message.channel).as_bytes());
+    write!(out, "{{\"id\":\"{id}\",\"channel\":\"").expect("memory takes it");
+    out.extend_from_slice(message.channel.as_str().as_bytes());
+    out.push(b'"');
     if let Some(event) = &message.event {
         out.extend_from_slice(b",\"event\":");
         put_text(out, event);
@@ -94,5 +98,6 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
 /// Appends a time in RFC 3339.
 fn put_time(out: &mut Vec<u8>, unix_ms: u64) {
     out.extend_from_slice(&Civil::of(unix_ms / 1_000).rfc3339());
-    out.extend_from_slice(format!(".{:03}Z", unix_ms % 1_000).as_bytes());
+    let digit = |unit: u64| b'0' + (unix_ms / unit % 10) as u8;
+    out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1), b'Z']);
 }

@@ -6,6 +6,7 @@
 //! ```
 
 use encke_hub::Name;
+use encke_wire::http1::put_number;
 use encke_wire::websocket::{self, Opcode};
 
 use super::command::{ClientCommand, ClientOp, EnvelopeError};
@@ -124,18 +125,30 @@ fn reference_of(text: &str) -> Option<u64> {
 
 /// Appends a positive response. `fields` begins with a comma, or is empty.
 pub(crate) fn put_ok(out: &mut Vec<u8>, reference: Option<u64>, fields: &str) {
-    let reference = reference.map_or_else(String::new, |number| format!(",\"ref\":{number}"));
-    let text = format!("{{\"op\":\"ok\"{reference}{fields}}}");
-    websocket::put_frame(out, Opcode::Text, text.as_bytes());
+    let mut json = Vec::with_capacity(32 + fields.len());
+    json.extend_from_slice(b"{\"op\":\"ok\"");
+    put_reference(&mut json, reference);
+    json.extend_from_slice(fields.as_bytes());
+    json.push(b'}');
+    websocket::put_frame(out, Opcode::Text, &json);
 }
 
 /// Appends an error response with its reason.
 pub(crate) fn put_error(out: &mut Vec<u8>, reference: Option<u64>, status: u16, text: &str) {
-    let reference = reference.map_or_else(String::new, |number| format!(",\"ref\":{number}"));
-    let mut json = format!("{{\"op\":\"error\"{reference},\"status\":{status},\"text\":").into_bytes();
+    let mut json = b"{\"op\":\"error\"".to_vec();
+    put_reference(&mut json, reference);
+    json.extend_from_slice(format!(",\"status\":{status},\"text\":").as_bytes());
     super::envelope::put_text(&mut json, text);
     json.push(b'}');
     websocket::put_frame(out, Opcode::Text, &json);
+}
+
+/// Appends the number of the command that a response belongs to, if it has one.
+fn put_reference(json: &mut Vec<u8>, reference: Option<u64>) {
+    if let Some(number) = reference {
+        json.extend_from_slice(b",\"ref\":");
+        put_number(json, number);
+    }
 }
 
 #[cfg(test)]
