@@ -88,8 +88,10 @@ impl FromStr for Url {
         let rest = written.unwrap_or(text);
         let rest = rest.split('#').next().unwrap_or(rest);
         let (authority, behind) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        if authority.contains('@') {
-            return Err(InputError::UserInUrl(text.to_owned()));
+        if let Some((_, server)) = authority.rsplit_once('@') {
+            // Without the password: logs keep errors.
+            let scheme = written.map_or("", |written| &text[..text.len() - written.len()]);
+            return Err(InputError::UserInUrl(format!("{scheme}…@{server}{behind}")));
         }
         let (host, port) = server(authority).ok_or_else(wrong)?;
         let port = match port {
@@ -174,7 +176,7 @@ mod tests {
             ("http://h/a\r\nX:y", "invalid URL"),
             ("ftp://h:1/", "invalid URL"),
             ("https:/h/", "invalid URL"),
-            ("http://a:b@h/", "-H 'Authorization"),
+            ("http://a:b@h/", "`http://…@h/` contains a user name: send credentials with -H 'Authorization"),
         ] {
             let error = text.parse::<Url>().expect_err(text).to_string();
             assert!(error.contains(said), "{text}: {error}");

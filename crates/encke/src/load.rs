@@ -8,6 +8,7 @@
 //! Exit status: 0 success · 1 nothing could be measured · 2 usage · 3 `--slo` was missed · 4 no verdict, because the generator
 //! was the bottleneck or most responses were unexpected · 130 after ^C, TERM or HUP.
 
+mod again;
 mod compare;
 mod foreign;
 mod imitate;
@@ -53,6 +54,7 @@ use crate::client::TrustSettings;
 use crate::error::{ArgumentError, CommandError, CommandResult, INTERRUPTED};
 use crate::output::{note, print_result};
 
+use again::command;
 pub(crate) use foreign::{FOREIGN, Foreign};
 pub(crate) use imitate::undress;
 use progress::{ProgressView, ViewAction, ViewMode};
@@ -155,7 +157,7 @@ fn measure(
             watching.again(watch);
         }
     };
-    let urls: Vec<String> = urls.iter().map(|weighted| weighted.url.to_string()).collect();
+    let urls: Vec<String> = urls.iter().map(|weighted| again::url(&weighted.url.to_string())).collect();
     let mut run = RunHandle::start(plan.clone())?;
     interrupts.end(run.halter());
     let mut view = ProgressView::new(shown, &plan, &plan.to_string(), &urls);
@@ -722,19 +724,6 @@ fn server(url: &Url) -> Result<SocketAddr, CommandError> {
             found.ok_or_else(|| CommandError::server("no address accepts connections").context(url))
         }
     }
-}
-
-/// Returns the command line, quoted for a shell.
-fn command() -> String {
-    let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:=@%+,".contains(char);
-    let words = std::env::args().skip(1).map(|word| {
-        if !word.is_empty() && word.chars().all(plain) {
-            word
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    });
-    std::iter::once("encke".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -62,8 +62,10 @@ impl Location {
             Some((path, query)) => (path, Some(query.to_owned())),
             None => (behind, None),
         };
-        if authority.contains('@') {
-            return Err(LocationError::User(text.to_owned()));
+        if let Some((_, server)) = authority.rsplit_once('@') {
+            // Without the password and the query, which may contain a token: logs keep errors.
+            let scheme = secure.or(plain).map_or("", |written| &text[..text.len() - written.len()]);
+            return Err(LocationError::User(format!("{scheme}…@{server}{path}")));
         }
         let port_default = secure.map(|_| HTTPS_PORT).or(plain.map(|_| HTTP_PORT));
         let (host, port) = host_and_port(authority, port_default).ok_or_else(wrong)?;
@@ -192,7 +194,7 @@ mod tests {
             ("ftp://h:1/", "invalid server address"),
             ("unix:", "invalid server address"),
             ("https:h:1/", "invalid server address"),
-            ("http://user@h/", "--token"),
+            ("http://user@h/", "`http://…@h/` contains a user name: pass a token with --token"),
         ] {
             let error = Location::parse(text).expect_err(text);
             assert!(error.to_string().contains(said), "{text}: {error}");

@@ -18,13 +18,13 @@ use encke_load::verdict::Bottleneck;
 use encke_load::{Comparison, Report, SavedRun, Stop, words};
 
 use super::progress::ViewMode;
-use super::{Interrupts, NO_VERDICT, Weighted, command, measure, nothing_measured, plan, saved};
+use super::{Interrupts, NO_VERDICT, Weighted, again, command, measure, nothing_measured, plan, saved};
 use crate::arguments::Compare;
 use crate::error::{CommandError, CommandResult, INTERRUPTED};
 use crate::output::{note, print_result};
 
 pub(crate) fn run(arguments: &Compare, signals: Signals) -> CommandResult {
-    let names = [arguments.one.clone(), arguments.other.clone()];
+    let names = [&arguments.one, &arguments.other].map(|name| again::url(name));
     match [&arguments.one, &arguments.other].map(|name| name.contains("://")) {
         [true, true] => servers(arguments, names, signals),
         [false, false] if !arguments.watch.is_empty() => {

@@ -104,6 +104,49 @@ pub(crate) fn undress(words: impl Iterator<Item = OsString>) -> Result<Vec<OsStr
     Ok(words[..2].iter().cloned().chain(ours.into_iter().map(OsString::from)).collect())
 }
 
+/// The kind of a flag's value that may be a secret.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ValueKind {
+    /// A header field: `Name: value`.
+    Field,
+    /// A secret.
+    Secret,
+}
+
+/// Rewrites the values of another tool's flags that may be secrets, in the words after the program's name. Words that do not
+/// begin with `load --as TOOL` stay unchanged.
+pub(super) fn redact(words: &mut [String], redacted: impl Fn(ValueKind, &str) -> String) {
+    let flags = match words {
+        [load, dress, tool, ..] if load == "load" && dress == "--as" && tool == "ab" => AB,
+        _ => return,
+    };
+    let mut expected = None;
+    for word in words.iter_mut().skip(3) {
+        if let Some(meaning) = expected.take() {
+            *word = value(meaning, word, &redacted);
+            continue;
+        }
+        let Some(letters) = word.strip_prefix('-') else { continue };
+        let valued = |letter: char| flags.iter().find(|(flag, valued, _)| *valued && *flag == letter);
+        let found = letters.char_indices().find_map(|(at, letter)| Some((at, valued(letter)?.2)));
+        let Some((at, meaning)) = found else { continue };
+        // One byte for the dash, and one for the flag.
+        match word.split_at(at + 2) {
+            (_, "") => expected = Some(meaning),
+            (start, behind) => *word = format!("{start}{}", value(meaning, behind, &redacted)),
+        }
+    }
+}
+
+/// Returns the value of a flag without its secrets.
+fn value(meaning: FlagMeaning, value: &str, redacted: &impl Fn(ValueKind, &str) -> String) -> String {
+    match meaning {
+        Field("Cookie") => redacted(ValueKind::Secret, value),
+        Is(["-H"]) => redacted(ValueKind::Field, value),
+        _ => value.to_owned(),
+    }
+}
+
 /// Appends the translation of a tool's flags to `ours`. Returns whether connections are kept alive.
 fn put(
     ours: &mut Vec<String>,

@@ -25,7 +25,7 @@ use encke_load::{Arrivals, Comparison, Pace, Protocol, Rate, Slo, Sources, Stop,
 use super::progress::ViewAction;
 #[cfg(feature = "screen")]
 use super::screen::push::PushScreen;
-use super::{Interrupts, LOOK, LOOKS_PER_LINE, MISSED, NO_VERDICT, command, compare, rounds, saved};
+use super::{Interrupts, LOOK, LOOKS_PER_LINE, MISSED, NO_VERDICT, again, command, compare, rounds, saved};
 use crate::arguments::{Secrecy, count};
 use crate::error::{ArgumentError, CommandError, CommandResult, INTERRUPTED};
 use crate::load;
@@ -275,7 +275,7 @@ pub(crate) fn run(arguments: &LoadPushArgs, signals: Signals) -> CommandResult {
     }
     onlooker.leave();
     let plan = PushRunPlan { stop: interrupts.stop(plan.stop), ..plan };
-    let report = PushReport::new(plan, arguments.url.to_string(), command(), run.outcome()?);
+    let report = PushReport::new(plan, again::url(&arguments.url.to_string()), command(), run.outcome()?);
     nobody_there(&report)?;
     if let Some(path) = &arguments.report {
         saved::write(path, &report.saved().page())?;
@@ -306,8 +306,8 @@ const ROUNDS: u16 = 10;
 
 /// Measures two servers in turns.
 fn compared(arguments: &LoadPushArgs, mut plans: [PushRunPlan; 2], interrupts: &Interrupts) -> CommandResult {
-    let urls =
-        [&arguments.url, arguments.against.as_ref().unwrap_or(&arguments.url)].map(ToString::to_string);
+    let urls = [&arguments.url, arguments.against.as_ref().unwrap_or(&arguments.url)]
+        .map(|url| again::url(&url.to_string()));
     if arguments.messages.is_none() && arguments.duration.is_none() {
         plans.iter_mut().for_each(|plan| plan.stop = Stop::After(BLOCK));
     }
@@ -533,7 +533,7 @@ impl PushProgressView {
             && io::stderr().is_terminal()
             && std::env::var_os("TERM").is_some_and(|name| name != "dumb")
             // Falls back to lines if the screen cannot be opened.
-            && let Ok(screen) = PushScreen::open(plan, plan.to_string(), arguments.url.to_string())
+            && let Ok(screen) = PushScreen::open(plan, plan.to_string(), again::url(&arguments.url.to_string()))
         {
             return Self::Screen(Box::new(screen));
         }

@@ -471,6 +471,39 @@ fn the_summary_says_what_was_done_and_what_came_of_it() {
 }
 
 #[test]
+fn a_report_contains_no_secrets() {
+    let (folder, server) = server("load-secrets");
+    let url = format!("http://{}/?api_key=hush-1", server.site);
+    let push_url = format!("http://{}/push/{{channel}}?api_key=hush-1", server.site);
+    let fields = ["-H", "Authorization: Bearer hush-2", "-H", "Cookie: id=hush-3"];
+    let page = folder.path("page.html");
+    let saved = folder.path("run.json");
+    let files = ["--report", &page, "--save", &saved];
+    for words in [
+        [&["-n", "5", "-c", "1", "-H", "Proxy-Authorization: hush-4", &url], &fields[..], &files].concat(),
+        [
+            &["push", "-n", "1", "-s", "1", "-H", "Cookie: id=hush-3", "--token", "hush-5"],
+            &files[..],
+            &[&push_url],
+        ]
+        .concat(),
+        [&["compare", "--rounds", "1", "-d", "50ms", "--json", &url, &url], &fields[..]].concat(),
+    ] {
+        let output = load(&words);
+        let mut told = vec![text(&output.stdout), text(&output.stderr)];
+        if words.contains(&"--save") {
+            told.extend([folder.read("page.html"), folder.read("run.json")]);
+        }
+        assert!(told[0].contains('…'), "{words:?}: {}{}", told[0], told[1]);
+        for text in told {
+            assert!(!text.contains("hush"), "{words:?}:\n{text}");
+        }
+    }
+    let output = load(&["-n", "1", "http://ann:hush-6@127.0.0.1:1/"]);
+    assert!(!text(&output.stderr).contains("hush"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn the_exit_status_is_for_scripts() {
     let (_folder, server) = server("load-status");
     let url = format!("http://{}/", server.site);
