@@ -123,8 +123,8 @@ impl Block {
         Self {
             seconds: report.outcome.elapsed.as_secs_f64(),
             finished: totals.finished,
-            errors: totals.failed + totals.wrong,
-            failed: totals.failed,
+            errors: totals.unanswered() + totals.wrong,
+            failed: totals.unanswered(),
             latency: totals.latency().clone(),
             push: Vec::new(),
             cpu_ns: report.outcome.server.as_ref().and_then(|server| server.cpu_per_request_ns),

@@ -84,7 +84,7 @@ impl Findings {
             self.say("the bottleneck", FigureTrust::Fine, text);
         } else {
             let so = match verdict.limit.as_str() {
-                "unexpected" | "server_starved" => String::new(),
+                "unexpected" | "unanswered" | "server_starved" => String::new(),
                 _ => format!(" {measured} describe the generator, not the server."),
             };
             self.say("all figures", FigureTrust::Not, format!("{text}{so}"));

@@ -58,8 +58,10 @@ impl TrialResult {
             missed.push(format!("half of the requests were sent more than {} late", words::time(late_ns)));
         }
         let limit = report.verdict.limit;
-        if limit == Bottleneck::Unexpected {
-            missed.push("most responses were unexpected".into());
+        match limit {
+            Bottleneck::Unexpected => missed.push("most responses were unexpected".into()),
+            Bottleneck::Unanswered => missed.push("most requests got no response".into()),
+            _ => {}
         }
         match limit {
             // Conditions that hold even though the generator was the bottleneck hold.

@@ -27,7 +27,8 @@ enum SloMetric {
     /// A percentile of latency, as a share; 1 is the maximum.
     Latency(f64),
     Mean,
-    /// Requests that failed or had a wrong response, as a share of all that ended.
+    /// Requests without a complete response or with a wrong one, as a share of all that were sent; in a push run errors of
+    /// connections and rejected messages.
     Errors,
     /// Responses per second, or receipts per second.
     Rate,
@@ -39,6 +40,9 @@ enum SloMetric {
 pub trait Figures {
     /// Latency of users.
     fn latency(&self) -> &Distribution;
+
+    /// Requests without a response, or receipts that are missing. They count as slower than every latency.
+    fn missing(&self) -> u64;
 
     /// Errors, as a share of all attempts.
     fn error_share(&self) -> Option<f64>;
@@ -55,14 +59,18 @@ impl Figures for Report {
         self.outcome.totals.latency()
     }
 
+    fn missing(&self) -> u64 {
+        self.outcome.totals.unanswered()
+    }
+
     fn error_share(&self) -> Option<f64> {
         let totals = &self.outcome.totals;
-        (totals.finished + totals.failed > 0).then(|| totals.error_share())
+        (totals.finished + totals.unanswered() > 0).then(|| totals.error_share())
     }
 
     fn rate(&self) -> Option<f64> {
         let totals = &self.outcome.totals;
-        (totals.finished + totals.failed > 0).then(|| Self::rate(self))
+        (totals.finished + totals.unanswered() > 0).then(|| Self::rate(self))
     }
 
     fn reach(&self) -> Option<f64> {
@@ -86,6 +94,11 @@ pub struct Missed {
 }
 
 impl Slo {
+    /// Whether a condition limits the errors of a run, so that a run with fewer errors is as intended.
+    pub fn limits_errors(&self) -> bool {
+        self.0.iter().any(|condition| condition.metric == SloMetric::Errors)
+    }
+
     /// The conditions that a run did not meet. A figure that was not measured meets none.
     pub fn missed(&self, figures: &impl Figures) -> Vec<Missed> {
         let missed = self.0.iter().filter_map(|condition| {
@@ -102,8 +115,7 @@ impl SloMetric {
     fn of(self, figures: &impl Figures) -> Option<f64> {
         let latency = figures.latency();
         match self {
-            Self::Latency(1.0) => (latency.count() > 0).then(|| latency.max_ns() as f64),
-            Self::Latency(share) => latency.quantile_ns(share).map(|ns| ns as f64),
+            Self::Latency(share) => quantile_of_all(latency, figures.missing(), share),
             Self::Mean => latency.mean_ns(),
             Self::Errors => figures.error_share(),
             Self::Rate => figures.rate(),
@@ -113,10 +125,27 @@ impl SloMetric {
 
     fn words(self, value: f64) -> String {
         match self {
+            Self::Latency(_) if value.is_infinite() => "no response".to_owned(),
             Self::Latency(_) | Self::Mean => words::time(value as u64),
             Self::Errors | Self::Reach => words::percent(value),
             Self::Rate => format!("{} a second", words::number(value)),
         }
+    }
+}
+
+/// A quantile of latencies in ns, of which `missing` are above all others. `None` if there is no latency at all.
+fn quantile_of_all(latency: &Distribution, missing: u64, share: f64) -> Option<f64> {
+    let count = latency.count();
+    let rank = (share * (count + missing) as f64).ceil() as u64;
+    if count == 0 {
+        None
+    } else if rank > count {
+        Some(f64::INFINITY)
+    } else if share >= 1.0 {
+        Some(latency.max_ns() as f64)
+    } else {
+        // Half a rank less, so that rounding does not reach the next one.
+        latency.quantile_ns((rank as f64 - 0.5).max(0.0) / count as f64).map(|ns| ns as f64)
     }
 }
 
@@ -218,6 +247,25 @@ mod tests {
         }
         let slo: Slo = "errors<0.5%".parse().expect("a condition");
         assert_eq!(slo.missed(&report)[0].to_string(), "missed: errors<0.5% (measured 1.00 %)");
+    }
+
+    #[test]
+    fn unanswered_requests_are_slower_than_all_others_and_errors() {
+        // 1,000 responses of 1 ms, 10 of them wrong.
+        let mut report = example();
+        (report.outcome.totals.failed, report.outcome.totals.aborted) = (15, 5);
+        for (text, found) in [
+            ("p98<10ms", None),
+            ("p99<10ms", Some("no response")),
+            ("max<10s", Some("no response")),
+            ("mean<10ms", None),
+            ("errors<2%", Some("2.94 %")),
+            ("errors<3%", None),
+        ] {
+            let slo: Slo = text.parse().unwrap_or_else(|error| panic!("{error}"));
+            let missed = slo.missed(&report);
+            assert_eq!(missed.first().map(|missed| missed.found.as_str()), found, "{text}");
+        }
     }
 
     #[test]

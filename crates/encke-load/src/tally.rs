@@ -153,10 +153,15 @@ impl Totals {
         if self.response.max_ns() > 0 { &self.response } else { &self.service }
     }
 
-    /// The share of counted requests that failed or had a wrong response; 0 if none has ended.
+    /// Counted requests without a complete response: failed ones, and requests that were open when the run ended.
+    pub const fn unanswered(&self) -> u64 {
+        self.failed + self.aborted
+    }
+
+    /// The share of counted requests that had no complete response, or a wrong one; 0 if none has ended.
     pub fn error_share(&self) -> f64 {
-        let ended = self.finished + self.failed;
-        if ended == 0 { 0.0 } else { (self.failed + self.wrong) as f64 / ended as f64 }
+        let ended = self.finished + self.unanswered();
+        if ended == 0 { 0.0 } else { (self.unanswered() + self.wrong) as f64 / ended as f64 }
     }
 }
 
@@ -364,11 +369,12 @@ mod tests {
             tally.finished.add(6);
             tally.wrong.add(1);
             tally.failed.add(2);
+            tally.aborted.add(2);
             tally.statuses.add(200, 6);
             tally.service.record(1_000);
         }
         let totals = Totals::of([&one, &two]);
         assert_eq!((totals.begun, totals.finished, totals.failed, totals.statuses.class(2)), (20, 12, 4, 12));
-        assert_eq!((totals.service.count(), totals.error_share()), (2, 6.0 / 16.0));
+        assert_eq!((totals.service.count(), totals.error_share()), (2, 10.0 / 20.0));
     }
 }

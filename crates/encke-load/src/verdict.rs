@@ -4,11 +4,11 @@
 //! ```text
 //!   most responses had an unexpected status or body ───► Unexpected     no verdict about the server
 //!   the generator ran out of ports or descriptors ─────► Generator      no verdict about the server
+//!   most requests got no response ─────────────────────► Unanswered     no verdict about the server
 //!   under half a second ───────────────────────────────► TooShort
 //!   others used the generator's processor, or its quota
 //!   was exhausted ─────────────────────────────────────► Starved        no verdict about the server
 //!   a generator thread was busy all the time ──────────► Generator      no verdict about the server
-//!   no responses ──────────────────────────────────────► Server         or the network
 //!   open loop: sent, and hardly late ──────────────────► Kept
 //!   open loop: late, and the generator was crowded ────► Starved, Generator
 //!   open loop: requests waited for connections ────────► Behind         the server, or too few connections
@@ -30,7 +30,7 @@ use crate::plan::{Plan, Stop};
 use crate::probe::ProbeResult;
 use crate::run::RunOutcome;
 use crate::statuses::StatusCounts;
-use crate::tally::{Cause, Error, Totals};
+use crate::tally::{Cause, Totals};
 use crate::words;
 
 /// The conclusion of a run.
@@ -65,12 +65,19 @@ pub enum Bottleneck {
     TooShort,
     /// Unknown: most responses were not the expected ones.
     Unexpected,
+    /// Unknown: most requests got no response.
+    Unanswered,
 }
 
 impl Bottleneck {
-    /// Whether the results describe the server: neither the generator, nor other programs, nor unexpected responses.
+    /// Whether the results describe the server: neither the generator, nor other programs, nor errors.
     pub const fn is_verdict(self) -> bool {
-        !matches!(self, Self::Generator | Self::Starved | Self::ServerStarved | Self::Unexpected)
+        !matches!(self, Self::Generator | Self::Starved | Self::ServerStarved) && !self.is_errors()
+    }
+
+    /// Whether the results describe errors: most responses were unexpected, or missing.
+    pub const fn is_errors(self) -> bool {
+        matches!(self, Self::Unexpected | Self::Unanswered)
     }
 
     /// Name in saved runs.
@@ -85,6 +92,7 @@ impl Bottleneck {
             Self::Starved => "starved",
             Self::TooShort => "too_short",
             Self::Unexpected => "unexpected",
+            Self::Unanswered => "unanswered",
         }
     }
 }
@@ -108,7 +116,7 @@ pub(crate) const TICK_NS: u64 = 4_000_000;
 const LATE_PART: f64 = 0.1;
 /// If this share of requests waited for a free connection, it is no accident.
 const QUEUED: f64 = 0.01;
-/// If more than this share of the responses is wrong, the results describe errors.
+/// If more than this share of the responses is wrong, or of the requests unanswered, the results describe errors.
 const WRONG: f64 = 0.5;
 /// Retransmitted segments per request above which the network is considered a factor.
 const RETRANSMITS: f64 = 0.001;
@@ -136,6 +144,8 @@ impl Verdict {
                 Bottleneck::Generator,
                 format!("The generator was the bottleneck: {}, {times}{help}.", error.cause),
             )
+        } else if let Some(text) = unanswered(outcome) {
+            (Bottleneck::Unanswered, text)
         } else if outcome.elapsed < SHORTEST {
             (Bottleneck::TooShort, "Too short to determine the bottleneck.".to_owned())
         } else if waiting >= WAITING && (occupied >= BUSY || waiting >= 1.0 - occupied) {
@@ -144,12 +154,6 @@ impl Verdict {
             (Bottleneck::Starved, format!("The generator was starved: for {share} of the time {taken}."))
         } else if busy >= BUSY {
             (Bottleneck::Generator, format!("The generator was the bottleneck: {used}. {}", more(plan)))
-        } else if let Some(error) = silence(outcome) {
-            let text = format!(
-                "No request got a response: the server or the network was the bottleneck ({}).",
-                error.cause
-            );
-            (Bottleneck::Server, text)
         } else if let Pace::Open(rate, _) = &plan.pace {
             let due = match plan.stop {
                 Stop::After(time) => rate.due_within(time).floor(),
@@ -226,9 +230,20 @@ fn unexpected(plan: &Plan, totals: &Totals) -> Option<String> {
     ))
 }
 
-/// The most frequent error of a run without any responses.
-fn silence(outcome: &RunOutcome) -> Option<&Error> {
-    (outcome.totals.finished == 0).then(|| outcome.errors.iter().max_by_key(|error| error.count))?
+/// Names the most frequent error of a run in which most requests got no response. Its percentiles describe a minority.
+fn unanswered(outcome: &RunOutcome) -> Option<String> {
+    let totals = &outcome.totals;
+    let (missing, sent) = (totals.unanswered(), totals.unanswered() + totals.finished);
+    if missing as f64 <= WRONG * sent as f64 {
+        return None;
+    }
+    let error = outcome.errors.iter().max_by_key(|error| error.count);
+    let cause = error.map_or_else(String::new, |error| format!(" ({}: {})", error.phase, error.cause));
+    Some(format!(
+        "No verdict, because most requests got no response: {} of {}{cause}. If that is intended: --slo 'errors<=100%'.",
+        words::count(missing),
+        words::count(sent),
+    ))
 }
 
 /// Whether the server was watched and one of its threads had no capacity left.
@@ -442,6 +457,12 @@ mod tests {
         (rejected.totals.wrong, rejected.totals.statuses) = (10_000, [(403, 10_000)].into_iter().collect());
         let mut half_wrong = outcome(0.5, 0.0);
         half_wrong.totals.wrong = 5_000;
+        let missing = |missing: u64, finished: u64| {
+            let mut outcome = outcome(0.5, 0.0);
+            (outcome.totals.failed, outcome.totals.aborted) = (missing - 1, 1);
+            outcome.totals.finished = finished;
+            outcome
+        };
         for (pace, outcome, limit) in [
             (Pace::Closed, watched(&half, 0.98, 0.01), Bottleneck::Server),
             (Pace::Closed, watched(&half, 0.2, 0.0), Bottleneck::Connections),
@@ -480,6 +501,9 @@ mod tests {
             (open(), unsent, Bottleneck::Behind),
             (Pace::Closed, rejected, Bottleneck::Unexpected),
             (Pace::Closed, half_wrong, Bottleneck::Server),
+            (Pace::Closed, missing(5_000, 5_000), Bottleneck::Server),
+            (Pace::Closed, missing(5_001, 4_999), Bottleneck::Unanswered),
+            (open(), missing(10_000, 0), Bottleneck::Unanswered),
         ] {
             let verdict = Verdict::of(&plan(pace), &outcome);
             assert_eq!(verdict.limit, limit, "{}", verdict.text);
@@ -546,6 +570,18 @@ mod tests {
             other.text
         );
         assert_eq!(verdict(&[(200, 5_000), (404, 5_000)], 5_000, 0).limit, Bottleneck::Server);
+    }
+
+    #[test]
+    fn mostly_missing_responses_are_counted_with_their_cause() {
+        let mut silent = RunOutcome { elapsed: Duration::from_millis(20), ..outcome(0.2, 0.0) };
+        (silent.totals.finished, silent.totals.failed, silent.totals.aborted) = (10, 985, 5);
+        silent.errors.add(RequestPhase::FirstByte, Cause::Timeout, 0, &[]);
+        let verdict = Verdict::of(&plan(Pace::Closed), &silent);
+        assert!(!verdict.limit.is_verdict());
+        for said in ["990 of 1,000 (first byte: timed out)", "--slo 'errors<=100%'"] {
+            assert!(verdict.text.contains(said), "no `{said}`: {}", verdict.text);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!                     └── ^C, TERM, HUP, or q on the screen: start no more requests, then report; ^C again: exit now
 //! ```
 //! Exit status: 0 success · 1 nothing could be measured · 2 usage · 3 `--slo` was missed · 4 no verdict, because the generator
-//! was the bottleneck or most responses were unexpected · 130 after ^C, TERM or HUP.
+//! was the bottleneck, or most responses were unexpected or missing · 130 after ^C, TERM or HUP.
 
 mod again;
 mod compare;
@@ -127,16 +127,19 @@ pub(crate) fn run(arguments: &LoadArgs) -> CommandResult {
     }
     let verdict = report.verdict.limit.is_verdict();
     let judged = !arguments.slo.is_empty();
-    let unexpected = report.verdict.limit == Bottleneck::Unexpected;
-    if unexpected && (arguments.json || arguments.layout != Layout::Own) {
+    // Unexpected responses are admitted by `--expect-status`; missing ones by the share that a condition admits.
+    let admitted =
+        report.verdict.limit == Bottleneck::Unanswered && arguments.slo.iter().any(Slo::limits_errors);
+    let errors = report.verdict.limit.is_errors();
+    if errors && (arguments.json || arguments.layout != Layout::Own) {
         tell(&report.verdict.text);
     }
     Ok(ExitCode::from(match (interrupts.seen(), verdict, missed.is_empty()) {
         (true, _, _) => INTERRUPTED,
-        // Unexpected responses are the server's, so a missed condition is missed; but errors cannot meet one.
-        (_, _, false) if unexpected => MISSED,
+        // Errors are the server's, so a missed condition is missed; but errors cannot meet one, unless it is about them.
+        (_, _, false) if errors => MISSED,
         // A condition that holds even though the generator was the bottleneck holds.
-        (_, _, true) if judged && !unexpected => 0,
+        (_, _, true) if judged && (!errors || admitted) => 0,
         (_, false, _) => NO_VERDICT,
         (_, true, false) => MISSED,
         (_, true, true) => 0,
@@ -258,7 +261,7 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &LoadArgs, interrupts: &Interrupt
     let closed = Plan { pace: Pace::Closed, stop: Stop::After(SOUNDING), ..plan.clone() };
     let sounding = measure(closed, &arguments.urls, arguments.watch.as_ref(), shown, interrupts)?;
     nothing_measured(&sounding)?;
-    if sounding.verdict.limit == Bottleneck::Unexpected {
+    if sounding.verdict.limit.is_errors() {
         let text = &sounding.verdict.text;
         let told = json!({ "rate_per_s": null, "is_verdict": false, "text": text, "trials": [] });
         return found_max(&told, arguments.json, NO_VERDICT);

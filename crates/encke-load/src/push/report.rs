@@ -66,6 +66,10 @@ impl Figures for PushReport {
         &self.outcome.totals.latency
     }
 
+    fn missing(&self) -> u64 {
+        self.outcome.reach.lost
+    }
+
     /// Errors of connections and refused messages, as a share of all connections and messages.
     fn error_share(&self) -> Option<f64> {
         let totals = &self.outcome.totals;

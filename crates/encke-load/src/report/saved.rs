@@ -185,7 +185,8 @@ pub struct SavedExtent {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each is the field of the same name in Verdict")]
 pub struct SavedVerdict {
-    /// `server`, `connections`, `kept`, `behind`, `generator`, `starved`, `server_starved`, `too_short`, `unexpected`.
+    /// `server`, `connections`, `kept`, `behind`, `generator`, `starved`, `server_starved`, `too_short`, `unexpected`,
+    /// `unanswered`.
     pub limit: String,
     /// Whether the results describe the server.
     pub is_verdict: bool,
@@ -371,11 +372,12 @@ impl Saved {
             .map(|SavedDistribution(distribution)| distribution)
     }
 
-    /// The share of counted requests that failed or had a wrong response; `None` if none has ended.
+    /// The share of counted requests that had no complete response, or a wrong one; `None` if none has ended.
     pub fn error_share(&self) -> Option<f64> {
         let requests = &self.requests;
-        let ended = requests.finished + requests.failed;
-        (ended > 0).then(|| (requests.failed + requests.wrong) as f64 / ended as f64)
+        let missing = requests.failed + requests.aborted;
+        let ended = requests.finished + missing;
+        (ended > 0).then(|| (missing + requests.wrong) as f64 / ended as f64)
     }
 
     /// Whether the run was a closed loop.

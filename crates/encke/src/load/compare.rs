@@ -137,7 +137,14 @@ pub(super) fn judge(comparison: &mut Comparison, limits: &[Bottleneck]) {
 /// Gives no verdict on errors, even if both servers respond with the same ones.
 fn judge_responses(comparison: &mut Comparison, limits: &[Bottleneck]) {
     let all = limits.len();
-    let unexpected = limits.iter().filter(|limit| **limit == Bottleneck::Unexpected).count();
+    let times = |limit: Bottleneck| limits.iter().filter(|other| **other == limit).count();
+    let (unexpected, unanswered) = (times(Bottleneck::Unexpected), times(Bottleneck::Unanswered));
+    if unanswered * 2 > all {
+        comparison.is_verdict = false;
+        comparison.remarks.push(format!(
+            "No verdict, because errors were measured: in {unanswered} of {all} blocks most requests got no response."
+        ));
+    }
     if unexpected * 2 > all {
         comparison.is_verdict = false;
         comparison.remarks.push(format!(

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::running::{Folder, Running, encke, text};
@@ -536,6 +537,32 @@ fn the_exit_status_is_for_scripts() {
     let refused = load(&["-n", "3", &nobody]);
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stdout));
     assert!(text(&refused.stderr).contains("refused"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn mostly_unanswered_requests_are_no_measurement_unless_admitted() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("bound"));
+    // A server that reads each request and ends the connection.
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _request = stream.read(&mut [0; 1_024]);
+        }
+    });
+    for (flags, status) in [
+        (&[][..], 4),
+        (&["--slo", "p99<10s"], 3),
+        (&["--slo", "errors<1%"], 3),
+        (&["--slo", "errors<=100%"], 0),
+    ] {
+        let output = load(&[flags, &["-n", "4", "-c", "2", &url]].concat());
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(status), "{flags:?}: {said}{}", text(&output.stderr));
+        assert!(said.contains("most requests got no response: 4 of 4 (first byte: "), "{flags:?}: {said}");
+    }
+    let output = load(&["-n", "4", "-c", "2", "--json", &url]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(text(&output.stderr).contains("got no response: 4 of 4"), "{}", text(&output.stderr));
 }
 
 #[test]
