@@ -250,12 +250,12 @@ pub struct Error {
     pub count: u64,
     /// Time of the first occurrence, in ns after the beginning of the run.
     pub first_ns: u64,
-    /// First bytes of the response that were received at the first occurrence.
+    /// First bytes of the response that were received at the first occurrence; of a rejected message, of the response's body.
     pub sample: Vec<u8>,
 }
 
 /// Bytes kept of a failed response: a status line and some fields.
-const SAMPLE_BYTES_MAX: usize = 256;
+pub(crate) const SAMPLE_BYTES_MAX: usize = 256;
 
 impl Errors {
     /// Counts a failure. `seen` is the received part of the response.

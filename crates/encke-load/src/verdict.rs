@@ -117,7 +117,7 @@ const LATE_PART: f64 = 0.1;
 /// If this share of requests waited for a free connection, it is no accident.
 const QUEUED: f64 = 0.01;
 /// If more than this share of the responses is wrong, or of the requests unanswered, the results describe errors.
-const WRONG: f64 = 0.5;
+pub(crate) const WRONG: f64 = 0.5;
 /// Retransmitted segments per request above which the network is considered a factor.
 const RETRANSMITS: f64 = 0.001;
 

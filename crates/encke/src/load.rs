@@ -41,10 +41,11 @@ use encke_load::list::{self, LineTarget, Log};
 use encke_load::message::{MESSAGES_MAX, MessageError};
 use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
+use encke_load::slo::Figures;
 use encke_load::verdict::Bottleneck;
 use encke_load::{
     Expected, InputError, Mix, Pace, Plan, PreparedRequest, Protocol, Rate, Report, RunHandle, Series, Slo,
-    Sources, Stop, Style, Target, Url, words,
+    Sources, Stop, Style, Target, Url, Verdict, words,
 };
 use encke_session::tls::{ClientSessions, Sessions};
 use serde_json::{Value, json};
@@ -121,29 +122,38 @@ pub(crate) fn run(arguments: &LoadArgs) -> CommandResult {
         Layout::Htstress => report.htstress(),
     };
     print_result(&text)?;
-    let missed: Vec<_> = arguments.slo.iter().flat_map(|slo| slo.missed(&report)).collect();
+    let is_told = !arguments.json && arguments.layout == Layout::Own;
+    Ok(conclude(&report, &report.verdict, &arguments.slo, is_told, &interrupts))
+}
+
+/// Names the missed conditions of a run, and its errors if the report does not tell them. Returns the exit status.
+fn conclude(
+    figures: &impl Figures,
+    verdict: &Verdict,
+    slos: &[Slo],
+    is_told: bool,
+    interrupts: &Interrupts,
+) -> ExitCode {
+    let missed: Vec<_> = slos.iter().flat_map(|slo| slo.missed(figures)).collect();
     for condition in &missed {
         let _nobody_listens = writeln!(io::stderr(), "{condition}");
     }
-    let verdict = report.verdict.limit.is_verdict();
-    let judged = !arguments.slo.is_empty();
-    // Unexpected responses are admitted by `--expect-status`; missing ones by the share that a condition admits.
-    let admitted =
-        report.verdict.limit == Bottleneck::Unanswered && arguments.slo.iter().any(Slo::limits_errors);
-    let errors = report.verdict.limit.is_errors();
-    if errors && (arguments.json || arguments.layout != Layout::Own) {
-        tell(&report.verdict.text);
+    let errors = verdict.limit.is_errors();
+    if errors && !is_told {
+        tell(&verdict.text);
     }
-    Ok(ExitCode::from(match (interrupts.seen(), verdict, missed.is_empty()) {
+    // Unexpected responses are admitted by `--expect-status`; missing ones by the share that a condition admits.
+    let admitted = verdict.limit == Bottleneck::Unanswered && slos.iter().any(Slo::limits_errors);
+    ExitCode::from(match (interrupts.seen(), verdict.limit.is_verdict(), missed.is_empty()) {
         (true, _, _) => INTERRUPTED,
         // Errors are the server's, so a missed condition is missed; but errors cannot meet one, unless it is about them.
         (_, _, false) if errors => MISSED,
         // A condition that holds even though the generator was the bottleneck holds.
-        (_, _, true) if judged && (!errors || admitted) => 0,
+        (_, _, true) if !slos.is_empty() && (!errors || admitted) => 0,
         (_, false, _) => NO_VERDICT,
         (_, true, false) => MISSED,
         (_, true, true) => 0,
-    }))
+    })
 }
 
 /// Runs a plan and shows its progress.

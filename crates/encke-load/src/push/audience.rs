@@ -723,6 +723,10 @@ impl Audience {
             return self.close(out);
         }
         match self.stage {
+            AudienceStage::Opening if self.is_port_closed() => {
+                self.opened = true;
+                self.close(out);
+            }
             AudienceStage::Opening => {
                 self.dial_next(at, out);
                 let all = (self.held + self.refused) as usize == self.receivers.len();
@@ -766,6 +770,12 @@ impl Audience {
             AudienceStage::Paced(turn) => self.take_turn(turn, at, out),
             AudienceStage::Over => {}
         }
+    }
+
+    /// Whether no server listens: a connection was refused before any was established, so a retry would only delay the error.
+    fn is_port_closed(&self) -> bool {
+        let refused = Cause::Fault(OpError::Refused);
+        self.tally.connected.value() == 0 && self.errors.iter().any(|error| error.cause == refused)
     }
 
     /// Starts churn and storm when they are due.
@@ -1087,6 +1097,9 @@ impl Crowd for Audience {
     fn begin(&mut self, at: TurnTime, out: &mut Outbox) {
         self.times.begun_ns = at.now_ns;
         self.times.last_ns = at.now_ns;
+        if self.is_over() {
+            return;
+        }
         // The ramp does not delay the remaining subscribers any longer.
         self.ramp = None;
         if self.plan.paced.is_some() {

@@ -24,7 +24,7 @@ use crate::answer::{Heads, ResponseReader};
 use crate::crowd::{Outbox, TurnTime};
 use crate::pace::Pace;
 use crate::plan::{PlanShare, WarmUp};
-use crate::tally::{Cause, Errors, RequestPhase};
+use crate::tally::{Cause, Errors, RequestPhase, SAMPLE_BYTES_MAX};
 use crate::tickets::Tickets;
 
 /// The publishers of a run. Only the first thread has any.
@@ -60,6 +60,8 @@ struct Publisher {
     mark: Option<Mark>,
     reader: ResponseReader,
     partial: Vec<u8>,
+    /// First bytes of the body of the current response: the reason, if it is a rejection.
+    text: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +101,7 @@ impl Publishers {
             mark: None,
             reader: ResponseReader::new(),
             partial: Vec::new(),
+            text: Vec::new(),
         });
         Self {
             timeout_ns: u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX),
@@ -286,7 +289,12 @@ impl Publishers {
         let mut used = 0;
         while used < kept.len() {
             let one = &mut self.publishers[usize::from(index)];
-            let step = match one.reader.feed(&mut self.heads, Method::Post, &kept[used..], |_| {}) {
+            let text = &mut one.text;
+            let keep = |piece: &[u8]| {
+                let room = SAMPLE_BYTES_MAX - text.len().min(SAMPLE_BYTES_MAX);
+                text.extend_from_slice(&piece[..piece.len().min(room)]);
+            };
+            let step = match one.reader.feed(&mut self.heads, Method::Post, &kept[used..], keep) {
                 Ok(step) => step,
                 Err(refusal) => return self.lose(index, Cause::Malformed(refusal), at, out),
             };
@@ -342,13 +350,16 @@ impl Publishers {
         let one = &mut self.publishers[usize::from(index)];
         (one.state, one.since_ns) = (PublisherState::Idle, at.now_ns);
         self.idle.push_back(index);
-        let Some(mark) = one.mark.take() else { return };
-        self.under_way -= 1;
-        if (200..300).contains(&status) {
-            self.tally.taken.record(at.woken_ns.saturating_sub(mark.sent_ns));
-        } else {
-            self.refuse(mark, Cause::Status(status), at);
+        if let Some(mark) = one.mark.take() {
+            self.under_way -= 1;
+            if (200..300).contains(&status) {
+                self.tally.taken.record(at.woken_ns.saturating_sub(mark.sent_ns));
+            } else {
+                let text = std::mem::take(&mut one.text);
+                self.refuse(mark, Cause::Status(status), &text, at);
+            }
         }
+        self.publishers[usize::from(index)].text.clear();
     }
 
     /// Gives up a connection; its message, if there is one, counts as refused.
@@ -357,7 +368,7 @@ impl Publishers {
         match one.mark.take() {
             Some(mark) => {
                 self.under_way -= 1;
-                self.refuse(mark, cause, at);
+                self.refuse(mark, cause, &[], at);
             }
             None => self.unconnected(RequestPhase::Connect, cause, at),
         }
@@ -369,10 +380,10 @@ impl Publishers {
         self.errors.add(phase, cause, self.since_opening(at), &[]);
     }
 
-    fn refuse(&mut self, mark: Mark, cause: Cause, at: TurnTime) {
+    fn refuse(&mut self, mark: Mark, cause: Cause, text: &[u8], at: TurnTime) {
         self.shared.refuse(mark.lane, mark.number);
         self.tally.refused.increment();
-        self.errors.add(RequestPhase::Publish, cause, self.since_opening(at), &[]);
+        self.errors.add(RequestPhase::Publish, cause, self.since_opening(at), text);
     }
 
     const fn since_opening(&self, at: TurnTime) -> u64 {
@@ -387,7 +398,7 @@ impl Publishers {
         }
         one.token = Token::NONE;
         (one.state, one.since_ns) = (PublisherState::Resting, at.now_ns.saturating_add(REST_NS));
-        (one.reader, one.partial) = (ResponseReader::new(), Vec::new());
+        (one.reader, one.partial, one.text) = (ResponseReader::new(), Vec::new(), Vec::new());
     }
 
     /// Closes every connection. Messages without a response count as refused.

@@ -17,7 +17,8 @@ use crate::pace::Pace;
 use crate::plan::Stop;
 use crate::report::saved::per_second;
 use crate::slo::Figures;
-use crate::verdict::{BUSY, Bottleneck, SENT, SHORTEST, TICK_NS, Verdict, WAITING};
+use crate::tally::{Cause, RequestPhase};
+use crate::verdict::{BUSY, Bottleneck, SENT, SHORTEST, TICK_NS, Verdict, WAITING, WRONG};
 use crate::words;
 
 /// A push run and its evaluation.
@@ -39,6 +40,8 @@ pub struct PushReport {
 
 /// If this share of messages waited for a publisher, it is no accident.
 const QUEUED: f64 = 0.01;
+/// Maximum characters shown of a response's text: one or two lines of a terminal.
+const TEXT_CHARS_MAX: usize = 200;
 /// From this share of the time between first and last receipt, the generator's own cost matters.
 const OWN_PART: f64 = 0.5;
 
@@ -111,6 +114,8 @@ fn judge(plan: &PushRunPlan, outcome: &PushRunOutcome) -> Verdict {
     let (limit, text) = if let Some(error) = ours {
         let times = words::plural(error.count, "time");
         (Bottleneck::Generator, format!("The generator was the bottleneck: {}, {times}.", error.cause))
+    } else if let Some(judged) = rejected(outcome) {
+        judged
     } else if plan.cycles.is_none() && outcome.elapsed < SHORTEST {
         (Bottleneck::TooShort, "Too short to determine the bottleneck.".to_owned())
     } else if busy + waiting >= BUSY && waiting >= WAITING {
@@ -145,6 +150,57 @@ fn judge(plan: &PushRunPlan, outcome: &PushRunOutcome) -> Verdict {
         (limit, text)
     };
     Verdict { limit, text, remarks: remarks(plan, outcome, waiting) }
+}
+
+/// The verdict on a run of which most messages were rejected or got no response: the most frequent reason, and the remedy.
+fn rejected(outcome: &PushRunOutcome) -> Option<(Bottleneck, String)> {
+    let totals = &outcome.totals;
+    if totals.refused as f64 <= WRONG * totals.published as f64 {
+        return None;
+    }
+    let of_messages = outcome.errors.iter().filter(|error| error.phase == RequestPhase::Publish);
+    let error = of_messages.max_by_key(|error| error.count);
+    let (limit, help) = match error.map(|error| &error.cause) {
+        Some(Cause::Status(status)) => (Bottleneck::Unexpected, remedy(*status)),
+        _ => (Bottleneck::Unanswered, ""),
+    };
+    let cause = error.map_or_else(
+        || "no response at the end of the run".to_owned(),
+        |error| {
+            let said = first_line(&error.sample);
+            let said = if said.is_empty() { said } else { format!(" \"{said}\"") };
+            format!("{}{said}", error.cause)
+        },
+    );
+    Some((
+        limit,
+        format!(
+            "No verdict, because most messages were not published: {} of {} ({cause}){help}.",
+            words::count(totals.refused),
+            words::count(totals.published),
+        ),
+    ))
+}
+
+/// What helps against a status of Encke for a publish.
+const fn remedy(status: u16) -> &'static str {
+    match status {
+        401 | 403 => {
+            "; pass a token with the right to publish: --token TOKEN (`encke token --publish '*'` signs one)"
+        }
+        404 | 405 => "; for a server other than Encke use --preset, or --publish-url",
+        429 => {
+            "; use a lower --publish-rate, a --token, or a higher push.anonymous_rate in the server's settings"
+        }
+        _ => "",
+    }
+}
+
+/// The first line of a response's text, without control characters. HTML is no text for a terminal.
+fn first_line(sample: &[u8]) -> String {
+    let text = String::from_utf8_lossy(sample);
+    let line = text.trim().lines().next().filter(|line| !line.starts_with('<')).unwrap_or_default();
+    line.chars().filter(|char| !char.is_control()).take(TEXT_CHARS_MAX).collect()
 }
 
 /// Remarks that qualify the results.
@@ -207,7 +263,7 @@ mod tests {
     };
     use crate::run::ThreadShare;
     use crate::slo::Slo;
-    use crate::tally::{Cause, Errors, RequestPhase};
+    use crate::tally::Errors;
 
     fn plan() -> PushRunPlan {
         let dialect = Dialect::of(Preset::Encke, Transport::Sse, false).expect("it has event streams");
@@ -457,6 +513,37 @@ mod tests {
             let verdict = judge(&plan, &outcome);
             assert_eq!(verdict.limit, limit, "{}", verdict.text);
         }
+    }
+
+    #[test]
+    fn rejected_messages_give_no_verdict_but_the_reason_and_the_remedy() {
+        for (status, text, said) in [
+            (
+                403,
+                &b"no right\n"[..],
+                "100 of 100 (status 403 \"no right\"); pass a token with the right to publish",
+            ),
+            (401, b"", "(status 401); pass a token with the right to publish: --token"),
+            (
+                429,
+                b"<html>",
+                "(status 429); use a lower --publish-rate, a --token, or a higher push.anonymous_rate",
+            ),
+            (500, b"", "(status 500)."),
+        ] {
+            let mut outcome = PushRunOutcome { elapsed: Duration::from_millis(1), ..outcome(0.2, 0.0) };
+            outcome.totals.refused = 100;
+            (0..100).for_each(|_| outcome.errors.add(RequestPhase::Publish, Cause::Status(status), 5, text));
+            let verdict = judge(&plan(), &outcome);
+            assert_eq!(verdict.limit, Bottleneck::Unexpected, "{}", verdict.text);
+            assert!(verdict.text.contains(said), "no `{said}`: {}", verdict.text);
+        }
+        let mut silent = outcome(0.2, 0.0);
+        silent.totals.refused = 51;
+        silent.errors.add(RequestPhase::Publish, Cause::Timeout, 5, b"");
+        let verdict = judge(&plan(), &silent);
+        assert_eq!(verdict.limit, Bottleneck::Unanswered);
+        assert!(verdict.text.contains("51 of 100 (timed out)"), "{}", verdict.text);
     }
 
     #[test]

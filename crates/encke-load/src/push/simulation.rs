@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use encke_io::sim::{SimConditions, World};
-use encke_io::{Address, Event, Op, Reactor, ReactorSource, Segment, Send, SimReactor, Token};
+use encke_io::{Address, Event, Op, OpError, Reactor, ReactorSource, Segment, Send, SimReactor, Token};
 use encke_wire::websocket::{self, Opcode};
 
 use super::audience::{Audience, AudienceOutcome};
@@ -26,6 +26,7 @@ use crate::engine::LoadEngine;
 use crate::pace::Pace;
 use crate::plan::{PlanShare, Stop};
 use crate::simulation::{MS, address, calm};
+use crate::tally::Cause;
 use crate::{Arrivals, Rate};
 
 const TRANSPORTS: [Transport; 4] = [Transport::Sse, Transport::Poll, Transport::Ws, Transport::Ndjson];
@@ -359,6 +360,7 @@ struct Ended {
     outcome: PushRunOutcome,
     server: Counts,
     trace: u64,
+    took: Duration,
     /// Reports of paced rounds.
     steps: Vec<PacedStep>,
 }
@@ -401,6 +403,7 @@ fn run_paced(
         })
         .collect();
     engines.iter_mut().for_each(LoadEngine::prepare);
+    let start_ns = world.now().mono_ns;
     let (mut begun, mut steps) = (false, 0);
     while !engines.iter().all(|engine| engine.crowd().is_over()) && (paces == 0 || told.len() < paces) {
         told.extend(pacing.wait(Duration::ZERO));
@@ -420,7 +423,8 @@ fn run_paced(
         engines.into_iter().map(|engine| engine.into_crowd().into_part()).collect();
     let totals = PushTotals::of(tallies.iter().map(|tally| &**tally));
     let outcome = outcome_of(&plan, &shared, totals, parts);
-    Ended { outcome, server: server.counts, trace: world.trace(), steps: told }
+    let took = Duration::from_nanos(world.now().mono_ns - start_ns);
+    Ended { outcome, server: server.counts, trace: world.trace(), took, steps: told }
 }
 
 #[track_caller]
@@ -586,11 +590,15 @@ fn who_is_cut_by_the_server_comes_back_and_goes_on() {
 
 #[test]
 fn a_run_without_a_server_or_a_stream_comes_to_its_end() {
-    let nobody = PushRunPlan { timeout: Duration::from_secs(1), ..plan(Transport::Sse, 20, 5) };
-    let nobody = PushRunPlan { server: SocketAddr::from(([10, 0, 0, 9], 1)).into(), ..nobody };
-    let Ended { outcome, .. } = run(10, calm(), Manners::default(), nobody);
-    assert_eq!((outcome.totals.answered, outcome.totals.published, outcome.held), (0, 0, 0));
-    assert!(!outcome.errors.is_empty());
+    let nobody = SocketAddr::from(([10, 0, 0, 9], 1));
+    for threads in [1, 2] {
+        let plan = PushRunPlan { server: nobody.into(), threads, ..plan(Transport::Sse, 20, 5) };
+        let timeout = plan.timeout;
+        let Ended { outcome, took, .. } = run(10, calm(), Manners::default(), plan);
+        assert_eq!((outcome.totals.answered, outcome.totals.published, outcome.held), (0, 0, 0));
+        assert!(outcome.errors.iter().any(|error| error.cause == Cause::Fault(OpError::Refused)));
+        assert!(took < timeout, "a closed port ends the run at once: {took:?}");
+    }
 
     // The subscriber requests an event stream and gets NDJSON.
     let dialect = Dialect { subscribe: "/ndjson/{channel}".into(), ..dialect(Transport::Sse) };

@@ -7,6 +7,7 @@ use encke_stats::Distribution;
 use super::saved::{Connections, SavedDistribution, SavedError, SavedVerdict};
 use super::{PERCENTILES, Report, Saved};
 use crate::gathering::PART;
+use crate::tally::RequestPhase;
 use crate::words;
 
 impl Report {
@@ -190,7 +191,10 @@ pub(crate) fn put_end(
         write!(out, "{:>12} {}: {}", words::count(error.count), error.phase, error.cause)?;
         if !error.sample.is_empty() {
             let sample = error.sample.chars().take(SAMPLE_SHOWN).flat_map(char::escape_debug);
-            write!(out, "; first after \"{}\"", sample.collect::<String>())?;
+            // The sample of a rejected message is the server's text; other samples are bytes received before the error.
+            let begin =
+                if error.phase == RequestPhase::Publish.to_string() { "first" } else { "first after" };
+            write!(out, "; {begin} \"{}\"", sample.collect::<String>())?;
         }
         writeln!(out)?;
     }

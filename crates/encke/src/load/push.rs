@@ -8,7 +8,6 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -25,9 +24,9 @@ use encke_load::{Arrivals, Comparison, Pace, Protocol, Rate, Slo, Sources, Stop,
 use super::progress::ViewAction;
 #[cfg(feature = "screen")]
 use super::screen::push::PushScreen;
-use super::{Interrupts, LOOK, LOOKS_PER_LINE, MISSED, NO_VERDICT, again, command, compare, rounds, saved};
+use super::{Interrupts, LOOK, LOOKS_PER_LINE, again, command, compare, conclude, rounds, saved};
 use crate::arguments::{Secrecy, count};
-use crate::error::{ArgumentError, CommandError, CommandResult, INTERRUPTED};
+use crate::error::{ArgumentError, CommandError, CommandResult};
 use crate::load;
 use crate::output::{note, print_result};
 
@@ -285,19 +284,7 @@ pub(crate) fn run(arguments: &LoadPushArgs, signals: Signals) -> CommandResult {
     }
     let text = if arguments.json { format!("{:#}\n", report.json()) } else { report.summary() };
     print_result(&text)?;
-    let missed: Vec<_> = arguments.slo.iter().flat_map(|slo| slo.missed(&report)).collect();
-    for condition in &missed {
-        let _nobody_listens = writeln!(io::stderr(), "{condition}");
-    }
-    let (verdict, judged) = (report.verdict.limit.is_verdict(), !arguments.slo.is_empty());
-    Ok(ExitCode::from(match (interrupts.seen(), verdict, missed.is_empty()) {
-        (true, _, _) => INTERRUPTED,
-        // A condition that holds even though the generator was the bottleneck holds.
-        (_, _, true) if judged => 0,
-        (_, false, _) => NO_VERDICT,
-        (_, true, false) => MISSED,
-        (_, true, true) => 0,
-    }))
+    Ok(conclude(&report, &report.verdict, &arguments.slo, !arguments.json, &interrupts))
 }
 
 /// Default duration of each block of a comparison, and default number of rounds.
@@ -358,7 +345,8 @@ fn nobody_there(report: &PushReport) -> Result<(), CommandError> {
         Some(error) if report.outcome.totals.answered == 0 => {
             let help = match error.cause {
                 Cause::NotUnderstood(StreamError::Status(401 | 403)) => {
-                    "; grant rights for the channel in [auth], or pass a token: -H 'Authorization: Bearer TOKEN'"
+                    "; grant the right to subscribe in [auth], or pass a token with it: -H 'Authorization: Bearer TOKEN' \
+                     (`encke token --subscribe '*' --publish '*'` signs one)"
                 }
                 Cause::NotUnderstood(StreamError::Status(404)) => {
                     "; for a server other than Encke use --preset, or --subscribe-url and --publish-url"
@@ -366,6 +354,11 @@ fn nobody_there(report: &PushReport) -> Result<(), CommandError> {
                 _ => "",
             };
             let text = format!("{} ({}){help}", error.cause, error.phase);
+            Err(CommandError::server(text).context(&report.url))
+        }
+        None if report.outcome.totals.answered == 0 && report.outcome.totals.turned_away > 0 => {
+            let text = "every subscription was rejected with a retry time: by status 429 if they open channels faster \
+                        than push.channel_rate, by 503 if the server drains or has no room; use --connect-rate";
             Err(CommandError::server(text).context(&report.url))
         }
         _ => Ok(()),

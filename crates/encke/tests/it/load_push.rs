@@ -264,9 +264,41 @@ fn what_cannot_be_meant_or_is_not_there_is_told() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {error}");
         assert!(error.contains(said), "{arguments:?}: {error}");
     }
+    let output = push(&["-s", "2", "-n", "1", "http://127.0.0.1:1/"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("refused (connect)"), "{}", text(&output.stderr));
     let (_folder, server) = server("push-none");
     let output = push(&["-s", "2", "-n", "1", &format!("http://{}/no/such/path", server.site)]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("status 404") && said.contains("--subscribe-url"), "{said}");
+}
+
+#[test]
+fn rejected_messages_are_no_measurement() {
+    let folder = Folder::new("push-rejected");
+    let public = folder.path("");
+    let settings = |auth: &str| format!("[auth]\n{auth}\n[[site]]\nroot = \"{public}\"\n");
+    let quiet = folder.write("quiet.toml", &settings("anonymous = [\"subscribe\"]"));
+    let quiet = Running::start(&["-c", &quiet]);
+    let url = format!("http://{}/", quiet.site);
+    let flags = ["-s", "2", "-n", "4", "-r", "100"];
+    for more in [&[][..], &["--json"]] {
+        let output = push(&[&flags, more, &[&url]].concat());
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        for part in ["not published: 4 of 4 (status 40", "pass a token with the right to publish: --token"] {
+            assert!(said.contains(part), "no `{part}`: {said}");
+        }
+        assert!(!said.contains("Too short"), "{said}");
+    }
+    let missed = push(&[&flags, &["--slo", "errors<1%", &url][..]].concat());
+    assert_eq!(missed.status.code(), Some(3), "{}", text(&missed.stderr));
+
+    let closed = folder.write("closed.toml", &settings("anonymous = []"));
+    let closed = Running::start(&["-c", &closed]);
+    let output = push(&[&flags, &[&*format!("http://{}/", closed.site)][..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("the right to subscribe") && said.contains("encke token --subscribe"), "{said}");
 }
