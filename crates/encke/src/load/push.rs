@@ -250,7 +250,18 @@ impl From<Rounds> for push::Paced {
     }
 }
 
+impl LoadPushArgs {
+    /// Whether a field of all requests is an `Authorization`.
+    fn has_authorization(&self) -> bool {
+        let mut fields = self.header.iter().filter_map(|field| field.split_once(':'));
+        fields.any(|(name, _)| name.eq_ignore_ascii_case("Authorization"))
+    }
+}
+
 pub(crate) fn run(arguments: &LoadPushArgs, signals: Signals) -> CommandResult {
+    if arguments.token.is_some() && arguments.has_authorization() {
+        note("publishers send the Authorization of -H, not the token of --token or $ENCKE_TOKEN");
+    }
     let plan = plan(arguments, &arguments.url, arguments.preset)?;
     let interrupts = Interrupts::watch(signals)?;
     if plan.paced.is_some() {
@@ -503,7 +514,8 @@ fn dialect(arguments: &LoadPushArgs, url: &Url, preset: PresetArg) -> Result<Dia
         dialect.subscriber_fields.push(field.clone());
         dialect.publisher_fields.push(field);
     }
-    if let Some(token) = &arguments.token {
+    // Two fields would be a malformed request.
+    if let Some(token) = arguments.token.as_ref().filter(|_| !arguments.has_authorization()) {
         dialect.publisher_fields.push(("Authorization".into(), format!("Bearer {token}")));
     }
     Ok(dialect)

@@ -302,3 +302,23 @@ fn rejected_messages_are_no_measurement() {
     let said = text(&output.stderr);
     assert!(said.contains("the right to subscribe") && said.contains("encke token --subscribe"), "{said}");
 }
+
+#[test]
+fn a_header_field_replaces_the_token_of_publishers() {
+    let folder = Folder::new("push-two-tokens");
+    let settings =
+        "[auth]\ntokens = [{ token = \"0123456789abcdef\", publish = [\"*\"], subscribe = [\"*\"] }]\n";
+    let site = format!("[[site]]\nroot = \"{}\"\n", folder.path(""));
+    let server = Running::start(&["-c", &folder.write("encke.toml", &format!("{settings}{site}"))]);
+    let url = format!("http://{}/", server.site);
+    let field = "authorization: Bearer 0123456789abcdef";
+    let output =
+        push(&["-s", "2", "-n", "4", "-r", "100", "--json", "-H", field, "--token", "another", &url]);
+    let json: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(json["messages"]["refused"], 0, "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("publishers send the Authorization of -H"),
+        "{}",
+        text(&output.stderr)
+    );
+}
