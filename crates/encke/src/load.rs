@@ -89,6 +89,13 @@ pub(crate) fn run(arguments: &LoadArgs) -> CommandResult {
         Some(LoadCommand::Explain(explain)) => return saved::explain(explain),
         Some(LoadCommand::Report(run)) => return saved::report(run),
     }
+    if arguments.find_max.is_some() && (arguments.save.is_some() || arguments.report.is_some()) {
+        let flag = if arguments.save.is_some() { "--save" } else { "--report" };
+        let text = format!(
+            "--find-max cannot be combined with {flag}, which is for one run: --json prints the reports of all trials"
+        );
+        return Err(CommandError::usage(text));
+    }
     let timed = arguments.duration.map(|period| Stop::After(period.duration()));
     let counted = arguments.requests.map(|count| Stop::Count(count.get()));
     let plan =

@@ -109,6 +109,14 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["load", "-c", "1", "http://127.0.0.1:1/", "http://127.0.0.1:2/"], "2 servers"),
         (&["load", "-H", "nothing", "http://localhost/"], "'Name: value'"),
         (&["load", "-H", "Content-Length: 5", "http://localhost/"], "follows from the body"),
+        (
+            &["load", "--find-max", "p99<1s", "--save", "a", "http://localhost/"],
+            "with --save, which is for one run",
+        ),
+        (
+            &["load", "--find-max", "p99<1s", "--report", "a", "http://localhost/"],
+            "with --report, which is for",
+        ),
         (&["completions", "tcsh"], "bash"),
         (&["man", "sevre"], "expected one of serve, demo, pub"),
         (&["check"], "a settings file is required"),
