@@ -8,8 +8,8 @@
 //! ```
 
 use std::fs::File;
-use std::io::{self, IsTerminal as _, Read as _, Write as _};
-use std::path::Path;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
@@ -24,7 +24,7 @@ use encke_lab::{
 
 use crate::arguments::{Lab, LabCommand, LabMerge};
 use crate::error::{CommandError, CommandResult, INTERRUPTED};
-use crate::output::{note, print, print_result};
+use crate::output::{check_files, note, print, print_result, text_within};
 
 pub(crate) fn run(arguments: &Lab) -> CommandResult {
     if let Some(LabCommand::Merge(arguments)) = &arguments.command {
@@ -47,6 +47,7 @@ pub(crate) fn run(arguments: &Lab) -> CommandResult {
             ))?;
         }
     }
+    check_files(&[("--report", arguments.report.as_ref())], &[])?;
     let stop = stop_at_interrupt()?;
     let seed = match arguments.seed {
         Some(seed) => seed,
@@ -101,6 +102,8 @@ fn spoken(asked: Option<Language>) -> Language {
 
 /// Prints the saved results of several machines side by side.
 fn merge(arguments: &LabMerge) -> CommandResult {
+    let inputs: Vec<&Path> = arguments.files.iter().map(PathBuf::as_path).collect();
+    check_files(&[("--report", arguments.report.as_ref())], &inputs)?;
     let all: Vec<SavedLab> = arguments.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
     let language = spoken(arguments.lang);
     if let Some(path) = &arguments.report {
@@ -115,9 +118,8 @@ const BYTES_MAX: u64 = 64 << 20;
 
 fn read(path: &Path) -> Result<SavedLab, CommandError> {
     let failed = |error: io::Error| CommandError::system(error).context(path.display());
-    let mut text = String::new();
     let file = File::open(path).map_err(failed)?;
-    file.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    let text = text_within(file, BYTES_MAX, "results of the lab").map_err(failed)?;
     let name = path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     SavedLab::read(&name, &text).map_err(|error| CommandError::system(error).context(path.display()))
 }

@@ -53,7 +53,7 @@ use serde_json::{Value, json};
 use crate::arguments::{Layout, LoadArgs, LoadCommand, Secrecy, Switch, TrafficArgs, whole_number};
 use crate::client::TrustSettings;
 use crate::error::{ArgumentError, CommandError, CommandResult, INTERRUPTED};
-use crate::output::{note, print_result};
+use crate::output::{check_files, note, print_result};
 
 use again::command;
 pub(crate) use foreign::{FOREIGN, Foreign};
@@ -96,6 +96,10 @@ pub(crate) fn run(arguments: &LoadArgs) -> CommandResult {
         );
         return Err(CommandError::usage(text));
     }
+    let traffic = &arguments.traffic;
+    let inputs = [&traffic.list, &traffic.from_log].map(Option::as_deref);
+    let inputs: Vec<&Path> = inputs.into_iter().flatten().collect();
+    check_files(&[("--save", arguments.save.as_ref()), ("--report", arguments.report.as_ref())], &inputs)?;
     let timed = arguments.duration.map(|period| Stop::After(period.duration()));
     let counted = arguments.requests.map(|count| Stop::Count(count.get()));
     let plan =

@@ -28,7 +28,7 @@ use super::{Interrupts, LOOK, LOOKS_PER_LINE, again, command, compare, conclude,
 use crate::arguments::{Secrecy, count};
 use crate::error::{ArgumentError, CommandError, CommandResult};
 use crate::load;
-use crate::output::{note, print_result};
+use crate::output::{check_files, note, print_result};
 
 /// Hold subscribers on a push server, publish, and measure every delivery.
 #[derive(Args, Debug)]
@@ -261,6 +261,10 @@ impl LoadPushArgs {
 pub(crate) fn run(arguments: &LoadPushArgs, signals: Signals) -> CommandResult {
     if arguments.token.is_some() && arguments.has_authorization() {
         note("publishers send the Authorization of -H, not the token of --token or $ENCKE_TOKEN");
+    }
+    check_files(&[("--save", arguments.save.as_ref()), ("--report", arguments.report.as_ref())], &[])?;
+    if let Some(pid) = arguments.watch.filter(|pid| host::process_usage(*pid).is_none()) {
+        return Err(CommandError::system("no such process").context(format_args!("--watch {pid}")));
     }
     let plan = plan(arguments, &arguments.url, arguments.preset)?;
     let interrupts = Interrupts::watch(signals)?;

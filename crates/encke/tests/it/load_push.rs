@@ -267,6 +267,13 @@ fn what_cannot_be_meant_or_is_not_there_is_told() {
     let output = push(&["-s", "2", "-n", "1", "http://127.0.0.1:1/"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("refused (connect)"), "{}", text(&output.stderr));
+    let unwatched = push(&["--watch", "4194304", "http://127.0.0.1:1/"]);
+    assert_eq!(unwatched.status.code(), Some(1));
+    assert!(
+        text(&unwatched.stderr).contains("--watch 4194304: no such process"),
+        "{}",
+        text(&unwatched.stderr)
+    );
     let (_folder, server) = server("push-none");
     let output = push(&["-s", "2", "-n", "1", &format!("http://{}/no/such/path", server.site)]);
     assert_eq!(output.status.code(), Some(1));
@@ -306,8 +313,9 @@ fn rejected_messages_are_no_measurement() {
 #[test]
 fn a_header_field_replaces_the_token_of_publishers() {
     let folder = Folder::new("push-two-tokens");
+    folder.write("token", "0123456789abcdef");
     let settings =
-        "[auth]\ntokens = [{ token = \"0123456789abcdef\", publish = [\"*\"], subscribe = [\"*\"] }]\n";
+        "[auth]\ntokens = [{ token = { file = \"token\" }, publish = [\"*\"], subscribe = [\"*\"] }]\n";
     let site = format!("[[site]]\nroot = \"{}\"\n", folder.path(""));
     let server = Running::start(&["-c", &folder.write("encke.toml", &format!("{settings}{site}"))]);
     let url = format!("http://{}/", server.site);
