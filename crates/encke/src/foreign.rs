@@ -176,6 +176,8 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
             let known = COMMANDS.iter().find(|(known, _)| *known == word);
             match known {
                 Some((_, ours)) => Some(format!("here it is {ours}")),
+                // `translate` has not taken it, because more words follow.
+                None if word == "version" => Some("encke version has no arguments".into()),
                 None if Path::new(word).is_dir() => Some(format!("to serve a directory: encke serve {word}")),
                 None => None,
             }
@@ -319,6 +321,7 @@ mod tests {
             ("encke --frobnicate", "encke COMMAND [OPTIONS]"),
             ("encke run", "here it is encke serve"),
             ("encke validate", "encke check FILE"),
+            ("encke version now", "encke version has no arguments"),
             ("encke .", "to serve a directory: encke serve ."),
         ] {
             let error = error(line);

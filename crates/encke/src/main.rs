@@ -4,11 +4,12 @@
 //! 130 interrupted by ^C. When the reader of the output closes it (`encke schema | head`), the program ends silently with
 //! status 0.
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 mod arguments;
 mod check;
@@ -21,6 +22,7 @@ mod greeting;
 mod lab;
 mod load;
 mod man;
+mod misplaced;
 mod notify;
 mod output;
 mod publish;
@@ -33,12 +35,20 @@ mod token;
 use arguments::{Arguments, Command};
 use error::CommandError;
 
+/// Parses the command line, and rejects flags that have no effect in it.
+fn parse(words: Vec<OsString>) -> Result<Arguments, clap::Error> {
+    let mut program = Arguments::command();
+    let mut matches = program.try_get_matches_from_mut(words)?;
+    misplaced::check(&program, &matches).map_err(|error| error.format(&mut program))?;
+    Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut program))
+}
+
 fn main() -> ExitCode {
     // `exit` ends the process: with status 2 on wrong flags, with 0 after help.
     let arguments = match load::undress(foreign::translate(std::env::args_os().collect()).into_iter()) {
         Ok(words) => {
             let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-            Arguments::try_parse_from(words).unwrap_or_else(|error| foreign::teach(error, &texts).exit())
+            parse(words).unwrap_or_else(|error| foreign::teach(error, &texts).exit())
         }
         Err(error) => Arguments::command().error(ErrorKind::UnknownArgument, error).exit(),
     };

@@ -119,6 +119,11 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         ),
         (&["completions", "tcsh"], "bash"),
         (&["man", "sevre"], "expected one of serve, demo, pub"),
+        (&["man", "load-psuh"], "load-push"),
+        (&["version", "now"], "encke version has no arguments"),
+        (&["load", "compare", "a.json", "b.json", "-n5"], "unexpected argument '-n'"),
+        (&["load", "compare", "a.json", "b.json", "-r5"], "--rate has no effect on saved runs"),
+        (&["lab", "--list", "--json"], "--json has no effect with --list"),
         (&["check"], "a settings file is required"),
         (&["lab"], "<EXPERIMENT>"),
         (&["lab", "parsr"], "expected accept, backlog"),
@@ -141,6 +146,18 @@ fn help_and_version_are_commands_too() {
     let wrong = run(&["help", "sevre"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("'serve'"), "{}", text(&wrong.stderr));
+}
+
+#[test]
+fn every_page_that_a_man_page_names_can_be_printed() {
+    for command in ["load-push", "load-compare", "lab-merge"] {
+        let page = run(&["man", command]);
+        assert_eq!(page.status.code(), Some(0), "{command}: {}", text(&page.stderr));
+        assert!(
+            text(&page.stdout).contains(&format!("encke\\-{}", command.replace('-', "\\-"))),
+            "{command}"
+        );
+    }
 }
 
 #[test]
