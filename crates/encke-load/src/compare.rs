@@ -37,6 +37,10 @@ const TRUST: f64 = 0.95;
 pub const PAIRS_MIN: usize = 8;
 /// Random stream of the orders.
 const ORDERS: u64 = 0xAB_BA;
+/// A larger ratio is printed without digits, since they would not be exact.
+const RATIO_MAX: f64 = 1_000.0;
+/// Ratios from here on are times in sentences, not percent.
+const TIMES_MIN: f64 = 10.0;
 /// Maximum blocks of a saved run.
 const BLOCKS_MAX: usize = 10;
 const DIFFERENT_TIMES: &str = "The runs were made at different times: the ratios include other changes of the machine in between, and the intervals do not. To compare two servers, give both URLs: they are then measured alternately.";
@@ -223,7 +227,18 @@ impl Metric {
 
     /// The scale of means and differences: logarithmic for ratios, so that double and half have equal weight.
     fn scale(self, value: f64) -> f64 {
-        if self.is_share() { value } else { value.ln() }
+        if self.is_share() { value } else { value.max(self.resolution()).ln() }
+    }
+
+    /// The least value of a ratio. A time below it is noise, and the ratio to it would say nothing: if all subscribers have a
+    /// message in one read, its first and last receipt are 1 ns apart.
+    const fn resolution(self) -> f64 {
+        match self {
+            Self::Rate | Self::Errors | Self::Lost => f64::MIN_POSITIVE,
+            // A mean over many responses, which may take less than a microsecond each.
+            Self::Cpu => 100.0,
+            _ => 1_000.0,
+        }
     }
 
     fn unscale(self, value: f64) -> f64 {
@@ -244,7 +259,12 @@ impl Metric {
     }
 
     fn change_words(self, change: f64) -> String {
-        if self.is_share() { format!("{:+.2} %", change * 100.0) } else { format!("{change:.3}") }
+        match change {
+            _ if self.is_share() => format!("{:+.2} %", change * 100.0),
+            0.001..RATIO_MAX => format!("{change:.3}"),
+            RATIO_MAX.. => format!(">{RATIO_MAX}"),
+            _ => "<0.001".to_owned(),
+        }
     }
 }
 
@@ -580,6 +600,8 @@ impl ComparisonRow {
         let way = if self.shown() == Ordering::Less { "less" } else { "more" };
         if self.metric.is_share() {
             format!("{name} {}", self.metric.change_words(self.change))
+        } else if self.change >= TIMES_MIN {
+            format!("{name} {} times as much", self.metric.change_words(self.change))
         } else {
             format!("{name} {:.1} % {way}", (self.change - 1.0).abs() * 100.0)
         }
@@ -607,8 +629,8 @@ impl Block {
         Self {
             seconds: run.elapsed_ns as f64 / 1e9,
             finished: run.requests.finished,
-            errors: run.requests.failed + run.requests.wrong,
-            failed: run.requests.failed,
+            errors: run.requests.failed + run.requests.aborted + run.requests.wrong,
+            failed: run.requests.failed + run.requests.aborted,
             latency: run.waited().cloned().unwrap_or_default(),
             push: Vec::new(),
             cpu_ns: run.server.as_ref().and_then(|server| server.cpu_per_request_ns),
@@ -671,6 +693,31 @@ fn blocks_of_columns(columns: &[push::Column]) -> Vec<Block> {
 mod tests {
     use super::*;
     use crate::report::example;
+
+    #[test]
+    fn a_ratio_to_almost_nothing_is_no_figure() {
+        let ratio = |metric: Metric, a: f64, b: f64| metric.unscale(metric.scale(b) - metric.scale(a));
+        assert!((ratio(Metric::FirstToLast, 1.0, 20_000.0) - 20.0).abs() < 1e-9);
+        assert!((ratio(Metric::FirstToLast, 1.0, 900.0) - 1.0).abs() < 1e-9);
+        assert!((ratio(Metric::Cpu, 1.0, 5_000.0) - 50.0).abs() < 1e-9);
+        let row = |change: f64| ComparisonRow {
+            metric: Metric::Last,
+            values: [1.0, change],
+            change,
+            interval: Some([change, change]),
+        };
+        for (change, words, sentence) in [
+            (2.0, "2.000", "last 100.0 % more"),
+            (20.0, "20.000", "last 20.000 times as much"),
+            (123_456.0, ">1000", "last >1000 times as much"),
+            (0.000_01, "<0.001", "last 100.0 % less"),
+        ] {
+            assert_eq!(
+                (Metric::Last.change_words(change).as_str(), row(change).sentence().as_str()),
+                (words, sentence)
+            );
+        }
+    }
 
     /// A machine whose speed drifts, and that is sometimes busy with other work.
     struct Weather {
