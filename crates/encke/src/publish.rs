@@ -8,8 +8,8 @@
 //!            └─┼─── an idle connection was closed ──► new connection, same line, same key
 //!              └─── anything else ──► error
 //! ```
-//! Lines are published in order. Each line is sent after the previous one was confirmed, so every printed id belongs to a
-//! published message.
+//! Every message has an idempotency key, so that a retry publishes it once. Lines are published in order. Each line is sent
+//! after the previous one was confirmed, so every printed id belongs to a published message.
 
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal as _, Read};
@@ -45,12 +45,15 @@ pub(crate) fn run(arguments: &PublishArgs) -> CommandResult {
     let channels = ChannelsPath::of([arguments.channel.as_str()], &arguments.reach.server)
         .map_err(CommandError::usage)?;
     client::end_at_interrupt()?;
+    // A message whose first attempt had no effect according to the server, but was published, is not published again.
+    let key = match &arguments.key {
+        Some(key) => key.clone(),
+        None => new_key()?,
+    };
     let mut publisher = ChannelPublisher::new(arguments, channels);
     match source {
-        MessageSource::Given(data) => publisher.publish(data.as_bytes(), arguments.key.as_deref())?,
-        MessageSource::File(path) => {
-            publisher.publish(&content(&path)?, arguments.key.as_deref())?;
-        }
+        MessageSource::Given(data) => publisher.publish(data.as_bytes(), &key)?,
+        MessageSource::File(path) => publisher.publish(&content(&path)?, &key)?,
         MessageSource::Input => {
             let typed = io::stdin().is_terminal();
             if typed {
@@ -61,9 +64,9 @@ pub(crate) fn run(arguments: &PublishArgs) -> CommandResult {
             if typed && !io::stdin().is_terminal() {
                 return Err(CommandError::system("the terminal disappeared; nothing was published"));
             }
-            publisher.publish(&data, arguments.key.as_deref())?;
+            publisher.publish(&data, &key)?;
         }
-        MessageSource::Lines => publisher.lines(&mut io::stdin().lock())?,
+        MessageSource::Lines => publisher.lines(&mut io::stdin().lock(), &key)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -190,12 +193,8 @@ impl<'a> ChannelPublisher<'a> {
         Self { arguments, channels, authorization, trust: belief, connection: None }
     }
 
-    /// Publishes each line, in order.
-    fn lines(&mut self, input: &mut impl BufRead) -> Result<(), CommandError> {
-        let first_key = match &self.arguments.key {
-            Some(key) => key.clone(),
-            None => new_key()?,
-        };
+    /// Publishes each line, in order. The key of a line is `key` and its number.
+    fn lines(&mut self, input: &mut impl BufRead, key: &str) -> Result<(), CommandError> {
         let mut due = client::now();
         let mut number = 0_u64;
         while let Some(data) = line(input)? {
@@ -205,21 +204,21 @@ impl<'a> ChannelPublisher<'a> {
                 // Lines that arrived late are not sent faster to catch up: the rate protects readers.
                 due = due.max(client::now()) + pace.apart.as_nanos() as u64;
             }
-            self.publish(&data, Some(&format!("{first_key}-{number}")))
+            self.publish(&data, &format!("{key}-{number}"))
                 .map_err(|error| error.context(format_args!("line {number}")))?;
         }
         Ok(())
     }
 
     /// Publishes one message and prints its id.
-    fn publish(&mut self, data: &[u8], key: Option<&str>) -> Result<(), CommandError> {
+    fn publish(&mut self, data: &[u8], key: &str) -> Result<(), CommandError> {
         let target = self.channels.target(&[]);
         let arguments = self.arguments;
         let fields: Vec<(&str, &str)> = [
             ("Authorization", self.authorization.as_deref()),
             ("Content-Type", arguments.content_type.as_deref()),
             ("Encke-Event", arguments.event.as_deref()),
-            ("Idempotency-Key", key),
+            ("Idempotency-Key", Some(key)),
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
@@ -290,7 +289,7 @@ fn plain(told: &Value) -> String {
     }
 }
 
-/// Returns a random key of 64 bits, which distinguishes the lines of this run from lines of other runs.
+/// Returns a random key of 64 bits, which distinguishes messages of this run from messages of other runs.
 fn new_key() -> Result<String, CommandError> {
     let mut bits = [0; 8];
     host::random(&mut bits).map_err(|error| CommandError::system(error).context("no random numbers"))?;

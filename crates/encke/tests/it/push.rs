@@ -546,7 +546,9 @@ fn a_server_that_asks_to_wait_is_asked_again() {
     let output = run(&site, &["pub", "news", "hi"]);
     assert_eq!(printed(&output), "e-1, 2 subscribers\n");
     assert_eq!(text(&output.stderr), format!("note: {site} requests a wait of 0 s\n").repeat(2));
-    assert_eq!(play.join().expect("it played its part").len(), 3);
+    let requests = play.join().expect("it played its part");
+    assert!(requests[0].contains("\r\nIdempotency-Key: "), "{}", requests[0]);
+    assert_eq!((requests.len(), &requests[1], &requests[2]), (3, &requests[0], &requests[0]));
     // A 503 without `Retry-After` is not retried.
     let (site, _play) = actor(vec![vec![answer("503 Service Unavailable", "", "")]]);
     let output = run(&site, &["pub", "news", "hi"]);
