@@ -196,7 +196,7 @@ pub(super) static WORDS: Words = Words {
             lesson: "The number of steps per byte decides. A mask removes a multiplication, a shift and a subtraction \
                      from each byte; vectors remove the byte.",
             claims: &[
-                "A mask makes the byte-wise parser faster.",
+                "With a mask the byte-wise parser takes at most 0.95 of the time, for every request.",
                 "With the same division, a computed goto is no faster than the switch, on a browser's request.",
                 "Encke takes about half the time of the report's parser or less, from 106 bytes on.",
                 "Vectors make Encke's parser faster, on a browser's request.",
