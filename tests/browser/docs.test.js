@@ -134,7 +134,7 @@ async function inPage(at, text) {
 /** Runs a program that publishes `hello` to `news`. */
 async function program(at, words, name, text) {
   await writeFile(join(at.folder, name), here(text, at));
-  const said = ran([...words, name], at.folder, { ...process.env, GO111MODULE: 'off' });
+  const said = await ran([...words, name], at.folder, { ...process.env, GO111MODULE: 'off' });
   assert.match(said, /201/);
   assert.match(said, /"id":"[^"]+","subscribers":0/);
   const answer = await fetch(`${at.encke.url}push/news?since=all&wait=0`, { headers: { accept: 'application/json', authorization: `Bearer ${tokenOf('server')}` } });
@@ -156,7 +156,7 @@ async function typed(at, name, text) {
   const folder = await project(at.stack);
   await writeFile(join(folder, name), text);
   const words = '--noEmit --strict --jsx react-jsx --target es2022 --module esnext --moduleResolution bundler --types'.split(' ');
-  ran([process.execPath, installed('typescript/bin/tsc'), ...words, '', name], folder);
+  await ran([process.execPath, installed('typescript/bin/tsc'), ...words, '', name], folder);
 }
 
 /** Runs the lines of a shell block. Those that subscribe run until the end of the block, and must receive a probe. */
@@ -175,7 +175,7 @@ async function shell(at, text) {
       lines.push(command);
     }
   }
-  if (lines.length > 0) ran(['bash', '-euo', 'pipefail', '-c', lines.map((line) => line.replace(/\bcurl /g, 'curl --fail-with-body -s ')).join('\n')], at.folder, env);
+  if (lines.length > 0) await ran(['bash', '-euo', 'pipefail', '-c', lines.map((line) => line.replace(/\bcurl /g, 'curl --fail-with-body -s ')).join('\n')], at.folder, env);
   for (const { child, command } of streams) {
     let said = '';
     child.stdout.setEncoding('utf8').on('data', (piece) => (said += piece));

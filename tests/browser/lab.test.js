@@ -9,7 +9,7 @@ import { lab, staged } from './rig.js';
 test('a report of the laboratory is drawn, light and dark, and asks nobody for anything', async () => {
   await staged(async (stack) => {
     const file = join(await stack.folder(), 'lab.html');
-    lab('ring', 'timers', 'trigger', '--quick', '--lang', 'en', '--report', file);
+    await lab('ring', 'timers', 'trigger', '--quick', '--lang', 'en', '--report', file);
     const grounds = [];
     for (const colorScheme of ['light', 'dark']) {
       const page = await (await (await stack.browser()).newContext({ colorScheme })).newPage();

@@ -10,7 +10,7 @@ test('a report of load is drawn, light and dark, and asks nobody for anything', 
   await staged(async (stack) => {
     const encke = await stack.encke();
     const file = join(await stack.folder(), 'report.html');
-    load('-r', '300', '-d', '3s', '--report', file, encke.url, `${encke.url}not/there`);
+    await load('-r', '300', '-d', '3s', '--report', file, encke.url, `${encke.url}not/there`);
     const captions = ['Latency by percentile', 'How many took how long', 'Latency over time', 'Answers a second', 'Errors a second', 'Connecting'];
     await drawn(stack, file, captions, 'response time');
   });
@@ -20,7 +20,7 @@ test('so is one of subscribers', async () => {
   await staged(async (stack) => {
     const encke = await stack.encke();
     const file = join(await stack.folder(), 'report.html');
-    load('push', '-s', '100', '-r', '40', '-d', '2s', '--storm', '--report', file, encke.url);
+    await load('push', '-s', '100', '-r', '40', '-d', '2s', '--storm', '--report', file, encke.url);
     const captions = ['By percentile', 'Fan-out', 'The first, first to last, and the last', 'Receipts a second', 'Accepted subscribers', 'Reconnected subscribers', 'Connecting'];
     await drawn(stack, file, captions, 'reach');
   });

@@ -63,7 +63,7 @@ for (const from of ['tarball', 'directory']) {
           exactOptionalPropertyTypes: true, skipLibCheck: false, types: [],
         };
         await writeFile(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: from === 'tarball' ? ['core.ts', 'hooks.ts'] : ['core.ts'] }));
-        ran([process.execPath, installed('typescript/bin/tsc'), '-p', folder], folder);
+        await ran([process.execPath, installed('typescript/bin/tsc'), '-p', folder], folder);
       });
     });
   }
@@ -78,7 +78,7 @@ for (const from of ['tarball', 'directory']) {
         const news = subscribe('news', (data) => heard.push(data), { onState: (state) => Object.assign(window, { state }) });
         Object.assign(window, { heard, news });
       `);
-      ran([process.execPath, installed('vite/bin/vite.js'), 'build', '--logLevel', 'error'], folder);
+      await ran([process.execPath, installed('vite/bin/vite.js'), 'build', '--logLevel', 'error'], folder);
       const encke = await stack.encke({ site: join(folder, 'dist') });
       const page = await (await (await stack.browser()).newContext()).newPage();
       await page.goto(encke.url);
@@ -93,7 +93,7 @@ test('a server that renders pages may import the package', async () => {
   await staged(async (stack) => {
     const folder = await project(stack);
     const script = "const all = await Promise.all(['', '/react', '/vue'].map((part) => import('@encke/client' + part))); console.log(all.map(Object.keys).join())";
-    assert.equal(ran([process.execPath, '--input-type=module', '-e', script], folder).trim(), 'PublishError,subscribe,useChannel,useChannel');
+    assert.equal((await ran([process.execPath, '--input-type=module', '-e', script], folder)).trim(), 'PublishError,subscribe,useChannel,useChannel');
   });
 });
 

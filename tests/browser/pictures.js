@@ -49,7 +49,7 @@ await staged(async (stack) => {
   for (const report of REPORTS.filter(({ file }) => file.startsWith(wanted))) {
     const encke = await stack.encke();
     const file = join(await stack.folder(), 'report.html');
-    load(...report.words, '--report', file, encke.url);
+    await load(...report.words, '--report', file, encke.url);
     const context = await (await stack.browser()).newContext({ viewport: { width: 1000, height: 1000 } });
     const page = await context.newPage();
     await page.goto(`file://${file}`);

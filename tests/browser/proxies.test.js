@@ -86,18 +86,19 @@ function apache(folder, text) {
 }
 
 /** Starts a proxy with a file of docs/deploy.md for this port. Returns `undefined` if this machine lacks it. */
-async function started(stack, { title, program, files, words }, back) {
+async function started(stack, { title, program, files, words }, encke) {
   const exists = await promisify(execFile)('test', ['-x', program]).then(() => true, () => false);
   if (!exists) return undefined;
   const folder = await stack.folder();
   const port = await freePort();
-  for (const [name, text] of Object.entries(files(folder, await block(title, port, back)))) await writeFile(join(folder, name), text);
+  for (const [name, text] of Object.entries(files(folder, await block(title, port, encke.port)))) await writeFile(join(folder, name), text);
   await mkdir(join(folder, 'logs'), { recursive: true });
   const child = spawn(program, words(folder), { stdio: ['ignore', 'ignore', 'pipe'] });
   const said = [];
   child.stderr.on('data', (data) => said.push(String(data)));
   const exited = once(child, 'exit');
-  stack.ended(child, () => (child.kill('SIGTERM'), exited));
+  // Apache ends ten seconds after a signal while it waits for responses.
+  stack.ended(child, async () => (await encke.kill(), child.kill('SIGTERM'), exited));
   await listening(port, child, said);
   return `http://127.0.0.1:${port}/`;
 }
@@ -118,7 +119,7 @@ for (const proxy of PROXIES) {
   test(`docs/deploy.md, ${proxy.title}: ${proxy.transports.join(', ')} pass at once`, async (context) => {
     await staged(async (stack) => {
       const encke = await stack.encke({ settings: SETTINGS });
-      const url = await started(stack, proxy, encke.port);
+      const url = await started(stack, proxy, encke);
       if (!url) return context.skip(`there is no ${proxy.program}`);
       const browser = await stack.browser();
       for (const transport of proxy.transports) {
@@ -137,7 +138,7 @@ for (const proxy of PROXIES) {
 test('docs/deploy.md, nginx: a WebSocket that does not pass is done without', async (context) => {
   await staged(async (stack) => {
     const encke = await stack.encke({ settings: SETTINGS });
-    const url = await started(stack, PROXIES[0], encke.port);
+    const url = await started(stack, PROXIES[0], encke);
     if (!url) return context.skip('there is no nginx');
     const browser = await stack.browser();
     const page = await browser.newContext().then((context) => listener(context, url, 'news'));
@@ -151,7 +152,7 @@ const OUTAGE_MS = 20_000;
 test('while Encke is down for 20 s behind nginx a page waits; then it resumes, and what is missing is said', async (context) => {
   await staged(async (stack) => {
     const first = await stack.encke({ settings: SETTINGS });
-    const url = await started(stack, PROXIES[1], first.port);
+    const url = await started(stack, PROXIES[1], first);
     if (!url) return context.skip('there is no nginx');
     const page = await listener(await (await stack.browser()).newContext(), url, 'news');
     await opened(page);

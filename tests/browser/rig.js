@@ -5,10 +5,12 @@
  *   $CHROMIUM   the browser; by default /usr/bin/chromium
  *
  * No test waits for time to pass: waits are for a line, a connection, or a change of the page.
+ *
+ * Tests run side by side in one process (all.js), which must never block: relays between a browser and its server are in it.
  */
 
 import assert from 'node:assert/strict';
-import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { createHash, createHmac, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -19,6 +21,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 
 import { chromium } from 'playwright-core';
 
@@ -43,7 +46,7 @@ presence = true
 anonymous = ["subscribe", "publish", "presence"]
 `;
 
-/** Tests of a file share a program with the same options, because its start is the slowest step. */
+/** Tests share a program with the same options, because its start is the slowest step. */
 const launched = new Map();
 after(async () => {
   for (const browser of launched.values()) await (await browser).close();
@@ -83,7 +86,7 @@ export class Stack {
   async secure() {
     const folder = await this.folder();
     const [key, cert, file] = ['key.pem', 'cert.pem', 'encke.toml'].map((name) => join(folder, name));
-    execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost', '-keyout', key, '-out', cert], { stdio: 'ignore' });
+    await promisify(execFile)('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost', '-keyout', key, '-out', cert]);
     const listen = `[server]\nlisten = [{ address = "127.0.0.1:0", tls = { cert = "${cert}", key = "${key}" } }]\n`;
     await writeFile(file, listen + SETTINGS);
     const words = ['serve', CHAT, '-c', file, '--admin', '127.0.0.1:0', '-w', '2'];
@@ -126,20 +129,15 @@ export class Stack {
   }
 }
 
-/**
- * Runs `encke load`, and returns its output. On a busy machine the generator may be the bottleneck (status 4), which is a
- * report, too.
- */
-export function load(...words) {
-  const { status, stdout } = spawnSync(ENCKE, ['load', ...words], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
-  if (![0, 4].includes(status)) throw new Error(`encke load ${words.join(' ')} ended with ${status}`);
-  return stdout;
-}
+/** Runs `encke load`. On a busy machine the generator may be the bottleneck (status 4), which is a report, too. */
+export const load = (...words) => encke(['load', ...words], [0, 4]);
 
 /** Runs `encke lab`. */
-export function lab(...words) {
-  const { status } = spawnSync(ENCKE, ['lab', ...words], { stdio: ['ignore', 'ignore', 'inherit'] });
-  if (status !== 0) throw new Error(`encke lab ${words.join(' ')} ended with ${status}`);
+export const lab = (...words) => encke(['lab', ...words], [0]);
+
+async function encke(words, expected) {
+  const [status] = await once(spawn(ENCKE, words, { stdio: ['ignore', 'ignore', 'inherit'] }), 'exit');
+  if (!expected.includes(status)) throw new Error(`encke ${words.join(' ')} ended with ${status}`);
 }
 
 /** Runs a test with a stack, which is always released. */
