@@ -56,7 +56,7 @@ const kept = {
 
 let texts = TEXTS[kept.language] ?? TEXTS.en;
 /** The room on the screen, and its state. */
-let place = { room: '', stream: undefined, members: new Set(), subscribers: 0, unsent: new Map() };
+let place = { room: '', stream: undefined, members: new Set(), subscribers: 0, passed: 0, unsent: new Map() };
 let unread = 0;
 
 /* Rooms */
@@ -69,7 +69,7 @@ function channelOf(room) {
 
 function enter(room) {
   place.stream?.close();
-  place = { room, stream: undefined, members: new Set(), subscribers: 0, unsent: new Map() };
+  place = { room, stream: undefined, members: new Set(), subscribers: 0, passed: 0, unsent: new Map() };
   log.replaceChildren(emptiness());
   unread = 0;
   const present = place;
@@ -102,11 +102,14 @@ function roomOfAddress() {
 
 /** Updates the count of members and the latency of a request. */
 async function census(present, channel) {
+  const { passed } = present;
   const asked = performance.now();
   const answer = await fetch(`${CHANNELS}${channel}?info`, { cache: 'no-store' }).catch(() => undefined);
   if (!answer?.ok || present !== place) return;
   showLatency(performance.now() - asked);
   const { members = [], subscribers = 0 } = await answer.json();
+  // The answer may be older than a join or leave that was heard meanwhile.
+  if (present.passed !== passed) return census(present, channel);
   present.members = new Set(members);
   present.subscribers = subscribers;
   showPeople();
@@ -141,6 +144,7 @@ function said(data, type) {
 
 function passBy(joined, data, time) {
   const { name } = JSON.parse(data);
+  place.passed++;
   if (joined) place.members.add(name);
   else place.members.delete(name);
   showPeople();

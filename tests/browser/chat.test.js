@@ -6,13 +6,14 @@ import { test } from 'node:test';
 import { publish, staged } from './rig.js';
 
 /** A user with a separate browser context. */
-async function person(browser, url, name, { room = 'lobby', language = 'en', poll = false, ...options } = {}) {
+async function person(browser, url, name, { room = 'lobby', language = 'en', poll = false, before = () => {}, ...options } = {}) {
   const context = await browser.newContext({ locale: language, ...options });
   await context.addInitScript(([name, poll]) => {
     if (!localStorage.getItem('chat.name')) localStorage.setItem('chat.name', name);
     if (poll) localStorage.setItem('chat.poll', 'yes');
   }, [name, poll]);
   const page = await context.newPage();
+  await before(page);
   const errors = [];
   page.on('pageerror', (error) => errors.push(String(error)));
   await page.goto(`${url}#${encodeURIComponent(room)}`);
@@ -39,6 +40,13 @@ async function person(browser, url, name, { room = 'lobby', language = 'en', pol
   };
 }
 
+/** A promise, and the function that resolves it. */
+function gate() {
+  let open;
+  const passed = new Promise((resolve) => (open = resolve));
+  return { open, passed };
+}
+
 test('two people talk, see each other come and go, and who comes later reads what was said', async () => {
   await staged(async (stack) => {
     const encke = await stack.encke();
@@ -58,6 +66,29 @@ test('two people talk, see each other come and go, and who comes later reads wha
     await bo.page.context().close();
     await ann.sees(['Ann', 'Cy']);
     assert.deepEqual([...ann.errors, ...cy.errors], []);
+  });
+});
+
+test('who comes in while a page waits for the list of people is in it', async () => {
+  await staged(async (stack) => {
+    const encke = await stack.encke();
+    const browser = await stack.browser();
+    const counted = gate();
+    const given = gate();
+    const before = (page) => page.route('**/*?info', async (route) => {
+      const response = await route.fetch();
+      counted.open();
+      await given.passed;
+      await route.fulfill({ response });
+    });
+    const ann = await person(browser, encke.url, 'Ann', { before });
+    await counted.passed;
+    await person(browser, encke.url, 'Bo');
+    await ann.page.locator('.notice', { hasText: 'Bo' }).waitFor();
+    given.open();
+    await ann.page.waitForResponse('**/*?info');
+    await person(browser, encke.url, 'Cy');
+    await ann.sees(['Ann', 'Bo', 'Cy']);
   });
 });
 
