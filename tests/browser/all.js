@@ -7,7 +7,7 @@ import { readdir } from 'node:fs/promises';
 import { describe } from 'node:test';
 
 /** More would keep two cores busy, and pages late. */
-const ABREAST = 5;
+const ABREAST = 4;
 
 /** Backwards, because the longest tests are in the last files: they should not be the last to begin. */
 const files = (await readdir(import.meta.dirname)).filter((name) => name.endsWith('.test.js')).sort().reverse();

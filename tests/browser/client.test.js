@@ -236,7 +236,8 @@ for (const transport of ['sse', 'ws', 'poll']) {
     await staged(async (stack) => {
       const encke = await stack.encke({ settings: BY_TOKEN });
       const page = await (await (await stack.browser()).newContext()).newPage();
-      await page.exposeFunction('renew', () => tokenOf('ann', { ttl: 2 }));
+      // Two tokens in a row that expire before they arrive mean `denied`: on a busy machine two seconds are too few.
+      await page.exposeFunction('renew', () => tokenOf('ann', { ttl: 5 }));
       await page.goto(`${encke.url}comet.svg`);
       await page.evaluate(async (transport) => {
         const { subscribe } = await import('/encke.js');
