@@ -437,9 +437,6 @@ fn site_logs(settings: &Settings) -> Vec<LogTarget> {
 
 fn site(settings: &Settings, log: &AccessLog, directories: &[AppDirectory]) -> Result<Site, ServiceError> {
     let mut sites = settings.site.clone();
-    if sites.is_empty() {
-        sites.push(SiteSettings::default());
-    }
     sites.extend(directories.iter().map(|AppDirectory { directory, host }| SiteSettings {
         host: vec![host.clone()],
         root: directory.clone(),

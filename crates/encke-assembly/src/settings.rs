@@ -70,7 +70,8 @@ pub struct Settings {
     pub limits: LimitSettings,
     /// The access log, and the messages on standard error.
     pub log: LogSettings,
-    /// Sites of files, by host name. Without any, Encke serves the directory of the command line, or the current one.
+    /// Sites of files, by host name. Without any, Encke serves only the directory of the command line, and no files if there is
+    /// none: a settings file without sites does not publish the directory that Encke happens to start in.
     pub site: Vec<SiteSettings>,
     /// Applications behind this server, to which routes of sites refer by name.
     pub upstream: Vec<UpstreamSettings>,

@@ -30,7 +30,8 @@ impl Explain for SiteRules {
     fn explain(&self, request: &Request<'_>) -> Vec<RuleStep> {
         let hosts = &self.shared.hosts;
         let Some(number) = hosts.only().or_else(|| hosts.site(request.authority())) else {
-            return vec![RuleStep::new("no site has this host: 421", None)];
+            let text = if self.rules.is_empty() { "no [[site]]: 404" } else { "no site has this host: 421" };
+            return vec![RuleStep::new(text, None)];
         };
         let Some(rules) = self.rules.get(usize::from(number)) else { return Vec::new() };
         let site = number.to_string();

@@ -176,8 +176,10 @@ impl Drop for FileHandler {
 impl Handler for FileHandler {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
         let Some(site) = self.shared.site(request.authority()) else {
-            self.context.refused(UNKNOWN_HOST);
-            return Outcome::Now(StatusError::new(421).because(&UNKNOWN_HOST).reply(request));
+            // Without any site no other name leads to one, so that 421 would mislead.
+            let (status, rule) = if self.grounds.is_empty() { (404, &NO_SITE) } else { (421, &UNKNOWN_HOST) };
+            self.context.refused(rule);
+            return Outcome::Now(StatusError::new(status).because(rule).reply(request));
         };
         let mut outcome = self.serve(request, site, exchange);
         if let Outcome::Now(reply) = &mut outcome {
@@ -768,6 +770,9 @@ fn escaped(path: &str) -> String {
 
 /// The reason of a 421.
 const UNKNOWN_HOST: &str = "unknown_host";
+
+/// The reason of a 404 of a server without sites.
+const NO_SITE: &str = "no_site";
 
 /// The reason of a 405.
 const METHOD: &str = "method_of_file";

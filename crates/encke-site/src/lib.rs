@@ -100,7 +100,7 @@ struct Shared {
 
 impl Site {
     /// Opens the roots of all sites. `forbidden` are files and directories that are never served: the settings file, the state
-    /// directory, logs.
+    /// directory, logs. Without sites every request gets 404.
     ///
     /// ```
     /// use encke_site::{Site, SiteSettings};

@@ -56,6 +56,9 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
             if site.host.is_empty() { String::new() } else { format!(" for {}", site.host.join(", ")) };
         line("root", format!("{}{hosts}", root.display()));
     }
+    if settings.site.is_empty() {
+        line("root", "none: no [[site]], so no files are served".into());
+    }
     if settings.push.enabled
         && let Some(face) = faces.iter().find(|face| !face.redirect)
     {

@@ -269,7 +269,7 @@ fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
         None => {}
     }
     settings.open = arguments.open;
-    add_folder(arguments, &mut settings.site)?;
+    add_directory(arguments, &mut settings.site)?;
     Ok(settings)
 }
 
@@ -312,17 +312,26 @@ fn state_folder(
         })
 }
 
-/// Applies the directory and flags of the command line to the site without host names, which it adds if there is none.
-fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), CommandError> {
-    let has_none = arguments.root.is_none() && !arguments.list && !arguments.spa && arguments.to.is_none();
-    if !sites.is_empty() && has_none {
+/// Applies the directory and flags of the command line to the site without host names, which it adds if there is none. The
+/// working directory is served only without a settings file: a file that has lost its sites must not publish other files.
+fn add_directory(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), CommandError> {
+    let flag = [(arguments.list, "--list"), (arguments.spa, "--spa")].into_iter().find(|(is_set, _)| *is_set);
+    let names_none = arguments.root.is_none() && arguments.to.is_none();
+    if arguments.config.is_some() && names_none && flag.is_none() {
         return Ok(());
     }
     let place = match sites.iter().position(|site| site.host.is_empty()) {
         Some(place) => place,
         None => {
-            let needs_root = arguments.root.is_none() && arguments.to.is_none();
-            if needs_root && std::env::current_dir().is_ok_and(|here| here == Path::new("/")) {
+            if let (Some(file), true, Some((_, flag))) = (&arguments.config, names_none, flag) {
+                let text = format!(
+                    "{flag} applies to the site without host names, and {} has none: specify a directory, or add a \
+                     [[site]] with a root",
+                    file.display()
+                );
+                return Err(CommandError::usage(text));
+            }
+            if names_none && std::env::current_dir().is_ok_and(|here| here == Path::new("/")) {
                 let text = "nothing to serve: specify a directory, or add a [[site]] with a root to the settings \
                             (the current directory is /, which must be specified explicitly)";
                 return Err(CommandError::usage(text));
@@ -438,6 +447,27 @@ mod tests {
         assert_eq!(flagged.site.len(), 2, "the folder is the site for all other hosts");
         assert_eq!((flagged.site[1].root.as_path(), flagged.site[1].list), (Path::new("/srv"), true));
         assert_eq!(with("--admin off").server.admin, OrOff::Off);
+        fs::remove_file(&file).expect("it was made here");
+    }
+
+    #[test]
+    fn a_settings_file_without_sites_serves_only_a_named_directory() {
+        let file = std::env::temp_dir().join(format!("encke-no-site-{}.toml", std::process::id()));
+        let read = |text: &str, line: &str| {
+            fs::write(&file, text).expect("a temporary file");
+            settings(&Serve { config: Some(file.clone()), ..serve(line) })
+        };
+        let sites = |line: &str| read("", line).unwrap_or_else(|failure| panic!("{failure}")).site;
+        assert_eq!(sites(""), []);
+        assert_eq!(
+            sites("/srv").iter().map(|site| site.root.as_path()).collect::<Vec<_>>(),
+            [Path::new("/srv")]
+        );
+        for (text, flag) in [("", "--list"), ("", "--spa"), ("[[site]]\nhost = [\"a\"]\n", "--list")] {
+            let failure = read(text, flag).expect_err("there is no site for the flag").to_string();
+            assert!(failure.contains(flag) && failure.contains("specify a directory"), "{failure}");
+            assert!(failure.contains(&file.display().to_string()), "{failure}");
+        }
         fs::remove_file(&file).expect("it was made here");
     }
 

@@ -62,8 +62,10 @@ impl Settings {
 
     fn site_warnings(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
-        if self.site.is_empty() {
-            found.extend(self.hidden_by_channels(&SiteSettings::default(), &["push", "prefix"]));
+        if self.site.is_empty() && self.file.is_some() {
+            let text = "no [[site]]: no files are served; to serve files, add a [[site]] with a root, or name a \
+                        directory: encke serve -c FILE DIR";
+            found.push(Contradiction::at(&["site"], text));
         }
         for (number, site) in self.site.iter().enumerate() {
             let number = number.to_string();
@@ -164,6 +166,7 @@ mod tests {
                 "3:",
                 "/a is redirected again and again",
             ),
+            ("[auth]\ncookie = \"session\"", "no [[site]]", "no [[site]]: no files are served"),
             ("[auth]\ncookie = \"session\"", "1:2: ", "[auth] grants no rights"),
             ("[[push.channel]]\npattern = \"news\"", "1:", "no client may use channels"),
             (
@@ -187,8 +190,7 @@ mod tests {
         for text in [
             "",
             "[push]\n[auth]\n[cluster]",
-            "[[site]]\nroot = \"push\"",
-            "[push]\nenabled = false\n[[site]]\nroot = \".\"\n[auth]\nanonymous = []",
+            "[push]\nenabled = false\n[[site]]\nroot = \".\"\nhost = [\"a\"]\n[auth]\nanonymous = []",
             "[push]\nretry = \"1s\"\n[auth]\nanonymous = [\"subscribe\"]",
             "[server]\nlisten = [{ address = 8081, redirect = \"https:443\" }]",
             "[server]\nlisten = [{ address = 8081, redirect = \"https\" }]\ntrusted_proxies = [\"10.0.0.1\"]",
@@ -196,7 +198,8 @@ mod tests {
                 "[server]\nlisten = [{{ address = 8081, redirect = \"https\" }}, {{ address = 8082, {tls} }}]"
             ),
         ] {
-            assert_eq!(told(&folder, text), [""; 0], "{text}");
+            let text = format!("{text}\n[[site]]\nroot = \"push\"");
+            assert_eq!(told(&folder, &text), [""; 0], "{text}");
         }
         std::fs::remove_dir_all(&folder).expect("it was made here");
     }

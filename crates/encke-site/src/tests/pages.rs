@@ -485,6 +485,14 @@ fn each_host_has_its_site() {
 }
 
 #[test]
+fn a_server_without_sites_has_no_files() {
+    let mut stage = Stage::of(&Site::new(&[], Vec::new()).expect("no site is no error"));
+    for path in ["/", "/Cargo.toml", "/src/lib.rs"] {
+        assert_eq!(stage.get(path).status, 404, "{path}");
+    }
+}
+
+#[test]
 fn a_root_that_cannot_be_read_is_an_error_that_names_it() {
     let missing = SiteSettings { root: "/no/such/folder".into(), ..SiteSettings::default() };
     let error = Site::new(&[missing], Vec::new()).err().expect("no such folder").to_string();

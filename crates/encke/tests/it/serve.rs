@@ -172,7 +172,41 @@ fn included_files_are_checked_served_and_reloaded() {
     }
     fs::remove_file(folder.path("sites/one.toml")).expect("it was written here");
     server.signal(Signal::HangUp);
-    server.error_with("matches no file");
+    server.error_with("no [[site]]: no files are served");
+    let mut answer = server.get("/");
+    while !answer.starts_with("HTTP/1.1 404 ") {
+        assert!(answer.ends_with("other"), "{answer}");
+        answer = server.get("/");
+    }
+    // The working directory of this test.
+    let answer = server.get("/Cargo.toml");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+}
+
+#[test]
+fn a_settings_file_without_sites_serves_no_files() {
+    let folder = site("no-site");
+    let file = folder.write("encke.toml", "[auth]\nanonymous = [\"publish\", \"subscribe\"]\n");
+    let checked = encke().args(["check", &file]).output().expect("the program starts");
+    assert_eq!(checked.status.code(), Some(0));
+    let warning = "warning: no [[site]]: no files are served";
+    assert!(text(&checked.stderr).contains(warning), "{}", text(&checked.stderr));
+
+    let mut command = encke();
+    command.args(["serve", "-l", "127.0.0.1:0", "--admin", "127.0.0.1:0", "-w", "2", "-c", &file]);
+    let mut server =
+        Running::start_command(command.current_dir(folder.path("public")).stdout(Stdio::piped()));
+    assert!(server.greeting.contains("root     none: no [[site]]"), "{}", server.greeting);
+    server.error_with("no [[site]]: no files are served");
+    for path in ["/", "/index.html"] {
+        let answer = server.get(path);
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    }
+    let answer = server.get("/push/news?wait=0");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "channels work without a site: {answer}");
+
+    let server = Running::start(&["-c", &file, &folder.path("public")]);
+    assert!(server.get("/").ends_with("hello"));
 }
 
 #[test]
