@@ -24,7 +24,7 @@ use crate::predecessor::held;
 use encke_settings::{Section, state};
 
 use crate::settings::{
-    AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, Settings, SiteSettings, TlsSettings,
+    AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, Settings, SiteSettings, TargetUrl, TlsSettings,
 };
 
 use encke_gateway::{AppDirectory, Gateway, GatewayError, SiteRoutes};
@@ -99,7 +99,9 @@ impl Service {
         if let Some(folder) = &settings.server.state_dir {
             state::prepare(folder)?;
         }
-        let Front { mount, gateway } = front(&log, &mut notes)?;
+        let front = front(&log, &mut notes)?;
+        notes.extend(front.notes());
+        let Front { mount, gateway } = front;
         note_backlog(settings, &mut notes);
 
         let mut server = Server::new(Options {
@@ -266,7 +268,9 @@ impl Service {
         let listen_configs = listen_configs(settings, &self.acme, &mut notes)?;
         let connections = connections(settings, listen_configs.len());
         let log = self.log.prepare(&settings.log, &site_logs(settings))?;
-        let Front { mount, gateway } = front(settings, &self.log, self.gateway.as_deref())?;
+        let front = front(settings, &self.log, self.gateway.as_deref())?;
+        notes.extend(front.notes());
+        let Front { mount, gateway } = front;
         let push = self
             .push
             .as_ref()
@@ -458,6 +462,13 @@ struct Front {
     gateway: Option<Arc<Gateway>>,
 }
 
+impl Front {
+    /// Warnings for the operator about applications.
+    fn notes(&self) -> Vec<String> {
+        self.gateway.iter().flat_map(|gateway| gateway_notes(gateway)).collect()
+    }
+}
+
 /// Opens the sites, and the gateway if one of them has routes. `old` is the gateway that it replaces.
 fn front(settings: &Settings, log: &AccessLog, old: Option<&Gateway>) -> Result<Front, ServiceError> {
     let directories = app_directories(settings)?;
@@ -465,17 +476,46 @@ fn front(settings: &Settings, log: &AccessLog, old: Option<&Gateway>) -> Result<
     if settings.site.iter().all(|site| site.route.is_empty()) {
         return Ok(Front { mount: site, gateway: None });
     }
-    let routes = settings.site.iter().map(|site| SiteRoutes {
-        hosts: &site.host,
-        routes: &site.route,
-        errors: &site.errors,
-    });
-    let mut gateway = Gateway::new(site, &routes.collect::<Vec<_>>(), &settings.upstream, &directories)?;
+    let mut gateway = gateway(site, settings, &directories)?;
     if let Some(old) = old {
         gateway = gateway.with_figures_of(old);
     }
     let gateway = Arc::new(gateway);
     Ok(Front { mount: Arc::clone(&gateway) as Arc<dyn Mount>, gateway: Some(gateway) })
+}
+
+/// Opens the gateway in front of a mount.
+fn gateway(
+    below: Arc<dyn Mount>,
+    settings: &Settings,
+    directories: &[AppDirectory],
+) -> Result<Gateway, ServiceError> {
+    let routes = settings.site.iter().map(|site| SiteRoutes {
+        hosts: &site.host,
+        routes: &site.route,
+        errors: &site.errors,
+    });
+    Ok(Gateway::new(below, &routes.collect::<Vec<_>>(), &settings.upstream, directories)?)
+}
+
+/// Warnings for the operator about applications that cannot be found.
+fn gateway_notes(gateway: &Gateway) -> Vec<String> {
+    let note = |url: TargetUrl| {
+        format!(
+            "the name in {url} has no address at present: requests for this application fail until it has one"
+        )
+    };
+    gateway.unresolved().into_iter().map(note).collect()
+}
+
+/// Opens the sites and upstreams of settings as a start does, without serving. Returns warnings for the operator.
+///
+///  # Errors
+/// The first site or upstream that cannot be opened.
+pub fn try_sites(settings: &Settings) -> Result<Vec<String>, ServiceError> {
+    let site: Arc<dyn Mount> = Arc::new(Site::new(&settings.site, Vec::new())?);
+    let gateway = gateway(site, settings, &app_directories(settings)?)?;
+    Ok(gateway_notes(&gateway))
 }
 
 /// The directories from which applications send files. Each is a site of its own, with a host name that nobody can guess.

@@ -18,7 +18,7 @@ use std::fs;
 use std::path::Path;
 
 use encke_assembly::Service;
-use encke_assembly::settings::{Act, Admin, LogTarget, OrOff, PushSettings, Settings};
+use encke_assembly::settings::{Act, Admin, LogTarget, OrOff, PushSettings, RouteSettings, Settings};
 use encke_io::Address;
 use encke_session::tls::LocalAuthority;
 
@@ -54,7 +54,17 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         let root = fs::canonicalize(&site.root).unwrap_or_else(|_| site.root.clone());
         let hosts =
             if site.host.is_empty() { String::new() } else { format!(" for {}", site.host.join(", ")) };
-        line("root", format!("{}{hosts}", root.display()));
+        let takes_all = |route: &RouteSettings| {
+            route.pattern == "/**" && route.upstream.is_some() && route.files.is_none()
+        };
+        if !site.route.iter().any(takes_all) {
+            line("root", format!("{}{hosts}", root.display()));
+        }
+        for route in &site.route {
+            if let Some(upstream) = &route.upstream {
+                line("app", format!("{upstream} for {}{hosts}", route.pattern));
+            }
+        }
     }
     if settings.site.is_empty() {
         line("root", "none: no [[site]], so no files are served".into());

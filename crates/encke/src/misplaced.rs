@@ -101,7 +101,7 @@ mod tests {
             match said {
                 None => assert_eq!(found, None, "{line}"),
                 Some(said) => {
-                    assert!(found.as_ref().is_some_and(|found| found.contains(said)), "{line}: {found:?}")
+                    assert!(found.as_ref().is_some_and(|found| found.contains(said)), "{line}: {found:?}");
                 }
             }
         }
