@@ -94,6 +94,8 @@ struct UpstreamConn {
     active_ns: u64,
     /// Time of the present request.
     begun_ns: u64,
+    /// Whether receiving is paused, because the client takes the response slowly.
+    paused: bool,
 }
 
 /// A request that is forwarded.
@@ -409,6 +411,11 @@ impl Proxy {
                             {
                                 let mut reply = Reply::new(status).body(content(request.method, view.head));
                                 reply.fields = response_fields(&view, &request.route.response);
+                                if let Some(settings) = upstream.map(|upstream| &upstream.settings)
+                                    && settings.idle_time < settings.response_time
+                                {
+                                    context.deadline(id, settings.idle_time.nanoseconds());
+                                }
                                 if upstream.is_some_and(|upstream| upstream.settings.via) {
                                     reply.fields.push_lines(VIA);
                                 }
@@ -429,7 +436,10 @@ impl Proxy {
                             }
                         }
                         _ if data.is_empty() => {}
-                        _ if context.write(key, data) as u64 >= WAITING_MAX => context.pause(id),
+                        _ if context.write(key, data) as u64 >= WAITING_MAX => {
+                            conn.paused = true;
+                            context.pause(id);
+                        }
                         _ => {}
                     }
                 }
@@ -449,6 +459,7 @@ impl Proxy {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(key) = conn.request.take() else { return };
         let (place, target, unsent) = (conn.upstream, conn.target, conn.unsent);
+        conn.paused = false;
         let Some(upstream) = self.upstreams.get(place).map(Arc::clone) else { return };
         if let Some(target) = upstream.targets.get(target) {
             target.end();
@@ -484,6 +495,10 @@ impl Proxy {
         };
         if !conn.connected {
             return self.fail(id, GatewayFault::ConnectTime);
+        }
+        if conn.paused {
+            // The client is slow, which the worker's own limit bounds, and the application waits for it.
+            return self.context.deadline(id, settings.idle_time.nanoseconds());
         }
         let has_begun = self.requests.get(&key).is_some_and(|request| request.exchange.is_none());
         let (limit_ns, fault) = if has_begun {
@@ -550,7 +565,11 @@ impl Proxy {
     }
 
     pub(crate) fn writable(&mut self, key: ExchangeKey) {
-        if let Some(id) = self.requests.get(&key).and_then(|request| request.conn) {
+        if let Some(id) = self.requests.get(&key).and_then(|request| request.conn)
+            && let Some(conn) = self.conns.get_mut(&id)
+        {
+            conn.paused = false;
+            conn.active_ns = self.context.now().mono_ns;
             self.context.resume(id);
         }
     }
@@ -651,6 +670,7 @@ impl UpstreamConn {
             unsent: 0,
             active_ns: now_ns,
             begun_ns: now_ns,
+            paused: false,
         }
     }
 }

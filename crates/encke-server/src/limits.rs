@@ -94,7 +94,7 @@ impl Default for LimitSettings {
             requests_per_connection: OrOff::Off,
             connections: OrAuto::Auto,
             connections_per_address: OrOff::Off,
-            upstreams: count(1_000),
+            upstreams: count(10_000),
         }
     }
 }
