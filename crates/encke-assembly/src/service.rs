@@ -24,7 +24,7 @@ use crate::predecessor::held;
 use encke_settings::{Section, state};
 
 use crate::settings::{
-    AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, Settings, SiteSettings, TargetUrl, TlsSettings,
+    AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, RoutedSite, Settings, TargetUrl, TlsSettings,
 };
 
 use encke_gateway::{AppDirectory, Gateway, GatewayError, SiteRoutes};
@@ -441,15 +441,15 @@ fn site_logs(settings: &Settings) -> Vec<LogTarget> {
 
 fn site(settings: &Settings, log: &AccessLog, directories: &[AppDirectory]) -> Result<Site, ServiceError> {
     let mut sites = settings.site.clone();
-    sites.extend(directories.iter().map(|AppDirectory { directory, host }| SiteSettings {
+    sites.extend(directories.iter().map(|AppDirectory { directory, host }| RoutedSite {
         host: vec![host.clone()],
         root: directory.clone(),
         index: Vec::new(),
         hidden: true,
-        ..SiteSettings::default()
+        ..RoutedSite::default()
     }));
     let site = Site::new(&sites, forbidden(settings))?;
-    let output = |site: &SiteSettings| {
+    let output = |site: &RoutedSite| {
         site.access_log.as_ref().map_or(LogOutput::default(), |target| log.output(target))
     };
     let outputs = sites.iter().map(output).collect();

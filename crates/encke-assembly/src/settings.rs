@@ -50,7 +50,7 @@ use encke_server::ConnLimits;
 use encke_server::{DRAIN_RATE, HTTPS_PORT};
 
 /// The settings of a site, with its routes.
-pub type SiteSettings = encke_site::SiteTable<RouteSettings>;
+pub type RoutedSite = encke_site::SiteTable<RouteSettings>;
 
 /// The settings of a server. The default applies to a server without a settings file.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -72,7 +72,7 @@ pub struct Settings {
     pub log: LogSettings,
     /// Sites of files, by host name. Without any, Encke serves only the directory of the command line, and no files if there is
     /// none: a settings file without sites does not publish the directory that Encke happens to start in.
-    pub site: Vec<SiteSettings>,
+    pub site: Vec<RoutedSite>,
     /// Applications behind this server, to which routes of sites refer by name.
     pub upstream: Vec<UpstreamSettings>,
     /// Channels: Encke delivers every message published to a channel to all of its subscribers.

@@ -8,8 +8,8 @@ use encke_io::clock::Clock;
 use encke_stats::{Counter, Family, Sample, Source, Value};
 
 use crate::fault::GatewayFault;
-use crate::target::Target;
-use crate::upstream::Upstream;
+use crate::target::UpstreamTarget;
+use crate::upstream::NamedUpstream;
 
 /// The counters of one worker.
 #[derive(Default)]
@@ -39,19 +39,23 @@ impl ProxyCounters {
 /// The figures of a gateway.
 pub(crate) struct GatewayFigures {
     pub(crate) workers: Arc<Mutex<Vec<Arc<ProxyCounters>>>>,
-    pub(crate) upstreams: Vec<Arc<Upstream>>,
+    pub(crate) upstreams: Vec<Arc<NamedUpstream>>,
 }
 
 /// One sample per target of all upstreams.
-fn by_target(family: Family, upstreams: &[Arc<Upstream>], value: impl Fn(&Target) -> Value) -> Family {
+fn by_target(
+    family: Family,
+    upstreams: &[Arc<NamedUpstream>],
+    value: impl Fn(&UpstreamTarget) -> Value,
+) -> Family {
     by_target_and(family, upstreams, |target| vec![(None, value(target))])
 }
 
 /// Samples per target of all upstreams, each perhaps with one more label.
 fn by_target_and(
     mut family: Family,
-    upstreams: &[Arc<Upstream>],
-    values: impl Fn(&Target) -> Vec<(Option<(&'static str, &'static str)>, Value)>,
+    upstreams: &[Arc<NamedUpstream>],
+    values: impl Fn(&UpstreamTarget) -> Vec<(Option<(&'static str, &'static str)>, Value)>,
 ) -> Family {
     for upstream in upstreams {
         for target in (0..upstream.targets.len()).filter_map(|index| upstream.targets.get(index)) {
@@ -74,7 +78,7 @@ impl GatewayFigures {
         let now_ns = Clock::new().now().mono_ns;
         vec![
             by_target_and(
-                Family::counter("encke_upstream_responses_total", "Responses of a target, by status class."),
+                Family::counter("encke_gateway_target_responses_total", "Responses of a target, by status class."),
                 all,
                 |target| {
                     let classes = CLASSES.iter().zip(target.tally.responses());
@@ -82,31 +86,31 @@ impl GatewayFigures {
                 },
             ),
             by_target(
-                Family::counter("encke_upstream_failures_total", "Requests to a target without a response."),
+                Family::counter("encke_gateway_target_failures_total", "Requests to a target without a response."),
                 all,
                 |target| target.tally.failures().into(),
             ),
             by_target(
-                Family::gauge("encke_upstream_requests_open", "Requests in progress at a target."),
+                Family::gauge("encke_gateway_target_requests_open", "Requests in progress at a target."),
                 all,
                 |target| u64::from(target.busy()).into(),
             ),
             by_target(
                 Family::gauge(
-                    "encke_upstream_ejected",
+                    "encke_gateway_target_ejected",
                     "Whether a target is left out after failures in a row.",
                 ),
                 all,
                 |target| u64::from(target.is_ejected(now_ns)).into(),
             ),
             by_target(
-                Family::counter("encke_upstream_connects_total", "Connections established to a target."),
+                Family::counter("encke_gateway_target_connects_total", "Connections established to a target."),
                 all,
                 |target| target.tally.connects().into(),
             ),
             by_target(
                 Family::counter(
-                    "encke_upstream_connect_seconds_total",
+                    "encke_gateway_target_connect_seconds_total",
                     "Time spent on establishing connections to a target.",
                 ),
                 all,
@@ -114,7 +118,7 @@ impl GatewayFigures {
             ),
             by_target(
                 Family::counter(
-                    "encke_upstream_wait_seconds_total",
+                    "encke_gateway_target_wait_seconds_total",
                     "Time from the requests to a target to the heads of its responses.",
                 ),
                 all,

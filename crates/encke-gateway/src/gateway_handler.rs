@@ -28,16 +28,16 @@ use crate::app_file::{AppConditions, AskedHead, KeptConditions, app_file, readin
 use crate::id_map::IdMap;
 use crate::proxy::{ProxiedRequest, Proxy, Replacement};
 use crate::request_head::{RequestHeadPlan, Upgrading, put_request_head};
-use crate::route::{Found, Route, RouteTable};
+use crate::route::{Found, RouteTable, SiteRoute};
 use crate::settings::FilesOrder;
 use crate::tunnel::TunnelStart;
-use crate::upstream::Upstream;
+use crate::upstream::NamedUpstream;
 
 /// The handler of the gateway.
 pub(crate) struct GatewayHandler {
     context: HandlerContext,
     routes: Arc<RouteTable>,
-    upstreams: Vec<Arc<Upstream>>,
+    upstreams: Vec<Arc<NamedUpstream>>,
     proxy: Proxy,
     /// The handler of the sites.
     below: Box<dyn Handler>,
@@ -72,7 +72,7 @@ impl GatewayHandler {
     pub(crate) fn new(
         context: HandlerContext,
         routes: Arc<RouteTable>,
-        upstreams: Vec<Arc<Upstream>>,
+        upstreams: Vec<Arc<NamedUpstream>>,
         proxy: Proxy,
         below: Box<dyn Handler>,
     ) -> Self {
@@ -80,7 +80,7 @@ impl GatewayHandler {
     }
 
     /// Serves a request by its route.
-    fn serve(&mut self, request: &Request<'_>, exchange: Exchange, route: Arc<Route>) -> Outcome {
+    fn serve(&mut self, request: &Request<'_>, exchange: Exchange, route: Arc<SiteRoute>) -> Outcome {
         let path = route.changed_path(&self.decoded);
         let Some(upstream) = route.upstream else {
             return self.rewritten(request, exchange, path);

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  Gateway (Mount, shared) ── opened by each worker ──► GatewayHandler (Handler)
-//!    RouteTable  host and path ─► Route                   Proxy        connections of this worker, requests in progress
-//!    Upstream    settings, targets with load and health   below        the handler of the sites, for everything else
+//!    RouteTable  host and path ─► SiteRoute                   Proxy        connections of this worker, requests in progress
+//!    NamedUpstream    settings, targets with load and health   below        the handler of the sites, for everything else
 //!    figures     the counters of all workers            Tunnels (Resident): WebSockets
 //! ```
 //! Heads are written from the parsed view of a request, and responses are read as strictly as requests: what two servers could
@@ -48,10 +48,10 @@ use field_changes::FieldChanges;
 use figures::{GatewayFigures, ProxyCounters};
 use gateway_handler::GatewayHandler;
 use proxy::Proxy;
-use route::{PathChange, Rewrite, Route, RouteTable, body_limit, weight};
+use route::{PathChange, Rewrite, RouteTable, SiteRoute, body_limit, weight};
 use target::{NewTarget, TargetSet};
 use tunnel::Tunnels;
-use upstream::Upstream;
+use upstream::NamedUpstream;
 
 /// The routes of a site, for [`Gateway::new`].
 pub struct SiteRoutes<'a> {
@@ -77,7 +77,7 @@ pub struct AppDirectory {
 pub struct Gateway {
     below: Arc<dyn Mount>,
     routes: Arc<RouteTable>,
-    upstreams: Vec<Arc<Upstream>>,
+    upstreams: Vec<Arc<NamedUpstream>>,
     /// The counters of each worker.
     workers: Workers,
 }
@@ -172,7 +172,7 @@ impl Gateway {
 }
 
 /// Opens an upstream: resolves the names of its targets, and reads its authorities.
-fn open_upstream(settings: UpstreamSettings) -> Result<Arc<Upstream>, GatewayError> {
+fn open_upstream(settings: UpstreamSettings) -> Result<Arc<NamedUpstream>, GatewayError> {
     let UpstreamTls { ca, name, insecure } = &settings.tls;
     let mut trust = None;
     if settings.to.iter().any(|target| target.url.secure_name().is_some()) {
@@ -194,7 +194,7 @@ fn open_upstream(settings: UpstreamSettings) -> Result<Arc<Upstream>, GatewayErr
         url: url.clone(),
     });
     let targets = TargetSet::new(targets.collect());
-    Ok(Arc::new(Upstream { targets, settings }))
+    Ok(Arc::new(NamedUpstream { targets, settings }))
 }
 
 /// Compiles a route. Adds the upstream of a URL to `upstreams`.
@@ -203,7 +203,7 @@ fn compile(
     upstreams: &mut Vec<UpstreamSettings>,
     directories: &[AppDirectory],
     errors: &Arc<[(u16, String)]>,
-) -> Result<Route, (&'static str, RouteError)> {
+) -> Result<SiteRoute, (&'static str, RouteError)> {
     let pattern =
         PathPattern::parse(&settings.pattern).map_err(|error| ("pattern", RouteError::Pattern(error)))?;
     let url = settings.url().map_err(|error| ("upstream", RouteError::Url(error)))?;
@@ -241,7 +241,7 @@ fn compile(
         let found = directories.iter().find(|other| other.directory == *directory)?;
         Some((directory.clone(), Arc::from(found.host.as_str())))
     });
-    Ok(Route {
+    Ok(SiteRoute {
         sendfile: sendfile.collect(),
         request: changes(&settings.request, "request")?,
         response: changes(&settings.response, "response")?,

@@ -3,7 +3,7 @@
 //! ```text
 //!  call ─► ProxiedRequest ─┬─ a kept connection ─► UpstreamConn ─► request head, body
 //!                          └─ a new one ─► dial ─► Connected ─────┘      │
-//!  client ◄── write, finish ◄── ResponseReader ◄── Received ◄────────────┘
+//!  client ◄── write, finish ◄── AppResponseReader ◄── Received ◄────────────┘
 //!                                  │ complete, and the connection may be kept ─► idle, for the next request
 //!  failed before a byte of the response ─► another attempt, by the rules of `may_retry` ─► 502, 503, 504
 //! ```
@@ -27,11 +27,11 @@ use crate::fault::GatewayFault;
 use crate::field_changes::FieldChanges;
 use crate::figures::ProxyCounters;
 use crate::id_map::IdMap;
-use crate::response_reader::{HeadView, ReadStep, ResponseReader};
-use crate::route::Route;
+use crate::response_reader::{AppResponseReader, HeadView, ReadStep};
+use crate::route::SiteRoute;
 use crate::settings::FilesOrder;
-use crate::target::Target;
-use crate::upstream::{KeptConns, Upstream};
+use crate::target::UpstreamTarget;
+use crate::upstream::{KeptConns, NamedUpstream};
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: u64 = 64 * 1024;
@@ -45,7 +45,7 @@ const FRESH_NS: u64 = 1_000_000_000;
 
 /// The proxy of a worker.
 pub(crate) struct Proxy {
-    upstreams: Vec<Arc<Upstream>>,
+    upstreams: Vec<Arc<NamedUpstream>>,
     counters: Arc<ProxyCounters>,
     context: HandlerContext,
     /// All connections to targets.
@@ -82,7 +82,7 @@ struct UpstreamConn {
     target: usize,
     /// The request that it carries; `None` while it is kept.
     request: Option<ExchangeKey>,
-    reader: ResponseReader,
+    reader: AppResponseReader,
     connected: bool,
     /// Whether it has carried a request before the present one.
     reused: bool,
@@ -102,7 +102,7 @@ struct UpstreamConn {
 pub(crate) struct ProxiedRequest {
     /// Present until the response has begun.
     pub(crate) exchange: Option<Exchange>,
-    pub(crate) route: Arc<Route>,
+    pub(crate) route: Arc<SiteRoute>,
     pub(crate) origin: Origin,
     /// The time of the request.
     pub(crate) started: Now,
@@ -137,7 +137,7 @@ pub(crate) struct ProxiedRequest {
 
 impl Proxy {
     pub(crate) fn new(
-        upstreams: Vec<Arc<Upstream>>,
+        upstreams: Vec<Arc<NamedUpstream>>,
         counters: Arc<ProxyCounters>,
         context: HandlerContext,
     ) -> Self {
@@ -270,7 +270,7 @@ impl Proxy {
     }
 
     /// The target of a connection.
-    fn target(&self, conn: &UpstreamConn) -> Option<&Target> {
+    fn target(&self, conn: &UpstreamConn) -> Option<&UpstreamTarget> {
         self.upstreams.get(conn.upstream)?.targets.get(conn.target)
     }
 
@@ -663,7 +663,7 @@ impl UpstreamConn {
             upstream,
             target,
             request: None,
-            reader: ResponseReader::new(),
+            reader: AppResponseReader::new(),
             connected: false,
             reused: false,
             keeps: false,
@@ -678,7 +678,7 @@ impl UpstreamConn {
 impl ProxiedRequest {
     /// Creates a request to be forwarded. `head` is for the application.
     pub(crate) fn new(
-        (exchange, route, upstream): (Option<Exchange>, Arc<Route>, usize),
+        (exchange, route, upstream): (Option<Exchange>, Arc<SiteRoute>, usize),
         (method, framing, expects): (Method, Framing, bool),
         (origin, started): (Origin, Now),
         head: Vec<u8>,

@@ -13,7 +13,7 @@ use encke_wire::http1::{
 use encke_wire::method::Method;
 
 /// The responses of one connection.
-pub(crate) struct ResponseReader {
+pub(crate) struct AppResponseReader {
     method: Method,
     phase: ReaderPhase,
     /// Whether a byte of the expected response has arrived.
@@ -40,7 +40,7 @@ enum ReaderPhase {
     UntilEnd,
 }
 
-/// The result of one step of [`ResponseReader::step`], and the number of bytes that it used.
+/// The result of one step of [`AppResponseReader::step`], and the number of bytes that it used.
 pub(crate) enum ReadStep<'a> {
     /// All bytes are used; more are needed.
     More,
@@ -71,7 +71,7 @@ pub(crate) enum ResponseFault {
     Ended,
 }
 
-impl ResponseReader {
+impl AppResponseReader {
     pub(crate) const fn new() -> Self {
         Self { method: Method::Get, phase: ReaderPhase::Idle, touched: false, partial: None }
     }
@@ -196,7 +196,7 @@ mod tests {
 
     /// Everything that a reader reports about `input`, fed in the given pieces.
     fn read(method: Method, pieces: &[&[u8]], is_over: bool) -> Result<ReadParts, ResponseFault> {
-        let (mut reader, mut scratch, mut keeps) = (ResponseReader::new(), ResponseHead::new(), false);
+        let (mut reader, mut scratch, mut keeps) = (AppResponseReader::new(), ResponseHead::new(), false);
         reader.begin(method);
         let (mut statuses, mut body, mut end) = (Vec::new(), Vec::new(), None);
         for piece in pieces {

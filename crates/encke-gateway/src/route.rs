@@ -13,7 +13,7 @@ use crate::field_changes::FieldChanges;
 use crate::settings::FilesOrder;
 
 /// A compiled route.
-pub(crate) struct Route {
+pub(crate) struct SiteRoute {
     pub(crate) pattern: PathPattern,
     /// Index of the upstream; `None`: the files of the site.
     pub(crate) upstream: Option<usize>,
@@ -114,7 +114,7 @@ impl Rewrite {
     }
 }
 
-impl Route {
+impl SiteRoute {
     /// The escaped path for the application or the files, in place of the request's `path`, which is decoded. `None`: the path
     /// stays as it was sent.
     pub(crate) fn changed_path(&self, path: &str) -> Option<String> {
@@ -154,7 +154,7 @@ pub(crate) fn body_limit(setting: Option<ByteSize>) -> u64 {
 pub(crate) struct RouteTable {
     pub(crate) hosts: HostMap,
     /// The routes of each site, the most specific first.
-    pub(crate) sites: Vec<Vec<Arc<Route>>>,
+    pub(crate) sites: Vec<Vec<Arc<SiteRoute>>>,
     /// Host names under which only the gateway serves files.
     pub(crate) closed_from: u16,
 }
@@ -163,7 +163,7 @@ pub(crate) struct RouteTable {
 pub(crate) enum Found {
     /// No route matches: the files of the site.
     None,
-    Route(Arc<Route>),
+    Route(Arc<SiteRoute>),
     /// Clients may not see this place.
     Closed,
     /// The path could be read in two ways.
@@ -207,8 +207,8 @@ pub(crate) fn weight(pattern: &PathPattern) -> usize {
 mod tests {
     use super::*;
 
-    fn route(pattern: &str, path: PathChange) -> Route {
-        Route {
+    fn route(pattern: &str, path: PathChange) -> SiteRoute {
+        SiteRoute {
             pattern: PathPattern::parse(pattern).expect("a pattern"),
             upstream: None,
             files: None,

@@ -25,12 +25,12 @@ const EJECTED_NS_MAX: u64 = 30 * EJECTED_NS;
 
 /// A set of targets that serve the same requests.
 pub(crate) struct TargetSet {
-    targets: Vec<Target>,
+    targets: Vec<UpstreamTarget>,
     /// The target at which the next search begins.
     next: AtomicU32,
 }
 
-pub(crate) struct Target {
+pub(crate) struct UpstreamTarget {
     url: TargetUrl,
     /// Share of the requests.
     weight: u32,
@@ -108,8 +108,8 @@ pub(crate) struct NewTarget {
 
 impl TargetSet {
     pub(crate) fn new(targets: Vec<NewTarget>) -> Self {
-        let targets =
-            targets.into_iter().map(|NewTarget { url, addresses, weight, is_backup, sessions }| Target {
+        let targets = targets.into_iter().map(|NewTarget { url, addresses, weight, is_backup, sessions }| {
+            UpstreamTarget {
                 url,
                 weight,
                 is_backup,
@@ -120,7 +120,8 @@ impl TargetSet {
                 failures: AtomicU32::new(0),
                 ejected_until_ns: AtomicU64::new(0),
                 tally: TargetTally::default(),
-            });
+            }
+        });
         Self { targets: targets.collect(), next: AtomicU32::new(0) }
     }
 
@@ -128,7 +129,7 @@ impl TargetSet {
         self.targets.len()
     }
 
-    pub(crate) fn get(&self, index: usize) -> Option<&Target> {
+    pub(crate) fn get(&self, index: usize) -> Option<&UpstreamTarget> {
         self.targets.get(index)
     }
 
@@ -157,7 +158,7 @@ impl TargetSet {
     }
 }
 
-impl Target {
+impl UpstreamTarget {
     pub(crate) const fn url(&self) -> &TargetUrl {
         &self.url
     }

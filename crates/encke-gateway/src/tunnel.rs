@@ -27,8 +27,8 @@ use crate::field_changes::FieldChanges;
 use crate::figures::ProxyCounters;
 use crate::id_map::IdMap;
 use crate::proxy::response_fields;
-use crate::response_reader::{ReadStep, ResponseReader};
-use crate::upstream::Upstream;
+use crate::response_reader::{AppResponseReader, ReadStep};
+use crate::upstream::NamedUpstream;
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: usize = 64 * 1024;
@@ -37,7 +37,7 @@ const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
 /// What a handler passes to the resident: the upstream, and the head of the request for the application.
 pub(crate) struct TunnelStart {
-    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) upstream: Arc<NamedUpstream>,
     pub(crate) head: Vec<u8>,
 }
 
@@ -76,9 +76,9 @@ struct Tunnel {
 /// A WebSocket without a response of the application.
 struct Handshake {
     asked: Asked,
-    upstream: Arc<Upstream>,
+    upstream: Arc<NamedUpstream>,
     head: Vec<u8>,
-    reader: ResponseReader,
+    reader: AppResponseReader,
     target: usize,
     tried: u64,
     attempts: u32,
@@ -347,7 +347,7 @@ impl Resident for Tunnels {
             asked,
             upstream,
             head,
-            reader: ResponseReader::new(),
+            reader: AppResponseReader::new(),
             target: 0,
             tried: 0,
             attempts: 0,

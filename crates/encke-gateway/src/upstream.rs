@@ -6,7 +6,7 @@ use crate::settings::UpstreamSettings;
 use crate::target::TargetSet;
 
 /// An upstream, shared by all workers.
-pub(crate) struct Upstream {
+pub(crate) struct NamedUpstream {
     pub(crate) settings: UpstreamSettings,
     pub(crate) targets: TargetSet,
 }

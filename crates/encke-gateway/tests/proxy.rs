@@ -712,10 +712,10 @@ fn each_target_has_its_figures() {
         let line = metrics.lines().find_map(|line| line.strip_prefix(&start));
         line.unwrap_or_else(|| panic!("{start} is missing: {metrics}")).to_owned()
     };
-    assert_eq!(line("encke_upstream_responses_total", app.address, ",status=\"2xx\""), "4");
-    assert_eq!(line("encke_upstream_failures_total", app.address, ""), "0");
-    assert_ne!(line("encke_upstream_failures_total", closed, ""), "0");
-    assert_eq!(line("encke_upstream_connects_total", app.address, ""), "1");
-    assert_eq!(line("encke_upstream_requests_open", app.address, ""), "0");
+    assert_eq!(line("encke_gateway_target_responses_total", app.address, ",status=\"2xx\""), "4");
+    assert_eq!(line("encke_gateway_target_failures_total", app.address, ""), "0");
+    assert_ne!(line("encke_gateway_target_failures_total", closed, ""), "0");
+    assert_eq!(line("encke_gateway_target_connects_total", app.address, ""), "1");
+    assert_eq!(line("encke_gateway_target_requests_open", app.address, ""), "0");
     running.stop();
 }

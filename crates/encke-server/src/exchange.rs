@@ -11,10 +11,8 @@
 
 use std::sync::Arc;
 
-use crate::handler::{Handler, Outcome};
 use crate::inbox::{Inbox, WorkerMessage};
 use crate::reply::{Fields, Reply};
-use crate::request::Request;
 use crate::takeover::Takeover;
 
 /// Identifies an exchange on its worker. HTTP/1 connections only use stream 0.
@@ -50,19 +48,17 @@ impl Exchange {
         Self { link, key, open: true, fields: Fields::new(), delegated: false }
     }
 
-    /// Lets another handler of the same worker respond to a request in place of the client's: this handler receives the
-    /// response, now or by [`Handler::delegated`](crate::Handler::delegated), and may change it, use another one, or ignore it.
-    /// All other calls for the exchange, such as [`Handler::gone`](crate::Handler::gone), are still made to this handler, which
-    /// passes them on.
-    ///
-    /// `request` may be any request, such as the client's with another path.
-    pub fn delegate(&self, request: &Request<'_>, to: &mut dyn Handler) -> Outcome {
+    /// Returns an exchange of the same request whose response goes to the handler that has this one.
+    pub(crate) fn lend(&self) -> Self {
         let mut lent = Self::new(Arc::clone(&self.link), self.key);
         lent.delegated = true;
-        match self.link.call_within(self.key, || to.call(request, lent)) {
-            (Outcome::Later, true) => Outcome::Now(Reply::error(500)),
-            (outcome, _) => outcome,
-        }
+        lent
+    }
+
+    /// Runs a call of another handler with a lent exchange. Returns its result, and whether it dropped the exchange.
+    pub(crate) fn lend_for<T>(&self, call: impl FnOnce(Self) -> T) -> (T, bool) {
+        let lent = self.lend();
+        self.link.call_within(self.key, || call(lent))
     }
 
     /// Adds fields to the response, whichever guard or handler gives it.

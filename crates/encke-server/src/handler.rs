@@ -130,6 +130,20 @@ pub enum Outcome {
     Takeover(Takeover),
 }
 
+impl Exchange {
+    /// Lets another handler of the same worker respond to a request in place of the client's: this handler receives the
+    /// response, now or by [`Handler::delegated`], and may change it, use another one, or ignore it. All other calls for the
+    /// exchange, such as [`Handler::gone`], are still made to this handler, which passes them on.
+    ///
+    /// `request` may be any request, such as the client's with another path.
+    pub fn delegate(&self, request: &Request<'_>, to: &mut dyn Handler) -> Outcome {
+        match self.lend_for(|lent| to.call(request, lent)) {
+            (Outcome::Later, true) => Outcome::Now(Reply::error(500)),
+            (outcome, _) => outcome,
+        }
+    }
+}
+
 /// A piece of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {

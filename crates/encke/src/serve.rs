@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use encke_assembly::settings::{
-    CertSettings, FilesOrder, Level, Listen, ListenAddress, OrOff, RouteSettings, Settings, SiteSettings,
+    CertSettings, FilesOrder, Level, Listen, ListenAddress, OrOff, RouteSettings, RoutedSite, Settings,
     TlsSettings,
 };
 use encke_assembly::{OpenWork, Predecessor, Service};
@@ -314,7 +314,7 @@ fn state_folder(
 
 /// Applies the directory and flags of the command line to the site without host names, which it adds if there is none. The
 /// working directory is served only without a settings file: a file that has lost its sites must not publish other files.
-fn add_directory(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), CommandError> {
+fn add_directory(arguments: &Serve, sites: &mut Vec<RoutedSite>) -> Result<(), CommandError> {
     let flag = [(arguments.list, "--list"), (arguments.spa, "--spa")].into_iter().find(|(is_set, _)| *is_set);
     let names_none = arguments.root.is_none() && arguments.to.is_none();
     if arguments.config.is_some() && names_none && flag.is_none() {
@@ -336,7 +336,7 @@ fn add_directory(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(),
                             (the current directory is /, which must be specified explicitly)";
                 return Err(CommandError::usage(text));
             }
-            sites.push(SiteSettings::default());
+            sites.push(RoutedSite::default());
             sites.len() - 1
         }
     };
@@ -407,7 +407,7 @@ mod tests {
     fn without_flags_the_defaults_and_the_present_folder_are_served() {
         let settings = settings(&Serve { config: None, ..serve("") }).expect("nothing is wrong");
         assert_eq!(settings.server, Settings::default().server);
-        assert_eq!(settings.site, [SiteSettings::default()]);
+        assert_eq!(settings.site, [RoutedSite::default()]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Settings, SiteSettings};
+use super::{RoutedSite, Settings};
 use encke_settings::{Contradiction, Section as _, SourceLine};
 
 /// A warning about the settings.
@@ -86,7 +86,7 @@ impl Settings {
     }
 
     /// A directory of a site that the prefix of the channels hides.
-    fn hidden_by_channels(&self, site: &SiteSettings, path: &[&str]) -> Option<Contradiction> {
+    fn hidden_by_channels(&self, site: &RoutedSite, path: &[&str]) -> Option<Contradiction> {
         let prefix = &self.push.prefix;
         let hidden = site.root.join(prefix.trim_matches('/'));
         let is_hidden = self.push.enabled && encke_io::files::id_of(&hidden).is_some();
