@@ -78,7 +78,10 @@ impl GatewayFigures {
         let now_ns = Clock::new().now().mono_ns;
         vec![
             by_target_and(
-                Family::counter("encke_gateway_target_responses_total", "Responses of a target, by status class."),
+                Family::counter(
+                    "encke_gateway_target_responses_total",
+                    "Responses of a target, by status class.",
+                ),
                 all,
                 |target| {
                     let classes = CLASSES.iter().zip(target.tally.responses());
@@ -86,7 +89,10 @@ impl GatewayFigures {
                 },
             ),
             by_target(
-                Family::counter("encke_gateway_target_failures_total", "Requests to a target without a response."),
+                Family::counter(
+                    "encke_gateway_target_failures_total",
+                    "Requests to a target without a response.",
+                ),
                 all,
                 |target| target.tally.failures().into(),
             ),
@@ -104,7 +110,10 @@ impl GatewayFigures {
                 |target| u64::from(target.is_ejected(now_ns)).into(),
             ),
             by_target(
-                Family::counter("encke_gateway_target_connects_total", "Connections established to a target."),
+                Family::counter(
+                    "encke_gateway_target_connects_total",
+                    "Connections established to a target.",
+                ),
                 all,
                 |target| target.tally.connects().into(),
             ),

@@ -57,7 +57,6 @@ use crate::inbox::{Inbox, WorkerMessage};
 use crate::log::LogEntry;
 use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::record::{Asked, Intake};
-use crate::refusals::no_handler;
 use crate::reply::Reply;
 use crate::request::{Kept, Request};
 use crate::resident::WorkerSetup;
@@ -431,7 +430,7 @@ impl Core {
         let handler = self.records.get(place).map_or(NO_HANDLER, |record| record.handler);
         let Some(key) = self.name_anew(place) else { return };
         if handler == NO_HANDLER {
-            let reply = no_handler();
+            let reply = Self::no_handler();
             self.count_refusal(&reply);
             return self.answer_guarded(token, place, subject, way, reply);
         }

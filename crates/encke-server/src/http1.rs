@@ -36,7 +36,7 @@ use crate::policy::{
     BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
 };
 use crate::record::{Asked, BodyDecoder, Intake, PulledRest, Record, ResponseRest, WrittenRest};
-use crate::refusals::{has_body, no_handler, refusal_reply};
+use crate::refusals::{has_body, refusal_reply};
 use crate::reply::{Body, Fields, Pulled, Reply};
 use crate::request::{Asker, Request};
 use crate::residents::WEBSOCKETS;
@@ -327,7 +327,7 @@ impl Core {
             return self.guarded(token, request, asked, intake, handler, chain);
         }
         let Some(handler) = handler else {
-            return self.refuse_in_call(token, &request, asked, intake, no_handler());
+            return self.refuse_in_call(token, &request, asked, intake, Self::no_handler());
         };
         self.generation = self.generation.wrapping_add(1);
         let stream = self.http2.stream_id(token);

@@ -20,11 +20,6 @@ pub(crate) fn refusal_reply(refusal: Refusal) -> Reply {
     Reply::text(status, text).with("X-Content-Type-Options", "nosniff").because(refusal.reason_ref())
 }
 
-/// The response to a request for a path that no mount point serves.
-pub(crate) fn no_handler() -> Reply {
-    Reply::error(404).because(&"no_handler")
-}
-
 /// The response to a request with a body that would otherwise be taken over by a resident.
 pub(crate) fn has_body() -> Reply {
     let text = "a request for a stream or a WebSocket must not have a body\n";
@@ -32,6 +27,11 @@ pub(crate) fn has_body() -> Reply {
 }
 
 impl Core {
+    /// The response to a request for a path that no mount point serves.
+    pub(crate) fn no_handler() -> Reply {
+        Reply::error(404).because(&"no_handler")
+    }
+
     /// Counts a refusal of the engine by its reason. A redirect has none, and neither has a 500.
     pub(crate) fn count_refusal(&self, reply: &Reply) {
         if let Some(reason) = reply.reason {
