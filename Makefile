@@ -5,6 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 10
 SOAK_TURNS ?= 10
+NPM_CI := npm ci --silent --no-audit --no-fund
 
 # Targets that the crates must also compile for, in addition to Linux on x86_64. The program itself needs Linux until another
 # back end exists.
@@ -38,17 +39,18 @@ build:
 	$(CARGO) build --release --locked
 
 # Most tests wait for a peer, a timer or the kernel. On two cores, six threads take half the time of two (175 s became 80 s for
-# the tests of the server).
+# the tests of the server), and programs run side by side. Tests in a browser install the package of client/, so they follow its
+# tests.
 test: export RUST_TEST_THREADS ?= 6
+test: program = $(abspath $(TARGET))/debug/encke
 test:
 	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm php chromium nginx haproxy apache2
 	.ci/need pebble pebble-challtestsrv nats-server
-	$(CARGO) test --workspace --locked --no-fail-fast
-	tests/cluster --encke $(abspath $(TARGET))/debug/encke --polls 1500 --rounds 20
-	tests/attacks/run --encke $(abspath $(TARGET))/debug/encke
-	cd bench && python3 -m unittest -q
-	cd client && npm ci --silent --no-audit --no-fund && npm test
-	cd tests/browser && npm ci --silent --no-audit --no-fund && ENCKE=$(abspath $(TARGET))/debug/encke npm test
+	CARGO=$(CARGO) tests/abreast \
+	    --also client,browser 'cd client; $(NPM_CI); npm test; cd ../tests/browser; $(NPM_CI); ENCKE=$(program) npm test' \
+	    --also attacks 'tests/attacks/run --encke $(program)' \
+	    --also cluster 'tests/cluster --encke $(program) --polls 1500 --rounds 20' \
+	    --also bench 'cd bench; python3 -m unittest -q'
 
 bench: build
 	python3 bench/run.py --write
