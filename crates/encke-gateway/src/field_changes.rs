@@ -131,6 +131,9 @@ impl FieldChanges {
 
     /// Appends the fields that are set and added to a response.
     pub(crate) fn extend(&self, fields: &mut Fields) {
+        if self.appended.is_empty() {
+            return;
+        }
         let mut lines = Vec::new();
         self.put(&mut lines, &FieldValues { client: "", host: b"", scheme: "", user: "" });
         fields.push_lines(&lines);

@@ -756,7 +756,8 @@ fn content(method: Method, head: &ResponseHead) -> Body {
 
 /// The fields of a response for the client: all but those of the connection, and those that only this server obeys.
 pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fields {
-    let mut fields = Fields::new();
+    let mut fields = Fields::with_capacity(view.bytes.len());
+    let has_named = view.head.known(view.bytes, Known::Connection).is_some();
     let named = || view.head.all(view.bytes, Known::Connection).flat_map(field::list);
     for (name, value) in view.head.fields(view.bytes) {
         let is_dropped = match Known::of(name) {
@@ -774,7 +775,10 @@ pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fi
             ),
             None => is_order(name),
         };
-        if is_dropped || changes.drops(name) || named().any(|option| option.eq_ignore_ascii_case(name)) {
+        if is_dropped
+            || changes.drops(name)
+            || has_named && named().any(|option| option.eq_ignore_ascii_case(name))
+        {
             continue;
         }
         // The reader has checked both: a field that is not well formed never gets here.

@@ -35,6 +35,9 @@ use crate::handler::Handler;
 use crate::open_table::OpenEnd;
 use crate::record::{Intake, ResponseRest};
 
+/// Content up to this size in bytes is copied behind the head: a send of one segment is cheaper than one of two.
+const COPIED_BYTES_MAX: usize = 4 * 1024;
+
 impl Core {
     /// Serves the open responses that handlers have written to, finished or reset.
     pub(crate) fn serve_open(&mut self) {
@@ -104,7 +107,12 @@ impl Core {
                 http1::put_chunk_head(self.out.tail(&mut self.buffers), len);
                 bytes.extend_from_slice(b"\r\n");
             }
-            self.out_segment(Segment::Bytes(bytes));
+            if bytes.len() <= COPIED_BYTES_MAX && self.out.len() > 0 {
+                self.out.tail(&mut self.buffers).extend_from_slice(&bytes);
+                self.buffers.give(bytes);
+            } else {
+                self.out_segment(Segment::Bytes(bytes));
+            }
         }
         match due.end {
             None => {}

@@ -225,6 +225,11 @@ impl Fields {
         Self { lines: Vec::new() }
     }
 
+    /// Creates an empty set with room for lines of this length in bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { lines: Vec::with_capacity(bytes) }
+    }
+
     /// Adds a field.
     ///
     /// ```

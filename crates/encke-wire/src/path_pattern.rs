@@ -139,7 +139,12 @@ impl PathPattern {
 
     /// Whether the pattern matches all of `path`.
     pub fn matches(&self, path: &str) -> bool {
-        self.captures(path).is_some()
+        match &*self.pieces {
+            [PatternPiece::Text(text)] => path == text,
+            // `/**`, `/api/**`: no captures to allocate.
+            [PatternPiece::Text(text), PatternPiece::All] => path.starts_with(text.as_str()),
+            _ => self.captures(path).is_some(),
+        }
     }
 
     /// The range of `path` that each star matches; `None` if the pattern does not match.
