@@ -131,9 +131,13 @@ pub(crate) fn translate(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Adds a tip to clap's error if a word of the command line belongs to another program. `words` is the command line, with the
-/// program's name.
+/// Adds a tip to clap's error if a word of the command line belongs to another program, and removes secrets of a URL from it.
+/// `words` is the command line, with the program's name.
 pub(crate) fn teach(mut error: clap::Error, words: &[String]) -> clap::Error {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        let value = ContextValue::String(crate::load::redacted_url(value));
+        error.insert(ContextKind::InvalidValue, value);
+    }
     if let Some(tip) = tip(&error, words) {
         // A similar flag is less likely meant than the equivalent.
         error.remove(ContextKind::SuggestedArg);
@@ -329,6 +333,12 @@ mod tests {
         }
         let typo = error("encke serve --backlgo 5");
         assert!(typo.contains("'--backlog'"), "clap's own tip stays: {typo}");
+    }
+
+    #[test]
+    fn an_error_about_a_url_contains_no_password() {
+        let error = error("encke load http://ann:hush@h/");
+        assert!(error.contains("'http://…@h/'") && !error.contains("hush"), "{error}");
     }
 
     #[test]

@@ -56,6 +56,7 @@ use crate::error::{ArgumentError, CommandError, CommandResult, INTERRUPTED};
 use crate::output::{check_files, note, print_result};
 
 use again::command;
+pub(crate) use again::url as redacted_url;
 pub(crate) use foreign::{FOREIGN, Foreign};
 pub(crate) use imitate::undress;
 use progress::{ProgressView, ViewAction, ViewMode};

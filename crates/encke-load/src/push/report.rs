@@ -297,8 +297,8 @@ mod tests {
             ..PushTotals::default()
         };
         let mut messages = Messages::default();
+        totals.latency.record_many(20_000_000, totals.received);
         for _ in 0..100 {
-            totals.latency.record(20_000_000);
             totals.lag.record(100_000);
             messages.first.record(1_000_000);
             messages.spread.record(30_000_000);
@@ -472,6 +472,9 @@ mod tests {
             ("reach=100%", 1),
             ("reach>=99.99%", 0),
             ("p99<21ms,rate>9k", 0),
+            // Seven receipts are missing.
+            ("p99.99<21ms", 0),
+            ("p99.999<21ms,max<21ms", 2),
             ("p50<10ms", 1),
             ("errors<0.05%", 1),
             ("errors<0.1%", 0),

@@ -92,7 +92,7 @@ fn redacted(kind: ValueKind, value: &str) -> String {
 }
 
 /// Returns a URL without its user name and password, and without the secrets in its query. Other texts stay unchanged.
-pub(super) fn url(text: &str) -> String {
+pub(crate) fn url(text: &str) -> String {
     let (start, rest) = match text.find("://") {
         Some(at) => text.split_at(at + 3),
         None => ("", text),

@@ -18,7 +18,7 @@ use encke_io::{Address, Backend};
 use encke_assembly::settings::{OrAuto, Period};
 use encke_load::compare::{Block, orders};
 use encke_load::push::{self, Dialect, PAYLOAD_BYTES_MIN, PushReport, PushRun, PushRunPlan, StreamError};
-use encke_load::tally::Cause;
+use encke_load::tally::{Cause, RequestPhase};
 use encke_load::{Arrivals, Comparison, Pace, Protocol, Rate, Slo, Sources, Stop, Url, words};
 
 use super::progress::ViewAction;
@@ -356,8 +356,19 @@ fn compared(arguments: &LoadPushArgs, mut plans: [PushRunPlan; 2], interrupts: &
 
 /// Returns an error if no subscriber was answered: such a run has no result but its first error.
 fn nobody_there(report: &PushReport) -> Result<(), CommandError> {
-    match report.outcome.errors.iter().next() {
-        Some(error) if report.outcome.totals.answered == 0 => {
+    let outcome = &report.outcome;
+    if outcome.totals.answered > 0 {
+        return Ok(());
+    }
+    // Publishers may have had more errors, but subscribers come first.
+    let of_subscribers = outcome.errors.iter().find(|error| error.phase != RequestPhase::Publish);
+    let text = match (of_subscribers, outcome.errors.iter().next()) {
+        (None, _) if outcome.totals.turned_away > 0 => {
+            "every subscription was rejected with a retry time: by status 429 if they open channels faster than \
+             push.channel_rate, by 503 if the server drains or has no room; use --connect-rate"
+                .to_owned()
+        }
+        (Some(error), _) | (None, Some(error)) => {
             let help = match error.cause {
                 Cause::NotUnderstood(StreamError::Status(401 | 403)) => {
                     "; grant the right to subscribe in [auth], or pass a token with it: -H 'Authorization: Bearer TOKEN' \
@@ -368,16 +379,11 @@ fn nobody_there(report: &PushReport) -> Result<(), CommandError> {
                 }
                 _ => "",
             };
-            let text = format!("{} ({}){help}", error.cause, error.phase);
-            Err(CommandError::server(text).context(&report.url))
+            format!("{} ({}){help}", error.cause, error.phase)
         }
-        None if report.outcome.totals.answered == 0 && report.outcome.totals.turned_away > 0 => {
-            let text = "every subscription was rejected with a retry time: by status 429 if they open channels faster \
-                        than push.channel_rate, by 503 if the server drains or has no room; use --connect-rate";
-            Err(CommandError::server(text).context(&report.url))
-        }
-        _ => Ok(()),
-    }
+        (None, None) => return Ok(()),
+    };
+    Err(CommandError::server(text).context(&report.url))
 }
 
 // ---- flags into a plan ----

@@ -473,7 +473,9 @@ fn the_summary_says_what_was_done_and_what_came_of_it() {
 
 #[test]
 fn a_report_contains_no_secrets() {
-    let (folder, server) = server("load-secrets");
+    let folder = Folder::new("load-secrets");
+    folder.write("public/index.html", "hello");
+    let server = Running::start(&[&folder.path("public")]);
     let url = format!("http://{}/?api_key=hush-1", server.site);
     let push_url = format!("http://{}/push/{{channel}}?api_key=hush-1", server.site);
     let fields = ["-H", "Authorization: Bearer hush-2", "-H", "Cookie: id=hush-3"];
