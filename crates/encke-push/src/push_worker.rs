@@ -31,7 +31,7 @@ use super::plan::PushPlan;
 use super::publisher::{Accepted, ProgramPublish};
 use super::side::SideTable;
 use encke_rights::{Act, Principal, Share};
-use encke_server::{Body, Exchange, Farewells, Inflation, Reply, ResidentMailbox};
+use encke_server::{Body, Exchange, Farewells, Inflation, Reply, ResidentMailbox, spread_retry_ms};
 
 /// The word of a connection ([`Slot::word`](encke_server::Slot::word)) without a subscriber.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -212,6 +212,8 @@ struct PushCoordinator {
     /// Lists being made, oldest first.
     listings: VecDeque<ChannelListing>,
     commands: Vec<ClusterCommand>,
+    /// `push.retry` in ms.
+    retry_ms: u64,
 }
 
 /// A stream: its sequencer, and the batches in flight from it.
@@ -291,6 +293,7 @@ impl PushWorker {
                 held: VecDeque::new(),
                 listings: VecDeque::new(),
                 commands: Vec::new(),
+                retry_ms: plan.retry_ms,
             })
         });
         let requests = plan.epochs.iter().map(|_| Vec::new()).collect();
@@ -359,6 +362,7 @@ impl PushWorker {
         if let Some(central) = &mut self.central {
             let share = plan.rules.share(central.lanes.len());
             central.lanes.iter_mut().for_each(|lane| lane.sequencer.reload(Arc::clone(&share)));
+            central.retry_ms = plan.retry_ms;
         }
         self.plan = plan;
         self.pending = true;
@@ -868,13 +872,19 @@ impl PushCoordinator {
                             let fields = format!(",\"queued\":1,\"subscribers\":{subscribers}");
                             super::socket::put_ok(&mut answer, reference, &fields);
                         }
-                        Err(refusal) => {
+                        Err(refusal) if tell => {
                             let text = refusal.to_string();
                             super::socket::put_error(&mut answer, reference, status(&refusal), &text);
                         }
+                        // Without envelopes, only a Close can report the rejection. A socket publishes single messages.
+                        Err(refusal) => {
+                            let retry_ms = spread_retry_ms(self.retry_ms, token, now);
+                            let status = status(&refusal);
+                            super::socket::put_rejection(&mut answer, status, &refusal.to_string(), retry_ms);
+                        }
                     }
                 }
-                if !tell {
+                if !tell && !super::socket::is_close(&answer) {
                     answer.clear();
                 }
                 let owed = ReplyTarget::Speaker { core, token, answer };

@@ -11,6 +11,8 @@ use encke_wire::websocket::{self, Opcode};
 
 use super::command::{ClientCommand, ClientOp, EnvelopeError};
 use super::draft::draft;
+use super::form::CLOSE_BYTE;
+use super::reject::CLOSE_TRY_AGAIN;
 use encke_rights::{Act, Principal};
 use encke_server::SocketMessage;
 
@@ -151,10 +153,48 @@ fn put_reference(json: &mut Vec<u8>, reference: Option<u64>) {
     }
 }
 
+/// Appends the Close of a WebSocket without envelopes whose message is rejected. `status` is the status of the same rejection by
+/// HTTP.
+///
+/// - 413: 1009, the code of RFC 6455 for a message that is too big.
+/// - 503: 1013 with the time to wait in ms, as for rejected subscribers, because the same message may succeed later.
+/// - Others: 4000 and the status, as 4403 and 4429.
+pub(crate) fn put_rejection(out: &mut Vec<u8>, status: u16, text: &str, retry_ms: u64) {
+    match status {
+        413 => websocket::put_close(out, CLOSE_TOO_BIG, &format!("{text} (push.message_bytes)")),
+        503 => websocket::put_close(out, CLOSE_TRY_AGAIN, &retry_ms.to_string()),
+        status => websocket::put_close(out, CLOSE_STATUS + status, text),
+    }
+}
+
+/// Returns whether output begins with a Close.
+pub(crate) fn is_close(out: &[u8]) -> bool {
+    out.first() == Some(&CLOSE_BYTE)
+}
+
+/// Close code: a message is too big (RFC 6455 §7.4.1).
+const CLOSE_TOO_BIG: u16 = 1009;
+
+/// Close codes of rejections without a code of their own: this number and the status.
+const CLOSE_STATUS: u16 = 4000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use encke_server::SocketState;
+
+    #[test]
+    fn a_rejection_has_the_close_code_of_its_status() {
+        for (status, code, reason) in
+            [(413, 1009, "too long (push.message_bytes)"), (503, 1013, "1500"), (507, 4507, "too long")]
+        {
+            let mut out = Vec::new();
+            put_rejection(&mut out, status, "too long", 1_500);
+            assert!(is_close(&out), "{status}");
+            assert_eq!(out[2..4], u16::to_be_bytes(code), "{status}");
+            assert_eq!(String::from_utf8_lossy(&out[4..]), reason, "{status}");
+        }
+    }
 
     #[test]
     fn a_socket_at_rest_is_40_bytes() {

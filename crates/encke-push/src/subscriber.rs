@@ -321,8 +321,14 @@ impl PushWorker {
         if is_socket(slot) {
             let Some(state) = self.sides.socket(slot.place()) else { return };
             state.put_handshake(slot);
+            let closes = state.closes();
             let out = slot.out();
             out.extend_from_slice(&state.take_waiting());
+            if closes {
+                slot.end_after(CloseReason::Refused);
+                slot.linger();
+                return slot.settle();
+            }
             match (form::kind(form), gap) {
                 (MessageForm::Envelope, gap) => {
                     // The gap comes first: a client that is cut after the position alone would never learn of it.
@@ -419,9 +425,14 @@ impl PushWorker {
         if form::is_socket(kind) {
             if let Some(state) = self.sides.socket(slot.place()) {
                 let begins = state.put_handshake(slot);
+                let closes = state.closes();
                 let waiting = state.take_waiting();
                 if begins || !waiting.is_empty() {
                     slot.push_buffer(waiting);
+                    if closes {
+                        slot.end_after(CloseReason::Refused);
+                        slot.linger();
+                    }
                     return slot.settle();
                 }
             }
@@ -535,16 +546,19 @@ impl PushWorker {
             return slot.close(CloseReason::TokenExpired);
         }
         let retry_ms = self.retry_ms(slot);
-        let mut bytes = Vec::new();
+        let (mut bytes, mut closes) = (Vec::new(), false);
         if let Some(state) = self.sides.socket(slot.place()) {
             state.put_handshake(slot);
+            closes = state.closes();
             bytes = state.take_waiting();
         }
-        bytes.extend_from_slice(&if logged_out && is_socket(slot) {
-            logged_out_close()
-        } else {
-            form::expired(Form(slot.form()), retry_ms)
-        });
+        if !closes {
+            bytes.extend_from_slice(&if logged_out && is_socket(slot) {
+                logged_out_close()
+            } else {
+                form::expired(Form(slot.form()), retry_ms)
+            });
+        }
         if is_socket(slot) {
             // The kernel would answer a message in transit with a reset, and the client would never see the Close.
             slot.linger();
@@ -651,7 +665,11 @@ impl PushWorker {
     fn act(&mut self, slot: &mut Slot<'_>, deed: SocketAction, tell: bool, out: &mut Vec<u8>) -> u32 {
         match deed {
             SocketAction::Nothing => {}
-            SocketAction::Close => slot.end_after(CloseReason::Refused),
+            SocketAction::Close => {
+                slot.end_after(CloseReason::Refused);
+                // The publisher may still send: the kernel would answer with a reset, and the Close could be lost.
+                slot.linger();
+            }
             SocketAction::Publish(reference, draft) => {
                 let (core, token) = (self.core, slot.token());
                 self.forward_socket_publish(
@@ -714,7 +732,25 @@ impl PushWorker {
         let Some(state) = self.sides.socket(token.index) else { return };
         state.answered();
         hold_if_many(&mut slot, state.traffic.as_ref().map_or(0, |traffic| traffic.unanswered));
+        if socket::is_close(answer) {
+            return self.close_publisher(&mut slot, answer);
+        }
         self.say(&mut slot, answer);
+    }
+
+    /// Closes a WebSocket without envelopes whose message was rejected: now, or after its send in flight.
+    fn close_publisher(&mut self, slot: &mut Slot<'_>, close: &[u8]) {
+        let Some(state) = self.sides.socket(slot.place()) else { return };
+        // An earlier Close is being sent.
+        if slot.is_ending() {
+            return;
+        }
+        if slot.is_sending() {
+            return state.wait_to_close(close);
+        }
+        state.put_handshake(slot);
+        slot.linger();
+        end_subscriber(slot, close, CloseReason::Refused);
     }
 
     /// Sends control frames and responses of a WebSocket, or stores them until the send in flight completes.

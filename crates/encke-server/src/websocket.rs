@@ -166,6 +166,20 @@ impl<S> SocketState<S> {
         &mut self.traffic.get_or_insert_default().waiting
     }
 
+    /// Appends a Close to the output that waits for a send to end. Nothing may follow it.
+    pub fn wait_to_close(&mut self, close: &[u8]) {
+        let traffic = self.traffic.get_or_insert_default();
+        if !traffic.closes {
+            traffic.waiting.extend_from_slice(close);
+            traffic.closes = true;
+        }
+    }
+
+    /// Returns whether the waiting output ends in a Close, after which the connection ends.
+    pub fn closes(&self) -> bool {
+        self.traffic.as_ref().is_some_and(|traffic| traffic.closes)
+    }
+
     /// Keeps the fields of the 101 for [`SocketState::put_handshake`].
     pub fn keep_handshake(&mut self, framing: FramingKind, fields: Fields) {
         self.traffic.get_or_insert_default().handshake = Some((framing, fields));
@@ -184,6 +198,7 @@ impl<S> SocketState<S> {
     pub fn take_waiting(&mut self) -> Vec<u8> {
         let Some(traffic) = &mut self.traffic else { return Vec::new() };
         let waiting = std::mem::take(&mut traffic.waiting);
+        traffic.closes = false;
         self.rest();
         waiting
     }
@@ -219,6 +234,8 @@ pub struct Traffic {
     handshake: Option<(FramingKind, Fields)>,
     /// Responses that wait for a send to end. Reading stops meanwhile, so one read bounds them.
     waiting: Vec<u8>,
+    /// Whether `waiting` ends in a Close.
+    closes: bool,
     /// Messages whose response is still due.
     pub unanswered: u32,
 }
@@ -631,6 +648,18 @@ mod tests {
         assert!(state.traffic.is_some(), "a publish is not answered");
         state.answered();
         assert!(state.traffic.is_none());
+    }
+
+    #[test]
+    fn a_waiting_close_is_the_last_output() {
+        let mut state = SocketState::new(echo());
+        state.waiting().extend_from_slice(b"later");
+        assert!(!state.closes());
+        state.wait_to_close(b" close");
+        state.wait_to_close(b" another");
+        assert!(state.closes());
+        assert_eq!(state.take_waiting(), b"later close");
+        assert!(!state.closes() && state.traffic.is_none());
     }
 
     #[test]

@@ -33,3 +33,4 @@ mod service;
 mod storm;
 #[cfg(feature = "tls")]
 mod tls;
+mod websocket_closes;
