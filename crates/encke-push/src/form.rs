@@ -377,12 +377,18 @@ pub(crate) fn gap(form: Form, gap: &Gap) -> Vec<u8> {
     out
 }
 
-/// Returns the last bytes of a subscriber whose token or certificate has expired.
-pub(crate) fn expired(form: Form, retry_ms: u64) -> Vec<u8> {
+/// Returns the last bytes of a subscriber whose token or certificate has expired, or whose right a reload has removed
+/// (`is_revoked`).
+pub(crate) fn expired(form: Form, retry_ms: u64, is_revoked: bool) -> Vec<u8> {
     match kind(form) {
         MessageForm::Envelope | MessageForm::Payload => {
             let mut out = Vec::new();
-            websocket::put_close(&mut out, CLOSE_UNAUTHORIZED, "the token has expired");
+            let reason = if is_revoked {
+                "the server has new settings, without this right"
+            } else {
+                "the token has expired"
+            };
+            websocket::put_close(&mut out, CLOSE_UNAUTHORIZED, reason);
             out
         }
         MessageForm::Sse

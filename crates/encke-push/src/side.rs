@@ -147,6 +147,20 @@ impl SideTable {
         self.requests += usize::from(old.is_none());
     }
 
+    /// Replaces the identity and the channels of a subscriber.
+    pub(crate) fn put_right(&mut self, index: u32, right: (Principal, Vec<Name>)) {
+        match self.request_mut(index) {
+            Some(request) => request.right = Some(right),
+            None => {
+                let right = Some(right);
+                self.put_request(
+                    index,
+                    RequestDetails { right, until_ns: None, share: Share::Nobody, client: 0 },
+                );
+            }
+        }
+    }
+
     /// Returns the pages of other origins that may read the response whose head is about to be written.
     pub(crate) fn take_share(&mut self, index: u32) -> Share {
         let Some(request) = self.request_mut(index) else { return Share::Nobody };

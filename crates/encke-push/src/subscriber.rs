@@ -535,7 +535,8 @@ impl PushWorker {
         slot.settle();
     }
 
-    /// Ends a subscriber whose token or certificate has expired, or whose user was logged out, between two sends.
+    /// Ends a subscriber whose token or certificate has expired, whose user was logged out, or whose right a reload has removed,
+    /// between two sends.
     pub(crate) fn expire(&mut self, slot: &mut Slot<'_>) {
         let logged_out = self.is_logged_out(slot);
         if !self.has_begun(slot) || self.sides.is_start_stashed(slot.place()) {
@@ -556,7 +557,7 @@ impl PushWorker {
             bytes.extend_from_slice(&if logged_out && is_socket(slot) {
                 logged_out_close()
             } else {
-                form::expired(Form(slot.form()), retry_ms)
+                form::expired(Form(slot.form()), retry_ms, self.is_revoked(slot))
             });
         }
         if is_socket(slot) {
@@ -593,11 +594,37 @@ impl PushWorker {
                 None => plan.rights.admits_nobody(),
             };
             if !holds {
-                slot.close(CloseReason::TokenExpired);
+                self.revoke(&mut slot);
             } else if let Some(state) = self.sides.socket(slot.place()) {
                 renew_speaker(&mut state.speaker, &plan, &mut renewed);
             }
         }
+    }
+
+    /// Ends a subscriber whose right a reload has removed: now, or after its send in flight. The next request of a poll is
+    /// rejected.
+    fn revoke(&mut self, slot: &mut Slot<'_>) {
+        if form::is_poll(kind_of(slot)) {
+            return slot.close(CloseReason::TokenExpired);
+        }
+        let place = slot.place();
+        // A log-out that waits for the send in flight has its own Close.
+        if !self.is_logged_out(slot) {
+            self.sides.put_right(place, (Principal::revoked(), Vec::new()));
+            if let Some(state) = self.sides.socket(place) {
+                state.speaker.identity = Principal::revoked();
+            }
+            slot.set_form(slot.form() | EXPIRES);
+        }
+        if !slot.is_sending() {
+            self.expire(slot);
+        }
+    }
+
+    /// Returns whether a reload has removed the right of the subscriber.
+    fn is_revoked(&self, slot: &Slot<'_>) -> bool {
+        let right = self.sides.request(slot.place()).and_then(|request| request.right.as_ref());
+        right.is_some_and(|(identity, _)| identity.is_revoked())
     }
 
     // ---- WebSocket ----
@@ -649,7 +676,8 @@ impl PushWorker {
                 out.extend_from_slice(&logged_out_close());
                 slot.end_after(CloseReason::LoggedOut);
             } else {
-                out.extend_from_slice(&form::expired(Form(slot.form()), 0));
+                let is_revoked = speaker.identity.is_revoked();
+                out.extend_from_slice(&form::expired(Form(slot.form()), 0, is_revoked));
                 slot.end_after(CloseReason::TokenExpired);
             }
             slot.linger();

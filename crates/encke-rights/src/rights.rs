@@ -69,6 +69,9 @@ pub struct PrincipalData {
 /// The expiry of an ended identity, in seconds since 1970. A token with this expiry is rejected, so no other identity has it.
 const ENDED: u64 = 0;
 
+/// The expiry of an identity whose right a reload has removed. It has passed, as [`ENDED`] has.
+const REVOKED: u64 = 1;
+
 /// The credential of an identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Credential {
@@ -413,6 +416,22 @@ impl Principal {
     /// Returns whether [`Principal::ended`] created this identity. A reload keeps the mark.
     pub fn is_ended(&self) -> bool {
         self.expires_unix_s == Some(ENDED)
+    }
+
+    /// Returns an identity without rights for a subscriber whose right a reload has removed: it has expired, and
+    /// [`Principal::is_revoked`].
+    pub fn revoked() -> Self {
+        Self(Arc::new(PrincipalData {
+            name: None,
+            grants: Grants::everywhere(Acts::NONE),
+            expires_unix_s: Some(REVOKED),
+            credential: Credential::Nobody(Shut::Settings),
+        }))
+    }
+
+    /// Returns whether [`Principal::revoked`] created this identity. A reload keeps the mark.
+    pub fn is_revoked(&self) -> bool {
+        self.expires_unix_s == Some(REVOKED)
     }
 
     /// Returns the response to a forbidden act.
