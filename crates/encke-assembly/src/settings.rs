@@ -24,6 +24,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, SeqAccess, Visitor, value};
 use serde::{Deserialize, Serialize};
 
+mod files;
 mod foreign;
 mod listen;
 mod template;
@@ -40,6 +41,7 @@ pub use encke_settings::{
     ByteRate, ByteSize, Level, LogTarget, OrAuto, OrOff, Period, Problem, Problems, Secret, SourceLine,
     SourceMap,
 };
+pub use files::SettingsFileError;
 pub use listen::{
     ADMIN_DEFAULT, Admin, AdminHost, FileMode, HttpsPort, Listen, ListenAddress, MetricsAccess,
 };

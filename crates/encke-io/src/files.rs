@@ -212,6 +212,14 @@ mod unix {
         Some((metadata.device, metadata.inode))
     }
 
+    /// Tests whether this process may write to a file, or create files in a directory.
+    ///
+    /// # Errors
+    /// It may not, or the path does not exist.
+    pub fn may_write(path: &Path) -> io::Result<()> {
+        Ok(sys::access(path, sys::Access::WRITE_OK)?)
+    }
+
     /// Allocates the blocks of a file between two offsets, even beyond its end, without changing its length. No effect on
     /// systems and file systems that do not support this.
     ///
@@ -472,7 +480,7 @@ mod unix {
 }
 
 #[cfg(unix)]
-pub use unix::{allocate, id_of};
+pub use unix::{allocate, id_of, may_write};
 
 /// Does nothing: not supported on this system.
 ///
@@ -487,6 +495,15 @@ pub fn allocate(_file: &std::fs::File, _from: u64, _to: u64) -> io::Result<()> {
 #[cfg(not(unix))]
 pub fn id_of(_path: &Path) -> Option<FileId> {
     None
+}
+
+/// Not available on this system: `Ok` if the path exists.
+///
+/// # Errors
+/// The path does not exist.
+#[cfg(not(unix))]
+pub fn may_write(path: &Path) -> io::Result<()> {
+    std::fs::metadata(path).map(drop)
 }
 
 #[cfg(not(unix))]

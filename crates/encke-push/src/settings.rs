@@ -123,6 +123,11 @@ impl Section for PushSettings {
                 found.push(Contradiction::at(&["channel", &place.to_string(), "ack"], message));
             }
         }
+        for (place, origin) in self.origins.iter().enumerate() {
+            if let Err(error) = encke_rights::check_origin(origin) {
+                found.push(Contradiction::at(&["origins", &place.to_string()], error.to_string()));
+            }
+        }
         let prefix = &self.prefix;
         if !(prefix.len() > 2 && prefix.starts_with('/') && prefix.ends_with('/')) {
             let message = format!("push.prefix {prefix:?} must begin and end with a slash, as /push/ does");

@@ -47,6 +47,7 @@ pub use error::{
 pub use grants::pattern;
 pub use keys::Digest;
 pub use open::{Openness, Shut};
+pub use origins::check_origin;
 pub use rights::{Decision, Principal, Rights, TokenCache, client_number};
 pub use settings::{AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
 pub use share::Share;

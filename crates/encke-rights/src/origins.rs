@@ -33,6 +33,19 @@ pub(crate) enum RequestPage<'a> {
     Foreign(&'a [u8]),
 }
 
+/// Checks a text of `push.origins`.
+///
+/// ```
+/// assert!(encke_rights::check_origin("https://example.org").is_ok());
+/// assert!(encke_rights::check_origin("example.org").is_err());
+/// ```
+///
+/// # Errors
+/// The text is not an origin.
+pub fn check_origin(text: &str) -> Result<(), RightsError> {
+    Origins::new(&[text.to_owned()]).map(drop)
+}
+
 impl Origins {
     /// Parses the origins of the settings: `https://example.org`, or `*` for all.
     ///

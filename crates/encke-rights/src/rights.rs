@@ -621,12 +621,12 @@ fn is_token68(bytes: &[u8]) -> bool {
 }
 
 impl AuthSettings {
-    /// Checks that keys, secrets and files exist and are valid.
+    /// Checks that keys, secrets and files exist and are valid, and that they go with `push.origins`.
     ///
     /// # Errors
-    /// A key, secret or file cannot be loaded.
-    pub fn try_keys(&self) -> Result<(), RightsError> {
-        Rights::new(self, &[], Openness::Shut(Shut::Settings)).map(drop)
+    /// A key, secret or file cannot be loaded, or an origin is invalid.
+    pub fn try_rights(&self, origins: &[String]) -> Result<(), RightsError> {
+        Rights::new(self, origins, Openness::Shut(Shut::Settings)).map(drop)
     }
 }
 

@@ -18,6 +18,8 @@ use encke_wire::path_pattern::PathPatternError;
 pub struct SiteError {
     /// The first host name of the site, or its number from 1.
     pub site: String,
+    /// The index of the site, from 0.
+    pub number: usize,
     /// The key below `[[site]]`.
     pub key: &'static str,
     /// The error in the key's value.

@@ -119,7 +119,7 @@ impl Site {
         let forbidden: Arc<[FileId]> = forbidden.into();
         for (number, settings) in sites.iter().enumerate() {
             let named = settings.host.first().cloned().unwrap_or_else(|| (number + 1).to_string());
-            let wrong = |(key, error): SiteKeyError| SiteError { site: named.clone(), key, error };
+            let wrong = |(key, error): SiteKeyError| SiteError { site: named.clone(), number, key, error };
             let site = u16::try_from(number).map_err(|_| wrong(("host", RuleError::TooManySites)))?;
             let rules = Arc::new(RuleSet::of(settings).map_err(wrong)?);
             grounds.push(SiteRoot::open(rules, Arc::clone(&forbidden)).map_err(wrong)?);

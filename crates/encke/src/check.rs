@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use encke_assembly::settings::{OrOff, Settings};
 use encke_load::words;
-use encke_site::Site;
 
 use crate::arguments::Check;
 use crate::error::{CommandError, CommandResult};
@@ -19,17 +18,12 @@ pub(crate) fn run(arguments: &Check) -> CommandResult {
         ));
     };
     let settings = Settings::read(file)?;
-    if !settings.site.is_empty() {
-        // Opens the root directories: the file alone does not show that they exist.
-        Site::new(&settings.site, Vec::new()).map_err(CommandError::system)?;
+    // The file alone does not show that other files and directories exist.
+    let mut notes = Vec::new();
+    if let Some(error) = files_error(&settings, &mut notes) {
+        return Err(error);
     }
-    settings.auth.try_keys().map_err(CommandError::system)?;
-    if let OrOff::On(admin) = &settings.server.admin
-        && let Some(token) = &admin.token
-    {
-        token.reveal().map_err(|error| CommandError::system(error).context("server.admin.token"))?;
-    }
-    let warnings = settings.warnings();
+    let warnings: Vec<String> = settings.warnings().iter().map(ToString::to_string).chain(notes).collect();
     for warning in &warnings {
         let _nobody_listens = writeln!(io::stderr(), "warning: {warning}");
     }
@@ -40,6 +34,13 @@ pub(crate) fn run(arguments: &Check) -> CommandResult {
     };
     print(&format!("{} is valid{count}.\n{}", file.display(), summary(&settings)))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the errors in files and directories that the settings name; `None` if there are none. Appends warnings to `notes`.
+pub(crate) fn files_error(settings: &Settings, notes: &mut Vec<String>) -> Option<CommandError> {
+    let errors = settings.file_errors(notes);
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    (!lines.is_empty()).then(|| CommandError::system(lines.join("\nerror: ")))
 }
 
 /// Summarizes the settings in a few lines.

@@ -27,6 +27,7 @@ use encke_session::tls::LocalAuthority;
 use encke_settings::notice;
 
 use crate::arguments::Serve;
+use crate::check;
 use crate::error::{CommandError, CommandResult, INTERRUPTED};
 use crate::greeting;
 use crate::notify::{Manager, ServiceState};
@@ -67,7 +68,9 @@ fn start(settings: &Settings, signals: &Signals) -> Result<Service, CommandError
         let Some(Predecessor { process, held }) =
             error.is_in_use().then(|| Predecessor::find(settings)).flatten()
         else {
-            return Err(CommandError::system(error));
+            // The error of a file with the place of its setting, if a file is the cause.
+            let found = check::files_error(settings, &mut Vec::new());
+            return Err(found.unwrap_or_else(|| CommandError::system(error)));
         };
         let pid = process.pid();
         let left = Duration::from_nanos(end.saturating_sub(Clock::new().now().mono_ns));
@@ -232,10 +235,11 @@ fn reload(service: &mut Service, arguments: &Serve) {
             }
         }
         Err(error) => {
-            notice::report(
-                Level::Error,
-                &format!("cannot apply the settings, keeping the old ones: {error}"),
-            );
+            let found = check::files_error(&new, &mut Vec::new());
+            let text = found.map_or_else(|| error.to_string(), |found| found.to_string());
+            // A message of the log is one line.
+            let text = text.replace("\nerror: ", "; ");
+            notice::report(Level::Error, &format!("cannot apply the settings, keeping the old ones: {text}"));
         }
     }
 }

@@ -202,12 +202,75 @@ fn what_a_settings_file_names_must_be_there() {
     for (file, said) in [
         (folder.path("absent.toml"), "absent.toml: No such file"),
         (file, "nowhere"),
-        (secret, "server.admin.token: secret file"),
+        (secret, "secret.toml:2:11: server.admin.token: secret file"),
     ] {
         let output = run(&["check", &file]);
         assert_eq!(output.status.code(), Some(1), "{file}");
         let error = text(&output.stderr);
         assert!(error.starts_with("error: ") && error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn an_error_in_a_file_that_the_settings_name_has_the_place_of_its_key() {
+    let folder = Folder::new("check-files");
+    folder.write("public/index.html", "hello");
+    folder.write("a.pem", "no certificate");
+    folder.write("short", "0123");
+    let cases = [
+        ("[[site]]\nhost = [\"a\"]\nroot = \"nowhere\"", ":3:1: site a: root: "),
+        ("[log]\naccess = \"nowhere/access.log\"", ":2:1: log.access: cannot create "),
+        ("[log]\naccess = \"public\"", ":2:1: log.access: "),
+        (
+            "[[site]]\nroot = \"public\"\naccess_log = \"nowhere/access.log\"",
+            ":3:1: site.access_log: cannot create ",
+        ),
+        ("[server]\nlisten = { address = 0, tls = { cert = \"a.pem\", key = \"a.pem\" } }", ":2:33: tls: "),
+        (
+            "[server]\nlisten = [0, { address = 1, tls = { cert = \"none.pem\", key = \"a.pem\" } }]",
+            ":2:37: tls: ",
+        ),
+        ("[auth]\nkeys = [{ secret = { file = \"short\" } }]", ":2:9: auth.keys, number 1: "),
+        ("[auth]\njwks = \"none.json\"", ":2:1: auth.jwks: "),
+        (
+            "[auth]\ntokens = [{ token = { file = \"none\" }, publish = [\"a\"] }]",
+            ":2:11: auth.tokens, number 1: ",
+        ),
+        ("[push]\norigins = [\"*\"]\n[auth]\ncookie = \"session\"", ":2:1: push.origins = "),
+    ];
+    for (settings, said) in cases {
+        let file = folder.write("encke.toml", &format!("{settings}\n"));
+        for command in ["check", "serve"] {
+            let mut words = vec![command];
+            if command == "serve" {
+                words.extend(["--admin", "off", "-c"]);
+            }
+            words.push(&file);
+            let output = run(&words);
+            let error = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{command} {settings}: {error}");
+            let line = error.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+            assert!(line.starts_with(&format!("error: {file}{said}")), "{command} {settings}: {error}");
+        }
+    }
+    // An origin needs no other file, so that the error quotes the line.
+    let file = folder.write("encke.toml", "[push]\norigins = [\"https://a\", \"example.org\"]\n");
+    let error = text(&run(&["check", &file]).stderr);
+    assert!(error.contains("invalid origin `example.org`") && error.contains("encke.toml:2:25"), "{error}");
+}
+
+#[test]
+fn check_creates_no_file() {
+    let folder = Folder::new("check-creates");
+    folder.write("public/index.html", "hello");
+    let file = folder.write(
+        "encke.toml",
+        "[server]\nstate_dir = \"state\"\n[log]\naccess = \"access.log\"\n[[site]]\nroot = \"public\"\n",
+    );
+    let output = run(&["check", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for name in ["access.log", "state"] {
+        assert!(!std::fs::exists(folder.path(name)).expect("readable"), "{name} was created");
     }
 }
 
@@ -252,12 +315,14 @@ fn the_packaged_settings_are_generated_and_every_line_of_them_works() {
         })
         .collect();
     for content in [&kept, &on] {
-        let file = folder.write("encke.toml", &content.replace("/srv/encke", &folder.path("srv/encke")));
+        let content = content.replace("/srv/encke", &folder.path("srv/encke"));
+        let file = folder.write("encke.toml", &content.replace("/var/log/encke", &folder.path("srv")));
         let output = run(&["check", &file]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         assert!(text(&output.stdout).starts_with(&format!("{file} is valid")), "{}", text(&output.stdout));
     }
-    let file = folder.write("encke.toml", &kept.replace("/srv/encke", &folder.path("srv/encke")));
+    let content = kept.replace("/srv/encke", &folder.path("srv/encke"));
+    let file = folder.write("encke.toml", &content.replace("/var/log/encke", &folder.path("srv")));
     assert_eq!(text(&run(&["check", &file]).stderr), "", "the packaged file has no warnings");
 }
 
@@ -291,13 +356,16 @@ fn warnings_have_a_place_and_do_not_change_the_exit_status() {
 fn settings_for_containers_are_good_and_end_in_the_time_that_they_are_given() {
     let dist = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist");
     let folder = Folder::new("containers");
+    folder.write("password", "secret");
     folder.write("srv/encke/index.html", "hello");
     for (settings, container, grace) in [
         ("compose/encke.toml", "compose/compose.yaml", "stop_grace_period: "),
         ("kubernetes/encke.toml", "kubernetes/encke.yaml", "terminationGracePeriodSeconds: "),
     ] {
         let kept = std::fs::read_to_string(format!("{dist}/{settings}")).expect(settings);
-        let file = folder.write("encke.toml", &kept.replace("/srv/encke", &folder.path("srv/encke")));
+        let mine = kept.replace("/srv/encke", &folder.path("srv/encke"));
+        let mine = mine.replace("/run/secrets/nats/password", &folder.path("password"));
+        let file = folder.write("encke.toml", &mine);
         let output = encke().args(["check", &file]).env("ENCKE_NATS_PASSWORD", "secret").output();
         let output = output.expect("the program starts");
         assert_eq!(output.status.code(), Some(0), "{settings}: {}", text(&output.stderr));

@@ -1,0 +1,159 @@
+//! Errors in the files and directories that the settings name. A start would open the same files; this check starts nothing.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use encke_io::files;
+use encke_rights::RightsError;
+use encke_server::TlsIdentity;
+use encke_session::tls::TlsError;
+use encke_settings::{Secret, SourceLine, TlsSettings};
+use encke_site::Site;
+
+use super::{LogTarget, OrOff, Settings};
+
+/// An error in a file or directory that the settings name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SettingsFileError {
+    /// The position of the value, or of the table around it. `None`: the settings file does not have the value.
+    pub place: Option<SourceLine>,
+    /// The message, with the remedy.
+    pub message: String,
+}
+
+impl fmt::Display for SettingsFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.place {
+            write!(f, "{place}:{}: ", place.column)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl Settings {
+    /// Reads the roots of the sites, certificates, keys and secrets, and tests whether the access logs can be written. Creates
+    /// and changes nothing. Appends warnings about certificates to `notes`.
+    ///
+    /// Returns the errors. With the first one a start would fail.
+    pub fn file_errors(&self, notes: &mut Vec<String>) -> Vec<SettingsFileError> {
+        let mut found = Vec::new();
+        let mut wrong = |path: &[&str], message: String| {
+            found.push(SettingsFileError { place: self.source.line(path), message });
+        };
+        for (number, listen) in self.server.listen.iter().enumerate() {
+            let Some(tls) = &listen.tls else { continue };
+            if let Err(error) = TlsIdentity::read(tls, notes) {
+                let key = tls_key(tls, &error).unwrap_or_default();
+                let number = number.to_string();
+                // One listener may be a table instead of a list.
+                let is_list = self.source.contains(&["server", "listen", &number]);
+                let path = ["server", "listen", &number, "tls", key];
+                let path: Vec<&str> = path
+                    .into_iter()
+                    .filter(|part| *part != number || is_list)
+                    .filter(|part| !part.is_empty())
+                    .collect();
+                wrong(&path, error.to_string());
+            }
+        }
+        if let OrOff::On(admin) = &self.server.admin
+            && let Some(Err(error)) = admin.token.as_ref().map(Secret::reveal)
+        {
+            wrong(&["server", "admin", "token"], format!("server.admin.token: {error}"));
+        }
+        if let Some(error) = log_error(&self.log.access) {
+            wrong(&["log", "access"], format!("log.access: {error}"));
+        }
+        if let Err(error) = Site::new(&self.site, Vec::new()) {
+            wrong(&["site", &error.number.to_string(), error.key], error.to_string());
+        }
+        for (number, site) in self.site.iter().enumerate() {
+            if let Some(error) = site.access_log.as_ref().and_then(log_error) {
+                wrong(&["site", &number.to_string(), "access_log"], format!("site.access_log: {error}"));
+            }
+        }
+        if self.push.enabled
+            && let Err(error) = self.auth.try_rights(&self.push.origins)
+        {
+            let path = self.path_of(&error);
+            wrong(&path.iter().map(String::as_str).collect::<Vec<_>>(), error.to_string());
+        }
+        if self.push.enabled && self.cluster.is_on() {
+            for (key, secret) in [("token", &self.cluster.token), ("password", &self.cluster.password)] {
+                if let Some(Err(error)) = secret.as_ref().map(Secret::reveal) {
+                    wrong(&["cluster", key], format!("cluster.{key}: {error}"));
+                }
+            }
+            for (key, file) in [("credentials", &self.cluster.credentials), ("ca", &self.cluster.ca)] {
+                if let Some((path, Err(error))) = file.as_ref().map(|path| (path, File::open(path))) {
+                    wrong(&["cluster", key], format!("cluster.{key}: {}: {error}", path.display()));
+                }
+            }
+        }
+        found
+    }
+
+    /// The keys that lead to the value with an error of rights.
+    fn path_of(&self, error: &RightsError) -> Vec<String> {
+        let path: (&str, &str, Option<usize>) = match error {
+            // The numbers of keys and tokens begin at 1.
+            RightsError::Key(number, _) => ("auth", "keys", number.checked_sub(1)),
+            RightsError::Token(number, _) => ("auth", "tokens", number.checked_sub(1)),
+            RightsError::KeySet(_) => ("auth", "jwks", None),
+            RightsError::Keys(_) => ("auth", "keys", None),
+            RightsError::Tokens(_) => ("auth", "tokens", None),
+            RightsError::Certificate(subject, _) => {
+                let number = self.auth.certificates.iter().position(|one| one.subject == *subject);
+                ("auth", "certificates", number)
+            }
+            RightsError::Origin(text) => {
+                ("push", "origins", self.push.origins.iter().position(|one| one == text))
+            }
+            RightsError::AllOrigins => ("push", "origins", None),
+            _ => return vec!["auth".into()],
+        };
+        let (section, key, number) = path;
+        [section.to_owned(), key.to_owned()]
+            .into_iter()
+            .chain(number.map(|number| number.to_string()))
+            .collect()
+    }
+}
+
+/// The key of `tls` that names the file with an error.
+fn tls_key(tls: &TlsSettings, error: &TlsError) -> Option<&'static str> {
+    let TlsError::File(file, _) = error else { return None };
+    let is_file = |path: &Option<PathBuf>| path.as_ref() == Some(file);
+    [("cert", &tls.cert), ("key", &tls.key), ("client_ca", &tls.client_ca)]
+        .into_iter()
+        .find_map(|(key, path)| is_file(path).then_some(key))
+}
+
+/// Why an access log cannot be opened, with the remedy.
+fn log_error(target: &LogTarget) -> Option<String> {
+    let LogTarget::File(path) = target else { return None };
+    let shown = path.display();
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Some(format!("{shown} is a directory: name a file in it")),
+        Ok(_) => files::may_write(path).err().map(|error| {
+            format!("cannot write to {shown}: {error}; change its permissions, or name another file")
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let directory = directory.unwrap_or(Path::new("."));
+            let error = files::may_write(directory).err()?;
+            let remedy = if error.kind() == io::ErrorKind::NotFound {
+                "create the directory"
+            } else {
+                "change its permissions"
+            };
+            Some(format!(
+                "cannot create {shown} in {}: {error}; {remedy}, or name another file",
+                directory.display()
+            ))
+        }
+        Err(error) => Some(format!("cannot open {shown}: {error}; name another file")),
+    }
+}
