@@ -46,11 +46,14 @@ impl Grants {
     /// Grants each act on the channels that its patterns match.
     ///
     /// # Errors
-    /// A text is not a valid pattern.
-    pub(super) fn named<'a>(patterns: impl Fn(Act) -> &'a [String]) -> Result<Self, ChannelPatternError> {
+    /// A text is not a valid pattern: its act, and the cause.
+    pub(super) fn named<'a>(
+        patterns: impl Fn(Act) -> &'a [String],
+    ) -> Result<Self, (Act, ChannelPatternError)> {
         let mut named = PatternsByAct::default();
         for (act, list) in Act::ALL.into_iter().zip(&mut named) {
-            *list = patterns(act).iter().map(|text| pattern(text)).collect::<Result<_, _>>()?;
+            let parsed: Result<_, _> = patterns(act).iter().map(|text| pattern(text)).collect();
+            *list = parsed.map_err(|error| (act, error))?;
         }
         Ok(Self { everywhere: Acts::NONE, named: Some(Arc::new(named)) })
     }
@@ -144,7 +147,7 @@ mod tests {
     fn what_is_no_pattern_is_refused() {
         for text in ["", "/", "a//b", "a b", "**/a"] {
             let wrong = [text.to_owned()];
-            let error = Grants::named(|_| &wrong).expect_err(text);
+            let (_, error) = Grants::named(|_| &wrong).expect_err(text);
             assert!(error.to_string().contains("invalid channel pattern"), "{error}");
         }
     }

@@ -149,7 +149,7 @@ impl Rights {
         let mut certificates = HashMap::new();
         for one in &auth.certificates {
             let grants = Grants::named(|act| one.patterns(act))
-                .map_err(|error| RightsError::Certificate(one.subject.clone(), error))?;
+                .map_err(|(_, error)| RightsError::Certificate(one.subject.clone(), error))?;
             certificates.insert(one.subject.clone(), grants);
         }
         let origins = Origins::new(origins)?;
@@ -548,7 +548,7 @@ impl Fixed {
         Ok(Self {
             digest: Digest::of(token.as_bytes()),
             name: settings.name.as_deref().map(Into::into),
-            grants: Grants::named(|act| settings.patterns(act))?,
+            grants: Grants::named(|act| settings.patterns(act)).map_err(|(_, error)| error)?,
         })
     }
 }

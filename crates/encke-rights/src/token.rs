@@ -26,6 +26,9 @@ use crate::limits::SUBJECT_BYTES_MAX;
 /// Clock skew, in seconds: a token is accepted this long before its `nbf`. Its `exp` is exact.
 const EARLY_S_MAX: u64 = 60;
 
+/// The end of the year 5000, in seconds since 1970. A later time is one in milliseconds: these pass this number in 1973.
+const SECONDS_MAX: u64 = 95_649_119_999;
+
 /// The content of a verified token.
 pub(super) struct Statement<'k> {
     pub(super) subject: Option<String>,
@@ -63,10 +66,15 @@ pub(super) enum TokenError {
 /// Why the claims of a token are invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ClaimsError {
-    /// Invalid JSON, or a claim of another type: the column, from 1.
+    /// Invalid JSON, or a member twice: the column, from 1.
     Json(usize),
+    /// A claim of another type: its name, and the expected value.
+    Type(String, &'static str),
+    /// A time so late that it must be in milliseconds: the name of the claim, and the time.
+    Milliseconds(&'static str, u64),
     Subject(SubjectError),
-    Pattern(ChannelPatternError),
+    /// An invalid pattern in the list of this act.
+    Pattern(Act, ChannelPatternError),
 }
 
 impl fmt::Display for TokenError {
@@ -76,8 +84,8 @@ impl fmt::Display for TokenError {
             Self::Critical => f.write_str("its extensions (crit) are not supported"),
             Self::Algorithm => f.write_str("its algorithm is not HS256, ES256 or EdDSA"),
             Self::Signature => f.write_str("no key of this server verifies its signature"),
-            Self::Expired { ago_s } => write!(f, "it expired {ago_s} s ago"),
-            Self::Early { in_s } => write!(f, "it becomes valid in {in_s} s: check the clocks"),
+            Self::Expired { ago_s } => write!(f, "it expired {ago_s} s ago (`exp`)"),
+            Self::Early { in_s } => write!(f, "it becomes valid in {in_s} s (`nbf`): check the clocks"),
             Self::Claims(error) => write!(f, "its claims are invalid: {error}"),
         }
     }
@@ -87,10 +95,17 @@ impl fmt::Display for ClaimsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Json(column) => {
-                write!(f, "no JSON object, or a wrong type, at column {column}")
+                write!(f, "not a JSON object, or a member appears twice, at column {column}")
+            }
+            Self::Type(claim, expected) => write!(f, "`{claim}` is not {expected}"),
+            Self::Milliseconds(claim, time) => {
+                write!(
+                    f,
+                    "`{claim}` is {time}, after the year 5000: expected seconds since 1970, not milliseconds"
+                )
             }
             Self::Subject(error) => error.fmt(f),
-            Self::Pattern(error) => error.fmt(f),
+            Self::Pattern(act, error) => write!(f, "`encke.{}`: {error}", act.name()),
         }
     }
 }
@@ -169,12 +184,46 @@ pub(super) fn verify<'k>(token: &str, keys: &'k [Key], now_s: u64) -> Result<Sta
         .find(|key| key.verifies(signed.as_bytes(), &signature))
         .ok_or(TokenError::Signature)?;
     let Object(claims) = serde_json::from_slice::<Object<Claims>>(&claims)
-        .map_err(|error| TokenError::Claims(ClaimsError::Json(error.column())))?;
+        .map_err(|error| TokenError::Claims(ClaimsError::of(&claims, &error)))?;
     claims.state(key, now_s)
+}
+
+impl ClaimsError {
+    /// Finds the claim of another type in a text that could not be parsed.
+    fn of(claims: &[u8], error: &serde_json::Error) -> Self {
+        use serde_json::Value;
+
+        let json = Self::Json(error.column());
+        let Ok(Value::Object(members)) = serde_json::from_slice(claims) else { return json };
+        let is_wrong = |claim: &str, is_right: fn(&Value) -> bool| {
+            members.get(claim).is_some_and(|value| !is_right(value))
+        };
+        if is_wrong("sub", Value::is_string) {
+            return Self::Type("sub".into(), "a string");
+        }
+        if let Some(claim) = ["exp", "nbf"].into_iter().find(|claim| is_wrong(claim, Value::is_number)) {
+            return Self::Type(claim.into(), "a number of seconds since 1970");
+        }
+        if is_wrong("encke", Value::is_object) {
+            return Self::Type("encke".into(), "an object of lists");
+        }
+        let is_list = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+        let of_act = |act: &Act| members.get("encke").and_then(|lists| lists.get(act.name()));
+        match Act::ALL.into_iter().find(|act| of_act(act).is_some_and(|value| !is_list(value))) {
+            Some(act) => Self::Type(format!("encke.{}", act.name()), "a list of strings"),
+            None => json,
+        }
+    }
 }
 
 impl Claims {
     fn state(self, key: &Key, now_s: u64) -> Result<Statement<'_>, TokenError> {
+        let claims = TokenError::Claims;
+        for (claim, date) in [("exp", self.exp), ("nbf", self.nbf)] {
+            if let Some(NumericDate(time)) = date.filter(|NumericDate(time)| *time > SECONDS_MAX) {
+                return Err(claims(ClaimsError::Milliseconds(claim, time)));
+            }
+        }
         let expires_unix_s = self.exp.map(|NumericDate(at_s)| at_s);
         if let Some(ago_s) = expires_unix_s.and_then(|at_s| now_s.checked_sub(at_s)) {
             return Err(TokenError::Expired { ago_s });
@@ -184,13 +233,12 @@ impl Claims {
         {
             return Err(TokenError::Early { in_s });
         }
-        let claims = TokenError::Claims;
         self.sub
             .as_deref()
             .map_or(Ok(()), check_subject)
             .map_err(|error| claims(ClaimsError::Subject(error)))?;
         let grants = Grants::named(|act| self.encke.patterns(act))
-            .map_err(|error| claims(ClaimsError::Pattern(error)))?;
+            .map_err(|(act, error)| claims(ClaimsError::Pattern(act, error)))?;
         Ok(Statement { subject: self.sub, expires_unix_s, grants, key })
     }
 }
@@ -454,7 +502,7 @@ mod tests {
             (format!(r#"{{"exp":{NOW_S}}}"#), Err(TokenError::Expired { ago_s: 0 })),
             (r#"{"exp":0}"#.into(), Err(TokenError::Expired { ago_s: NOW_S })),
             (r#"{"exp":-5}"#.into(), Err(TokenError::Expired { ago_s: NOW_S })),
-            (r#"{"exp":1e300}"#.into(), Ok(Some(u64::MAX))),
+            (format!(r#"{{"exp":{SECONDS_MAX}}}"#), Ok(Some(SECONDS_MAX))),
             (format!(r#"{{"nbf":{}}}"#, NOW_S + EARLY_S_MAX), Ok(None)),
             (
                 format!(r#"{{"nbf":{}}}"#, late + EARLY_S_MAX),
@@ -462,6 +510,36 @@ mod tests {
             ),
         ] {
             assert_eq!(verified(&claims), expected, "{claims}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_claim_is_named_with_the_expected_value() {
+        let ms = NOW_S * 1_000;
+        for (claims, expected) in [
+            (format!(r#"{{"exp":{ms}}}"#), "`exp` is 1795300000000, after the year 5000: expected seconds"),
+            (
+                r#"{"exp":1e300}"#.into(),
+                "`exp` is 18446744073709551615, after the year 5000: expected seconds",
+            ),
+            (format!(r#"{{"exp":{},"nbf":{ms}}}"#, NOW_S + 1), "`nbf` is 1795300000000, after the year 5000"),
+            (r#"{"exp":"1795300001"}"#.into(), "`exp` is not a number of seconds since 1970"),
+            (r#"{"nbf":null}"#.into(), "`nbf` is not a number"),
+            (r#"{"sub":5}"#.into(), "`sub` is not a string"),
+            (r#"{"sub":""}"#.into(), "(`sub`)"),
+            (r#"{"encke":[]}"#.into(), "`encke` is not an object of lists"),
+            (r#"{"encke":{"publish":"**"}}"#.into(), "`encke.publish` is not a list of strings"),
+            (r#"{"encke":{"manage":[5]}}"#.into(), "`encke.manage` is not a list of strings"),
+            (
+                r#"{"encke":{"publish":["a"],"presence":["a//b"]}}"#.into(),
+                "`encke.presence`: invalid channel pattern",
+            ),
+            (r#"{"exp":1,"exp":2}"#.into(), "a member appears twice, at column 14"),
+            (format!(r#"{{"exp":{NOW_S}}}"#), "expired 0 s ago (`exp`)"),
+            (format!(r#"{{"nbf":{}}}"#, NOW_S + 99), "valid in 99 s (`nbf`)"),
+        ] {
+            let text = verified(&claims).expect_err(&claims).to_string();
+            assert!(text.contains(expected), "{claims}: {text}");
         }
     }
 
