@@ -398,6 +398,18 @@ impl Core {
 
     /// Closes a connection. Its open exchange ends, and its output is discarded.
     pub(crate) fn close(&mut self, token: Token, reason: CloseReason, abort: bool) {
+        self.close_unsent(token, reason, abort, None);
+    }
+
+    /// Closes a connection whose send may be in flight. `unsent`: bytes that the client has not received, if they are known, for
+    /// the access log.
+    pub(crate) fn close_unsent(
+        &mut self,
+        token: Token,
+        reason: CloseReason,
+        abort: bool,
+        unsent: Option<u64>,
+    ) {
         let Some(conn) = self.conn(token) else { return };
         if conn.phase == ConnPhase::Closing {
             return;
@@ -433,7 +445,10 @@ impl Core {
         {
             self.abandon(place, gone, reason);
         }
-        self.end_flight(flight, Some(0), reason.cause());
+        if flight != NONE {
+            let unsent = if is_stream(token) { Some(self.http2.unsent(token)) } else { unsent };
+            self.cut_flight(flight, unsent, reason.cause());
+        }
         self.out.clear();
         self.segments.clear();
         self.drop_out_entries(reason.cause());

@@ -1210,7 +1210,7 @@ impl Core {
             let taken = conn.window.taken(unsent);
             let least = self.policy.window_bytes(self.policy.limits.write_rate.bytes_per_second());
             if taken.is_some_and(|taken| taken < least) {
-                self.close(token, CloseReason::WriteRate, true);
+                self.close_unsent(token, CloseReason::WriteRate, true, Some(unsent));
             } else {
                 self.conns[token.index as usize].window = RateWindow::begin(unsent);
                 self.set_deadline(token, self.policy.rate_window_ns);

@@ -3,7 +3,7 @@
 //! ```text
 //! begin_entry ─► Record, or WaitingEntry of a resident ─► end_entry: its response is in the output
 //!                                                            │ flush: begin_flight
-//!     write_entries, at the end of the turn ◄─ finish_entry ◄┴─ end_flight: sent, or cut
+//!     write_entries, at the end of the turn ◄─ finish_entry ◄┴─ end_flight, cut_flight
 //! ```
 //! The end of the turn ends the duration: within a turn the worker reads no clock, and most responses leave in the turn that
 //! received their requests. Without a log no entry exists, and no request has work here.
@@ -150,6 +150,23 @@ impl Core {
             return NONE;
         }
         self.flights.insert(LogFlight { entries: std::mem::take(&mut self.out_entries) })
+    }
+
+    /// Finishes the entries of a send in flight whose connection closes because of `cause`. `unsent`: bytes that the client has
+    /// not received, if they are known.
+    pub(crate) fn cut_flight(&mut self, flight: u32, unsent: Option<u64>, cause: Option<&'static str>) {
+        let Some(flight) = self.flights.remove(flight) else { return };
+        let mut unsent = unsent.unwrap_or(u64::MAX);
+        let first = self.ended_entries.len();
+        // The last responses of a send are the unsent ones.
+        for mut pending in flight.entries.into_iter().rev() {
+            let cut = pending.content.min(unsent);
+            pending.content -= cut;
+            unsent -= cut;
+            pending.reason = pending.reason.or(cause);
+            self.ended_entries.push(pending);
+        }
+        self.ended_entries[first..].reverse();
     }
 
     /// Finishes the entries of a send that ended: completely (`sent: None`) or after `sent` bytes, because of `cause`.

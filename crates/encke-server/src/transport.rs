@@ -49,6 +49,14 @@ impl MaybeTls {
         }
     }
 
+    /// Bytes of plaintext that wait for the send in flight, and are sealed after it.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        match self {
+            Self::Plain => 0,
+            Self::Tls(tls) => tls.waiting_bytes(),
+        }
+    }
+
     /// Returns the next send: the rest of sealed output, and the transport's own records. `None`: there is nothing to send.
     #[inline]
     pub(crate) fn more(&mut self, scratch: &mut Scratch) -> Option<Result<Vec<Segment>, OpError>> {

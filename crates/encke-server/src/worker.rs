@@ -30,6 +30,7 @@ use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
 use crate::command::{CommandQueue, WorkerCommand};
+use crate::conn::NONE;
 use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::core::{Core, OpenListener, RETIRE_NS, WorkerStage};
 use crate::date::DateCache;
@@ -321,11 +322,7 @@ impl<R: Reactor> Worker<R> {
                 }
                 continue;
             }
-            let unsent = if is_stream(token) {
-                self.core.http2.unsent(token)
-            } else {
-                self.reactor.unsent(token) + self.reactor.unacknowledged(token)
-            };
+            let unsent = self.unsent(token);
             self.core.overdue(token, unsent);
             self.submit();
         }
@@ -559,12 +556,22 @@ impl<R: Reactor> Worker<R> {
                 for index in self.core.conns.places() {
                     let conn = &self.core.conns[index as usize];
                     let token = Token { index, generation: conn.generation };
-                    self.core.close(token, CloseReason::Drain, true);
+                    let unsent = (conn.flight != NONE).then(|| self.unsent(token));
+                    self.core.close_unsent(token, CloseReason::Drain, true, unsent);
                 }
             }
             _ => {}
         }
         self.submit();
+    }
+
+    /// Returns the bytes of a connection's send that its peer has not received.
+    fn unsent(&self, token: Token) -> u64 {
+        if is_stream(token) {
+            return self.core.http2.unsent(token);
+        }
+        let waiting = self.core.conns[token.index as usize].transport.waiting_bytes();
+        waiting + self.reactor.unsent(token) + self.reactor.unacknowledged(token)
     }
 
     /// Retires the listeners if the open work has ended, or its time is over.

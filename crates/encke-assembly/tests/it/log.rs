@@ -3,11 +3,12 @@
 use encke_server::{LogTail, TailFilter};
 
 use super::push::{Socket, Stream, publish, stand, wait_for_subscribers};
-use crate::rig::{PATIENCE, Stand};
+use crate::rig::{Folder, PATIENCE, Sites as _, Stand};
 
 on_two_stands! {
     a_stream_is_logged_once_at_its_end,
     a_drain_is_the_reason_for_the_end_of_a_stream,
+    a_download_that_a_drain_cuts_is_logged_with_its_sent_bytes,
 }
 
 /// The next line of the log.
@@ -61,4 +62,22 @@ fn a_drain_is_the_reason_for_the_end_of_a_stream(on: Stand) {
     statuses.sort_unstable();
     assert_eq!(statuses, [101, 200]);
     drop((stream, socket));
+}
+
+fn a_download_that_a_drain_cuts_is_logged_with_its_sent_bytes(on: Stand) {
+    const FILE_BYTES: usize = 16 << 20;
+    const READ_BYTES: usize = 300_000;
+    let folder = Folder::new();
+    folder.write("large.bin", vec![b'x'; FILE_BYTES]);
+    let rig = on.serve_site(&folder);
+    let tail = rig.running().tail(TailFilter::default(), || {}).expect("room for a tail");
+    let mut client = rig.narrow_client();
+    client.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    client.read_exact(READ_BYTES);
+    rig.running().drain(std::time::Duration::ZERO, std::time::Duration::from_millis(1));
+    let line = next(&tail);
+    assert_eq!((&line["status"], &line["reason"]), (&200.into(), &"drain".into()), "{line}");
+    let sent = line["sent_bytes"].as_u64().expect("a number");
+    assert!((READ_BYTES as u64..FILE_BYTES as u64).contains(&sent), "{line}");
 }

@@ -134,6 +134,11 @@ impl Tls {
         self.last = true;
     }
 
+    /// Bytes of plaintext in the queue.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.queue.iter().map(Segment::len).sum()
+    }
+
     /// Whether the handshake has ended.
     pub const fn is_established(&self) -> bool {
         self.records.is_established()

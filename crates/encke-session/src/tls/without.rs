@@ -127,6 +127,10 @@ impl Tls {
         match self.none {}
     }
 
+    pub fn waiting_bytes(&self) -> u64 {
+        match self.none {}
+    }
+
     pub fn finish(&mut self) {
         match self.none {}
     }
