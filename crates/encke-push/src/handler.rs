@@ -386,6 +386,13 @@ impl Pusher {
                 self.plan.prefix
             );
             return Err(bad(text).into());
+        } else if batch {
+            let text = format!(
+                "application/x-ndjson holds envelopes, which name their channels: publish them to {0}, or one message to \
+                 {0}CHANNEL with another Content-Type",
+                self.plan.prefix
+            );
+            return Err(refusal(415, text).into());
         } else {
             let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
             self.permit(request, &identity, Act::Publish, &channels, granted)?;

@@ -41,6 +41,7 @@ pub(crate) enum ListQueryError {
     After(String, encke_hub::NameError),
     Limit(String),
     Pattern(String, PatternError),
+    Unknown(String),
 }
 
 /// A request for a list.
@@ -62,7 +63,7 @@ pub(crate) struct ChannelListing {
 }
 
 impl ListQuery {
-    /// Parses a query. Unknown keys are ignored.
+    /// Parses a query. An unknown key is an error: a list without a misspelled `pattern` would have other channels.
     ///
     /// # Errors
     /// The invalid key and its rule.
@@ -84,7 +85,8 @@ impl ListQuery {
                     let pattern = value.parse().map_err(|error| ListQueryError::Pattern(text(), error));
                     found.pattern = Some(pattern?);
                 }
-                _ => {}
+                "access_token" => {}
+                other => return Err(ListQueryError::Unknown(shown(other))),
             }
         }
         Ok(found)
@@ -194,6 +196,9 @@ impl fmt::Display for ListQueryError {
                 write!(f, "invalid limit={limit}: expected a number from 1 to {PAGE_CHANNELS_MAX}")
             }
             Self::Pattern(pattern, error) => write!(f, "invalid pattern={pattern}: {error}"),
+            Self::Unknown(key) => {
+                write!(f, "unknown parameter {key:?}: a list takes after, limit, pattern and access_token")
+            }
         }
     }
 }

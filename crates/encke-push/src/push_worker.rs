@@ -679,8 +679,9 @@ impl PushWorker {
                 let sequencer = &central.lanes[central.streams.of(&channel)].sequencer;
                 exchange.answer(match sequencer.info(&channel) {
                     Some(info) => {
-                        let names = if members { sequencer.members(&channel) } else { Vec::new() };
-                        info_reply(&channel, &info, members.then_some(&names))
+                        let has_members = members && self.plan.rules.of(&channel).presence;
+                        let names = has_members.then(|| sequencer.members(&channel));
+                        info_reply(&channel, &info, names.as_ref())
                     }
                     None if self.plan.cluster.is_some() => {
                         refusal(404, format!("channel {channel} has no subscriber"))

@@ -26,6 +26,8 @@ use encke_io::{Now, Peer};
 mod line;
 mod pending;
 mod reason;
+
+pub(crate) use reason::setting_of;
 mod resting;
 mod runs;
 mod settings;

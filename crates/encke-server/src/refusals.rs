@@ -7,6 +7,7 @@ use encke_wire::method::Method;
 
 use crate::core::Core;
 use crate::https;
+use crate::log;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -16,7 +17,8 @@ pub(crate) const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
 /// The response to a request, or to a body, that is rejected by its form or size.
 pub(crate) fn refusal_reply(refusal: Refusal) -> Reply {
     let status = refusal.status();
-    let text = format!("{status} {}\n{refusal}\n", encke_wire::status::reason(status));
+    let setting = log::setting_of(refusal.reason()).map_or_else(String::new, |key| format!(" ({key})"));
+    let text = format!("{status} {}\n{refusal}{setting}\n", encke_wire::status::reason(status));
     Reply::text(status, text).with("X-Content-Type-Options", "nosniff").because(refusal.reason_ref())
 }
 

@@ -152,13 +152,12 @@ fn not_toml<S: Document>(error: &toml::de::Error, text: &str, start: usize) -> P
     Problem { span: start + span.start..start + span.end, message: error.message().to_owned(), hint }
 }
 
-/// Removes sections that are written as lists, such as `[[server]]`: serde would read each table of the list as one key of the
-/// section.
+/// Removes sections that are written as lists, such as `[[server]]` or `server = []`: serde would read each element of the list
+/// as one key of the section.
 fn take_repeated<S: Document>(rest: &mut DeTable<'_>, problems: &mut Vec<Problem>) {
-    let is_table = |item: &Spanned<DeValue<'_>>| matches!(item.get_ref(), DeValue::Table(_));
     let lists: Vec<(String, Range<usize>)> = rest
         .iter()
-        .filter(|(_, value)| matches!(value.get_ref(), DeValue::Array(list) if list.iter().any(is_table)))
+        .filter(|(_, value)| matches!(value.get_ref(), DeValue::Array(_)))
         .map(|(key, _)| (key.get_ref().to_string(), key.span()))
         .filter(|(key, _)| !S::LISTS.contains(&key.as_str()))
         .collect();

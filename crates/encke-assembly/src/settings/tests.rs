@@ -412,6 +412,11 @@ fn a_section_that_is_written_as_a_list_occurs_once() {
         let told = refused(&format!("[server]\nlisten = 80\n{again}\nlisten = 81\n"));
         assert!(told.contains("duplicate key\n  --> encke.toml:3:") && told.contains(hint), "{told}");
     }
+    for text in ["server = []\n", "limits = [80]\n", "push = [\"a\", { b = 1 }]\n"] {
+        let told = refused(text);
+        assert!(told.contains("` is one section, not a list\n  --> encke.toml:1:1\n"), "{told}");
+        assert_eq!(told.matches("-->").count(), 1, "{told}");
+    }
     let told = refused("[[site]]\n[site]\n");
     assert!(told.contains("write [[site]] for each"), "{told}");
     let tables = reference::tables::<Settings>();

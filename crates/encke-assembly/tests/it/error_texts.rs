@@ -106,6 +106,15 @@ fn every_error_of_a_request_has_one_plain_text(on: Stand) {
         (
             "POST",
             "/push/x",
+            lines,
+            "{\"channel\":\"a\",\"data\":1}",
+            415,
+            "application/x-ndjson holds envelopes, which name their channels: publish them to /push/, or one message to \
+             /push/CHANNEL with another Content-Type",
+        ),
+        (
+            "POST",
+            "/push/x",
             "Content-Type: text\r\n",
             "x",
             400,

@@ -166,6 +166,10 @@ fn an_invalid_query_of_a_list_is_reported(on: Stand) {
             "pattern=**/a",
             "invalid pattern=**/a: ** at byte 0 must be the last segment: write * for one segment\n",
         ),
+        (
+            "limit=1&patern=a",
+            "unknown parameter \"patern\": a list takes after, limit, pattern and access_token\n",
+        ),
     ] {
         let answer = rig.client().get(&format!("/push/?{query}"));
         assert_eq!((answer.status, answer.text()), (400, text), "{query}");

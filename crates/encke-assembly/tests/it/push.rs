@@ -914,6 +914,9 @@ fn who_is_there_is_told(on: Stand) {
     assert_eq!((joined.event.as_str(), json(&joined.data, "name")), ("encke.join", "bob"));
     let info = rig.client().get("/push/room/1?info");
     assert!(info.text().contains(r#""members":["ann","bob"]"#), "{info:?}");
+    publish(&rig, "no/presence", "x");
+    let info = rig.client().get("/push/no/presence?info");
+    assert!(info.status == 200 && !info.text().contains("members"), "{info:?}");
     drop(bob);
     let left = ann.next();
     assert_eq!((left.event.as_str(), json(&left.data, "name")), ("encke.leave", "bob"));

@@ -1,7 +1,7 @@
 //! Reasons of refusals and of ends, and the settings of the limits among them.
 
 /// Returns the setting of the limit that a reason names, if it names one.
-pub(super) fn setting_of(reason: &str) -> Option<&'static str> {
+pub(crate) fn setting_of(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "address_limit" => "limits.connections_per_address",
         "body_rate" => "limits.body_rate",

@@ -215,22 +215,28 @@ fn requests_that_are_too_large_are_refused_by_their_size(stand: Stand) {
     );
     let many = "A: b\r\n".repeat(100);
     let large = "a".repeat(16 * 1024);
-    for (request, status) in [
-        (format!("GET /{large} HTTP/1.1\r\nHost: a\r\n\r\n"), 414),
-        (format!("GET / HTTP/1.1\r\nHost: a\r\nX: {large}\r\nY: {large}\r\n\r\n"), 431),
-        (format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n"), 431),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n".to_owned(), 413),
+    for (request, status, setting) in [
+        (format!("GET /{large} HTTP/1.1\r\nHost: a\r\n\r\n"), 414, "(limits.uri_bytes)"),
+        (
+            format!("GET / HTTP/1.1\r\nHost: a\r\nX: {large}\r\nY: {large}\r\n\r\n"),
+            431,
+            "(limits.head_bytes)",
+        ),
+        (format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n"), 431, "(limits.fields)"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n".to_owned(), 413, ""),
         (
             format!(
                 "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n{}",
                 &large[..1001]
             ),
             413,
+            "",
         ),
     ] {
         let mut client = rig.client();
         let answer = client.ask(&request);
         assert!(answer.status == status && answer.closes(), "{}: {answer:?}", &request[..60]);
+        assert!(answer.text().contains(setting), "{}: {answer:?}", &request[..60]);
         client.finish();
         assert_eq!(client.end(), End::Finished, "{}", &request[..60]);
     }
