@@ -23,4 +23,4 @@ pub mod settings;
 pub use encke_server::{Drained, OpenWork};
 pub use error::ServiceError;
 pub use predecessor::Predecessor;
-pub use service::{Service, try_sites};
+pub use service::Service;

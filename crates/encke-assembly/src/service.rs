@@ -498,24 +498,16 @@ fn gateway(
     Ok(Gateway::new(below, &routes.collect::<Vec<_>>(), &settings.upstream, directories)?)
 }
 
-/// Warnings for the operator about applications that cannot be found.
-fn gateway_notes(gateway: &Gateway) -> Vec<String> {
-    let note = |url: TargetUrl| {
-        format!(
-            "the name in {url} has no address at present: requests for this application fail until it has one"
-        )
-    };
-    gateway.unresolved().into_iter().map(note).collect()
+/// The warning about an application whose name has no address.
+pub(crate) fn unresolved_note(url: &TargetUrl) -> String {
+    format!(
+        "the name in {url} has no address at present: requests for this application fail until it has one"
+    )
 }
 
-/// Opens the sites and upstreams of settings as a start does, without serving. Returns warnings for the operator.
-///
-///  # Errors
-/// The first site or upstream that cannot be opened.
-pub fn try_sites(settings: &Settings) -> Result<Vec<String>, ServiceError> {
-    let site: Arc<dyn Mount> = Arc::new(Site::new(&settings.site, Vec::new())?);
-    let gateway = gateway(site, settings, &app_directories(settings)?)?;
-    Ok(gateway_notes(&gateway))
+/// Warnings for the operator about applications that cannot be found.
+fn gateway_notes(gateway: &Gateway) -> Vec<String> {
+    gateway.unresolved().iter().map(unresolved_note).collect()
 }
 
 /// The directories from which applications send files. Each is a site of its own, with a host name that nobody can guess.

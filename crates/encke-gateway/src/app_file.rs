@@ -10,6 +10,7 @@ use encke_wire::conditional::{ConditionResult, EntityTag, Validators, evaluate, 
 use encke_wire::date::parse_date;
 use encke_wire::field::Known;
 use encke_wire::http1::{Head, HeadLimits, Progress};
+use encke_wire::limits::{FIELDS_MAX, HEAD_BYTES_MAX};
 use encke_wire::method::Method;
 use encke_wire::target::encode_path;
 
@@ -40,6 +41,10 @@ pub(crate) const fn reading(method: Method) -> Method {
     if matches!(method, Method::Head) { Method::Head } else { Method::Get }
 }
 
+/// The client's head was within the limits of the settings. Now it may have more fields.
+const HEAD_LIMITS: HeadLimits =
+    HeadLimits { head_bytes: HEAD_BYTES_MAX, uri_bytes: HEAD_BYTES_MAX, fields: FIELDS_MAX };
+
 /// The head of a request that was written for an application, parsed again.
 pub(crate) struct AskedHead<'a> {
     head: Box<Head>,
@@ -66,14 +71,15 @@ pub(crate) enum AppConditions {
 impl<'a> AskedHead<'a> {
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut head = Box::new(Head::new());
-        match head.feed(bytes, &HeadLimits::default()) {
+        match head.feed(bytes, &HEAD_LIMITS) {
             Progress::Done { .. } => Some(Self { head, bytes }),
             Progress::Partial | Progress::Refused(_) => None,
         }
     }
 
-    pub(crate) fn authority(&self) -> &'a [u8] {
-        self.head.host(self.bytes)
+    /// The authority of the client's request.
+    pub(crate) fn authority<'b>(&'b self, request: &'b ProxiedRequest) -> &'b [u8] {
+        request.client.as_ref().map_or_else(|| self.head.host(self.bytes), |client| &client.authority)
     }
 
     /// Evaluates the client's conditions against the entity tag in the application's `fields`, if there is one. Otherwise the
@@ -122,14 +128,16 @@ impl<'a> AskedHead<'a> {
                     | Known::IfRange,
                 ) => conditions == KeptConditions::All,
                 Some(Known::Range) => conditions != KeptConditions::None,
-                _ => true,
+                _ => !request.route.request.touches(name),
             };
             if keeps && let Ok(name) = std::str::from_utf8(name) {
                 // The parser has checked both.
                 let _ = fields.push(name, value);
             }
         }
-        let own = String::from_utf8_lossy(self.head.target(self.bytes));
+        let own =
+            request.client.as_ref().map_or_else(|| self.head.target(self.bytes), |client| &client.target);
+        let own = String::from_utf8_lossy(own);
         let method = if request.method == Method::Head { "HEAD" } else { "GET" };
         let kept = Kept::sample(method, target.unwrap_or(&own), &String::from_utf8_lossy(host), &fields)?;
         Some(kept.from_origin(request.origin.clone(), request.started))

@@ -93,7 +93,9 @@ impl GatewayFault {
 
     pub(crate) fn of_connection(fault: &UpstreamFault, was_connected: bool) -> Self {
         match fault {
-            UpstreamFault::Limit => Self::Limit,
+            UpstreamFault::Limit | UpstreamFault::Failed(OpError::Descriptors | OpError::Memory) => {
+                Self::Limit
+            }
             UpstreamFault::Draining => Self::Draining,
             UpstreamFault::Session(_) => Self::Tls,
             UpstreamFault::Failed(OpError::Refused | OpError::Unreachable) => Self::Unreachable,

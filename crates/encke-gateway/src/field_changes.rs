@@ -41,6 +41,8 @@ pub(crate) enum FieldChangeError {
     Malformed(String),
     /// The gateway writes this field itself.
     Reserved(String),
+    /// A request has exactly one Host.
+    OneHost,
     /// The name in braces is no value of a request.
     UnknownValue(String),
     /// A value of a request in a field of a response.
@@ -54,6 +56,7 @@ impl fmt::Display for FieldChangeError {
                 write!(f, "{name:?} is not the name of a header field, or its value has a control character")
             }
             Self::Reserved(name) => write!(f, "Encke writes {name} itself"),
+            Self::OneHost => f.write_str("a request has exactly one Host: replace it by set"),
             Self::UnknownValue(name) => {
                 write!(
                     f,
@@ -82,6 +85,9 @@ impl FieldChanges {
             for (name, value) in pairs {
                 let wrong = |error| (key, error);
                 check_name(name).map_err(wrong)?;
+                if key == "add" && name.eq_ignore_ascii_case("host") {
+                    return Err((key, FieldChangeError::OneHost));
+                }
                 let parts = value_parts(value).map_err(wrong)?;
                 let foreign = parts.iter().find_map(ValuePart::name).filter(|_| !of_request);
                 if let Some(foreign) = foreign {
@@ -97,6 +103,9 @@ impl FieldChanges {
         }
         for name in &rules.remove {
             check_name(name).map_err(|error| ("remove", error))?;
+            if name.eq_ignore_ascii_case("host") {
+                return Err(("remove", FieldChangeError::OneHost));
+            }
             changes.dropped.push(name.to_ascii_lowercase().into_bytes().into());
         }
         Ok(changes)
@@ -109,6 +118,11 @@ impl FieldChanges {
     /// Whether the sender's fields of this name are dropped.
     pub(crate) fn drops(&self, name: &[u8]) -> bool {
         self.dropped.iter().any(|dropped| dropped.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether fields of this name in a head are not the sender's alone.
+    pub(crate) fn touches(&self, name: &[u8]) -> bool {
+        self.drops(name) || self.appended.iter().any(|(own, _)| own.as_bytes().eq_ignore_ascii_case(name))
     }
 
     /// Appends the fields that are set and added to a request's head.
@@ -225,6 +239,7 @@ mod tests {
             (&[("A", "x\ny")], &[], "set", FieldChangeError::Malformed("A".into())),
             (&[("Connection", "close")], &[], "set", FieldChangeError::Reserved("Connection".into())),
             (&[("A", "{ip}")], &[], "set", FieldChangeError::UnknownValue("ip".into())),
+            (&[], &["Host"], "remove", FieldChangeError::OneHost),
             (&[], &["transfer-encoding"], "remove", FieldChangeError::Reserved("transfer-encoding".into())),
         ] {
             assert_eq!(

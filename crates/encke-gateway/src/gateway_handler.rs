@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use encke_io::Done;
 use encke_server::{
-    Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, LogLabel, Outcome, Piece, Reply,
-    Request, Takeover, UpstreamEvent, UpstreamId,
+    Body, Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, LogLabel, Outcome, Piece,
+    Reply, Request, Takeover, UpstreamEvent, UpstreamId,
 };
 use encke_wire::field::{self, Known};
 use encke_wire::http1::Framing;
@@ -26,7 +26,7 @@ use encke_wire::method::Method;
 
 use crate::app_file::{AppConditions, AskedHead, KeptConditions, app_file, reading};
 use crate::id_map::IdMap;
-use crate::proxy::{ProxiedRequest, Proxy, Replacement};
+use crate::proxy::{ClientTarget, ProxiedRequest, Proxy, Replacement};
 use crate::request_head::{RequestHeadPlan, Upgrading, put_request_head};
 use crate::route::{Found, RouteTable, SiteRoute};
 use crate::settings::FilesOrder;
@@ -62,7 +62,7 @@ enum Purpose {
     /// It is a file of an application, with the application's fields.
     AppFile(Fields),
     /// It is the page for an error with this status.
-    ErrorPage(u16),
+    ErrorPage(u16, Option<&'static &'static str>),
 }
 
 /// Paths to which an application may send a client one after the other.
@@ -113,46 +113,50 @@ impl GatewayHandler {
         if upgrading == Upgrading::WebSocket
             && let Some(upstream) = self.upstreams.get(upstream)
         {
-            return Outcome::Takeover(Takeover::new(TunnelStart { upstream: Arc::clone(upstream), head }));
+            let (upstream, counters) = (Arc::clone(upstream), self.proxy.counters());
+            return Outcome::Takeover(Takeover::new(TunnelStart { route, upstream, counters, head }));
         }
-        let expects = request.known(Known::Expect).is_some();
+        // Only if the application gets the field, it can consent.
+        let expects = request.known(Known::Expect).is_some()
+            && !route.request.drops(b"expect")
+            && !request
+                .all(Known::Connection)
+                .flat_map(field::list)
+                .any(|name| name.eq_ignore_ascii_case(b"expect"));
         let shape = (request.method(), request.framing(), expects);
         let files_first = route.files == Some(FilesOrder::First) && request.method().reads();
-        if !files_first {
-            self.proxy.begin(ProxiedRequest::new(
-                (Some(exchange), route, upstream),
-                shape,
-                (origin, request.now()),
-                head,
-            ));
-            self.replace_all();
-            return Outcome::Later;
+        let is_changed = path.is_some() || route.request.drops(b"host");
+        let mut forwarded =
+            ProxiedRequest::new((None, route, upstream), shape, (origin, request.now()), head);
+        if is_changed {
+            let (target, authority) = (request.target().to_vec(), request.authority().to_vec());
+            forwarded.client = Some(Box::new(ClientTarget { target, authority }));
         }
-        match exchange.delegate(request, &mut *self.below) {
-            Outcome::Now(reply) if reply.status == 404 => {
-                self.proxy.begin(ProxiedRequest::new(
-                    (Some(exchange), route, upstream),
-                    shape,
-                    (origin, request.now()),
-                    head,
-                ));
-                self.replace_all();
-                Outcome::Later
+        if files_first {
+            match exchange.delegate(request, &mut *self.below) {
+                Outcome::Now(reply) if reply.status == 404 => {}
+                Outcome::Later => {
+                    let purpose = Purpose::FilesFirst(Box::new(forwarded));
+                    self.waiting.insert(exchange.key(), Delegated { exchange, purpose });
+                    return Outcome::Later;
+                }
+                outcome => return outcome,
             }
-            Outcome::Later => {
-                let request =
-                    ProxiedRequest::new((None, route, upstream), shape, (origin, request.now()), head);
-                let purpose = Purpose::FilesFirst(Box::new(request));
-                self.waiting.insert(exchange.key(), Delegated { exchange, purpose });
-                Outcome::Later
-            }
-            outcome => outcome,
         }
+        forwarded.exchange = Some(exchange);
+        self.proxy.begin(forwarded);
+        self.replace_all();
+        Outcome::Later
     }
 
     /// Serves a request from the files of the site, under another path.
     fn rewritten(&mut self, request: &Request<'_>, exchange: Exchange, path: Option<String>) -> Outcome {
         let Some(path) = path else { return self.below.call(request, exchange) };
+        let changed = self.routes.find_any(request.authority(), path.as_bytes(), &mut self.decoded);
+        if matches!(changed, Found::Route(route) if route.internal) {
+            self.context.refused("internal");
+            return Outcome::Now(Reply::error(404).because(&"internal"));
+        }
         let mut fields = Fields::new();
         for (name, value) in request.fields().filter(|(name, _)| !name.eq_ignore_ascii_case(b"host")) {
             if let Ok(name) = std::str::from_utf8(name) {
@@ -194,16 +198,16 @@ impl GatewayHandler {
         };
         match replacement {
             Replacement::Files => {
-                let kept = asked.for_site(&request, None, asked.authority(), KeptConditions::All);
+                let kept = asked.for_site(&request, None, asked.authority(&request), KeptConditions::All);
                 self.delegate(exchange, kept, Purpose::Response);
             }
-            Replacement::ErrorPage(status) => {
+            Replacement::ErrorPage(status, reason) => {
                 let page = request.route.error_page(status);
                 let kept = page.and_then(|page| {
-                    asked.for_site(&request, Some(page), asked.authority(), KeptConditions::None)
+                    asked.for_site(&request, Some(page), asked.authority(&request), KeptConditions::None)
                 });
                 match kept {
-                    Some(kept) => self.delegate(exchange, Some(kept), Purpose::ErrorPage(status)),
+                    Some(kept) => self.delegate(exchange, Some(kept), Purpose::ErrorPage(status, reason)),
                     None => self.context.respond(exchange, Reply::error(status)),
                 }
             }
@@ -234,7 +238,7 @@ impl GatewayHandler {
         let Some(asked) = AskedHead::parse(&request.head) else {
             return self.context.respond(exchange, Reply::error(500));
         };
-        let found = self.routes.find_any(asked.authority(), path.as_bytes(), &mut self.decoded);
+        let found = self.routes.find_any(asked.authority(&request), path.as_bytes(), &mut self.decoded);
         match found {
             Found::Closed | Found::Malformed => {
                 self.context.refused("app_redirect");
@@ -247,7 +251,8 @@ impl GatewayHandler {
                 }
                 let changed = route.changed_path(&self.decoded).unwrap_or_else(|| path.to_owned());
                 let target = with_query(&changed, query);
-                let kept = asked.for_site(&request, Some(&target), asked.authority(), KeptConditions::None);
+                let kept =
+                    asked.for_site(&request, Some(&target), asked.authority(&request), KeptConditions::None);
                 let Some(kept) = kept else {
                     return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
                 };
@@ -284,7 +289,7 @@ impl GatewayHandler {
                     _ => None,
                 };
                 let target = with_query(&changed.unwrap_or_else(|| path.to_owned()), query);
-                self.send_file(exchange, &request, &asked, (&target, asked.authority()), fields);
+                self.send_file(exchange, &request, &asked, (&target, asked.authority(&request)), fields);
             }
         }
         request.exchange = None;
@@ -339,15 +344,7 @@ impl GatewayHandler {
                 reply
             }
             Purpose::AppFile(fields) => merged(reply, fields),
-            Purpose::ErrorPage(status) => {
-                let mut reply = reply.unprepared();
-                if reply.status == 200 {
-                    reply.status = status;
-                    reply
-                } else {
-                    Reply::error(status)
-                }
-            }
+            Purpose::ErrorPage(status, reason) => error_page(reply, status, reason),
         };
         self.context.respond(exchange, reply);
     }
@@ -370,6 +367,10 @@ impl Handler for GatewayHandler {
     }
 
     fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        if piece == Piece::Broken {
+            // The worker responds itself.
+            self.waiting.remove(&key);
+        }
         if self.proxy.has(key) {
             self.proxy.body(key, piece);
             self.replace_all();
@@ -443,39 +444,73 @@ fn with_query(path: &str, query: Option<&str>) -> String {
 
 /// The site's response with the application's fields: its type, disposition, cookies, cache fields and validators. Length,
 /// ranges and codings are the site's.
-fn merged(reply: Reply, fields: Fields) -> Reply {
+fn merged(reply: Reply, mut fields: Fields) -> Reply {
     let mut reply = reply.unprepared();
     if !matches!(reply.status, 200 | 206 | 304 | 416) {
-        return reply;
+        // A redirect to a directory, for example, would show an internal path.
+        return Reply::error(404).because(&"app_file");
     }
     let own = std::mem::take(&mut reply.fields);
-    let is_sites = |name: &[u8]| {
-        [
-            &b"content-length"[..],
-            b"content-encoding",
-            b"content-range",
-            b"accept-ranges",
-            b"transfer-encoding",
-            b"date",
-        ]
-        .iter()
-        .any(|other| name.eq_ignore_ascii_case(other))
-    };
-    let mut merged = Fields::new();
-    for (name, value) in own.iter() {
-        let replaced = !is_sites(name)
-            && fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
-            // A response with several ranges has the type of its parts' envelope.
-            && !(value.starts_with(b"multipart/byteranges") && name.eq_ignore_ascii_case(b"content-type"));
-        push(&mut merged, !replaced, name, value);
+    if own.value("content-encoding").is_some() {
+        fields = with_weak_tag(&fields);
     }
-    let envelope = own.value("content-type").is_some_and(|value| value.starts_with(b"multipart/byteranges"));
+    let is_sites = |name: &[u8]| SITE_FIELDS.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()));
+    // A response with several ranges has the type of the envelope around its parts.
+    let has_parts = own.value("content-type").is_some_and(|value| value.starts_with(b"multipart/byteranges"));
+    let keeps_own = |name: &[u8]| {
+        is_sites(name)
+            || name.eq_ignore_ascii_case(b"vary")
+            || has_parts && name.eq_ignore_ascii_case(b"content-type")
+            || !fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
+    };
+    let mut merged = Fields::with_capacity(own.len_bytes() + fields.len_bytes());
+    for (name, value) in own.iter() {
+        push(&mut merged, keeps_own(name), name, value);
+    }
     for (name, value) in fields.iter() {
         let is_type = name.eq_ignore_ascii_case(b"content-type");
-        push(&mut merged, !(is_sites(name) || is_type && envelope), name, value);
+        push(&mut merged, !(is_sites(name) || is_type && has_parts), name, value);
     }
     reply.fields = merged;
     reply
+}
+
+/// Fields of a file's response that only the site knows.
+const SITE_FIELDS: [&str; 6] =
+    ["content-length", "content-encoding", "content-range", "accept-ranges", "transfer-encoding", "date"];
+
+/// The fields with a weak entity tag: the site has compressed the content, whose bytes the tag does not describe any more.
+fn with_weak_tag(fields: &Fields) -> Fields {
+    let mut weak = Fields::with_capacity(fields.len_bytes() + 2);
+    for (name, value) in fields.iter() {
+        if name.eq_ignore_ascii_case(b"etag") && !value.starts_with(b"W/") {
+            push(&mut weak, true, name, &[b"W/", value].concat());
+        } else {
+            push(&mut weak, true, name, value);
+        }
+    }
+    weak
+}
+
+/// The site's page for an error. As the error may be over soon, no cache keeps it.
+fn error_page(page: Reply, status: u16, reason: Option<&'static &'static str>) -> Reply {
+    let mut page = page.unprepared();
+    let mut reply = Reply::error(status);
+    if page.status == 200 {
+        reply =
+            Reply::new(status).with("Cache-Control", "no-cache").with("X-Content-Type-Options", "nosniff");
+        for name in ["content-type", "content-encoding"] {
+            let value = page.fields.value(name).map(<[u8]>::to_vec);
+            if let Some(value) = value {
+                push(&mut reply.fields, true, name.as_bytes(), &value);
+            }
+        }
+        reply.body = std::mem::replace(&mut page.body, Body::Empty);
+    }
+    match reason {
+        Some(reason) => reply.because(reason),
+        None => reply,
+    }
 }
 
 fn push(fields: &mut Fields, wanted: bool, name: &[u8], value: &[u8]) {

@@ -120,8 +120,8 @@ impl Gateway {
                     error,
                 })?));
             }
-            // The sort is stable: of patterns with the same weight, the first one applies.
-            routes.sort_by_key(|route| std::cmp::Reverse(weight(&route.pattern)));
+            // An internal route precedes all others, so that no pattern can open its place to clients. The sort is stable: of patterns with the same weight, the first one applies.
+            routes.sort_by_key(|route| (!route.internal, std::cmp::Reverse(weight(&route.pattern))));
             tables.push(routes);
         }
         let closed_from = tables.len() as u16;
@@ -145,7 +145,11 @@ impl Gateway {
     pub fn with_figures_of(mut self, old: &Self) -> Self {
         self.workers = Arc::clone(&old.workers);
         for upstream in &mut self.upstreams {
-            if let Some(same) = old.upstreams.iter().find(|other| other.settings == upstream.settings) {
+            // Their authorities may have changed on disk.
+            let same = |other: &&Arc<NamedUpstream>| {
+                other.settings == upstream.settings && !other.settings.uses_tls()
+            };
+            if let Some(same) = old.upstreams.iter().find(same) {
                 *upstream = Arc::clone(same);
             }
         }
@@ -171,24 +175,36 @@ impl Gateway {
     }
 }
 
+/// Reads the authorities that an upstream trusts, if it uses TLS.
+///
+/// # Errors
+/// The authorities cannot be read.
+pub fn try_trust(settings: &UpstreamSettings) -> Result<(), TlsError> {
+    trust(settings).map(drop)
+}
+
+fn trust(settings: &UpstreamSettings) -> Result<Option<Trust>, TlsError> {
+    if !settings.uses_tls() {
+        return Ok(None);
+    }
+    let UpstreamTls { ca, insecure, .. } = &settings.tls;
+    let trust = match ca {
+        _ if *insecure => Trust::of_anybody(),
+        Some(file) => Trust::of_file(file),
+        None => Trust::of_system(),
+    };
+    trust.map(Some)
+}
+
 /// Opens an upstream: resolves the names of its targets, and reads its authorities.
 fn open_upstream(settings: UpstreamSettings) -> Result<Arc<NamedUpstream>, GatewayError> {
-    let UpstreamTls { ca, name, insecure } = &settings.tls;
-    let mut trust = None;
-    if settings.to.iter().any(|target| target.url.secure_name().is_some()) {
-        let read = match ca {
-            _ if *insecure => Trust::of_anybody(),
-            Some(file) => Trust::of_file(file),
-            None => Trust::of_system(),
-        };
-        trust = Some(read.map_err(|error| GatewayError::Tls(settings.name.clone(), error))?);
-    }
+    let trust = trust(&settings).map_err(|error| GatewayError::Tls(settings.name.clone(), error))?;
     let targets = settings.to.iter().map(|TargetSettings { url, weight, backup }| NewTarget {
         addresses: url.addresses().unwrap_or_default(),
         weight: weight.get().into(),
         is_backup: *backup,
         sessions: url.secure_name().zip(trust.clone()).map(|(host, trust)| {
-            let name = name.clone().unwrap_or_else(|| host.to_owned());
+            let name = settings.tls.name.clone().unwrap_or_else(|| host.to_owned());
             Arc::new(ClientSessions::new(trust, name)) as Arc<dyn Sessions>
         }),
         url: url.clone(),
@@ -239,8 +255,12 @@ fn compile(
     };
     let sendfile = settings.sendfile.iter().filter_map(|directory| {
         let found = directories.iter().find(|other| other.directory == *directory)?;
-        Some((directory.clone(), Arc::from(found.host.as_str())))
+        let host: Arc<str> = Arc::from(found.host.as_str());
+        // An application may name the directory as the settings do, or by its true path.
+        let real = std::fs::canonicalize(directory).ok().filter(|real| real != directory);
+        Some([(directory.clone(), Arc::clone(&host))].into_iter().chain(real.map(|real| (real, host))))
     });
+    let sendfile = sendfile.flatten();
     Ok(SiteRoute {
         sendfile: sendfile.collect(),
         request: changes(&settings.request, "request")?,
@@ -264,7 +284,7 @@ impl Mount for Gateway {
     fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let counters = self.counters(worker.number());
         let below = self.below.open(context.clone(), worker);
-        worker.resident(|_| Tunnels::new(Arc::clone(&counters)));
+        worker.resident(|_| Tunnels::new());
         let proxy = Proxy::new(self.upstreams.clone(), counters, context.clone());
         Box::new(GatewayHandler::new(context, Arc::clone(&self.routes), self.upstreams.clone(), proxy, below))
     }

@@ -11,10 +11,9 @@
 //! wait on one side, the other side is not read.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 
-use encke_io::{Address, Done, Now, Segment};
+use encke_io::{Done, Now, Segment};
 use encke_server::{
     Body, Exchange, ExchangeKey, Fields, HandlerContext, JobId, Origin, Piece, Reply, UpstreamEvent,
     UpstreamId,
@@ -29,12 +28,16 @@ use crate::figures::ProxyCounters;
 use crate::id_map::IdMap;
 use crate::response_reader::{AppResponseReader, HeadView, ReadStep};
 use crate::route::SiteRoute;
-use crate::settings::FilesOrder;
+use crate::settings::{FilesOrder, UpstreamSettings};
 use crate::target::UpstreamTarget;
 use crate::upstream::{KeptConns, NamedUpstream};
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: u64 = 64 * 1024;
+/// Interim responses (1xx) to one request. Applications send a few; each is a message to the worker.
+const INTERIMS_MAX: u8 = 16;
+/// Time for which a client that waits for the application's consent is not asked for its body, in ns.
+const CONSENT_NS: u64 = 1_000_000_000;
 /// Bytes of a replaced response that are read, so that the connection can be kept. After that it is closed.
 const DROPPED_MAX: u64 = 64 * 1024;
 /// Bytes of a request's body that are kept for another attempt.
@@ -73,7 +76,7 @@ pub(crate) enum Replacement {
     /// The file that the application names in `X-Sendfile`, as an absolute path, with the application's fields.
     File(Vec<u8>, Fields),
     /// The site's page for an error.
-    ErrorPage(u16),
+    ErrorPage(u16, Option<&'static &'static str>),
 }
 
 /// A connection to a target.
@@ -96,6 +99,15 @@ struct UpstreamConn {
     begun_ns: u64,
     /// Whether receiving is paused, because the client takes the response slowly.
     paused: bool,
+    /// Interim responses to the present request.
+    interims: u8,
+}
+
+/// The target and authority of a client's request.
+#[derive(Clone)]
+pub(crate) struct ClientTarget {
+    pub(crate) target: Vec<u8>,
+    pub(crate) authority: Vec<u8>,
 }
 
 /// A request that is forwarded.
@@ -104,6 +116,8 @@ pub(crate) struct ProxiedRequest {
     pub(crate) exchange: Option<Exchange>,
     pub(crate) route: Arc<SiteRoute>,
     pub(crate) origin: Origin,
+    /// The client's target and authority, if the application gets others.
+    pub(crate) client: Option<Box<ClientTarget>>,
     /// The time of the request.
     pub(crate) started: Now,
     upstream: usize,
@@ -154,6 +168,10 @@ impl Proxy {
             spare: Vec::new(),
             replaced: Vec::new(),
         }
+    }
+
+    pub(crate) fn counters(&self) -> Arc<ProxyCounters> {
+        Arc::clone(&self.counters)
     }
 
     /// Returns a buffer for the head of a request.
@@ -214,6 +232,7 @@ impl Proxy {
         conn.reader.begin(request.method);
         conn.active_ns = now_ns;
         conn.begun_ns = now_ns;
+        conn.interims = 0;
         let mut buffer = self.context.take_buffer();
         buffer.extend_from_slice(&request.head);
         if let Some(replay) = &request.replay {
@@ -222,7 +241,8 @@ impl Proxy {
         conn.unsent += buffer.len() as u64;
         self.context.send(id, [Segment::Bytes(buffer)]);
         if conn.connected {
-            self.context.deadline(id, upstream.settings.response_time.nanoseconds());
+            let wait_ns = request.wait_ns(&upstream.settings);
+            self.context.deadline(id, wait_ns);
             self.read_body(key);
         }
     }
@@ -288,11 +308,23 @@ impl Proxy {
             return self.context.reset(key);
         }
         if request.route.error_page(status).is_some() {
-            return self.replaced.push((request, Replacement::ErrorPage(status)));
+            return self.replaced.push((request, Replacement::ErrorPage(status, Some(reason))));
         }
         if let Some(exchange) = request.exchange.take() {
             let reply = Reply::error(status).because(reason);
             self.context.respond(exchange, if request.body_is_whole { reply } else { reply.and_close() });
+        }
+        self.recycle(request);
+    }
+
+    /// Ends a request whose body has broken off. The worker may have responded already.
+    fn end_broken(&mut self, key: ExchangeKey) {
+        let Some(mut request) = self.requests.remove(&key) else { return };
+        match request.exchange.take() {
+            Some(exchange) => {
+                self.context.respond(exchange, Reply::error(400).because(&"body_broken").and_close());
+            }
+            None => self.context.reset(key),
         }
         self.recycle(request);
     }
@@ -373,7 +405,6 @@ impl Proxy {
         loop {
             let Self { conns, requests, scratch, context, counters, upstreams, .. } = self;
             let Some(conn) = conns.get_mut(&id) else { return };
-            conn.active_ns = context.now().mono_ns;
             let key = conn.request;
             let step = match conn.reader.step(scratch, rest, &mut conn.keeps) {
                 Ok(step) => step,
@@ -385,6 +416,13 @@ impl Proxy {
                     let Some(key) = key else { return };
                     let Some(request) = requests.get_mut(&key) else { return };
                     rest = &rest[used..];
+                    conn.active_ns = context.now().mono_ns;
+                    if view.head.status() < 200 {
+                        conn.interims += 1;
+                        if conn.interims > INTERIMS_MAX {
+                            return self.fail(id, GatewayFault::Malformed);
+                        }
+                    }
                     match view.head.status() {
                         100 => {
                             request.awaits_continue = false;
@@ -427,6 +465,7 @@ impl Proxy {
                 ReadStep::Data(data, used) => {
                     let Some(key) = key else { return };
                     rest = &rest[used..];
+                    conn.active_ns = context.now().mono_ns;
                     match requests.get_mut(&key) {
                         Some(request) if request.replacement.is_some() => {
                             request.dropped += data.len() as u64;
@@ -496,6 +535,18 @@ impl Proxy {
         if !conn.connected {
             return self.fail(id, GatewayFault::ConnectTime);
         }
+        let request = self.requests.get_mut(&key);
+        if let Some(request) = request
+            && request.exchange.is_some()
+            && !request.body_is_whole
+            && !request.full
+        {
+            // The client is slow with its body, which the worker's own limit bounds. Or it waits for a consent that the application
+            // does not give, as applications of HTTP/1.0 do not: RFC 9110 §10.1.1 lets it send its body after some time.
+            request.awaits_continue = false;
+            self.context.deadline(id, settings.response_time.nanoseconds());
+            return self.read_body(key);
+        }
         if conn.paused {
             // The client is slow, which the worker's own limit bounds, and the application waits for it.
             return self.context.deadline(id, settings.idle_time.nanoseconds());
@@ -521,6 +572,10 @@ impl Proxy {
     /// Handles a piece of a request's body.
     pub(crate) fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
         let Some(request) = self.requests.get_mut(&key) else { return };
+        if request.body_is_whole && piece != Piece::Broken {
+            // The rest of the body of an earlier request, from which an application has sent the client here.
+            return;
+        }
         let Some(id) = request.conn else { return };
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let mut buffer = self.context.take_buffer();
@@ -547,7 +602,7 @@ impl Proxy {
             }
             Piece::Broken => {
                 self.drop_conn(id);
-                return self.fail_request(key, 400, &"body_broken");
+                return self.end_broken(key);
             }
         }
         request.replay = request.replay.take().filter(|kept| kept.len() + buffer.len() <= REPLAY_BYTES_MAX);
@@ -588,12 +643,7 @@ impl Proxy {
     pub(crate) fn offloaded(&mut self, job: JobId, done: Option<Done>) -> Option<Option<Done>> {
         let Some((upstream, target)) = self.resolving.remove(&job) else { return Some(done) };
         let target = self.upstreams.get(upstream)?.targets.get(target)?;
-        // If the name cannot be resolved now, its last addresses stay in use.
-        if let Some(Ok(addresses)) =
-            done.and_then(|done| done.downcast::<io::Result<Vec<Address>>>().ok()).map(|result| *result)
-        {
-            target.set_addresses(addresses);
-        }
+        target.resolved(done);
         None
     }
 
@@ -606,7 +656,9 @@ impl Proxy {
                 let connect_ns = now_ns.saturating_sub(conn.active_ns);
                 conn.active_ns = now_ns;
                 if let Some(upstream) = self.upstreams.get(conn.upstream) {
-                    self.context.deadline(id, upstream.settings.response_time.nanoseconds());
+                    let request = conn.request.and_then(|key| self.requests.get(&key));
+                    let wait_ns = request.map_or(u64::MAX, |request| request.wait_ns(&upstream.settings));
+                    self.context.deadline(id, wait_ns);
                     if let Some(target) = upstream.targets.get(conn.target) {
                         target.tally.connected(connect_ns);
                     }
@@ -671,6 +723,7 @@ impl UpstreamConn {
             active_ns: now_ns,
             begun_ns: now_ns,
             paused: false,
+            interims: 0,
         }
     }
 }
@@ -687,6 +740,7 @@ impl ProxiedRequest {
             exchange,
             route,
             origin,
+            client: None,
             started,
             upstream,
             method,
@@ -705,6 +759,12 @@ impl ProxiedRequest {
             replacement: None,
             dropped: 0,
         }
+    }
+
+    /// The time after which the request is looked at again, in ns.
+    fn wait_ns(&self, settings: &UpstreamSettings) -> u64 {
+        let response_ns = settings.response_time.nanoseconds();
+        if self.awaits_continue { response_ns.min(CONSENT_NS) } else { response_ns }
     }
 
     /// The response in place of the application's, if its head or the route says so.
@@ -726,7 +786,7 @@ impl ProxiedRequest {
             return Some(Replacement::Files);
         }
         let intercepts = self.route.intercept_errors && self.route.error_page(status).is_some();
-        intercepts.then_some(Replacement::ErrorPage(status))
+        intercepts.then_some(Replacement::ErrorPage(status, None))
     }
 
     /// Whether another attempt cannot make the application execute the request twice. It cannot if the connection was never

@@ -63,7 +63,8 @@ pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &
         out.extend_from_slice(request.authority());
         out.extend_from_slice(b"\r\n");
     }
-    put_fields(out, request, plan.changes);
+    let by_proxy = is_by_proxy(plan.origin);
+    put_fields(out, request, plan.changes, by_proxy);
     put_forwarded(out, request, plan);
     if plan.via {
         out.extend_from_slice(VIA);
@@ -116,12 +117,13 @@ fn put_path(out: &mut Vec<u8>, raw: &[u8]) -> bool {
 
 /// Appends the client's fields for the application: all but those of the connection, of the framing, and those that would let
 /// a client speak for this server.
-fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, changes: &FieldChanges) {
+fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, changes: &FieldChanges, by_proxy: bool) {
     let has_named = request.known(Known::Connection).is_some();
     for (name, value) in request.fields() {
         let is_dropped = match Known::of(name) {
+            Some(Known::XForwardedHost) => !by_proxy,
             Some(known) => is_replaced(known),
-            None => is_forged(name),
+            None => is_forged(name, by_proxy),
         };
         if is_dropped || changes.drops(name) || has_named && is_named_by_connection(request, name) {
             continue;
@@ -149,17 +151,22 @@ const fn is_replaced(known: Known) -> bool {
             | Known::TransferEncoding
             | Known::Upgrade
             | Known::XForwardedFor
-            | Known::XForwardedHost
             | Known::XForwardedProto
     )
 }
 
 /// Fields that only this server may send to an application. `Proxy` becomes the variable `HTTP_PROXY` of CGI programs
-/// (httpoxy); the others name directories from which applications let the server send files (CVE-2025-61780).
-fn is_forged(name: &[u8]) -> bool {
+/// (httpoxy); `X-Accel-` and `X-Sendfile-` name directories from which applications let the server send files (CVE-2025-61780).
+/// Many applications take a name with an underscore for the same with a hyphen, so none passes. Of `X-Forwarded-…` only a trusted
+/// proxy knows the values.
+fn is_forged(name: &[u8], by_proxy: bool) -> bool {
     let begins =
         |prefix: &[u8]| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
-    name.eq_ignore_ascii_case(b"proxy") || begins(b"x-accel-") || begins(b"x-sendfile-")
+    name.contains(&b'_')
+        || name.eq_ignore_ascii_case(b"proxy")
+        || begins(b"x-accel-")
+        || begins(b"x-sendfile-")
+        || !by_proxy && begins(b"x-forwarded-")
 }
 
 fn is_named_by_connection(request: &Request<'_>, name: &[u8]) -> bool {
@@ -173,13 +180,9 @@ fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPla
     if plan.forwarded {
         put_standard(out, request, origin);
     }
-    let peer = match origin.peer {
-        Peer::Inet(address) => Some(address.ip().to_canonical()),
-        Peer::Local => None,
-    };
+    let peer = peer_address(origin);
     let client = origin.client.map(|address| address.to_canonical());
-    // They differ only if a trusted proxy named the client.
-    let by_proxy = client != peer;
+    let by_proxy = is_by_proxy(origin);
     if !plan.changes.drops(b"x-forwarded-for") {
         out.extend_from_slice(b"X-Forwarded-For: ");
         if by_proxy {
@@ -188,10 +191,12 @@ fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPla
                 out.extend_from_slice(line);
                 out.extend_from_slice(b", ");
             }
-            if out.len() == before
-                && let Some(client) = client
-            {
-                put_address(out, client);
+            // A proxy that uses the field Forwarded may have passed on any text of the client here.
+            let client = client.map(|client| client.to_string()).unwrap_or_default();
+            let is_listed = out[before..].windows(client.len().max(1)).any(|text| text == client.as_bytes());
+            if !is_listed && !client.is_empty() {
+                out.truncate(before);
+                out.extend_from_slice(client.as_bytes());
                 out.extend_from_slice(b", ");
             }
         }
@@ -201,16 +206,32 @@ fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPla
         }
         out.extend_from_slice(b"\r\n");
     }
-    for (name, value) in
-        [("X-Forwarded-Proto", scheme(origin).as_bytes()), ("X-Forwarded-Host", request.authority())]
-    {
-        if !plan.changes.drops(name.as_bytes()) {
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(value);
-            out.extend_from_slice(b"\r\n");
-        }
+    put_own(out, plan.changes, "X-Forwarded-Proto", scheme(origin).as_bytes());
+    if !by_proxy || request.known(Known::XForwardedHost).is_none() {
+        put_own(out, plan.changes, "X-Forwarded-Host", request.authority());
     }
+}
+
+/// Appends a field, unless the route drops it.
+fn put_own(out: &mut Vec<u8>, changes: &FieldChanges, name: &str, value: &[u8]) {
+    if !changes.drops(name.as_bytes()) {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn peer_address(origin: &Origin) -> Option<IpAddr> {
+    match origin.peer {
+        Peer::Inet(address) => Some(address.ip().to_canonical()),
+        Peer::Local => None,
+    }
+}
+
+/// Whether a trusted proxy has named the client.
+fn is_by_proxy(origin: &Origin) -> bool {
+    origin.client.map(|address| address.to_canonical()) != peer_address(origin)
 }
 
 /// Appends the same as one element of Forwarded (RFC 7239 §4). An IPv6 address is quoted, because it has colons.

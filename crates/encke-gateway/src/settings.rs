@@ -49,6 +49,13 @@ pub struct UpstreamSettings {
     pub via: bool,
 }
 
+impl UpstreamSettings {
+    /// Whether an application is reached over TLS.
+    pub(crate) fn uses_tls(&self) -> bool {
+        self.to.iter().any(|target| target.url.secure_name().is_some())
+    }
+}
+
 /// An application of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -161,7 +168,8 @@ impl Section for UpstreamSettings {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RouteSettings {
-    /// Paths, as in `cache`: `/api/**`. Of several patterns that match, the one with the most characters besides stars applies.
+    /// Paths, as in `cache`: `/api/**`. Of several patterns that match, the one with the most characters besides stars applies, and
+    /// before all others those with `internal`.
     pub pattern: String,
     /// The name of an `[[upstream]]`, or the URL of an application: `"http://127.0.0.1:3000"`. Without it, the files of the site
     /// are served.
@@ -246,7 +254,7 @@ impl RouteSettings {
     ///
     /// # Errors
     /// The text looks like a URL, and is none that an application can have.
-    pub(crate) fn url(&self) -> Result<Option<TargetUrl>, ValueError> {
+    pub fn url(&self) -> Result<Option<TargetUrl>, ValueError> {
         match &self.upstream {
             Some(text) if text.contains([':', '/']) => text.parse().map(Some),
             _ => Ok(None),

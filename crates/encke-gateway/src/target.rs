@@ -5,10 +5,11 @@
 //!  failed ×3 ─► ejected for 1 s, 2 s, 4 s … 30 s          a response ─► healthy
 //! ```
 
+use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use encke_io::{Address, lock};
+use encke_io::{Address, Done, lock};
 use encke_session::tls::{Session, SessionError, Sessions};
 
 use crate::target_url::TargetUrl;
@@ -178,9 +179,12 @@ impl UpstreamTarget {
         addresses.get(attempt % count).cloned()
     }
 
-    /// Replaces the addresses, after a name was resolved again.
-    pub(crate) fn set_addresses(&self, addresses: Vec<Address>) {
-        *lock(&self.addresses) = addresses;
+    /// Takes the result of a job that has resolved the name again. If it could not be resolved, its last addresses stay in use.
+    pub(crate) fn resolved(&self, done: Option<Done>) {
+        let found = done.and_then(|done| done.downcast::<io::Result<Vec<Address>>>().ok());
+        if let Some(Ok(addresses)) = found.map(|result| *result) {
+            *lock(&self.addresses) = addresses;
+        }
     }
 
     /// Whether the name is to be resolved again now. If so, the caller does it, and no other worker.
@@ -232,6 +236,10 @@ impl UpstreamTarget {
     /// A request has failed without a response. Returns whether this ejects the target.
     pub(crate) fn failed(&self, now_ns: u64) -> bool {
         self.tally.failures.fetch_add(1, Ordering::Relaxed);
+        if self.is_ejected(now_ns) {
+            // Requests that were in progress when it failed say nothing new.
+            return false;
+        }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let Some(over) = failures.checked_sub(FAILURES_MAX) else { return false };
         // Five doublings reach the maximum.
@@ -284,12 +292,21 @@ mod tests {
         let targets = targets(&[false, true]);
         assert_eq!(targets.choose(0, 0), Some(0), "the other one is a backup");
         let target = targets.get(0).expect("a target");
-        assert_eq!((0..4).map(|_| target.failed(0)).collect::<Vec<_>>(), [false, false, true, true]);
-        for (now_ns, chosen) in [(0, 1), (2 * SECOND - 1, 1), (2 * SECOND, 0)] {
+        assert_eq!((0..4).map(|_| target.failed(0)).collect::<Vec<_>>(), [false, false, true, false]);
+        for (now_ns, chosen) in [(0, 1), (SECOND - 1, 1), (SECOND, 0)] {
             assert_eq!(targets.choose(0, now_ns), Some(chosen), "at {now_ns} ns");
         }
-        assert!((0..60).all(|_| target.failed(0)));
-        assert_eq!(targets.choose(0, EJECTED_NS_MAX - 1), Some(1));
+        assert!(target.failed(SECOND), "each failure after its return ejects it again");
+        for (now_ns, chosen) in [(3 * SECOND - 1, 1), (3 * SECOND, 0)] {
+            assert_eq!(targets.choose(0, now_ns), Some(chosen), "at {now_ns} ns");
+        }
+        let mut now_ns = 3 * SECOND;
+        for _ in 0..60 {
+            assert!(target.failed(now_ns));
+            now_ns += EJECTED_NS_MAX;
+        }
+        assert_eq!(targets.choose(0, now_ns - 1), Some(1));
+        assert_eq!(targets.choose(0, now_ns), Some(0));
         target.succeeded();
         assert_eq!(targets.choose(0, 0), Some(0));
     }

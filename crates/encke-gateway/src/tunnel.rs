@@ -11,11 +11,12 @@
 //! it keeps the upstream with which it began.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use encke_io::{Segment, Token};
+use encke_io::{Done, Segment, Token};
 use encke_server::{
-    Asked, Body, CloseReason, ContentLength, Engine, Farewells, Fields, Gone, HandlerContext, Reply,
+    Asked, Body, CloseReason, ContentLength, Engine, Farewells, Fields, Gone, HandlerContext, JobId, Reply,
     Resident, Slot, UpstreamEvent, UpstreamId,
 };
 use encke_wire::field::Known;
@@ -23,11 +24,11 @@ use encke_wire::http1::ResponseHead;
 use encke_wire::method::Method;
 
 use crate::fault::GatewayFault;
-use crate::field_changes::FieldChanges;
 use crate::figures::ProxyCounters;
 use crate::id_map::IdMap;
 use crate::proxy::response_fields;
 use crate::response_reader::{AppResponseReader, ReadStep};
+use crate::route::SiteRoute;
 use crate::upstream::NamedUpstream;
 
 /// Bytes that may wait on one side before the other side is no longer read.
@@ -35,22 +36,25 @@ const WAITING_MAX: usize = 64 * 1024;
 /// Maximum content of a response that refuses a WebSocket, in bytes.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
-/// What a handler passes to the resident: the upstream, and the head of the request for the application.
+/// What a handler passes to the resident: the route and its upstream, and the head of the request for the application.
 pub(crate) struct TunnelStart {
+    pub(crate) route: Arc<SiteRoute>,
     pub(crate) upstream: Arc<NamedUpstream>,
+    pub(crate) counters: Arc<ProxyCounters>,
     pub(crate) head: Vec<u8>,
 }
 
 /// The tunnels of a worker.
 pub(crate) struct Tunnels {
     context: Option<HandlerContext>,
-    counters: Arc<ProxyCounters>,
     /// The place of each tunnel is the first word of its slot.
     tunnels: Vec<Option<Tunnel>>,
     free: Vec<u32>,
     by_upstream: IdMap<UpstreamId, u32>,
     farewells: Option<Farewells>,
     scratch: Box<ResponseHead>,
+    /// Names that are resolved on the pool, by job.
+    resolving: HashMap<JobId, (Arc<NamedUpstream>, usize)>,
 }
 
 /// A client's connection, and one to an application.
@@ -76,8 +80,7 @@ struct Tunnel {
 /// A WebSocket without a response of the application.
 struct Handshake {
     asked: Asked,
-    upstream: Arc<NamedUpstream>,
-    head: Vec<u8>,
+    start: TunnelStart,
     reader: AppResponseReader,
     target: usize,
     tried: u64,
@@ -87,18 +90,29 @@ struct Handshake {
     /// The response that refuses the WebSocket, and its content so far.
     refusal: Option<Reply>,
     content: Vec<u8>,
+    /// The application's bytes, and the end of its connection, that wait for a send to the client to end: the response to the
+    /// request before this one, for example.
+    early: Vec<u8>,
+    early_end: Option<EarlyEnd>,
+}
+
+/// The end of an application's connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum EarlyEnd {
+    Over,
+    Failed(GatewayFault),
 }
 
 impl Tunnels {
-    pub(crate) fn new(counters: Arc<ProxyCounters>) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             context: None,
-            counters,
             tunnels: Vec::new(),
             free: Vec::new(),
             by_upstream: IdMap::default(),
             farewells: None,
             scratch: Box::new(ResponseHead::new()),
+            resolving: HashMap::new(),
         }
     }
 
@@ -127,7 +141,7 @@ impl Tunnels {
         self.by_upstream.remove(&tunnel.id);
         self.free.push(place);
         if let Some(handshake) = &tunnel.handshake
-            && let Some(target) = handshake.upstream.targets.get(handshake.target)
+            && let Some(target) = handshake.start.upstream.targets.get(handshake.target)
         {
             target.end();
         }
@@ -136,84 +150,86 @@ impl Tunnels {
 
     /// Connects to a target and sends the head. Returns the connection; a fault if there is no target left.
     fn dial(
+        &mut self,
         context: &HandlerContext,
-        counters: &ProxyCounters,
         handshake: &mut Handshake,
     ) -> Result<UpstreamId, GatewayFault> {
-        let upstream = Arc::clone(&handshake.upstream);
+        let upstream = Arc::clone(&handshake.start.upstream);
         if handshake.attempts > upstream.settings.retries {
             return Err(GatewayFault::Unreachable);
         }
-        let target = upstream.targets.choose(handshake.tried, context.now().mono_ns);
-        let target = target.ok_or(GatewayFault::Unreachable)?;
+        let now_ns = context.now().mono_ns;
+        let target = upstream.targets.choose(handshake.tried, now_ns).ok_or(GatewayFault::Unreachable)?;
         let chosen = upstream.targets.get(target).ok_or(GatewayFault::Unreachable)?;
-        let address = chosen.address(handshake.attempts as usize).ok_or(GatewayFault::Unresolved)?;
+        let address = chosen.address(handshake.attempts as usize);
+        if chosen.must_resolve(now_ns, handshake.attempts > 0 || address.is_none()) {
+            let url = chosen.url().clone();
+            let job = context.offload_remote(move || url.addresses());
+            self.resolving.insert(job, (Arc::clone(&upstream), target));
+        }
+        let address = address.ok_or(GatewayFault::Unresolved)?;
+        let session = chosen.session().map_err(|_| GatewayFault::Tls)?;
         handshake.attempts += 1;
         handshake.target = target;
         handshake.connected = false;
         handshake.reader.begin(Method::Get);
         chosen.begin();
-        counters.dials.increment();
-        let session = chosen.session();
-        if session.is_err() {
-            chosen.end();
-        }
-        let id = context.dial(address, session.map_err(|_| GatewayFault::Tls)?);
+        handshake.start.counters.dials.increment();
+        let id = context.dial(address, session);
         let mut buffer = context.take_buffer();
-        buffer.extend_from_slice(&handshake.head);
+        buffer.extend_from_slice(&handshake.start.head);
         context.send(id, [Segment::Bytes(buffer)]);
         context.deadline(id, upstream.settings.connect_time.nanoseconds());
         Ok(id)
     }
 
-    /// Responds with an error in place of the application, and gives the connection back.
-    fn refuse(&mut self, slot: &mut Slot<'_>, asked: Asked, fault: GatewayFault) {
-        self.counters.failed(fault);
-        slot.respond(asked, Reply::error(fault.status()).because(fault.reason()));
-        slot.settle();
+    /// Responds with an error in place of the application, and gives the connection back. The caller settles the slot.
+    fn refuse(slot: &mut Slot<'_>, handshake: &Handshake, fault: GatewayFault) {
+        handshake.start.counters.failed(fault);
+        slot.respond(handshake.asked, Reply::error(fault.status()).because(fault.reason()));
     }
 
     /// The application's connection has failed, or a time limit has passed.
-    fn failed(&mut self, engine: &mut Engine<'_>, place: u32, fault: GatewayFault) {
+    fn failed(&mut self, slot: &mut Slot<'_>, place: u32, fault: GatewayFault) {
         let Some(mut tunnel) = self.remove(place) else { return };
-        let context = engine.context();
+        let context = slot.context();
         context.close(tunnel.id);
-        let Some(mut slot) = engine.slot(tunnel.token) else { return };
         let Some(mut handshake) = tunnel.handshake.take() else {
             return slot.reset(CloseReason::Upstream);
         };
         let now_ns = slot.now().mono_ns;
-        if let Some(target) = handshake.upstream.targets.get(handshake.target)
+        if let Some(target) = handshake.start.upstream.targets.get(handshake.target)
             && fault.is_targets()
             && target.failed(now_ns)
         {
-            self.counters.ejections.increment();
+            handshake.start.counters.ejections.increment();
         }
         if handshake.connected || handshake.refusal.is_some() {
-            return self.refuse(&mut slot, handshake.asked, fault);
+            return Self::refuse(slot, &handshake, fault);
         }
-        if handshake.upstream.targets.len() > 1 {
+        if handshake.start.upstream.targets.len() > 1 {
             handshake.tried |= 1 << handshake.target;
         }
-        self.counters.retries.increment();
-        match Self::dial(&context, &self.counters, &mut handshake) {
+        handshake.start.counters.retries.increment();
+        match self.dial(&context, &mut handshake) {
             Ok(id) => {
                 let next = self.insert(Tunnel { id, handshake: Some(handshake), ..tunnel });
                 slot.set_word(next);
             }
-            Err(_) => self.refuse(&mut slot, handshake.asked, fault),
+            Err(_) => Self::refuse(slot, &handshake, fault),
         }
     }
 
-    /// Reads the response of the application.
-    fn respond(&mut self, engine: &mut Engine<'_>, place: u32, bytes: &[u8]) {
+    /// Reads the response of the application. No send to the client is in flight.
+    fn respond(&mut self, slot: &mut Slot<'_>, place: u32, bytes: &[u8]) {
         let mut rest = bytes;
         loop {
             let Some(tunnel) = self.tunnels.get_mut(place as usize).and_then(Option::as_mut) else { return };
             let Some(handshake) = &mut tunnel.handshake else { return };
+            let route = Arc::clone(&handshake.start.route);
             let step = handshake.reader.step(&mut self.scratch, rest, &mut handshake.keeps);
             match step {
-                Err(fault) => return self.failed(engine, place, fault.into()),
+                Err(fault) => return self.failed(slot, place, fault.into()),
                 Ok(ReadStep::More) => return,
                 Ok(ReadStep::Head(view, used)) => {
                     rest = &rest[used..];
@@ -225,18 +241,18 @@ impl Tunnels {
                             .is_some_and(|name| name.eq_ignore_ascii_case(b"websocket")) =>
                         {
                             let mut fields = Fields::new();
-                            let kept = response_fields(&view, &FieldChanges::default());
+                            let kept = response_fields(&view, &route.response);
                             // The worker writes those of the connection for the client's protocol.
                             fields.push_lines(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
                             fields.extend(&kept);
-                            return self.open(engine, place, &fields, rest);
+                            return self.open(slot, place, &fields, rest);
                         }
-                        101 => return self.failed(engine, place, GatewayFault::Upgrade),
+                        101 => return self.failed(slot, place, GatewayFault::Upgrade),
                         102..200 | 100 => {}
                         _ => {
-                            self.counters.responded(status);
+                            handshake.start.counters.responded(status);
                             let mut reply = Reply::new(status);
-                            reply.fields = response_fields(&view, &FieldChanges::default());
+                            reply.fields = response_fields(&view, &route.response);
                             handshake.refusal = Some(reply);
                         }
                     }
@@ -245,48 +261,100 @@ impl Tunnels {
                     handshake.content.extend_from_slice(data);
                     rest = &rest[used..];
                     if handshake.content.len() > REFUSAL_BYTES_MAX {
-                        return self.failed(engine, place, GatewayFault::Truncated);
+                        return self.failed(slot, place, GatewayFault::Truncated);
                     }
                 }
-                Ok(ReadStep::End { .. }) => return self.refused(engine, place),
+                Ok(ReadStep::End { .. }) => return self.refused(slot, place),
             }
         }
     }
 
+    /// The application's connection has ended, before a tunnel was open.
+    fn over(&mut self, slot: &mut Slot<'_>, place: u32) {
+        let Some(tunnel) = self.tunnels.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let Some(handshake) = &mut tunnel.handshake else { return };
+        match handshake.reader.end() {
+            Ok(()) => self.refused(slot, place),
+            Err(fault) => self.failed(slot, place, fault.into()),
+        }
+    }
+
     /// The application has refused the WebSocket: the client gets its response.
-    fn refused(&mut self, engine: &mut Engine<'_>, place: u32) {
+    fn refused(&mut self, slot: &mut Slot<'_>, place: u32) {
         let Some(mut tunnel) = self.remove(place) else { return };
-        engine.context().close(tunnel.id);
+        slot.context().close(tunnel.id);
         let Some(handshake) = tunnel.handshake.take() else { return };
-        let Some(reply) = handshake.refusal else { return };
-        if let Some(mut slot) = engine.slot(tunnel.token) {
+        if let Some(target) = handshake.start.upstream.targets.get(handshake.target) {
+            target.succeeded();
+        }
+        if let Some(reply) = handshake.refusal {
             slot.respond(handshake.asked, reply.body(Body::Bytes(handshake.content)));
-            slot.settle();
         }
     }
 
     /// Opens a tunnel. `rest` are bytes behind the application's head.
-    fn open(&mut self, engine: &mut Engine<'_>, place: u32, fields: &Fields, rest: &[u8]) {
-        let context = engine.context();
+    fn open(&mut self, slot: &mut Slot<'_>, place: u32, fields: &Fields, rest: &[u8]) {
+        let context = slot.context();
         let Some(tunnel) = self.tunnels.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let Some(handshake) = tunnel.handshake.take() else { return };
-        if let Some(target) = handshake.upstream.targets.get(handshake.target) {
+        if let Some(target) = handshake.start.upstream.targets.get(handshake.target) {
             target.succeeded();
             target.end();
         }
-        let Some(mut slot) = engine.slot(tunnel.token) else { return };
-        self.counters.tunnels.increment();
+        handshake.start.counters.tunnels.increment();
         context.deadline(tunnel.id, u64::MAX);
+        context.resume(tunnel.id);
         slot.count_response(101);
         slot.put_head(handshake.asked.framing, 101, fields, ContentLength::Upgrade);
         slot.out().extend_from_slice(rest);
         slot.outlast();
         if let Some(input) = slot.take_input() {
-            Self::forward(&context, tunnel, &mut slot, &input);
+            Self::forward(&context, tunnel, slot, &input);
             let used = input.len();
             slot.give_input(input, used);
         }
-        slot.settle();
+    }
+
+    /// Handles what the application did while a send to the client was in flight.
+    fn catch_up(&mut self, slot: &mut Slot<'_>, place: u32) {
+        let Some(tunnel) = self.tunnel(place) else { return };
+        let Some(handshake) = &mut tunnel.handshake else { return };
+        let (early, end) = (std::mem::take(&mut handshake.early), handshake.early_end.take());
+        if early.is_empty() && end.is_none() {
+            return;
+        }
+        slot.context().resume(tunnel.id);
+        self.respond(slot, place, &early);
+        // The response may have ended the handshake, and another one may have its place.
+        let Some(tunnel) = self.tunnel(place).filter(|tunnel| tunnel.token == slot.token()) else { return };
+        match (end, &tunnel.handshake) {
+            (Some(EarlyEnd::Over), Some(_)) => self.over(slot, place),
+            (Some(EarlyEnd::Over), None) => tunnel.upstream_over = true,
+            (Some(EarlyEnd::Failed(fault)), _) => self.failed(slot, place, fault),
+            (None, _) => {}
+        }
+    }
+
+    /// Keeps an event of an application that has not opened a tunnel, while a send to the client is in flight.
+    fn keep_event(context: &HandlerContext, tunnel: &mut Tunnel, event: UpstreamEvent<'_>) {
+        let Some(handshake) = &mut tunnel.handshake else { return };
+        match event {
+            UpstreamEvent::Received(bytes) => {
+                handshake.early.extend_from_slice(bytes);
+                context.pause(tunnel.id);
+            }
+            UpstreamEvent::Ended => handshake.early_end = Some(EarlyEnd::Over),
+            UpstreamEvent::Overdue => {
+                let fault =
+                    if handshake.connected { GatewayFault::ResponseTime } else { GatewayFault::ConnectTime };
+                handshake.early_end = Some(EarlyEnd::Failed(fault));
+            }
+            UpstreamEvent::Failed(fault) => {
+                let fault = GatewayFault::of_connection(&fault, handshake.connected);
+                handshake.early_end = Some(EarlyEnd::Failed(fault));
+            }
+            _ => {}
+        }
     }
 
     /// Forwards bytes of the client.
@@ -341,12 +409,10 @@ impl Tunnels {
 impl Resident for Tunnels {
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
         let Ok(start) = start.downcast::<TunnelStart>() else { return slot.close(CloseReason::HandlerPanic) };
-        let TunnelStart { upstream, head } = *start;
-        let rest_ns = upstream.settings.tunnel_time.nanoseconds();
+        let rest_ns = start.upstream.settings.tunnel_time.nanoseconds();
         let mut handshake = Box::new(Handshake {
             asked,
-            upstream,
-            head,
+            start: *start,
             reader: AppResponseReader::new(),
             target: 0,
             tried: 0,
@@ -355,9 +421,11 @@ impl Resident for Tunnels {
             keeps: false,
             refusal: None,
             content: Vec::new(),
+            early: Vec::new(),
+            early_end: None,
         });
         let context = self.context.get_or_insert_with(|| slot.context()).clone();
-        match Self::dial(&context, &self.counters, &mut handshake) {
+        match self.dial(&context, &mut handshake) {
             Ok(id) => {
                 let place = self.insert(Tunnel {
                     token: slot.token(),
@@ -375,7 +443,14 @@ impl Resident for Tunnels {
                 // The application's own limits apply until it has responded.
                 slot.set_deadline(u64::MAX);
             }
-            Err(fault) => self.refuse(slot, asked, fault),
+            Err(fault) => Self::refuse(slot, &handshake, fault),
+        }
+    }
+
+    fn offloaded(&mut self, _: &mut Engine<'_>, job: JobId, done: Option<Done>) {
+        let Some((upstream, target)) = self.resolving.remove(&job) else { return };
+        if let Some(target) = upstream.targets.get(target) {
+            target.resolved(done);
         }
     }
 
@@ -398,22 +473,25 @@ impl Resident for Tunnels {
 
     fn sent(&mut self, slot: &mut Slot<'_>) {
         let place = slot.word();
+        let now_ns = slot.now().mono_ns;
+        if let Some(tunnel) = self.tunnel(place) {
+            tunnel.active_ns = now_ns;
+        }
         slot.rest_until(self.due_ns(slot));
-        if let Some(input) = slot.take_input() {
+        self.catch_up(slot, place);
+        let is_open = self.tunnel(place).is_some_and(|tunnel| tunnel.handshake.is_none());
+        if is_open && let Some(input) = slot.take_input() {
             let context = slot.context();
-            let used = match self.tunnel(place) {
-                Some(tunnel) if tunnel.handshake.is_none() => {
-                    Self::forward(&context, tunnel, slot, &input);
-                    input.len()
-                }
-                _ => 0,
-            };
+            if let Some(tunnel) = self.tunnel(place) {
+                Self::forward(&context, tunnel, slot, &input);
+            }
+            let used = input.len();
             slot.give_input(input, used);
         }
-        self.go_on(place, slot);
-        if slot.is_open() {
-            slot.settle();
+        if is_open {
+            self.go_on(place, slot);
         }
+        slot.settle();
     }
 
     fn ended(&mut self, slot: &mut Slot<'_>) {
@@ -440,18 +518,21 @@ impl Resident for Tunnels {
         let Some(&place) = self.by_upstream.get(&id) else { return };
         let context = engine.context();
         let Some(tunnel) = self.tunnels.get_mut(place as usize).and_then(Option::as_mut) else { return };
+        let Some(mut slot) = engine.slot(tunnel.token) else { return };
+        if let UpstreamEvent::Connected = event {
+            if let Some(handshake) = &mut tunnel.handshake {
+                handshake.connected = true;
+                context.deadline(id, handshake.start.upstream.settings.response_time.nanoseconds());
+            }
+            return;
+        }
+        let is_waiting = tunnel.handshake.is_some();
+        if is_waiting && slot.is_sending() {
+            return Self::keep_event(&context, tunnel, event);
+        }
         match event {
-            UpstreamEvent::Connected => {
-                if let Some(handshake) = &mut tunnel.handshake {
-                    handshake.connected = true;
-                    context.deadline(id, handshake.upstream.settings.response_time.nanoseconds());
-                }
-            }
-            UpstreamEvent::Received(bytes) if tunnel.handshake.is_some() => {
-                self.respond(engine, place, bytes);
-            }
+            UpstreamEvent::Received(bytes) if is_waiting => self.respond(&mut slot, place, bytes),
             UpstreamEvent::Received(bytes) => {
-                let Some(mut slot) = engine.slot(tunnel.token) else { return };
                 tunnel.active_ns = slot.now().mono_ns;
                 if slot.is_sending() || !tunnel.waiting.is_empty() {
                     tunnel.waiting.extend_from_slice(bytes);
@@ -460,46 +541,33 @@ impl Resident for Tunnels {
                     }
                 } else {
                     slot.out().extend_from_slice(bytes);
-                    slot.settle();
                 }
             }
+            UpstreamEvent::Sent(_) if is_waiting => {}
             UpstreamEvent::Sent(bytes) => {
-                if tunnel.handshake.is_some() {
-                    return;
-                }
                 tunnel.unsent = tunnel.unsent.saturating_sub(bytes);
-                let has_room = tunnel.unsent < WAITING_MAX as u64;
-                let Some(mut slot) = engine.slot(tunnel.token) else { return };
-                if has_room {
+                if tunnel.unsent < WAITING_MAX as u64 {
                     slot.unhold();
-                    slot.settle();
                 }
                 self.go_on(place, &mut slot);
             }
-            UpstreamEvent::Ended => match &mut tunnel.handshake {
-                Some(handshake) => match handshake.reader.end() {
-                    Ok(()) => self.refused(engine, place),
-                    Err(fault) => self.failed(engine, place, fault.into()),
-                },
-                None => {
-                    tunnel.upstream_over = true;
-                    let Some(mut slot) = engine.slot(tunnel.token) else { return };
-                    self.go_on(place, &mut slot);
-                }
-            },
+            UpstreamEvent::Ended if is_waiting => self.over(&mut slot, place),
+            UpstreamEvent::Ended => {
+                tunnel.upstream_over = true;
+                self.go_on(place, &mut slot);
+            }
             UpstreamEvent::Overdue => {
-                let fault = match &tunnel.handshake {
-                    Some(handshake) if !handshake.connected => GatewayFault::ConnectTime,
-                    _ => GatewayFault::ResponseTime,
-                };
-                self.failed(engine, place, fault);
+                let connected = tunnel.handshake.as_ref().is_none_or(|handshake| handshake.connected);
+                let fault = if connected { GatewayFault::ResponseTime } else { GatewayFault::ConnectTime };
+                self.failed(&mut slot, place, fault);
             }
             UpstreamEvent::Failed(fault) => {
                 let connected = tunnel.handshake.as_ref().is_none_or(|handshake| handshake.connected);
-                self.failed(engine, place, GatewayFault::of_connection(&fault, connected));
+                self.failed(&mut slot, place, GatewayFault::of_connection(&fault, connected));
             }
             _ => {}
         }
+        slot.settle();
     }
 
     fn drain(&mut self, engine: &mut Engine<'_>, time_ns: u64) {

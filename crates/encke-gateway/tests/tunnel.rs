@@ -7,17 +7,22 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_gateway::{Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
-use encke_server::{Exchange, Options, Outcome, Reply, Request, Running, Server};
+use encke_server::{Body, Exchange, Options, Outcome, Reply, Request, Running, Server};
 
+/// An address at which nothing listens: a service of 1988 (RFC 1078), on a port that no test gets from the system.
+const CLOSED: &str = "127.0.0.1:1";
 const PATIENCE: Duration = Duration::from_secs(20);
 const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 const ACCEPT: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                       Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
+/// A long response, for clients that do not read it at once.
 fn none(_: &Request<'_>, _: Exchange) -> Outcome {
-    Outcome::Now(Reply::error(404))
+    Outcome::Now(Reply::new(404).body(Body::Bytes(vec![b'x'; LONG])))
 }
+
+const LONG: usize = 32 << 20;
 
 /// Serves one WebSocket of an application by `serve`, after its request.
 fn app(serve: impl FnOnce(BufReader<TcpStream>, String) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
@@ -45,7 +50,8 @@ fn gateway(to: &[SocketAddr], change: impl FnOnce(&mut UpstreamSettings)) -> Gat
     let to = to.iter().map(|address| format!("http://{address}").parse().expect("a URL")).collect();
     let mut settings = UpstreamSettings { name: "app".into(), to, ..UpstreamSettings::default() };
     change(&mut settings);
-    let routes = [RouteSettings { upstream: Some("app".into()), ..RouteSettings::default() }];
+    let routes =
+        [RouteSettings { pattern: "/chat".into(), upstream: Some("app".into()), ..RouteSettings::default() }];
     let errors = Default::default();
     let sites = [SiteRoutes { hosts: &[], routes: &routes, errors: &errors }];
     Gateway::new(Arc::new(none), &sites, &[settings], &[]).expect("valid settings")
@@ -121,14 +127,14 @@ fn a_refusal_of_the_application_reaches_the_client_whose_connection_goes_on() {
     let mut text = [0; 4];
     client.read_exact(&mut text).expect("the content");
     app.join().expect("no panic");
-    client.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
+    client.get_mut().write_all(b"GET /chat HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
     assert!(head(&mut client).starts_with("HTTP/1.1 502 "), "nothing listens there now");
     running.stop();
 }
 
 #[test]
 fn without_an_application_that_responds_the_client_gets_an_error() {
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let closed = CLOSED.parse().expect("an address");
     let (running, address) = serve(&[closed], |_| {});
     assert!(head(&mut client(address, UPGRADE)).starts_with("HTTP/1.1 502 "));
     running.stop();
@@ -142,7 +148,7 @@ fn without_an_application_that_responds_the_client_gets_an_error() {
 
 #[test]
 fn another_target_takes_over_where_nothing_listens() {
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let closed = CLOSED.parse().expect("an address");
     let (address, app) = app(|mut reader, _| reader.get_mut().write_all(ACCEPT.as_bytes()).expect("room"));
     let (running, address) = serve(&[closed, address], |_| {});
     assert!(head(&mut client(address, UPGRADE)).starts_with("HTTP/1.1 101 "));
@@ -176,4 +182,25 @@ fn a_tunnel_survives_a_reload_and_ends_with_its_client() {
     drop(client);
     app.join().expect("no panic");
     running.stop();
+}
+
+#[test]
+fn the_application_may_respond_before_an_earlier_response_is_read() {
+    for refuses in [false, true] {
+        let (address, app) = app(move |mut reader, _| {
+            let response =
+                if refuses { "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno" } else { ACCEPT };
+            reader.get_mut().write_all(response.as_bytes()).expect("room");
+        });
+        let (running, address) = serve(&[address], |_| {});
+        // The client reads the first response only when the application has closed its connection.
+        let mut client = client(address, &format!("GET /long HTTP/1.1\r\nHost: a\r\n\r\n{UPGRADE}"));
+        app.join().expect("no panic");
+        assert!(head(&mut client).starts_with("HTTP/1.1 404 "));
+        let mut content = vec![0; LONG];
+        client.read_exact(&mut content).expect("the long response");
+        let status = if refuses { "HTTP/1.1 403 " } else { "HTTP/1.1 101 " };
+        assert!(head(&mut client).starts_with(status));
+        running.stop();
+    }
 }

@@ -1244,7 +1244,9 @@ impl Core {
                 let Some(place) = conn.duty.as_exchange() else { return };
                 let Some(record) = self.records.get(place) else { return };
                 if record.is_endless() && conn_has_ended {
-                    return self.close(token, CloseReason::PeerDone, false);
+                    // The end of the connection would mark the content as complete.
+                    let abort = record.asked.framing == FramingKind::Close;
+                    return self.close(token, CloseReason::PeerDone, abort);
                 }
                 let taken = record.body_seen - record.rate_seen;
                 if taken >= self.policy.window_bytes(self.policy.limits.body_rate.bytes_per_second()) {

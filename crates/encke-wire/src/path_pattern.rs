@@ -143,7 +143,7 @@ impl PathPattern {
             [PatternPiece::Text(text)] => path == text,
             // `/**`, `/api/**`: no captures to allocate.
             [PatternPiece::Text(text), PatternPiece::All] => path.starts_with(text.as_str()),
-            _ => self.captures(path).is_some(),
+            _ => path.len() <= PATH_BYTES_MAX && self.captures(path).is_some(),
         }
     }
 

@@ -12,6 +12,8 @@ use encke_session::tls::TlsError;
 use encke_settings::{Secret, SourceLine, TlsSettings};
 use encke_site::Site;
 
+use crate::service::unresolved_note;
+
 use super::{LogTarget, OrOff, Settings};
 
 /// An error in a file or directory that the settings name.
@@ -68,6 +70,38 @@ impl Settings {
         }
         if let Err(error) = Site::new(&self.site, Vec::new()) {
             wrong(&["site", &error.number.to_string(), error.key], error.to_string());
+        }
+        for (number, upstream) in self.upstream.iter().enumerate() {
+            if let Err(error) = encke_gateway::try_trust(upstream) {
+                let key = if upstream.tls.ca.is_some() { "ca" } else { "" };
+                let path = ["upstream", &number.to_string(), "tls", key];
+                let path: Vec<&str> = path.into_iter().filter(|part| !part.is_empty()).collect();
+                wrong(&path, format!("upstream.tls: {error}"));
+            }
+        }
+        let routes = self.site.iter().enumerate().flat_map(|(site, table)| {
+            table
+                .route
+                .iter()
+                .enumerate()
+                .map(move |(route, table)| (site.to_string(), route.to_string(), table))
+        });
+        for (site, route, table) in routes {
+            for directory in &table.sendfile {
+                if let Err(error) = fs::read_dir(directory) {
+                    let text = format!(
+                        "site.route.sendfile: cannot read the directory {}: {error}",
+                        directory.display()
+                    );
+                    wrong(&["site", &site, "route", &route, "sendfile"], text);
+                }
+            }
+        }
+        let targets = self.upstream.iter().flat_map(|upstream| &upstream.to).map(|target| target.url.clone());
+        let urls =
+            self.site.iter().flat_map(|site| &site.route).filter_map(|route| route.url().ok().flatten());
+        for url in targets.chain(urls).filter(|url| url.addresses().is_err()) {
+            notes.push(unresolved_note(&url));
         }
         for (number, site) in self.site.iter().enumerate() {
             if let Some(error) = site.access_log.as_ref().and_then(log_error) {

@@ -510,7 +510,7 @@ struct AboveHandler {
 }
 
 /// Responds later to `/late`, never to `/dropped`, and at once to everything else.
-struct Below(Vec<Exchange>);
+struct Below;
 
 impl Handler for Below {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
@@ -526,11 +526,7 @@ impl Handler for Below {
 
 impl Mount for Above {
     fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        Box::new(AboveHandler {
-            below: Box::new(Below(Vec::new())),
-            context,
-            waiting: std::collections::HashMap::new(),
-        })
+        Box::new(AboveHandler { below: Box::new(Below), context, waiting: std::collections::HashMap::new() })
     }
 }
 

@@ -486,7 +486,7 @@ fn each_host_has_its_site() {
 
 #[test]
 fn a_server_without_sites_has_no_files() {
-    let mut stage = Stage::of(&Site::new(&[], Vec::new()).expect("no site is no error"));
+    let mut stage = Stage::of(&Site::new::<crate::NoRoute>(&[], Vec::new()).expect("no site is no error"));
     for path in ["/", "/Cargo.toml", "/src/lib.rs"] {
         assert_eq!(stage.get(path).status, 404, "{path}");
     }

@@ -203,7 +203,7 @@ fn a_settings_file_without_sites_serves_no_files() {
         assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
     }
     let answer = server.get("/push/news?wait=0");
-    assert!(answer.starts_with("HTTP/1.1 200 "), "channels work without a site: {answer}");
+    assert!(answer.starts_with("HTTP/1.1 204 "), "channels work without a site: {answer}");
 
     let server = Running::start(&["-c", &file, &folder.path("public")]);
     assert!(server.get("/").ends_with("hello"));
