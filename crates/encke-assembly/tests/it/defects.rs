@@ -384,7 +384,10 @@ fn connections_that_break_hurt_nobody_else(stand: Stand) {
             }
             _ => waiting.push(broken),
         }
-        // The first thirty stay, and their time expires however fast the rounds are.
+        // The first thirty stay for a thousand rounds, in which their time expires however fast the rounds are.
+        if round % 1_000 == 0 {
+            waiting.drain(..waiting.len().min(30));
+        }
         if waiting.len() > 60 {
             waiting.swap_remove(30 + random(30));
         }
