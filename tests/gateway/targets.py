@@ -1,0 +1,126 @@
+"""Targets that die, stop and return while clients send requests."""
+import collections
+import signal
+import threading
+import time
+
+from harness import Fault, Lab, case, require
+
+CLIENTS = 6
+
+
+class Load:
+    """Clients that send GETs and POSTs without a pause."""
+
+    def __init__(self, lab: Lab, server):
+        self.lab, self.server, self.over = lab, server, threading.Event()
+        self.failures: list[tuple[str, str, str]] = []
+        self.counts = collections.Counter()
+        self.phase = "before"
+        self.threads = [threading.Thread(target=self.run, args=(number,), daemon=True) for number in range(CLIENTS)]
+
+    def __enter__(self) -> "Load":
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+
+    def run(self, number: int) -> None:
+        client = self.server.client()
+        index = 0
+        while not self.over.is_set():
+            index += 1
+            method = "POST" if number == 0 else "GET"
+            phase = self.phase
+            try:
+                response = client.ask(f"/a/echo/{number}/{index}", method, b"x" if method == "POST" else None)
+                failure = None if response.status == 200 else str(response.status)
+            except Fault as fault:
+                failure = str(fault)
+                client.close()
+            self.counts[method] += 1
+            if failure:
+                # A request that meets an event begins before it.
+                self.failures.append((method, phase if phase == self.phase else f"{phase} to {self.phase}", failure))
+
+    def served(self, count: int = 60) -> None:
+        """Waits for further requests."""
+        before = self.counts["GET"]
+        self.lab.until(lambda: self.counts["GET"] >= before + count, f"no request was served in phase {self.phase}")
+
+
+def judge(lab: Lab, load: Load, calm: set[str], turns: int) -> str:
+    """No GET has failed, and only those POSTs that were sent to a target that ended or stopped."""
+    reads = collections.Counter((phase, failure) for method, phase, failure in load.failures if method == "GET")
+    require(not reads, f"failed GETs of {load.counts['GET']}: {dict(reads)}; in the log: {load.server.reasons()}")
+    writes = collections.Counter(phase for method, phase, _ in load.failures if method == "POST")
+    require(not calm & set(writes), f"POSTs failed while nothing happened: {writes}")
+    require(sum(writes.values()) <= 10 * turns, f"failed POSTs: {dict(writes)} of {load.counts['POST']}")
+    return f"{load.counts['GET']} GETs, {load.counts['POST']} POSTs of which {sum(writes.values())} failed"
+
+
+@case(basic=("node",), more=("uvicorn", "puma"))
+def no_read_fails_while_targets_die_and_return(lab: Lab, app: str) -> str:
+    """Of three targets one is killed and another one terminated, and both are started again, under load. No GET fails; a POST fails
+    only if it was sent to a target that died. Planted: all targets are killed."""
+    applications = [lab.application(app) for _ in range(3)]
+    server = lab.gateway([{"pattern": "/**", "upstream": "app"}], [{"name": "app", "to": applications}])
+    turns = lab.of(1, 2, 10)
+    with Load(lab, server) as load:
+        load.served()
+        for turn in range(turns):
+            for phase, signal_ in [("kill", signal.SIGKILL), ("terminate", signal.SIGTERM)]:
+                load.phase = phase
+                victims = applications if lab.planted else [applications[(turn + (phase == "kill")) % 3]]
+                for victim in victims:
+                    victim.stop(signal_)
+                load.served()
+                if lab.planted:
+                    break
+                victims[0].start()
+                load.phase = "after"
+                load.served()
+    return judge(lab, load, {"before", "after"}, turns)
+
+
+@case(basic=("node",), more=("uvicorn",))
+def no_read_fails_while_a_target_stops(lab: Lab, app: str) -> str:
+    """One of three targets stops (SIGSTOP): the kernel still takes connections for it. No GET fails; a POST fails only if it was
+    sent to that target. Planted: all targets stop."""
+    applications = [lab.application(app) for _ in range(3)]
+    upstream = {"name": "app", "to": applications, "response_time": "2s"}
+    server = lab.gateway([{"pattern": "/**", "upstream": "app"}], [upstream])
+    with Load(lab, server) as load:
+        load.served()
+        load.phase = "stop"
+        stopped = applications if lab.planted else applications[:1]
+        for application in stopped:
+            application.send_signal(signal.SIGSTOP)
+        lab.until(lambda: server.value("encke_gateway_ejections_total"), "the stopped target was not ejected")
+        load.served(0 if lab.planted else 60)
+        for application in stopped:
+            application.send_signal(signal.SIGCONT)
+        load.phase = "continued"
+        load.served()
+    return judge(lab, load, {"before", "continued"}, 1)
+
+
+@case(basic=(), more=("plain",))
+def a_target_returns_after_its_ejection(lab: Lab, app: str) -> str:
+    """A killed target gets no requests, and gets requests again after it was started. Planted: it is not started."""
+    applications = [lab.application(app) for _ in range(2)]
+    server = lab.gateway([{"pattern": "/**", "upstream": "app"}], [{"name": "app", "to": applications}])
+    victim = applications[0]
+    with Load(lab, server) as load:
+        load.served()
+        victim.stop(signal.SIGKILL)
+        load.served(300)
+        seen = len(victim.record())
+        if not lab.planted:
+            victim.start()
+        lab.until(lambda: len(victim.record()) > seen + 20, "the target gets no requests")
+    return f"{len(victim.record())} of {sum(load.counts.values())} requests"
