@@ -203,6 +203,8 @@ class Application:
         else:
             listener = socket.create_server(("127.0.0.1", self.port), backlog=1024)
             self.port = listener.getsockname()[1]
+            # Connections inherit it. Some servers do not set it on a socket that they have inherited.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with listener, (self.folder / "log").open("ab") as log:
             # The variables of systemd and of Server::Starter, by which some servers find the socket.
             words = (f"exec 3<&{listener.fileno()}; export LISTEN_FDS=1 LISTEN_PID=$$; exec {shlex.join(self.command())}")
@@ -218,7 +220,7 @@ class Application:
             "plain": [sys.executable, "plain.py"],
             "raw": [sys.executable, "raw.py"],
             "node": ["node", "app.js"],
-            "gunicorn": [VENV / "gunicorn", "--bind", "fd://3", "--workers", "1", "--threads", "4", "wsgi:app"],
+            "gunicorn": [VENV / "gunicorn", "--workers", "1", "--threads", "4", "wsgi:app"],
             "uvicorn": [VENV / "uvicorn", "--fd", "3", "--log-level", "warning", "--lifespan", "off", "asgi:app"],
             "hypercorn": [VENV / "hypercorn", "--bind", "fd://3", "asgi:app"],
             "puma": ["puma", "--environment", "production", "--bind", f"tcp://{address}", "config.ru"],
@@ -270,7 +272,7 @@ class Application:
 
     def record(self) -> list[dict]:
         """The requests that the application has executed, and other events, in order."""
-        lines = [json.loads(line) for line in self.record_file.read_text().splitlines()]
+        lines = [json.loads(line) for line in self.record_file.read_text(errors="replace").splitlines()]
         return [line for line in lines if line.get("target") != "/ready"]
 
     def noted(self, event: str) -> dict | None:

@@ -15,6 +15,15 @@ const note = (line) => fs.writeSync(record, JSON.stringify(line) + '\n')
 // Calls `then` once the file exists.
 const when = (path, then) => fs.existsSync(path) ? then() : setTimeout(when, 1, path, then)
 
+const noteRequest = (request, length, digest) => note({
+  method: request.method,
+  target: request.url,
+  length,
+  digest,
+  fields: Object.keys(request.headers).sort(),
+  client: request.headers['x-forwarded-for']
+})
+
 const digest = (request, then) => {
   const sum = crypto.createHash('sha256')
   let length = 0
@@ -25,7 +34,7 @@ const digest = (request, then) => {
 const verbs = {
   echo (request, response) {
     digest(request, (length, digest) => {
-      note({ method: request.method, target: request.url, length, digest, fields: Object.keys(request.headers).sort() })
+      noteRequest(request, length, digest)
       response.writeHead(200, { 'X-Seen': '1', 'Content-Length': digest.length })
       response.end(digest)
     })
@@ -38,7 +47,7 @@ const verbs = {
   send (request, response, query) {
     for (const [name, value] of query) if (name !== 'body') response.setHeader(name, value)
     digest(request, (length, digest) => {
-      note({ method: request.method, target: request.url, length, digest, fields: Object.keys(request.headers).sort() })
+      noteRequest(request, length, digest)
       response.end(Buffer.alloc(Number(query.get('body') || 0)))
     })
   },

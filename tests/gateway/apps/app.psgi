@@ -23,7 +23,7 @@ sub {
     my $digest = $sum->hexdigest;
     my @names  = map { my $name = lc substr $_, 5; $name =~ tr/_/-/; $name } grep { /^HTTP_/ } sort keys %$env;
     note(method => $env->{REQUEST_METHOD}, target => $env->{REQUEST_URI}, length => $length, digest => $digest,
-        fields => \@names);
+        fields => \@names, client => $env->{HTTP_X_FORWARDED_FOR});
     if ($env->{PATH_INFO} =~ m{^/[^/]*/send}) {
         my $query = Plack::Request->new($env)->query_parameters;
         my $body  = "\0" x ($query->get('body') || 0);

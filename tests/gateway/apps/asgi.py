@@ -35,7 +35,8 @@ async def echo(scope, receive, send):
         if not event.get("more_body"):
             break
     target = scope["raw_path"].decode() + ("?" + scope["query_string"].decode() if scope["query_string"] else "")
-    note_request(scope["method"], target, length, sum_.hexdigest(), [name.decode() for name, _ in scope["headers"]])
+    note_request(scope["method"], target, length, sum_.hexdigest(),
+                 [(name.decode(), value.decode("latin-1")) for name, value in scope["headers"]])
     await reply(send, sum_.hexdigest().encode(), [(b"x-seen", b"1")])
 
 

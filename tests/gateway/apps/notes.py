@@ -11,8 +11,10 @@ def note(**line) -> None:
     os.write(record, json.dumps(line).encode() + b"\n")
 
 
-def note_request(method: str, target: str, length: int, digest: str, names) -> None:
-    note(method=method, target=target, length=length, digest=digest, fields=sorted(name.lower() for name in names))
+def note_request(method: str, target: str, length: int, digest: str, fields) -> None:
+    """Appends a request; `fields` are pairs of name and value."""
+    fields = {name.lower(): value for name, value in fields}
+    note(method=method, target=target, length=length, digest=digest, fields=sorted(fields), client=fields.get("x-forwarded-for"))
 
 
 def blocks(count: int):

@@ -73,7 +73,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def verb_echo(self) -> None:
         """Records the request."""
         length, digest = self.digest()
-        note_request(self.command, self.path, length, digest, self.headers.keys())
+        note_request(self.command, self.path, length, digest, self.headers.items())
         self.reply(200, digest.encode(), [("X-Seen", "1")])
 
     def verb_fields(self) -> None:
@@ -86,7 +86,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path := self.query.get("file"):
             with open(path[0], "rb") as file:
                 body = file.read()
-        note_request(self.command, self.path, 0, "", self.headers.keys())
+        note_request(self.command, self.path, 0, "", self.headers.items())
         self.reply(200, body, given)
 
     def verb_sum(self) -> None:
