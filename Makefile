@@ -49,6 +49,7 @@ test:
 	CARGO=$(CARGO) tests/abreast \
 	    --also client,browser 'cd client; $(NPM_CI); npm test; cd ../tests/browser; $(NPM_CI); ENCKE=$(program) npm test' \
 	    --also attacks 'tests/attacks/run --encke $(program)' \
+	    --also gateway 'tests/gateway/run --basic --encke $(program)' \
 	    --also cluster 'tests/cluster --encke $(program) --polls 1500 --rounds 20' \
 	    --also bench 'cd bench; python3 -m unittest -q'
 
@@ -83,7 +84,7 @@ fuzz:
 
 soak: build
 	.ci/need python3 cc curl go openssl ab wrk h2load strace script node nginx haproxy apache2
-	.ci/need pebble pebble-challtestsrv nats-server nats testssl
+	.ci/need pebble pebble-challtestsrv nats-server nats testssl starman plackup puma gateway-venv
 	CARGO=$(CARGO) .ci/soak $(TARGET)/release/encke $(SOAK_MINUTES) $(SOAK_TURNS)
 
 dist:

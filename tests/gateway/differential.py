@@ -325,7 +325,9 @@ class EnckeFiles:
 
 
 def path_form(target: str) -> str:
-    return re.sub(r"^http://[^/]*", "", target, flags=re.IGNORECASE)
+    """The path and query of a target, with the doubled slashes that Encke removes from a path."""
+    path, mark, query = re.sub(r"^http://[^/]*", "", target, flags=re.IGNORECASE).partition("?")
+    return re.sub("/+", "/", path) + mark + query
 
 
 def judge(app: str, data: bytes, lines: list[dict], seen: list[dict], responses: bytes, is_changed: bool) -> str | None:
@@ -362,7 +364,8 @@ def judge(app: str, data: bytes, lines: list[dict], seen: list[dict], responses:
     return None
 
 
-@case(basic=("plain", "node", "encke"), more=("gunicorn", "uvicorn", "hypercorn", "puma", "starman"))
+@case(basic=("plain", "node", "encke"), more=("gunicorn", "uvicorn", "hypercorn", "puma", "starman"),
+      full=("waitress", "go"))
 def applications_execute_what_clients_have_sent(lab: Lab, app: str) -> str:
     """Mutated requests: each one that the application executes was forwarded as one request, was sent as one request, and has the
     body that was sent. No part of a body becomes a request. Planted: the mutated requests reach the application without Encke, and

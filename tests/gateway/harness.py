@@ -44,20 +44,24 @@ BLOCK_BYTES = 64 * KIB
 class Case:
     name: str
     function: Callable[["Lab", str | None], str]
-    # Applications with which it runs, each as a case of its own, in the basic tier and in addition in the whole one.
+    # Applications with which it runs, each as a case of its own: in all tiers, not in the basic one, in the full one only.
     basic: list[str | None]
     more: list[str | None]
+    full: list[str | None]
+
+    def applications(self, tier: str) -> list[str | None]:
+        return self.basic + (self.more if tier != "basic" else []) + (self.full if tier == "full" else [])
 
 
 CASES: list[Case] = []
 
 
-def case(*, basic: tuple = (None,), more: tuple = ()):
+def case(*, basic: tuple = (None,), more: tuple = (), full: tuple = ()):
     """Registers a function as a case. Its docstring states what must hold. While `lab.planted` is set the function plants the
     fault that its docstring names, and must then report one."""
 
     def register(function):
-        CASES.append(Case(function.__name__, function, list(basic), list(more)))
+        CASES.append(Case(function.__name__, function, list(basic), list(more), list(full)))
         return function
 
     return register
@@ -223,6 +227,8 @@ class Application:
             "gunicorn": [VENV / "gunicorn", "--workers", "1", "--threads", "4", "wsgi:app"],
             "uvicorn": [VENV / "uvicorn", "--fd", "3", "--log-level", "warning", "--lifespan", "off", "asgi:app"],
             "hypercorn": [VENV / "hypercorn", "--bind", "fd://3", "asgi:app"],
+            "waitress": [VENV / "python", "waitress_app.py"],
+            "go": ["bash", "-c", f"go build -o {self.folder}/app app.go && exec {self.folder}/app"],
             "puma": ["puma", "--environment", "production", "--bind", f"tcp://{address}", "config.ru"],
             "starman": ["starman", "--listen", address, "--workers", "1", self.psgi],
         }

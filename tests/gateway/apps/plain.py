@@ -26,7 +26,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def serve(self) -> None:
         url = urlsplit(self.path)
-        self.query = parse_qs(url.query)
+        self.query = parse_qs(url.query, keep_blank_values=True)
         verb = (url.path.split("/") + ["", ""])[2]
         getattr(self, f"verb_{verb}", self.verb_echo)()
 

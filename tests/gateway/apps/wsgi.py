@@ -12,7 +12,8 @@ def app(environ, start_response):
     if length < int(environ.get("CONTENT_LENGTH") or 0):
         raise ConnectionError("the body is incomplete")
     fields = [(name[5:].replace("_", "-"), value) for name, value in environ.items() if name.startswith("HTTP_")]
-    target = environ["RAW_URI"] if "RAW_URI" in environ else environ["PATH_INFO"]
+    # gunicorn's name, waitress's, and the one of the specification.
+    target = environ.get("RAW_URI") or environ.get("REQUEST_URI") or environ["PATH_INFO"]
     note_request(environ["REQUEST_METHOD"], target, length, sum_.hexdigest(), fields)
     body = sum_.hexdigest().encode()
     start_response("200 OK", [("X-Seen", "1"), ("Content-Length", str(len(body)))])
