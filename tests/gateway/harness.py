@@ -141,7 +141,7 @@ class Gateway(Server):
 
     def lines(self) -> list[dict]:
         """The lines of the access log."""
-        return [json.loads(line) for line in self.access.read_text().splitlines()] if self.access.exists() else []
+        return json_lines(self.access) if self.access.exists() else []
 
     def reasons(self) -> dict:
         """The numbers of log lines by status and reason, of those with a reason."""
@@ -278,8 +278,7 @@ class Application:
 
     def record(self) -> list[dict]:
         """The requests that the application has executed, and other events, in order."""
-        lines = [json.loads(line) for line in self.record_file.read_text(errors="replace").splitlines()]
-        return [line for line in lines if line.get("target") != "/ready"]
+        return [line for line in json_lines(self.record_file) if line.get("target") != "/ready"]
 
     def noted(self, event: str) -> dict | None:
         """The line of an event besides requests."""
@@ -309,6 +308,11 @@ class MemoryWatch(threading.Thread):
     @property
     def growth(self) -> int:
         return self.most - self.first
+
+
+def json_lines(path: Path) -> list[dict]:
+    """The objects of a file, without a last line that is being written."""
+    return [json.loads(line) for line in path.read_text(errors="replace").split("\n")[:-1]]
 
 
 def blocks(count: int):
