@@ -88,7 +88,7 @@ def a_file_leaves_by_sendfile(lab: Lab, app: str) -> str:
 
 @case(basic=("plain", "node"), more=("starman",))
 def named_files_obey_the_rules_of_files(lab: Lab, app: str) -> str:
-    """Ranges, conditions and HEAD apply to named files. Whatever is outside the directories is a 404, however it is written. An
+    """Ranges, conditions and HEAD apply to named files. Every path outside the directories is a 404, in every notation. An
     internal route serves applications only. Planted: the route has no `sendfile`."""
     file = lab.file("private/a b.jpg", 100_000)
     content = file.read_bytes()
@@ -141,7 +141,7 @@ def named_files_obey_the_rules_of_files(lab: Lab, app: str) -> str:
     wrong = []
     for field, path in refused:
         response = ask(field, path)
-        # A URL that is none is the application's mistake.
+        # An invalid URL is an error of the application.
         statuses = (404,) if field == "X-Sendfile" else (404, 502)
         if response.status not in statuses or outside.read_bytes() in response.body or b"root:" in response.body:
             wrong.append(f"{field} {str(path).replace(str(private), '')}: {response.status} {response.body[:20]!r}")

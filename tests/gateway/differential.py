@@ -1,11 +1,11 @@
-"""Mutated requests: what an application executes is what Encke has forwarded, and what the client has sent as a request.
+"""Mutated requests: an application executes exactly the requests that Encke forwards, and the client has sent each of them.
 
     mutate(seed) ─► bytes ─┬─► Encke ─► application ─► record ──┐
                            │     └─► access log ────────────────┤ equal, request by request
                            └─► oracle: a strict reader ─────────┘ nothing else, and every body has its digest
 
 A connection carries one to three requests, whose bodies often look like requests. A mutation changes their framing, fields, case,
-spaces or line ends. Encke may reject what the oracle accepts only if the bytes were changed.
+spaces or line ends. Encke must forward all requests of an unchanged connection.
 """
 import collections
 import contextlib
@@ -36,7 +36,7 @@ class Sent:
 
 
 def oracle(data: bytes) -> list[Sent]:
-    """Reads requests as strictly as RFC 9112 allows, up to the first byte whose meaning is not beyond doubt."""
+    """Reads requests as strictly as RFC 9112 allows, up to the first ambiguous byte."""
     requests = []
     while data:
         while data.startswith(b"\r\n"):
@@ -333,7 +333,7 @@ def path_form(target: str) -> str:
 
 
 def judge(app: str, data: bytes, lines: list[dict], seen: list[dict], responses: bytes, is_changed: bool) -> str | None:
-    """Returns the fault of one connection, if there is one. `lines` are those of the access log, in order."""
+    """Returns the fault of one connection, if there is one. `lines` is the part of the access log for it, in order."""
     sent = oracle(data)
     logged = [(line["method"], path_form(line["target"] or ""), line["status"], line["reason"]) for line in lines]
     executed, possible = [], []
@@ -439,7 +439,7 @@ def underscores_do_not_disguise_fields(lab: Lab, app: str) -> str:
     guarded = ["Transfer_Encoding", "Content_Length", "X_Sendfile_Type", "X_Accel_Mapping", "X_Forwarded_For", "X_Forwarded-Host",
                "X-Forwarded_Proto", "Proxy_Connection"]
     if lab.planted:
-        guarded = ["X_Free"]
+        guarded = ["X-Free"]
     for name in guarded:
         response = server.ask("/a/echo", "POST", b"12345", {name: "evil"})
         require(response.status in (200, 400), f"{name}: {response}")

@@ -67,8 +67,7 @@ def the_application_decides_about_100_continue(lab: Lab, app: str) -> str:
 
 @case(basic=("plain", "node"))
 def responses_without_content_end_at_once(lab: Lab, app: str) -> str:
-    """HEAD, 204 and 304 have no content, and the connection goes on with the next response on both sides. Planted: a response
-    with content."""
+    """HEAD, 204 and 304 have no content, and both connections carry the next response. Planted: a response with content."""
     application = lab.application(app)
     server = lab.gateway([{"pattern": "/**", "upstream": application}])
     client = server.client()
@@ -90,8 +89,8 @@ def responses_without_content_end_at_once(lab: Lab, app: str) -> str:
 
 @case(basic=("plain", "node"))
 def a_response_may_end_with_its_connection(lab: Lab, app: str) -> str:
-    """A response without length and chunks ends when the application closes; the client's connection goes on. Planted: a shorter
-    content is expected."""
+    """A response without length and chunks ends when the application closes; the client's connection stays open. Planted: a
+    shorter content is expected."""
     application = lab.application(app)
     server = lab.gateway([{"pattern": "/**", "upstream": application}])
     client = server.client()

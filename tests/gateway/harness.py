@@ -6,7 +6,7 @@
 
 Applications write each request that they execute to a record, one JSON object per line: method, target, names of fields, and the
 length and digest of the body. A case never judges by tight times: every wait ends with its event, and PATIENCE only bounds a wait
-in vain. Servers and clients are those of tests/attacks.
+in vain. Servers and sockets come from tests/attacks.
 """
 import collections
 import contextlib
@@ -57,7 +57,7 @@ CASES: list[Case] = []
 
 
 def case(*, basic: tuple = (None,), more: tuple = (), full: tuple = ()):
-    """Registers a function as a case. Its docstring states what must hold. While `lab.planted` is set the function plants the
+    """Registers a function as a case. Its docstring states the requirement. While `lab.planted` is set the function plants the
     fault that its docstring names, and must then report one."""
 
     def register(function):
@@ -144,7 +144,7 @@ class Gateway(Server):
         return json_lines(self.access) if self.access.exists() else []
 
     def reasons(self) -> dict:
-        """The numbers of log lines by status and reason, of those with a reason."""
+        """Counts the lines of the access log that have a reason, by status and reason."""
         return dict(collections.Counter((line["status"], line["reason"]) for line in self.lines() if line["reason"]))
 
     def client(self) -> "Client":
@@ -273,7 +273,7 @@ class Application:
         self.process = None
 
     def open_gate(self) -> None:
-        """Lets requests that wait for it go on."""
+        """Releases the requests that wait for the gate."""
         Path(self.environment["GATE"]).touch()
 
     def record(self) -> list[dict]:
@@ -359,7 +359,7 @@ def mib(bytes_: int) -> str:
 
 
 def read_head(client: socket.socket, before: bytes = b"") -> tuple[bytes, bytes]:
-    """Returns (head, bytes behind it)."""
+    """Returns (head, bytes after it)."""
     data = before
     while b"\r\n\r\n" not in data:
         if not (piece := client.recv(1 << 16)):

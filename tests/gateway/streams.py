@@ -84,7 +84,7 @@ def echoes(client: WebSocket, payload: bytes) -> None:
 @case(basic=("plain",), more=("uvicorn", "hypercorn"))
 def websockets_echo_and_survive_reloads(lab: Lab, app: str) -> str:
     """Frames of all sizes come back through a tunnel. Its first frame, which follows the 101 at once, is not lost. A SIGHUP that
-    adds a route leaves the tunnel as it is, and so does one that removes the tunnel's own route. A close handshake reaches the
+    adds a route does not touch the tunnel, and neither does a SIGHUP that removes its route. A close handshake reaches the
     application. Planted: the application dies."""
     application = lab.application(app)
     route = {"pattern": "/a/**", "upstream": application}

@@ -67,7 +67,7 @@ def judge(lab: Lab, load: Load, calm: set[str], turns: int) -> str:
 
 @case(basic=("node",), more=("uvicorn", "puma"))
 def no_read_fails_while_targets_die_and_return(lab: Lab, app: str) -> str:
-    """Of three targets one is killed and another one terminated, and both are started again, under load. No GET fails; a POST fails
+    """Under load, one of three targets is killed, another one is terminated, and both are started again. No GET fails; a POST fails
     only if it was sent to a target that died. Planted: all targets are killed."""
     applications = [lab.application(app) for _ in range(3)]
     server = lab.gateway([{"pattern": "/**", "upstream": "app"}], [{"name": "app", "to": applications}])

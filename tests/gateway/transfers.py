@@ -76,13 +76,13 @@ def a_download_waits_for_its_client(lab: Lab, app: str) -> str:
     with MemoryWatch(server) as watch:
         client = lab.keep(connect(server.port))
         client.sendall(f"GET /a/make?blocks={count} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        lab.until(lambda: waiting_bytes(client), "nothing has arrived")
         # The end of progress: the same number of bytes waits for half a second.
         before, since = -1, time.monotonic()
         while time.monotonic() - since < 0.5:
             if (now := waiting_bytes(client)) != before:
                 before, since = now, time.monotonic()
             time.sleep(0.02)
-        require(before > 0, "nothing has arrived")
         head, rest = read_head(client)
         require(b" 200 " in head, head)
         sum_, length = hashlib.sha256(rest), len(rest)
