@@ -390,6 +390,11 @@ impl Handler for GatewayHandler {
         self.below.gone(key);
     }
 
+    fn ended(&mut self, key: ExchangeKey) {
+        self.proxy.ended(key);
+        self.below.ended(key);
+    }
+
     fn delegated(&mut self, key: ExchangeKey, reply: Reply) {
         if let Some(Delegated { exchange, purpose }) = self.waiting.remove(&key) {
             self.answer(exchange, purpose, reply);

@@ -101,6 +101,8 @@ struct UpstreamConn {
     paused: bool,
     /// Interim responses to the present request.
     interims: u8,
+    /// Whether this side has ended, so that the connection carries no further request.
+    shut: bool,
 }
 
 /// The target and authority of a client's request.
@@ -383,7 +385,14 @@ impl Proxy {
         }
         // The application may be closing its other kept connections, too.
         request.avoids_kept |= is_stale;
-        if request.may_retry(&conn, is_stale) {
+        let is_early = conn.reader.is_untouched()
+            && matches!(fault, GatewayFault::Ended | GatewayFault::ResponseTime)
+            && !conn.shut
+            && self
+                .upstreams
+                .get(conn.upstream)
+                .is_some_and(|upstream| upstream.targets.has_other(request.tried));
+        if request.may_retry(&conn, is_stale || is_early) {
             self.counters.retries.increment();
             return self.attempt(key, Some(fault));
         }
@@ -497,6 +506,7 @@ impl Proxy {
     fn complete(&mut self, id: UpstreamId, keeps: bool) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(key) = conn.request.take() else { return };
+        let keeps = keeps && !conn.shut;
         let (place, target, unsent) = (conn.upstream, conn.target, conn.unsent);
         conn.paused = false;
         let Some(upstream) = self.upstreams.get(place).map(Arc::clone) else { return };
@@ -629,6 +639,18 @@ impl Proxy {
         }
     }
 
+    /// The client has ended its side. So does this one towards the application, which may then give up the request.
+    pub(crate) fn ended(&mut self, key: ExchangeKey) {
+        if let Some(request) = self.requests.get(&key)
+            && request.body_is_whole
+            && let Some(id) = request.conn
+            && let Some(conn) = self.conns.get_mut(&id)
+        {
+            conn.shut = true;
+            self.context.shutdown(id);
+        }
+    }
+
     pub(crate) fn gone(&mut self, key: ExchangeKey) {
         let conn = self.requests.get(&key).and_then(|request| request.conn);
         if let Some(id) = conn {
@@ -724,6 +746,7 @@ impl UpstreamConn {
             begun_ns: now_ns,
             paused: false,
             interims: 0,
+            shut: false,
         }
     }
 }
@@ -789,13 +812,13 @@ impl ProxiedRequest {
         intercepts.then_some(Replacement::ErrorPage(status, None))
     }
 
-    /// Whether another attempt cannot make the application execute the request twice. It cannot if the connection was never
-    /// established. It probably does not if the application closed a kept connection without a byte of a response; then only
-    /// requests that change nothing are repeated. `is_stale`: this is that case.
-    fn may_retry(&self, conn: &UpstreamConn, is_stale: bool) -> bool {
+    /// Whether another attempt is safe. It is if the connection was never established, because no application has executed the
+    /// request. `is_early`: the application closed a kept connection without a byte of a response, so it probably has not seen the
+    /// request, or another target may respond in its place. Then only requests that change nothing are repeated (RFC 9110 §9.2.2).
+    fn may_retry(&self, conn: &UpstreamConn, is_early: bool) -> bool {
         self.exchange.is_some()
             && self.replay.is_some()
-            && (!conn.connected || is_stale && is_safe(self.method))
+            && (!conn.connected || is_early && is_safe(self.method))
     }
 }
 

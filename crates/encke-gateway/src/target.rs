@@ -134,6 +134,11 @@ impl TargetSet {
         self.targets.get(index)
     }
 
+    /// Whether there is a target that a request has not tried, and that is not ejected for long.
+    pub(crate) fn has_other(&self, tried: u64) -> bool {
+        (0..self.targets.len()).any(|index| tried & (1 << index) == 0)
+    }
+
     /// Chooses the target of a request: of those that `tried` does not contain, the one with the fewest requests in progress for
     /// its weight. Of equals, each one has its turns by its weight. Ejected targets are only used if there is no other one.
     pub(crate) fn choose(&self, tried: u64, now_ns: u64) -> Option<usize> {

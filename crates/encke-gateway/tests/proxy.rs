@@ -840,3 +840,48 @@ fn each_target_has_its_figures() {
     assert_eq!(line("encke_gateway_target_requests_open", app.address, ""), "0");
     running.stop();
 }
+
+#[test]
+fn a_get_goes_to_another_target_if_the_first_gives_no_response() {
+    let (sender, posts) = channel();
+    let failing = App::start(move |call| {
+        if call.head.starts_with("POST") {
+            sender.send(()).expect("the test counts");
+        }
+        false
+    });
+    let silent = App::start(Call::next);
+    let app = App::start(|call| call.reply("ok"));
+    let (running, address) = serve(&[failing.address, silent.address, app.address], |settings| {
+        settings.response_time = encke_settings::Period::milliseconds(100);
+    });
+    for _ in 0..6 {
+        assert_eq!(content(&ask(address, get("/"))), "ok");
+    }
+    running.stop();
+    let (running, address) = serve(&[failing.address, app.address], |_| {});
+    let post = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    let failed = (0..4).filter(|_| ask(address, post).starts_with("HTTP/1.1 502 ")).count();
+    assert_eq!(posts.try_iter().count(), failed, "each POST was executed once");
+    assert!(failed > 0, "one of the first goes to the failing target");
+    running.stop();
+}
+
+#[test]
+fn the_end_of_a_clients_side_passes_to_the_application() {
+    let (sender, ended) = channel();
+    let app = App::start(move |call| {
+        let mut rest = Vec::new();
+        call.reader.read_to_end(&mut rest).expect("the end");
+        sender.send(()).expect("the test waits");
+        call.reply("late")
+    });
+    let (running, address) = serve(&[app.address], |_| {});
+    let mut client = client(address);
+    client.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
+    app.head();
+    client.get_mut().shutdown(std::net::Shutdown::Write).expect("it is open");
+    ended.recv_timeout(PATIENCE).expect("the application sees the end");
+    assert_eq!(answer(&mut client).1, "late", "an application that goes on can still respond");
+    running.stop();
+}

@@ -98,6 +98,10 @@ pub trait Handler {
     /// response. No call for this exchange follows.
     fn gone(&mut self, _exchange: ExchangeKey) {}
 
+    /// The client has ended its side of the connection before the response has begun, and its request is complete. It may have
+    /// gone, or still wait for the response.
+    fn ended(&mut self, _exchange: ExchangeKey) {}
+
     /// A handler to which this one has delegated a request ([`Exchange::delegate`]) has responded later.
     fn delegated(&mut self, _exchange: ExchangeKey, _reply: Reply) {}
 

@@ -442,6 +442,7 @@ impl Core {
             rate_left_ns: self.policy.rate_window_ns,
             rate_seen: 0,
             answered: false,
+            half_closed: false,
             reply: None,
             takeover: None,
             held: None,
@@ -1062,7 +1063,7 @@ impl Core {
     /// Handles the peer's end of stream during an exchange: an incomplete body stays incomplete.
     fn end_of_body(&mut self, token: Token) {
         let Some(place) = self.conns[token.index as usize].duty.as_exchange() else { return };
-        let Some(record) = self.records.get(place) else { return };
+        let Some(record) = self.records.get_mut(place) else { return };
         let waits =
             self.conns[token.index as usize].input.as_ref().is_some_and(|input| !input.bytes.is_empty());
         let unfinished = match record.intake {
@@ -1075,6 +1076,10 @@ impl Core {
             self.close(token, CloseReason::PeerAborted, false);
         } else if record.is_endless() {
             self.set_deadline(token, HALF_CLOSED_NS);
+        } else if record.is_unfinished() && !record.answered && record.held.is_none() && !record.half_closed {
+            record.half_closed = true;
+            let (handler, key) = (record.handler, record.key(place));
+            self.call_handler(handler, key, |handler| handler.ended(key));
         }
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct Record {
     /// `body_seen` at the start of that window.
     pub(crate) rate_seen: u64,
     pub(crate) answered: bool,
+    /// Whether the handler knows that the client has ended its side.
+    pub(crate) half_closed: bool,
     /// A response given while a send was in flight.
     pub(crate) reply: Option<Box<Reply>>,
     /// A takeover requested while a send was in flight.
