@@ -456,7 +456,7 @@ fn site(settings: &Settings, log: &AccessLog, directories: &[AppDirectory]) -> R
     Ok(site.with_outputs(outputs).with_source(settings.source.section("site")))
 }
 
-/// What is mounted at `/`: the sites, or the gateway in front of them.
+/// The mount at `/`: the sites, or the gateway in front of them.
 struct Front {
     mount: Arc<dyn Mount>,
     gateway: Option<Arc<Gateway>>,
@@ -498,19 +498,12 @@ fn gateway(
     Ok(Gateway::new(below, &routes.collect::<Vec<_>>(), &settings.upstream, directories)?)
 }
 
-/// The warning about an application whose name has no address.
-pub(crate) fn unresolved_note(url: &TargetUrl) -> String {
-    format!(
-        "the name in {url} has no address at present: requests for this application fail until it has one"
-    )
-}
-
 /// Warnings for the operator about applications that cannot be found.
 fn gateway_notes(gateway: &Gateway) -> Vec<String> {
-    gateway.unresolved().iter().map(unresolved_note).collect()
+    gateway.unresolved().iter().map(TargetUrl::unresolved_note).collect()
 }
 
-/// The directories from which applications send files. Each is a site of its own, with a host name that nobody can guess.
+/// The directories from which applications send files. Each is a separate site with a random host name.
 fn app_directories(settings: &Settings) -> Result<Vec<AppDirectory>, ServiceError> {
     let mut found: Vec<AppDirectory> = Vec::new();
     let routes = settings.site.iter().flat_map(|site| &site.route);

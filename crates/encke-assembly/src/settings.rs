@@ -75,7 +75,7 @@ pub struct Settings {
     /// Sites of files, by host name. Without any, Encke serves only the directory of the command line, and no files if there is
     /// none: a settings file without sites does not publish the directory that Encke happens to start in.
     pub site: Vec<RoutedSite>,
-    /// Applications behind this server, to which routes of sites refer by name.
+    /// Applications to which Encke forwards requests. Routes of sites refer to them by name.
     pub upstream: Vec<UpstreamSettings>,
     /// Channels: Encke delivers every message published to a channel to all of its subscribers.
     pub push: PushSettings,

@@ -56,7 +56,7 @@ pub(crate) struct AskedHead<'a> {
 pub(crate) enum KeptConditions {
     None,
     All,
-    /// They were evaluated against the application's validators. The range applies.
+    /// The range only: the conditions were evaluated against the application's validators.
     Range,
 }
 

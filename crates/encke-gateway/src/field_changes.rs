@@ -10,7 +10,7 @@ use crate::settings::FieldRules;
 /// Changes to header fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FieldChanges {
-    /// Names in lower case whose fields of the sender are dropped: those that are set or removed.
+    /// Names in lower case of fields that the sender may not set: the set and the removed ones.
     dropped: Vec<Box<[u8]>>,
     /// Names and values that are appended.
     appended: Vec<(Box<str>, Vec<ValuePart>)>,

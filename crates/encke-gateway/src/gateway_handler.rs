@@ -53,15 +53,15 @@ struct Delegated {
     purpose: Purpose,
 }
 
-/// What becomes of the site's response.
+/// The use of the site's response.
 enum Purpose {
-    /// It is the response.
+    /// The response.
     Response,
-    /// It is the response, unless it is a 404: then the application is asked.
+    /// The response, unless its status is 404: then the application responds.
     FilesFirst(Box<ProxiedRequest>),
-    /// It is a file of an application, with the application's fields.
+    /// A file of an application, with the application's fields.
     AppFile(Fields),
-    /// It is the page for an error with this status.
+    /// The page for an error with this status.
     ErrorPage(u16, Option<&'static &'static str>),
 }
 
@@ -484,7 +484,7 @@ fn merged(reply: Reply, mut fields: Fields) -> Reply {
 const SITE_FIELDS: [&str; 6] =
     ["content-length", "content-encoding", "content-range", "accept-ranges", "transfer-encoding", "date"];
 
-/// The fields with a weak entity tag: the site has compressed the content, whose bytes the tag does not describe any more.
+/// The fields with a weak entity tag, because the site has compressed the content.
 fn with_weak_tag(fields: &Fields) -> Fields {
     let mut weak = Fields::with_capacity(fields.len_bytes() + 2);
     for (name, value) in fields.iter() {
@@ -520,7 +520,7 @@ fn error_page(page: Reply, status: u16, reason: Option<&'static &'static str>) -
 
 fn push(fields: &mut Fields, wanted: bool, name: &[u8], value: &[u8]) {
     if wanted && let Ok(name) = std::str::from_utf8(name) {
-        // It was a field before.
+        // The name and the value were a field before.
         let _ = fields.push(name, value);
     }
 }

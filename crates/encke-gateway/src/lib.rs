@@ -1,4 +1,4 @@
-//! The gateway: applications behind this server.
+//! The gateway: forwards requests to applications.
 //!
 //! ```text
 //!  Gateway (Mount, shared) ── opened by each worker ──► GatewayHandler (Handler)
@@ -145,7 +145,7 @@ impl Gateway {
     pub fn with_figures_of(mut self, old: &Self) -> Self {
         self.workers = Arc::clone(&old.workers);
         for upstream in &mut self.upstreams {
-            // Their authorities may have changed on disk.
+            // The authorities of others may have changed on disk.
             let same = |other: &&Arc<NamedUpstream>| {
                 other.settings == upstream.settings && !other.settings.uses_tls()
             };

@@ -36,7 +36,7 @@ use crate::upstream::{KeptConns, NamedUpstream};
 const WAITING_MAX: u64 = 64 * 1024;
 /// Interim responses (1xx) to one request. Applications send a few; each is a message to the worker.
 const INTERIMS_MAX: u8 = 16;
-/// Time for which a client that waits for the application's consent is not asked for its body, in ns.
+/// Time after which the gateway reads the body of a client that waits for the application's consent, in ns.
 const CONSENT_NS: u64 = 1_000_000_000;
 /// Bytes of a replaced response that are read, so that the connection can be kept. After that it is closed.
 const DROPPED_MAX: u64 = 64 * 1024;
@@ -567,7 +567,7 @@ impl Proxy {
         } else {
             (settings.response_time.nanoseconds(), GatewayFault::ResponseTime)
         };
-        // Activity does not move the deadline: it is looked at when it has passed.
+        // Activity does not move the deadline. An expired deadline checks the time of the last activity.
         let left_ns = conn.active_ns.saturating_add(limit_ns).saturating_sub(now_ns);
         if left_ns == 0 { self.fail(id, fault) } else { self.context.deadline(id, left_ns) }
     }
@@ -784,7 +784,7 @@ impl ProxiedRequest {
         }
     }
 
-    /// The time after which the request is looked at again, in ns.
+    /// The time until the next check of the request, in ns.
     fn wait_ns(&self, settings: &UpstreamSettings) -> u64 {
         let response_ns = settings.response_time.nanoseconds();
         if self.awaits_continue { response_ns.min(CONSENT_NS) } else { response_ns }

@@ -135,7 +135,7 @@ fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, changes: &FieldChanges, 
     }
 }
 
-/// Fields that belong to the client's connection (RFC 9110 §7.6.1), or that are written anew.
+/// Fields of the client's connection (RFC 9110 §7.6.1), and fields that the gateway writes itself.
 const fn is_replaced(known: Known) -> bool {
     matches!(
         known,
@@ -157,8 +157,8 @@ const fn is_replaced(known: Known) -> bool {
 
 /// Fields that only this server may send to an application. `Proxy` becomes the variable `HTTP_PROXY` of CGI programs
 /// (httpoxy); `X-Accel-` and `X-Sendfile-` name directories from which applications let the server send files (CVE-2025-61780).
-/// Many applications take a name with an underscore for the same with a hyphen, so none passes. Of `X-Forwarded-…` only a trusted
-/// proxy knows the values.
+/// Many applications take a name with an underscore for the same with a hyphen, so none passes. Only a trusted proxy may send
+/// `X-Forwarded-…`.
 fn is_forged(name: &[u8], by_proxy: bool) -> bool {
     let begins =
         |prefix: &[u8]| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));

@@ -92,7 +92,7 @@ impl AppResponseReader {
     /// Reads up to the end of the next part of a response. `scratch` is any head; it is valid until the next call.
     ///
     /// # Errors
-    /// The bytes are not a response, or not one that is expected.
+    /// The bytes are no response, or an unexpected one.
     pub(crate) fn step<'a>(
         &'a mut self,
         scratch: &'a mut ResponseHead,

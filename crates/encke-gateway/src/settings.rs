@@ -102,13 +102,13 @@ fn targets_schema(generator: &mut SchemaGenerator) -> Schema {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpstreamTls {
-    /// PEM file of the authorities that sign the applications' certificates. The default is those of the system.
+    /// PEM file of the authorities that sign the applications' certificates. The default is the authorities of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// The name that the applications' certificates have. The default is the host of each URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Accepts every certificate, so that anyone on the way can read and change requests. Only for experiments.
+    /// Accepts every certificate. An attacker in the network can then read and change requests. Only for experiments.
     pub insecure: bool,
 }
 
@@ -131,7 +131,7 @@ impl Default for UpstreamSettings {
     }
 }
 
-/// Maximum number of targets: a request remembers those that failed in 64 bits.
+/// Maximum number of targets: a request stores the failed ones in 64 bits.
 pub(crate) const TARGETS_MAX: usize = 64;
 
 impl Section for UpstreamSettings {
@@ -168,15 +168,15 @@ impl Section for UpstreamSettings {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RouteSettings {
-    /// Paths, as in `cache`: `/api/**`. Of several patterns that match, the one with the most characters besides stars applies, and
-    /// before all others those with `internal`.
+    /// Paths, as in `cache`: `/api/**`. The matching pattern with the most characters besides stars applies;
+    /// patterns with `internal` precede all others.
     pub pattern: String,
     /// The name of an `[[upstream]]`, or the URL of an application: `"http://127.0.0.1:3000"`. Without it, the files of the site
     /// are served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// Whether the files of the site are tried before or after the application. The other one is asked if the first responds with
-    /// 404.
+    /// Whether the files of the site are tried before or after the application. A 404 of the first leads
+    /// to the second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesOrder>,
     /// Prefix that is removed from the path: with `/api`, `/api/users` becomes `/users`.
@@ -226,7 +226,7 @@ impl Default for RouteSettings {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FilesOrder {
-    /// Files first; the application serves what is no file.
+    /// Files first; the application serves all other paths.
     First,
     /// The application first; if it responds with 404, the files.
     Last,
@@ -253,7 +253,7 @@ impl RouteSettings {
     /// The target of a route whose `upstream` is a URL; `None` if it is a name, or absent.
     ///
     /// # Errors
-    /// The text looks like a URL, and is none that an application can have.
+    /// The text is a URL that no application can have.
     pub fn url(&self) -> Result<Option<TargetUrl>, ValueError> {
         match &self.upstream {
             Some(text) if text.contains([':', '/']) => text.parse().map(Some),

@@ -54,6 +54,13 @@ impl TargetUrl {
         }
     }
 
+    /// A warning for the operator: the name has no address.
+    pub fn unresolved_note(&self) -> String {
+        format!(
+            "the name in {self} has no address at present: requests for this application fail until it has one"
+        )
+    }
+
     /// The name in the certificate of an application that is reached over TLS; `None` without TLS.
     pub(crate) fn secure_name(&self) -> Option<&str> {
         match &self.place {

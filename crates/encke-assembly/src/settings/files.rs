@@ -12,8 +12,6 @@ use encke_session::tls::TlsError;
 use encke_settings::{Secret, SourceLine, TlsSettings};
 use encke_site::Site;
 
-use crate::service::unresolved_note;
-
 use super::{LogTarget, OrOff, Settings};
 
 /// An error in a file or directory that the settings name.
@@ -101,7 +99,7 @@ impl Settings {
         let urls =
             self.site.iter().flat_map(|site| &site.route).filter_map(|route| route.url().ok().flatten());
         for url in targets.chain(urls).filter(|url| url.addresses().is_err()) {
-            notes.push(unresolved_note(&url));
+            notes.push(url.unresolved_note());
         }
         for (number, site) in self.site.iter().enumerate() {
             if let Some(error) = site.access_log.as_ref().and_then(log_error) {
