@@ -6,6 +6,7 @@ use std::io;
 
 use encke_gateway::GatewayError;
 use encke_push::PushError;
+use encke_rights::AccessError;
 use encke_server::ServerError;
 use encke_session::tls::TlsError;
 use encke_settings::SecretError;
@@ -30,6 +31,8 @@ pub enum ServiceError {
     Site(SiteError),
     /// The routes of a site, or an upstream.
     Gateway(GatewayError),
+    /// Access rules, or a password file.
+    Access(AccessError),
     /// Channels: their rules, their rights, the store or the cluster.
     Push(PushError),
     /// The token of the admin listener.
@@ -68,6 +71,7 @@ impl fmt::Display for ServiceError {
             Self::State(error) => error.fmt(f),
             Self::Site(error) => error.fmt(f),
             Self::Gateway(error) => error.fmt(f),
+            Self::Access(error) => error.fmt(f),
             Self::Push(error) => error.fmt(f),
             Self::Secret(error) => error.fmt(f),
             Self::Name(address, error) => write!(f, "cannot listen on {address}: {error}"),
@@ -86,6 +90,7 @@ impl Error for ServiceError {
             Self::State(error) => Some(error),
             Self::Site(error) => Some(error),
             Self::Gateway(error) => Some(error),
+            Self::Access(error) => Some(error),
             Self::Push(error) => Some(error),
             Self::Secret(error) => Some(error),
             Self::Name(_, error) | Self::Inherited(error) | Self::Random(error) | Self::Thread(error) => {
@@ -126,5 +131,6 @@ from! {
     StateError => State,
     SiteError => Site,
     GatewayError => Gateway,
+    AccessError => Access,
     SecretError => Secret,
 }

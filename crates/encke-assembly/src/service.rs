@@ -14,8 +14,8 @@ use encke_io::drain_mark::DrainMark;
 use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
 use encke_server::{
-    AccessLog, Bound, CHALLENGES, Drained, Exchange, ListenConfig, LogOutput, Mount, OpenWork, Options,
-    Request, Running, Server, TlsIdentity,
+    AccessLog, Bound, CHALLENGES, Drained, Exchange, GuardPoint, ListenConfig, LogOutput, Mount, OpenWork,
+    Options, Request, Running, Server, TlsIdentity,
 };
 
 use crate::acme::Acme;
@@ -29,7 +29,7 @@ use crate::settings::{
 
 use encke_gateway::{AppDirectory, Gateway, GatewayError, SiteRoutes};
 use encke_push::{PushPlan, PushPublisher};
-use encke_rights::Openness;
+use encke_rights::{AccessFigures, AccessRules, Openness};
 use encke_site::Site;
 
 /// Descriptors reserved for temporary use: logs, directories, jobs, libraries.
@@ -52,6 +52,7 @@ pub struct Service {
     push: Option<Arc<PushPlan>>,
     /// The gateway, if a site has routes.
     gateway: Option<Arc<Gateway>>,
+    access: Arc<AccessFigures>,
     settings: Settings,
     connections: usize,
     token: Arc<str>,
@@ -102,6 +103,8 @@ impl Service {
         let front = front(&log, &mut notes)?;
         notes.extend(front.notes());
         let Front { mount, gateway } = front;
+        let access = Arc::<AccessFigures>::default();
+        let rules = access_rules(settings, &access)?;
         note_backlog(settings, &mut notes);
 
         let mut server = Server::new(Options {
@@ -120,6 +123,10 @@ impl Service {
         })
         .log(log.clone())
         .mount_all([("/".to_owned(), mount)]);
+        if let Some(rules) = rules {
+            server = server.guard(rules);
+        }
+        server = server.source(Arc::<AccessFigures>::clone(&access));
         if let Some((prefix, proofs)) = challenge_mount(settings, &acme) {
             server = server.mount(&prefix, proofs);
         }
@@ -183,7 +190,7 @@ impl Service {
             return Err(error);
         }
         let settings = settings.clone();
-        Ok(Self { running, acme, log, push, gateway, settings, connections, token, notes })
+        Ok(Self { running, acme, log, push, gateway, access, settings, connections, token, notes })
     }
 
     /// Warnings for the operator about the start, with remedies.
@@ -271,6 +278,7 @@ impl Service {
         let front = front(settings, &self.log, self.gateway.as_deref())?;
         notes.extend(front.notes());
         let Front { mount, gateway } = front;
+        let rules = access_rules(settings, &self.access)?;
         let push = self
             .push
             .as_ref()
@@ -296,7 +304,13 @@ impl Service {
             notes.push(format!("{key} has changed; it takes effect at the next start"));
         }
         let mounts = mounts(mount, settings, &self.acme, push.as_ref());
-        self.running.reload(settings.policy(connections), Some(mounts));
+        let guards = rules.map(|rules| GuardPoint { at: None, guard: Arc::new(rules) });
+        let reloaded = self.running.reload_guarded(
+            settings.policy(connections),
+            Some(mounts),
+            guards.into_iter().collect(),
+        );
+        reloaded.expect("one guard, of the whole server");
         self.push = push;
         self.gateway = gateway;
         self.connections = connections;
@@ -434,6 +448,16 @@ fn connections(settings: &Settings, listeners: usize) -> usize {
     }
 }
 
+/// Builds the access rules and reads their password files; `None` if there are no rules.
+fn access_rules(
+    settings: &Settings,
+    figures: &Arc<AccessFigures>,
+) -> Result<Option<AccessRules>, ServiceError> {
+    let rules = AccessRules::new(&settings.access)?.with_figures(figures);
+    let rules = rules.with_source(settings.source.section("access"));
+    Ok(Some(rules).filter(|rules| !rules.is_empty()))
+}
+
 /// Returns the targets of the access logs of sites.
 fn site_logs(settings: &Settings) -> Vec<LogTarget> {
     settings.site.iter().filter_map(|site| site.access_log.clone()).collect()
@@ -529,6 +553,7 @@ pub(crate) fn forbidden(settings: &Settings) -> Vec<FileId> {
     let keys: Vec<PathBuf> = tls.flat_map(TlsSettings::pairs).map(|pair| pair.key).collect();
     let mut private = settings.auth.private_files();
     private.extend(settings.site.iter().flat_map(Section::private_files));
+    private.extend(settings.access.iter().flat_map(Section::private_files));
     let paths: Vec<&PathBuf> =
         [&settings.file, &settings.keys, &settings.server.state_dir, &settings.server.pid_file]
             .into_iter()

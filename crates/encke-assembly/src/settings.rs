@@ -33,7 +33,9 @@ mod warnings;
 pub use encke_gateway::{FieldRules, FilesOrder, RouteSettings, TargetUrl, UpstreamSettings};
 pub use encke_push::{ChannelSettings, OverrunPolicy, PushSettings};
 pub use encke_push::{ClusterSettings, StreamSettings, StreamStorage};
-pub use encke_rights::{Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
+pub use encke_rights::{
+    AccessSettings, Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken,
+};
 pub use encke_server::LimitSettings;
 pub use encke_server::{LogFormat, LogSettings};
 pub use encke_settings::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
@@ -77,6 +79,9 @@ pub struct Settings {
     pub site: Vec<RoutedSite>,
     /// Applications to which Encke forwards requests. Routes of sites refer to them by name.
     pub upstream: Vec<UpstreamSettings>,
+    /// Rules for addresses and passwords, by host and path, for files, channels and routes alike. All rules that match a request
+    /// must pass. They never apply to ACME challenges, nor to the admin listener.
+    pub access: Vec<AccessSettings>,
     /// Channels: Encke delivers every message published to a channel to all of its subscribers.
     pub push: PushSettings,
     /// Rights to publish and subscribe. A client sends its token as `Authorization: Bearer …`, as `?access_token=…` or in a
@@ -320,11 +325,36 @@ impl Settings {
         }
         found
     }
+
+    /// Access rules for some channels, which clients could evade: one request may subscribe to several channels, and a WebSocket
+    /// to others than those of its address.
+    fn evadable_rules(&self) -> Vec<Contradiction> {
+        let prefix = &self.push.prefix;
+        let mut found = Vec::new();
+        for (place, rule) in self.access.iter().enumerate().filter(|_| self.push.enabled) {
+            let Some(channels) = rule.pattern.strip_prefix(prefix.as_str()) else { continue };
+            let place = place.to_string();
+            let mut wrong = |key: &str, message: String| {
+                found.push(Contradiction::at(&["access", &place, key], message));
+            };
+            if channels != "**" {
+                let text = format!(
+                    "a rule for some channels can be evaded by the path of another channel: write pattern = \"{prefix}**\", \
+                     or grant rights to channels in [auth]"
+                );
+                wrong("pattern", text);
+            }
+            if !rule.host.is_empty() {
+                wrong("host", "all hosts have the same channels: omit host in a rule for channels".into());
+            }
+        }
+        found
+    }
 }
 
 impl Document for Settings {
     const TITLE: &'static str = "Settings of Encke";
-    const LISTS: &'static [&'static str] = &["site", "upstream"];
+    const LISTS: &'static [&'static str] = &["site", "upstream", "access"];
     const FOREIGN: &'static [ForeignKey] = foreign::FOREIGN;
 
     fn anchor(&mut self, folder: &Path) {
@@ -354,6 +384,7 @@ impl Document for Settings {
         }
         self.site.iter_mut().for_each(|site| site.anchor(folder));
         self.upstream.iter_mut().for_each(|upstream| upstream.anchor(folder));
+        self.access.iter_mut().for_each(|rule| rule.anchor(folder));
         self.log.anchor(folder);
         self.auth.anchor(folder);
         self.cluster.anchor(folder);
@@ -417,6 +448,11 @@ impl Document for Settings {
             }
         }
         found.extend(self.unknown_upstreams());
+        for (place, rule) in self.access.iter().enumerate() {
+            let place = place.to_string();
+            found.extend(rule.check().into_iter().map(|one| one.within(&place).within("access")));
+        }
+        found.extend(self.evadable_rules());
         found.extend(self.auth.check().into_iter().map(|one| one.within("auth")));
         let mut pushes: Vec<_> = self.push.check().into_iter().map(|one| one.within("push")).collect();
         let mut wrong = |path: &[&str], message: String| pushes.push(Contradiction::at(path, message));

@@ -18,9 +18,12 @@
 //! [`Rights`] are built from the settings, replaced as a whole at a reload, and shared by all workers without a lock. Each
 //! worker caches verified tokens in its own [`TokenCache`]. Rejected tokens are not cached.
 //!
+//! [`AccessRules`] are rules for addresses and passwords: a guard of the server, independent of tokens and channels (`access.rs`).
+//!
 //! A token is a secret, held only while its request is processed. The cache stores its digest, and a [`Principal`] stores no
 //! token text. The access log masks tokens in targets (`log/line.rs`), and no error repeats them.
 
+mod access;
 mod act;
 mod ask;
 mod denial;
@@ -37,6 +40,9 @@ mod signer;
 mod table;
 mod token;
 
+pub use access::{
+    AccessError, AccessFigures, AccessRules, AccessSettings, PasswordFault, PasswordFileError, RejectedScheme,
+};
 pub use act::Act;
 pub use ask::{AskVerdict, Question};
 pub use denial::Denial;

@@ -20,3 +20,22 @@ pub(crate) const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
 /// Limit of a user's name in bytes. All members of a channel see it.
 pub(crate) const SUBJECT_BYTES_MAX: usize = 256;
+
+/// Limit of a password file, in bytes: about 12,000 users with a bcrypt hash.
+pub(crate) const PASSWORD_FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Limit of a password, in bytes: the time of SHA-crypt grows with the square of the length. bcrypt uses the first 72 bytes.
+pub(crate) const PASSWORD_BYTES_MAX: usize = 512;
+
+/// Maximum cost of a bcrypt hash, as in htpasswd. A cost of 17 takes some 10 s per password.
+pub(crate) const BCRYPT_COST_MAX: u32 = 17;
+
+/// Rounds of a SHA-crypt hash. Fewer are not allowed by the scheme; more than ten million take over 10 s per password.
+pub(crate) const SHA_CRYPT_ROUNDS_MIN: u32 = 1_000;
+pub(crate) const SHA_CRYPT_ROUNDS_MAX: u32 = 10_000_000;
+
+/// Limit of verified credentials that a worker caches, and of rejected ones: an entry takes some 80 bytes.
+pub(crate) const CREDENTIALS_CACHED_MAX: usize = 1_000;
+
+/// Limit of credentials that wait for verification on a worker. At 100 ms per hash the last ones wait for 26 s.
+pub(crate) const CREDENTIALS_WAITING_MAX: usize = 256;

@@ -145,12 +145,12 @@ pub enum GuardOutcome {
 
 /// A call of a guard, by which it may hold the request.
 pub struct GuardCall<'a> {
-    link: &'a Arc<Inbox>,
-    key: ExchangeKey,
+    pub(crate) link: &'a Arc<Inbox>,
+    pub(crate) key: ExchangeKey,
 }
 
 /// Proof that a ticket holds a request.
-pub struct GuardHold(ExchangeKey);
+pub struct GuardHold(pub(crate) ExchangeKey);
 
 impl GuardCall<'_> {
     /// Holds the request until the ticket gives a verdict. Return the [`GuardHold`] in [`GuardOutcome::Later`].

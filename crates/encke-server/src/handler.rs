@@ -427,6 +427,12 @@ impl HandlerRequests {
         }
     }
 
+    /// Number of rejections that were counted for a rule.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn refusals(&self, rule: &str) -> u64 {
+        self.metrics.refusals(rule)
+    }
+
     pub(crate) fn take_jobs(&self) -> Vec<Job> {
         self.has_work.set(false);
         self.jobs.take()

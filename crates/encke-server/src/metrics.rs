@@ -64,6 +64,12 @@ impl WorkerMetrics {
         *refusals.entry(reason).or_default() += 1;
     }
 
+    /// Number of refusals for a reason.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn refusals(&self, reason: &str) -> u64 {
+        lock(&self.refusals).get(reason).copied().unwrap_or_default()
+    }
+
     pub(crate) fn closed(&self, reason: CloseReason) {
         self.closes[reason as usize].add(1);
     }

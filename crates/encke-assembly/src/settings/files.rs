@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use encke_io::files;
-use encke_rights::RightsError;
+use encke_rights::{AccessRules, RightsError};
 use encke_server::TlsIdentity;
 use encke_session::tls::TlsError;
 use encke_settings::{Secret, SourceLine, TlsSettings};
@@ -68,6 +68,9 @@ impl Settings {
         }
         if let Err(error) = Site::new(&self.site, Vec::new()) {
             wrong(&["site", &error.number.to_string(), error.key], error.to_string());
+        }
+        if let Err(error) = AccessRules::new(&self.access) {
+            wrong(&["access"], error.to_string());
         }
         for (number, upstream) in self.upstream.iter().enumerate() {
             if let Err(error) = encke_gateway::try_trust(upstream) {

@@ -9,7 +9,7 @@ use encke_settings::Equivalent::{Always, Like, Missing, Setting};
 
 const NO_FASTCGI: &str = "Encke reaches applications over HTTP/1.1 only";
 const ROUTE: &str = "[[site.route]] has a pattern and an upstream, such as \"http://127.0.0.1:3000\"";
-const NO_PASSWORDS: &str = "files have no passwords; put a proxy in front, or require client certificates (server.listen.tls.client_ca)";
+const PASSWORDS: &str = "[[access]] with pattern = \"/admin/**\" and passwords = \"admin.htpasswd\"";
 const TLS: &str = "listen = { address = \":443\", tls = { cert = \"cert.pem\", key = \"key.pem\" } }";
 const PATHS: &str = "paths = [{ pattern = \"/private/**\", status = 403 }]; there are no regular expressions";
 const REDIRECTS: &str = "redirects = [{ from = \"/old/*\", to = \"/new/$1\" }]";
@@ -142,16 +142,7 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("location", Like("site.paths", PATHS)),
     ("handle", Like("site.paths", PATHS)),
     ("handle_path", Like("site.paths", PATHS)),
-    ("deny", Like("site.paths", PATHS)),
     ("respond", Like("site.paths", PATHS)),
-    ("allow", Missing("Encke restricts no path to addresses; listen on 127.0.0.1, or let a firewall do it")),
-    (
-        "try_files",
-        Like(
-            "site.spa",
-            "spa = true responds with /index.html; a route with files = \"first\" asks an application",
-        ),
-    ),
     ("rewrite", Like("site.redirects", REDIRECTS)),
     ("return", Like("site.redirects", REDIRECTS)),
     ("redir", Like("site.redirects", REDIRECTS)),
@@ -182,6 +173,13 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
             "Encke sends FILE.br if it exists, and compresses with gzip and zstd",
         ),
     ),
+    // Access.
+    ("auth_basic", Like("access.realm", PASSWORDS)),
+    ("auth_basic_user_file", Like("access.passwords", PASSWORDS)),
+    ("basic_auth", Like("access.passwords", PASSWORDS)),
+    ("basicauth", Like("access.passwords", PASSWORDS)),
+    ("satisfy", Like("access.any", "any = true is satisfy any")),
+    ("remote_ip", Like("access.allow", "[[access]] with allow = [\"10.0.0.0/8\"]")),
     // Applications.
     ("proxy_pass", Like("site.route", ROUTE)),
     ("reverse_proxy", Like("site.route", ROUTE)),
@@ -213,10 +211,6 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("uwsgi_pass", Missing(NO_FASTCGI)),
     ("grpc_pass", Missing(NO_FASTCGI)),
     ("proxy_cache", Missing("Encke caches files, and no responses of applications")),
-    ("auth_basic", Missing(NO_PASSWORDS)),
-    ("auth_basic_user_file", Missing(NO_PASSWORDS)),
-    ("basic_auth", Missing(NO_PASSWORDS)),
-    ("basicauth", Missing(NO_PASSWORDS)),
     ("auth_request", Like("auth.ask", "for channels only")),
     ("forward_auth", Like("auth.ask", "for channels only")),
     ("templates", Missing("Encke sends files as they are")),
@@ -364,7 +358,8 @@ mod tests {
             ("[[site]]\nproxy_set_header = \"a\"\n", "in Encke it is `request` in [[site.route]]: "),
             ("[[site]]\nproxy_pass = \"http://a\"\n", "in Encke it is `route` in [[site]]: "),
             ("[[site]]\nfastcgi_pass = \"a\"\n", "not available yet: "),
-            ("[[site]]\nbasic-auth = { ann = \"x\" }\n", "not available yet: files have no passwords"),
+            ("[[site]]\nbasic-auth = { ann = \"x\" }\n", "in Encke it is `passwords` in [[access]]: "),
+            ("[[site]]\nsatisfy = \"any\"\n", "in Encke it is `any` in [[access]]: any = true"),
             ("[push]\nhistory_size = 10\n", "in Encke it is `messages` in [[push.channel]]: "),
             ("[limits]\n\"timeout client\" = \"30s\"\n", "in Encke it is `limits.idle_time`"),
             ("worker_processes = 4\n", "in Encke it is `server.workers`"),
@@ -395,6 +390,7 @@ mod tests {
             ("root = \"www\"\n", "`root` belongs in [[site]]"),
             ("[server]\nroot = \"www\"\n", "`root` belongs in [[site]]"),
             ("[[site]]\nlisten = 80\n", "`listen` belongs in [server]"),
+            ("[[site]]\nallow = [\"::1\"]\n", "`allow` belongs in [[access]]"),
             ("[server]\ncert = \"a\"\n", "`cert` belongs in [server.listen.tls]"),
         ] {
             assert_eq!(hint(text), said, "{text}");

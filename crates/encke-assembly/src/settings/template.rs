@@ -61,6 +61,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("site.aliases", "aliases = [{ path = \"/docs/\", to = \"/usr/share/doc\" }]"),
     ("site.paths", "paths = [{ pattern = \"/internal/**\", status = 404 }]"),
     ("site.errors", "errors = { 404 = \"/404.html\" }"),
+    ("access.host", "host = [\"example.org\"]"),
+    ("access.allow", "allow = [\"10.0.0.0/8\", \"::1\"]"),
+    ("access.deny", "deny = [\"10.0.0.66\"]"),
+    ("access.passwords", "passwords = \"/etc/encke/admin.htpasswd\""),
     ("push.origins", "origins = [\"https://app.example.org\"]"),
     (
         "push.channel",
@@ -150,7 +154,8 @@ mod tests {
     fn every_example_is_valid_and_belongs_to_a_key() {
         for (path, lines) in EXAMPLES {
             let (section, key) = path.split_once('.').expect("a section");
-            let header = if section == "site" { "[[site]]".into() } else { format!("[{section}]") };
+            let is_list = ["site", "access"].contains(&section);
+            let header = if is_list { format!("[[{section}]]") } else { format!("[{section}]") };
             let more = if section == "cluster" && key != "nats" { "nats = \"nats://h:4222\"\n" } else { "" };
             assert_eq!(refused(&format!("{header}\n{more}{lines}")), None, "{path}");
             assert!(lines.contains(&format!("{key} = ")), "{path}");

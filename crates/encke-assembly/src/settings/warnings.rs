@@ -28,6 +28,7 @@ impl Settings {
     pub fn warnings(&self) -> Vec<SettingsWarning> {
         let mut found = self.redirect_warnings();
         found.extend(self.site_warnings());
+        found.extend(self.access_warnings());
         found.extend(self.rights_warnings());
         let place = |path: &[String]| self.source.line(&path.iter().map(String::as_str).collect::<Vec<_>>());
         let included = self.notes.iter().map(|note| SettingsWarning { place: None, message: note.clone() });
@@ -99,6 +100,44 @@ impl Settings {
         })
     }
 
+    /// Access rules that restrict nothing, that another host name evades, or whose password file is in the directory of a site.
+    fn access_warnings(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        let names: Vec<&String> = self.site.iter().flat_map(|site| &site.host).collect();
+        let serves_all = self.site.is_empty() || self.site.iter().any(|site| site.host.is_empty());
+        for (number, rule) in self.access.iter().enumerate() {
+            let number = number.to_string();
+            found.extend(rule.warnings().into_iter().map(|one| one.within(&number).within("access")));
+            let unnamed = |host: &&String| !names.iter().any(|name| name.eq_ignore_ascii_case(host));
+            if let Some(host) = rule.host.iter().find(unnamed).filter(|_| serves_all) {
+                let text = format!(
+                    "requests for other hosts get the same files without this rule, because no site has the host {host:?}: add \
+                     it to a site, or omit host here"
+                );
+                found.push(Contradiction::at(&["access", &number, "host"], text));
+            }
+            let has = |host: &String| rule.host.iter().any(|name| name.eq_ignore_ascii_case(host));
+            let partly =
+                self.site.iter().find(|site| site.host.iter().any(has) && !site.host.iter().all(has));
+            if let Some(host) = partly.and_then(|site| site.host.iter().find(|host| !has(host))) {
+                let text = format!(
+                    "requests for {host:?} get the same site without this rule: add this host to the rule, or to another site"
+                );
+                found.push(Contradiction::at(&["access", &number, "host"], text));
+            }
+            let site = |file: &std::path::PathBuf| self.site.iter().find(|site| file.starts_with(&site.root));
+            if let Some(site) = rule.passwords.as_ref().and_then(site) {
+                let text = format!(
+                    "the password file is in {}, the directory of a site: if an editor replaces it, Encke serves the new one \
+                     until the next reload; move it elsewhere",
+                    site.root.display()
+                );
+                found.push(Contradiction::at(&["access", &number, "passwords"], text));
+            }
+        }
+        found
+    }
+
     /// Rights that no client can get, if the file has settings of channels.
     fn rights_warnings(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
@@ -167,6 +206,22 @@ mod tests {
                 "/a is redirected again and again",
             ),
             ("[auth]\ncookie = \"session\"", "no [[site]]", "no [[site]]: no files are served"),
+            ("[[access]]\npattern = \"/admin/**\"", "2:1: ", "this rule restricts nothing"),
+            (
+                "[[access]]\nhost = [\"a\"]\ndeny = [\"::1\"]",
+                "2:1: ",
+                "requests for other hosts get the same files without this rule",
+            ),
+            (
+                "[[site]]\nroot = \"push\"\nhost = [\"a\", \"b\"]\n[[access]]\nhost = [\"A\"]\ndeny = [\"::1\"]",
+                "5:1: ",
+                "requests for \"b\" get the same site without this rule",
+            ),
+            (
+                "[[site]]\nroot = \"push\"\n[[access]]\npasswords = \"push/users\"",
+                "4:1: ",
+                "the directory of a site: if an editor replaces it",
+            ),
             ("[auth]\ncookie = \"session\"", "1:2: ", "[auth] grants no rights"),
             ("[[push.channel]]\npattern = \"news\"", "1:", "no client may use channels"),
             (
@@ -191,6 +246,7 @@ mod tests {
             "",
             "[push]\n[auth]\n[cluster]",
             "[push]\nenabled = false\n[[site]]\nroot = \".\"\nhost = [\"a\"]\n[auth]\nanonymous = []",
+            "[[site]]\nroot = \"push\"\nhost = [\"A\"]\n[[access]]\nhost = [\"a\"]\npasswords = \"users\"\n[[access]]",
             "[push]\nretry = \"1s\"\n[auth]\nanonymous = [\"subscribe\"]",
             "[server]\nlisten = [{ address = 8081, redirect = \"https:443\" }]",
             "[server]\nlisten = [{ address = 8081, redirect = \"https\" }]\ntrusted_proxies = [\"10.0.0.1\"]",

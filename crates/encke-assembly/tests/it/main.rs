@@ -12,6 +12,7 @@ mod rig;
 #[path = "../../../encke-server/tests/rig/stands.rs"]
 mod stands;
 
+mod access;
 mod asking;
 mod cuts;
 mod defects;

@@ -1,14 +1,16 @@
-//! Tools for tests of features: a worker's interface for one handler without a worker, whole servers in the simulator, and
+//! Tools for tests of features: a worker's interface for one handler or guard without a worker, whole servers in the simulator, and
 //! digests of their clients' observations.
 //!
 //! The feature `testing` adds this module. No program enables it.
 
 mod fleet;
+mod guard_stage;
 #[cfg(test)]
 mod relays;
 pub mod traces;
 
 pub use fleet::{Fleet, FleetCounts, Stepped};
+pub use guard_stage::GuardStage;
 
 use std::rc::Rc;
 use std::sync::Arc;

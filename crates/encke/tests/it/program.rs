@@ -199,8 +199,16 @@ fn what_a_settings_file_names_must_be_there() {
     let folder = Folder::new("check-missing");
     let file = folder.write("encke.toml", "[[site]]\nroot = \"nowhere\"\n");
     let secret = folder.write("secret.toml", "[server]\nadmin = { token = { file = \"nowhere\" } }\n");
+    folder.write("users", "ann:$apr1$YRL2IQfF$gpye1AWHc8cye0gBd5.No1\n");
+    let users = folder.write("users.toml", "[[access]]\npasswords = \"users\"\n");
+    let no_users = folder.write("no-users.toml", "[[access]]\npasswords = \"nowhere\"\n");
     for (file, said) in [
         (folder.path("absent.toml"), "absent.toml: No such file"),
+        (
+            users,
+            "users:1: the password of \"ann\" is stored with $apr1$ (MD5): replace it with `htpasswd -B ",
+        ),
+        (no_users, "nowhere: No such file or directory (os error 2): create it with `htpasswd -cB "),
         (file, "nowhere"),
         (secret, "secret.toml:2:11: server.admin.token: secret file"),
     ] {

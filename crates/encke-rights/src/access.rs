@@ -1,0 +1,35 @@
+//! Access control: addresses and passwords, by host and path, for files, channels and routes alike.
+//!
+//! ```text
+//!  [[access]] ─► AccessRules (GuardMount) ─ open ─► AccessGuard, one per worker
+//!
+//!  request ─► decoded path ─► rules whose host and pattern match, each of which must pass
+//!               │ an address is denied ─────────────────────────────────────► 403
+//!               │ no password is required, or `any` and an allowed address ─► passes
+//!               ├─ no credentials ──────────────────────────────────────────► 401
+//!               └─ credentials ─┬─ cached: right, wrong ────────────────────► passes with the user's name · 401
+//!                               └─ not cached: held ─► queue ─► (offload) one hash at a time ─┘
+//! ```
+//! - A path that cannot be decoded passes: every handler rejects it. ACME challenges pass.
+//! - **Cost.** Without rules no guard is mounted. A hash takes 5 to 500 ms of a processor, so a worker verifies one password at
+//!   a time, and requests with the same credentials share its result: clients that guess passwords leave most of the pool to
+//!   files. Results are cached: 60 s if the password is right, 1 s if it is wrong.
+//! - **Secrets.** The cache stores SHA-256 digests with a random prefix. A password is held while its request waits.
+//! - **Unknown users** cost the same time as known ones: their password is verified against the hash of another user, chosen by
+//!   the name, and then rejected.
+//! - Password files are read when the rules are built, at the start and at a reload.
+
+mod cache;
+mod error;
+mod figures;
+mod guard;
+mod passwords;
+mod rule;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub use error::{AccessError, PasswordFault, PasswordFileError, RejectedScheme};
+pub use figures::AccessFigures;
+pub use rule::AccessRules;
+pub use settings::AccessSettings;

@@ -1,0 +1,269 @@
+//! The guard of one worker: checks addresses, and verifies passwords by jobs of the pool.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use base64ct::{Base64, Encoding as _};
+use encke_io::Done;
+use encke_server::{
+    ExchangeKey, Guard, GuardCall, GuardOutcome, GuardVerdict, HandlerContext, JobId, Passage, Reply,
+    Request, Ticket,
+};
+use encke_wire::field::Known;
+
+use super::cache::RecentDigests;
+use super::figures::AccessCounters;
+use super::rule::SharedRules;
+use crate::keys::Digest;
+use crate::limits::{CREDENTIALS_CACHED_MAX, CREDENTIALS_WAITING_MAX, PASSWORD_BYTES_MAX, SUBJECT_BYTES_MAX};
+
+/// Time for which a verified password is not hashed again.
+const RIGHT_NS: u64 = 60_000_000_000;
+/// Time for which a wrong password is not hashed again: one that was just added to the file soon passes, and a flood of one
+/// wrong password costs one hash per second.
+const WRONG_NS: u64 = 1_000_000_000;
+
+/// Access control on one worker.
+pub(crate) struct AccessGuard {
+    context: HandlerContext,
+    shared: Arc<SharedRules>,
+    counters: Arc<AccessCounters>,
+    right: RecentDigests,
+    wrong: RecentDigests,
+    /// Held requests.
+    waiting: HashMap<ExchangeKey, Waiter>,
+    /// Credentials to be verified, or being verified, and the requests that wait for the result.
+    checks: HashMap<Digest, PasswordCheck>,
+    /// Credentials to be verified, in order of arrival.
+    queue: VecDeque<Digest>,
+    running: Option<(JobId, Digest)>,
+    /// A buffer for paths.
+    decoded: String,
+}
+
+struct Waiter {
+    attempt: Attempt,
+    ticket: Ticket<GuardVerdict>,
+    /// The credentials that it waits for.
+    digest: Digest,
+}
+
+#[derive(Default)]
+struct PasswordCheck {
+    /// Requests that wait. Some may have gone.
+    keys: Vec<ExchangeKey>,
+    /// The number of those that have not gone.
+    present: usize,
+}
+
+/// A request with credentials, which several password files may have to confirm one after the other.
+struct Attempt {
+    credentials: Credentials,
+    /// Indices of rules with passwords.
+    rules: Vec<usize>,
+    /// The number of rules that have confirmed the credentials.
+    confirmed: usize,
+}
+
+struct Credentials {
+    user: String,
+    password: Vec<u8>,
+}
+
+/// The state of an attempt, as far as the caches know.
+enum Progress {
+    Decided(GuardVerdict),
+    /// These credentials must be verified first.
+    Unknown(Attempt, Digest),
+}
+
+impl AccessGuard {
+    pub(crate) fn new(
+        context: HandlerContext,
+        shared: Arc<SharedRules>,
+        counters: Arc<AccessCounters>,
+    ) -> Self {
+        Self {
+            context,
+            shared,
+            counters,
+            right: RecentDigests::new(RIGHT_NS, CREDENTIALS_CACHED_MAX),
+            wrong: RecentDigests::new(WRONG_NS, CREDENTIALS_CACHED_MAX),
+            waiting: HashMap::new(),
+            checks: HashMap::new(),
+            queue: VecDeque::new(),
+            running: None,
+            decoded: String::new(),
+        }
+    }
+
+    /// Advances an attempt by the cached results.
+    fn advance(&self, mut attempt: Attempt) -> Progress {
+        let now_ns = self.context.now().mono_ns;
+        while let Some(&rule) = attempt.rules.get(attempt.confirmed) {
+            let Some(file) = self.shared.rules[rule].file else {
+                attempt.confirmed += 1;
+                continue;
+            };
+            let digest = attempt.credentials.digest(&self.shared.salt, file);
+            if self.right.has(&digest, now_ns) {
+                attempt.confirmed += 1;
+            } else if self.wrong.has(&digest, now_ns) {
+                return Progress::Decided(GuardVerdict::Refuse(self.challenge(rule)));
+            } else {
+                return Progress::Unknown(attempt, digest);
+            }
+        }
+        let file = attempt.rules.iter().find_map(|&rule| self.shared.rules[rule].file);
+        let user = file.and_then(|file| self.shared.files[file].user(&attempt.credentials.user));
+        Progress::Decided(GuardVerdict::Pass(Passage { user, ..Passage::default() }))
+    }
+
+    /// Lets a request wait for the verification of its credentials.
+    fn wait(&mut self, key: ExchangeKey, waiter: Waiter) {
+        let digest = waiter.digest;
+        let check = self.checks.entry(digest).or_insert_with(|| {
+            self.queue.push_back(digest);
+            PasswordCheck::default()
+        });
+        check.keys.push(key);
+        check.present += 1;
+        self.waiting.insert(key, waiter);
+    }
+
+    /// Whether no further credentials can wait.
+    fn is_full(&self, digest: &Digest) -> bool {
+        self.queue.len() >= CREDENTIALS_WAITING_MAX && !self.checks.contains_key(digest)
+    }
+
+    /// Starts the next verification, if none is running.
+    fn start_next(&mut self) {
+        while self.running.is_none()
+            && let Some(digest) = self.queue.pop_front()
+        {
+            let keys = self.checks.get(&digest).map(|check| &check.keys[..]).unwrap_or_default();
+            let waiter = keys.iter().filter_map(|key| self.waiting.get(key)).find(|one| one.digest == digest);
+            let rule = waiter.and_then(|waiter| waiter.attempt.rules.get(waiter.attempt.confirmed));
+            let file = rule.and_then(|&rule| self.shared.rules[rule].file);
+            let (Some(Waiter { attempt, .. }), Some(file)) = (waiter, file) else {
+                // All clients have gone.
+                self.checks.remove(&digest);
+                continue;
+            };
+            let Credentials { user, password } = &attempt.credentials;
+            let (job, password) = (self.shared.files[file].job(user), password.clone());
+            self.running = Some((self.context.offload(move || job.run(&password)), digest));
+        }
+    }
+
+    /// Refuses a request for its address.
+    fn denied(&self) -> Reply {
+        self.context.refused("address");
+        Reply::error(403).because(&"address")
+    }
+
+    /// Refuses a request for its password.
+    fn challenge(&self, rule: usize) -> Reply {
+        self.context.refused("password");
+        let reply = Reply::text(401, "a user name and a password are required\n").because(&"password");
+        reply.with("WWW-Authenticate", &self.shared.rules[rule].challenge)
+    }
+
+    /// Refuses a request whose password cannot be verified now.
+    fn busy(&self) -> Reply {
+        self.context.refused("password_busy");
+        Reply::error(503).with("Retry-After", "1").because(&"password_busy")
+    }
+}
+
+impl Guard for AccessGuard {
+    fn check(&mut self, request: &Request<'_>, call: GuardCall<'_>) -> GuardOutcome {
+        let Some(rules) = self.shared.passwords_for(request, &mut self.decoded) else {
+            return GuardOutcome::Refuse(self.denied());
+        };
+        let Some(&first) = rules.first() else { return GuardOutcome::pass() };
+        let Some(credentials) = credentials(request) else {
+            return GuardOutcome::Refuse(self.challenge(first));
+        };
+        match self.advance(Attempt { credentials, rules, confirmed: 0 }) {
+            Progress::Decided(verdict) => verdict.into(),
+            Progress::Unknown(_, digest) if self.is_full(&digest) => GuardOutcome::Refuse(self.busy()),
+            Progress::Unknown(attempt, digest) => {
+                let (hold, ticket) = call.hold();
+                self.wait(hold.key(), Waiter { attempt, ticket, digest });
+                self.start_next();
+                GuardOutcome::Later(hold)
+            }
+        }
+    }
+
+    fn gone(&mut self, key: ExchangeKey) {
+        let Some(waiter) = self.waiting.remove(&key) else { return };
+        let Some(check) = self.checks.get_mut(&waiter.digest) else { return };
+        check.present -= 1;
+        let is_running = self.running.is_some_and(|(_, digest)| digest == waiter.digest);
+        if check.present == 0 && !is_running {
+            self.checks.remove(&waiter.digest);
+            self.queue.retain(|digest| *digest != waiter.digest);
+        }
+    }
+
+    fn offloaded(&mut self, job: JobId, done: Option<Done>) {
+        let Some((_, digest)) = self.running.take_if(|(running, _)| *running == job) else { return };
+        let now_ns = self.context.now().mono_ns;
+        let right = done.and_then(|done| done.downcast::<bool>().ok()).map(|right| *right);
+        match right {
+            Some(true) => {
+                self.counters.right.increment();
+                self.right.keep(digest, now_ns);
+            }
+            Some(false) => {
+                self.counters.wrong.increment();
+                self.wrong.keep(digest, now_ns);
+            }
+            None => self.counters.failed.increment(),
+        }
+        for key in self.checks.remove(&digest).unwrap_or_default().keys {
+            let Some(Waiter { attempt, ticket, .. }) = self.waiting.remove(&key) else { continue };
+            let progress = match right {
+                Some(_) => self.advance(attempt),
+                None => Progress::Decided(GuardVerdict::Refuse(self.busy())),
+            };
+            match progress {
+                Progress::Decided(verdict) => ticket.resolve(verdict),
+                Progress::Unknown(_, digest) if self.is_full(&digest) => {
+                    ticket.resolve(GuardVerdict::Refuse(self.busy()));
+                }
+                Progress::Unknown(attempt, digest) => self.wait(key, Waiter { attempt, ticket, digest }),
+            }
+        }
+        self.start_next();
+    }
+}
+
+impl Credentials {
+    /// Identifies the credentials and the password file.
+    fn digest(&self, salt: &[u8; 32], file: usize) -> Digest {
+        let Self { user, password } = self;
+        let lengths = [file as u64, user.len() as u64].map(u64::to_be_bytes);
+        Digest::of(&[&salt[..], lengths.as_flattened(), user.as_bytes(), password].concat())
+    }
+}
+
+/// Returns the user and the password of `Authorization: Basic …` (RFC 7617). `None`: there are none that a file could confirm.
+fn credentials(request: &Request<'_>) -> Option<Credentials> {
+    let mut fields = request.all(Known::Authorization);
+    let value = fields.next().filter(|_| fields.clone().next().is_none())?;
+    let (scheme, rest) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let encoded = std::str::from_utf8(rest.trim_ascii()).ok()?;
+    let mut decoded = Base64::decode_vec(encoded).ok()?;
+    let colon = decoded.iter().position(|&byte| byte == b':')?;
+    let password = decoded.split_off(colon + 1);
+    decoded.truncate(colon);
+    let user = String::from_utf8(decoded).ok()?;
+    let is_short = user.len() <= SUBJECT_BYTES_MAX && password.len() <= PASSWORD_BYTES_MAX;
+    is_short.then_some(Credentials { user, password })
+}
