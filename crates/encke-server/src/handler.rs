@@ -98,8 +98,8 @@ pub trait Handler {
     /// response. No call for this exchange follows.
     fn gone(&mut self, _exchange: ExchangeKey) {}
 
-    /// The client has ended its side of the connection before the response has begun, and its request is complete. It may have
-    /// gone, or still wait for the response.
+    /// The client ended its side of the connection a second ago, its request is complete, and its response has not begun. The client
+    /// may have gone, or still wait for the response.
     fn ended(&mut self, _exchange: ExchangeKey) {}
 
     /// A handler to which this one has delegated a request ([`Exchange::delegate`]) has responded later.

@@ -46,9 +46,9 @@ use crate::transport::MaybeTls;
 /// Spare heads that a worker keeps.
 const HEADS_MAX: usize = 16;
 
-/// Time without a byte after which a response without a length ends, once its client has ended its side. A client that still
-/// reads, such as `nc -N`, gets all of a response in progress; without this limit a client that has left a quiet event stream
-/// would be noticed only at the next event.
+/// Time without a byte of a response, once its client has ended its side, after which its handler is told, or a response without a
+/// length ends. A client that still reads, such as `nc -N`, gets a quick response, and all of a response in progress; without this
+/// limit a client that has left a quiet event stream would be noticed only at the next event.
 const HALF_CLOSED_NS: u64 = 1_000_000_000;
 
 impl Core {
@@ -1074,12 +1074,8 @@ impl Core {
         if unfinished {
             self.break_body(token, CloseReason::PeerAborted, None);
             self.close(token, CloseReason::PeerAborted, false);
-        } else if record.is_endless() {
+        } else if record.is_endless() || record.is_awaited() {
             self.set_deadline(token, HALF_CLOSED_NS);
-        } else if record.is_unfinished() && !record.answered && record.held.is_none() && !record.half_closed {
-            record.half_closed = true;
-            let (handler, key) = (record.handler, record.key(place));
-            self.call_handler(handler, key, |handler| handler.ended(key));
         }
     }
 
@@ -1247,7 +1243,12 @@ impl Core {
             ConnPhase::Open => {
                 let conn_has_ended = conn.has(PEER_ENDED);
                 let Some(place) = conn.duty.as_exchange() else { return };
-                let Some(record) = self.records.get(place) else { return };
+                let Some(record) = self.records.get_mut(place) else { return };
+                if record.is_awaited() && conn_has_ended {
+                    record.half_closed = true;
+                    let (handler, key) = (record.handler, record.key(place));
+                    return self.call_handler(handler, key, |handler| handler.ended(key));
+                }
                 if record.is_endless() && conn_has_ended {
                     // The end of the connection would mark the content as complete.
                     let abort = record.asked.framing == FramingKind::Close;

@@ -96,6 +96,16 @@ impl Record {
             && self.intake.is_done()
     }
 
+    /// Whether the handler has not responded to a complete request, and does not know that the client has ended its side.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_unfinished()
+            && !self.answered
+            && self.reply.is_none()
+            && self.intake.is_done()
+            && self.held.is_none()
+            && !self.half_closed
+    }
+
     /// Returns the exchange's key; `slot` is the record's index.
     pub(crate) fn key(&self, slot: u32) -> ExchangeKey {
         ExchangeKey { slot, generation: self.generation, stream: self.stream_id }

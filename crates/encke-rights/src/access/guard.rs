@@ -31,7 +31,7 @@ pub(crate) struct AccessGuard {
     right: RecentDigests,
     wrong: RecentDigests,
     /// Held requests.
-    waiting: HashMap<ExchangeKey, Waiter>,
+    waiting: HashMap<ExchangeKey, AccessWaiter>,
     /// Credentials to be verified, or being verified, and the requests that wait for the result.
     checks: HashMap<Digest, PasswordCheck>,
     /// Credentials to be verified, in order of arrival.
@@ -41,8 +41,8 @@ pub(crate) struct AccessGuard {
     decoded: String,
 }
 
-struct Waiter {
-    attempt: Attempt,
+struct AccessWaiter {
+    attempt: CredentialAttempt,
     ticket: Ticket<GuardVerdict>,
     /// The credentials that it waits for.
     digest: Digest,
@@ -57,7 +57,7 @@ struct PasswordCheck {
 }
 
 /// A request with credentials, which several password files may have to confirm one after the other.
-struct Attempt {
+struct CredentialAttempt {
     credentials: Credentials,
     /// Indices of rules with passwords.
     rules: Vec<usize>,
@@ -71,10 +71,10 @@ struct Credentials {
 }
 
 /// The state of an attempt, as far as the caches know.
-enum Progress {
+enum AccessProgress {
     Decided(GuardVerdict),
     /// These credentials must be verified first.
-    Unknown(Attempt, Digest),
+    Unknown(CredentialAttempt, Digest),
 }
 
 impl AccessGuard {
@@ -98,7 +98,7 @@ impl AccessGuard {
     }
 
     /// Advances an attempt by the cached results.
-    fn advance(&self, mut attempt: Attempt) -> Progress {
+    fn advance(&self, mut attempt: CredentialAttempt) -> AccessProgress {
         let now_ns = self.context.now().mono_ns;
         while let Some(&rule) = attempt.rules.get(attempt.confirmed) {
             let Some(file) = self.shared.rules[rule].file else {
@@ -109,18 +109,18 @@ impl AccessGuard {
             if self.right.has(&digest, now_ns) {
                 attempt.confirmed += 1;
             } else if self.wrong.has(&digest, now_ns) {
-                return Progress::Decided(GuardVerdict::Refuse(self.challenge(rule)));
+                return AccessProgress::Decided(GuardVerdict::Refuse(self.challenge(rule)));
             } else {
-                return Progress::Unknown(attempt, digest);
+                return AccessProgress::Unknown(attempt, digest);
             }
         }
         let file = attempt.rules.iter().find_map(|&rule| self.shared.rules[rule].file);
         let user = file.and_then(|file| self.shared.files[file].user(&attempt.credentials.user));
-        Progress::Decided(GuardVerdict::Pass(Passage { user, ..Passage::default() }))
+        AccessProgress::Decided(GuardVerdict::Pass(Passage { user, ..Passage::default() }))
     }
 
     /// Lets a request wait for the verification of its credentials.
-    fn wait(&mut self, key: ExchangeKey, waiter: Waiter) {
+    fn wait(&mut self, key: ExchangeKey, waiter: AccessWaiter) {
         let digest = waiter.digest;
         let check = self.checks.entry(digest).or_insert_with(|| {
             self.queue.push_back(digest);
@@ -145,7 +145,7 @@ impl AccessGuard {
             let waiter = keys.iter().filter_map(|key| self.waiting.get(key)).find(|one| one.digest == digest);
             let rule = waiter.and_then(|waiter| waiter.attempt.rules.get(waiter.attempt.confirmed));
             let file = rule.and_then(|&rule| self.shared.rules[rule].file);
-            let (Some(Waiter { attempt, .. }), Some(file)) = (waiter, file) else {
+            let (Some(AccessWaiter { attempt, .. }), Some(file)) = (waiter, file) else {
                 // All clients have gone.
                 self.checks.remove(&digest);
                 continue;
@@ -185,12 +185,12 @@ impl Guard for AccessGuard {
         let Some(credentials) = credentials(request) else {
             return GuardOutcome::Refuse(self.challenge(first));
         };
-        match self.advance(Attempt { credentials, rules, confirmed: 0 }) {
-            Progress::Decided(verdict) => verdict.into(),
-            Progress::Unknown(_, digest) if self.is_full(&digest) => GuardOutcome::Refuse(self.busy()),
-            Progress::Unknown(attempt, digest) => {
+        match self.advance(CredentialAttempt { credentials, rules, confirmed: 0 }) {
+            AccessProgress::Decided(verdict) => verdict.into(),
+            AccessProgress::Unknown(_, digest) if self.is_full(&digest) => GuardOutcome::Refuse(self.busy()),
+            AccessProgress::Unknown(attempt, digest) => {
                 let (hold, ticket) = call.hold();
-                self.wait(hold.key(), Waiter { attempt, ticket, digest });
+                self.wait(hold.key(), AccessWaiter { attempt, ticket, digest });
                 self.start_next();
                 GuardOutcome::Later(hold)
             }
@@ -224,17 +224,19 @@ impl Guard for AccessGuard {
             None => self.counters.failed.increment(),
         }
         for key in self.checks.remove(&digest).unwrap_or_default().keys {
-            let Some(Waiter { attempt, ticket, .. }) = self.waiting.remove(&key) else { continue };
+            let Some(AccessWaiter { attempt, ticket, .. }) = self.waiting.remove(&key) else { continue };
             let progress = match right {
                 Some(_) => self.advance(attempt),
-                None => Progress::Decided(GuardVerdict::Refuse(self.busy())),
+                None => AccessProgress::Decided(GuardVerdict::Refuse(self.busy())),
             };
             match progress {
-                Progress::Decided(verdict) => ticket.resolve(verdict),
-                Progress::Unknown(_, digest) if self.is_full(&digest) => {
+                AccessProgress::Decided(verdict) => ticket.resolve(verdict),
+                AccessProgress::Unknown(_, digest) if self.is_full(&digest) => {
                     ticket.resolve(GuardVerdict::Refuse(self.busy()));
                 }
-                Progress::Unknown(attempt, digest) => self.wait(key, Waiter { attempt, ticket, digest }),
+                AccessProgress::Unknown(attempt, digest) => {
+                    self.wait(key, AccessWaiter { attempt, ticket, digest })
+                }
             }
         }
         self.start_next();
