@@ -235,7 +235,7 @@ impl Guard for AccessGuard {
                     ticket.resolve(GuardVerdict::Refuse(self.busy()));
                 }
                 AccessProgress::Unknown(attempt, digest) => {
-                    self.wait(key, AccessWaiter { attempt, ticket, digest })
+                    self.wait(key, AccessWaiter { attempt, ticket, digest });
                 }
             }
         }
