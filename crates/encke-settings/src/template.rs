@@ -7,7 +7,8 @@
 //! # Threads for work that may block on a disk …          the comment of the key
 //! #offload_threads = 2                                    its default: remove the # to change it
 //! ```
-//! A line that begins with `#` and a letter is a setting. A line that begins with `#` and a space is text.
+//! A line that begins with `#` and a letter is a setting. A line that begins with `#` and a space is text, or belongs to a list of
+//! tables without an entry in the file.
 
 use std::fmt::Write as _;
 
@@ -32,14 +33,20 @@ pub struct SettingsTemplate {
 /// Returns the commented settings file.
 pub fn toml<S: Document>(template: &SettingsTemplate) -> String {
     let schema = schema::<S>();
-    let mut writer = TemplateWriter { page: String::new(), schema: &schema, template };
+    let mut writer = TemplateWriter { page: String::new(), schema: &schema, template, mark: "" };
     writer.text("", template.head);
     for (section, property) in properties(&schema) {
         let Some(table) = table_of(&schema, property) else { continue };
         writer.page.push('\n');
         writer.text("", description(property));
-        let header = if is_list(property) { format!("[[{section}]]") } else { format!("[{section}]") };
-        writer.line(&header);
+        // An entry of a list takes effect, even without keys.
+        let is_set = template.set.iter().any(|(key, _)| key.split('.').next() == Some(section));
+        writer.mark = if is_list(property) && !is_set { "# " } else { "#" };
+        writer.line(&match (is_list(property), is_set) {
+            (false, _) => format!("[{section}]"),
+            (true, true) => format!("[[{section}]]"),
+            (true, false) => format!("# [[{section}]]"),
+        });
         for (key, property) in properties(table) {
             writer.key(section, key, property);
         }
@@ -51,6 +58,8 @@ struct TemplateWriter<'a> {
     page: String,
     schema: &'a Value,
     template: &'a SettingsTemplate,
+    /// The start of a line with a default.
+    mark: &'static str,
 }
 
 impl TemplateWriter<'_> {
@@ -121,7 +130,7 @@ impl TemplateWriter<'_> {
                 }
                 self.line(&format!("{key} = {value}"));
             }
-            (None, Some(default)) => self.line(&format!("#{key} = {default}")),
+            (None, Some(default)) => self.line(&format!("{}{key} = {default}", self.mark)),
             (None, None) if examples.is_empty() => self.line(&format!("# {key} has no default.")),
             (None, None) => {}
         }

@@ -84,7 +84,7 @@ pub fn list<'de, D: Deserializer<'de>, T: Deserialize<'de> + ShortForm>(
         type Value = Vec<T>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "{}, or a list of them", T::EXPECTED)
+            write!(f, "{}, or a list of them", T::EXPECTED.replacen(", or ", ", ", 1))
         }
 
         fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {

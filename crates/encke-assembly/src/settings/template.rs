@@ -13,6 +13,8 @@ effect at the next start, all others by `systemctl reload encke` or `kill -HUP P
 Durations: \"250ms\", \"10s\", \"1m30s\", \"2h\". Sizes: \"64KiB\", \"1MB\", 4096. Relative paths start at the directory of this \
 file. A secret is text, { file = \"PATH\" } (its first line) or { env = \"NAME\" }.
 
+A section that begins with # [[ is a list without entries: remove the # of its line and of the keys that you set.
+
 A line include = \"sites/*.toml\" above all sections adds the sections of other files.
 
 As installed, this file serves /srv/encke on port 8080 of this machine only. The access log is /var/log/encke/access.log, which \
@@ -134,7 +136,11 @@ mod tests {
                 continue;
             }
             let list = property["type"] == "array";
-            let header = if list { format!("[[{section}]]") } else { format!("[{section}]") };
+            let header = match (list, section == "site") {
+                (true, true) => format!("[[{section}]]"),
+                (true, false) => format!("# [[{section}]]"),
+                (false, _) => format!("[{section}]"),
+            };
             let (_, part) = file.split_once(&format!("\n{header}\n")).expect(&header);
             let part = part.split("\n[").next().unwrap_or_default();
             let name = property["$ref"].as_str().or(property["items"]["$ref"].as_str()).expect("a table");
@@ -154,7 +160,7 @@ mod tests {
     fn every_example_is_valid_and_belongs_to_a_key() {
         for (path, lines) in EXAMPLES {
             let (section, key) = path.split_once('.').expect("a section");
-            let is_list = ["site", "access"].contains(&section);
+            let is_list = ["site", "upstream", "access"].contains(&section);
             let header = if is_list { format!("[[{section}]]") } else { format!("[{section}]") };
             let more = if section == "cluster" && key != "nats" { "nats = \"nats://h:4222\"\n" } else { "" };
             assert_eq!(refused(&format!("{header}\n{more}{lines}")), None, "{path}");
