@@ -385,6 +385,10 @@ impl Proxy {
         }
         // The application may be closing its other kept connections, too.
         request.avoids_kept |= is_stale;
+        if is_stale {
+            // No application has seen this attempt. There is one at most, since all further ones use new connections.
+            request.attempts = request.attempts.saturating_sub(1);
+        }
         let is_early = conn.reader.is_untouched()
             && matches!(fault, GatewayFault::Ended | GatewayFault::ResponseTime)
             && !conn.shut

@@ -100,7 +100,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<OrAuto<Backend>>,
     /// Connections that the kernel queues until accepted [default: 4096]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    // Not in the help, which fits one screen: it is also a setting.
+    #[arg(long, hide = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub(crate) backlog: Option<u32>,
     /// Address of the admin listener, or off [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDRESS")]
