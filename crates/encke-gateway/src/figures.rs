@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use encke_io::lock;
+use encke_settings::{Level, notice};
 
 use encke_io::clock::Clock;
 use encke_stats::{Counter, Family, Sample, Source, Value};
@@ -34,6 +35,22 @@ impl ProxyCounters {
     pub(crate) fn failed(&self, fault: GatewayFault) {
         self.faults[fault as usize].increment();
     }
+}
+
+/// Reports a target that is left out.
+pub(crate) fn report_ejection(upstream: &NamedUpstream, target: &UpstreamTarget, fault: GatewayFault) {
+    let (name, url) = (&upstream.settings.name, target.url());
+    let text = format!(
+        "upstream {name}: {url} is left out for some time, after failures in a row: {}",
+        fault.name()
+    );
+    notice::report(Level::Warn, &text);
+}
+
+/// Reports a target that responds after it was left out.
+pub(crate) fn report_return(upstream: &NamedUpstream, target: &UpstreamTarget) {
+    let text = format!("upstream {}: {} responds again", upstream.settings.name, target.url());
+    notice::report(Level::Info, &text);
 }
 
 /// The figures of a gateway.

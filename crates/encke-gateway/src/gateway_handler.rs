@@ -88,8 +88,8 @@ impl GatewayHandler {
         if let Framing::Length(length) = request.framing()
             && route.exceeds(length)
         {
-            self.context.refused("body_too_large");
-            return Outcome::Now(Reply::error(413).because(&"body_too_large"));
+            self.context.refused("route_body_bytes");
+            return Outcome::Now(Reply::error(413).because(&"route_body_bytes"));
         }
         let origin = request.origin();
         let upgrading = upgrading(request);

@@ -24,7 +24,7 @@ use encke_wire::method::Method;
 
 use crate::fault::GatewayFault;
 use crate::field_changes::FieldChanges;
-use crate::figures::ProxyCounters;
+use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
 use crate::response_reader::{AppResponseReader, HeadView, ReadStep};
 use crate::route::SiteRoute;
@@ -370,8 +370,13 @@ impl Proxy {
         // An application may close a kept connection at any time: this says nothing about its health.
         let is_stale = conn.reused && conn.reader.is_untouched() && fault == GatewayFault::Ended;
         let counts = !is_stale && fault.is_targets();
-        if counts && self.target(&conn).is_some_and(|target| target.failed(now_ns)) {
+        if counts
+            && let Some(upstream) = self.upstreams.get(conn.upstream)
+            && let Some(target) = upstream.targets.get(conn.target)
+            && target.failed(now_ns)
+        {
             self.counters.ejections.increment();
+            report_ejection(upstream, target, fault);
         }
         let alone = self.upstreams.get(conn.upstream).is_some_and(|upstream| upstream.targets.len() == 1);
         let Some(request) = self.requests.get_mut(&key) else { return };
@@ -449,10 +454,12 @@ impl Proxy {
                         }
                         status => {
                             let upstream = upstreams.get(conn.upstream);
-                            if let Some(target) =
-                                upstream.and_then(|upstream| upstream.targets.get(conn.target))
+                            if let Some(upstream) = upstream
+                                && let Some(target) = upstream.targets.get(conn.target)
                             {
-                                target.succeeded();
+                                if target.succeeded() {
+                                    report_return(upstream, target);
+                                }
                                 target.tally.responded(status, conn.active_ns.saturating_sub(conn.begun_ns));
                             }
                             counters.responded(status);
@@ -598,7 +605,7 @@ impl Proxy {
                 request.body_seen += data.len() as u64;
                 if request.route.exceeds(request.body_seen) {
                     self.drop_conn(id);
-                    return self.fail_request(key, 413, &"body_too_large");
+                    return self.fail_request(key, 413, &"route_body_bytes");
                 }
                 if request.framing == Framing::Chunked {
                     put_chunk_head(&mut buffer, data.len() as u64);

@@ -110,7 +110,7 @@ fn put_path(out: &mut Vec<u8>, raw: &[u8]) -> bool {
         return false;
     }
     let mut encoded = String::new();
-    target::encode_path(&path, &mut encoded);
+    target::encode_target_path(&path, &mut encoded);
     out.extend_from_slice(encoded.as_bytes());
     true
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use encke_settings::ByteSize;
 use encke_wire::host_map::HostMap;
 use encke_wire::path_pattern::{Captures, PathPattern};
-use encke_wire::target::{decode_path, encode_path};
+use encke_wire::target::{decode_path, encode_target_path};
 
 use crate::field_changes::FieldChanges;
 use crate::settings::FilesOrder;
@@ -129,7 +129,7 @@ impl SiteRoute {
             PathChange::Rewrite(rewrite) => rewrite.apply(path, &self.pattern.captures(path)?),
         };
         let mut escaped = String::new();
-        encode_path(&changed, &mut escaped);
+        encode_target_path(&changed, &mut escaped);
         Some(escaped)
     }
 

@@ -175,7 +175,7 @@ pub struct RouteSettings {
     /// are served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// Whether the files of the site are tried before or after the application. A 404 of the first leads
+    /// Whether the files of the site are tried before (`first`) or after (`last`) the application. A 404 of the first leads
     /// to the second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesOrder>,
@@ -192,7 +192,7 @@ pub struct RouteSettings {
     /// A relative directory starts at the directory of the settings file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sendfile: Vec<PathBuf>,
-    /// Maximum size of a request's body, if it is less than `limits.body_bytes`.
+    /// Maximum size of a request's body. Only less than `limits.body_bytes` has an effect: that is the limit of all requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<ByteSize>,
     /// Whether the site's `errors` replace the error pages of the application.
@@ -247,7 +247,7 @@ pub struct FieldRules {
 impl RouteSettings {
     /// The name of the upstream; `None` if the route has a URL or no upstream.
     pub fn upstream_name(&self) -> Option<&str> {
-        self.upstream.as_deref().filter(|text| !text.contains([':', '/']))
+        self.upstream.as_deref().filter(|text| !is_url(text))
     }
 
     /// The target of a route whose `upstream` is a URL; `None` if it is a name, or absent.
@@ -256,10 +256,15 @@ impl RouteSettings {
     /// The text is a URL that no application can have.
     pub fn url(&self) -> Result<Option<TargetUrl>, ValueError> {
         match &self.upstream {
-            Some(text) if text.contains([':', '/']) => text.parse().map(Some),
+            Some(text) if is_url(text) => text.parse().map(Some),
             _ => Ok(None),
         }
     }
+}
+
+/// Whether the text of `upstream` is a URL or a port, and no name.
+fn is_url(text: &str) -> bool {
+    text.contains([':', '/']) || text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl Section for RouteSettings {
@@ -280,6 +285,12 @@ impl Section for RouteSettings {
         }
         if self.strip.as_ref().is_some_and(|strip| !strip.starts_with('/') || strip.ends_with('/')) {
             wrong("strip", "a prefix begins with a slash and ends without one: strip = \"/api\"".into());
+        }
+        if let Some(strip) = &self.strip
+            && !self.pattern.starts_with(strip.as_str())
+        {
+            let text = format!("no path of the pattern {:?} begins with {strip:?}", self.pattern);
+            wrong("strip", text);
         }
         if self.strip.is_some() && self.rewrite.is_some() {
             wrong("strip", "a route has strip or rewrite, not both".into());

@@ -146,11 +146,13 @@ impl TargetSet {
         if count == 1 {
             return (tried == 0).then_some(0);
         }
-        let total: u32 = self.targets.iter().map(|target| target.weight).sum();
+        // A backup has no turns of its own.
+        let share = |target: &UpstreamTarget| if target.is_backup { 0 } else { target.weight };
+        let total: u32 = self.targets.iter().map(share).sum();
         let mut turn = self.next.fetch_add(1, Ordering::Relaxed) % total.max(1);
         let first = self.targets.iter().position(|target| {
-            let is_first = turn < target.weight;
-            turn = turn.saturating_sub(target.weight);
+            let is_first = turn < share(target);
+            turn = turn.saturating_sub(share(target));
             is_first
         });
         let first = first.unwrap_or(0);
@@ -229,13 +231,15 @@ impl UpstreamTarget {
         self.ejected_until_ns.load(Ordering::Relaxed) > now_ns
     }
 
-    /// The target has responded.
-    pub(crate) fn succeeded(&self) {
+    /// The target has responded. Returns whether it had been left out.
+    pub(crate) fn succeeded(&self) -> bool {
         // A load is cheaper than a store to a line that other workers read.
-        if self.failures.load(Ordering::Relaxed) != 0 {
+        let failures = self.failures.load(Ordering::Relaxed);
+        if failures != 0 {
             self.failures.store(0, Ordering::Relaxed);
             self.ejected_until_ns.store(0, Ordering::Relaxed);
         }
+        failures >= FAILURES_MAX
     }
 
     /// A request has failed without a response. Returns whether this ejects the target.
@@ -282,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_weight_is_a_share_of_turns_and_of_load() {
-        let mut targets = targets(&[false, false]);
+        let mut targets = targets(&[false, false, true]);
         targets.targets[0].weight = 3;
         let turns: Vec<_> = (0..8).filter_map(|_| targets.choose(0, 0)).collect();
         assert_eq!(turns, [0, 0, 0, 1, 0, 0, 0, 1]);
@@ -312,7 +316,8 @@ mod tests {
         }
         assert_eq!(targets.choose(0, now_ns - 1), Some(1));
         assert_eq!(targets.choose(0, now_ns), Some(0));
-        target.succeeded();
+        assert!(target.succeeded(), "it had been left out");
+        assert!(!target.succeeded());
         assert_eq!(targets.choose(0, 0), Some(0));
     }
 }

@@ -24,7 +24,7 @@ use encke_wire::http1::ResponseHead;
 use encke_wire::method::Method;
 
 use crate::fault::GatewayFault;
-use crate::figures::ProxyCounters;
+use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
 use crate::proxy::response_fields;
 use crate::response_reader::{AppResponseReader, ReadStep};
@@ -33,6 +33,9 @@ use crate::upstream::NamedUpstream;
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: usize = 64 * 1024;
+/// Time without a byte after which a tunnel ends once one of its sides has ended, in ns. The other side has this time for its last
+/// bytes: a peer that has gone sends none.
+const ENDING_NS: u64 = 10_000_000_000;
 /// Maximum content of a response that refuses a WebSocket, in bytes.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
@@ -202,6 +205,7 @@ impl Tunnels {
             && fault.is_targets()
             && target.failed(now_ns)
         {
+            report_ejection(&handshake.start.upstream, target, fault);
             handshake.start.counters.ejections.increment();
         }
         if handshake.connected || handshake.refusal.is_some() {
@@ -284,8 +288,10 @@ impl Tunnels {
         let Some(mut tunnel) = self.remove(place) else { return };
         slot.context().close(tunnel.id);
         let Some(handshake) = tunnel.handshake.take() else { return };
-        if let Some(target) = handshake.start.upstream.targets.get(handshake.target) {
-            target.succeeded();
+        if let Some(target) = handshake.start.upstream.targets.get(handshake.target)
+            && target.succeeded()
+        {
+            report_return(&handshake.start.upstream, target);
         }
         if let Some(reply) = handshake.refusal {
             slot.respond(handshake.asked, reply.body(Body::Bytes(handshake.content)));
@@ -298,7 +304,9 @@ impl Tunnels {
         let Some(tunnel) = self.tunnels.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let Some(handshake) = tunnel.handshake.take() else { return };
         if let Some(target) = handshake.start.upstream.targets.get(handshake.target) {
-            target.succeeded();
+            if target.succeeded() {
+                report_return(&handshake.start.upstream, target);
+            }
             target.end();
         }
         handshake.start.counters.tunnels.increment();
@@ -380,12 +388,16 @@ impl Tunnels {
         }
         if !slot.is_sending() && tunnel.upstream_over && !tunnel.client_shut {
             tunnel.client_shut = true;
+            tunnel.rest_ns = tunnel.rest_ns.min(ENDING_NS);
             slot.shutdown();
             slot.settle();
+            slot.set_deadline(ENDING_NS);
         }
         if slot.input_is_over() && !tunnel.upstream_shut {
             tunnel.upstream_shut = true;
             context.shutdown(tunnel.id);
+            tunnel.rest_ns = tunnel.rest_ns.min(ENDING_NS);
+            slot.set_deadline(tunnel.rest_ns);
         }
         let is_over = tunnel.client_shut && tunnel.upstream_shut && tunnel.unsent == 0;
         if is_over && !slot.is_sending() {

@@ -234,6 +234,29 @@ fn decode_form(text: &[u8]) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
 }
 
+/// Appends `path` escaped, for a request target. Keeps all characters that a path may contain (RFC 3986 §3.3), such as the `;` of
+/// matrix parameters.
+///
+/// ```
+/// use encke_wire::target::encode_target_path;
+///
+/// let mut target = String::new();
+/// encode_target_path("/a b;v=1&x='y'/caf\u{e9}", &mut target);
+/// assert_eq!(target, "/a%20b;v=1&x='y'/caf%C3%A9");
+/// ```
+pub fn encode_target_path(path: &str, out: &mut String) {
+    out.reserve(path.len());
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.push(char::from(b"0123456789ABCDEF"[usize::from(byte >> 4)]));
+            out.push(char::from(b"0123456789ABCDEF"[usize::from(byte & 15)]));
+        }
+    }
+}
+
 /// Appends `path` escaped, for a Location or a link. Keeps `/`, `:`, `@`, and the unreserved characters and sub-delims of RFC
 /// 3986. But quotes, `&` and `;` are escaped, so that the result is safe in HTML. Decoding the result gives `path` again.
 pub fn encode_path(path: &str, out: &mut String) {
