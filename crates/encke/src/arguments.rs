@@ -112,7 +112,7 @@ pub(crate) struct Serve {
     /// Respond to navigation to unknown pages with the index file
     #[arg(long)]
     pub(crate) spa: bool,
-    /// Pass requests to an application: URL, HOST:PORT or port; with DIR, if no file is there
+    /// Application for requests (with DIR: those without a file): URL or port
     #[arg(long, value_name = "URL")]
     pub(crate) to: Option<TargetUrl>,
     /// Let every client publish and subscribe without a token
