@@ -140,7 +140,7 @@ impl TargetSet {
     }
 
     /// Chooses the target of a request: of those that `tried` does not contain, the one with the fewest requests in progress for
-    /// its weight. Of equals, each one has its turns by its weight. Ejected targets are only used if there is no other one.
+    /// its weight. Equal targets take turns by their weights. Ejected targets are only used if there is no other one.
     pub(crate) fn choose(&self, tried: u64, now_ns: u64) -> Option<usize> {
         let count = self.targets.len();
         if count == 1 {
@@ -201,7 +201,7 @@ impl UpstreamTarget {
         }
         let before_ns = self.resolved_ns.load(Ordering::Relaxed);
         if before_ns == 0 && !is_failing {
-            // It was resolved at the start.
+            // The name was resolved at the start.
             let _ = self.resolved_ns.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
             return false;
         }

@@ -34,12 +34,12 @@ use crate::upstream::NamedUpstream;
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: usize = 64 * 1024;
 /// Time without a byte after which a tunnel ends once one of its sides has ended, in ns. The other side has this time for its last
-/// bytes: a peer that has gone sends none.
+/// bytes.
 const ENDING_NS: u64 = 10_000_000_000;
 /// Maximum content of a response that refuses a WebSocket, in bytes.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
-/// What a handler passes to the resident: the route and its upstream, and the head of the request for the application.
+/// The value that a handler passes to the resident: the route and its upstream, and the head of the request for the application.
 pub(crate) struct TunnelStart {
     pub(crate) route: Arc<SiteRoute>,
     pub(crate) upstream: Arc<NamedUpstream>,
@@ -246,7 +246,7 @@ impl Tunnels {
                         {
                             let mut fields = Fields::new();
                             let kept = response_fields(&view, &route.response);
-                            // The worker writes those of the connection for the client's protocol.
+                            // The worker writes the fields of the connection for the client's protocol.
                             fields.push_lines(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
                             fields.extend(&kept);
                             return self.open(slot, place, &fields, rest);
@@ -298,7 +298,7 @@ impl Tunnels {
         }
     }
 
-    /// Opens a tunnel. `rest` are bytes behind the application's head.
+    /// Opens a tunnel. `rest` are the bytes after the application's head.
     fn open(&mut self, slot: &mut Slot<'_>, place: u32, fields: &Fields, rest: &[u8]) {
         let context = slot.context();
         let Some(tunnel) = self.tunnels.get_mut(place as usize).and_then(Option::as_mut) else { return };
@@ -323,7 +323,7 @@ impl Tunnels {
         }
     }
 
-    /// Handles what the application did while a send to the client was in flight.
+    /// Handles the events of the application that came while a send to the client was in flight.
     fn catch_up(&mut self, slot: &mut Slot<'_>, place: u32) {
         let Some(tunnel) = self.tunnel(place) else { return };
         let Some(handshake) = &mut tunnel.handshake else { return };
@@ -477,7 +477,7 @@ impl Resident for Tunnels {
                 Self::forward(&context, tunnel, slot, bytes);
                 bytes.len()
             }
-            // They wait for the response.
+            // The bytes wait for the response.
             Some(_) => 0,
             None => bytes.len(),
         }

@@ -46,7 +46,7 @@ use crate::transport::MaybeTls;
 /// Spare heads that a worker keeps.
 const HEADS_MAX: usize = 16;
 
-/// Time without a byte of a response, once its client has ended its side, after which its handler is told, or a response without a
+/// Time without a byte of a response after the client has ended its side. Then the handler is notified, or a response without a
 /// length ends. A client that still reads, such as `nc -N`, gets a quick response, and all of a response in progress; without this
 /// limit a client that has left a quiet event stream would be noticed only at the next event.
 const HALF_CLOSED_NS: u64 = 1_000_000_000;

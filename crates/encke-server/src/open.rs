@@ -35,7 +35,7 @@ use crate::handler::Handler;
 use crate::open_table::OpenEnd;
 use crate::record::{Intake, ResponseRest};
 
-/// Content up to this size in bytes is copied behind the head: a send of one segment is cheaper than one of two.
+/// Content up to this size in bytes is appended to the head, because a send of one segment is cheaper than a send of two.
 const COPIED_BYTES_MAX: usize = 4 * 1024;
 
 impl Core {

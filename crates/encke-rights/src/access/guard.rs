@@ -19,8 +19,8 @@ use crate::limits::{CREDENTIALS_CACHED_MAX, CREDENTIALS_WAITING_MAX, PASSWORD_BY
 
 /// Time for which a verified password is not hashed again.
 const RIGHT_NS: u64 = 60_000_000_000;
-/// Time for which a wrong password is not hashed again: one that was just added to the file soon passes, and a flood of one
-/// wrong password costs one hash per second.
+/// Time for which the result for a wrong password is cached. A password that was just added to the file soon passes, and a flood of
+/// one wrong password costs one hash per second.
 const WRONG_NS: u64 = 1_000_000_000;
 
 /// Access control on one worker.
@@ -50,9 +50,9 @@ struct AccessWaiter {
 
 #[derive(Default)]
 struct PasswordCheck {
-    /// Requests that wait. Some may have gone.
+    /// Waiting requests, also those of disconnected clients.
     keys: Vec<ExchangeKey>,
-    /// The number of those that have not gone.
+    /// The number of waiting requests whose clients are connected.
     present: usize,
 }
 
@@ -146,7 +146,7 @@ impl AccessGuard {
             let rule = waiter.and_then(|waiter| waiter.attempt.rules.get(waiter.attempt.confirmed));
             let file = rule.and_then(|&rule| self.shared.rules[rule].file);
             let (Some(AccessWaiter { attempt, .. }), Some(file)) = (waiter, file) else {
-                // All clients have gone.
+                // All clients have disconnected.
                 self.checks.remove(&digest);
                 continue;
             };

@@ -184,7 +184,7 @@ impl AccessRule {
         self.allow.is_some() || !self.deny.is_empty()
     }
 
-    /// What the rule demands of a request. `None` is a Unix socket whose peer reports no address.
+    /// The requirement of the rule for a request. `None` is a Unix socket whose peer reports no address.
     fn demand(&self, client: Option<IpAddr>) -> Demand {
         let within = |networks: &[Network]| {
             client.is_some_and(|client| networks.iter().any(|network| network.contains(client)))

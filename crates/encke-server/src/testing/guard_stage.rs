@@ -97,7 +97,7 @@ impl GuardStage {
         true
     }
 
-    /// Runs all jobs, and those that result from them.
+    /// Runs all jobs, and all jobs that these create.
     pub fn run_jobs(&mut self) {
         while self.run_job() {}
     }
