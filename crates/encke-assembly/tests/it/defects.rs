@@ -350,11 +350,12 @@ fn the_folder_that_is_named_is_served(stand: Stand) {
 /// 23: a broken connection left its timer behind, which later closed the next connection in its slot. A timer that ran before
 /// the events of its turn was used after it was freed.
 fn connections_that_break_hurt_nobody_else(stand: Stand) {
-    // Short, so that timers expire at every stage; long enough for a correct client on a busy machine.
+    // Short, so that timers expire at every stage; long enough for a correct client on a busy machine, which may rest between its
+    // two requests.
     let rig = stand.serve_by(
         |policy| {
             policy.limits.head_time = ms(400);
-            policy.limits.idle_time = ms(400);
+            policy.limits.idle_time = ms(2_000);
             policy.rate_window_ns = ms(400).nanoseconds();
             policy.limits.linger_time = ms(400);
         },
