@@ -3,7 +3,7 @@
 //! The hashes of these passwords have the lowest cost of bcrypt, 4.
 
 use encke_assembly::Service;
-use encke_assembly::settings::Settings;
+use encke_assembly::settings::{Settings, SettingsError};
 
 use crate::rig::h2::{self, END_STREAM, GET, H2, frame};
 use crate::rig::{Answer, Client, Folder, Stand, wait_for};
@@ -39,7 +39,7 @@ fn folder() -> Folder {
         .with("users", SECRET)
 }
 
-fn try_settings(stand: Stand, folder: &Folder, rules: &str) -> Result<Settings, String> {
+fn try_settings(stand: Stand, folder: &Folder, rules: &str) -> Result<Settings, SettingsError> {
     let text = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\nworkers = {}\nbackend = \"{}\"\n[server.admin]\naddress = \"127.0.0.1:0\"\n\
          metrics = \"open\"\n[log]\naccess = \"log\"\n[[site]]\nroot = \".\"\n\
@@ -47,7 +47,7 @@ fn try_settings(stand: Stand, folder: &Folder, rules: &str) -> Result<Settings, 
         stand.workers, stand.backend,
     );
     folder.write("encke.toml", text);
-    Settings::read(&folder.path().join("encke.toml")).map_err(|error| error.to_string())
+    Settings::read(&folder.path().join("encke.toml"))
 }
 
 fn settings(stand: Stand, folder: &Folder, rules: &str) -> Settings {
@@ -255,7 +255,7 @@ fn rules_for_channels_that_could_be_evaded_are_contradictions(stand: Stand) {
         ("pattern = \"/push/news\"\ndeny = [\"::1\"]", "can be evaded by the path of another channel"),
         ("pattern = \"/push/**\"\nhost = [\"a\"]\ndeny = [\"::1\"]", "omit host in a rule for channels"),
     ] {
-        let error = try_settings(stand, &folder, &format!("[[access]]\n{rule}")).expect_err(rule);
+        let error = try_settings(stand, &folder, &format!("[[access]]\n{rule}")).expect_err(rule).to_string();
         assert!(error.contains(said), "{error}");
     }
     assert!(
