@@ -27,7 +27,7 @@ use crate::settings::{
     AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, RoutedSite, Settings, TargetUrl, TlsSettings,
 };
 
-use encke_gateway::{AppDirectory, Gateway, GatewayError, SiteRoutes};
+use encke_gateway::{AppDirectory, CompressionRules, Gateway, GatewayError, SiteRoutes};
 use encke_push::{PushPlan, PushPublisher};
 use encke_rights::{AccessFigures, AccessRules, Openness};
 use encke_site::Site;
@@ -518,6 +518,11 @@ fn gateway(
         hosts: &site.host,
         routes: &site.route,
         errors: &site.errors,
+        compression: site.compression.on_the_fly.then(|| CompressionRules {
+            types: site.compression.types.clone(),
+            bytes: site.compression.min.bytes()..=site.compression.max.bytes(),
+            at_once: site.compression.at_once,
+        }),
     });
     Ok(Gateway::new(below, &routes.collect::<Vec<_>>(), &settings.upstream, directories)?)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use encke_io::Now;
 use encke_server::{Fields, Kept};
+use encke_wire::coding::AcceptEncoding;
 use encke_wire::conditional::{ConditionResult, EntityTag, Validators, evaluate, if_range_holds};
 use encke_wire::date::parse_date;
 use encke_wire::field::Known;
@@ -80,6 +81,11 @@ impl<'a> AskedHead<'a> {
     /// The authority of the client's request.
     pub(crate) fn authority<'b>(&'b self, request: &'b ProxiedRequest) -> &'b [u8] {
         request.client.as_ref().map_or_else(|| self.head.host(self.bytes), |client| &client.authority)
+    }
+
+    /// The codings that the client accepts.
+    pub(crate) fn codings(&self) -> AcceptEncoding {
+        AcceptEncoding::of(self.head.all(self.bytes, Known::AcceptEncoding))
     }
 
     /// Evaluates the client's conditions against the entity tag in the application's `fields`, if there is one. Otherwise the

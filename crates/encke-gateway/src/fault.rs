@@ -34,10 +34,12 @@ pub(crate) enum GatewayFault {
     Limit,
     /// The server is stopping.
     Draining,
+    /// The compression of the response has failed.
+    Coding,
 }
 
 impl GatewayFault {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Unresolved,
         Self::Unreachable,
         Self::ConnectTime,
@@ -51,6 +53,7 @@ impl GatewayFault {
         Self::Upgrade,
         Self::Limit,
         Self::Draining,
+        Self::Coding,
     ];
 
     /// The name in metrics and logs.
@@ -74,6 +77,7 @@ impl GatewayFault {
             Self::Upgrade => &"upgrade",
             Self::Limit => &"limit",
             Self::Draining => &"draining",
+            Self::Coding => &"coding",
         }
     }
 
@@ -88,7 +92,7 @@ impl GatewayFault {
 
     /// Whether the target is at fault, so that it counts towards its ejection.
     pub(crate) const fn is_targets(self) -> bool {
-        !matches!(self, Self::Limit | Self::Draining)
+        !matches!(self, Self::Limit | Self::Draining | Self::Coding)
     }
 
     pub(crate) fn of_connection(fault: &UpstreamFault, was_connected: bool) -> Self {

@@ -20,6 +20,7 @@ use encke_server::{
     Body, Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, LogLabel, Outcome, Piece,
     Reply, Request, Takeover, UpstreamEvent, UpstreamId,
 };
+use encke_wire::coding::AcceptEncoding;
 use encke_wire::field::{self, Known};
 use encke_wire::http1::Framing;
 use encke_wire::method::Method;
@@ -27,7 +28,7 @@ use encke_wire::method::Method;
 use crate::app_file::{AppConditions, AskedHead, KeptConditions, app_file, reading};
 use crate::id_map::IdMap;
 use crate::proxy::{ClientTarget, ProxiedRequest, Proxy, Replacement};
-use crate::request_head::{RequestHeadPlan, Upgrading, put_request_head};
+use crate::request_head::{RequestHeadPlan, Upgrading, accepts_trailers, put_request_head};
 use crate::route::{Found, RouteTable, SiteRoute};
 use crate::settings::FilesOrder;
 use crate::tunnel::TunnelStart;
@@ -125,9 +126,13 @@ impl GatewayHandler {
                 .any(|name| name.eq_ignore_ascii_case(b"expect"));
         let shape = (request.method(), request.framing(), expects);
         let files_first = route.files == Some(FilesOrder::First) && request.method().reads();
+        let accepted = (route.compression.is_some() && route.request.drops(b"accept-encoding"))
+            .then(|| AcceptEncoding::of(request.all(Known::AcceptEncoding)));
         let is_changed = path.is_some() || route.request.drops(b"host");
         let mut forwarded =
             ProxiedRequest::new((None, route, upstream), shape, (origin, request.now()), head);
+        forwarded.trailers = accepts_trailers(request);
+        forwarded.accepted = accepted;
         if is_changed {
             let (target, authority) = (request.target().to_vec(), request.authority().to_vec());
             forwarded.client = Some(Box::new(ClientTarget { target, authority }));

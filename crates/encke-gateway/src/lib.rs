@@ -9,8 +9,7 @@
 //! Heads are written from the parsed view of a request, and responses are read as strictly as requests: what two servers could
 //! read in two ways passes in neither direction.
 //!
-//! Known gaps: HTTP/2 to an application, trailers, compression of responses, limits on connections with a queue, and
-//! `X-Accel-Redirect` to a channel.
+//! Known gaps: HTTP/2 to an application, trailers of requests, and `X-Accel-Redirect` to a channel.
 
 mod app_file;
 mod fault;
@@ -20,6 +19,7 @@ mod gateway_handler;
 mod id_map;
 mod proxy;
 mod request_head;
+mod response_coding;
 mod response_reader;
 mod route;
 mod settings;
@@ -30,6 +30,7 @@ mod upstream;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -61,6 +62,19 @@ pub struct SiteRoutes<'a> {
     pub routes: &'a [RouteSettings],
     /// The paths of error pages, by status.
     pub errors: &'a BTreeMap<String, String>,
+    /// The compression of responses; `None`: none is compressed.
+    pub compression: Option<CompressionRules>,
+}
+
+/// Which responses of applications are compressed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CompressionRules {
+    /// Media types; `text/*` is every type with that prefix. Event streams are never compressed.
+    pub types: Vec<String>,
+    /// Sizes in bytes of responses with a known length. Responses of unknown length are compressed, too.
+    pub bytes: RangeInclusive<u64>,
+    /// Responses that a worker compresses at the same time. Further ones are sent as they are.
+    pub at_once: u32,
 }
 
 /// A directory from which applications may send files (`sendfile`), and the host name under which the mount below serves it. The
@@ -111,9 +125,10 @@ impl Gateway {
             let errors =
                 site.errors.iter().filter_map(|(status, path)| Some((status.parse().ok()?, path.clone())));
             let errors: Arc<[(u16, String)]> = errors.collect();
+            let compression = site.compression.clone().map(Arc::new);
             let mut routes = Vec::new();
             for settings in site.routes {
-                let route = compile(settings, &mut known, directories, &errors);
+                let route = compile(settings, &mut known, directories, (&errors, compression.as_ref()));
                 routes.push(Arc::new(route.map_err(|(key, error)| GatewayError::Route {
                     pattern: settings.pattern.clone(),
                     key,
@@ -218,7 +233,7 @@ fn compile(
     settings: &RouteSettings,
     upstreams: &mut Vec<UpstreamSettings>,
     directories: &[AppDirectory],
-    errors: &Arc<[(u16, String)]>,
+    (errors, compression): (&Arc<[(u16, String)]>, Option<&Arc<CompressionRules>>),
 ) -> Result<SiteRoute, (&'static str, RouteError)> {
     let pattern =
         PathPattern::parse(&settings.pattern).map_err(|error| ("pattern", RouteError::Pattern(error)))?;
@@ -273,6 +288,7 @@ fn compile(
         body_bytes: body_limit(settings.body_bytes),
         intercept_errors: settings.intercept_errors,
         errors: Arc::clone(errors),
+        compression: compression.filter(|_| settings.compress).map(Arc::clone),
     })
 }
 

@@ -18,14 +18,17 @@ use encke_server::{
     Body, Exchange, ExchangeKey, Fields, HandlerContext, JobId, Origin, Piece, Reply, UpstreamEvent,
     UpstreamId,
 };
+use encke_wire::coding::AcceptEncoding;
 use encke_wire::field::{self, Known};
 use encke_wire::http1::{Framing, LAST_CHUNK, ResponseFraming, ResponseHead, put_chunk_head};
 use encke_wire::method::Method;
 
+use crate::app_file::AskedHead;
 use crate::fault::GatewayFault;
 use crate::field_changes::FieldChanges;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
+use crate::response_coding::{EncoderPool, ResponseEncoder, coded_fields, coding_for, may_code};
 use crate::response_reader::{AppResponseReader, HeadView, ReadStep};
 use crate::route::SiteRoute;
 use crate::settings::{FilesOrder, UpstreamSettings};
@@ -63,6 +66,8 @@ pub(crate) struct Proxy {
     scratch: Box<ResponseHead>,
     /// Buffers of finished requests.
     spare: Vec<Vec<u8>>,
+    /// The encoders of compressed responses.
+    encoders: EncoderPool,
     /// Requests whose response is to be replaced, for the gateway.
     replaced: Vec<(ProxiedRequest, Replacement)>,
 }
@@ -143,6 +148,12 @@ pub(crate) struct ProxiedRequest {
     attempts: u32,
     /// Whether only new connections are used.
     avoids_kept: bool,
+    /// Whether the client accepts trailers.
+    pub(crate) trailers: bool,
+    /// The codings that the client accepts, if the application is not told of them.
+    pub(crate) accepted: Option<AcceptEncoding>,
+    /// Compresses the response.
+    encoder: Option<Box<ResponseEncoder>>,
     /// Times that an application has sent the client to another path.
     pub(crate) redirects: u8,
     /// The response in place of the application's, whose content is dropped.
@@ -168,6 +179,7 @@ impl Proxy {
             resolving: HashMap::new(),
             scratch: Box::new(ResponseHead::new()),
             spare: Vec::new(),
+            encoders: EncoderPool::default(),
             replaced: Vec::new(),
         }
     }
@@ -333,6 +345,9 @@ impl Proxy {
 
     /// Keeps the buffer of a request that is over.
     pub(crate) fn recycle(&mut self, mut request: ProxiedRequest) {
+        if let Some(encoder) = request.encoder.take() {
+            self.encoders.give(*encoder);
+        }
         if self.spare.len() < SPARE_MAX {
             request.head.clear();
             self.spare.push(request.head);
@@ -421,7 +436,7 @@ impl Proxy {
     fn received(&mut self, id: UpstreamId, bytes: &[u8]) {
         let mut rest = bytes;
         loop {
-            let Self { conns, requests, scratch, context, counters, upstreams, .. } = self;
+            let Self { conns, requests, scratch, context, counters, upstreams, encoders, .. } = self;
             let Some(conn) = conns.get_mut(&id) else { return };
             let key = conn.request;
             let step = match conn.reader.step(scratch, rest, &mut conn.keeps) {
@@ -429,7 +444,19 @@ impl Proxy {
                 Err(fault) => return self.fail(id, fault.into()),
             };
             match step {
-                ReadStep::More => return,
+                ReadStep::More => {
+                    // The application pauses: the client gets everything so far.
+                    if let Some(key) = key
+                        && let Some(encoder) =
+                            requests.get_mut(&key).and_then(|request| request.encoder.as_mut())
+                    {
+                        match encoders.flush(encoder) {
+                            Ok(coded) => write_content(context, (id, key), &mut conn.paused, coded),
+                            Err(_) => return self.fail(id, GatewayFault::Coding),
+                        }
+                    }
+                    return;
+                }
                 ReadStep::Head(view, used) => {
                     let Some(key) = key else { return };
                     let Some(request) = requests.get_mut(&key) else { return };
@@ -468,7 +495,8 @@ impl Proxy {
                                 && let Some(exchange) = request.exchange.take()
                             {
                                 let mut reply = Reply::new(status).body(content(request.method, view.head));
-                                reply.fields = response_fields(&view, &request.route.response);
+                                reply.fields = request.response_fields(&view);
+                                request.code(&view, &mut reply, encoders);
                                 if let Some(settings) = upstream.map(|upstream| &upstream.settings)
                                     && settings.idle_time < settings.response_time
                                 {
@@ -495,11 +523,13 @@ impl Proxy {
                             }
                         }
                         _ if data.is_empty() => {}
-                        _ if context.write(key, data) as u64 >= WAITING_MAX => {
-                            conn.paused = true;
-                            context.pause(id);
+                        Some(ProxiedRequest { encoder: Some(encoder), .. }) => {
+                            match encoders.encode(encoder, data) {
+                                Ok(coded) => write_content(context, (id, key), &mut conn.paused, coded),
+                                Err(_) => return self.fail(id, GatewayFault::Coding),
+                            }
                         }
-                        _ => {}
+                        _ => write_content(context, (id, key), &mut conn.paused, data),
                     }
                 }
                 ReadStep::End { keeps, used } => {
@@ -525,14 +555,15 @@ impl Proxy {
             target.end();
         }
         let request = self.requests.get_mut(&key);
+        let trailers = match &request {
+            Some(request) if request.trailers => trailer_fields(&conn.reader, &request.route.response),
+            _ => Fields::new(),
+        };
         let is_sent = request.as_ref().is_some_and(|request| request.body_is_whole) && unsent == 0;
         if request.is_some_and(|request| request.replacement.is_some()) {
             self.replace(key);
         } else {
-            self.context.finish(key, Fields::new());
-            if let Some(request) = self.requests.remove(&key) {
-                self.recycle(request);
-            }
+            self.finish(key, trailers);
         }
         let Some(kept) = self.kept.get_mut(place) else { return };
         if keeps && is_sent && kept.push(target, id, upstream.settings.keep) {
@@ -542,6 +573,20 @@ impl Proxy {
             self.conns.remove(&id);
             self.context.close(id);
         }
+    }
+
+    /// Ends the response for the client.
+    fn finish(&mut self, key: ExchangeKey, trailers: Fields) {
+        let Some(mut request) = self.requests.remove(&key) else { return };
+        let ended = match &mut request.encoder {
+            Some(encoder) => self.encoders.finish(encoder).map(|coded| self.context.write(key, coded)),
+            None => Ok(0),
+        };
+        match ended {
+            Ok(_) => self.context.finish(key, trailers),
+            Err(_) => self.context.reset(key),
+        }
+        self.recycle(request);
     }
 
     fn overdue(&mut self, id: UpstreamId) {
@@ -789,6 +834,9 @@ impl ProxiedRequest {
             tried: 0,
             attempts: 0,
             avoids_kept: false,
+            trailers: false,
+            accepted: None,
+            encoder: None,
             redirects: 0,
             replacement: None,
             dropped: 0,
@@ -799,6 +847,38 @@ impl ProxiedRequest {
     fn wait_ns(&self, settings: &UpstreamSettings) -> u64 {
         let response_ns = settings.response_time.nanoseconds();
         if self.awaits_continue { response_ns.min(CONSENT_NS) } else { response_ns }
+    }
+
+    /// Sets up the compression of a response, if the rules and the client permit it.
+    fn code(&mut self, view: &HeadView<'_>, reply: &mut Reply, encoders: &mut EncoderPool) {
+        let Some(rules) = self.route.compression.as_ref() else { return };
+        if !may_code(rules, self.method, view) {
+            return;
+        }
+        let accepted = self.accepted.or_else(|| AskedHead::parse(&self.head).map(|asked| asked.codings()));
+        let mut coding = accepted.as_ref().and_then(coding_for);
+        if let Some(chosen) = coding
+            && self.method != Method::Head
+        {
+            self.encoder = encoders.take(chosen, rules.at_once).map(Box::new);
+            coding = coding.filter(|_| self.encoder.is_some());
+        }
+        if coding.is_some() {
+            reply.body = Body::Open(None);
+        }
+        reply.fields = coded_fields(&reply.fields, coding);
+    }
+
+    /// The fields of the response for the client.
+    fn response_fields(&self, view: &HeadView<'_>) -> Fields {
+        let mut fields = response_fields(view, &self.route.response);
+        if self.trailers {
+            for value in view.head.all(view.bytes, Known::Trailer) {
+                // The reader has checked the value.
+                let _ = fields.push("Trailer", value);
+            }
+        }
+        fields
     }
 
     /// The response in place of the application's, if its head or the route says so.
@@ -833,6 +913,57 @@ impl ProxiedRequest {
     }
 }
 
+/// Writes content for the client. Pauses the connection if the client takes it slowly.
+fn write_content(
+    context: &HandlerContext,
+    (id, key): (UpstreamId, ExchangeKey),
+    paused: &mut bool,
+    content: &[u8],
+) {
+    if !content.is_empty() && context.write(key, content) as u64 >= WAITING_MAX {
+        *paused = true;
+        context.pause(id);
+    }
+}
+
+/// The trailers of a response for the client: all but those that concern the connection, or that the route drops.
+fn trailer_fields(reader: &AppResponseReader, changes: &FieldChanges) -> Fields {
+    let mut fields = Fields::new();
+    for (name, value) in reader.trailers() {
+        let is_dropped = match Known::of(name) {
+            Some(known) => {
+                is_hop_by_hop(known)
+                    || matches!(known, Known::ContentEncoding | Known::ContentRange | Known::Host)
+            }
+            None => is_order(name) || name.eq_ignore_ascii_case(b"set-cookie"),
+        };
+        if !is_dropped
+            && !changes.drops(name)
+            && let Ok(name) = std::str::from_utf8(name)
+        {
+            // The decoder has checked both.
+            let _ = fields.push(name, value);
+        }
+    }
+    fields
+}
+
+/// Fields of the application's connection, and fields that this server writes itself.
+const fn is_hop_by_hop(known: Known) -> bool {
+    matches!(
+        known,
+        Known::Connection
+            | Known::ContentLength
+            | Known::Date
+            | Known::KeepAlive
+            | Known::ProxyConnection
+            | Known::Te
+            | Known::Trailer
+            | Known::TransferEncoding
+            | Known::Upgrade
+    )
+}
+
 /// Whether a method changes nothing at the application (RFC 9110 §9.2.1).
 const fn is_safe(method: Method) -> bool {
     matches!(method, Method::Get | Method::Head | Method::Options)
@@ -855,18 +986,7 @@ pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fi
     let named = || view.head.all(view.bytes, Known::Connection).flat_map(field::list);
     for (name, value) in view.head.fields(view.bytes) {
         let is_dropped = match Known::of(name) {
-            Some(known) => matches!(
-                known,
-                Known::Connection
-                    | Known::ContentLength
-                    | Known::Date
-                    | Known::KeepAlive
-                    | Known::ProxyConnection
-                    | Known::Te
-                    | Known::Trailer
-                    | Known::TransferEncoding
-                    | Known::Upgrade
-            ),
+            Some(known) => is_hop_by_hop(known),
             None => is_order(name),
         };
         if is_dropped

@@ -90,11 +90,23 @@ pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &
     }
     match plan.upgrading {
         Upgrading::WebSocket => out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+        Upgrading::No if accepts_trailers(request) => {
+            let keep: &[u8] = if plan.keep { b"" } else { b"close, " };
+            out.extend_from_slice(b"TE: trailers\r\nConnection: ");
+            out.extend_from_slice(keep);
+            out.extend_from_slice(b"TE\r\n");
+        }
         Upgrading::No if !plan.keep => out.extend_from_slice(b"Connection: close\r\n"),
         Upgrading::No => {}
     }
     out.extend_from_slice(b"\r\n");
     true
+}
+
+/// Whether the client accepts trailers (RFC 9110 §10.1.4).
+pub(crate) fn accepts_trailers(request: &Request<'_>) -> bool {
+    request.known(Known::Te).is_some()
+        && request.all(Known::Te).flat_map(field::list).any(|name| name.eq_ignore_ascii_case(b"trailers"))
 }
 
 /// Appends the path. A path with dot segments or doubled slashes is sent in its resolved form, so that the application cannot

@@ -20,6 +20,8 @@ pub(crate) struct AppResponseReader {
     touched: bool,
     /// A head that arrived in pieces. Whole heads are parsed where they arrive.
     partial: Option<Box<PartialHead>>,
+    /// The trailers of the response so far: field lines with their line ends, the last one empty.
+    trailers: Vec<u8>,
 }
 
 struct PartialHead {
@@ -73,7 +75,13 @@ pub(crate) enum ResponseFault {
 
 impl AppResponseReader {
     pub(crate) const fn new() -> Self {
-        Self { method: Method::Get, phase: ReaderPhase::Idle, touched: false, partial: None }
+        Self {
+            method: Method::Get,
+            phase: ReaderPhase::Idle,
+            touched: false,
+            partial: None,
+            trailers: Vec::new(),
+        }
     }
 
     /// Expects the response to a request with `method`.
@@ -82,6 +90,16 @@ impl AppResponseReader {
         self.phase = ReaderPhase::Head;
         self.touched = false;
         self.partial = None;
+        self.trailers.clear();
+    }
+
+    /// The trailers of a complete response.
+    pub(crate) fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let lines = self.trailers.split(|byte| *byte == b'\n');
+        lines.filter_map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            Some((line.get(..colon)?, line.get(colon + 1..)?.trim_ascii()))
+        })
     }
 
     /// Whether no byte of the expected response has arrived.
@@ -119,6 +137,7 @@ impl AppResponseReader {
             }
             ReaderPhase::Chunked(decoder) => {
                 let chunk = decoder.feed(bytes).map_err(ResponseFault::Malformed)?;
+                self.trailers.extend_from_slice(chunk.trailers);
                 if chunk.state == BodyState::Done {
                     self.phase = ReaderPhase::Idle;
                     return Ok(ReadStep::End { keeps: *keeps, used: chunk.consumed });

@@ -9,6 +9,7 @@ use encke_wire::host_map::HostMap;
 use encke_wire::path_pattern::{Captures, PathPattern};
 use encke_wire::target::{decode_path, encode_target_path};
 
+use crate::CompressionRules;
 use crate::field_changes::FieldChanges;
 use crate::settings::FilesOrder;
 
@@ -28,6 +29,8 @@ pub(crate) struct SiteRoute {
     pub(crate) response: FieldChanges,
     /// Paths of the site's error pages, by status.
     pub(crate) errors: Arc<[(u16, String)]>,
+    /// The compression of responses; `None`: they are sent as they are.
+    pub(crate) compression: Option<Arc<CompressionRules>>,
 }
 
 /// A change of the path.
@@ -220,6 +223,7 @@ mod tests {
             request: FieldChanges::default(),
             response: FieldChanges::default(),
             errors: Arc::default(),
+            compression: None,
         }
     }
 

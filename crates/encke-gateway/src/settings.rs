@@ -197,6 +197,9 @@ pub struct RouteSettings {
     pub body_bytes: Option<ByteSize>,
     /// Whether the site's `errors` replace the error pages of the application.
     pub intercept_errors: bool,
+    /// Whether responses are compressed by the rules of the site's `compression`, unless the application has compressed them.
+    /// Turn it off for pages that contain a secret and repeat text of the request: their size could reveal the secret (BREACH).
+    pub compress: bool,
     /// Changes to the fields of requests. In values, `{client}` is the client's address, `{host}` the request's host with its
     /// port, `{scheme}` is `http` or `https`, and `{user}` the name of a user who has authenticated.
     pub request: FieldRules,
@@ -216,6 +219,7 @@ impl Default for RouteSettings {
             sendfile: Vec::new(),
             body_bytes: None,
             intercept_errors: false,
+            compress: true,
             request: FieldRules::default(),
             response: FieldRules::default(),
         }
@@ -301,6 +305,7 @@ impl Section for RouteSettings {
                 ("sendfile", !self.sendfile.is_empty()),
                 ("body_bytes", self.body_bytes.is_some()),
                 ("intercept_errors", self.intercept_errors),
+                ("compress", !self.compress),
                 ("request", self.request != FieldRules::default()),
                 ("response", self.response != FieldRules::default()),
             ];

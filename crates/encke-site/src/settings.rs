@@ -201,16 +201,20 @@ pub struct PathRule {
 pub struct Compression {
     /// Sends `FILE.br`, `FILE.zst` or `FILE.gz` instead of `FILE` to clients that accept it, if it exists and is not older.
     pub siblings: bool,
-    /// Compresses other files with gzip and zstd at the first request. Until that is done they are sent uncompressed.
+    /// Compresses other files with gzip and zstd at the first request. Until that is done they are sent uncompressed. Also
+    /// compresses responses of applications as they arrive, except event streams.
     pub on_the_fly: bool,
     /// Media types that are compressed on the fly; `text/*` is every type with that prefix.
     pub types: Vec<String>,
-    /// Size below which files are not compressed, because they fit one packet uncompressed.
+    /// Size below which files and responses are not compressed, because they fit one packet uncompressed.
     pub min: ByteSize,
-    /// Size above which files are not compressed.
+    /// Size above which files and responses are not compressed. Responses of unknown size are.
     pub max: ByteSize,
     /// Memory for compressed files, in bytes. The values of all sites are added up.
     pub memory: ByteSize,
+    /// Responses of applications that a worker compresses at the same time. Each takes some 300 kB of memory; further ones are
+    /// sent uncompressed.
+    pub at_once: u32,
 }
 
 impl Default for Compression {
@@ -240,6 +244,7 @@ impl Default for Compression {
             // 8 MiB take some 100 ms to compress, and as much memory during that time.
             max: ByteSize::kib(8 * 1_024),
             memory: ByteSize::kib(32 * 1_024),
+            at_once: 64,
         }
     }
 }

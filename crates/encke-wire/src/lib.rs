@@ -14,6 +14,7 @@
 //!                │                   └─► forwarded    who asks, behind trusted proxies
 //!                ▼
 //!         http1::ChunkedDecoder ─► body pieces        http1::write ─► heads and chunks out
+//!                                                     content_encoder ─► gzip and zstd
 //!  bytes ─► proxy               ─► who connects, before the first request (PROXY protocol)
 //!  bytes ─► websocket::Decoder  ─► messages, pings, closes       websocket::put_frame ─► frames out
 //!  bytes ─► sse::Parser         ─► events                        sse::put_event       ─► events out
@@ -31,6 +32,7 @@ pub mod base64;
 pub mod civil;
 pub mod coding;
 pub mod conditional;
+pub mod content_encoder;
 pub mod date;
 pub mod field;
 pub mod forwarded;

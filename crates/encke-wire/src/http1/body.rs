@@ -9,9 +9,9 @@
 //!                                                    └─ LF ◄── a field line ┘
 //! ```
 //!
-//! The decoder is not a buffer: data is lent from the caller's input, and only the state is kept (24 bytes). Extensions and
-//! trailers are checked against their grammar, limited and dropped. Encke does not use them, and a trailer must never be
-//! treated as a field (RFC 9110 §6.5.1).
+//! The decoder is not a buffer: data is lent from the caller's input, and only the state is kept (24 bytes). Extensions are
+//! checked against their grammar, limited and dropped. Trailers are checked and limited, and lent like data. A trailer must
+//! never be treated as a field (RFC 9110 §6.5.1).
 //!
 //! Sizes are digits only. Other parsers have accepted signs, spaces, `0x` and `_`, or wrapped around at 64 bits, each of which
 //! allows smuggling.
@@ -47,6 +47,9 @@ pub struct Chunk<'a> {
     pub data: &'a [u8],
     /// Number of input bytes consumed: framing, then `data`.
     pub consumed: usize,
+    /// Bytes of trailers among the consumed ones: field lines, of which the last is empty, with their line ends. They may
+    /// arrive in several pieces.
+    pub trailers: &'a [u8],
     /// Whether the body has ended.
     pub state: BodyState,
 }
@@ -107,6 +110,7 @@ impl ChunkedDecoder {
     /// A [`Refusal`] at the first byte that cannot be part of a valid body. The decoder must not be used afterwards.
     pub fn feed<'a>(&mut self, input: &'a [u8]) -> Result<Chunk<'a>, Refusal> {
         let mut at = 0;
+        let mut trailers_at = if self.phase >= ChunkPhase::TrailerStart { 0 } else { input.len() };
         loop {
             if self.phase == ChunkPhase::Data {
                 // At most the length of `input`, so the cast holds.
@@ -116,16 +120,21 @@ impl ChunkedDecoder {
                     self.phase = ChunkPhase::DataCr;
                 }
                 let data = &input[at..at + taken];
-                return Ok(Chunk { data, consumed: at + taken, state: BodyState::More });
+                return Ok(Chunk { data, consumed: at + taken, trailers: &[], state: BodyState::More });
             }
             if self.phase == ChunkPhase::Done {
-                return Ok(Chunk { data: &[], consumed: at, state: BodyState::Done });
+                let trailers = input.get(trailers_at..at).unwrap_or_default();
+                return Ok(Chunk { data: &[], consumed: at, trailers, state: BodyState::Done });
             }
             let Some(&byte) = input.get(at) else {
-                return Ok(Chunk { data: &[], consumed: at, state: BodyState::More });
+                let trailers = input.get(trailers_at..).unwrap_or_default();
+                return Ok(Chunk { data: &[], consumed: at, trailers, state: BodyState::More });
             };
             self.phase = self.framing(byte)?;
             at += 1;
+            if self.phase == ChunkPhase::TrailerStart {
+                trailers_at = trailers_at.min(at);
+            }
         }
     }
 
@@ -361,6 +370,24 @@ mod tests {
     }
 
     #[test]
+    fn trailers_are_lent_whole_or_in_pieces() {
+        let input = b"3\r\nabc\r\n0\r\nX-T: 1\r\nX-U: 2\r\n\r\nGET";
+        for piece in 1..=input.len() {
+            let (mut decoder, mut trailers, mut is_done) = (ChunkedDecoder::new(), Vec::new(), false);
+            for mut bytes in input.chunks(piece) {
+                while !bytes.is_empty() && !is_done {
+                    let chunk = decoder.feed(bytes).expect("valid");
+                    trailers.extend_from_slice(chunk.trailers);
+                    is_done = chunk.state == BodyState::Done;
+                    bytes = &bytes[chunk.consumed..];
+                }
+            }
+            assert!(is_done);
+            assert_eq!(trailers, b"X-T: 1\r\nX-U: 2\r\n\r\n", "{piece}");
+        }
+    }
+
+    #[test]
     fn a_truncated_body_is_never_done() {
         let whole = b"3;a=b\r\nabc\r\n0\r\nX-T: 1\r\n\r\n";
         for end in 0..whole.len() {
@@ -371,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_checked_and_dropped() {
+    fn trailers_are_checked_and_are_no_data() {
         assert_eq!(body(b"3\r\nabc\r\n0\r\nX-T: 1\r\nX-U:\t2 \r\n\r\n"), b"abc");
         assert_eq!(body(b"0\r\nContent-Length: 50\r\n\r\n"), b"");
         assert_eq!(body(b"0\r\nX-T:\r\n\r\n"), b"");
