@@ -102,7 +102,7 @@ impl GatewayHandler {
             path: path.as_deref(),
             changes: &route.request,
             upgrading,
-            keep: settings.keep > 0,
+            keep: settings.kept() > 0,
             origin: &origin,
             forwarded: settings.forwarded,
             via: settings.via,
@@ -115,7 +115,7 @@ impl GatewayHandler {
             && let Some(upstream) = self.upstreams.get(upstream)
         {
             let (upstream, counters) = (Arc::clone(upstream), self.proxy.counters());
-            return Outcome::Takeover(Takeover::new(TunnelStart { route, upstream, counters, head }));
+            return Outcome::Takeover(Takeover::new(TunnelStart { route, upstream, counters, head, origin }));
         }
         // Only if the application gets the field, it can consent.
         let expects = request.known(Known::Expect).is_some()
@@ -243,6 +243,14 @@ impl GatewayHandler {
         let Some(asked) = AskedHead::parse(&request.head) else {
             return self.context.respond(exchange, Reply::error(500));
         };
+        if request.route.may_subscribe(path) {
+            let (host, all) = (asked.authority(&request), KeptConditions::All);
+            match asked.for_site(&request, Some(target), host, all) {
+                Some(kept) => self.context.reroute(exchange, kept),
+                None => self.context.respond(exchange, Reply::error(502).because(&"app_redirect")),
+            }
+            return self.proxy.recycle(request);
+        }
         let found = self.routes.find_any(asked.authority(&request), path.as_bytes(), &mut self.decoded);
         match found {
             Found::Closed | Found::Malformed => {
@@ -270,7 +278,7 @@ impl GatewayHandler {
                     path: None,
                     changes: &route.request,
                     upgrading: Upgrading::No,
-                    keep: settings.keep > 0,
+                    keep: settings.kept() > 0,
                     origin: &request.origin,
                     forwarded: settings.forwarded,
                     via: settings.via,

@@ -9,7 +9,7 @@
 //! Heads are written from the parsed view of a request, and responses are read as strictly as requests: what two servers could
 //! read in two ways passes in neither direction.
 //!
-//! Known gaps: HTTP/2 to an application, trailers of requests, and `X-Accel-Redirect` to a channel.
+//! Known gaps: HTTP/2 to an application, trailers of requests, and `X-Accel-Redirect` to a channel for WebSockets.
 
 mod app_file;
 mod fault;
@@ -18,6 +18,7 @@ mod figures;
 mod gateway_handler;
 mod id_map;
 mod proxy;
+mod proxy_header;
 mod request_head;
 mod response_coding;
 mod response_reader;
@@ -42,7 +43,9 @@ use encke_stats::Source;
 use encke_wire::host_map::{HostMap, HostMapError};
 use encke_wire::path_pattern::{PathPattern, PathPatternError};
 
-pub use settings::{FieldRules, FilesOrder, RouteSettings, TargetSettings, UpstreamSettings, UpstreamTls};
+pub use settings::{
+    FieldRules, FilesOrder, ProxyProtocol, RouteSettings, TargetSettings, UpstreamSettings, UpstreamTls,
+};
 pub use target_url::TargetUrl;
 
 use field_changes::FieldChanges;
@@ -276,8 +279,13 @@ fn compile(
         Some([(directory.clone(), Arc::clone(&host))].into_iter().chain(real.map(|real| (real, host))))
     });
     let sendfile = sendfile.flatten();
+    let subscribe = settings
+        .subscribe
+        .iter()
+        .map(|text| PathPattern::parse(text).map_err(|error| ("subscribe", RouteError::Pattern(error))));
     Ok(SiteRoute {
         sendfile: sendfile.collect(),
+        subscribe: subscribe.collect::<Result<_, _>>()?,
         request: changes(&settings.request, "request")?,
         response: changes(&settings.response, "response")?,
         pattern,

@@ -28,6 +28,7 @@ use crate::fault::GatewayFault;
 use crate::field_changes::FieldChanges;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
+use crate::proxy_header::put_proxy_header;
 use crate::response_coding::{EncoderPool, ResponseEncoder, coded_fields, coding_for, may_code};
 use crate::response_reader::{AppResponseReader, HeadView, ReadStep};
 use crate::route::SiteRoute;
@@ -223,6 +224,7 @@ impl Proxy {
         let kept = if avoids_kept { None } else { self.take_kept(place, target, now_ns, fresh_ns) };
         self.resolve(place, target, now_ns, fault.is_some());
         let Some(chosen) = upstream.targets.get(target) else { return };
+        let mut buffer = self.context.take_buffer();
         let id = match kept {
             Some(id) => id,
             None => {
@@ -230,6 +232,11 @@ impl Proxy {
                     return self.refuse(key, GatewayFault::Unresolved);
                 };
                 let Ok(session) = chosen.session() else { return self.refuse(key, GatewayFault::Tls) };
+                if let Some(version) = upstream.settings.proxy_protocol
+                    && let Some(request) = self.requests.get(&key)
+                {
+                    put_proxy_header(&mut buffer, version.into(), &request.origin, &address);
+                }
                 let id = self.context.dial(address, session);
                 self.context.deadline(id, upstream.settings.connect_time.nanoseconds());
                 self.counters.dials.increment();
@@ -247,7 +254,6 @@ impl Proxy {
         conn.active_ns = now_ns;
         conn.begun_ns = now_ns;
         conn.interims = 0;
-        let mut buffer = self.context.take_buffer();
         buffer.extend_from_slice(&request.head);
         if let Some(replay) = &request.replay {
             buffer.extend_from_slice(replay);
@@ -566,7 +572,7 @@ impl Proxy {
             self.finish(key, trailers);
         }
         let Some(kept) = self.kept.get_mut(place) else { return };
-        if keeps && is_sent && kept.push(target, id, upstream.settings.keep) {
+        if keeps && is_sent && kept.push(target, id, upstream.settings.kept()) {
             self.context.resume(id);
             self.context.deadline(id, upstream.settings.keep_time.nanoseconds());
         } else {

@@ -23,6 +23,8 @@ pub(crate) struct SiteRoute {
     pub(crate) internal: bool,
     /// Directories from which the application may send files, each with the host name under which it is served here.
     pub(crate) sendfile: Vec<(PathBuf, Arc<str>)>,
+    /// Paths of channels to which the application may subscribe its clients.
+    pub(crate) subscribe: Vec<PathPattern>,
     pub(crate) body_bytes: u64,
     pub(crate) intercept_errors: bool,
     pub(crate) request: FieldChanges,
@@ -136,6 +138,14 @@ impl SiteRoute {
         Some(escaped)
     }
 
+    /// Whether the application may subscribe its clients at this path, which is escaped.
+    pub(crate) fn may_subscribe(&self, path: &str) -> bool {
+        let mut decoded = String::new();
+        !self.subscribe.is_empty()
+            && decode_path(path.as_bytes(), &mut decoded).is_ok()
+            && self.subscribe.iter().any(|pattern| pattern.matches(&decoded))
+    }
+
     /// Whether a body of this length in bytes is too long.
     pub(crate) const fn exceeds(&self, bytes: u64) -> bool {
         bytes > self.body_bytes
@@ -218,6 +228,7 @@ mod tests {
             path,
             internal: false,
             sendfile: Vec::new(),
+            subscribe: Vec::new(),
             body_bytes: u64::MAX,
             intercept_errors: false,
             request: FieldChanges::default(),

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use encke_settings::{
     ByteSize, Contradiction, Period, Section, ShortForm, TextOrTable, ValueError, text_or_table,
 };
+use encke_wire::proxy::ProxyVersion;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -47,9 +48,37 @@ pub struct UpstreamSettings {
     pub forwarded: bool,
     /// Whether requests and responses name this server in the field Via (RFC 9110 §7.6.3).
     pub via: bool,
+    /// Version of the PROXY header with the client's address that begins each connection: `"v1"` or `"v2"`. Each request then
+    /// has its own connection, and the targets cannot use TLS. Without it, applications find the address in X-Forwarded-For.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy_protocol: Option<ProxyProtocol>,
+}
+
+/// A version of the PROXY header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyProtocol {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+impl From<ProxyProtocol> for ProxyVersion {
+    fn from(setting: ProxyProtocol) -> Self {
+        match setting {
+            ProxyProtocol::V1 => Self::V1,
+            ProxyProtocol::V2 => Self::V2,
+        }
+    }
 }
 
 impl UpstreamSettings {
+    /// Connections to each target that a worker keeps. One that begins with a client's address is for its requests only.
+    pub(crate) fn kept(&self) -> u32 {
+        if self.proxy_protocol.is_some() { 0 } else { self.keep }
+    }
+
     /// Whether an application is reached over TLS.
     pub(crate) fn uses_tls(&self) -> bool {
         self.to.iter().any(|target| target.url.secure_name().is_some())
@@ -127,6 +156,7 @@ impl Default for UpstreamSettings {
             retries: 2,
             forwarded: false,
             via: false,
+            proxy_protocol: None,
         }
     }
 }
@@ -147,6 +177,10 @@ impl Section for UpstreamSettings {
                 &["to"],
                 "an upstream needs a target: to = [\"http://127.0.0.1:3000\"]",
             ));
+        }
+        if self.proxy_protocol.is_some() && self.uses_tls() {
+            let message = "a PROXY header cannot precede TLS to an application: use http:// targets, or X-Forwarded-For";
+            found.push(Contradiction::at(&["proxy_protocol"], message));
         }
         if self.to.len() > TARGETS_MAX {
             let message =
@@ -192,6 +226,10 @@ pub struct RouteSettings {
     /// A relative directory starts at the directory of the settings file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sendfile: Vec<PathBuf>,
+    /// Paths of channels to which the application may subscribe its clients, by `X-Accel-Redirect`: `["/push/news"]`, or with
+    /// stars as in `pattern`. The clients need no other right for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subscribe: Vec<String>,
     /// Maximum size of a request's body. Only less than `limits.body_bytes` has an effect: that is the limit of all requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<ByteSize>,
@@ -217,6 +255,7 @@ impl Default for RouteSettings {
             rewrite: None,
             internal: false,
             sendfile: Vec::new(),
+            subscribe: Vec::new(),
             body_bytes: None,
             intercept_errors: false,
             compress: true,
@@ -279,6 +318,11 @@ impl Section for RouteSettings {
         if let Err(error) = &pattern {
             wrong("pattern", format!("{:?} is no pattern of paths: {error}", self.pattern));
         }
+        for text in &self.subscribe {
+            if let Err(error) = encke_wire::path_pattern::PathPattern::parse(text) {
+                wrong("subscribe", format!("{text:?} is no pattern of paths: {error}"));
+            }
+        }
         if let Err(error) = self.url() {
             wrong("upstream", error.to_string());
         }
@@ -303,6 +347,7 @@ impl Section for RouteSettings {
             let unused = [
                 ("files", self.files.is_some()),
                 ("sendfile", !self.sendfile.is_empty()),
+                ("subscribe", !self.subscribe.is_empty()),
                 ("body_bytes", self.body_bytes.is_some()),
                 ("intercept_errors", self.intercept_errors),
                 ("compress", !self.compress),

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use encke_io::{Done, Segment, Token};
 use encke_server::{
-    Asked, Body, CloseReason, ContentLength, Engine, Farewells, Fields, Gone, HandlerContext, JobId, Reply,
-    Resident, Slot, UpstreamEvent, UpstreamId,
+    Asked, Body, CloseReason, ContentLength, Engine, Farewells, Fields, Gone, HandlerContext, JobId, Origin,
+    Reply, Resident, Slot, UpstreamEvent, UpstreamId,
 };
 use encke_wire::field::Known;
 use encke_wire::http1::ResponseHead;
@@ -27,6 +27,7 @@ use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
 use crate::proxy::response_fields;
+use crate::proxy_header::put_proxy_header;
 use crate::response_reader::{AppResponseReader, ReadStep};
 use crate::route::SiteRoute;
 use crate::upstream::NamedUpstream;
@@ -45,6 +46,7 @@ pub(crate) struct TunnelStart {
     pub(crate) upstream: Arc<NamedUpstream>,
     pub(crate) counters: Arc<ProxyCounters>,
     pub(crate) head: Vec<u8>,
+    pub(crate) origin: Origin,
 }
 
 /// The tunnels of a worker.
@@ -178,8 +180,11 @@ impl Tunnels {
         handshake.reader.begin(Method::Get);
         chosen.begin();
         handshake.start.counters.dials.increment();
-        let id = context.dial(address, session);
         let mut buffer = context.take_buffer();
+        if let Some(version) = upstream.settings.proxy_protocol {
+            put_proxy_header(&mut buffer, version.into(), &handshake.start.origin, &address);
+        }
+        let id = context.dial(address, session);
         buffer.extend_from_slice(&handshake.start.head);
         context.send(id, [Segment::Bytes(buffer)]);
         context.deadline(id, upstream.settings.connect_time.nanoseconds());

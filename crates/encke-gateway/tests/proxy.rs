@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_gateway::{
-    AppDirectory, CompressionRules, FilesOrder, Gateway, RouteSettings, SiteRoutes, UpstreamSettings,
-    UpstreamTls,
+    AppDirectory, CompressionRules, FilesOrder, Gateway, ProxyProtocol, RouteSettings, SiteRoutes,
+    UpstreamSettings, UpstreamTls,
 };
 use encke_server::{Exchange, ListenConfig, Options, Outcome, Reply, Request, Running, Server, TlsIdentity};
 
@@ -1098,4 +1098,47 @@ fn trailers_reach_a_client_that_accepts_them() {
     assert!(response.ends_with("2\r\nok\r\n0\r\n\r\n") && !response.contains("Trailer"), "{response}");
     assert!(!app.head().contains("TE:"));
     running.stop();
+}
+
+#[test]
+fn a_connection_begins_with_the_clients_address_if_the_application_wants_a_proxy_header() {
+    let app = App::start(|call| call.reply("ok"));
+    let (running, address) =
+        serve(&[app.address], |settings| settings.proxy_protocol = Some(ProxyProtocol::V1));
+    let mut client = client(address);
+    let port = client.get_ref().local_addr().expect("an address").port();
+    for _ in 0..2 {
+        client.get_mut().write_all(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
+        assert_eq!(answer(&mut client).1, "ok");
+        let head = app.head();
+        let line = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {port} {}\r\n", app.address.port());
+        assert!(
+            head.starts_with(&format!("{line}GET /a HTTP/1.1\r\n")),
+            "each has a connection of its own: {head}"
+        );
+        assert!(head.contains("Connection: close\r\n"), "{head}");
+    }
+    running.stop();
+}
+
+#[test]
+fn another_server_reads_the_binary_proxy_header() {
+    let behind = Server::new(Options { workers: Some(1), ..Options::default() });
+    let echo = |request: &Request<'_>, _: Exchange| {
+        Outcome::Now(Reply::text(200, format!("{:?}", request.origin().peer)))
+    };
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let behind = behind
+        .listener(ListenConfig { proxy_protocol: true, ..any.into() })
+        .mount("/", echo)
+        .start()
+        .expect("it starts");
+    let target = behind.addresses()[0].to_string().parse().expect("an address");
+    let (running, address) = serve(&[target], |settings| settings.proxy_protocol = Some(ProxyProtocol::V2));
+    let mut client = client(address);
+    let own = client.get_ref().local_addr().expect("an address");
+    client.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
+    assert_eq!(answer(&mut client).1, format!("Inet({own})"));
+    running.stop();
+    behind.stop();
 }

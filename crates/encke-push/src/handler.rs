@@ -231,7 +231,11 @@ impl Pusher {
             Method::Delete => ReadQuery::default(),
             _ => ReadQuery::read(request.query())?,
         };
-        let identity = self.plan.rights.identify(request, &mut self.tokens).map_err(denied)?;
+        let identity = if request.is_rerouted() {
+            self.plan.rights.nobody(&mut self.tokens)
+        } else {
+            self.plan.rights.identify(request, &mut self.tokens).map_err(denied)?
+        };
         match request.method() {
             Method::Post | Method::Put => self.accept(request, exchange, path, &query, identity, granted),
             Method::Get | Method::Head if path.is_empty() => self.list(request, exchange, &query, identity),
@@ -318,6 +322,10 @@ impl Pusher {
         channels: &[Name],
         granted: &[(Act, Name)],
     ) -> Result<(), RequestStop> {
+        if act == Act::Subscribe && request.is_rerouted() {
+            // An application behind this server has decided.
+            return Ok(());
+        }
         for channel in channels {
             if granted.iter().any(|(other, name)| *other == act && name == channel) {
                 continue;

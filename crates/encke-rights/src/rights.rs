@@ -210,6 +210,11 @@ impl Rights {
         }
     }
 
+    /// The identity of a client without credentials, for requests that an application has allowed.
+    pub fn nobody(&self, cache: &mut TokenCache) -> Principal {
+        cache.memory(self).nobody[Shut::Settings as usize].clone()
+    }
+
     /// Returns the identity of a client certificate, if the connection has one.
     ///
     /// # Errors

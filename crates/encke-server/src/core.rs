@@ -461,7 +461,7 @@ impl Core {
         let cause = record.reason.or(reason.cause());
         if let Some(held) = record.held.take() {
             // No handler was called.
-            let entry = self.abandon_held(record.token, key, &held);
+            let entry = record.entry.take().or_else(|| self.abandon_held(record.token, key, &held));
             return self.finish_entry(entry, record.sent_bytes, record.started_ns, cause);
         }
         if record.is_read() {

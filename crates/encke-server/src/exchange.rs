@@ -118,6 +118,17 @@ impl Exchange {
         Some((self.key, reply))
     }
 
+    /// Returns the exchange's key and added fields, for another handler. `None` if the response is for the handler that has
+    /// delegated the request: that one gets a 500.
+    pub(crate) fn into_rerouted(mut self) -> Option<(ExchangeKey, Fields)> {
+        if self.delegated {
+            self.answer(Reply::error(500));
+            return None;
+        }
+        self.open = false;
+        Some((self.key, std::mem::take(&mut self.fields)))
+    }
+
     /// Passes the request's connection to a resident. Does nothing if the client has disconnected.
     pub fn take_over(mut self, takeover: Takeover) {
         self.open = false;

@@ -42,16 +42,17 @@
 //! **Cost.** Without guards a request tests one flag. With guards, each request has a `Record` for the length of the checks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use encke_io::{Done, Token};
 use encke_stats::Ticket;
 
 use crate::close::CloseReason;
-use crate::conn::SENDING;
+use crate::conn::{ADMIN, SENDING};
 use crate::core::Core;
 use crate::exchange::{Exchange, ExchangeKey};
-use crate::handler::{HandlerContext, JobId, Outcome};
+use crate::handler::{HandlerContext, JobId, Outcome, Reroute};
 use crate::held::{Chain, GuardProgress, HeldRequest};
 use crate::inbox::{Inbox, WorkerMessage};
 use crate::log::LogEntry;
@@ -479,7 +480,12 @@ impl Core {
 
     /// Begins the log line of a request, once its user is known.
     fn begin_guarded_entry(&mut self, place: u32, request: &Request<'_>) {
-        let Some(token) = self.records.get(place).map(|record| record.token) else { return };
+        let Some(record) = self.records.get(place) else { return };
+        if record.entry.is_some() {
+            // Another handler has passed the request on. The line is about the client's.
+            return;
+        }
+        let token = record.token;
         let entry = self.begin_entry(token, request);
         if let Some(record) = self.records.get_mut(place) {
             record.entry = entry;
@@ -495,6 +501,27 @@ impl Core {
         let token = record.token;
         let Some(held) = &mut record.held else { return };
         held.verdict = Some(verdict);
+        if !self.conns[token.index as usize].has(SENDING) {
+            self.resume_held(token, key.slot);
+            self.go_on(token);
+        }
+    }
+
+    /// Calls the handler of another mount for an open exchange, as soon as no send is in flight.
+    pub(crate) fn reroute(&mut self, Reroute { exchange: key, request, fields }: Reroute) {
+        let Some(record) = self.records.get(key.slot) else { return };
+        if record.generation != key.generation || record.answered || record.reply.is_some() {
+            return;
+        }
+        let token = record.token;
+        let admin = self.conns[token.index as usize].has(ADMIN);
+        let handler = self.route(admin, request.view().path()).unwrap_or(NO_HANDLER);
+        let way = GuardProgress { chain: Rc::new([]), next: 0, passage: None };
+        let passage = Box::new(GuardVerdict::Pass(Passage { fields, user: request.view().user.cloned() }));
+        let held = HeldRequest { request: request.rerouted(), way, verdict: Some(Some(passage)) };
+        let Some(record) = self.records.get_mut(key.slot) else { return };
+        record.handler = handler;
+        record.held = Some(Box::new(held));
         if !self.conns[token.index as usize].has(SENDING) {
             self.resume_held(token, key.slot);
             self.go_on(token);

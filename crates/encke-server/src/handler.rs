@@ -19,7 +19,7 @@ use crate::metrics::WorkerMetrics;
 use crate::open_table::{OpenEnd, OpenTable};
 use crate::outgoing::{UpstreamEvent, UpstreamId, UpstreamIds};
 use crate::reply::{Fields, Reply};
-use crate::request::Request;
+use crate::request::{Kept, Request};
 use crate::resident::WorkerSetup;
 use crate::takeover::Takeover;
 
@@ -206,6 +206,15 @@ pub(crate) enum Action {
     /// Respond to an exchange with the first reply in [`HandlerRequests`].
     Respond,
     ReadMore(ExchangeKey),
+    Reroute(Box<Reroute>),
+}
+
+/// A request that another mount responds to.
+pub(crate) struct Reroute {
+    pub(crate) exchange: ExchangeKey,
+    pub(crate) request: Kept,
+    /// Fields that the first handler has added to the response.
+    pub(crate) fields: Fields,
 }
 
 /// An outgoing connection to be opened.
@@ -320,6 +329,15 @@ impl HandlerContext {
         if let Some(reply) = exchange.into_reply(reply) {
             self.requests.replies.borrow_mut().push_back(reply);
             self.act(Action::Respond);
+        }
+    }
+
+    /// Lets the mount of another path respond to `request`, in place of this handler and of the client's request. Guards are not
+    /// asked again: the calling handler decides that the client may do this, and the other one learns of it by
+    /// [`Request::is_rerouted`]. No call for the exchange follows here.
+    pub fn reroute(&self, exchange: Exchange, request: Kept) {
+        if let Some((exchange, fields)) = exchange.into_rerouted() {
+            self.act(Action::Reroute(Box::new(Reroute { exchange, request, fields })));
         }
     }
 

@@ -35,6 +35,8 @@ pub(crate) enum Asker<'a> {
     Peer(PackedPeer, bool, Option<&'a Arc<TlsKnown>>, &'a ConnLimits),
     /// Computed before.
     Known(&'a Origin),
+    /// Computed before, and another handler has passed the request here.
+    Rerouted(&'a Origin),
 }
 
 /// The origin of a request.
@@ -135,7 +137,7 @@ impl<'a> Request<'a> {
             Asker::Peer(peer, secure, tls, policy) => {
                 Origin { tls: tls.cloned(), ..self.tell_origin(peer.unpack(), secure, policy) }
             }
-            Asker::Known(origin) => origin.clone(),
+            Asker::Known(origin) | Asker::Rerouted(origin) => origin.clone(),
         }
     }
 
@@ -143,7 +145,7 @@ impl<'a> Request<'a> {
     pub fn tls(&self) -> Option<&'a TlsKnown> {
         match self.asker {
             Asker::Peer(_, _, tls, _) => tls.map(|tls| &**tls),
-            Asker::Known(origin) => origin.tls.as_deref(),
+            Asker::Known(origin) | Asker::Rerouted(origin) => origin.tls.as_deref(),
         }
     }
 
@@ -194,6 +196,12 @@ impl<'a> Request<'a> {
         self.now
     }
 
+    /// Whether another handler has passed the request here, in place of the client's
+    /// ([`HandlerContext::reroute`](crate::HandlerContext::reroute)). That handler decides what the client may do.
+    pub const fn is_rerouted(&self) -> bool {
+        matches!(self.asker, Asker::Rerouted(_))
+    }
+
     /// The user's name, if a guard has authenticated the request.
     pub fn user(&self) -> Option<&'a str> {
         self.user.map(|user| &**user)
@@ -208,6 +216,7 @@ impl<'a> Request<'a> {
             origin: self.origin(),
             now: self.now,
             user: self.user.cloned(),
+            is_rerouted: self.is_rerouted(),
         }
     }
 }
@@ -219,6 +228,7 @@ pub struct Kept {
     origin: Origin,
     now: Now,
     user: Option<Arc<str>>,
+    is_rerouted: bool,
 }
 
 impl Kept {
@@ -241,7 +251,7 @@ impl Kept {
             _ => return None,
         }
         let origin = Origin { peer: Peer::Local, client: None, secure: false, tls: None, local: true };
-        Some(Self { head, bytes: bytes.into(), origin, now: Now::default(), user: None })
+        Some(Self { head, bytes: bytes.into(), origin, now: Now::default(), user: None, is_rerouted: false })
     }
 
     /// Sets the origin, for a request that a handler makes in place of a client's.
@@ -251,12 +261,18 @@ impl Kept {
         self
     }
 
+    /// Marks the request as passed on by a handler.
+    pub(crate) fn rerouted(mut self) -> Self {
+        self.is_rerouted = true;
+        self
+    }
+
     /// Returns a view of the request.
     pub fn view(&self) -> Request<'_> {
         Request {
             head: &self.head,
             bytes: &self.bytes,
-            asker: Asker::Known(&self.origin),
+            asker: if self.is_rerouted { Asker::Rerouted(&self.origin) } else { Asker::Known(&self.origin) },
             now: self.now,
             user: self.user.as_ref(),
         }

@@ -1,4 +1,5 @@
-//! The PROXY protocol, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`): the client's address behind a load balancer.
+//! The PROXY protocol, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`): the client's address behind a load balancer. Reads
+//! and writes headers.
 //!
 //! The header is sent once at the start of a connection, before the first byte of any other protocol, TLS included. Any client
 //! could send it, so only listeners configured for it parse it. There it is mandatory: a connection without it is rejected.
@@ -74,6 +75,86 @@ impl std::fmt::Display for ProxyFault {
 }
 
 impl std::error::Error for ProxyFault {}
+
+/// A version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyVersion {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// Appends the header for a connection on behalf of a client. `addresses` are the client's, and the one that it connected to;
+/// `None` if the client has no IP address. Of two families, the IPv4 address is written as an IPv6 one.
+///
+/// ```
+/// use encke_wire::proxy::{ProxyVersion, put_header};
+///
+/// let mut header = Vec::new();
+/// let addresses = ("203.0.113.9:51234".parse()?, "10.0.0.1:443".parse()?);
+/// put_header(&mut header, ProxyVersion::V1, Some(addresses));
+/// assert_eq!(header, b"PROXY TCP4 203.0.113.9 10.0.0.1 51234 443\r\n");
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+pub fn put_header(out: &mut Vec<u8>, version: ProxyVersion, addresses: Option<(SocketAddr, SocketAddr)>) {
+    let addresses = addresses.map(|(source, destination)| {
+        let pair = match (source.ip().to_canonical(), destination.ip().to_canonical()) {
+            pair @ ((IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_))) => pair,
+            (source, destination) => (as_v6(source), as_v6(destination)),
+        };
+        (pair, (source.port(), destination.port()))
+    });
+    match version {
+        ProxyVersion::V1 => put_v1(out, addresses),
+        ProxyVersion::V2 => put_v2(out, addresses),
+    }
+}
+
+/// Two addresses of the same family, and their ports.
+type SameFamily = ((IpAddr, IpAddr), (u16, u16));
+
+fn put_v1(out: &mut Vec<u8>, addresses: Option<SameFamily>) {
+    let line = match addresses {
+        None => "PROXY UNKNOWN\r\n".to_owned(),
+        Some(((source, destination), (from, to))) => {
+            let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
+            format!("PROXY {family} {source} {destination} {from} {to}\r\n")
+        }
+    };
+    out.extend_from_slice(line.as_bytes());
+}
+
+fn put_v2(out: &mut Vec<u8>, addresses: Option<SameFamily>) {
+    out.extend_from_slice(V2_SIGNATURE);
+    let Some((pair, (from, to))) = addresses else { return out.extend_from_slice(&[V2_LOCAL, 0, 0, 0]) };
+    match pair {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            out.extend_from_slice(&[V2_PROXY, V2_TCP4, 0, 12]);
+            out.extend_from_slice(&source.octets());
+            out.extend_from_slice(&destination.octets());
+        }
+        (source, destination) => {
+            out.extend_from_slice(&[V2_PROXY, V2_TCP6, 0, 36]);
+            for address in [source, destination] {
+                out.extend_from_slice(&octets_v6(address));
+            }
+        }
+    }
+    out.extend_from_slice(&from.to_be_bytes());
+    out.extend_from_slice(&to.to_be_bytes());
+}
+
+fn as_v6(address: IpAddr) -> IpAddr {
+    IpAddr::V6(octets_v6(address).into())
+}
+
+fn octets_v6(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
 
 /// Parses the header at the start of `buf`, which holds all bytes received on the connection.
 #[must_use]
@@ -258,6 +339,27 @@ mod tests {
         assert_eq!(read_growing(&followed), done(line.len(), addresses));
         let line = b"PROXY TCP6 2001:db8::1 ::1 1 65535\r\n";
         assert_eq!(read_growing(line), done(line.len(), Some(("[2001:db8::1]:1", "[::1]:65535"))));
+    }
+
+    #[test]
+    fn a_written_header_is_read_back() {
+        let pairs = [
+            ("203.0.113.9:51234", "10.0.0.1:443", "203.0.113.9:51234", "10.0.0.1:443"),
+            ("[2001:db8::1]:1", "[::1]:65535", "[2001:db8::1]:1", "[::1]:65535"),
+            ("[::ffff:10.0.0.2]:0", "10.0.0.1:80", "10.0.0.2:0", "10.0.0.1:80"),
+            ("10.0.0.2:7", "[::1]:80", "[::ffff:10.0.0.2]:7", "[::1]:80"),
+        ];
+        for version in [ProxyVersion::V1, ProxyVersion::V2] {
+            for (source, destination, read_source, read_destination) in pairs {
+                let mut header = Vec::new();
+                let socket = |text: &str| text.parse().expect("an address with a port");
+                put_header(&mut header, version, Some((socket(source), socket(destination))));
+                assert_eq!(read_growing(&header), done(header.len(), Some((read_source, read_destination))));
+            }
+            let mut header = Vec::new();
+            put_header(&mut header, version, None);
+            assert_eq!(read_growing(&header), done(header.len(), None));
+        }
     }
 
     #[test]

@@ -48,6 +48,7 @@ on_two_stands! {
     a_write_for_an_exchange_that_is_over_is_dropped,
     a_handler_that_panics_while_it_writes_resets_the_client,
     a_delegated_request_is_answered_through_the_handler_that_delegated_it,
+    a_rerouted_request_is_answered_by_the_mount_of_its_new_path,
     a_client_that_ends_its_side_ends_a_response_without_a_length_that_rests,
 }
 
@@ -558,6 +559,78 @@ fn a_delegated_request_is_answered_through_the_handler_that_delegated_it(on: Sta
         let answer = client.answer();
         assert_eq!((answer.status, answer.field("x-seen")), (status, Some(seen)), "{path}");
     }
+    ended(rig);
+}
+
+/// Passes each request on, now or later: `/on/PATH` to `/PATH`.
+#[derive(Clone)]
+struct PassOn;
+
+struct PassOnHandler {
+    context: HandlerContext,
+    jobs: std::collections::HashMap<encke_server::JobId, (Exchange, String)>,
+}
+
+impl PassOnHandler {
+    fn pass_on(&self, mut exchange: Exchange, path: &str) {
+        let mut fields = Fields::new();
+        fields.push("X-Passed", b"on").expect("well-formed");
+        exchange.add_fields(&fields);
+        let kept = encke_server::Kept::sample("GET", path, "localhost", &Fields::new()).expect("a request");
+        self.context.reroute(exchange, kept);
+    }
+}
+
+impl Mount for PassOn {
+    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        Box::new(PassOnHandler { context, jobs: std::collections::HashMap::new() })
+    }
+}
+
+impl Handler for PassOnHandler {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        assert!(!request.is_rerouted(), "the client's own request");
+        let path = String::from_utf8_lossy(&request.path()[3..]).into_owned();
+        if path.starts_with("/later/") {
+            let job = self.context.offload(|| ());
+            self.jobs.insert(job, (exchange, path));
+        } else {
+            self.pass_on(exchange, &path);
+        }
+        Outcome::Later
+    }
+
+    fn offloaded(&mut self, job: encke_server::JobId, _: Option<encke_io::Done>) {
+        let (exchange, path) = self.jobs.remove(&job).expect("one of this handler");
+        self.pass_on(exchange, &path);
+    }
+}
+
+fn a_rerouted_request_is_answered_by_the_mount_of_its_new_path(on: Stand) {
+    let see = |request: &Request<'_>, _: Exchange| {
+        let path = String::from_utf8_lossy(request.path()).into_owned();
+        Outcome::Now(Reply::text(200, format!("{path} {}", request.is_rerouted())))
+    };
+    let rig = on.serve(|server| server.mount("/on/", PassOn).mount("/seen/", see).mount("/later/", see));
+    let mut client = rig.client();
+    // The second request arrives while the first one is open.
+    client.send([get("/on/later/a"), get("/on/seen/b"), get("/seen/c")].concat());
+    for (path, passed, body) in [
+        ("/on/later/a", Some("on"), "/later/a true"),
+        ("/on/seen/b", Some("on"), "/seen/b true"),
+        ("/seen/c", None, "/seen/c false"),
+    ] {
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.field("x-passed")), (200, passed), "{path}");
+        assert_eq!(String::from_utf8_lossy(&answer.body), body);
+    }
+    client.send(get("/on/nobody/serves/this"));
+    assert_eq!(client.answer().status, 404);
+    // A response that has gone astray ends as any other.
+    let mut gone = rig.client();
+    gone.send(get("/on/later/x"));
+    drop(gone);
+    nothing_is_open(&rig);
     ended(rig);
 }
 
