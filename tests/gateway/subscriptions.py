@@ -1,0 +1,55 @@
+"""Channels to which an application subscribes its clients, by X-Accel-Redirect."""
+import contextlib
+import urllib.parse
+
+from harness import Client, Lab, case, connect, read_head, require
+
+TOKEN = "a-token-of-the-publisher-0123456789"
+
+
+def target(path: str) -> str:
+    return f"/a/send?{urllib.parse.urlencode({'X-Accel-Redirect': path, 'body': 200})}"
+
+
+@case(basic=("plain",), more=("puma",))
+def an_application_subscribes_its_clients_to_channels(lab: Lab, app: str) -> str:
+    """A client without rights reads a channel to which the application sends it, as events and as messages with their history, and no
+    channel besides. Planted: no channel in `subscribe`."""
+    application = lab.application(app)
+    channels = [] if lab.planted else ["/push/news/*"]
+    server = lab.gateway([{"pattern": "/a/**", "upstream": application, "subscribe": channels}],
+                         settings={"push": {"enabled": True}, "auth": {"anonymous": [], "tokens": [{"token": TOKEN, "publish": ["**"]}]}})
+
+    def publish(channel: str, text: str) -> None:
+        response = server.ask(f"/push/{channel}", "POST", text.encode(), {"Authorization": f"Bearer {TOKEN}"})
+        require(response.status == 201, f"publish: {response}")
+
+    publish("news/sport", "first")
+    publish("secret", "hidden")
+    direct = server.ask("/push/news/sport?since=all")
+    require(direct.status in (401, 403), f"the client has the right itself: {direct}")
+    history = server.ask(target("/push/news/sport?since=all"))
+    require((history.status, history.body) == (200, b"first"), f"history: {history}")
+    for path in ("/push/secret?since=all", "/push/news/../secret?since=all", "/push/news/sport/x?since=all", "/push/news%2fsport"):
+        response = server.ask(target(path))
+        require(response.status not in (200, 204) and b"hidden" not in response.body, f"{path}: {response}")
+    client = lab.keep(connect(server.port))
+    client.sendall(f"GET {target('/push/news/sport?since=all')} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode())
+    head, rest = read_head(client)
+    require(b" 200 " in head and b"text/event-stream" in head.lower(), head)
+    publish("news/sport", "second")
+    while b"data: second" not in rest:
+        piece = client.recv(1 << 16)
+        require(piece, f"the stream ended: {rest}")
+        rest += piece
+    require(b"data: first" in rest, rest)
+    # The worker of the application is free, and the same client's next request is one of its own.
+    with contextlib.closing(Client(server)) as other:
+        for number in range(2):
+            response = other.ask(target("/push/news/sport?since=all&wait=0"))
+            require(response.status == 200, f"{number}: {response}")
+            require(other.ask("/a/echo").status == 200, "the connection goes on")
+    paths = {line["path"] for line in server.lines() if "path" in line}
+    require(not any(path.startswith("/push/news") and "since" in path and line["status"] == 200
+                    for line in server.lines() for path in [line.get("path", "")]), f"the log names the internal path: {paths}")
+    return "events, history and four paths that are not listed"
