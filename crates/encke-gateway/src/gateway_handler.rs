@@ -106,6 +106,7 @@ impl GatewayHandler {
             origin: &origin,
             forwarded: settings.forwarded,
             via: settings.via,
+            expect: route.buffer == 0,
         };
         if !put_request_head(&mut head, request, &plan) {
             self.context.refused("path");
@@ -119,6 +120,7 @@ impl GatewayHandler {
         }
         // Only if the application gets the field, it can consent.
         let expects = request.known(Known::Expect).is_some()
+            && route.buffer == 0
             && !route.request.drops(b"expect")
             && !request
                 .all(Known::Connection)
@@ -282,6 +284,7 @@ impl GatewayHandler {
                     origin: &request.origin,
                     forwarded: settings.forwarded,
                     via: settings.via,
+                    expect: false,
                 };
                 if !put_request_head(&mut head, &kept.view(), &plan) {
                     return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));

@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex};
 use encke_io::lock;
 use encke_server::{Handler, HandlerContext, Mount, SourceLine, WorkerSetup};
 use encke_session::tls::{ClientSessions, Sessions, TlsError, Trust};
-use encke_settings::ValueError;
+use encke_settings::{ByteSize, ValueError};
 use encke_stats::Source;
 use encke_wire::host_map::{HostMap, HostMapError};
 use encke_wire::path_pattern::{PathPattern, PathPatternError};
@@ -294,6 +294,7 @@ fn compile(
         path,
         internal: settings.internal,
         body_bytes: body_limit(settings.body_bytes),
+        buffer: settings.buffer.map_or(0, ByteSize::bytes),
         intercept_errors: settings.intercept_errors,
         errors: Arc::clone(errors),
         compression: compression.filter(|_| settings.compress).map(Arc::clone),

@@ -29,6 +29,7 @@ use crate::field_changes::FieldChanges;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
 use crate::proxy_header::put_proxy_header;
+use crate::request_head::set_length;
 use crate::response_coding::{EncoderPool, ResponseEncoder, coded_fields, coding_for, may_code};
 use crate::response_reader::{AppResponseReader, HeadView, ReadStep};
 use crate::route::SiteRoute;
@@ -140,6 +141,8 @@ pub(crate) struct ProxiedRequest {
     body_is_whole: bool,
     /// The body so far as it was sent, for another attempt; `None` if it is too long for that.
     replay: Option<Vec<u8>>,
+    /// The body so far, while the application waits for it.
+    buffered: Option<Vec<u8>>,
     /// Whether more of the body is read only once fewer bytes wait.
     full: bool,
     /// Bytes of the body so far.
@@ -202,7 +205,48 @@ impl Proxy {
     /// Forwards a request.
     pub(crate) fn begin(&mut self, request: ProxiedRequest) {
         let Some(key) = request.exchange.as_ref().map(Exchange::key) else { return };
+        let buffers = request.buffered.is_some();
         self.requests.insert(key, request);
+        if buffers {
+            return self.context.read_more(key);
+        }
+        self.attempt(key, None);
+    }
+
+    /// Reads a body before the application gets the request.
+    fn buffer(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        let Some(request) = self.requests.get_mut(&key) else { return };
+        let Some(buffered) = &mut request.buffered else { return };
+        match piece {
+            Piece::Data(data) => {
+                buffered.extend_from_slice(data);
+                request.body_seen += data.len() as u64;
+                if request.route.exceeds(request.body_seen) {
+                    return self.fail_request(key, 413, &"route_body_bytes");
+                }
+                if request.body_seen < request.route.buffer {
+                    return self.context.read_more(key);
+                }
+            }
+            Piece::End => {
+                request.body_is_whole = true;
+                if request.framing == Framing::Chunked {
+                    set_length(&mut request.head, request.body_seen);
+                    request.framing = Framing::Length(request.body_seen);
+                }
+            }
+            Piece::Broken => return self.end_broken(key),
+        }
+        let body = request.buffered.take().unwrap_or_default();
+        request.replay = Some(if request.framing == Framing::Chunked {
+            let mut chunk = Vec::with_capacity(body.len() + 32);
+            put_chunk_head(&mut chunk, body.len() as u64);
+            chunk.extend_from_slice(&body);
+            chunk.extend_from_slice(b"\r\n");
+            chunk
+        } else {
+            body
+        });
         self.attempt(key, None);
     }
 
@@ -644,6 +688,9 @@ impl Proxy {
     /// Handles a piece of a request's body.
     pub(crate) fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
         let Some(request) = self.requests.get_mut(&key) else { return };
+        if request.buffered.is_some() {
+            return self.buffer(key, piece);
+        }
         if request.body_is_whole && piece != Piece::Broken {
             // The rest of the body of an earlier request, from which an application has sent the client here.
             return;
@@ -677,7 +724,8 @@ impl Proxy {
                 return self.end_broken(key);
             }
         }
-        request.replay = request.replay.take().filter(|kept| kept.len() + buffer.len() <= REPLAY_BYTES_MAX);
+        let replay_max = REPLAY_BYTES_MAX.max(usize::try_from(request.route.buffer).unwrap_or(usize::MAX));
+        request.replay = request.replay.take().filter(|kept| kept.len() + buffer.len() <= replay_max);
         if let Some(replay) = &mut request.replay {
             replay.extend_from_slice(&buffer);
         }
@@ -821,8 +869,10 @@ impl ProxiedRequest {
         (origin, started): (Origin, Now),
         head: Vec<u8>,
     ) -> Self {
+        let body_is_whole = matches!(framing, Framing::None | Framing::Length(0));
         Self {
             exchange,
+            buffered: (route.buffer > 0 && !body_is_whole).then(Vec::new),
             route,
             origin,
             client: None,
@@ -833,7 +883,7 @@ impl ProxiedRequest {
             head,
             framing,
             awaits_continue: expects && framing != Framing::None,
-            body_is_whole: matches!(framing, Framing::None | Framing::Length(0)),
+            body_is_whole,
             replay: Some(Vec::new()),
             full: false,
             body_seen: 0,

@@ -41,6 +41,8 @@ pub(crate) struct RequestHeadPlan<'a> {
     /// Whether the head has Forwarded, and Via.
     pub(crate) forwarded: bool,
     pub(crate) via: bool,
+    /// Whether the client may wait for the application's consent to its body.
+    pub(crate) expect: bool,
 }
 
 /// Appends the head of the request for the application to `out`. Returns false if the path cannot be forwarded: the client
@@ -64,7 +66,7 @@ pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &
         out.extend_from_slice(b"\r\n");
     }
     let by_proxy = is_by_proxy(plan.origin);
-    put_fields(out, request, plan.changes, by_proxy);
+    put_fields(out, request, plan, by_proxy);
     put_forwarded(out, request, plan);
     if plan.via {
         out.extend_from_slice(VIA);
@@ -86,7 +88,7 @@ pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &
             put_number(out, length);
             out.extend_from_slice(b"\r\n");
         }
-        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        Framing::Chunked => out.extend_from_slice(CHUNKED),
     }
     match plan.upgrading {
         Upgrading::WebSocket => out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n"),
@@ -102,6 +104,20 @@ pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &
     out.extend_from_slice(b"\r\n");
     true
 }
+
+/// Replaces the chunks in a head of [`put_request_head`] by a length.
+pub(crate) fn set_length(head: &mut Vec<u8>, length: u64) {
+    let place = head.windows(CHUNKED.len()).position(|line| line == CHUNKED);
+    if let Some(start) = place {
+        let mut line = b"Content-Length: ".to_vec();
+        put_number(&mut line, length);
+        line.extend_from_slice(b"\r\n");
+        head.splice(start..start + CHUNKED.len(), line);
+    }
+}
+
+/// The only field of this name: the client's own is dropped.
+const CHUNKED: &[u8] = b"Transfer-Encoding: chunked\r\n";
 
 /// Whether the client accepts trailers (RFC 9110 §10.1.4).
 pub(crate) fn accepts_trailers(request: &Request<'_>) -> bool {
@@ -129,15 +145,16 @@ fn put_path(out: &mut Vec<u8>, raw: &[u8]) -> bool {
 
 /// Appends the client's fields for the application: all but those of the connection, of the framing, and those that would let
 /// a client speak for this server.
-fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, changes: &FieldChanges, by_proxy: bool) {
+fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPlan<'_>, by_proxy: bool) {
     let has_named = request.known(Known::Connection).is_some();
     for (name, value) in request.fields() {
         let is_dropped = match Known::of(name) {
             Some(Known::XForwardedHost) => !by_proxy,
+            Some(Known::Expect) => !plan.expect,
             Some(known) => is_replaced(known),
             None => is_forged(name, by_proxy),
         };
-        if is_dropped || changes.drops(name) || has_named && is_named_by_connection(request, name) {
+        if is_dropped || plan.changes.drops(name) || has_named && is_named_by_connection(request, name) {
             continue;
         }
         out.extend_from_slice(name);

@@ -26,6 +26,8 @@ pub(crate) struct SiteRoute {
     /// Paths of channels to which the application may subscribe its clients.
     pub(crate) subscribe: Vec<PathPattern>,
     pub(crate) body_bytes: u64,
+    /// Bytes of a body that are read before the application gets the request.
+    pub(crate) buffer: u64,
     pub(crate) intercept_errors: bool,
     pub(crate) request: FieldChanges,
     pub(crate) response: FieldChanges,
@@ -230,6 +232,7 @@ mod tests {
             sendfile: Vec::new(),
             subscribe: Vec::new(),
             body_bytes: u64::MAX,
+            buffer: 0,
             intercept_errors: false,
             request: FieldChanges::default(),
             response: FieldChanges::default(),

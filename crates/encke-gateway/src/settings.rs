@@ -233,6 +233,11 @@ pub struct RouteSettings {
     /// Maximum size of a request's body. Only less than `limits.body_bytes` has an effect: that is the limit of all requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<ByteSize>,
+    /// Bytes of a request's body that are read before the application gets the request, so that a slow client does not occupy a
+    /// worker of it. Without it, the application gets the body as it arrives. A body that fits is sent with its length, and without
+    /// chunks. It takes that much memory for each request whose body is incomplete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<ByteSize>,
     /// Whether the site's `errors` replace the error pages of the application.
     pub intercept_errors: bool,
     /// Whether responses are compressed by the rules of the site's `compression`, unless the application has compressed them.
@@ -257,6 +262,7 @@ impl Default for RouteSettings {
             sendfile: Vec::new(),
             subscribe: Vec::new(),
             body_bytes: None,
+            buffer: None,
             intercept_errors: false,
             compress: true,
             request: FieldRules::default(),
@@ -349,6 +355,7 @@ impl Section for RouteSettings {
                 ("sendfile", !self.sendfile.is_empty()),
                 ("subscribe", !self.subscribe.is_empty()),
                 ("body_bytes", self.body_bytes.is_some()),
+                ("buffer", self.buffer.is_some()),
                 ("intercept_errors", self.intercept_errors),
                 ("compress", !self.compress),
                 ("request", self.request != FieldRules::default()),

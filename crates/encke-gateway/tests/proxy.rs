@@ -1142,3 +1142,73 @@ fn another_server_reads_the_binary_proxy_header() {
     running.stop();
     behind.stop();
 }
+
+#[test]
+fn a_buffered_body_reaches_the_application_whole_and_with_its_length() {
+    let app = App::start(|call| {
+        let length = call.body().len();
+        call.reply(&length.to_string())
+    });
+    let routes = [route("/**", |route| route.buffer = Some("1KiB".parse().expect("a size")))];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    let mut client = client(address);
+    let post = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n";
+    client.get_mut().write_all(post.as_bytes()).expect("room");
+    assert!(answer(&mut client).0.starts_with("HTTP/1.1 100 "), "the server consents itself");
+    client.get_mut().write_all(b"3\r\nabc\r\n").expect("room");
+    // The application knows nothing yet: a request on another connection is the first one that it gets.
+    assert_eq!(content(&ask(address, get("/first"))), "0");
+    assert!(app.head().starts_with("GET /first "));
+    client.get_mut().write_all(b"2\r\nde\r\n0\r\n\r\n").expect("room");
+    assert_eq!(answer(&mut client).1, "5");
+    let head = app.head();
+    assert!(head.contains("Content-Length: 5\r\n"), "{head}");
+    assert!(!head.contains("Transfer-Encoding") && !head.contains("Expect"), "{head}");
+    running.stop();
+}
+
+#[test]
+fn a_body_beyond_the_buffer_is_passed_on_as_it_arrives() {
+    let (sender, arrived) = channel();
+    let app = App::start(move |call| {
+        let mut start = [0; 2];
+        // The size line of the first chunk shows that the request has begun.
+        call.reader.read_exact(&mut start).expect("the beginning of the body");
+        sender.send(start).expect("the test waits");
+        let mut rest = String::new();
+        while !rest.ends_with("0\r\n\r\n") {
+            call.reader.read_line(&mut rest).expect("a line");
+        }
+        call.reply(&rest.matches('x').count().to_string())
+    });
+    let routes = [route("/**", |route| route.buffer = Some("1KiB".parse().expect("a size")))];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    let mut client = client(address);
+    let chunk = format!("7d0\r\n{}\r\n", "x".repeat(2_000));
+    let post = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}");
+    client.get_mut().write_all(post.as_bytes()).expect("room");
+    arrived
+        .recv_timeout(PATIENCE)
+        .expect("the application has the beginning before the client sends the end");
+    client.get_mut().write_all(format!("{chunk}0\r\n\r\n").as_bytes()).expect("room");
+    assert_eq!(answer(&mut client).1, "4000");
+    running.stop();
+}
+
+#[test]
+fn a_client_that_gives_up_its_buffered_body_never_reaches_the_application() {
+    let app = App::start(|call| call.reply("ok"));
+    let routes = [route("/**", |route| {
+        route.buffer = Some("1KiB".parse().expect("a size"));
+        route.body_bytes = Some("4B".parse().expect("a size"));
+    })];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    let post = |body: &str| format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+    let response = ask(address, post("5\r\nabcde\r\n0\r\n\r\n"));
+    assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
+    let response = ask(address, post("zz\r\n"));
+    assert!(response.starts_with("HTTP/1.1 400 "), "{response}");
+    assert_eq!(content(&ask(address, get("/last"))), "ok");
+    assert!(app.head().starts_with("GET /last "), "the only request of the application");
+    running.stop();
+}
