@@ -26,7 +26,8 @@ use encke_wire::method::Method;
 
 use crate::app_file::{AppConditions, AskedHead, KeptConditions, app_file, reading};
 use crate::id_map::IdMap;
-use crate::proxy::{ClientTarget, ProxiedRequest, Proxy, Replacement};
+use crate::proxied_request::{ClientTarget, ProxiedRequest, Replacement};
+use crate::proxy::Proxy;
 use crate::request_head::{RequestHeadPlan, Upgrading, put_request_head};
 use crate::route::{Found, RouteTable, SiteRoute};
 use crate::settings::FilesOrder;

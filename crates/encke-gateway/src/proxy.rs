@@ -13,22 +13,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use encke_io::{Done, Now, Segment};
+use encke_io::{Done, Segment};
 use encke_server::{
-    Body, Exchange, ExchangeKey, Fields, HandlerContext, JobId, Origin, Piece, Reply, UpstreamEvent,
-    UpstreamId,
+    Exchange, ExchangeKey, Fields, HandlerContext, JobId, Piece, Reply, UpstreamEvent, UpstreamId,
 };
-use encke_wire::field::{self, Known};
-use encke_wire::http1::{Framing, LAST_CHUNK, ResponseFraming, ResponseHead, put_chunk_head};
-use encke_wire::method::Method;
+use encke_wire::http1::{Framing, LAST_CHUNK, ResponseHead, put_chunk_head};
 
 use crate::fault::GatewayFault;
-use crate::field_changes::FieldChanges;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
-use crate::response_reader::{AppResponseReader, HeadView, ReadStep};
-use crate::route::SiteRoute;
-use crate::settings::{FilesOrder, UpstreamSettings};
+use crate::proxied_request::{ProxiedRequest, Replacement, UpstreamConn, is_safe};
+use crate::response_head::{VIA, content, response_fields};
+use crate::response_reader::ReadStep;
 use crate::target::UpstreamTarget;
 use crate::upstream::{KeptConns, NamedUpstream};
 
@@ -36,8 +32,6 @@ use crate::upstream::{KeptConns, NamedUpstream};
 const WAITING_MAX: u64 = 64 * 1024;
 /// Interim responses (1xx) to one request. Applications send a few; each is a message to the worker.
 const INTERIMS_MAX: u8 = 16;
-/// Time after which the gateway reads the body of a client that waits for the application's consent, in ns.
-const CONSENT_NS: u64 = 1_000_000_000;
 /// Bytes of a replaced response that are read, so that the connection can be kept. After that it is closed.
 const DROPPED_MAX: u64 = 64 * 1024;
 /// Bytes of a request's body that are kept for another attempt.
@@ -65,90 +59,6 @@ pub(crate) struct Proxy {
     spare: Vec<Vec<u8>>,
     /// Requests whose response is to be replaced, for the gateway.
     replaced: Vec<(ProxiedRequest, Replacement)>,
-}
-
-/// A response in place of the application's.
-pub(crate) enum Replacement {
-    /// The files of the site.
-    Files,
-    /// The file that the application names in `X-Accel-Redirect`, as a path of the site, with the application's fields.
-    Path(Vec<u8>, Fields),
-    /// The file that the application names in `X-Sendfile`, as an absolute path, with the application's fields.
-    File(Vec<u8>, Fields),
-    /// The site's page for an error.
-    ErrorPage(u16, Option<&'static &'static str>),
-}
-
-/// A connection to a target.
-struct UpstreamConn {
-    upstream: usize,
-    target: usize,
-    /// The request that it carries; `None` while it is kept.
-    request: Option<ExchangeKey>,
-    reader: AppResponseReader,
-    connected: bool,
-    /// Whether it has carried a request before the present one.
-    reused: bool,
-    /// Whether the application keeps the connection after the present response.
-    keeps: bool,
-    /// Bytes of the request that the kernel has not taken.
-    unsent: u64,
-    /// Time of the last event, in ns of the monotonic clock.
-    active_ns: u64,
-    /// Time of the present request.
-    begun_ns: u64,
-    /// Whether receiving is paused, because the client takes the response slowly.
-    paused: bool,
-    /// Interim responses to the present request.
-    interims: u8,
-    /// Whether this side has ended, so that the connection carries no further request.
-    shut: bool,
-}
-
-/// The target and authority of a client's request.
-#[derive(Clone)]
-pub(crate) struct ClientTarget {
-    pub(crate) target: Vec<u8>,
-    pub(crate) authority: Vec<u8>,
-}
-
-/// A request that is forwarded.
-pub(crate) struct ProxiedRequest {
-    /// Present until the response has begun.
-    pub(crate) exchange: Option<Exchange>,
-    pub(crate) route: Arc<SiteRoute>,
-    pub(crate) origin: Origin,
-    /// The client's target and authority, if the application gets others.
-    pub(crate) client: Option<Box<ClientTarget>>,
-    /// The time of the request.
-    pub(crate) started: Now,
-    upstream: usize,
-    pub(crate) method: Method,
-    conn: Option<UpstreamId>,
-    /// The head for the application, for further attempts.
-    pub(crate) head: Vec<u8>,
-    framing: Framing,
-    /// Whether the client waits for `100 Continue` before it sends its body.
-    awaits_continue: bool,
-    /// Whether the body is complete, and sent or queued.
-    body_is_whole: bool,
-    /// The body so far as it was sent, for another attempt; `None` if it is too long for that.
-    replay: Option<Vec<u8>>,
-    /// Whether more of the body is read only once fewer bytes wait.
-    full: bool,
-    /// Bytes of the body so far.
-    body_seen: u64,
-    /// The targets that have failed, as a bit mask.
-    tried: u64,
-    attempts: u32,
-    /// Whether only new connections are used.
-    avoids_kept: bool,
-    /// Times that an application has sent the client to another path.
-    pub(crate) redirects: u8,
-    /// The response in place of the application's, whose content is dropped.
-    replacement: Option<Replacement>,
-    /// Bytes of that content.
-    dropped: u64,
 }
 
 impl Proxy {
@@ -742,156 +652,5 @@ impl Proxy {
     }
 }
 
-impl UpstreamConn {
-    const fn new(upstream: usize, target: usize, now_ns: u64) -> Self {
-        Self {
-            upstream,
-            target,
-            request: None,
-            reader: AppResponseReader::new(),
-            connected: false,
-            reused: false,
-            keeps: false,
-            unsent: 0,
-            active_ns: now_ns,
-            begun_ns: now_ns,
-            paused: false,
-            interims: 0,
-            shut: false,
-        }
-    }
-}
-
-impl ProxiedRequest {
-    /// Creates a request to be forwarded. `head` is for the application.
-    pub(crate) fn new(
-        (exchange, route, upstream): (Option<Exchange>, Arc<SiteRoute>, usize),
-        (method, framing, expects): (Method, Framing, bool),
-        (origin, started): (Origin, Now),
-        head: Vec<u8>,
-    ) -> Self {
-        Self {
-            exchange,
-            route,
-            origin,
-            client: None,
-            started,
-            upstream,
-            method,
-            conn: None,
-            head,
-            framing,
-            awaits_continue: expects && framing != Framing::None,
-            body_is_whole: matches!(framing, Framing::None | Framing::Length(0)),
-            replay: Some(Vec::new()),
-            full: false,
-            body_seen: 0,
-            tried: 0,
-            attempts: 0,
-            avoids_kept: false,
-            redirects: 0,
-            replacement: None,
-            dropped: 0,
-        }
-    }
-
-    /// The time until the next check of the request, in ns.
-    fn wait_ns(&self, settings: &UpstreamSettings) -> u64 {
-        let response_ns = settings.response_time.nanoseconds();
-        if self.awaits_continue { response_ns.min(CONSENT_NS) } else { response_ns }
-    }
-
-    /// The response in place of the application's, if its head or the route says so.
-    fn replacement_for(&self, view: &HeadView<'_>) -> Option<Replacement> {
-        self.exchange.as_ref()?;
-        let (head, bytes, status) = (view.head, view.bytes, view.head.status());
-        let fields = || response_fields(view, &self.route.response);
-        if let Some(path) = head.field(bytes, "X-Accel-Redirect") {
-            return Some(Replacement::Path(path.to_vec(), fields()));
-        }
-        if !self.route.sendfile.is_empty()
-            && let Some(path) =
-                ["X-Sendfile", "X-Lighttpd-Send-File"].iter().find_map(|name| head.field(bytes, name))
-        {
-            return Some(Replacement::File(path.to_vec(), fields()));
-        }
-        let reads = matches!(self.method, Method::Get | Method::Head);
-        if status == 404 && self.route.files == Some(FilesOrder::Last) && reads {
-            return Some(Replacement::Files);
-        }
-        let intercepts = self.route.intercept_errors && self.route.error_page(status).is_some();
-        intercepts.then_some(Replacement::ErrorPage(status, None))
-    }
-
-    /// Whether another attempt is safe. It is if the connection was never established, because no application has executed the
-    /// request. `is_early`: the application closed a kept connection without a byte of a response, so it probably has not seen the
-    /// request, or another target may respond in its place. Then only requests that change nothing are repeated (RFC 9110 §9.2.2).
-    fn may_retry(&self, conn: &UpstreamConn, is_early: bool) -> bool {
-        self.exchange.is_some()
-            && self.replay.is_some()
-            && (!conn.connected || is_early && is_safe(self.method))
-    }
-}
-
-/// Whether a method changes nothing at the application (RFC 9110 §9.2.1).
-const fn is_safe(method: Method) -> bool {
-    matches!(method, Method::Get | Method::Head | Method::Options)
-}
-
-/// The content of the response for the client.
-fn content(method: Method, head: &ResponseHead) -> Body {
-    // The length in a response to HEAD is that of the content which GET would get. The worker sends none.
-    let method = if method == Method::Head { Method::Get } else { method };
-    match head.framing(method) {
-        ResponseFraming::None | ResponseFraming::Chunked | ResponseFraming::Close => Body::Open(None),
-        ResponseFraming::Length(length) => Body::Open(Some(length)),
-    }
-}
-
-/// The fields of a response for the client: all but those of the connection, and those that only this server obeys.
-pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fields {
-    let mut fields = Fields::with_capacity(view.bytes.len());
-    let has_named = view.head.known(view.bytes, Known::Connection).is_some();
-    let named = || view.head.all(view.bytes, Known::Connection).flat_map(field::list);
-    for (name, value) in view.head.fields(view.bytes) {
-        let is_dropped = match Known::of(name) {
-            Some(known) => matches!(
-                known,
-                Known::Connection
-                    | Known::ContentLength
-                    | Known::Date
-                    | Known::KeepAlive
-                    | Known::ProxyConnection
-                    | Known::Te
-                    | Known::Trailer
-                    | Known::TransferEncoding
-                    | Known::Upgrade
-            ),
-            None => is_order(name),
-        };
-        if is_dropped
-            || changes.drops(name)
-            || has_named && named().any(|option| option.eq_ignore_ascii_case(name))
-        {
-            continue;
-        }
-        // The reader has checked both: a field that is not well formed never gets here.
-        if let Ok(name) = std::str::from_utf8(name) {
-            let _ = fields.push(name, value);
-        }
-    }
-    changes.extend(&mut fields);
-    fields
-}
-
-/// Whether a field of a response is for this server only.
-fn is_order(name: &[u8]) -> bool {
-    name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
-        || name.eq_ignore_ascii_case(b"x-sendfile")
-        || name.eq_ignore_ascii_case(b"x-lighttpd-send-file")
-}
-
-/// This server in the path of a message.
-pub(crate) const VIA: &[u8] = b"Via: 1.1 encke\r\n";
 /// Buffers that are kept for further requests.
 const SPARE_MAX: usize = 32;

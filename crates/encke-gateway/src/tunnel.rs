@@ -26,7 +26,7 @@ use encke_wire::method::Method;
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
-use crate::proxy::response_fields;
+use crate::response_head::response_fields;
 use crate::response_reader::{AppResponseReader, ReadStep};
 use crate::route::SiteRoute;
 use crate::upstream::NamedUpstream;
