@@ -112,10 +112,11 @@ impl GatewayHandler {
             return Outcome::Now(Reply::error(400).because(&"path"));
         }
         if upgrading == Upgrading::WebSocket
-            && let Some(upstream) = self.upstreams.get(upstream)
+            && let Some(upstream) = self.upstreams.get(upstream).filter(|upstream| !upstream.is_limited())
         {
             let (upstream, counters) = (Arc::clone(upstream), self.proxy.counters());
-            return Outcome::Takeover(Takeover::new(TunnelStart { route, upstream, counters, head }));
+            let start = TunnelStart { route, upstream, counters, head, permit: None };
+            return Outcome::Takeover(Takeover::new(start));
         }
         // Only if the application gets the field, it can consent.
         let expects = request.known(Known::Expect).is_some()
@@ -125,10 +126,12 @@ impl GatewayHandler {
                 .flat_map(field::list)
                 .any(|name| name.eq_ignore_ascii_case(b"expect"));
         let shape = (request.method(), request.framing(), expects);
-        let files_first = route.files == Some(FilesOrder::First) && request.method().reads();
+        let files_first =
+            route.files == Some(FilesOrder::First) && request.method().reads() && upgrading == Upgrading::No;
         let is_changed = path.is_some() || route.request.drops(b"host");
         let mut forwarded =
             ProxiedRequest::new((None, route, upstream), shape, (origin, request.now()), head);
+        forwarded.upgrades = upgrading == Upgrading::WebSocket;
         if is_changed {
             let (target, authority) = (request.target().to_vec(), request.authority().to_vec());
             forwarded.client = Some(Box::new(ClientTarget { target, authority }));
@@ -393,6 +396,7 @@ impl Handler for GatewayHandler {
 
     fn ended(&mut self, key: ExchangeKey) {
         self.proxy.ended(key);
+        self.replace_all();
         self.below.ended(key);
     }
 
@@ -416,6 +420,12 @@ impl Handler for GatewayHandler {
 
     fn watched(&mut self) {
         self.below.watched();
+    }
+
+    fn woken(&mut self) {
+        self.proxy.woken();
+        self.replace_all();
+        self.below.woken();
     }
 
     fn shrink(&mut self) {

@@ -9,8 +9,7 @@
 //! Heads are written from the parsed view of a request, and responses are read as strictly as requests: what two servers could
 //! read in two ways passes in neither direction.
 //!
-//! Known gaps: HTTP/2 to an application, trailers, compression of responses, limits on connections with a queue, and
-//! `X-Accel-Redirect` to a channel.
+//! Known gaps: HTTP/2 to an application, trailers, compression of responses, and `X-Accel-Redirect` to a channel.
 
 mod app_file;
 mod fault;
@@ -20,6 +19,7 @@ mod gateway_handler;
 mod id_map;
 mod proxied_request;
 mod proxy;
+mod queue;
 mod request_head;
 mod response_head;
 mod response_reader;
@@ -29,6 +29,7 @@ mod target;
 mod target_url;
 mod tunnel;
 mod upstream;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -212,7 +213,7 @@ fn open_upstream(settings: UpstreamSettings) -> Result<Arc<NamedUpstream>, Gatew
         url: url.clone(),
     });
     let targets = TargetSet::new(targets.collect());
-    Ok(Arc::new(NamedUpstream { targets, settings }))
+    Ok(NamedUpstream::new(settings, targets))
 }
 
 /// Compiles a route. Adds the upstream of a URL to `upstreams`.
@@ -286,8 +287,8 @@ impl Mount for Gateway {
     fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let counters = self.counters(worker.number());
         let below = self.below.open(context.clone(), worker);
-        worker.resident(|_| Tunnels::new());
         let proxy = Proxy::new(self.upstreams.clone(), counters, context.clone());
+        worker.resident(|_| Tunnels::new()).add_timer(proxy.waits.timer());
         Box::new(GatewayHandler::new(context, Arc::clone(&self.routes), self.upstreams.clone(), proxy, below))
     }
 

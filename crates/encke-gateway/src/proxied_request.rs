@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use encke_io::Now;
-use encke_server::{Exchange, ExchangeKey, Fields, Origin, UpstreamId};
-use encke_wire::http1::Framing;
+use encke_server::{Exchange, ExchangeKey, Fields, Origin, Piece, UpstreamId};
+use encke_wire::http1::{Framing, LAST_CHUNK, put_chunk_head};
 use encke_wire::method::Method;
 
+use crate::queue::Permit;
 use crate::response_head::response_fields;
 use crate::response_reader::{AppResponseReader, HeadView};
 use crate::route::SiteRoute;
@@ -31,6 +32,8 @@ pub(crate) enum Replacement {
 pub(crate) struct UpstreamConn {
     pub(crate) upstream: usize,
     pub(crate) target: usize,
+    /// The right to the connection; absent once it has passed on.
+    pub(crate) permit: Option<Permit>,
     /// The request that it carries; `None` while it is kept.
     pub(crate) request: Option<ExchangeKey>,
     pub(crate) reader: AppResponseReader,
@@ -60,6 +63,14 @@ pub(crate) struct ClientTarget {
     pub(crate) authority: Vec<u8>,
 }
 
+/// The wait of a request for a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestWait {
+    /// Its ticket in the queue.
+    pub(crate) ticket: u64,
+    pub(crate) since_ns: u64,
+}
+
 /// A request that is forwarded.
 pub(crate) struct ProxiedRequest {
     /// Present until the response has begun.
@@ -73,6 +84,12 @@ pub(crate) struct ProxiedRequest {
     pub(crate) upstream: usize,
     pub(crate) method: Method,
     pub(crate) conn: Option<UpstreamId>,
+    /// Present while the request waits for a connection.
+    pub(crate) wait: Option<RequestWait>,
+    /// Time for which it has waited for connections, in ns.
+    pub(crate) waited_ns: u64,
+    /// Whether the request becomes a tunnel once it has a connection.
+    pub(crate) upgrades: bool,
     /// The head for the application, for further attempts.
     pub(crate) head: Vec<u8>,
     pub(crate) framing: Framing,
@@ -100,10 +117,11 @@ pub(crate) struct ProxiedRequest {
 }
 
 impl UpstreamConn {
-    pub(crate) const fn new(upstream: usize, target: usize, now_ns: u64) -> Self {
+    pub(crate) const fn new(upstream: usize, permit: Permit, now_ns: u64) -> Self {
         Self {
             upstream,
-            target,
+            target: permit.target(),
+            permit: Some(permit),
             request: None,
             reader: AppResponseReader::new(),
             connected: false,
@@ -136,6 +154,9 @@ impl ProxiedRequest {
             upstream,
             method,
             conn: None,
+            wait: None,
+            waited_ns: 0,
+            upgrades: false,
             head,
             framing,
             awaits_continue: expects && framing != Framing::None,
@@ -156,6 +177,13 @@ impl ProxiedRequest {
     pub(crate) fn wait_ns(&self, settings: &UpstreamSettings) -> u64 {
         let response_ns = settings.response_time.nanoseconds();
         if self.awaits_continue { response_ns.min(CONSENT_NS) } else { response_ns }
+    }
+
+    /// Keeps a piece of the body that arrives while the request waits for another connection. No further piece is read until
+    /// then, so this exceeds the limit of the replay by one piece at most.
+    pub(crate) fn keep_piece(&mut self, piece: Piece<'_>) {
+        let framing = self.framing;
+        put_piece(self.replay.get_or_insert_default(), framing, piece);
     }
 
     /// The response in place of the application's, if its head or the route says so.
@@ -187,6 +215,20 @@ impl ProxiedRequest {
         self.exchange.is_some()
             && self.replay.is_some()
             && (!conn.connected || is_early && is_safe(self.method))
+    }
+}
+
+/// Appends a piece of a request's body for the application.
+pub(crate) fn put_piece(out: &mut Vec<u8>, framing: Framing, piece: Piece<'_>) {
+    match piece {
+        Piece::Data(data) if framing == Framing::Chunked => {
+            put_chunk_head(out, data.len() as u64);
+            out.extend_from_slice(data);
+            out.extend_from_slice(b"\r\n");
+        }
+        Piece::Data(data) => out.extend_from_slice(data),
+        Piece::End if framing == Framing::Chunked => out.extend_from_slice(LAST_CHUNK),
+        Piece::End | Piece::Broken => {}
     }
 }
 

@@ -17,16 +17,19 @@ use encke_io::{Done, Segment};
 use encke_server::{
     Exchange, ExchangeKey, Fields, HandlerContext, JobId, Piece, Reply, UpstreamEvent, UpstreamId,
 };
-use encke_wire::http1::{Framing, LAST_CHUNK, ResponseHead, put_chunk_head};
+use encke_wire::http1::ResponseHead;
 
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
-use crate::proxied_request::{ProxiedRequest, Replacement, UpstreamConn, is_safe};
+use crate::proxied_request::{ProxiedRequest, Replacement, UpstreamConn, is_safe, put_piece};
+use crate::queue::Permit;
 use crate::response_head::{VIA, content, response_fields};
 use crate::response_reader::ReadStep;
-use crate::target::UpstreamTarget;
+use crate::settings::UpstreamSettings;
+use crate::target::{TargetChoice, UpstreamTarget};
 use crate::upstream::{KeptConns, NamedUpstream};
+use crate::waiting::ProxyWaits;
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: u64 = 64 * 1024;
@@ -42,15 +45,17 @@ const FRESH_NS: u64 = 1_000_000_000;
 
 /// The proxy of a worker.
 pub(crate) struct Proxy {
-    upstreams: Vec<Arc<NamedUpstream>>,
-    counters: Arc<ProxyCounters>,
-    context: HandlerContext,
+    pub(crate) upstreams: Vec<Arc<NamedUpstream>>,
+    pub(crate) counters: Arc<ProxyCounters>,
+    pub(crate) context: HandlerContext,
     /// All connections to targets.
-    conns: IdMap<UpstreamId, UpstreamConn>,
+    pub(crate) conns: IdMap<UpstreamId, UpstreamConn>,
     /// All requests whose response is incomplete.
-    requests: IdMap<ExchangeKey, ProxiedRequest>,
+    pub(crate) requests: IdMap<ExchangeKey, ProxiedRequest>,
     /// Kept connections, by upstream.
-    kept: Vec<KeptConns>,
+    pub(crate) kept: Vec<KeptConns>,
+    /// The waits of requests for connections, by upstream.
+    pub(crate) waits: ProxyWaits,
     /// Names that are resolved on the pool, by job: the upstream and the target.
     resolving: HashMap<JobId, (usize, usize)>,
     /// The head of the response that is being read.
@@ -67,10 +72,12 @@ impl Proxy {
         counters: Arc<ProxyCounters>,
         context: HandlerContext,
     ) -> Self {
-        let kept = upstreams.iter().map(|upstream| KeptConns::new(upstream.targets.len())).collect();
+        let kept = upstreams.iter().map(KeptConns::new).collect();
+        let waits = ProxyWaits::new(context.waker(), &upstreams);
         Self {
             upstreams,
             kept,
+            waits,
             counters,
             context,
             conns: IdMap::default(),
@@ -100,45 +107,105 @@ impl Proxy {
     pub(crate) fn begin(&mut self, request: ProxiedRequest) {
         let Some(key) = request.exchange.as_ref().map(Exchange::key) else { return };
         self.requests.insert(key, request);
-        self.attempt(key, None);
+        self.attempt(key, None, None);
     }
 
-    /// Sends a request to a target: on a kept connection, or on a new one. `fault` is the reason of the attempt before.
-    fn attempt(&mut self, key: ExchangeKey, fault: Option<GatewayFault>) {
+    /// Finds a connection for a request, or lets it wait for one. `fault` is the reason of the attempt before, and `held` the
+    /// permit of its connection.
+    fn attempt(&mut self, key: ExchangeKey, fault: Option<GatewayFault>, held: Option<Permit>) {
+        let now_ns = self.context.now().mono_ns;
+        let Some(request) = self.requests.get(&key) else { return };
+        let Some(place) = self.upstreams.get(request.upstream).map(|_| request.upstream) else { return };
+        let upstream = Arc::clone(&self.upstreams[place]);
+        let tried = request.tried;
+        if request.attempts > upstream.settings.retries {
+            return self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable));
+        }
+        if let Some(permit) = held
+            && upstream.is_limited()
+            && tried & (1 << permit.target()) == 0
+        {
+            // It has waited for this permit already.
+            return self.start(key, permit.target(), Some(permit), fault);
+        }
+        let kept = &self.kept[place];
+        let is_free = |target: usize| kept.has(target) || upstream.has_room(target);
+        match upstream.targets.choose(tried, now_ns, is_free) {
+            TargetChoice::None => self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable)),
+            TargetChoice::Free(target) if !upstream.queue.is_waiting() => {
+                self.start(key, target, None, fault)
+            }
+            TargetChoice::Free(_) | TargetChoice::Busy => self.wait(key, fault),
+        }
+    }
+
+    /// Sends a request to a target: on a kept connection, or on a new one with `permit` or a free permit. Without any, the request
+    /// waits.
+    pub(crate) fn start(
+        &mut self,
+        key: ExchangeKey,
+        target: usize,
+        permit: Option<Permit>,
+        fault: Option<GatewayFault>,
+    ) {
         let now_ns = self.context.now().mono_ns;
         let Some(request) = self.requests.get_mut(&key) else { return };
-        let Some(upstream) = self.upstreams.get(request.upstream).map(Arc::clone) else { return };
-        let may_go_on = request.attempts <= upstream.settings.retries;
-        let target = may_go_on.then(|| upstream.targets.choose(request.tried, now_ns)).flatten();
-        let Some(target) = target else {
-            return self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable));
-        };
-        request.attempts += 1;
-        let attempt = request.attempts as usize - 1;
         let place = request.upstream;
+        let Some(upstream) = self.upstreams.get(place).map(Arc::clone) else { return };
+        let attempt = request.attempts as usize;
         let fresh_ns = if is_safe(request.method) { u64::MAX } else { FRESH_NS };
-        let avoids_kept = request.avoids_kept;
-        let kept = if avoids_kept { None } else { self.take_kept(place, target, now_ns, fresh_ns) };
+        let is_for_kept = permit.is_none() && !request.avoids_kept && !request.upgrades;
+        let kept = if is_for_kept { self.take_kept(place, target, now_ns, fresh_ns) } else { None };
         self.resolve(place, target, now_ns, fault.is_some());
-        let Some(chosen) = upstream.targets.get(target) else { return };
         let id = match kept {
             Some(id) => id,
             None => {
-                let Some(address) = chosen.address(attempt) else {
-                    return self.refuse(key, GatewayFault::Unresolved);
-                };
-                let Ok(session) = chosen.session() else { return self.refuse(key, GatewayFault::Tls) };
-                let id = self.context.dial(address, session);
-                self.context.deadline(id, upstream.settings.connect_time.nanoseconds());
-                self.counters.dials.increment();
-                self.conns.insert(id, UpstreamConn::new(place, target, now_ns));
-                id
+                let permit = permit
+                    .or_else(|| Permit::take(&upstream, target))
+                    .or_else(|| self.take_idle_permit(place, target));
+                let Some(permit) = permit else { return self.wait(key, fault) };
+                if self.requests.get(&key).is_some_and(|request| request.upgrades) {
+                    return self.begin_tunnel(key, permit);
+                }
+                match self.dial(place, permit, attempt, now_ns) {
+                    Ok(id) => id,
+                    Err(fault) => return self.refuse(key, fault),
+                }
             }
         };
-        chosen.begin();
+        self.carry(id, key);
+    }
+
+    /// Opens a connection to the target of a permit.
+    fn dial(
+        &mut self,
+        place: usize,
+        permit: Permit,
+        attempt: usize,
+        now_ns: u64,
+    ) -> Result<UpstreamId, GatewayFault> {
+        let upstream = self.upstreams.get(place).ok_or(GatewayFault::Unreachable)?;
+        let chosen = upstream.targets.get(permit.target()).ok_or(GatewayFault::Unreachable)?;
+        let address = chosen.address(attempt).ok_or(GatewayFault::Unresolved)?;
+        let session = chosen.session().map_err(|_| GatewayFault::Tls)?;
+        let id = self.context.dial(address, session);
+        self.context.deadline(id, upstream.settings.connect_time.nanoseconds());
+        self.counters.dials.increment();
+        self.conns.insert(id, UpstreamConn::new(place, permit, now_ns));
+        Ok(id)
+    }
+
+    /// Sends a request on a connection that carries no other one.
+    pub(crate) fn carry(&mut self, id: UpstreamId, key: ExchangeKey) {
+        let now_ns = self.context.now().mono_ns;
         let (Some(request), Some(conn)) = (self.requests.get_mut(&key), self.conns.get_mut(&id)) else {
             return;
         };
+        let Some(upstream) = self.upstreams.get(conn.upstream) else { return };
+        if let Some(target) = upstream.targets.get(conn.target) {
+            target.begin();
+        }
+        request.attempts += 1;
         request.conn = Some(id);
         conn.request = Some(key);
         conn.reader.begin(request.method);
@@ -207,8 +274,15 @@ impl Proxy {
     }
 
     /// Responds with an error in place of the application's response.
-    fn refuse(&mut self, key: ExchangeKey, fault: GatewayFault) {
+    pub(crate) fn refuse(&mut self, key: ExchangeKey, fault: GatewayFault) {
         self.counters.failed(fault);
+        if fault.is_queues()
+            && let Some(request) = self.requests.get_mut(&key)
+            && let Some(upstream) = self.upstreams.get(request.upstream)
+            && let Some(exchange) = &mut request.exchange
+        {
+            exchange.add_fields(&retry_after(key, &upstream.settings));
+        }
         self.fail_request(key, fault.status(), fault.reason());
     }
 
@@ -251,7 +325,7 @@ impl Proxy {
 
     /// Closes a connection, and detaches it from its request. Returns the request, and whether another attempt cannot be seen
     /// twice by the application.
-    fn drop_conn(&mut self, id: UpstreamId) -> Option<(UpstreamConn, Option<ExchangeKey>)> {
+    pub(crate) fn drop_conn(&mut self, id: UpstreamId) -> Option<(UpstreamConn, Option<ExchangeKey>)> {
         let conn = self.conns.remove(&id)?;
         self.context.close(id);
         match conn.request {
@@ -276,7 +350,8 @@ impl Proxy {
     /// Handles the failure of a connection.
     fn fail(&mut self, id: UpstreamId, fault: GatewayFault) {
         let now_ns = self.context.now().mono_ns;
-        let Some((conn, Some(key))) = self.drop_conn(id) else { return };
+        let Some((mut conn, Some(key))) = self.drop_conn(id) else { return };
+        let permit = conn.permit.take();
         // An application may close a kept connection at any time: this says nothing about its health.
         let is_stale = conn.reused && conn.reader.is_untouched() && fault == GatewayFault::Ended;
         let counts = !is_stale && fault.is_targets();
@@ -313,7 +388,7 @@ impl Proxy {
                 .is_some_and(|upstream| upstream.targets.has_other(request.tried));
         if request.may_retry(&conn, is_stale || is_early) {
             self.counters.retries.increment();
-            return self.attempt(key, Some(fault));
+            return self.attempt(key, Some(fault), permit);
         }
         self.refuse(key, fault);
     }
@@ -445,13 +520,23 @@ impl Proxy {
             }
         }
         let Some(kept) = self.kept.get_mut(place) else { return };
-        if keeps && is_sent && kept.push(target, id, upstream.settings.keep) {
-            self.context.resume(id);
-            self.context.deadline(id, upstream.settings.keep_time.nanoseconds());
-        } else {
-            self.conns.remove(&id);
-            self.context.close(id);
+        if keeps && is_sent && upstream.settings.keep > 0 {
+            let now_ns = self.context.now().mono_ns;
+            if let Some(waiter) = upstream.next_waiter(target, self.waits.inbox(), now_ns) {
+                return self.pass_on(id, waiter);
+            }
+            if kept.push(target, id) {
+                self.context.resume(id);
+                self.context.deadline(id, upstream.settings.keep_time.nanoseconds());
+                if upstream.queue.is_waiting() {
+                    // A request of another worker has begun to wait meanwhile.
+                    self.waits.inbox().wake();
+                }
+                return;
+            }
         }
+        self.conns.remove(&id);
+        self.context.close(id);
     }
 
     fn overdue(&mut self, id: UpstreamId) {
@@ -507,35 +592,25 @@ impl Proxy {
             // The rest of the body of an earlier request, from which an application has sent the client here.
             return;
         }
-        let Some(id) = request.conn else { return };
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        let mut buffer = self.context.take_buffer();
-        match piece {
-            Piece::Data(data) => {
-                request.body_seen += data.len() as u64;
-                if request.route.exceeds(request.body_seen) {
-                    self.drop_conn(id);
-                    return self.fail_request(key, 413, &"route_body_bytes");
-                }
-                if request.framing == Framing::Chunked {
-                    put_chunk_head(&mut buffer, data.len() as u64);
-                    buffer.extend_from_slice(data);
-                    buffer.extend_from_slice(b"\r\n");
-                } else {
-                    buffer.extend_from_slice(data);
-                }
-            }
-            Piece::End => {
-                request.body_is_whole = true;
-                if request.framing == Framing::Chunked {
-                    buffer.extend_from_slice(LAST_CHUNK);
-                }
-            }
-            Piece::Broken => {
+        let id = request.conn;
+        if let Piece::Data(data) = piece {
+            request.body_seen += data.len() as u64;
+        }
+        if piece == Piece::Broken || request.route.exceeds(request.body_seen) {
+            self.leave_queue(key);
+            if let Some(id) = id {
                 self.drop_conn(id);
+            }
+            if piece == Piece::Broken {
                 return self.end_broken(key);
             }
+            return self.fail_request(key, 413, &"route_body_bytes");
         }
+        request.body_is_whole |= piece == Piece::End;
+        let Some(id) = id else { return request.keep_piece(piece) };
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let mut buffer = self.context.take_buffer();
+        put_piece(&mut buffer, request.framing, piece);
         request.replay = request.replay.take().filter(|kept| kept.len() + buffer.len() <= REPLAY_BYTES_MAX);
         if let Some(replay) = &mut request.replay {
             replay.extend_from_slice(&buffer);
@@ -562,6 +637,9 @@ impl Proxy {
 
     /// The client has ended its side. So does this one towards the application, which may then give up the request.
     pub(crate) fn ended(&mut self, key: ExchangeKey) {
+        if self.leave_queue(key) {
+            return self.refuse(key, GatewayFault::QueueLeft);
+        }
         if let Some(request) = self.requests.get(&key)
             && request.body_is_whole
             && let Some(id) = request.conn
@@ -573,6 +651,7 @@ impl Proxy {
     }
 
     pub(crate) fn gone(&mut self, key: ExchangeKey) {
+        self.leave_queue(key);
         let conn = self.requests.get(&key).and_then(|request| request.conn);
         if let Some(id) = conn {
             self.drop_conn(id);
@@ -650,6 +729,18 @@ impl Proxy {
             _ => {}
         }
     }
+}
+
+/// The field Retry-After for a request that has found no connection: from one second to `queue_time` and a second, so that clients
+/// do not all return at once.
+fn retry_after(key: ExchangeKey, settings: &UpstreamSettings) -> Fields {
+    let queue_s = settings.queue_time.nanoseconds() / 1_000_000_000;
+    // Consecutive keys have distant values.
+    let spread = u64::from(key.slot ^ key.generation).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let mut fields = Fields::new();
+    let value = (1 + spread % (queue_s + 1)).to_string();
+    fields.push("Retry-After", value.as_bytes()).expect("digits are a value");
+    fields
 }
 
 /// Buffers that are kept for further requests.

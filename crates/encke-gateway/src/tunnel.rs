@@ -5,6 +5,7 @@
 //!      101 ─► head to the client ─► bytes in both directions until both sides have ended
 //!      any other status ─► its content, up to 64 KiB ─► the response to the client, whose connection goes on
 //!      failed before a byte ─► another target, else 502, 503, 504
+//! The permit for a connection comes with the start if the upstream has a limit: the request has waited for it as any other.
 //! ```
 //! **A tunnel at rest holds no buffer**: an entry of this table, and two slots of the worker. Bytes that follow the application's
 //! 101 at once go to the client, and bytes that the client has sent too early wait for the 101. A reload does not touch a tunnel:
@@ -12,6 +13,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use encke_io::{Done, Segment, Token};
@@ -26,10 +28,12 @@ use encke_wire::method::Method;
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
+use crate::queue::Permit;
 use crate::response_head::response_fields;
 use crate::response_reader::{AppResponseReader, ReadStep};
 use crate::route::SiteRoute;
 use crate::upstream::NamedUpstream;
+use crate::waiting::QueueTimer;
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: usize = 64 * 1024;
@@ -45,6 +49,8 @@ pub(crate) struct TunnelStart {
     pub(crate) upstream: Arc<NamedUpstream>,
     pub(crate) counters: Arc<ProxyCounters>,
     pub(crate) head: Vec<u8>,
+    /// The permit for the first connection, if the upstream has a limit.
+    pub(crate) permit: Option<Permit>,
 }
 
 /// The tunnels of a worker.
@@ -58,12 +64,16 @@ pub(crate) struct Tunnels {
     scratch: Box<ResponseHead>,
     /// Names that are resolved on the pool, by job.
     resolving: HashMap<JobId, (Arc<NamedUpstream>, usize)>,
+    /// The timers of the worker's proxies, of which a handler has none.
+    timers: Vec<Weak<QueueTimer>>,
 }
 
 /// A client's connection, and one to an application.
 struct Tunnel {
     token: Token,
     id: UpstreamId,
+    /// The right to the connection to the application.
+    permit: Option<Permit>,
     /// Present until the application has responded with 101.
     handshake: Option<Box<Handshake>>,
     /// Bytes of the client that the kernel has not taken.
@@ -116,7 +126,14 @@ impl Tunnels {
             farewells: None,
             scratch: Box::new(ResponseHead::new()),
             resolving: HashMap::new(),
+            timers: Vec::new(),
         }
+    }
+
+    /// Adds the timer of a proxy.
+    pub(crate) fn add_timer(&mut self, timer: &Rc<QueueTimer>) {
+        self.timers.retain(|timer| timer.strong_count() > 0);
+        self.timers.push(Rc::downgrade(timer));
     }
 
     fn tunnel(&mut self, place: u32) -> Option<&mut Tunnel> {
@@ -156,13 +173,20 @@ impl Tunnels {
         &mut self,
         context: &HandlerContext,
         handshake: &mut Handshake,
-    ) -> Result<UpstreamId, GatewayFault> {
+    ) -> Result<(UpstreamId, Permit), GatewayFault> {
         let upstream = Arc::clone(&handshake.start.upstream);
+        let granted = handshake.start.permit.take();
         if handshake.attempts > upstream.settings.retries {
             return Err(GatewayFault::Unreachable);
         }
         let now_ns = context.now().mono_ns;
-        let target = upstream.targets.choose(handshake.tried, now_ns).ok_or(GatewayFault::Unreachable)?;
+        let permit = granted.filter(|permit| handshake.tried & (1 << permit.target()) == 0).or_else(|| {
+            // Another attempt does not wait for a connection.
+            let is_free = |target: usize| upstream.has_room(target);
+            Permit::take(&upstream, upstream.targets.choose(handshake.tried, now_ns, is_free).free()?)
+        });
+        let permit = permit.ok_or(GatewayFault::Unreachable)?;
+        let target = permit.target();
         let chosen = upstream.targets.get(target).ok_or(GatewayFault::Unreachable)?;
         let address = chosen.address(handshake.attempts as usize);
         if chosen.must_resolve(now_ns, handshake.attempts > 0 || address.is_none()) {
@@ -183,7 +207,7 @@ impl Tunnels {
         buffer.extend_from_slice(&handshake.start.head);
         context.send(id, [Segment::Bytes(buffer)]);
         context.deadline(id, upstream.settings.connect_time.nanoseconds());
-        Ok(id)
+        Ok((id, permit))
     }
 
     /// Responds with an error in place of the application, and gives the connection back. The caller settles the slot.
@@ -197,6 +221,7 @@ impl Tunnels {
         let Some(mut tunnel) = self.remove(place) else { return };
         let context = slot.context();
         context.close(tunnel.id);
+        let permit = tunnel.permit.take();
         let Some(mut handshake) = tunnel.handshake.take() else {
             return slot.reset(CloseReason::Upstream);
         };
@@ -215,9 +240,11 @@ impl Tunnels {
             handshake.tried |= 1 << handshake.target;
         }
         handshake.start.counters.retries.increment();
+        handshake.start.permit = permit;
         match self.dial(&context, &mut handshake) {
-            Ok(id) => {
-                let next = self.insert(Tunnel { id, handshake: Some(handshake), ..tunnel });
+            Ok((id, permit)) => {
+                let next =
+                    self.insert(Tunnel { id, permit: Some(permit), handshake: Some(handshake), ..tunnel });
                 slot.set_word(next);
             }
             Err(_) => Self::refuse(slot, &handshake, fault),
@@ -438,10 +465,11 @@ impl Resident for Tunnels {
         });
         let context = self.context.get_or_insert_with(|| slot.context()).clone();
         match self.dial(&context, &mut handshake) {
-            Ok(id) => {
+            Ok((id, permit)) => {
                 let place = self.insert(Tunnel {
                     token: slot.token(),
                     id,
+                    permit: Some(permit),
                     handshake: Some(handshake),
                     unsent: 0,
                     waiting: Vec::new(),
@@ -464,6 +492,16 @@ impl Resident for Tunnels {
         if let Some(target) = upstream.targets.get(target) {
             target.resolved(done);
         }
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        let timers = self.timers.iter().filter_map(Weak::upgrade);
+        timers.filter_map(|timer| timer.due_ns()).min()
+    }
+
+    fn begin(&mut self, engine: &mut Engine<'_>) {
+        let now_ns = engine.now().mono_ns;
+        self.timers.iter().filter_map(Weak::upgrade).for_each(|timer| timer.check(now_ns));
     }
 
     fn is_duplex(&self) -> bool {

@@ -14,6 +14,7 @@ use encke_stats::Source;
 
 use crate::buffers::BUFFER_BYTES;
 use crate::exchange::{Exchange, ExchangeKey};
+use crate::inbox::{Inbox, WorkerMessage};
 use crate::log::LogLabel;
 use crate::metrics::WorkerMetrics;
 use crate::open_table::{OpenEnd, OpenTable};
@@ -114,6 +115,9 @@ pub trait Handler {
     /// A descriptor given to [`HandlerContext::watch`] is readable.
     fn watched(&mut self) {}
 
+    /// A [`HandlerWaker`] of this handler was used since the last such call.
+    fn woken(&mut self) {}
+
     /// Descriptors or memory are short: release caches.
     fn shrink(&mut self) {}
 
@@ -172,9 +176,23 @@ pub struct HandlerContext {
     requests: Rc<HandlerRequests>,
 }
 
+/// A handle that wakes a handler from any thread: [`Handler::woken`] follows on the handler's worker.
+#[derive(Clone)]
+pub struct HandlerWaker {
+    link: Arc<Inbox>,
+    handler: u16,
+}
+
+impl HandlerWaker {
+    /// Wakes the handler. Does nothing if the handler was dropped.
+    pub fn wake(&self) {
+        self.link.send(WorkerMessage::WakeHandler(self.handler));
+    }
+}
+
 /// Requests of a worker's handlers to the worker.
-#[derive(Default)]
 pub(crate) struct HandlerRequests {
+    link: Arc<Inbox>,
     now: Cell<Now>,
     next_job: Cell<u64>,
     jobs: RefCell<Vec<Job>>,
@@ -359,6 +377,11 @@ impl HandlerContext {
         self.requests.actions.borrow_mut().push(action);
     }
 
+    /// Returns a handle that wakes the handler of this context from any thread. Guards and residents have no such call.
+    pub fn waker(&self) -> HandlerWaker {
+        HandlerWaker { link: Arc::clone(&self.requests.link), handler: self.handler }
+    }
+
     /// The start of the worker's current turn.
     pub fn now(&self) -> Now {
         self.requests.now.get()
@@ -371,8 +394,22 @@ impl HandlerContext {
 }
 
 impl HandlerRequests {
-    pub(crate) fn new(metrics: Arc<WorkerMetrics>) -> Self {
-        Self { metrics, ..Self::default() }
+    pub(crate) fn new(metrics: Arc<WorkerMetrics>, link: Arc<Inbox>) -> Self {
+        Self {
+            link,
+            now: Cell::default(),
+            next_job: Cell::default(),
+            jobs: RefCell::default(),
+            watches: RefCell::default(),
+            has_work: Cell::default(),
+            has_actions: Cell::default(),
+            actions: RefCell::default(),
+            upstreams: RefCell::default(),
+            open: RefCell::default(),
+            replies: RefCell::default(),
+            spare: RefCell::default(),
+            metrics,
+        }
     }
 
     pub(crate) fn set_now(&self, now: Now) {
