@@ -115,7 +115,7 @@ impl GatewayHandler {
             && let Some(upstream) = self.upstreams.get(upstream).filter(|upstream| !upstream.is_limited())
         {
             let (upstream, counters) = (Arc::clone(upstream), self.proxy.counters());
-            let start = TunnelStart { route, upstream, counters, head, permit: None };
+            let start = TunnelStart { route, upstream, counters, head, permit: None, waited_ns: 0 };
             return Outcome::Takeover(Takeover::new(start));
         }
         // Only if the application gets the field, it can consent.
@@ -245,6 +245,7 @@ impl GatewayHandler {
         let found = self.routes.find_any(asked.authority(&request), path.as_bytes(), &mut self.decoded);
         match found {
             Found::Closed | Found::Malformed => {
+                self.proxy.note(&request, exchange.key());
                 self.context.refused("app_redirect");
                 self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
             }
@@ -293,6 +294,7 @@ impl GatewayHandler {
                     _ => None,
                 };
                 let target = with_query(&changed.unwrap_or_else(|| path.to_owned()), query);
+                self.proxy.note(&request, exchange.key());
                 self.send_file(exchange, &request, &asked, (&target, asked.authority(&request)), fields);
             }
         }

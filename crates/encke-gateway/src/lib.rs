@@ -17,6 +17,7 @@ mod field_changes;
 mod figures;
 mod gateway_handler;
 mod id_map;
+mod log_notes;
 mod proxied_request;
 mod proxy;
 mod queue;

@@ -7,6 +7,7 @@ use encke_server::{Exchange, ExchangeKey, Fields, Origin, Piece, UpstreamId};
 use encke_wire::http1::{Framing, LAST_CHUNK, put_chunk_head};
 use encke_wire::method::Method;
 
+use crate::log_notes::AttemptFacts;
 use crate::queue::Permit;
 use crate::response_head::response_fields;
 use crate::response_reader::{AppResponseReader, HeadView};
@@ -86,8 +87,8 @@ pub(crate) struct ProxiedRequest {
     pub(crate) conn: Option<UpstreamId>,
     /// Present while the request waits for a connection.
     pub(crate) wait: Option<RequestWait>,
-    /// Time for which it has waited for connections, in ns.
-    pub(crate) waited_ns: u64,
+    /// The facts for the log.
+    pub(crate) facts: AttemptFacts,
     /// Whether the request becomes a tunnel once it has a connection.
     pub(crate) upgrades: bool,
     /// The head for the application, for further attempts.
@@ -105,7 +106,6 @@ pub(crate) struct ProxiedRequest {
     pub(crate) body_seen: u64,
     /// The targets that have failed, as a bit mask.
     pub(crate) tried: u64,
-    pub(crate) attempts: u32,
     /// Whether only new connections are used.
     pub(crate) avoids_kept: bool,
     /// Times that an application has sent the client to another path.
@@ -155,7 +155,7 @@ impl ProxiedRequest {
             method,
             conn: None,
             wait: None,
-            waited_ns: 0,
+            facts: AttemptFacts::default(),
             upgrades: false,
             head,
             framing,
@@ -165,7 +165,6 @@ impl ProxiedRequest {
             full: false,
             body_seen: 0,
             tried: 0,
-            attempts: 0,
             avoids_kept: false,
             redirects: 0,
             replacement: None,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use encke_io::{Done, Segment};
 use encke_server::{
-    Exchange, ExchangeKey, Fields, HandlerContext, JobId, Piece, Reply, UpstreamEvent, UpstreamId,
+    Exchange, ExchangeKey, Fields, HandlerContext, JobId, LogNotes, Piece, Reply, UpstreamEvent, UpstreamId,
 };
 use encke_wire::http1::ResponseHead;
 
@@ -118,7 +118,7 @@ impl Proxy {
         let Some(place) = self.upstreams.get(request.upstream).map(|_| request.upstream) else { return };
         let upstream = Arc::clone(&self.upstreams[place]);
         let tried = request.tried;
-        if request.attempts > upstream.settings.retries {
+        if request.facts.attempts > upstream.settings.retries {
             return self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable));
         }
         if let Some(permit) = held
@@ -152,7 +152,7 @@ impl Proxy {
         let Some(request) = self.requests.get_mut(&key) else { return };
         let place = request.upstream;
         let Some(upstream) = self.upstreams.get(place).map(Arc::clone) else { return };
-        let attempt = request.attempts as usize;
+        let attempt = request.facts.attempts as usize;
         let fresh_ns = if is_safe(request.method) { u64::MAX } else { FRESH_NS };
         let is_for_kept = permit.is_none() && !request.avoids_kept && !request.upgrades;
         let kept = if is_for_kept { self.take_kept(place, target, now_ns, fresh_ns) } else { None };
@@ -205,7 +205,10 @@ impl Proxy {
         if let Some(target) = upstream.targets.get(conn.target) {
             target.begin();
         }
-        request.attempts += 1;
+        request.facts.attempts += 1;
+        request.facts.target = Some(conn.target);
+        request.facts.connect_ns = None;
+        request.facts.first_byte_ns = None;
         request.conn = Some(id);
         conn.request = Some(key);
         conn.reader.begin(request.method);
@@ -291,8 +294,10 @@ impl Proxy {
         let Some(mut request) = self.requests.remove(&key) else { return };
         if request.exchange.is_none() {
             self.recycle(request);
+            self.context.note(key, LogNotes::default().because(reason));
             return self.context.reset(key);
         }
+        note(&self.context, &self.upstreams, &request, key);
         if request.route.error_page(status).is_some() {
             return self.replaced.push((request, Replacement::ErrorPage(status, Some(reason))));
         }
@@ -313,6 +318,11 @@ impl Proxy {
             None => self.context.reset(key),
         }
         self.recycle(request);
+    }
+
+    /// Adds the facts of a request's last attempt to its line in the log.
+    pub(crate) fn note(&self, request: &ProxiedRequest, key: ExchangeKey) {
+        note(&self.context, &self.upstreams, request, key);
     }
 
     /// Keeps the buffer of a request that is over.
@@ -377,7 +387,7 @@ impl Proxy {
         request.avoids_kept |= is_stale;
         if is_stale {
             // No application has seen this attempt. There is one at most, since all further ones use new connections.
-            request.attempts = request.attempts.saturating_sub(1);
+            request.facts.attempts = request.facts.attempts.saturating_sub(1);
         }
         let is_early = conn.reader.is_untouched()
             && matches!(fault, GatewayFault::Ended | GatewayFault::ResponseTime)
@@ -445,10 +455,16 @@ impl Proxy {
                                 if target.succeeded() {
                                     report_return(upstream, target);
                                 }
-                                target.tally.responded(status, conn.active_ns.saturating_sub(conn.begun_ns));
+                                let first_byte_ns = conn.active_ns.saturating_sub(conn.begun_ns);
+                                target.tally.responded(status, first_byte_ns);
+                                request.facts.first_byte_ns = Some(first_byte_ns);
                             }
                             counters.responded(status);
                             request.replacement = request.replacement_for(&view);
+                            if !matches!(request.replacement, Some(Replacement::Path(..))) {
+                                // A path may lead to another application, whose facts the line has then.
+                                note(context, upstreams, request, key);
+                            }
                             if request.replacement.is_none()
                                 && let Some(exchange) = request.exchange.take()
                             {
@@ -678,7 +694,10 @@ impl Proxy {
                 let connect_ns = now_ns.saturating_sub(conn.active_ns);
                 conn.active_ns = now_ns;
                 if let Some(upstream) = self.upstreams.get(conn.upstream) {
-                    let request = conn.request.and_then(|key| self.requests.get(&key));
+                    let mut request = conn.request.and_then(|key| self.requests.get_mut(&key));
+                    if let Some(request) = &mut request {
+                        request.facts.connect_ns = Some(connect_ns);
+                    }
                     let wait_ns = request.map_or(u64::MAX, |request| request.wait_ns(&upstream.settings));
                     self.context.deadline(id, wait_ns);
                     if let Some(target) = upstream.targets.get(conn.target) {
@@ -728,6 +747,20 @@ impl Proxy {
             }
             _ => {}
         }
+    }
+}
+
+/// Adds the facts of a request's last attempt to its line in the log.
+fn note(
+    context: &HandlerContext,
+    upstreams: &[Arc<NamedUpstream>],
+    request: &ProxiedRequest,
+    key: ExchangeKey,
+) {
+    if context.takes_notes()
+        && let Some(upstream) = upstreams.get(request.upstream)
+    {
+        context.note(key, request.facts.notes(upstream));
     }
 }
 

@@ -28,6 +28,7 @@ use encke_wire::method::Method;
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
+use crate::log_notes::AttemptFacts;
 use crate::queue::Permit;
 use crate::response_head::response_fields;
 use crate::response_reader::{AppResponseReader, ReadStep};
@@ -51,6 +52,8 @@ pub(crate) struct TunnelStart {
     pub(crate) head: Vec<u8>,
     /// The permit for the first connection, if the upstream has a limit.
     pub(crate) permit: Option<Permit>,
+    /// Time for which the request has waited for it, in ns.
+    pub(crate) waited_ns: u64,
 }
 
 /// The tunnels of a worker.
@@ -97,7 +100,9 @@ struct Handshake {
     reader: AppResponseReader,
     target: usize,
     tried: u64,
-    attempts: u32,
+    /// The time of the present attempt, in ns of the monotonic clock.
+    begun_ns: u64,
+    facts: AttemptFacts,
     connected: bool,
     keeps: bool,
     /// The response that refuses the WebSocket, and its content so far.
@@ -114,6 +119,15 @@ struct Handshake {
 enum EarlyEnd {
     Over,
     Failed(GatewayFault),
+}
+
+impl Handshake {
+    /// Adds the facts of the last attempt to the line of the request in the log.
+    fn note(&self, slot: &mut Slot<'_>) {
+        if slot.context().takes_notes() {
+            slot.note(self.facts.notes(&self.start.upstream));
+        }
+    }
 }
 
 impl Tunnels {
@@ -176,7 +190,7 @@ impl Tunnels {
     ) -> Result<(UpstreamId, Permit), GatewayFault> {
         let upstream = Arc::clone(&handshake.start.upstream);
         let granted = handshake.start.permit.take();
-        if handshake.attempts > upstream.settings.retries {
+        if handshake.facts.attempts > upstream.settings.retries {
             return Err(GatewayFault::Unreachable);
         }
         let now_ns = context.now().mono_ns;
@@ -188,15 +202,22 @@ impl Tunnels {
         let permit = permit.ok_or(GatewayFault::Unreachable)?;
         let target = permit.target();
         let chosen = upstream.targets.get(target).ok_or(GatewayFault::Unreachable)?;
-        let address = chosen.address(handshake.attempts as usize);
-        if chosen.must_resolve(now_ns, handshake.attempts > 0 || address.is_none()) {
+        let address = chosen.address(handshake.facts.attempts as usize);
+        if chosen.must_resolve(now_ns, handshake.facts.attempts > 0 || address.is_none()) {
             let url = chosen.url().clone();
             let job = context.offload_remote(move || url.addresses());
             self.resolving.insert(job, (Arc::clone(&upstream), target));
         }
         let address = address.ok_or(GatewayFault::Unresolved)?;
         let session = chosen.session().map_err(|_| GatewayFault::Tls)?;
-        handshake.attempts += 1;
+        let facts = &mut handshake.facts;
+        *facts = AttemptFacts {
+            target: Some(target),
+            attempts: facts.attempts + 1,
+            waited_ns: facts.waited_ns,
+            ..AttemptFacts::default()
+        };
+        handshake.begun_ns = now_ns;
         handshake.target = target;
         handshake.connected = false;
         handshake.reader.begin(Method::Get);
@@ -213,6 +234,7 @@ impl Tunnels {
     /// Responds with an error in place of the application, and gives the connection back. The caller settles the slot.
     fn refuse(slot: &mut Slot<'_>, handshake: &Handshake, fault: GatewayFault) {
         handshake.start.counters.failed(fault);
+        handshake.note(slot);
         slot.respond(handshake.asked, Reply::error(fault.status()).because(fault.reason()));
     }
 
@@ -265,6 +287,10 @@ impl Tunnels {
                 Ok(ReadStep::Head(view, used)) => {
                     rest = &rest[used..];
                     let status = view.head.status();
+                    if status == 101 || status >= 200 {
+                        let ns = slot.now().mono_ns.saturating_sub(handshake.begun_ns);
+                        handshake.facts.first_byte_ns = Some(ns);
+                    }
                     match status {
                         101 if view
                             .head
@@ -320,6 +346,7 @@ impl Tunnels {
         {
             report_return(&handshake.start.upstream, target);
         }
+        handshake.note(slot);
         if let Some(reply) = handshake.refusal {
             slot.respond(handshake.asked, reply.body(Body::Bytes(handshake.content)));
         }
@@ -337,6 +364,7 @@ impl Tunnels {
             target.end();
         }
         handshake.start.counters.tunnels.increment();
+        handshake.note(slot);
         context.deadline(tunnel.id, u64::MAX);
         context.resume(tunnel.id);
         slot.count_response(101);
@@ -449,13 +477,15 @@ impl Resident for Tunnels {
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
         let Ok(start) = start.downcast::<TunnelStart>() else { return slot.close(CloseReason::HandlerPanic) };
         let rest_ns = start.upstream.settings.tunnel_time.nanoseconds();
+        let facts = AttemptFacts { waited_ns: start.waited_ns, ..AttemptFacts::default() };
         let mut handshake = Box::new(Handshake {
             asked,
             start: *start,
             reader: AppResponseReader::new(),
             target: 0,
             tried: 0,
-            attempts: 0,
+            begun_ns: 0,
+            facts,
             connected: false,
             keeps: false,
             refusal: None,
@@ -572,6 +602,8 @@ impl Resident for Tunnels {
         if let UpstreamEvent::Connected = event {
             if let Some(handshake) = &mut tunnel.handshake {
                 handshake.connected = true;
+                let now_ns = slot.now().mono_ns;
+                handshake.facts.connect_ns = Some(now_ns.saturating_sub(handshake.begun_ns));
                 context.deadline(id, handshake.start.upstream.settings.response_time.nanoseconds());
             }
             return;

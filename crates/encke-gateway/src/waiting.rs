@@ -128,7 +128,7 @@ impl Proxy {
         let Some(wait) = request.wait.filter(|wait| wait.ticket == ticket) else { return false };
         request.wait = None;
         let ns = now_ns.saturating_sub(wait.since_ns);
-        request.waited_ns += ns;
+        request.facts.waited_ns += ns;
         if let Some(upstream) = self.upstreams.get(request.upstream) {
             upstream.queue.waited(ns);
         }
@@ -234,6 +234,7 @@ impl Proxy {
             counters: self.counters(),
             head: std::mem::take(&mut request.head),
             permit: Some(permit),
+            waited_ns: request.facts.waited_ns,
         }));
     }
 

@@ -15,7 +15,7 @@ use encke_stats::Source;
 use crate::buffers::BUFFER_BYTES;
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::inbox::{Inbox, WorkerMessage};
-use crate::log::LogLabel;
+use crate::log::{LogLabel, LogNotes, NotesMode};
 use crate::metrics::WorkerMetrics;
 use crate::open_table::{OpenEnd, OpenTable};
 use crate::outgoing::{UpstreamEvent, UpstreamId, UpstreamIds};
@@ -209,6 +209,7 @@ pub(crate) struct HandlerRequests {
     /// Empty buffers for [`HandlerContext::take_buffer`].
     spare: RefCell<Vec<Vec<u8>>>,
     metrics: Arc<WorkerMetrics>,
+    notes_mode: NotesMode,
 }
 
 /// A request of a feature in a callback. The worker executes it when the callback has returned.
@@ -224,6 +225,7 @@ pub(crate) enum Action {
     /// Respond to an exchange with the first reply in [`HandlerRequests`].
     Respond,
     ReadMore(ExchangeKey),
+    Note(ExchangeKey, Box<LogNotes>),
 }
 
 /// An outgoing connection to be opened.
@@ -377,6 +379,17 @@ impl HandlerContext {
         self.requests.actions.borrow_mut().push(action);
     }
 
+    /// Whether lines of the log may have notes: it is in the JSON format, or an operator watches it. Without, a handler need not
+    /// collect any.
+    pub fn takes_notes(&self) -> bool {
+        self.requests.notes_mode.is_on()
+    }
+
+    /// Adds notes to the line of a request in the JSON log, before its response is complete.
+    pub fn note(&self, exchange: ExchangeKey, notes: LogNotes) {
+        self.act(Action::Note(exchange, Box::new(notes)));
+    }
+
     /// Returns a handle that wakes the handler of this context from any thread. Guards and residents have no such call.
     pub fn waker(&self) -> HandlerWaker {
         HandlerWaker { link: Arc::clone(&self.requests.link), handler: self.handler }
@@ -394,7 +407,7 @@ impl HandlerContext {
 }
 
 impl HandlerRequests {
-    pub(crate) fn new(metrics: Arc<WorkerMetrics>, link: Arc<Inbox>) -> Self {
+    pub(crate) fn new(metrics: Arc<WorkerMetrics>, link: Arc<Inbox>, notes_mode: NotesMode) -> Self {
         Self {
             link,
             now: Cell::default(),
@@ -409,6 +422,7 @@ impl HandlerRequests {
             replies: RefCell::default(),
             spare: RefCell::default(),
             metrics,
+            notes_mode,
         }
     }
 

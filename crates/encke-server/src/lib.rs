@@ -90,7 +90,9 @@ pub use handler::{Handler, HandlerContext, HandlerWaker, JobId, Mount, Outcome, 
 pub use https::{CHALLENGES, PORT as HTTPS_PORT};
 pub use limits::LimitSettings;
 pub use listener::{Bound, ListenConfig};
-pub use log::{AccessLog, LogFormat, LogLabel, LogOutput, LogSettings, LogTail, TailEntry, TailFilter};
+pub use log::{
+    AccessLog, LogFormat, LogLabel, LogNotes, LogOutput, LogSettings, LogTail, TailEntry, TailFilter,
+};
 pub use operate::{
     ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FeatureVerbs, FieldShape,
     FieldValue, RuleStep, Verb, VerbField,

@@ -159,6 +159,7 @@ impl Core {
                 }
             }
             Action::ReadMore(key) => self.read_more(key),
+            Action::Note(key, notes) => self.note(key, &notes),
             Action::Dial(_) => debug_assert!(false, "the worker dials"),
         }
     }

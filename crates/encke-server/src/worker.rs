@@ -112,6 +112,7 @@ impl<R: Reactor> Worker<R> {
             handler_requests: Rc::new(HandlerRequests::new(
                 Arc::clone(&shared.metrics),
                 Arc::clone(commands.link()),
+                shared.log.notes_mode(),
             )),
             link: Arc::clone(commands.link()),
             links: Arc::new([]),

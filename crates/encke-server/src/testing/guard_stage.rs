@@ -13,6 +13,7 @@ use crate::exchange::ExchangeKey;
 use crate::guard::{Guard, GuardCall, GuardHold, GuardMount, GuardOutcome};
 use crate::handler::{HandlerContext, HandlerRequests, JobId};
 use crate::inbox::{Inbox, WorkerMessage};
+use crate::log::NotesMode;
 use crate::metrics::WorkerMetrics;
 use crate::request::Origin;
 use crate::resident::WorkerSetup;
@@ -38,7 +39,11 @@ impl GuardStage {
     pub fn open(now: Now, mount: &dyn GuardMount) -> Self {
         let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
         let link = Inbox::new(reactor.waker());
-        let tray = Rc::new(HandlerRequests::new(Arc::<WorkerMetrics>::default(), Arc::clone(&link)));
+        let tray = Rc::new(HandlerRequests::new(
+            Arc::<WorkerMetrics>::default(),
+            Arc::clone(&link),
+            NotesMode::default(),
+        ));
         tray.set_now(now);
         let context = HandlerContext::new(0, Rc::clone(&tray));
         let guard = WorkerSetup::alone(now, |worker| mount.open(context, worker));

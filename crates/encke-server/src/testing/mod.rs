@@ -24,6 +24,7 @@ use encke_wire::limits::HeadLimits;
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{Handler, HandlerContext, HandlerRequests, JobId, Outcome};
 use crate::inbox::{Inbox, WorkerMessage};
+use crate::log::NotesMode;
 use crate::reply::{Prepared, Reply};
 use crate::request::{Asker, Origin, Request};
 use crate::resident::WorkerSetup;
@@ -67,7 +68,7 @@ impl Stage {
     ) -> Self {
         let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
         let link = Inbox::new(reactor.waker());
-        let tray = Rc::new(HandlerRequests::new(Arc::default(), Arc::clone(&link)));
+        let tray = Rc::new(HandlerRequests::new(Arc::default(), Arc::clone(&link), NotesMode::default()));
         tray.set_now(now);
         let handler = Self::handler_of(&tray, now, open);
         Self { handler, tray, link, now, jobs: 0, _reactor: reactor }
