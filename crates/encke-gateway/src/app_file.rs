@@ -15,7 +15,7 @@ use encke_wire::limits::{FIELDS_MAX, HEAD_BYTES_MAX};
 use encke_wire::method::Method;
 use encke_wire::target::encode_path;
 
-use crate::proxy::ProxiedRequest;
+use crate::proxied_request::ProxiedRequest;
 
 /// The host name and the escaped path under which the site serves the file at an absolute path; `None` if it is in none of the
 /// directories, each with its host name.

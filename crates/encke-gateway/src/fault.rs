@@ -36,10 +36,16 @@ pub(crate) enum GatewayFault {
     Draining,
     /// The compression of the response has failed.
     Coding,
+    /// The request has waited for a connection for `queue_time`.
+    QueueTime,
+    /// The queue of requests that wait for a connection is full.
+    QueueFull,
+    /// The client ended its side while its request waited for a connection.
+    QueueLeft,
 }
 
 impl GatewayFault {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Unresolved,
         Self::Unreachable,
         Self::ConnectTime,
@@ -54,6 +60,9 @@ impl GatewayFault {
         Self::Limit,
         Self::Draining,
         Self::Coding,
+        Self::QueueTime,
+        Self::QueueFull,
+        Self::QueueLeft,
     ];
 
     /// The name in metrics and logs.
@@ -78,6 +87,9 @@ impl GatewayFault {
             Self::Limit => &"limit",
             Self::Draining => &"draining",
             Self::Coding => &"coding",
+            Self::QueueTime => &"queue_time",
+            Self::QueueFull => &"queue_full",
+            Self::QueueLeft => &"queue_left",
         }
     }
 
@@ -85,14 +97,19 @@ impl GatewayFault {
     pub(crate) const fn status(self) -> u16 {
         match self {
             Self::ConnectTime | Self::ResponseTime | Self::IdleTime => 504,
-            Self::Limit | Self::Draining => 503,
+            Self::Limit | Self::Draining | Self::QueueTime | Self::QueueFull | Self::QueueLeft => 503,
             _ => 502,
         }
     }
 
     /// Whether the target is at fault, so that it counts towards its ejection.
     pub(crate) const fn is_targets(self) -> bool {
-        !matches!(self, Self::Limit | Self::Draining | Self::Coding)
+        !matches!(self, Self::Limit | Self::Draining | Self::Coding) && !self.is_queues()
+    }
+
+    /// Whether the request has not found a connection within the limits of the queue.
+    pub(crate) const fn is_queues(self) -> bool {
+        matches!(self, Self::QueueTime | Self::QueueFull | Self::QueueLeft)
     }
 
     pub(crate) fn of_connection(fault: &UpstreamFault, was_connected: bool) -> Self {

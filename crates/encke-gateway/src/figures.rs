@@ -9,6 +9,7 @@ use encke_io::clock::Clock;
 use encke_stats::{Counter, Family, Sample, Source, Value};
 
 use crate::fault::GatewayFault;
+use crate::queue::WaitQueue;
 use crate::target::UpstreamTarget;
 use crate::upstream::NamedUpstream;
 
@@ -89,7 +90,47 @@ fn by_target_and(
     family
 }
 
+/// One sample per upstream with a limit on connections.
+fn by_queue(
+    mut family: Family,
+    upstreams: &[Arc<NamedUpstream>],
+    value: impl Fn(&WaitQueue) -> Value,
+) -> Family {
+    for upstream in upstreams.iter().filter(|upstream| upstream.is_limited()) {
+        let labels = vec![("upstream".into(), upstream.settings.name.clone().into())];
+        family.samples.push(Sample { labels, value: value(&upstream.queue) });
+    }
+    family
+}
+
 impl GatewayFigures {
+    fn of_queues(&self) -> [Family; 3] {
+        let all = &self.upstreams;
+        [
+            by_queue(
+                Family::gauge("encke_gateway_queue_requests", "Requests that wait for a connection."),
+                all,
+                |queue| u64::from(queue.len()).into(),
+            ),
+            by_queue(
+                Family::counter(
+                    "encke_gateway_queue_waits_total",
+                    "Requests that have waited for a connection, with or without success.",
+                ),
+                all,
+                |queue| queue.waits().0.into(),
+            ),
+            by_queue(
+                Family::counter(
+                    "encke_gateway_queue_wait_seconds_total",
+                    "Time for which these requests have waited.",
+                ),
+                all,
+                |queue| queue.waits().1.into(),
+            ),
+        ]
+    }
+
     fn of_targets(&self) -> Vec<Family> {
         let all = &self.upstreams;
         let now_ns = Clock::new().now().mono_ns;
@@ -117,6 +158,14 @@ impl GatewayFigures {
                 Family::gauge("encke_gateway_target_requests_open", "Requests in progress at a target."),
                 all,
                 |target| u64::from(target.busy()).into(),
+            ),
+            by_target(
+                Family::gauge(
+                    "encke_gateway_target_connections_open",
+                    "Connections to a target, those of WebSockets and kept ones included.",
+                ),
+                all,
+                |target| u64::from(target.open()).into(),
             ),
             by_target(
                 Family::gauge(
@@ -198,6 +247,7 @@ impl Source for GatewayFigures {
             .value(sum(&|worker| worker.ejections.value())),
         ];
         families.extend(self.of_targets());
+        families.extend(self.of_queues());
         families
     }
 }

@@ -27,7 +27,8 @@ use encke_wire::method::Method;
 
 use crate::app_file::{AppConditions, AskedHead, KeptConditions, app_file, reading};
 use crate::id_map::IdMap;
-use crate::proxy::{ClientTarget, ProxiedRequest, Proxy, Replacement};
+use crate::proxied_request::{ClientTarget, ProxiedRequest, Replacement};
+use crate::proxy::Proxy;
 use crate::request_head::{RequestHeadPlan, Upgrading, accepts_trailers, put_request_head};
 use crate::route::{Found, RouteTable, SiteRoute};
 use crate::settings::FilesOrder;
@@ -113,10 +114,11 @@ impl GatewayHandler {
             return Outcome::Now(Reply::error(400).because(&"path"));
         }
         if upgrading == Upgrading::WebSocket
-            && let Some(upstream) = self.upstreams.get(upstream)
+            && let Some(upstream) = self.upstreams.get(upstream).filter(|upstream| !upstream.is_limited())
         {
             let (upstream, counters) = (Arc::clone(upstream), self.proxy.counters());
-            return Outcome::Takeover(Takeover::new(TunnelStart { route, upstream, counters, head, origin }));
+            let start = TunnelStart { route, upstream, counters, head, origin, permit: None, waited_ns: 0 };
+            return Outcome::Takeover(Takeover::new(start));
         }
         // Only if the application gets the field, it can consent.
         let expects = request.known(Known::Expect).is_some()
@@ -127,12 +129,14 @@ impl GatewayHandler {
                 .flat_map(field::list)
                 .any(|name| name.eq_ignore_ascii_case(b"expect"));
         let shape = (request.method(), request.framing(), expects);
-        let files_first = route.files == Some(FilesOrder::First) && request.method().reads();
+        let files_first =
+            route.files == Some(FilesOrder::First) && request.method().reads() && upgrading == Upgrading::No;
         let accepted = (route.compression.is_some() && route.request.drops(b"accept-encoding"))
             .then(|| AcceptEncoding::of(request.all(Known::AcceptEncoding)));
         let is_changed = path.is_some() || route.request.drops(b"host");
         let mut forwarded =
             ProxiedRequest::new((None, route, upstream), shape, (origin, request.now()), head);
+        forwarded.upgrades = upgrading == Upgrading::WebSocket;
         forwarded.trailers = accepts_trailers(request);
         forwarded.accepted = accepted;
         if is_changed {
@@ -246,6 +250,7 @@ impl GatewayHandler {
             return self.context.respond(exchange, Reply::error(500));
         };
         if request.route.may_subscribe(path) {
+            self.proxy.note(&request, exchange.key());
             let (host, all) = (asked.authority(&request), KeptConditions::All);
             match asked.for_site(&request, Some(target), host, all) {
                 Some(kept) => self.context.reroute(exchange, kept),
@@ -256,6 +261,7 @@ impl GatewayHandler {
         let found = self.routes.find_any(asked.authority(&request), path.as_bytes(), &mut self.decoded);
         match found {
             Found::Closed | Found::Malformed => {
+                self.proxy.note(&request, exchange.key());
                 self.context.refused("app_redirect");
                 self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
             }
@@ -305,6 +311,7 @@ impl GatewayHandler {
                     _ => None,
                 };
                 let target = with_query(&changed.unwrap_or_else(|| path.to_owned()), query);
+                self.proxy.note(&request, exchange.key());
                 self.send_file(exchange, &request, &asked, (&target, asked.authority(&request)), fields);
             }
         }
@@ -408,6 +415,7 @@ impl Handler for GatewayHandler {
 
     fn ended(&mut self, key: ExchangeKey) {
         self.proxy.ended(key);
+        self.replace_all();
         self.below.ended(key);
     }
 
@@ -431,6 +439,12 @@ impl Handler for GatewayHandler {
 
     fn watched(&mut self) {
         self.below.watched();
+    }
+
+    fn woken(&mut self) {
+        self.proxy.woken();
+        self.replace_all();
+        self.below.woken();
     }
 
     fn shrink(&mut self) {

@@ -17,10 +17,14 @@ mod field_changes;
 mod figures;
 mod gateway_handler;
 mod id_map;
+mod log_notes;
+mod proxied_request;
 mod proxy;
 mod proxy_header;
+mod queue;
 mod request_head;
 mod response_coding;
+mod response_head;
 mod response_reader;
 mod route;
 mod settings;
@@ -28,6 +32,7 @@ mod target;
 mod target_url;
 mod tunnel;
 mod upstream;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -228,7 +233,7 @@ fn open_upstream(settings: UpstreamSettings) -> Result<Arc<NamedUpstream>, Gatew
         url: url.clone(),
     });
     let targets = TargetSet::new(targets.collect());
-    Ok(Arc::new(NamedUpstream { targets, settings }))
+    Ok(NamedUpstream::new(settings, targets))
 }
 
 /// Compiles a route. Adds the upstream of a URL to `upstreams`.
@@ -309,8 +314,8 @@ impl Mount for Gateway {
     fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let counters = self.counters(worker.number());
         let below = self.below.open(context.clone(), worker);
-        worker.resident(|_| Tunnels::new());
         let proxy = Proxy::new(self.upstreams.clone(), counters, context.clone());
+        worker.resident(|_| Tunnels::new()).add_timer(proxy.waits.timer());
         Box::new(GatewayHandler::new(context, Arc::clone(&self.routes), self.upstreams.clone(), proxy, below))
     }
 

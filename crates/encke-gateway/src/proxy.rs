@@ -13,55 +13,49 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use encke_io::{Done, Now, Segment};
+use encke_io::{Done, Segment};
 use encke_server::{
-    Body, Exchange, ExchangeKey, Fields, HandlerContext, JobId, Origin, Piece, Reply, UpstreamEvent,
-    UpstreamId,
+    Exchange, ExchangeKey, Fields, HandlerContext, JobId, LogNotes, Piece, Reply, UpstreamEvent, UpstreamId,
 };
-use encke_wire::coding::AcceptEncoding;
-use encke_wire::field::{self, Known};
-use encke_wire::http1::{Framing, LAST_CHUNK, ResponseFraming, ResponseHead, put_chunk_head};
-use encke_wire::method::Method;
+use encke_wire::http1::ResponseHead;
 
-use crate::app_file::AskedHead;
 use crate::fault::GatewayFault;
-use crate::field_changes::FieldChanges;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
+use crate::proxied_request::{ProxiedRequest, Replacement, UpstreamConn, is_safe, put_piece};
 use crate::proxy_header::put_proxy_header;
-use crate::request_head::set_length;
-use crate::response_coding::{EncoderPool, ResponseEncoder, coded_fields, coding_for, may_code};
-use crate::response_reader::{AppResponseReader, HeadView, ReadStep};
-use crate::route::SiteRoute;
-use crate::settings::{FilesOrder, UpstreamSettings};
-use crate::target::UpstreamTarget;
+use crate::queue::Permit;
+use crate::response_coding::EncoderPool;
+use crate::response_head::{VIA, content, response_fields, trailer_fields};
+use crate::response_reader::ReadStep;
+use crate::settings::UpstreamSettings;
+use crate::target::{TargetChoice, UpstreamTarget};
 use crate::upstream::{KeptConns, NamedUpstream};
+use crate::waiting::ProxyWaits;
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: u64 = 64 * 1024;
 /// Interim responses (1xx) to one request. Applications send a few; each is a message to the worker.
 const INTERIMS_MAX: u8 = 16;
-/// Time after which the gateway reads the body of a client that waits for the application's consent, in ns.
-const CONSENT_NS: u64 = 1_000_000_000;
 /// Bytes of a replaced response that are read, so that the connection can be kept. After that it is closed.
 const DROPPED_MAX: u64 = 64 * 1024;
-/// Bytes of a request's body that are kept for another attempt.
-const REPLAY_BYTES_MAX: usize = 64 * 1024;
 /// A request that must not be repeated is sent on a kept connection only if that was used this recently, in ns: the longer a
 /// connection rests, the more likely the application is just closing it.
 const FRESH_NS: u64 = 1_000_000_000;
 
 /// The proxy of a worker.
 pub(crate) struct Proxy {
-    upstreams: Vec<Arc<NamedUpstream>>,
-    counters: Arc<ProxyCounters>,
-    context: HandlerContext,
+    pub(crate) upstreams: Vec<Arc<NamedUpstream>>,
+    pub(crate) counters: Arc<ProxyCounters>,
+    pub(crate) context: HandlerContext,
     /// All connections to targets.
-    conns: IdMap<UpstreamId, UpstreamConn>,
+    pub(crate) conns: IdMap<UpstreamId, UpstreamConn>,
     /// All requests whose response is incomplete.
-    requests: IdMap<ExchangeKey, ProxiedRequest>,
+    pub(crate) requests: IdMap<ExchangeKey, ProxiedRequest>,
     /// Kept connections, by upstream.
-    kept: Vec<KeptConns>,
+    pub(crate) kept: Vec<KeptConns>,
+    /// The waits of requests for connections, by upstream.
+    pub(crate) waits: ProxyWaits,
     /// Names that are resolved on the pool, by job: the upstream and the target.
     resolving: HashMap<JobId, (usize, usize)>,
     /// The head of the response that is being read.
@@ -74,108 +68,18 @@ pub(crate) struct Proxy {
     replaced: Vec<(ProxiedRequest, Replacement)>,
 }
 
-/// A response in place of the application's.
-pub(crate) enum Replacement {
-    /// The files of the site.
-    Files,
-    /// The file that the application names in `X-Accel-Redirect`, as a path of the site, with the application's fields.
-    Path(Vec<u8>, Fields),
-    /// The file that the application names in `X-Sendfile`, as an absolute path, with the application's fields.
-    File(Vec<u8>, Fields),
-    /// The site's page for an error.
-    ErrorPage(u16, Option<&'static &'static str>),
-}
-
-/// A connection to a target.
-struct UpstreamConn {
-    upstream: usize,
-    target: usize,
-    /// The request that it carries; `None` while it is kept.
-    request: Option<ExchangeKey>,
-    reader: AppResponseReader,
-    connected: bool,
-    /// Whether it has carried a request before the present one.
-    reused: bool,
-    /// Whether the application keeps the connection after the present response.
-    keeps: bool,
-    /// Bytes of the request that the kernel has not taken.
-    unsent: u64,
-    /// Time of the last event, in ns of the monotonic clock.
-    active_ns: u64,
-    /// Time of the present request.
-    begun_ns: u64,
-    /// Whether receiving is paused, because the client takes the response slowly.
-    paused: bool,
-    /// Interim responses to the present request.
-    interims: u8,
-    /// Whether this side has ended, so that the connection carries no further request.
-    shut: bool,
-}
-
-/// The target and authority of a client's request.
-#[derive(Clone)]
-pub(crate) struct ClientTarget {
-    pub(crate) target: Vec<u8>,
-    pub(crate) authority: Vec<u8>,
-}
-
-/// A request that is forwarded.
-pub(crate) struct ProxiedRequest {
-    /// Present until the response has begun.
-    pub(crate) exchange: Option<Exchange>,
-    pub(crate) route: Arc<SiteRoute>,
-    pub(crate) origin: Origin,
-    /// The client's target and authority, if the application gets others.
-    pub(crate) client: Option<Box<ClientTarget>>,
-    /// The time of the request.
-    pub(crate) started: Now,
-    upstream: usize,
-    pub(crate) method: Method,
-    conn: Option<UpstreamId>,
-    /// The head for the application, for further attempts.
-    pub(crate) head: Vec<u8>,
-    framing: Framing,
-    /// Whether the client waits for `100 Continue` before it sends its body.
-    awaits_continue: bool,
-    /// Whether the body is complete, and sent or queued.
-    body_is_whole: bool,
-    /// The body so far as it was sent, for another attempt; `None` if it is too long for that.
-    replay: Option<Vec<u8>>,
-    /// The body so far, while the application waits for it.
-    buffered: Option<Vec<u8>>,
-    /// Whether more of the body is read only once fewer bytes wait.
-    full: bool,
-    /// Bytes of the body so far.
-    body_seen: u64,
-    /// The targets that have failed, as a bit mask.
-    tried: u64,
-    attempts: u32,
-    /// Whether only new connections are used.
-    avoids_kept: bool,
-    /// Whether the client accepts trailers.
-    pub(crate) trailers: bool,
-    /// The codings that the client accepts, if the application is not told of them.
-    pub(crate) accepted: Option<AcceptEncoding>,
-    /// Compresses the response.
-    encoder: Option<Box<ResponseEncoder>>,
-    /// Times that an application has sent the client to another path.
-    pub(crate) redirects: u8,
-    /// The response in place of the application's, whose content is dropped.
-    replacement: Option<Replacement>,
-    /// Bytes of that content.
-    dropped: u64,
-}
-
 impl Proxy {
     pub(crate) fn new(
         upstreams: Vec<Arc<NamedUpstream>>,
         counters: Arc<ProxyCounters>,
         context: HandlerContext,
     ) -> Self {
-        let kept = upstreams.iter().map(|upstream| KeptConns::new(upstream.targets.len())).collect();
+        let kept = upstreams.iter().map(KeptConns::new).collect();
+        let waits = ProxyWaits::new(context.waker(), &upstreams);
         Self {
             upstreams,
             kept,
+            waits,
             counters,
             context,
             conns: IdMap::default(),
@@ -210,88 +114,114 @@ impl Proxy {
         if buffers {
             return self.context.read_more(key);
         }
-        self.attempt(key, None);
+        self.attempt(key, None, None);
     }
 
-    /// Reads a body before the application gets the request.
-    fn buffer(&mut self, key: ExchangeKey, piece: Piece<'_>) {
-        let Some(request) = self.requests.get_mut(&key) else { return };
-        let Some(buffered) = &mut request.buffered else { return };
-        match piece {
-            Piece::Data(data) => {
-                buffered.extend_from_slice(data);
-                request.body_seen += data.len() as u64;
-                if request.route.exceeds(request.body_seen) {
-                    return self.fail_request(key, 413, &"route_body_bytes");
-                }
-                if request.body_seen < request.route.buffer {
-                    return self.context.read_more(key);
-                }
-            }
-            Piece::End => {
-                request.body_is_whole = true;
-                if request.framing == Framing::Chunked {
-                    set_length(&mut request.head, request.body_seen);
-                    request.framing = Framing::Length(request.body_seen);
-                }
-            }
-            Piece::Broken => return self.end_broken(key),
+    /// Finds a connection for a request, or lets it wait for one. `fault` is the reason of the attempt before, and `held` the
+    /// permit of its connection.
+    fn attempt(&mut self, key: ExchangeKey, fault: Option<GatewayFault>, held: Option<Permit>) {
+        let now_ns = self.context.now().mono_ns;
+        let Some(request) = self.requests.get(&key) else { return };
+        let Some(place) = self.upstreams.get(request.upstream).map(|_| request.upstream) else { return };
+        let upstream = Arc::clone(&self.upstreams[place]);
+        let tried = request.tried;
+        if request.facts.attempts > upstream.settings.retries {
+            return self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable));
         }
-        let body = request.buffered.take().unwrap_or_default();
-        request.replay = Some(if request.framing == Framing::Chunked {
-            let mut chunk = Vec::with_capacity(body.len() + 32);
-            put_chunk_head(&mut chunk, body.len() as u64);
-            chunk.extend_from_slice(&body);
-            chunk.extend_from_slice(b"\r\n");
-            chunk
-        } else {
-            body
-        });
-        self.attempt(key, None);
+        if let Some(permit) = held
+            && upstream.is_limited()
+            && tried & (1 << permit.target()) == 0
+        {
+            // It has waited for this permit already.
+            return self.start(key, permit.target(), Some(permit), fault);
+        }
+        let kept = &self.kept[place];
+        let is_free = |target: usize| kept.has(target) || upstream.has_room(target);
+        match upstream.targets.choose(tried, now_ns, is_free) {
+            TargetChoice::None => self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable)),
+            TargetChoice::Free(target) if !upstream.queue.is_waiting() => {
+                self.start(key, target, None, fault)
+            }
+            TargetChoice::Free(_) | TargetChoice::Busy => self.wait(key, fault),
+        }
     }
 
-    /// Sends a request to a target: on a kept connection, or on a new one. `fault` is the reason of the attempt before.
-    fn attempt(&mut self, key: ExchangeKey, fault: Option<GatewayFault>) {
+    /// Sends a request to a target: on a kept connection, or on a new one with `permit` or a free permit. Without any, the request
+    /// waits.
+    pub(crate) fn start(
+        &mut self,
+        key: ExchangeKey,
+        target: usize,
+        permit: Option<Permit>,
+        fault: Option<GatewayFault>,
+    ) {
         let now_ns = self.context.now().mono_ns;
         let Some(request) = self.requests.get_mut(&key) else { return };
-        let Some(upstream) = self.upstreams.get(request.upstream).map(Arc::clone) else { return };
-        let may_go_on = request.attempts <= upstream.settings.retries;
-        let target = may_go_on.then(|| upstream.targets.choose(request.tried, now_ns)).flatten();
-        let Some(target) = target else {
-            return self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable));
-        };
-        request.attempts += 1;
-        let attempt = request.attempts as usize - 1;
         let place = request.upstream;
+        let Some(upstream) = self.upstreams.get(place).map(Arc::clone) else { return };
+        let attempt = request.facts.attempts as usize;
         let fresh_ns = if is_safe(request.method) { u64::MAX } else { FRESH_NS };
-        let avoids_kept = request.avoids_kept;
-        let kept = if avoids_kept { None } else { self.take_kept(place, target, now_ns, fresh_ns) };
+        let is_for_kept = permit.is_none() && !request.avoids_kept && !request.upgrades;
+        let kept = if is_for_kept { self.take_kept(place, target, now_ns, fresh_ns) } else { None };
         self.resolve(place, target, now_ns, fault.is_some());
-        let Some(chosen) = upstream.targets.get(target) else { return };
-        let mut buffer = self.context.take_buffer();
         let id = match kept {
             Some(id) => id,
             None => {
-                let Some(address) = chosen.address(attempt) else {
-                    return self.refuse(key, GatewayFault::Unresolved);
-                };
-                let Ok(session) = chosen.session() else { return self.refuse(key, GatewayFault::Tls) };
-                if let Some(version) = upstream.settings.proxy_protocol
-                    && let Some(request) = self.requests.get(&key)
-                {
-                    put_proxy_header(&mut buffer, version.into(), &request.origin, &address);
+                let permit = permit
+                    .or_else(|| Permit::take(&upstream, target))
+                    .or_else(|| self.take_idle_permit(place, target));
+                let Some(permit) = permit else { return self.wait(key, fault) };
+                if self.requests.get(&key).is_some_and(|request| request.upgrades) {
+                    return self.begin_tunnel(key, permit);
                 }
-                let id = self.context.dial(address, session);
-                self.context.deadline(id, upstream.settings.connect_time.nanoseconds());
-                self.counters.dials.increment();
-                self.conns.insert(id, UpstreamConn::new(place, target, now_ns));
-                id
+                match self.dial(place, permit, attempt, now_ns) {
+                    Ok(id) => id,
+                    Err(fault) => return self.refuse(key, fault),
+                }
             }
         };
-        chosen.begin();
+        self.carry(id, key);
+    }
+
+    /// Opens a connection to the target of a permit.
+    fn dial(
+        &mut self,
+        place: usize,
+        permit: Permit,
+        attempt: usize,
+        now_ns: u64,
+    ) -> Result<UpstreamId, GatewayFault> {
+        let upstream = self.upstreams.get(place).ok_or(GatewayFault::Unreachable)?;
+        let chosen = upstream.targets.get(permit.target()).ok_or(GatewayFault::Unreachable)?;
+        let address = chosen.address(attempt).ok_or(GatewayFault::Unresolved)?;
+        let session = chosen.session().map_err(|_| GatewayFault::Tls)?;
+        let id = self.context.dial(address, session);
+        self.context.deadline(id, upstream.settings.connect_time.nanoseconds());
+        self.counters.dials.increment();
+        self.conns.insert(id, UpstreamConn::new(place, permit, now_ns));
+        Ok(id)
+    }
+
+    /// Sends a request on a connection that carries no other one.
+    pub(crate) fn carry(&mut self, id: UpstreamId, key: ExchangeKey) {
+        let now_ns = self.context.now().mono_ns;
         let (Some(request), Some(conn)) = (self.requests.get_mut(&key), self.conns.get_mut(&id)) else {
             return;
         };
+        let Some(upstream) = self.upstreams.get(conn.upstream) else { return };
+        let mut buffer = self.context.take_buffer();
+        if let Some(target) = upstream.targets.get(conn.target) {
+            target.begin();
+            if let Some(version) = upstream.settings.proxy_protocol
+                && let Some(address) = target.address(request.facts.attempts as usize)
+            {
+                put_proxy_header(&mut buffer, version.into(), &request.origin, &address);
+            }
+        }
+        request.facts.attempts += 1;
+        request.facts.target = Some(conn.target);
+        request.facts.connect_ns = None;
+        request.facts.first_byte_ns = None;
         request.conn = Some(id);
         conn.request = Some(key);
         conn.reader.begin(request.method);
@@ -359,8 +289,15 @@ impl Proxy {
     }
 
     /// Responds with an error in place of the application's response.
-    fn refuse(&mut self, key: ExchangeKey, fault: GatewayFault) {
+    pub(crate) fn refuse(&mut self, key: ExchangeKey, fault: GatewayFault) {
         self.counters.failed(fault);
+        if fault.is_queues()
+            && let Some(request) = self.requests.get_mut(&key)
+            && let Some(upstream) = self.upstreams.get(request.upstream)
+            && let Some(exchange) = &mut request.exchange
+        {
+            exchange.add_fields(&retry_after(key, &upstream.settings));
+        }
         self.fail_request(key, fault.status(), fault.reason());
     }
 
@@ -369,8 +306,10 @@ impl Proxy {
         let Some(mut request) = self.requests.remove(&key) else { return };
         if request.exchange.is_none() {
             self.recycle(request);
+            self.context.note(key, LogNotes::default().because(reason));
             return self.context.reset(key);
         }
+        note(&self.context, &self.upstreams, &request, key);
         if request.route.error_page(status).is_some() {
             return self.replaced.push((request, Replacement::ErrorPage(status, Some(reason))));
         }
@@ -393,6 +332,11 @@ impl Proxy {
         self.recycle(request);
     }
 
+    /// Adds the facts of a request's last attempt to its line in the log.
+    pub(crate) fn note(&self, request: &ProxiedRequest, key: ExchangeKey) {
+        note(&self.context, &self.upstreams, request, key);
+    }
+
     /// Keeps the buffer of a request that is over.
     pub(crate) fn recycle(&mut self, mut request: ProxiedRequest) {
         if let Some(encoder) = request.encoder.take() {
@@ -406,7 +350,7 @@ impl Proxy {
 
     /// Closes a connection, and detaches it from its request. Returns the request, and whether another attempt cannot be seen
     /// twice by the application.
-    fn drop_conn(&mut self, id: UpstreamId) -> Option<(UpstreamConn, Option<ExchangeKey>)> {
+    pub(crate) fn drop_conn(&mut self, id: UpstreamId) -> Option<(UpstreamConn, Option<ExchangeKey>)> {
         let conn = self.conns.remove(&id)?;
         self.context.close(id);
         match conn.request {
@@ -431,7 +375,8 @@ impl Proxy {
     /// Handles the failure of a connection.
     fn fail(&mut self, id: UpstreamId, fault: GatewayFault) {
         let now_ns = self.context.now().mono_ns;
-        let Some((conn, Some(key))) = self.drop_conn(id) else { return };
+        let Some((mut conn, Some(key))) = self.drop_conn(id) else { return };
+        let permit = conn.permit.take();
         // An application may close a kept connection at any time: this says nothing about its health.
         let is_stale = conn.reused && conn.reader.is_untouched() && fault == GatewayFault::Ended;
         let counts = !is_stale && fault.is_targets();
@@ -457,7 +402,7 @@ impl Proxy {
         request.avoids_kept |= is_stale;
         if is_stale {
             // No application has seen this attempt. There is one at most, since all further ones use new connections.
-            request.attempts = request.attempts.saturating_sub(1);
+            request.facts.attempts = request.facts.attempts.saturating_sub(1);
         }
         let is_early = conn.reader.is_untouched()
             && matches!(fault, GatewayFault::Ended | GatewayFault::ResponseTime)
@@ -468,7 +413,7 @@ impl Proxy {
                 .is_some_and(|upstream| upstream.targets.has_other(request.tried));
         if request.may_retry(&conn, is_stale || is_early) {
             self.counters.retries.increment();
-            return self.attempt(key, Some(fault));
+            return self.attempt(key, Some(fault), permit);
         }
         self.refuse(key, fault);
     }
@@ -537,10 +482,16 @@ impl Proxy {
                                 if target.succeeded() {
                                     report_return(upstream, target);
                                 }
-                                target.tally.responded(status, conn.active_ns.saturating_sub(conn.begun_ns));
+                                let first_byte_ns = conn.active_ns.saturating_sub(conn.begun_ns);
+                                target.tally.responded(status, first_byte_ns);
+                                request.facts.first_byte_ns = Some(first_byte_ns);
                             }
                             counters.responded(status);
                             request.replacement = request.replacement_for(&view);
+                            if !matches!(request.replacement, Some(Replacement::Path(..))) {
+                                // A path may lead to another application, whose facts the line has then.
+                                note(context, upstreams, request, key);
+                            }
                             if request.replacement.is_none()
                                 && let Some(exchange) = request.exchange.take()
                             {
@@ -616,13 +567,23 @@ impl Proxy {
             self.finish(key, trailers);
         }
         let Some(kept) = self.kept.get_mut(place) else { return };
-        if keeps && is_sent && kept.push(target, id, upstream.settings.kept()) {
-            self.context.resume(id);
-            self.context.deadline(id, upstream.settings.keep_time.nanoseconds());
-        } else {
-            self.conns.remove(&id);
-            self.context.close(id);
+        if keeps && is_sent && upstream.settings.kept() > 0 {
+            let now_ns = self.context.now().mono_ns;
+            if let Some(waiter) = upstream.next_waiter(target, self.waits.inbox(), now_ns) {
+                return self.pass_on(id, waiter);
+            }
+            if kept.push(target, id) {
+                self.context.resume(id);
+                self.context.deadline(id, upstream.settings.keep_time.nanoseconds());
+                if upstream.queue.is_waiting() {
+                    // A request of another worker has begun to wait meanwhile.
+                    self.waits.inbox().wake();
+                }
+                return;
+            }
         }
+        self.conns.remove(&id);
+        self.context.close(id);
     }
 
     /// Ends the response for the client.
@@ -688,43 +649,37 @@ impl Proxy {
     /// Handles a piece of a request's body.
     pub(crate) fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
         let Some(request) = self.requests.get_mut(&key) else { return };
-        if request.buffered.is_some() {
-            return self.buffer(key, piece);
-        }
         if request.body_is_whole && piece != Piece::Broken {
             // The rest of the body of an earlier request, from which an application has sent the client here.
             return;
         }
-        let Some(id) = request.conn else { return };
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        let mut buffer = self.context.take_buffer();
-        match piece {
-            Piece::Data(data) => {
-                request.body_seen += data.len() as u64;
-                if request.route.exceeds(request.body_seen) {
-                    self.drop_conn(id);
-                    return self.fail_request(key, 413, &"route_body_bytes");
-                }
-                if request.framing == Framing::Chunked {
-                    put_chunk_head(&mut buffer, data.len() as u64);
-                    buffer.extend_from_slice(data);
-                    buffer.extend_from_slice(b"\r\n");
-                } else {
-                    buffer.extend_from_slice(data);
-                }
-            }
-            Piece::End => {
-                request.body_is_whole = true;
-                if request.framing == Framing::Chunked {
-                    buffer.extend_from_slice(LAST_CHUNK);
-                }
-            }
-            Piece::Broken => {
+        let id = request.conn;
+        if let Piece::Data(data) = piece {
+            request.body_seen += data.len() as u64;
+        }
+        if piece == Piece::Broken || request.route.exceeds(request.body_seen) {
+            self.leave_queue(key);
+            if let Some(id) = id {
                 self.drop_conn(id);
+            }
+            if piece == Piece::Broken {
                 return self.end_broken(key);
             }
+            return self.fail_request(key, 413, &"route_body_bytes");
         }
-        let replay_max = REPLAY_BYTES_MAX.max(usize::try_from(request.route.buffer).unwrap_or(usize::MAX));
+        if request.buffered.is_some() {
+            return if request.buffer(piece) {
+                self.context.read_more(key);
+            } else {
+                self.attempt(key, None, None);
+            };
+        }
+        request.body_is_whole |= piece == Piece::End;
+        let Some(id) = id else { return request.keep_piece(piece) };
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let mut buffer = self.context.take_buffer();
+        put_piece(&mut buffer, request.framing, piece);
+        let replay_max = request.replay_max();
         request.replay = request.replay.take().filter(|kept| kept.len() + buffer.len() <= replay_max);
         if let Some(replay) = &mut request.replay {
             replay.extend_from_slice(&buffer);
@@ -751,6 +706,9 @@ impl Proxy {
 
     /// The client has ended its side. So does this one towards the application, which may then give up the request.
     pub(crate) fn ended(&mut self, key: ExchangeKey) {
+        if self.leave_queue(key) {
+            return self.refuse(key, GatewayFault::QueueLeft);
+        }
         if let Some(request) = self.requests.get(&key)
             && request.body_is_whole
             && let Some(id) = request.conn
@@ -762,6 +720,7 @@ impl Proxy {
     }
 
     pub(crate) fn gone(&mut self, key: ExchangeKey) {
+        self.leave_queue(key);
         let conn = self.requests.get(&key).and_then(|request| request.conn);
         if let Some(id) = conn {
             self.drop_conn(id);
@@ -788,7 +747,10 @@ impl Proxy {
                 let connect_ns = now_ns.saturating_sub(conn.active_ns);
                 conn.active_ns = now_ns;
                 if let Some(upstream) = self.upstreams.get(conn.upstream) {
-                    let request = conn.request.and_then(|key| self.requests.get(&key));
+                    let mut request = conn.request.and_then(|key| self.requests.get_mut(&key));
+                    if let Some(request) = &mut request {
+                        request.facts.connect_ns = Some(connect_ns);
+                    }
                     let wait_ns = request.map_or(u64::MAX, |request| request.wait_ns(&upstream.settings));
                     self.context.deadline(id, wait_ns);
                     if let Some(target) = upstream.targets.get(conn.target) {
@@ -841,131 +803,17 @@ impl Proxy {
     }
 }
 
-impl UpstreamConn {
-    const fn new(upstream: usize, target: usize, now_ns: u64) -> Self {
-        Self {
-            upstream,
-            target,
-            request: None,
-            reader: AppResponseReader::new(),
-            connected: false,
-            reused: false,
-            keeps: false,
-            unsent: 0,
-            active_ns: now_ns,
-            begun_ns: now_ns,
-            paused: false,
-            interims: 0,
-            shut: false,
-        }
-    }
-}
-
-impl ProxiedRequest {
-    /// Creates a request to be forwarded. `head` is for the application.
-    pub(crate) fn new(
-        (exchange, route, upstream): (Option<Exchange>, Arc<SiteRoute>, usize),
-        (method, framing, expects): (Method, Framing, bool),
-        (origin, started): (Origin, Now),
-        head: Vec<u8>,
-    ) -> Self {
-        let body_is_whole = matches!(framing, Framing::None | Framing::Length(0));
-        Self {
-            exchange,
-            buffered: (route.buffer > 0 && !body_is_whole).then(Vec::new),
-            route,
-            origin,
-            client: None,
-            started,
-            upstream,
-            method,
-            conn: None,
-            head,
-            framing,
-            awaits_continue: expects && framing != Framing::None,
-            body_is_whole,
-            replay: Some(Vec::new()),
-            full: false,
-            body_seen: 0,
-            tried: 0,
-            attempts: 0,
-            avoids_kept: false,
-            trailers: false,
-            accepted: None,
-            encoder: None,
-            redirects: 0,
-            replacement: None,
-            dropped: 0,
-        }
-    }
-
-    /// The time until the next check of the request, in ns.
-    fn wait_ns(&self, settings: &UpstreamSettings) -> u64 {
-        let response_ns = settings.response_time.nanoseconds();
-        if self.awaits_continue { response_ns.min(CONSENT_NS) } else { response_ns }
-    }
-
-    /// Sets up the compression of a response, if the rules and the client permit it.
-    fn code(&mut self, view: &HeadView<'_>, reply: &mut Reply, encoders: &mut EncoderPool) {
-        let Some(rules) = self.route.compression.as_ref() else { return };
-        if !may_code(rules, self.method, view) {
-            return;
-        }
-        let accepted = self.accepted.or_else(|| AskedHead::parse(&self.head).map(|asked| asked.codings()));
-        let mut coding = accepted.as_ref().and_then(coding_for);
-        if let Some(chosen) = coding
-            && self.method != Method::Head
-        {
-            self.encoder = encoders.take(chosen, rules.at_once).map(Box::new);
-            coding = coding.filter(|_| self.encoder.is_some());
-        }
-        if coding.is_some() {
-            reply.body = Body::Open(None);
-        }
-        reply.fields = coded_fields(&reply.fields, coding);
-    }
-
-    /// The fields of the response for the client.
-    fn response_fields(&self, view: &HeadView<'_>) -> Fields {
-        let mut fields = response_fields(view, &self.route.response);
-        if self.trailers {
-            for value in view.head.all(view.bytes, Known::Trailer) {
-                // The reader has checked the value.
-                let _ = fields.push("Trailer", value);
-            }
-        }
-        fields
-    }
-
-    /// The response in place of the application's, if its head or the route says so.
-    fn replacement_for(&self, view: &HeadView<'_>) -> Option<Replacement> {
-        self.exchange.as_ref()?;
-        let (head, bytes, status) = (view.head, view.bytes, view.head.status());
-        let fields = || response_fields(view, &self.route.response);
-        if let Some(path) = head.field(bytes, "X-Accel-Redirect") {
-            return Some(Replacement::Path(path.to_vec(), fields()));
-        }
-        if !self.route.sendfile.is_empty()
-            && let Some(path) =
-                ["X-Sendfile", "X-Lighttpd-Send-File"].iter().find_map(|name| head.field(bytes, name))
-        {
-            return Some(Replacement::File(path.to_vec(), fields()));
-        }
-        let reads = matches!(self.method, Method::Get | Method::Head);
-        if status == 404 && self.route.files == Some(FilesOrder::Last) && reads {
-            return Some(Replacement::Files);
-        }
-        let intercepts = self.route.intercept_errors && self.route.error_page(status).is_some();
-        intercepts.then_some(Replacement::ErrorPage(status, None))
-    }
-
-    /// Whether another attempt is safe. It is if the connection was never established, because no application has executed the
-    /// request. `is_early`: the application closed a kept connection without a byte of a response, so it probably has not seen the
-    /// request, or another target may respond in its place. Then only requests that change nothing are repeated (RFC 9110 §9.2.2).
-    fn may_retry(&self, conn: &UpstreamConn, is_early: bool) -> bool {
-        self.exchange.is_some()
-            && self.replay.is_some()
-            && (!conn.connected || is_early && is_safe(self.method))
+/// Adds the facts of a request's last attempt to its line in the log.
+fn note(
+    context: &HandlerContext,
+    upstreams: &[Arc<NamedUpstream>],
+    request: &ProxiedRequest,
+    key: ExchangeKey,
+) {
+    if context.takes_notes()
+        && let Some(upstream) = upstreams.get(request.upstream)
+    {
+        context.note(key, request.facts.notes(upstream));
     }
 }
 
@@ -982,92 +830,17 @@ fn write_content(
     }
 }
 
-/// The trailers of a response for the client: all but those that concern the connection, or that the route drops.
-fn trailer_fields(reader: &AppResponseReader, changes: &FieldChanges) -> Fields {
+/// The field Retry-After for a request that has found no connection: from one second to `queue_time` and a second, so that clients
+/// do not all return at once.
+fn retry_after(key: ExchangeKey, settings: &UpstreamSettings) -> Fields {
+    let queue_s = settings.queue_time.nanoseconds() / 1_000_000_000;
+    // Consecutive keys have distant values.
+    let spread = u64::from(key.slot ^ key.generation).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let mut fields = Fields::new();
-    for (name, value) in reader.trailers() {
-        let is_dropped = match Known::of(name) {
-            Some(known) => {
-                is_hop_by_hop(known)
-                    || matches!(known, Known::ContentEncoding | Known::ContentRange | Known::Host)
-            }
-            None => is_order(name) || name.eq_ignore_ascii_case(b"set-cookie"),
-        };
-        if !is_dropped
-            && !changes.drops(name)
-            && let Ok(name) = std::str::from_utf8(name)
-        {
-            // The decoder has checked both.
-            let _ = fields.push(name, value);
-        }
-    }
+    let value = (1 + spread % (queue_s + 1)).to_string();
+    fields.push("Retry-After", value.as_bytes()).expect("digits are a value");
     fields
 }
 
-/// Fields of the application's connection, and fields that this server writes itself.
-const fn is_hop_by_hop(known: Known) -> bool {
-    matches!(
-        known,
-        Known::Connection
-            | Known::ContentLength
-            | Known::Date
-            | Known::KeepAlive
-            | Known::ProxyConnection
-            | Known::Te
-            | Known::Trailer
-            | Known::TransferEncoding
-            | Known::Upgrade
-    )
-}
-
-/// Whether a method changes nothing at the application (RFC 9110 §9.2.1).
-const fn is_safe(method: Method) -> bool {
-    matches!(method, Method::Get | Method::Head | Method::Options)
-}
-
-/// The content of the response for the client.
-fn content(method: Method, head: &ResponseHead) -> Body {
-    // The length in a response to HEAD is that of the content which GET would get. The worker sends none.
-    let method = if method == Method::Head { Method::Get } else { method };
-    match head.framing(method) {
-        ResponseFraming::None | ResponseFraming::Chunked | ResponseFraming::Close => Body::Open(None),
-        ResponseFraming::Length(length) => Body::Open(Some(length)),
-    }
-}
-
-/// The fields of a response for the client: all but those of the connection, and those that only this server obeys.
-pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fields {
-    let mut fields = Fields::with_capacity(view.bytes.len());
-    let has_named = view.head.known(view.bytes, Known::Connection).is_some();
-    let named = || view.head.all(view.bytes, Known::Connection).flat_map(field::list);
-    for (name, value) in view.head.fields(view.bytes) {
-        let is_dropped = match Known::of(name) {
-            Some(known) => is_hop_by_hop(known),
-            None => is_order(name),
-        };
-        if is_dropped
-            || changes.drops(name)
-            || has_named && named().any(|option| option.eq_ignore_ascii_case(name))
-        {
-            continue;
-        }
-        // The reader has checked both: a field that is not well formed never gets here.
-        if let Ok(name) = std::str::from_utf8(name) {
-            let _ = fields.push(name, value);
-        }
-    }
-    changes.extend(&mut fields);
-    fields
-}
-
-/// Whether a field of a response is for this server only.
-fn is_order(name: &[u8]) -> bool {
-    name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
-        || name.eq_ignore_ascii_case(b"x-sendfile")
-        || name.eq_ignore_ascii_case(b"x-lighttpd-send-file")
-}
-
-/// This server in the path of a message.
-pub(crate) const VIA: &[u8] = b"Via: 1.1 encke\r\n";
 /// Buffers that are kept for further requests.
 const SPARE_MAX: usize = 32;

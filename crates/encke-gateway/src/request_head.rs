@@ -19,7 +19,7 @@ use encke_wire::http1::{Framing, put_number};
 use encke_wire::target;
 
 use crate::field_changes::{FieldChanges, FieldValues};
-use crate::proxy::VIA;
+use crate::response_head::VIA;
 
 /// The protocol that a client asks to change to (RFC 9110 §7.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -29,6 +29,13 @@ pub struct UpstreamSettings {
     pub to: Vec<TargetSettings>,
     /// TLS to applications with an `https` URL.
     pub tls: UpstreamTls,
+    /// Connections to each target, of all workers together: those that carry a request or a WebSocket, and kept ones; 0: no
+    /// limit. For an application with a fixed number of workers, this is their number.
+    pub connections: u32,
+    /// Requests that wait for a connection, of all workers together. Further ones get a 503.
+    pub queue: u32,
+    /// Time for which a request waits for a connection. Then it gets a 503.
+    pub queue_time: Period,
     /// Connections to each target that a worker keeps for further requests; 0: each request has its own connection.
     pub keep: u32,
     /// Time after which a kept connection is closed. It should be shorter than the application's own limit: Node closes a
@@ -147,6 +154,9 @@ impl Default for UpstreamSettings {
             name: String::new(),
             to: Vec::new(),
             tls: UpstreamTls::default(),
+            connections: 0,
+            queue: 256,
+            queue_time: Period::seconds(5),
             keep: 64,
             keep_time: Period::seconds(4),
             connect_time: Period::seconds(2),
@@ -181,6 +191,17 @@ impl Section for UpstreamSettings {
         if self.proxy_protocol.is_some() && self.uses_tls() {
             let message = "a PROXY header cannot precede TLS to an application: use http:// targets, or X-Forwarded-For";
             found.push(Contradiction::at(&["proxy_protocol"], message));
+        }
+        if self.connections == 0 {
+            let default = Self::default();
+            let unused = [
+                ("queue", self.queue != default.queue),
+                ("queue_time", self.queue_time != default.queue_time),
+            ];
+            for (key, _) in unused.into_iter().filter(|(_, set)| *set) {
+                let message = format!("{key} has no effect without a limit: connections = 8");
+                found.push(Contradiction::at(&[key], message));
+            }
         }
         if self.to.len() > TARGETS_MAX {
             let message =
@@ -389,5 +410,26 @@ impl Section for RouteSettings {
             *path = folder.join(&*path);
             self.upstream = Some(url.to_string());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_the_queue_need_a_limit_on_connections() {
+        let mut settings = UpstreamSettings {
+            name: "app".into(),
+            to: vec!["3000".parse().expect("a URL")],
+            queue: 1,
+            queue_time: Period::seconds(1),
+            ..UpstreamSettings::default()
+        };
+        let found = settings.check();
+        let keys: Vec<_> = found.iter().map(|one| one.path.join(".")).collect();
+        assert_eq!(keys, ["queue", "queue_time"], "{found:?}");
+        settings.connections = 8;
+        assert!(settings.check().is_empty());
     }
 }

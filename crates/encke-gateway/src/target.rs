@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  choose: not ejected, not tried yet ─► least requests in flight, then round robin      all ejected ─► the first to return
+//!          none of these has a free permit ─► the request waits: neither a backup nor an ejected target replaces a busy one
 //!  failed ×3 ─► ejected for 1 s, 2 s, 4 s … 30 s          a response ─► healthy
 //! ```
 
@@ -45,6 +46,8 @@ pub(crate) struct UpstreamTarget {
     resolved_ns: AtomicU64,
     /// Requests in flight, of all workers.
     busy: AtomicU32,
+    /// Connections that are open or being established, of all workers.
+    open: AtomicU32,
     /// Failures since the last response.
     failures: AtomicU32,
     /// The time until which the target is ejected, in ns of the monotonic clock.
@@ -118,6 +121,7 @@ impl TargetSet {
                 addresses: Mutex::new(addresses),
                 resolved_ns: AtomicU64::new(0),
                 busy: AtomicU32::new(0),
+                open: AtomicU32::new(0),
                 failures: AtomicU32::new(0),
                 ejected_until_ns: AtomicU64::new(0),
                 tally: TargetTally::default(),
@@ -139,12 +143,14 @@ impl TargetSet {
         (0..self.targets.len()).any(|index| tried & (1 << index) == 0)
     }
 
-    /// Chooses the target of a request: of those that `tried` does not contain, the one with the fewest requests in progress for
-    /// its weight. Equal targets take turns by their weights. Ejected targets are only used if there is no other one.
-    pub(crate) fn choose(&self, tried: u64, now_ns: u64) -> Option<usize> {
+    /// Chooses the target of a request: of those that `tried` does not contain and that are `free`, the one with the fewest
+    /// requests in progress for its weight. Equal targets take turns by their weights. Backups are only used if all others are
+    /// ejected or tried, ejected targets only if there is no other one.
+    pub(crate) fn choose(&self, tried: u64, now_ns: u64, free: impl Fn(usize) -> bool) -> TargetChoice {
         let count = self.targets.len();
+        let Some(rank) = self.best_rank(tried, now_ns) else { return TargetChoice::None };
         if count == 1 {
-            return (tried == 0).then_some(0);
+            return if free(0) { TargetChoice::Free(0) } else { TargetChoice::Busy };
         }
         // A backup has no turns of its own.
         let share = |target: &UpstreamTarget| if target.is_backup { 0 } else { target.weight };
@@ -157,12 +163,45 @@ impl TargetSet {
         });
         let first = first.unwrap_or(0);
         let order = (0..count).map(|offset| (first + offset) % count);
-        order.filter(|index| tried & (1 << index) == 0).min_by_key(|index| {
-            let target = &self.targets[*index];
-            let ejected_ns = target.ejected_until_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
-            let busy = u64::from(target.busy.load(Ordering::Relaxed));
-            (ejected_ns, target.is_backup, (busy << 16) / u64::from(target.weight.max(1)))
-        })
+        let chosen = order
+            .filter(|index| tried & (1 << index) == 0)
+            .filter(|index| self.targets[*index].rank(now_ns) == rank && free(*index))
+            .min_by_key(|index| {
+                let target = &self.targets[*index];
+                let ejected_ns = target.ejected_until_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
+                let busy = u64::from(target.busy.load(Ordering::Relaxed));
+                (ejected_ns, target.is_backup, (busy << 16) / u64::from(target.weight.max(1)))
+            });
+        chosen.map_or(TargetChoice::Busy, TargetChoice::Free)
+    }
+
+    /// Whether [`TargetSet::choose`] may choose a target, if it is free.
+    pub(crate) fn is_choice(&self, tried: u64, index: usize, now_ns: u64) -> bool {
+        let rank = self.get(index).map(|target| target.rank(now_ns));
+        tried & (1 << index) == 0 && rank.is_some() && rank == self.best_rank(tried, now_ns)
+    }
+
+    /// The lowest rank of the targets that `tried` does not contain.
+    fn best_rank(&self, tried: u64, now_ns: u64) -> Option<u8> {
+        let targets = self.targets.iter().enumerate().filter(|(index, _)| tried & (1 << index) == 0);
+        targets.map(|(_, target)| target.rank(now_ns)).min()
+    }
+}
+
+/// The target for a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TargetChoice {
+    Free(usize),
+    /// All targets that the request may go to are busy.
+    Busy,
+    /// The request has tried all targets.
+    None,
+}
+
+impl TargetChoice {
+    /// The target, if there is one.
+    pub(crate) fn free(self) -> Option<usize> {
+        if let Self::Free(target) = self { Some(target) } else { None }
     }
 }
 
@@ -211,6 +250,27 @@ impl UpstreamTarget {
                 .resolved_ns
                 .compare_exchange(before_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
+    }
+
+    /// The order of preference: 0, backups 1, ejected targets 2.
+    fn rank(&self, now_ns: u64) -> u8 {
+        if self.is_ejected(now_ns) { 2 } else { u8::from(self.is_backup) }
+    }
+
+    /// Connections that are open or being established, of all workers.
+    pub(crate) fn open(&self) -> u32 {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    /// Counts a connection, unless there are `most` already; 0: without a limit.
+    pub(crate) fn open_one(&self, most: u32) -> bool {
+        let add = |open: u32| (most == 0 || open < most).then(|| open.saturating_add(1));
+        self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok()
+    }
+
+    /// A connection is closed.
+    pub(crate) fn close_one(&self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Requests in progress, of all workers.
@@ -273,51 +333,70 @@ mod tests {
         TargetSet::new(backup.iter().map(target).collect())
     }
 
+    /// Chooses among targets of which all are free.
+    fn choose(targets: &TargetSet, tried: u64, now_ns: u64) -> Option<usize> {
+        targets.choose(tried, now_ns, |_| true).free()
+    }
+
     #[test]
     fn requests_go_where_the_fewest_are_and_take_turns() {
         let targets = targets(&[false, false, false]);
-        let turns: Vec<_> = (0..6).filter_map(|_| targets.choose(0, 0)).collect();
+        let turns: Vec<_> = (0..6).filter_map(|_| choose(&targets, 0, 0)).collect();
         assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
         targets.get(1).expect("a target").begin();
-        assert!((0..6).all(|_| targets.choose(0, 0) != Some(1)));
-        assert_eq!(targets.choose(0b101, 0), Some(1), "the others have failed");
-        assert_eq!(targets.choose(0b111, 0), None);
+        assert!((0..6).all(|_| choose(&targets, 0, 0) != Some(1)));
+        assert_eq!(choose(&targets, 0b101, 0), Some(1), "the others have failed");
+        assert_eq!(choose(&targets, 0b111, 0), None);
     }
 
     #[test]
     fn a_weight_is_a_share_of_turns_and_of_load() {
         let mut targets = targets(&[false, false, true]);
         targets.targets[0].weight = 3;
-        let turns: Vec<_> = (0..8).filter_map(|_| targets.choose(0, 0)).collect();
+        let turns: Vec<_> = (0..8).filter_map(|_| choose(&targets, 0, 0)).collect();
         assert_eq!(turns, [0, 0, 0, 1, 0, 0, 0, 1]);
         (0..2).for_each(|_| targets.targets[0].begin());
         targets.targets[1].begin();
-        assert!((0..8).all(|_| targets.choose(0, 0) == Some(0)), "2 of 3 are less than 1 of 1");
+        assert!((0..8).all(|_| choose(&targets, 0, 0) == Some(0)), "2 of 3 are less than 1 of 1");
     }
 
     #[test]
     fn a_target_that_fails_is_ejected_for_longer_each_time_and_returns() {
         const SECOND: u64 = EJECTED_NS;
         let targets = targets(&[false, true]);
-        assert_eq!(targets.choose(0, 0), Some(0), "the other one is a backup");
+        assert_eq!(choose(&targets, 0, 0), Some(0), "the other one is a backup");
         let target = targets.get(0).expect("a target");
         assert_eq!((0..4).map(|_| target.failed(0)).collect::<Vec<_>>(), [false, false, true, false]);
         for (now_ns, chosen) in [(0, 1), (SECOND - 1, 1), (SECOND, 0)] {
-            assert_eq!(targets.choose(0, now_ns), Some(chosen), "at {now_ns} ns");
+            assert_eq!(choose(&targets, 0, now_ns), Some(chosen), "at {now_ns} ns");
         }
         assert!(target.failed(SECOND), "each failure after its return ejects it again");
         for (now_ns, chosen) in [(3 * SECOND - 1, 1), (3 * SECOND, 0)] {
-            assert_eq!(targets.choose(0, now_ns), Some(chosen), "at {now_ns} ns");
+            assert_eq!(choose(&targets, 0, now_ns), Some(chosen), "at {now_ns} ns");
         }
         let mut now_ns = 3 * SECOND;
         for _ in 0..60 {
             assert!(target.failed(now_ns));
             now_ns += EJECTED_NS_MAX;
         }
-        assert_eq!(targets.choose(0, now_ns - 1), Some(1));
-        assert_eq!(targets.choose(0, now_ns), Some(0));
+        assert_eq!(choose(&targets, 0, now_ns - 1), Some(1));
+        assert_eq!(choose(&targets, 0, now_ns), Some(0));
         assert!(target.succeeded(), "it had been left out");
         assert!(!target.succeeded());
-        assert_eq!(targets.choose(0, 0), Some(0));
+        assert_eq!(choose(&targets, 0, 0), Some(0));
+    }
+
+    #[test]
+    fn no_backup_or_ejected_target_replaces_a_busy_one() {
+        let targets = targets(&[false, false, true]);
+        let only = |free: usize| targets.choose(0, 0, move |target| target == free);
+        assert_eq!(only(1), TargetChoice::Free(1));
+        assert_eq!(only(2), TargetChoice::Busy, "the backup is free");
+        assert!((0..3).any(|_| targets.get(1).expect("a target").failed(0)));
+        assert_eq!(only(1), TargetChoice::Busy, "the ejected target is free");
+        assert!(targets.is_choice(0, 0, 0) && !targets.is_choice(0, 1, 0) && !targets.is_choice(0, 2, 0));
+        assert!((0..3).any(|_| targets.get(0).expect("a target").failed(0)));
+        assert_eq!(only(2), TargetChoice::Free(2), "all others are ejected");
+        assert_eq!(targets.choose(0b111, 0, |_| true), TargetChoice::None);
     }
 }

@@ -5,6 +5,7 @@
 //!      101 ─► head to the client ─► bytes in both directions until both sides have ended
 //!      any other status ─► its content, up to 64 KiB ─► the response to the client, whose connection goes on
 //!      failed before a byte ─► another target, else 502, 503, 504
+//! The permit for a connection comes with the start if the upstream has a limit: the request has waited for it as any other.
 //! ```
 //! **A tunnel at rest holds no buffer**: an entry of this table, and two slots of the worker. Bytes that follow the application's
 //! 101 at once go to the client, and bytes that the client has sent too early wait for the 101. A reload does not touch a tunnel:
@@ -12,6 +13,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use encke_io::{Done, Segment, Token};
@@ -26,11 +28,14 @@ use encke_wire::method::Method;
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
-use crate::proxy::response_fields;
+use crate::log_notes::AttemptFacts;
 use crate::proxy_header::put_proxy_header;
+use crate::queue::Permit;
+use crate::response_head::response_fields;
 use crate::response_reader::{AppResponseReader, ReadStep};
 use crate::route::SiteRoute;
 use crate::upstream::NamedUpstream;
+use crate::waiting::QueueTimer;
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: usize = 64 * 1024;
@@ -47,6 +52,10 @@ pub(crate) struct TunnelStart {
     pub(crate) counters: Arc<ProxyCounters>,
     pub(crate) head: Vec<u8>,
     pub(crate) origin: Origin,
+    /// The permit for the first connection, if the upstream has a limit.
+    pub(crate) permit: Option<Permit>,
+    /// Time for which the request has waited for it, in ns.
+    pub(crate) waited_ns: u64,
 }
 
 /// The tunnels of a worker.
@@ -60,12 +69,16 @@ pub(crate) struct Tunnels {
     scratch: Box<ResponseHead>,
     /// Names that are resolved on the pool, by job.
     resolving: HashMap<JobId, (Arc<NamedUpstream>, usize)>,
+    /// The timers of the worker's proxies, of which a handler has none.
+    timers: Vec<Weak<QueueTimer>>,
 }
 
 /// A client's connection, and one to an application.
 struct Tunnel {
     token: Token,
     id: UpstreamId,
+    /// The right to the connection to the application.
+    permit: Option<Permit>,
     /// Present until the application has responded with 101.
     handshake: Option<Box<Handshake>>,
     /// Bytes of the client that the kernel has not taken.
@@ -89,7 +102,9 @@ struct Handshake {
     reader: AppResponseReader,
     target: usize,
     tried: u64,
-    attempts: u32,
+    /// The time of the present attempt, in ns of the monotonic clock.
+    begun_ns: u64,
+    facts: AttemptFacts,
     connected: bool,
     keeps: bool,
     /// The response that refuses the WebSocket, and its content so far.
@@ -108,6 +123,15 @@ enum EarlyEnd {
     Failed(GatewayFault),
 }
 
+impl Handshake {
+    /// Adds the facts of the last attempt to the line of the request in the log.
+    fn note(&self, slot: &mut Slot<'_>) {
+        if slot.context().takes_notes() {
+            slot.note(self.facts.notes(&self.start.upstream));
+        }
+    }
+}
+
 impl Tunnels {
     pub(crate) fn new() -> Self {
         Self {
@@ -118,7 +142,14 @@ impl Tunnels {
             farewells: None,
             scratch: Box::new(ResponseHead::new()),
             resolving: HashMap::new(),
+            timers: Vec::new(),
         }
+    }
+
+    /// Adds the timer of a proxy.
+    pub(crate) fn add_timer(&mut self, timer: &Rc<QueueTimer>) {
+        self.timers.retain(|timer| timer.strong_count() > 0);
+        self.timers.push(Rc::downgrade(timer));
     }
 
     fn tunnel(&mut self, place: u32) -> Option<&mut Tunnel> {
@@ -158,23 +189,37 @@ impl Tunnels {
         &mut self,
         context: &HandlerContext,
         handshake: &mut Handshake,
-    ) -> Result<UpstreamId, GatewayFault> {
+    ) -> Result<(UpstreamId, Permit), GatewayFault> {
         let upstream = Arc::clone(&handshake.start.upstream);
-        if handshake.attempts > upstream.settings.retries {
+        let granted = handshake.start.permit.take();
+        if handshake.facts.attempts > upstream.settings.retries {
             return Err(GatewayFault::Unreachable);
         }
         let now_ns = context.now().mono_ns;
-        let target = upstream.targets.choose(handshake.tried, now_ns).ok_or(GatewayFault::Unreachable)?;
+        let permit = granted.filter(|permit| handshake.tried & (1 << permit.target()) == 0).or_else(|| {
+            // Another attempt does not wait for a connection.
+            let is_free = |target: usize| upstream.has_room(target);
+            Permit::take(&upstream, upstream.targets.choose(handshake.tried, now_ns, is_free).free()?)
+        });
+        let permit = permit.ok_or(GatewayFault::Unreachable)?;
+        let target = permit.target();
         let chosen = upstream.targets.get(target).ok_or(GatewayFault::Unreachable)?;
-        let address = chosen.address(handshake.attempts as usize);
-        if chosen.must_resolve(now_ns, handshake.attempts > 0 || address.is_none()) {
+        let address = chosen.address(handshake.facts.attempts as usize);
+        if chosen.must_resolve(now_ns, handshake.facts.attempts > 0 || address.is_none()) {
             let url = chosen.url().clone();
             let job = context.offload_remote(move || url.addresses());
             self.resolving.insert(job, (Arc::clone(&upstream), target));
         }
         let address = address.ok_or(GatewayFault::Unresolved)?;
         let session = chosen.session().map_err(|_| GatewayFault::Tls)?;
-        handshake.attempts += 1;
+        let facts = &mut handshake.facts;
+        *facts = AttemptFacts {
+            target: Some(target),
+            attempts: facts.attempts + 1,
+            waited_ns: facts.waited_ns,
+            ..AttemptFacts::default()
+        };
+        handshake.begun_ns = now_ns;
         handshake.target = target;
         handshake.connected = false;
         handshake.reader.begin(Method::Get);
@@ -188,12 +233,13 @@ impl Tunnels {
         buffer.extend_from_slice(&handshake.start.head);
         context.send(id, [Segment::Bytes(buffer)]);
         context.deadline(id, upstream.settings.connect_time.nanoseconds());
-        Ok(id)
+        Ok((id, permit))
     }
 
     /// Responds with an error in place of the application, and gives the connection back. The caller settles the slot.
     fn refuse(slot: &mut Slot<'_>, handshake: &Handshake, fault: GatewayFault) {
         handshake.start.counters.failed(fault);
+        handshake.note(slot);
         slot.respond(handshake.asked, Reply::error(fault.status()).because(fault.reason()));
     }
 
@@ -202,6 +248,7 @@ impl Tunnels {
         let Some(mut tunnel) = self.remove(place) else { return };
         let context = slot.context();
         context.close(tunnel.id);
+        let permit = tunnel.permit.take();
         let Some(mut handshake) = tunnel.handshake.take() else {
             return slot.reset(CloseReason::Upstream);
         };
@@ -220,9 +267,11 @@ impl Tunnels {
             handshake.tried |= 1 << handshake.target;
         }
         handshake.start.counters.retries.increment();
+        handshake.start.permit = permit;
         match self.dial(&context, &mut handshake) {
-            Ok(id) => {
-                let next = self.insert(Tunnel { id, handshake: Some(handshake), ..tunnel });
+            Ok((id, permit)) => {
+                let next =
+                    self.insert(Tunnel { id, permit: Some(permit), handshake: Some(handshake), ..tunnel });
                 slot.set_word(next);
             }
             Err(_) => Self::refuse(slot, &handshake, fault),
@@ -243,6 +292,10 @@ impl Tunnels {
                 Ok(ReadStep::Head(view, used)) => {
                     rest = &rest[used..];
                     let status = view.head.status();
+                    if status == 101 || status >= 200 {
+                        let ns = slot.now().mono_ns.saturating_sub(handshake.begun_ns);
+                        handshake.facts.first_byte_ns = Some(ns);
+                    }
                     match status {
                         101 if view
                             .head
@@ -298,6 +351,7 @@ impl Tunnels {
         {
             report_return(&handshake.start.upstream, target);
         }
+        handshake.note(slot);
         if let Some(reply) = handshake.refusal {
             slot.respond(handshake.asked, reply.body(Body::Bytes(handshake.content)));
         }
@@ -315,6 +369,7 @@ impl Tunnels {
             target.end();
         }
         handshake.start.counters.tunnels.increment();
+        handshake.note(slot);
         context.deadline(tunnel.id, u64::MAX);
         context.resume(tunnel.id);
         slot.count_response(101);
@@ -427,13 +482,15 @@ impl Resident for Tunnels {
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
         let Ok(start) = start.downcast::<TunnelStart>() else { return slot.close(CloseReason::HandlerPanic) };
         let rest_ns = start.upstream.settings.tunnel_time.nanoseconds();
+        let facts = AttemptFacts { waited_ns: start.waited_ns, ..AttemptFacts::default() };
         let mut handshake = Box::new(Handshake {
             asked,
             start: *start,
             reader: AppResponseReader::new(),
             target: 0,
             tried: 0,
-            attempts: 0,
+            begun_ns: 0,
+            facts,
             connected: false,
             keeps: false,
             refusal: None,
@@ -443,10 +500,11 @@ impl Resident for Tunnels {
         });
         let context = self.context.get_or_insert_with(|| slot.context()).clone();
         match self.dial(&context, &mut handshake) {
-            Ok(id) => {
+            Ok((id, permit)) => {
                 let place = self.insert(Tunnel {
                     token: slot.token(),
                     id,
+                    permit: Some(permit),
                     handshake: Some(handshake),
                     unsent: 0,
                     waiting: Vec::new(),
@@ -469,6 +527,16 @@ impl Resident for Tunnels {
         if let Some(target) = upstream.targets.get(target) {
             target.resolved(done);
         }
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        let timers = self.timers.iter().filter_map(Weak::upgrade);
+        timers.filter_map(|timer| timer.due_ns()).min()
+    }
+
+    fn begin(&mut self, engine: &mut Engine<'_>) {
+        let now_ns = engine.now().mono_ns;
+        self.timers.iter().filter_map(Weak::upgrade).for_each(|timer| timer.check(now_ns));
     }
 
     fn is_duplex(&self) -> bool {
@@ -539,6 +607,8 @@ impl Resident for Tunnels {
         if let UpstreamEvent::Connected = event {
             if let Some(handshake) = &mut tunnel.handshake {
                 handshake.connected = true;
+                let now_ns = slot.now().mono_ns;
+                handshake.facts.connect_ns = Some(now_ns.saturating_sub(handshake.begun_ns));
                 context.deadline(id, handshake.start.upstream.settings.response_time.nanoseconds());
             }
             return;

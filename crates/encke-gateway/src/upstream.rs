@@ -1,7 +1,11 @@
 //! An upstream: a set of targets, and the rules for connections to them.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use encke_server::UpstreamId;
 
+use crate::queue::WaitQueue;
 use crate::settings::UpstreamSettings;
 use crate::target::TargetSet;
 
@@ -9,44 +13,92 @@ use crate::target::TargetSet;
 pub(crate) struct NamedUpstream {
     pub(crate) settings: UpstreamSettings,
     pub(crate) targets: TargetSet,
+    pub(crate) queue: WaitQueue,
+}
+
+impl NamedUpstream {
+    pub(crate) fn new(settings: UpstreamSettings, targets: TargetSet) -> Arc<Self> {
+        Arc::new(Self { settings, targets, queue: WaitQueue::default() })
+    }
+
+    /// Whether the connections to each target are limited.
+    pub(crate) const fn is_limited(&self) -> bool {
+        self.settings.connections > 0
+    }
+
+    /// Whether a target has a free permit.
+    pub(crate) fn has_room(&self, target: usize) -> bool {
+        let target = self.targets.get(target);
+        target.is_some_and(|target| !self.is_limited() || target.open() < self.settings.connections)
+    }
 }
 
 /// The kept connections of a worker to an upstream.
 pub(crate) struct KeptConns {
+    upstream: Arc<NamedUpstream>,
     /// By target, the one used last at the end.
-    by_target: Vec<Vec<UpstreamId>>,
+    by_target: Vec<VecDeque<UpstreamId>>,
 }
 
 impl KeptConns {
-    pub(crate) fn new(targets: usize) -> Self {
-        Self { by_target: (0..targets).map(|_| Vec::new()).collect() }
+    pub(crate) fn new(upstream: &Arc<NamedUpstream>) -> Self {
+        let by_target = (0..upstream.targets.len()).map(|_| VecDeque::new()).collect();
+        Self { upstream: Arc::clone(upstream), by_target }
     }
 
     /// The connection to a target that was used last.
     pub(crate) fn last(&self, target: usize) -> Option<UpstreamId> {
-        self.by_target.get(target)?.last().copied()
+        self.by_target.get(target)?.back().copied()
     }
 
-    pub(crate) fn pop(&mut self, target: usize) {
-        if let Some(kept) = self.by_target.get_mut(target) {
-            kept.pop();
-        }
+    /// Whether a connection to a target is kept.
+    pub(crate) fn has(&self, target: usize) -> bool {
+        self.by_target.get(target).is_some_and(|kept| !kept.is_empty())
     }
 
-    /// Keeps a connection, unless there are `most` already.
-    pub(crate) fn push(&mut self, target: usize, id: UpstreamId, most: u32) -> bool {
-        match self.by_target.get_mut(target) {
-            Some(kept) if kept.len() < most as usize => {
-                kept.push(id);
-                true
-            }
-            _ => false,
-        }
+    pub(crate) fn pop(&mut self, target: usize) -> Option<UpstreamId> {
+        let popped = self.by_target.get_mut(target)?.pop_back();
+        self.count(popped.is_some(), -1);
+        popped
+    }
+
+    /// Removes the connection that was not used for the longest time.
+    pub(crate) fn pop_first(&mut self, target: usize) -> Option<UpstreamId> {
+        let popped = self.by_target.get_mut(target)?.pop_front();
+        self.count(popped.is_some(), -1);
+        popped
+    }
+
+    /// Keeps a connection, unless there are `keep` already.
+    pub(crate) fn push(&mut self, target: usize, id: UpstreamId) -> bool {
+        let most = self.upstream.settings.kept() as usize;
+        let Some(kept) = self.by_target.get_mut(target).filter(|kept| kept.len() < most) else {
+            return false;
+        };
+        kept.push_back(id);
+        self.count(true, 1);
+        true
     }
 
     pub(crate) fn remove(&mut self, target: usize, id: UpstreamId) {
-        if let Some(kept) = self.by_target.get_mut(target) {
-            kept.retain(|other| *other != id);
+        let Some(kept) = self.by_target.get_mut(target) else { return };
+        if let Some(place) = kept.iter().position(|other| *other == id) {
+            kept.remove(place);
+            self.count(true, -1);
         }
+    }
+
+    /// Counts a change for the queue. Without a limit no request waits, and no count is needed.
+    fn count(&self, changed: bool, change: i32) {
+        if changed && self.upstream.is_limited() {
+            self.upstream.queue.count_idle(change);
+        }
+    }
+}
+
+impl Drop for KeptConns {
+    fn drop(&mut self) {
+        let kept: usize = self.by_target.iter().map(VecDeque::len).sum();
+        self.count(kept > 0, -(kept as i32));
     }
 }

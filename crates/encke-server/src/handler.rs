@@ -14,7 +14,8 @@ use encke_stats::Source;
 
 use crate::buffers::BUFFER_BYTES;
 use crate::exchange::{Exchange, ExchangeKey};
-use crate::log::LogLabel;
+use crate::inbox::{Inbox, WorkerMessage};
+use crate::log::{LogLabel, LogNotes, NotesMode};
 use crate::metrics::WorkerMetrics;
 use crate::open_table::{OpenEnd, OpenTable};
 use crate::outgoing::{UpstreamEvent, UpstreamId, UpstreamIds};
@@ -114,6 +115,9 @@ pub trait Handler {
     /// A descriptor given to [`HandlerContext::watch`] is readable.
     fn watched(&mut self) {}
 
+    /// A [`HandlerWaker`] of this handler was used since the last such call.
+    fn woken(&mut self) {}
+
     /// Descriptors or memory are short: release caches.
     fn shrink(&mut self) {}
 
@@ -172,9 +176,23 @@ pub struct HandlerContext {
     requests: Rc<HandlerRequests>,
 }
 
+/// A handle that wakes a handler from any thread: [`Handler::woken`] follows on the handler's worker.
+#[derive(Clone)]
+pub struct HandlerWaker {
+    link: Arc<Inbox>,
+    handler: u16,
+}
+
+impl HandlerWaker {
+    /// Wakes the handler. Does nothing if the handler was dropped.
+    pub fn wake(&self) {
+        self.link.send(WorkerMessage::WakeHandler(self.handler));
+    }
+}
+
 /// Requests of a worker's handlers to the worker.
-#[derive(Default)]
 pub(crate) struct HandlerRequests {
+    link: Arc<Inbox>,
     now: Cell<Now>,
     next_job: Cell<u64>,
     jobs: RefCell<Vec<Job>>,
@@ -191,6 +209,7 @@ pub(crate) struct HandlerRequests {
     /// Empty buffers for [`HandlerContext::take_buffer`].
     spare: RefCell<Vec<Vec<u8>>>,
     metrics: Arc<WorkerMetrics>,
+    notes_mode: NotesMode,
 }
 
 /// A request of a feature in a callback. The worker executes it when the callback has returned.
@@ -206,6 +225,7 @@ pub(crate) enum Action {
     /// Respond to an exchange with the first reply in [`HandlerRequests`].
     Respond,
     ReadMore(ExchangeKey),
+    Note(ExchangeKey, Box<LogNotes>),
     Reroute(Box<Reroute>),
 }
 
@@ -377,6 +397,22 @@ impl HandlerContext {
         self.requests.actions.borrow_mut().push(action);
     }
 
+    /// Whether lines of the log may have notes: it is in the JSON format, or an operator watches it. Without, a handler need not
+    /// collect any.
+    pub fn takes_notes(&self) -> bool {
+        self.requests.notes_mode.is_on()
+    }
+
+    /// Adds notes to the line of a request in the JSON log, before its response is complete.
+    pub fn note(&self, exchange: ExchangeKey, notes: LogNotes) {
+        self.act(Action::Note(exchange, Box::new(notes)));
+    }
+
+    /// Returns a handle that wakes the handler of this context from any thread. Guards and residents have no such call.
+    pub fn waker(&self) -> HandlerWaker {
+        HandlerWaker { link: Arc::clone(&self.requests.link), handler: self.handler }
+    }
+
     /// The start of the worker's current turn.
     pub fn now(&self) -> Now {
         self.requests.now.get()
@@ -389,8 +425,23 @@ impl HandlerContext {
 }
 
 impl HandlerRequests {
-    pub(crate) fn new(metrics: Arc<WorkerMetrics>) -> Self {
-        Self { metrics, ..Self::default() }
+    pub(crate) fn new(metrics: Arc<WorkerMetrics>, link: Arc<Inbox>, notes_mode: NotesMode) -> Self {
+        Self {
+            link,
+            now: Cell::default(),
+            next_job: Cell::default(),
+            jobs: RefCell::default(),
+            watches: RefCell::default(),
+            has_work: Cell::default(),
+            has_actions: Cell::default(),
+            actions: RefCell::default(),
+            upstreams: RefCell::default(),
+            open: RefCell::default(),
+            replies: RefCell::default(),
+            spare: RefCell::default(),
+            metrics,
+            notes_mode,
+        }
     }
 
     pub(crate) fn set_now(&self, now: Now) {

@@ -23,6 +23,8 @@ pub(crate) enum WorkerMessage {
     Interim(ExchangeKey, u16, Fields),
     ReadMore(ExchangeKey),
     Wake(ExchangeKey),
+    /// For the handler with this number. If it was dropped, another handler may have its number.
+    WakeHandler(u16),
     Dropped(ExchangeKey),
     /// An outgoing connection could not get a socket. The worker sends this to itself.
     Undialed(UpstreamId, UpstreamFault),

@@ -86,11 +86,13 @@ pub use error::ServerError;
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
 pub use framing::{ContentLength, FramingKind};
 pub use guard::{Guard, GuardCall, GuardHold, GuardMount, GuardOutcome, GuardPoint};
-pub use handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
+pub use handler::{Handler, HandlerContext, HandlerWaker, JobId, Mount, Outcome, Piece};
 pub use https::{CHALLENGES, PORT as HTTPS_PORT};
 pub use limits::LimitSettings;
 pub use listener::{Bound, ListenConfig};
-pub use log::{AccessLog, LogFormat, LogLabel, LogOutput, LogSettings, LogTail, TailEntry, TailFilter};
+pub use log::{
+    AccessLog, LogFormat, LogLabel, LogNotes, LogOutput, LogSettings, LogTail, TailEntry, TailFilter,
+};
 pub use operate::{
     ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FeatureVerbs, FieldShape,
     FieldValue, RuleStep, Verb, VerbField,

@@ -24,6 +24,7 @@ use encke_io::lock;
 use encke_io::{Now, Peer};
 
 mod line;
+mod notes;
 mod pending;
 mod reason;
 
@@ -34,6 +35,7 @@ mod settings;
 mod tail;
 
 pub(crate) use line::{LineEnd, LogEntry};
+pub use notes::LogNotes;
 pub(crate) use pending::{LogFlight, PendingEntry, WaitingEntry};
 pub use tail::{LogTail, TailEntry, TailFilter};
 
@@ -338,6 +340,18 @@ impl Control {
 /// Empty batches kept for reuse: one is filled while another is written.
 const BATCHES_KEPT: usize = 2;
 
+/// Whether lines have notes. The default one has no log.
+#[derive(Default)]
+pub(crate) struct NotesMode(Option<Arc<LogShared>>);
+
+impl NotesMode {
+    /// Whether the log is in the JSON format, or has tails.
+    pub(crate) fn is_on(&self) -> bool {
+        let mode = self.0.as_ref().map_or(OFF, |shared| shared.mode.load(Ordering::Relaxed));
+        mode & TAILED != 0 || mode & !MAIN_OFF == JSON
+    }
+}
+
 /// A worker's end of the log. The default one logs nothing.
 #[derive(Default)]
 pub(crate) struct Access(Option<Box<LogBatch>>);
@@ -367,6 +381,18 @@ impl Access {
     pub(crate) fn set_id_prefix(&mut self, prefix: IdPrefix) {
         if let Some(open) = &mut self.0 {
             open.prefix = prefix;
+        }
+    }
+
+    /// The present format, for handlers that add notes.
+    pub(crate) fn notes_mode(&self) -> NotesMode {
+        NotesMode(self.0.as_ref().map(|open| Arc::clone(&open.shared)))
+    }
+
+    /// Adds the notes of a handler to a line.
+    pub(crate) fn note(&mut self, entry: &mut LogEntry, notes: &LogNotes) {
+        if let Some(open) = &mut self.0 {
+            entry.note(&open.prefix, &mut open.texts, &notes.members);
         }
     }
 

@@ -13,7 +13,8 @@ use encke_io::{Segment, Token};
 use crate::close::CloseReason;
 use crate::conn::{ADMIN, NONE};
 use crate::core::Core;
-use crate::log::{LineEnd, LogEntry, LogFlight, LogLabel, PendingEntry, WaitingEntry};
+use crate::exchange::ExchangeKey;
+use crate::log::{LineEnd, LogEntry, LogFlight, LogLabel, LogNotes, PendingEntry, WaitingEntry};
 use crate::record::{Asked, Record};
 use crate::reply::{Fields, Reply};
 use crate::request::Request;
@@ -106,7 +107,27 @@ impl Core {
     /// Removes and returns the log entry of a resident's connection. Without a log there is none, and no index is hashed.
     #[inline]
     pub(crate) fn take_waiting_entry(&mut self, token: Token) -> Option<WaitingEntry> {
-        if self.entries.is_empty() { None } else { self.entries.remove(&token.index) }
+        if self.entries.is_empty() { None } else { self.take_noted_entry(token) }
+    }
+
+    fn take_noted_entry(&mut self, token: Token) -> Option<WaitingEntry> {
+        let mut waiting = self.entries.remove(&token.index)?;
+        if let Some(notes) = waiting.notes.take() {
+            self.log.note(&mut waiting.entry, &notes);
+        }
+        Some(waiting)
+    }
+
+    /// Adds the notes of a handler to the line of an exchange, and their reason.
+    pub(crate) fn note(&mut self, key: ExchangeKey, notes: &LogNotes) {
+        let Some(record) = self.records.get_mut(key.slot) else { return };
+        if record.generation != key.generation {
+            return;
+        }
+        record.reason = record.reason.or(notes.reason);
+        if let Some(entry) = &mut record.entry {
+            self.log.note(entry, notes);
+        }
     }
 
     /// Logs the request of a resident's connection, once the output is sent.

@@ -178,6 +178,14 @@ impl Core {
         }
     }
 
+    /// Calls a handler that was woken from any thread.
+    pub(crate) fn wake_handler(&mut self, number: u16) {
+        let Some(Some(mounted)) = self.handlers.get_mut(usize::from(number)) else { return };
+        if catch_unwind(AssertUnwindSafe(|| mounted.handler.woken())).is_err() {
+            self.metrics.handler_panics.add(1);
+        }
+    }
+
     /// Calls the handler of an exchange. A panic resets the connection.
     pub(crate) fn call_handler(
         &mut self,

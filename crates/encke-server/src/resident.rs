@@ -34,7 +34,7 @@ use crate::core::Core;
 use crate::framing::{ContentLength, FramingKind};
 use crate::handler::{HandlerContext, JobId};
 use crate::inbox::{Inbox, WorkerMessage};
-use crate::log::{LogEntry, WaitingEntry};
+use crate::log::{LogEntry, LogNotes, WaitingEntry};
 use crate::operate::{Actions, Explain, FeatureVerbs, Offers, Verb};
 use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::record::Asked;
@@ -630,6 +630,13 @@ impl Slot<'_> {
         self.next_request();
     }
 
+    /// Adds notes to the line of the connection's request in the JSON log, in place of earlier ones.
+    pub fn note(&mut self, notes: LogNotes) {
+        if let Some(waiting) = self.core.entries.get_mut(&self.token.index) {
+            waiting.notes = Some(Box::new(notes));
+        }
+    }
+
     /// Counts a response by its status.
     pub fn count_response(&self, status: u16) {
         self.core.metrics.responses(status);
@@ -716,8 +723,8 @@ impl Core {
         if let Some(entry) = entry {
             // Responses to earlier requests may still be in the output.
             let uncounted_bytes = self.output_bytes();
-            let waiting =
-                WaitingEntry { entry, started_ns: self.now.mono_ns, sent_bytes: 0, uncounted_bytes };
+            let started_ns = self.now.mono_ns;
+            let waiting = WaitingEntry { entry, started_ns, sent_bytes: 0, uncounted_bytes, notes: None };
             self.entries.insert(token.index, waiting);
         }
         self.call_for(token, |resident, slot| resident.enter(slot, asked, start));

@@ -170,12 +170,7 @@ impl LogEntry {
                         line.behind.bytes()
                     }
                     LogFormat::Json => {
-                        writer.put_json_start(*unix_ns, line.client, out);
-                        out.extend_from_slice(request);
-                        out.extend_from_slice(line.behind.bytes());
-                        if let Some(number) = line.id_number {
-                            put_json(out, "request_id", Some(&request_id::id(prefix, *unix_ns, number)));
-                        }
+                        put_resting_json(line, *unix_ns, prefix, out);
                         b""
                     }
                 };
@@ -187,6 +182,32 @@ impl LogEntry {
                 }
             }
         }
+    }
+
+    /// Adds members to a JSON line.
+    pub(super) fn note(&mut self, prefix: &IdPrefix, texts: &mut Texts, members: &[u8]) {
+        match &mut self.0 {
+            LineState::Open(open) if open.format == LogFormat::Json => open.text.extend_from_slice(members),
+            LineState::Resting { format: LogFormat::Json, .. } => {
+                self.unshare(prefix, texts);
+                self.note(prefix, texts, members);
+            }
+            LineState::Open(_) | LineState::Resting { .. } => {}
+            LineState::Tailed(tailed) => tailed.json.note(prefix, texts, members),
+        }
+    }
+
+    /// Gives a JSON line with shared texts a text of its own.
+    fn unshare(&mut self, prefix: &IdPrefix, texts: &mut Texts) {
+        let LineState::Resting { line, unix_ns, status, format, output } =
+            std::mem::replace(&mut self.0, LineState::Open(PartialLine::default()))
+        else {
+            return;
+        };
+        let mut open = PartialLine { unix_ns, status, format, output, ..PartialLine::default() };
+        put_resting_json(&line, unix_ns, prefix, &mut open.text);
+        texts.release(line);
+        self.0 = LineState::Open(open);
     }
 
     /// An entry with a JSON line for tails. `own` is the line of a log in another format.
@@ -297,6 +318,16 @@ fn without_own_id<'a>(
     match own() {
         Some((before, number)) if format == LogFormat::Json => (before, Some(number)),
         _ => (text, None),
+    }
+}
+
+/// Appends a JSON line with shared texts, except its end.
+fn put_resting_json(line: &Resting, unix_ns: u64, prefix: &IdPrefix, out: &mut Vec<u8>) {
+    Writer::new().put_json_start(unix_ns, line.client, out);
+    out.extend_from_slice(line.request.bytes());
+    out.extend_from_slice(line.behind.bytes());
+    if let Some(number) = line.id_number {
+        put_json(out, "request_id", Some(&request_id::id(prefix, unix_ns, number)));
     }
 }
 
@@ -490,7 +521,7 @@ fn put_address(text: &mut Vec<u8>, address: Option<IpAddr>) {
 }
 
 /// Appends `,"key":"value"`, or `null` as the value for `None`.
-fn put_json(text: &mut Vec<u8>, key: &str, value: Option<&[u8]>) {
+pub(super) fn put_json(text: &mut Vec<u8>, key: &str, value: Option<&[u8]>) {
     text.extend_from_slice(b",\"");
     text.extend_from_slice(key.as_bytes());
     match value {

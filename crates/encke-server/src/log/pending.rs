@@ -1,6 +1,6 @@
 //! Log entries of requests whose lines are not written yet: their responses are open, in the output, in flight, or ended.
 
-use super::LogEntry;
+use super::{LogEntry, LogNotes};
 
 /// The log entry of a response that is in the output, in flight, or ended.
 pub(crate) struct PendingEntry {
@@ -19,6 +19,8 @@ pub(crate) struct WaitingEntry {
     pub(crate) sent_bytes: u64,
     /// Bytes of the present output that do not belong to the content: the head, and responses to earlier requests.
     pub(crate) uncounted_bytes: u64,
+    /// The notes of the resident. They are added at the end, because the line shares its texts until then.
+    pub(crate) notes: Option<Box<LogNotes>>,
 }
 
 /// Log entries of responses whose send is in flight.

@@ -413,6 +413,38 @@ fn a_tail_gets_json_lines_whatever_the_log_has() {
 }
 
 #[test]
+fn notes_of_a_handler_are_members_of_json_lines_only() {
+    let (log, answer, written) = scripted(None);
+    let notes =
+        || LogNotes::default().text("app", Some("a\"b")).number("app_us", Some(7)).number("app_no", None);
+    for (mode, is_tailed) in [(COMBINED, false), (JSON, false), (COMBINED, true)] {
+        log.0.shared.set_format(mode);
+        let tail = is_tailed.then(|| log.tail(TailFilter::default(), || {}).expect("room"));
+        let mut access = log.access();
+        assert_eq!(access.notes_mode().is_on(), mode == JSON || is_tailed);
+        let plain = rest(&mut access, 7, NOW, "/push/news");
+        let mut noted = rest(&mut access, 7, NOW, "/push/news");
+        access.note(&mut noted, &notes());
+        let mut lines = Vec::new();
+        for entry in [plain, noted] {
+            access.finish(entry, &LineEnd::default());
+            access.flush();
+            answer.send(ALL).expect("the writer lives");
+            let line = text(&written);
+            let shown = tail.as_ref().map(|tail| tail.try_next().expect("a line").line);
+            lines.push(shown.map_or(line, |line| String::from_utf8(line.to_vec()).expect("text")));
+        }
+        let members = r#","app":"a\"b","app_us":7,"app_no":null,"status":"#;
+        let expected = lines[0].replace(",\"status\":", members);
+        assert_eq!(lines[1], expected, "the other members are the same");
+        assert_eq!(lines[1] == lines[0], mode == COMBINED && !is_tailed, "{}", lines[1]);
+        assert_eq!(access.0.as_ref().expect("on").texts.len(), 0, "no text is left");
+    }
+    drop(answer);
+    log.finish_within(Duration::from_secs(60));
+}
+
+#[test]
 fn batches_and_entries_are_used_again() {
     let (log, answer, written) = scripted(None);
     let mut access = log.access();

@@ -13,6 +13,7 @@ use crate::exchange::ExchangeKey;
 use crate::guard::{Guard, GuardCall, GuardHold, GuardMount, GuardOutcome};
 use crate::handler::{HandlerContext, HandlerRequests, JobId};
 use crate::inbox::{Inbox, WorkerMessage};
+use crate::log::NotesMode;
 use crate::metrics::WorkerMetrics;
 use crate::request::Origin;
 use crate::resident::WorkerSetup;
@@ -37,11 +38,15 @@ impl GuardStage {
     /// The system provides no thread or descriptor.
     pub fn open(now: Now, mount: &dyn GuardMount) -> Self {
         let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
-        let tray = Rc::new(HandlerRequests::new(Arc::<WorkerMetrics>::default()));
+        let link = Inbox::new(reactor.waker());
+        let tray = Rc::new(HandlerRequests::new(
+            Arc::<WorkerMetrics>::default(),
+            Arc::clone(&link),
+            NotesMode::default(),
+        ));
         tray.set_now(now);
         let context = HandlerContext::new(0, Rc::clone(&tray));
         let guard = WorkerSetup::alone(now, |worker| mount.open(context, worker));
-        let link = Inbox::new(reactor.waker());
         Self { guard, tray, link, now, jobs: VecDeque::new(), jobs_run: 0, checks: 0, _reactor: reactor }
     }
 

@@ -24,6 +24,7 @@ use encke_wire::limits::HeadLimits;
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{Handler, HandlerContext, HandlerRequests, JobId, Outcome};
 use crate::inbox::{Inbox, WorkerMessage};
+use crate::log::NotesMode;
 use crate::reply::{Prepared, Reply};
 use crate::request::{Asker, Origin, Request};
 use crate::resident::WorkerSetup;
@@ -66,10 +67,11 @@ impl Stage {
         open: impl FnOnce(HandlerContext, &mut WorkerSetup<'_>) -> Box<dyn Handler>,
     ) -> Self {
         let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
-        let tray = Rc::new(HandlerRequests::default());
+        let link = Inbox::new(reactor.waker());
+        let tray = Rc::new(HandlerRequests::new(Arc::default(), Arc::clone(&link), NotesMode::default()));
         tray.set_now(now);
         let handler = Self::handler_of(&tray, now, open);
-        Self { handler, tray, link: Inbox::new(reactor.waker()), now, jobs: 0, _reactor: reactor }
+        Self { handler, tray, link, now, jobs: 0, _reactor: reactor }
     }
 
     fn handler_of(

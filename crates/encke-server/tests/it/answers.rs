@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use encke_server::{Body, CloseReason, Exchange, Fields, Outcome, Prepared, Reply, Request};
+use encke_server::{
+    Body, CloseReason, Exchange, Fields, Handler, HandlerContext, HandlerWaker, Mount, Outcome, Prepared,
+    Reply, Request, WorkerSetup,
+};
 
 use crate::rig::handlers::{
     Echo, Feed, Held, PATTERN_BYTES_MAX, Pattern, Step, hello, lock, pattern, streamed,
@@ -12,6 +15,7 @@ use crate::rig::{End, Stand};
 on_every_stand! {
     an_answer_may_come_from_another_thread,
     answers_that_come_in_any_order_reach_their_clients,
+    a_handler_is_woken_from_another_thread,
     an_answer_behind_a_thousand_messages_is_not_forgotten,
     an_answer_to_a_client_that_has_gone_goes_nowhere,
     every_kind_of_body_arrives_whole,
@@ -51,6 +55,48 @@ fn an_answer_may_come_from_another_thread(stand: Stand) {
     for answer in client.answers(8) {
         assert_eq!(answer.text(), "from a thread");
     }
+}
+
+/// Responds to all requests once it is woken.
+#[derive(Clone, Default)]
+struct Sleeper(Arc<Mutex<Option<HandlerWaker>>>);
+
+struct SleeperHandler {
+    waiting: Vec<Exchange>,
+}
+
+impl Mount for Sleeper {
+    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        *lock(&self.0) = Some(context.waker());
+        Box::new(SleeperHandler { waiting: Vec::new() })
+    }
+}
+
+impl Handler for SleeperHandler {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        if request.path() == b"/waiting" {
+            return Outcome::Now(Reply::text(200, self.waiting.len().to_string()));
+        }
+        self.waiting.push(exchange);
+        Outcome::Later
+    }
+
+    fn woken(&mut self) {
+        self.waiting.drain(..).for_each(|exchange| exchange.answer(Reply::text(200, "awake")));
+    }
+}
+
+fn a_handler_is_woken_from_another_thread(stand: Stand) {
+    let sleeper = Sleeper::default();
+    let mount = sleeper.clone();
+    let rig = Stand { workers: 1, ..stand }.serve(|server| server.mount("/", mount));
+    let (mut client, mut other) = (rig.client(), rig.client());
+    client.send(GET);
+    while other.get("/waiting").text() != "1" {}
+    let waker = lock(&sleeper.0).clone().expect("the handler is open");
+    std::thread::spawn(move || waker.wake()).join().expect("no panic");
+    assert_eq!(client.answer().text(), "awake");
+    assert_eq!(other.get("/waiting").text(), "0");
 }
 
 fn answers_that_come_in_any_order_reach_their_clients(stand: Stand) {

@@ -1,0 +1,268 @@
+//! Limits on connections to applications, and the queue of requests that wait for one. Shared by all workers.
+//!
+//! ```text
+//!  a request ─┬─ a kept connection of its worker ──────────────────────► sent
+//!             ├─ a free permit ─► dial ────────────────────────────────► sent
+//!             └─ neither, or others wait ─► WaitQueue ── a grant ──────► sent
+//!                                              ├─ full ────────────────► 503 queue_full
+//!                                              ├─ queue_time ──────────► 503 queue_time
+//!                                              └─ the client has left
+//! ```
+//! **A permit is the right to one connection to a target**, from the dial to the close, so a kept connection holds its permit.
+//! Without a limit permits are only counted.
+//!
+//! **No request passes one that waits**: while the queue is not empty, further requests join its end.
+//!
+//! **A connection that becomes free** goes to the first request of its own worker, if that has waited at least half as long as
+//! the first request of all workers. Otherwise the worker closes the connection, and its permit goes to the first of all. So
+//! connections are reused under load, and the waits of two workers differ at most by a factor of two. A kept connection is given
+//! up by the same rule when a request of another worker begins to wait.
+//!
+//! **The lock** of the queue is taken only while requests wait. A request enters the queue before it reads the number of open
+//! connections a last time, and a permit is released before its owner reads the number of waiting requests. So one of the two
+//! sees the other, and no wake-up is lost.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use encke_io::lock;
+use encke_server::{ExchangeKey, HandlerWaker};
+
+use crate::upstream::NamedUpstream;
+
+/// The right to one connection to a target. Released when dropped.
+pub(crate) struct Permit {
+    upstream: Arc<NamedUpstream>,
+    target: usize,
+}
+
+/// The requests that wait for a connection to a target of an upstream.
+#[derive(Default)]
+pub(crate) struct WaitQueue {
+    /// Number of waiting requests, readable without the lock.
+    waiting: AtomicU32,
+    /// Kept connections of all workers.
+    idle: AtomicU32,
+    state: Mutex<QueueState>,
+    /// The proxies that may have kept connections.
+    proxies: Mutex<Vec<Arc<GrantInbox>>>,
+    /// Requests whose wait has ended, and the sum of their waits.
+    waits: AtomicU64,
+    waits_ns: AtomicU64,
+}
+
+#[derive(Default)]
+struct QueueState {
+    last_ticket: u64,
+    /// In the order of arrival.
+    waiters: VecDeque<Waiter>,
+}
+
+/// A waiting request.
+pub(crate) struct Waiter {
+    pub(crate) key: ExchangeKey,
+    pub(crate) ticket: u64,
+    /// The targets that have failed, as a bit mask.
+    tried: u64,
+    since_ns: u64,
+    /// The proxy of the request.
+    pub(crate) inbox: Arc<GrantInbox>,
+}
+
+/// A permit for a request that has waited.
+pub(crate) struct Grant {
+    pub(crate) key: ExchangeKey,
+    pub(crate) ticket: u64,
+    pub(crate) permit: Permit,
+}
+
+/// The permits for waiting requests of a proxy, from any worker.
+pub(crate) struct GrantInbox {
+    waker: HandlerWaker,
+    /// Whether the proxy was woken, and has not begun to look.
+    is_woken: AtomicBool,
+    grants: Mutex<Vec<Grant>>,
+}
+
+impl Permit {
+    /// Takes a permit for a target; `None` if all are in use.
+    pub(crate) fn take(upstream: &Arc<NamedUpstream>, target: usize) -> Option<Self> {
+        let has_room = upstream.targets.get(target)?.open_one(upstream.settings.connections);
+        has_room.then(|| Self { upstream: Arc::clone(upstream), target })
+    }
+
+    /// The index of the target.
+    pub(crate) const fn target(&self) -> usize {
+        self.target
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(target) = self.upstream.targets.get(self.target) {
+            target.close_one();
+        }
+        self.upstream.queue.wake_first();
+    }
+}
+
+impl GrantInbox {
+    pub(crate) fn new(waker: HandlerWaker) -> Arc<Self> {
+        Arc::new(Self { waker, is_woken: AtomicBool::new(false), grants: Mutex::default() })
+    }
+
+    /// Wakes the proxy.
+    pub(crate) fn wake(&self) {
+        if !self.is_woken.swap(true, Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    /// Gives a permit to a request of the proxy. If the request has ended, the proxy releases the permit.
+    pub(crate) fn give(&self, grant: Grant) {
+        lock(&self.grants).push(grant);
+        self.wake();
+    }
+
+    /// Takes the permits. What is given from now on wakes the proxy again.
+    pub(crate) fn take(&self) -> Vec<Grant> {
+        self.is_woken.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *lock(&self.grants))
+    }
+}
+
+impl WaitQueue {
+    /// Number of waiting requests.
+    pub(crate) fn len(&self) -> u32 {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    /// Whether requests wait.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.len() > 0
+    }
+
+    /// Adds a request. Returns its ticket; `None` if `most` requests wait already.
+    pub(crate) fn push(
+        &self,
+        (key, tried): (ExchangeKey, u64),
+        inbox: &Arc<GrantInbox>,
+        now_ns: u64,
+        most: u32,
+    ) -> Option<u64> {
+        let mut state = lock(&self.state);
+        if state.waiters.len() >= most as usize {
+            return None;
+        }
+        state.last_ticket += 1;
+        let ticket = state.last_ticket;
+        let inbox = Arc::clone(inbox);
+        state.waiters.push_back(Waiter { key, ticket, tried, since_ns: now_ns, inbox });
+        self.count(&state);
+        Some(ticket)
+    }
+
+    /// Removes a request. Returns false if it has left the queue already: a permit for it is on its way.
+    pub(crate) fn remove(&self, ticket: u64) -> bool {
+        let mut state = lock(&self.state);
+        // Tickets ascend.
+        let found = state.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket);
+        let removed = found.is_ok_and(|place| state.waiters.remove(place).is_some());
+        self.count(&state);
+        removed
+    }
+
+    fn count(&self, state: &QueueState) {
+        self.waiting.store(state.waiters.len() as u32, Ordering::SeqCst);
+    }
+
+    /// Counts a wait that has ended.
+    pub(crate) fn waited(&self, ns: u64) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.waits_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Number of waits that have ended, and their sum in seconds.
+    pub(crate) fn waits(&self) -> (u64, f64) {
+        (self.waits.load(Ordering::Relaxed), self.waits_ns.load(Ordering::Relaxed) as f64 / 1e9)
+    }
+
+    /// Wakes the proxy of the first request, which looks for free permits.
+    fn wake_first(&self) {
+        if self.is_waiting() {
+            let first = lock(&self.state).waiters.front().map(|waiter| Arc::clone(&waiter.inbox));
+            if let Some(inbox) = first {
+                inbox.wake();
+            }
+        }
+    }
+
+    /// Adds a proxy that may have kept connections.
+    pub(crate) fn join(&self, inbox: &Arc<GrantInbox>) {
+        lock(&self.proxies).push(Arc::clone(inbox));
+    }
+
+    /// Removes a proxy and its requests.
+    pub(crate) fn leave(&self, inbox: &Arc<GrantInbox>) {
+        lock(&self.proxies).retain(|other| !Arc::ptr_eq(other, inbox));
+        let mut state = lock(&self.state);
+        state.waiters.retain(|waiter| !Arc::ptr_eq(&waiter.inbox, inbox));
+        self.count(&state);
+        drop(state);
+        self.wake_first();
+    }
+
+    /// Counts a connection that is kept (1) or no longer kept (-1).
+    pub(crate) fn count_idle(&self, change: i32) {
+        self.idle.fetch_add(change as u32, Ordering::SeqCst);
+    }
+
+    /// Wakes all proxies if one may have a kept connection.
+    pub(crate) fn wake_idle(&self) {
+        if self.idle.load(Ordering::SeqCst) > 0 {
+            lock(&self.proxies).iter().for_each(|inbox| inbox.wake());
+        }
+    }
+}
+
+impl NamedUpstream {
+    /// Gives free permits to waiting requests, in their order.
+    pub(crate) fn distribute(self: &Arc<Self>, now_ns: u64) {
+        while self.queue.is_waiting() {
+            let mut state = lock(&self.queue.state);
+            let found = state.waiters.iter().enumerate().find_map(|(place, waiter)| {
+                let target = self.targets.choose(waiter.tried, now_ns, |target| self.has_room(target));
+                Some((place, target.free()?))
+            });
+            let Some((place, target)) = found else { return };
+            // Another worker may have taken the permit: then the search begins again.
+            let Some(permit) = Permit::take(self, target) else { continue };
+            let waiter = state.waiters.remove(place);
+            self.queue.count(&state);
+            // A permit must not be released under the lock.
+            drop(state);
+            if let Some(Waiter { key, ticket, inbox, .. }) = waiter {
+                inbox.give(Grant { key, ticket, permit });
+            }
+        }
+    }
+
+    /// Removes the request for which a free connection of the proxy `own` is to be used; `None` if no request waits for this
+    /// target.
+    pub(crate) fn next_waiter(&self, target: usize, own: &Arc<GrantInbox>, now_ns: u64) -> Option<Waiter> {
+        if !self.queue.is_waiting() {
+            return None;
+        }
+        let mut state = lock(&self.queue.state);
+        let fits = |waiter: &Waiter| self.targets.is_choice(waiter.tried, target, now_ns);
+        let first = state.waiters.iter().position(fits)?;
+        let first_own =
+            state.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.inbox, own) && fits(waiter));
+        let wait_ns = |place: usize| now_ns.saturating_sub(state.waiters[place].since_ns);
+        let place = first_own.filter(|place| wait_ns(*place) >= wait_ns(first) / 2).unwrap_or(first);
+        let waiter = state.waiters.remove(place);
+        self.queue.count(&state);
+        waiter
+    }
+}
