@@ -20,11 +20,9 @@ mod gateway_handler;
 mod id_map;
 mod proxy;
 mod request_head;
-mod response_reader;
 mod route;
 mod settings;
 mod target;
-mod target_url;
 mod tunnel;
 mod upstream;
 
@@ -41,8 +39,8 @@ use encke_stats::Source;
 use encke_wire::host_map::{HostMap, HostMapError};
 use encke_wire::path_pattern::{PathPattern, PathPatternError};
 
+pub use encke_settings::TargetUrl;
 pub use settings::{FieldRules, FilesOrder, RouteSettings, TargetSettings, UpstreamSettings, UpstreamTls};
-pub use target_url::TargetUrl;
 
 use field_changes::FieldChanges;
 use figures::{GatewayFigures, ProxyCounters};

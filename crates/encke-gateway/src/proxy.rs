@@ -26,11 +26,11 @@ use crate::fault::GatewayFault;
 use crate::field_changes::FieldChanges;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
-use crate::response_reader::{AppResponseReader, HeadView, ReadStep};
 use crate::route::SiteRoute;
 use crate::settings::{FilesOrder, UpstreamSettings};
 use crate::target::UpstreamTarget;
 use crate::upstream::{KeptConns, NamedUpstream};
+use encke_wire::http1::{AppResponseReader, HeadView, ReadStep};
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: u64 = 64 * 1024;

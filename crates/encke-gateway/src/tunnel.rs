@@ -27,9 +27,9 @@ use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
 use crate::proxy::response_fields;
-use crate::response_reader::{AppResponseReader, ReadStep};
 use crate::route::SiteRoute;
 use crate::upstream::NamedUpstream;
+use encke_wire::http1::{AppResponseReader, ReadStep};
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: usize = 64 * 1024;
