@@ -552,7 +552,7 @@ impl Side {
 
     // ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Loads a channel's history, and retries until that succeeds.
+    /// Loads a channel's history, and retries until that succeeds. A reconnect starts the next attempt at once.
     async fn read(
         self: Arc<Self>,
         ticket: PublishTicket,
@@ -564,7 +564,11 @@ impl Side {
         let subject = encoding::subject(&self.prefix, &channel);
         let Ok(_one_of_few) = self.reads.acquire().await else { return };
         loop {
-            match channel_history::read(&self.stream, &channel, &subject, to, most).await {
+            let read = tokio::select! {
+                read = channel_history::read(&self.stream, &channel, &subject, to, most) => read,
+                () = self.back.notified() => continue,
+            };
+            match read {
                 Ok(channel_history::Past { lost_to, messages }) => {
                     let _gone = tell.send(ClusterEvent::Past { ticket, channel, to, lost_to, messages });
                     return;

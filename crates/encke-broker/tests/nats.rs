@@ -1,179 +1,20 @@
 //! The cluster's engine against a real nats-server.
 #![cfg(feature = "nats")]
 
+mod node;
 mod server;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
-use encke_broker::nats::{About, ClusterConfig, JoinError, Login, Misfit, NatsEngine, Note, Outlet};
+use encke_broker::nats::{ClusterConfig, JoinError, Login, Misfit, NatsEngine};
 use encke_hub::{
-    ClusterCommand, ClusterEvent, Draft, Epoch, Flags, HubNow, IdempotencyKey, Name, NodeId, Position,
-    PublishError, PublishTicket, Publishing, Queueing, Rules, Sequencer,
+    ClusterCommand, ClusterEvent, Draft, IdempotencyKey, Position, PublishError, PublishTicket, Publishing,
+    Queueing,
 };
+use node::{Fate, NOW, Node, PATIENCE, cluster, draft, name};
 use server::Nats;
-
-/// Long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
-const NOW: HubNow = HubNow { mono_ns: 1, unix_ms: 1 };
-
-/// A node: its sequencer, and an engine that the test drives.
-struct Node {
-    engine: NatsEngine,
-    sequencer: Sequencer,
-    news: Receiver<Vec<ClusterEvent>>,
-    /// Outcomes of publishes.
-    fates: Vec<(PublishTicket, Fate)>,
-    /// Number of messages received from the stream.
-    came: usize,
-}
-
-/// The offset, and whether the publish is a repetition.
-type Fate = Result<(u64, bool), PublishError>;
-
-/// Passes events to the test.
-struct Hand(Mutex<Sender<Vec<ClusterEvent>>>);
-
-impl Outlet for Hand {
-    fn on_events(&self, news: Vec<ClusterEvent>) {
-        let _gone = self.0.lock().expect("no panic").send(news);
-    }
-
-    fn note(&self, note: Note) {
-        println!("{note:?}");
-    }
-
-    fn now(&self) -> Duration {
-        static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
-        BEGUN.elapsed()
-    }
-}
-
-fn cluster(nats: &Nats) -> ClusterConfig {
-    ClusterConfig {
-        servers: vec![nats.url()],
-        login: Login::Nobody,
-        authority: None,
-        stream: "encke".into(),
-        replicas: 1,
-        memory: false,
-        age: Duration::from_secs(3_600),
-        bytes: 64 << 20,
-        remembered: Duration::from_secs(120),
-        patience: PATIENCE,
-        filters: 16,
-        linger: Duration::from_secs(1),
-        queue_age: Duration::ZERO,
-        node: node_id(),
-        about: About::default(),
-    }
-}
-
-/// Returns a new id on each call.
-fn node_id() -> NodeId {
-    static IDS: AtomicU64 = AtomicU64::new(1);
-    NodeId(IDS.fetch_add(1, Ordering::Relaxed))
-}
-
-impl Node {
-    fn join(nats: &Nats) -> Self {
-        let engine = NatsEngine::join(cluster(nats)).unwrap_or_else(|error| panic!("{error}"));
-        let (tell, news) = channel();
-        engine.begin(Arc::new(Hand(Mutex::new(tell))));
-        let mut rules = Rules::default();
-        rules.default.messages = 5;
-        let sequencer = Sequencer::follow(engine.epoch, engine.newest, Arc::new(rules), 1);
-        Self { engine, sequencer, news, fates: Vec::new(), came: 0 }
-    }
-
-    /// Joins with subscriptions to all channels that the test publishes to. Such a node needs no info of the stream's head, and
-    /// publishes no beacon.
-    fn listening(nats: &Nats, channels: &[&str]) -> Self {
-        let mut node = Self::join(nats);
-        channels.iter().for_each(|channel| node.sequencer.want(0, &name(channel)));
-        node.until("opened", |node| {
-            channels.iter().all(|channel| node.sequencer.info(&name(channel)).is_some_and(|info| info.kept))
-        });
-        node
-    }
-
-    fn epoch(&self) -> Epoch {
-        self.engine.epoch
-    }
-
-    /// Exchanges commands and events until a condition holds.
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
-        loop {
-            let mut errands = Vec::new();
-            self.sequencer.take_commands(&mut errands);
-            errands.into_iter().for_each(|errand| self.engine.run(errand));
-            if holds(self) {
-                return;
-            }
-            let news = self.news.recv_timeout(2 * PATIENCE).unwrap_or_else(|_| panic!("never {what}"));
-            self.engine.taken();
-            for news in news {
-                if let ClusterEvent::Messages { messages, .. } = &news {
-                    self.came += messages.len();
-                }
-                if let Some((ticket, result)) = self.sequencer.on_event(news) {
-                    let fate = result.map(|published| (published.position.offset, published.repeated));
-                    self.fates.push((ticket, fate));
-                }
-            }
-        }
-    }
-
-    /// Publishes a draft, and returns the outcome.
-    fn publish(&mut self, draft: Draft) -> Fate {
-        match self.sequencer.publish(NOW, draft)? {
-            Publishing::Waits(ticket) => {
-                self.until("answered", |node| node.fates.iter().any(|(one, _)| *one == ticket));
-                let at = self.fates.iter().position(|(one, _)| *one == ticket).expect("it holds");
-                self.fates.remove(at).1
-            }
-            Publishing::Done(_) | Publishing::Queued { .. } => {
-                panic!("it has no place before the stream gives it one")
-            }
-        }
-    }
-
-    /// Waits for an offset, then returns a channel's lost offset and the offsets of its history.
-    fn kept(&mut self, channel: &str, to: u64) -> (u64, Vec<u64>) {
-        self.sequencer.want(0, &name(channel));
-        self.until("there", |node| node.sequencer.newest().offset >= to);
-        let mut feed = Vec::new();
-        while feed.is_empty() {
-            self.until("opened", |node| node.sequencer.has_feed(0));
-            self.sequencer.take_feed(0, 1, &mut feed);
-        }
-        self.sequencer.unwant(0, &name(channel));
-        match feed.remove(0) {
-            encke_hub::Feed::Opened { lost_to, messages, .. } => {
-                (lost_to, messages.iter().map(|message| message.offset).collect())
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-fn name(text: &str) -> Name {
-    Name::parse(text.as_bytes()).expect("a name")
-}
-
-fn draft(channel: &str, data: &str) -> Draft {
-    Draft {
-        channel: name(channel),
-        data: data.as_bytes().into(),
-        content_type: None,
-        event: None,
-        flags: Flags::default(),
-        key: None,
-    }
-}
 
 fn keyed(channel: &str, data: &str, key: &str) -> Draft {
     Draft { key: Some(IdempotencyKey { publisher: 1, key: key.into() }), ..draft(channel, data) }

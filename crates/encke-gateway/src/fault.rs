@@ -3,7 +3,7 @@
 use encke_io::OpError;
 use encke_server::UpstreamFault;
 
-use crate::response_reader::ResponseFault;
+use encke_wire::http1::ResponseFault;
 
 /// Why a request got no response of an application, or only a part of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

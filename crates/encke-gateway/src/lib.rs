@@ -25,11 +25,9 @@ mod queue;
 mod request_head;
 mod response_coding;
 mod response_head;
-mod response_reader;
 mod route;
 mod settings;
 mod target;
-mod target_url;
 mod tunnel;
 mod upstream;
 mod waiting;
@@ -48,10 +46,10 @@ use encke_stats::Source;
 use encke_wire::host_map::{HostMap, HostMapError};
 use encke_wire::path_pattern::{PathPattern, PathPatternError};
 
+pub use encke_settings::TargetUrl;
 pub use settings::{
     FieldRules, FilesOrder, ProxyProtocol, RouteSettings, TargetSettings, UpstreamSettings, UpstreamTls,
 };
-pub use target_url::TargetUrl;
 
 use field_changes::FieldChanges;
 use figures::{GatewayFigures, ProxyCounters};

@@ -6,7 +6,7 @@ use encke_io::Now;
 use encke_server::{Body, Exchange, ExchangeKey, Fields, Origin, Piece, Reply, UpstreamId};
 use encke_wire::coding::AcceptEncoding;
 use encke_wire::field::Known;
-use encke_wire::http1::{Framing, LAST_CHUNK, put_chunk_head};
+use encke_wire::http1::{AppResponseReader, Framing, HeadView, LAST_CHUNK, put_chunk_head};
 use encke_wire::method::Method;
 
 use crate::app_file::AskedHead;
@@ -15,7 +15,6 @@ use crate::queue::Permit;
 use crate::request_head::set_length;
 use crate::response_coding::{EncoderPool, ResponseEncoder, coded_fields, coding_for, may_code};
 use crate::response_head::response_fields;
-use crate::response_reader::{AppResponseReader, HeadView};
 use crate::route::SiteRoute;
 use crate::settings::{FilesOrder, UpstreamSettings};
 

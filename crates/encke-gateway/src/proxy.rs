@@ -17,7 +17,7 @@ use encke_io::{Done, Segment};
 use encke_server::{
     Exchange, ExchangeKey, Fields, HandlerContext, JobId, LogNotes, Piece, Reply, UpstreamEvent, UpstreamId,
 };
-use encke_wire::http1::ResponseHead;
+use encke_wire::http1::{ReadStep, ResponseHead};
 
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
@@ -27,7 +27,6 @@ use crate::proxy_header::put_proxy_header;
 use crate::queue::Permit;
 use crate::response_coding::EncoderPool;
 use crate::response_head::{VIA, content, response_fields, trailer_fields};
-use crate::response_reader::ReadStep;
 use crate::settings::UpstreamSettings;
 use crate::target::{TargetChoice, UpstreamTarget};
 use crate::upstream::{KeptConns, NamedUpstream};

@@ -14,11 +14,10 @@ use encke_server::Fields;
 use encke_wire::coding::{AcceptEncoding, Coding};
 use encke_wire::content_encoder::{ContentEncoder, EncoderFault};
 use encke_wire::field::{self, Known};
-use encke_wire::http1::ResponseFraming;
+use encke_wire::http1::{HeadView, ResponseFraming};
 use encke_wire::method::Method;
 
 use crate::CompressionRules;
-use crate::response_reader::HeadView;
 
 /// The response whose content is compressed.
 pub(crate) struct ResponseEncoder {

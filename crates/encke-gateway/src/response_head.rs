@@ -2,11 +2,10 @@
 
 use encke_server::{Body, Fields};
 use encke_wire::field::{self, Known};
-use encke_wire::http1::{ResponseFraming, ResponseHead};
+use encke_wire::http1::{AppResponseReader, HeadView, ResponseFraming, ResponseHead};
 use encke_wire::method::Method;
 
 use crate::field_changes::FieldChanges;
-use crate::response_reader::{AppResponseReader, HeadView};
 
 /// The content of the response for the client.
 pub(crate) fn content(method: Method, head: &ResponseHead) -> Body {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::field_changes::FieldChanges;
 use crate::route::Rewrite;
-use crate::target_url::TargetUrl;
+use encke_settings::TargetUrl;
 
 /// Applications that serve the same requests.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]

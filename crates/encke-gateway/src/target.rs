@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use encke_io::{Address, Done, lock};
 use encke_session::tls::{Session, SessionError, Sessions};
 
-use crate::target_url::TargetUrl;
+use encke_settings::TargetUrl;
 
 /// Failures in a row after which a target is ejected.
 const FAILURES_MAX: u32 = 3;

@@ -22,7 +22,7 @@ use encke_server::{
     Reply, Resident, Slot, UpstreamEvent, UpstreamId,
 };
 use encke_wire::field::Known;
-use encke_wire::http1::ResponseHead;
+use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 use encke_wire::method::Method;
 
 use crate::fault::GatewayFault;
@@ -32,7 +32,6 @@ use crate::log_notes::AttemptFacts;
 use crate::proxy_header::put_proxy_header;
 use crate::queue::Permit;
 use crate::response_head::response_fields;
-use crate::response_reader::{AppResponseReader, ReadStep};
 use crate::route::SiteRoute;
 use crate::upstream::NamedUpstream;
 use crate::waiting::QueueTimer;

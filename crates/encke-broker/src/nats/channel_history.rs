@@ -8,6 +8,8 @@
 //! ```
 //! A stream reports how many messages of a subject follow a sequence, but not where the hundredth from the end is. A bisection
 //! finds it in about twenty round trips. It runs only where a channel has many more messages than requested.
+//!
+//! **Every step has a timeout.** A fetch has none of its own: it would wait forever for messages that a killed server has not sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +18,9 @@ use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use encke_hub::{Message, Name};
 use futures_util::StreamExt;
+use tokio::time::timeout;
 
-use super::{NatsFailure, message};
+use super::{ANSWER_TIME, NatsFailure, message};
 
 /// NATS deletes a consumer that was not read from for this time.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(5);
@@ -56,9 +59,9 @@ pub(super) async fn read(
     let (from, consumer) = beginning(stream, subject, first, to, most as u64).await?;
     let mut messages = Vec::new();
     while let Some(left) = consumer_has(&consumer, &messages) {
-        let mut batch = consumer.fetch().max_messages(left).messages().await?;
+        let mut batch = timeout(ANSWER_TIME, consumer.fetch().max_messages(left).messages()).await??;
         let before = messages.len();
-        while let Some(next) = batch.next().await {
+        while let Some(next) = timeout(ANSWER_TIME, batch.next()).await? {
             let next = next.map_err(NatsFailure::Nats)?;
             let info = next.info().map_err(NatsFailure::Nats)?;
             messages.push((info.pending, message(channel.clone(), &next, &info)));

@@ -148,6 +148,8 @@ pub(super) enum NatsFailure {
     ConsumerEnded,
     /// The consumer skipped messages.
     Skipped,
+    /// The consumer delivered nothing for long, although the stream is ahead.
+    Stalled,
     /// A read ended before all of its messages were received.
     ReadEnded,
     /// The server of a consumer lags behind the stream's leader.
@@ -174,6 +176,7 @@ impl fmt::Display for NatsFailure {
             Self::Reconnected => "the connection was replaced",
             Self::ConsumerEnded => "the consumer has ended",
             Self::Skipped => "the consumer skipped messages",
+            Self::Stalled => "the consumer delivers nothing although the stream is ahead",
             Self::ReadEnded => "a read ended early",
             Self::Lag => "a server lags behind the stream's leader",
             Self::DropsUnknown(failure) => return write!(f, "cannot determine the dropped messages: {failure}"),

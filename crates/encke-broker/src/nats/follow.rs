@@ -17,7 +17,16 @@
 //! beacons.
 //!
 //! **A channel's history is loaded** once the consumer covers the channel and has passed the stream's head at the time of the
-//! request. The history ends there.
+//! request or later. The history ends there. A head may be reported that no consumer ever reaches: a leader that is cut off
+//! reports messages that its successor does not have. So every look at the stream may lower the awaited head.
+//!
+//! **Nothing waits forever** for a message that NATS has lost:
+//!
+//! | loss | reaction |
+//! |---|---|
+//! | the end of the stream, below `next` | after [`LOST_END`] the node reports `Down` until the stream is whole |
+//! | a beacon whose id the stream rejects | after [`BEACON_LOST`] a beacon with another id |
+//! | the deliveries of a consumer | after [`STALLED`] another consumer |
 //!
 //! **A hole** in the sequences is mostly messages of channels that are not consumed here. But the stream may also have dropped
 //! messages before their delivery. Before messages after a hole are passed on, the stream's first sequence is therefore
@@ -52,6 +61,15 @@ use super::{
 const LOOKS: Duration = Duration::from_secs(1);
 /// Minimum interval of beacons.
 const BEACONS: Duration = Duration::from_millis(50);
+/// How long the stream may seem to end before `next`. A leader may lag behind the server of the consumer for a moment.
+const LOST_END: Duration = Duration::from_secs(5);
+/// When a beacon that has not arrived gets an id of this node. A leader may reject an id until the duplicate window ends, without
+/// having stored the beacon.
+const BEACON_LOST: Duration = Duration::from_secs(5);
+/// When a consumer that delivers nothing is replaced, although the stream is ahead. Until something arrives, this doubles with
+/// each consumer, up to the maximum: a server may need long to find the next message in a large stream.
+const STALLED: Duration = Duration::from_secs(10);
+const STALLED_MAX: Duration = Duration::from_secs(320);
 /// Maximum age of messages that count as young; beacons keep arriving within this time.
 const YOUNG: Duration = Duration::from_secs(5);
 /// A stream with at least these limits drops no message younger than [`YOUNG`], at 100 MB or 200,000 messages a second.
@@ -77,7 +95,8 @@ struct Read {
     to: u64,
     most: usize,
     asked: Duration,
-    /// The offset that must have been received first; `None` until the stream's info is known.
+    /// The offset that must have been received first: the lowest head that the stream has reported since the request. `None` until
+    /// it has reported one.
     after: Option<u64>,
 }
 
@@ -117,6 +136,12 @@ pub(super) struct Follower {
     consumer: Option<String>,
     /// Messages received from the current consumer.
     counted: u64,
+    /// When `next` last advanced, or the current consumer was created.
+    progress: Duration,
+    /// When a consumer without progress is replaced.
+    stalled: Duration,
+    /// When the stream was first reported to end before `next`, if it still is.
+    short: Option<Duration>,
 }
 
 type Coming = Result<jetstream::Message, pull::MessagesError>;
@@ -144,6 +169,9 @@ impl Follower {
             beacon_at: None,
             consumer: None,
             counted: 0,
+            progress: now,
+            stalled: STALLED,
+            short: None,
             side,
             wishes,
             tell,
@@ -201,11 +229,7 @@ impl Follower {
                         }
                         wishes.drain(..).for_each(|wish| self.on_command(wish));
                     }
-                    // A failed request is retried. Steps that need the info wait for it.
-                    look = &mut looking => match look {
-                        Ok(look) => self.looked(look).await,
-                        Err(_) => self.look_due = self.now() + PAUSE,
-                    },
+                    look = &mut looking => self.on_look(look).await?,
                     _ = timeout(rest, pending::<Never>()) => {}
                 }
             }
@@ -234,6 +258,7 @@ impl Follower {
             consumer.stream().max_messages_per_batch(AHEAD).heartbeat(HEARTBEAT).expires(ASKING).messages();
         let batches = messages.await?.ready_chunks(BATCH);
         let now = self.now();
+        self.progress = now;
         self.interest.changed(now, now.saturating_sub(asked));
         Ok(batches)
     }
@@ -362,7 +387,7 @@ impl Follower {
     /// Passes messages on: everything before `next` was received.
     async fn hand_on(&mut self, messages: &mut Vec<Arc<Message>>, next: u64) {
         if next > self.next {
-            self.next = next;
+            self.advance(next);
             let to = next - 1;
             self.side.offset.store(to, Ordering::Relaxed);
             let tombstones = messages.iter().filter(|message| message.forgets_to().is_some());
@@ -370,6 +395,10 @@ impl Follower {
             self.side.bring(vec![ClusterEvent::Messages { messages: std::mem::take(messages), to }]).await;
             self.ages();
         }
+    }
+
+    fn advance(&mut self, next: u64) {
+        (self.next, self.progress, self.stalled) = (next, self.now(), STALLED);
     }
 
     /// Updates `young` and `behind`. Once everything up to the last known head was received, missing messages are younger than
@@ -387,25 +416,47 @@ impl Follower {
     /// Reports messages as lost that the stream dropped before they were received.
     async fn lose_before(&mut self, first: u64) {
         if first > self.next {
-            self.next = first;
+            self.advance(first);
             self.side.bring(vec![ClusterEvent::Lost { to: first - 1 }]).await;
             // The last beacon may be among the dropped messages.
             self.beacon_offset = self.beacon_offset.max(first - 1);
         }
     }
 
+    /// Applies the outcome of a periodic request for the stream's info. A failed request is retried; steps that need the info wait
+    /// for it.
+    async fn on_look(&mut self, look: Result<StreamState, NatsFailure>) -> Result<(), NatsFailure> {
+        let now = self.now();
+        match look {
+            Ok(look) => {
+                self.looked(look).await;
+                let since = self.behind.map(|behind| behind.max(self.progress));
+                if since.is_some_and(|since| look.at.saturating_sub(since) >= self.stalled) {
+                    self.stalled = (self.stalled * 2).min(STALLED_MAX);
+                    return Err(NatsFailure::Stalled);
+                }
+            }
+            Err(failure) => {
+                self.look_due = now + PAUSE;
+                if failure.is_permanent() && now.saturating_sub(*self.short.get_or_insert(now)) >= LOST_END {
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Applies new stream info.
     async fn looked(&mut self, look: StreamState) {
-        self.look = look;
+        (self.look, self.short) = (look, None);
         self.lose_before(look.first).await;
         self.ages();
-        let waiting = self.reads.iter_mut().filter(|read| read.after.is_none());
         let mut more = false;
-        for read in waiting {
+        for read in &mut self.reads {
             if read.asked <= look.at {
-                read.after = Some(look.last);
+                read.after = Some(read.after.map_or(look.last, |after| after.min(look.last)));
             } else {
-                more = true;
+                more |= read.after.is_none();
             }
         }
         self.look_due = if more { look.at } else { look.at + LOOKS };
@@ -428,11 +479,22 @@ impl Follower {
         }
         self.beacon_at = Some(now);
         let mut headers = HeaderMap::new();
-        headers.insert(async_nats::header::NATS_MESSAGE_ID, format!("$beacon {}", self.beacon_offset));
+        headers.insert(async_nats::header::NATS_MESSAGE_ID, self.beacon_id(now));
         let client = self.side.jetstream.client();
         let said = client.publish_with_headers(self.beacon.clone(), headers, Vec::new().into());
         // A lost beacon is published again later.
         let _unheard = timeout(ANSWER_TIME, said).await;
+    }
+
+    /// The id of the next beacon: the same on all nodes, so the stream stores one. While none arrives, each node has an id of its
+    /// own, another one after each [`BEACON_LOST`].
+    fn beacon_id(&self, now: Duration) -> String {
+        let common = format!("$beacon {}", self.beacon_offset);
+        let since = self.behind.unwrap_or(now).max(self.progress);
+        match now.saturating_sub(since).as_secs() / BEACON_LOST.as_secs() {
+            0 => common,
+            times => format!("{common} {:016x} {times}", self.side.cluster.node.0),
+        }
     }
 }
 

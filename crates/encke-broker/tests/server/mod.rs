@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod proxy;
+
 use std::io::{self, BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

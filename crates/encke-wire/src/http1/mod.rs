@@ -16,6 +16,7 @@ mod head;
 mod lines;
 mod refusal;
 mod response;
+mod response_reader;
 #[cfg(test)]
 pub(crate) mod testing;
 mod write;
@@ -25,6 +26,7 @@ pub use head::{Framing, Head, Progress, TargetForm, Version};
 pub use lines::Values;
 pub use refusal::Refusal;
 pub use response::{ResponseFraming, ResponseHead};
+pub use response_reader::{AppResponseReader, HeadView, ReadStep, ResponseFault};
 pub use write::{
     FieldError, LAST_CHUNK, decimal, put_chunk_head, put_field, put_field_number, put_number,
     put_status_line, status_line,

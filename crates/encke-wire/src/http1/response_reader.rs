@@ -7,13 +7,12 @@
 //!  any rule broken ─► ResponseFault: the connection is of no further use
 //! ```
 
-use encke_wire::http1::{
-    BodyState, ChunkedDecoder, HeadLimits, Progress, Refusal, ResponseFraming, ResponseHead,
-};
-use encke_wire::method::Method;
+use super::{BodyState, ChunkedDecoder, HeadLimits, Progress, Refusal, ResponseFraming, ResponseHead};
+use crate::method::Method;
 
 /// The responses of one connection.
-pub(crate) struct AppResponseReader {
+#[derive(Debug)]
+pub struct AppResponseReader {
     method: Method,
     phase: ReaderPhase,
     /// Whether a byte of the expected response has arrived.
@@ -24,6 +23,7 @@ pub(crate) struct AppResponseReader {
     trailers: Vec<u8>,
 }
 
+#[derive(Debug)]
 struct PartialHead {
     head: ResponseHead,
     bytes: Vec<u8>,
@@ -43,26 +43,35 @@ enum ReaderPhase {
 }
 
 /// The result of one step of [`AppResponseReader::step`], and the number of bytes that it used.
-pub(crate) enum ReadStep<'a> {
+#[derive(Debug)]
+pub enum ReadStep<'a> {
     /// All bytes are used; more are needed.
     More,
     /// The head of an interim (1xx) or of the final response.
     Head(HeadView<'a>, usize),
     /// A piece of the body.
     Data(&'a [u8], usize),
-    /// The response is complete. Whether the connection can carry another request.
-    End { keeps: bool, used: usize },
+    /// The response is complete.
+    End {
+        /// Whether the connection can carry another request.
+        keeps: bool,
+        /// The number of bytes used.
+        used: usize,
+    },
 }
 
 /// The head of a response.
-pub(crate) struct HeadView<'a> {
-    pub(crate) head: &'a ResponseHead,
-    pub(crate) bytes: &'a [u8],
+#[derive(Debug)]
+pub struct HeadView<'a> {
+    /// The parsed head.
+    pub head: &'a ResponseHead,
+    /// Its bytes.
+    pub bytes: &'a [u8],
 }
 
 /// Why the bytes of an application are not a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ResponseFault {
+pub enum ResponseFault {
     /// The response breaks a rule of HTTP/1.
     Malformed(Refusal),
     /// Bytes arrived without a request.
@@ -73,8 +82,15 @@ pub(crate) enum ResponseFault {
     Ended,
 }
 
+impl Default for AppResponseReader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl AppResponseReader {
-    pub(crate) const fn new() -> Self {
+    /// Creates a reader that expects no response yet.
+    pub const fn new() -> Self {
         Self {
             method: Method::Get,
             phase: ReaderPhase::Idle,
@@ -85,7 +101,7 @@ impl AppResponseReader {
     }
 
     /// Expects the response to a request with `method`.
-    pub(crate) fn begin(&mut self, method: Method) {
+    pub fn begin(&mut self, method: Method) {
         self.method = method;
         self.phase = ReaderPhase::Head;
         self.touched = false;
@@ -94,7 +110,7 @@ impl AppResponseReader {
     }
 
     /// The trailers of a complete response.
-    pub(crate) fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let lines = self.trailers.split(|byte| *byte == b'\n');
         lines.filter_map(|line| {
             let colon = line.iter().position(|byte| *byte == b':')?;
@@ -103,7 +119,7 @@ impl AppResponseReader {
     }
 
     /// Whether no byte of the expected response has arrived.
-    pub(crate) const fn is_untouched(&self) -> bool {
+    pub const fn is_untouched(&self) -> bool {
         !self.touched
     }
 
@@ -111,7 +127,7 @@ impl AppResponseReader {
     ///
     /// # Errors
     /// The bytes are no response, or an unexpected one.
-    pub(crate) fn step<'a>(
+    pub fn step<'a>(
         &'a mut self,
         scratch: &'a mut ResponseHead,
         bytes: &'a [u8],
@@ -152,7 +168,7 @@ impl AppResponseReader {
     ///
     /// # Errors
     /// A response is missing, or incomplete.
-    pub(crate) fn end(&mut self) -> Result<(), ResponseFault> {
+    pub fn end(&mut self) -> Result<(), ResponseFault> {
         match std::mem::replace(&mut self.phase, ReaderPhase::Idle) {
             ReaderPhase::Idle | ReaderPhase::UntilEnd => Ok(()),
             ReaderPhase::Head if !self.touched => Err(ResponseFault::Ended),

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use encke_io::Address;
-use encke_settings::written::Written;
-use encke_settings::{ValueError, written};
 use encke_wire::target;
+
+use crate::{ValueError, Written, written};
 
 /// The address of an application: `http://HOST[:PORT]`, `https://HOST[:PORT]`, or `http://unix:PATH` for a Unix socket.
 ///
 /// ```
-/// use encke_gateway::TargetUrl;
+/// use encke_settings::TargetUrl;
 ///
 /// let url: TargetUrl = "http://127.0.0.1:3000".parse()?;
 /// assert_eq!(url.to_string(), "http://127.0.0.1:3000");
@@ -62,7 +62,7 @@ impl TargetUrl {
     }
 
     /// The name in the certificate of an application that is reached over TLS; `None` without TLS.
-    pub(crate) fn secure_name(&self) -> Option<&str> {
+    pub fn secure_name(&self) -> Option<&str> {
         match &self.place {
             _ if !self.secure => None,
             TargetPlace::Host(host, _) => Some(host),
@@ -71,7 +71,7 @@ impl TargetUrl {
     }
 
     /// Whether the target is a host name, whose addresses may change.
-    pub(crate) fn is_name(&self) -> bool {
+    pub fn is_name(&self) -> bool {
         matches!(&self.place, TargetPlace::Host(host, _) if host.parse::<std::net::IpAddr>().is_err())
     }
 
