@@ -19,12 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import (agreement, cluster, counts, crowds, durable, load, machine, plot, promises, push, report, servers, timed,
-                         tls, verdicts)
+from encke_bench import (agreement, cluster, counts, crowds, durable, gateway, load, machine, plot, promises, push, report, servers,
+                         timed, tls, verdicts)
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
-from encke_bench.servers import BACKENDS, BENCH, CLUSTER, LOAD, PEER_NAMES, PUSH, SERVERS, TLS, Bench, Encke, located
+from encke_bench.servers import BACKENDS, BENCH, CLUSTER, GATEWAY, LOAD, PEER_NAMES, PUSH, SERVERS, TLS, Bench, Encke, located
 
 REPOSITORY = BENCH.parent
 SAMPLES = BENCH / "out" / "samples.json"
@@ -58,6 +58,7 @@ AB = ("ab", "apache2-utils")
 H2LOAD = ("h2load", "nghttp2-client")
 VALGRIND = ("valgrind", "valgrind")
 STRACE = ("strace", "strace")
+NGINX = ("nginx", "nginx")
 OPENSSL = ("openssl", "openssl")
 LIBURING = ("/usr/include/liburing.h", "liburing-dev")
 
@@ -105,6 +106,16 @@ PLAN: tuple[Measurement, ...] = (
                 verdicts.measure, (), quick=False),
     Measurement("cluster-cost", "cluster: cost of a delivery, and its delay on another node", cluster.seconds_of, cluster.cost,
                 (NATS,), quick=False),
+    *(Measurement(workload.name, workload.title, functools.partial(gateway.timed_seconds, workload),
+                  functools.partial(gateway.timed, workload), (NGINX, WRK), quick=False)
+      for workload in gateway.TIMED),
+    Measurement("gateway-calls", "gateway: system calls per GET", gateway.calls_seconds, gateway.calls, (NGINX, STRACE, H2LOAD),
+                quick=False),
+    Measurement("gateway-tunnels", "gateway: memory of an idle WebSocket", gateway.tunnels_seconds, gateway.tunnels, (),
+                quick=False),
+    Measurement("gateway-sse", "gateway: delay of the first event of a stream", gateway.sse_seconds, gateway.sse, (), quick=False),
+    Measurement("gateway-gigabyte", "gateway: memory while 1 GiB is relayed", gateway.gigabyte_seconds, gateway.gigabyte, (NGINX,),
+                quick=False),
 )
 
 
@@ -199,7 +210,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--realtime", action="store_true", help="run servers and generators with priority over all other "
                         "processes (as root), to measure wake-up latencies on a shared machine")
     parser.add_argument("--write", action="store_true", help="write the results to bench/RESULTS.md, results.svg, "
-                        "RESULTS-push.md, RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md and RESULTS-cluster.md")
+                        "RESULTS-push.md, RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md, RESULTS-cluster.md and RESULTS-gateway.md")
     parser.add_argument("--list", action="store_true", help="list the measurements and exit")
     options = parser.parse_args()
     if options.quick and options.write:
@@ -219,7 +230,7 @@ def _positive(text: str) -> int:
 
 def _list() -> int:
     for entry in PLAN:
-        print(f"{entry.name:16}{entry.title}")
+        print(f"{entry.name:18}{entry.title}")
     return 0
 
 
@@ -309,7 +320,8 @@ def _write(account: report.Account, sections: list[Section]) -> None:
     tls_sections = [section for section in sections if section.name in TLS]
     load_sections = [section for section in sections if section.name in LOAD]
     cluster_sections = [section for section in sections if section.name in CLUSTER]
-    others = push + agreement_sections + tls_sections + load_sections + cluster_sections
+    gateway_sections = [section for section in sections if section.name in GATEWAY]
+    others = gateway_sections + push + agreement_sections + tls_sections + load_sections + cluster_sections
     requests = [section for section in sections if section not in others]
     written = []
     if requests:
@@ -332,6 +344,9 @@ def _write(account: report.Account, sections: list[Section]) -> None:
     if cluster_sections:
         report.write_results(BENCH / "RESULTS-cluster.md", account, cluster_sections)
         written.append("RESULTS-cluster.md")
+    if gateway_sections:
+        report.write_results(BENCH / "RESULTS-gateway.md", account, gateway_sections)
+        written.append("RESULTS-gateway.md")
     print("Written: " + ", ".join(f"bench/{name}" for name in written))
 
 

@@ -162,7 +162,8 @@ class Accounting(unittest.TestCase):
 
     def test_every_template_is_filled_in_completely(self):
         with tempfile.TemporaryDirectory() as scratch:
-            for template in ("nginx.conf", "h2o.conf", "lighttpd.conf", "nchan.conf", "encke-push.toml"):
+            for template in ("nginx.conf", "h2o.conf", "lighttpd.conf", "nchan.conf", "encke-push.toml", "gateway-nginx.conf",
+                             "gateway-haproxy.cfg", "gateway-haproxy-events.cfg", "gateway-h2o.conf", "gateway-backend.conf", "encke-gateway.toml"):
                 place = servers.Place(17100, Path(scratch), Path(scratch), servers.HELLO, False,
                                       servers.Programs(Path(), Path()))
                 settings = [line for line in servers._fill(template, place).read_text().splitlines()
@@ -420,6 +421,8 @@ class PushVerdicts(unittest.TestCase):
 
     def test_push_servers_take_part_in_push_and_the_others_do_not(self):
         for server in servers.SERVERS:
+            if set(server.only) & set(servers.GATEWAY):
+                continue
             sections = {section for section in (*servers.PUSH, *servers.TLS, "keepalive", "memory")
                         if server.takes_part(section)}
             self.assertIn(sections, ({"keepalive", "memory"}, {"keepalive"}, set(servers.PUSH), {"push-cycle"},
@@ -501,7 +504,7 @@ class CommandLine(unittest.TestCase):
         self.assertTrue(variants <= set(names))
 
     def test_every_measurement_is_written_to_the_page_of_its_kind(self):
-        for kind, page in (("load-", servers.LOAD), ("tls-", servers.TLS), ("cluster-", servers.CLUSTER)):
+        for kind, page in (("load-", servers.LOAD), ("tls-", servers.TLS), ("cluster-", servers.CLUSTER), ("gateway-", servers.GATEWAY)):
             named = {entry.name for entry in program.PLAN if entry.name.startswith(kind)}
             self.assertEqual(named, set(page))
 

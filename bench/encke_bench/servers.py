@@ -31,6 +31,8 @@ TLS = ("tls-keepalive", "tls-16k", "tls-image", "tls-full", "tls-resumed", "tls-
 LOAD = ("load-keepalive", "load-connect", "load-pipelined", "load-held", "load-screen", "load-verdict")
 # Sections of Encke with NATS.
 CLUSTER = ("cluster-cost",)
+# Sections of gateways, in front of an application.
+GATEWAY = ("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-accel", "gateway-sse", "gateway-gigabyte")
 TRANSPORTS = ("sse", "poll", "ws")
 # The publisher without a rate limit in peers/encke-push.toml; others have 10 messages per second.
 PUBLISHER_TOKEN = "a-token-for-the-bench"
@@ -63,6 +65,7 @@ class Place:
     resource: Resource
     closing: bool
     programs: "Programs"
+    backend: int = 0  # the port of the application behind a gateway
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Server:
         return ((self.program, self.package),) if self.package else ()
 
     def takes_part(self, section: str) -> bool:
-        return section in self.only if self.only else section not in PUSH + TLS + CLUSTER
+        return section in self.only if self.only else section not in PUSH + TLS + CLUSTER + GATEWAY
 
     def speaking(self, transport: str) -> "Server":
         """Returns this server, or another configuration of it that the transport needs."""
@@ -264,8 +267,20 @@ SERVERS: tuple[Server, ...] = (
     *(SecureEncke(backend) for backend in BACKENDS[:2]),
     Encke("epoll-edge", name="encke, backlog 128", settings="encke-push.toml", only=("push-cycle",), variant=True,
           arguments=("--backlog", "128")),
+    Templated("nginx", "nginx", "nginx", "gateway-nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], only=GATEWAY),
+    Templated("haproxy", "haproxy", "haproxy", "gateway-haproxy.cfg", ["-db", "-q", "-f", "@SETTINGS@"],
+              only=("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-gigabyte")),
+    Templated("haproxy", "haproxy", "haproxy", "gateway-haproxy-events.cfg", ["-db", "-q", "-f", "@SETTINGS@"],
+              only=("gateway-sse",)),
+    Templated("h2o", "h2o", "h2o", "gateway-h2o.conf", ["-m", "worker", "-c", "@SETTINGS@"],
+              only=("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-sse")),
+    *(Encke(backend, settings="encke-gateway.toml", only=GATEWAY) for backend in BACKENDS[:2]),
+    *(Encke(backend, name=f"encke {backend}, own file", only=("gateway-accel",)) for backend in BACKENDS[:2]),
 )
-PEER_NAMES = ("floor", "nginx", "h2o", "lighttpd", "nchan")
+# The application of the gateway measurements.
+APPLICATION = Templated("application", "nginx", "nginx", "gateway-backend.conf",
+                        ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"])
+PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan")
 
 
 @dataclass
@@ -282,10 +297,11 @@ class Running:
     def url(self) -> str:
         return f"{self.server.scheme}://127.0.0.1:{self.port}{self.server.path(self.resource)}"
 
-    def verify(self, root: Path, warm: int) -> None:
-        """Compares one complete response with the file, and requests `warm` more, so that no round includes first-time costs."""
+    def verify(self, root: Path, warm: int, content: Resource | None = None) -> None:
+        """Compares one complete response with the file, and requests `warm` more, so that no round includes first-time costs.
+        `content` is the file of a response whose path is another one."""
         whole = self._body()
-        if _digest(whole) != _digest((root / self.resource.name).read_bytes()):
+        if _digest(whole) != _digest((root / (content or self.resource).name).read_bytes()):
             raise Trouble(f"{self.server.name}: {self.url} returned {len(whole)} bytes that differ from the file")
         for _ in range(warm):
             self._body()
@@ -340,14 +356,15 @@ class Bench:
         return process
 
     @contextmanager
-    def running(self, server: Server, resource: Resource, *, closing: bool = False,
-                under: tuple[str, ...] = (), traced: bool = False) -> Iterator[Running]:
+    def running(self, server: Server, resource: Resource, *, closing: bool = False, under: tuple[str, ...] = (),
+                traced: bool = False, backend: int = 0, core: int | None = None) -> Iterator[Running]:
         """Runs a server until the end of the context. `under` is the command it runs under; `traced` means that this command
-        starts the server as its child instead of becoming it."""
+        starts the server as its child instead of becoming it. `backend` is the port of the application behind it, `core`
+        another core than the server's."""
         state = self.new_state(server.name)
-        place = Place(free_port(), self.root, state, resource, closing, self.programs)
+        place = Place(free_port(), self.root, state, resource, closing, self.programs, backend)
         argv = [word.replace("@STATE@", str(state)) for word in under] + server.command(place)
-        process = Process(server.name, argv, self.cores.server, state / "stderr")
+        process = Process(server.name, argv, self.cores.server if core is None else core, state / "stderr")
         self.autogroup_raised &= process.autogroup_raised
         try:
             process.wait_listening(place.port)
@@ -408,7 +425,7 @@ def _fill(template: str, place: Place) -> Path:
     text = (PEERS / template).read_text()
     user = "user: root" if os.geteuid() == 0 else ""  # h2o started by root would switch to nobody
     for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user),
-                        ("@TOKEN@", PUBLISHER_TOKEN), ("@TLS@", place.state.parent / TLS_FOLDER)):
+                        ("@TOKEN@", PUBLISHER_TOKEN), ("@BACKEND@", place.backend), ("@TLS@", place.state.parent / TLS_FOLDER)):
         text = text.replace(word, str(value))
     filled = place.state / template
     filled.write_text(text)

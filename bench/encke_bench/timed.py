@@ -158,13 +158,14 @@ def measure(workload: Workload, bench: Bench, progress: Progress) -> Section:
             for entry in taking_part:
                 progress.step(f"{workload.name}: round {number_of_round} of {bench.rounds}, {entry.server.name}")
                 try:
-                    entry.samples.append(_sample(bench, workload, entry.run))
+                    entry.samples.append(sample(bench, workload, entry.run))
                 except (Trouble, OSError) as trouble:
                     entry.failure = str(trouble)
     return _section(bench, workload, entries)
 
 
-def _sample(bench: Bench, workload: Workload, run: Running) -> Sample:
+def sample(bench: Bench, workload: Workload, run: Running) -> Sample:
+    """Loads a server for one round."""
     before, stolen = cpu(run.pid), stolen_seconds(bench.cores.server)
     load = workload.load(bench, run)
     ran, waited = cpu(run.pid).since(before)
@@ -196,11 +197,11 @@ def _section(bench: Bench, workload: Workload, entries: list[Entry]) -> Section:
             section.points[name] = ratios["floor"]
         if isinstance(entry.server, Encke) and not entry.server.only:
             section.verdicts += _verdicts(bench, workload, entry, ratios)
-    section.notes += _disturbances([sample for entry in entries for sample in entry.samples])
+    section.notes += disturbances([sample for entry in entries for sample in entry.samples])
     return section
 
 
-def _disturbances(samples: list[Sample]) -> list[str]:
+def disturbances(samples: list[Sample]) -> list[str]:
     """Other users of the server's core, if they were active enough to blur the figures."""
     if not samples:
         return []

@@ -223,6 +223,7 @@ class Application:
         commands = {
             "plain": [sys.executable, "plain.py"],
             "raw": [sys.executable, "raw.py"],
+            "echo": [sys.executable, "echo.py"],
             "node": ["node", "app.js"],
             "gunicorn": [VENV / "gunicorn", "--workers", "1", "--threads", "4", "wsgi:app"],
             "uvicorn": [VENV / "uvicorn", "--fd", "3", "--log-level", "warning", "--lifespan", "off", "asgi:app"],

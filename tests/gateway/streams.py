@@ -45,17 +45,7 @@ class WebSocket:
         require(b" 101 " in head and b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in head, head)
 
     def send(self, payload: bytes, opcode: int = BINARY) -> None:
-        size = len(payload)
-        if size < 126:
-            length = bytes([size | 128])
-        elif size < 65_536:
-            length = bytes([126 | 128]) + size.to_bytes(2, "big")
-        else:
-            length = bytes([127 | 128]) + size.to_bytes(8, "big")
-        mask = os.urandom(4)
-        key = int.from_bytes((mask * (size // 4 + 1))[:size], "big")
-        masked = (int.from_bytes(payload, "big") ^ key).to_bytes(size, "big")
-        self.socket.sendall(bytes([128 | opcode]) + length + mask + masked)
+        self.socket.sendall(masked_frame(payload, opcode))
 
     def take(self, size: int) -> bytes:
         while len(self.bytes) < size:
@@ -70,6 +60,21 @@ class WebSocket:
         if size >= 126:
             size = int.from_bytes(self.take(2 if size == 126 else 8), "big")
         return first & 15, self.take(size)
+
+
+def masked_frame(payload: bytes, opcode: int) -> bytes:
+    """A frame of a client (RFC 6455 §5.2)."""
+    size = len(payload)
+    if size < 126:
+        length = bytes([size | 128])
+    elif size < 65_536:
+        length = bytes([126 | 128]) + size.to_bytes(2, "big")
+    else:
+        length = bytes([127 | 128]) + size.to_bytes(8, "big")
+    mask = os.urandom(4)
+    key = int.from_bytes((mask * (size // 4 + 1))[:size], "big")
+    masked = (int.from_bytes(payload, "big") ^ key).to_bytes(size, "big")
+    return bytes([128 | opcode]) + length + mask + masked
 
 
 def echoes(client: WebSocket, payload: bytes) -> None:

@@ -38,7 +38,7 @@ class Load:
             phase = self.phase
             try:
                 response = client.ask(f"/a/echo/{number}/{index}", method, b"x" if method == "POST" else None)
-                failure = None if response.status == 200 else str(response.status)
+                failure = None if response.status == 200 else f"{response.status} {response.body[:60]!r}"
             except Fault as fault:
                 failure = str(fault)
                 client.close()

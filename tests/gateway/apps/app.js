@@ -84,6 +84,12 @@ const verbs = {
     }
     next(0)
   },
+  trailers (request, response) {
+    response.writeHead(200, { Trailer: 'X-Sum' })
+    response.write('a trailer')
+    response.addTrailers({ 'X-Sum': '1' })
+    response.end()
+  },
   status (request, response, query) {
     response.writeHead(Number(query.get('code')), { ETag: '"v1"' })
     response.end()

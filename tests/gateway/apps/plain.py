@@ -131,6 +131,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
         self.wfile.write(b"0\r\n\r\n")
 
+    def verb_trailers(self) -> None:
+        self.send_response(200)
+        self.send_header("Trailer", "X-Sum")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"9\r\na trailer\r\n0\r\nX-Sum: 1\r\n\r\n")
+
     def verb_status(self) -> None:
         """Responds without content."""
         status = int(self.query["code"][0])
