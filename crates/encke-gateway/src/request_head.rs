@@ -19,7 +19,7 @@ use encke_wire::http1::{Framing, put_number};
 use encke_wire::target;
 
 use crate::field_changes::{FieldChanges, FieldValues};
-use crate::response_head::VIA;
+use crate::response_head::{VIA, names_a_field};
 
 /// The protocol that a client asks to change to (RFC 9110 §7.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,7 +146,7 @@ fn put_path(out: &mut Vec<u8>, raw: &[u8]) -> bool {
 /// Appends the client's fields for the application: all but those of the connection, of the framing, and those that would let
 /// a client speak for this server.
 fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPlan<'_>, by_proxy: bool) {
-    let has_named = request.known(Known::Connection).is_some();
+    let has_named = request.all(Known::Connection).flat_map(field::list).any(names_a_field);
     for (name, value) in request.fields() {
         let is_dropped = match Known::of(name) {
             Some(Known::XForwardedHost) => !by_proxy,

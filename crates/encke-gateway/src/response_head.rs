@@ -20,8 +20,8 @@ pub(crate) fn content(method: Method, head: &ResponseHead) -> Body {
 /// The fields of a response for the client: all but those of the connection, and those that only this server obeys.
 pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fields {
     let mut fields = Fields::with_capacity(view.bytes.len());
-    let has_named = view.head.known(view.bytes, Known::Connection).is_some();
     let named = || view.head.all(view.bytes, Known::Connection).flat_map(field::list);
+    let has_named = named().any(names_a_field);
     for (name, value) in view.head.fields(view.bytes) {
         let is_dropped = match Known::of(name) {
             Some(known) => is_hop_by_hop(known),
@@ -33,13 +33,15 @@ pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fi
         {
             continue;
         }
-        // The reader has checked both: a field that is not well formed never gets here.
-        if let Ok(name) = std::str::from_utf8(name) {
-            let _ = fields.push(name, value);
-        }
+        fields.push_parsed(name, value);
     }
     changes.extend(&mut fields);
     fields
+}
+
+/// Whether an option of Connection may be the name of a field (RFC 9110 §7.6.1): most messages have only these others.
+pub(crate) fn names_a_field(option: &[u8]) -> bool {
+    !option.eq_ignore_ascii_case(b"keep-alive") && !option.eq_ignore_ascii_case(b"close")
 }
 
 /// The trailers of a response for the client: all but those that concern the connection, or that the route drops.
@@ -53,12 +55,8 @@ pub(crate) fn trailer_fields(reader: &AppResponseReader, changes: &FieldChanges)
             }
             None => is_order(name) || name.eq_ignore_ascii_case(b"set-cookie"),
         };
-        if !is_dropped
-            && !changes.drops(name)
-            && let Ok(name) = std::str::from_utf8(name)
-        {
-            // The decoder has checked both.
-            let _ = fields.push(name, value);
+        if !is_dropped && !changes.drops(name) {
+            fields.push_parsed(name, value);
         }
     }
     fields

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use encke_io::Segment;
 use encke_io::files::OpenFile;
+use encke_wire::field;
 use encke_wire::http1::{self as write, FieldError};
 
 /// A response. The server, not the handler, adds `Date`, `Connection` and the framing of the body.
@@ -247,6 +248,19 @@ impl Fields {
     /// splitting.
     pub fn push(&mut self, name: &str, value: &[u8]) -> Result<(), FieldError> {
         write::put_field(&mut self.lines, name, value)
+    }
+
+    /// Adds a field that a head parser of this program has read, and so checked.
+    ///
+    /// # Panics
+    /// With debug assertions: the name or the value is malformed.
+    pub fn push_parsed(&mut self, name: &[u8], value: &[u8]) {
+        debug_assert!(field::is_token(name) && field::is_field_value(value), "{}", name.escape_ascii());
+        self.lines.reserve(name.len() + value.len() + 4);
+        self.lines.extend_from_slice(name);
+        self.lines.extend_from_slice(b": ");
+        self.lines.extend_from_slice(value);
+        self.lines.extend_from_slice(b"\r\n");
     }
 
     /// Adds a field whose value is a number.

@@ -86,6 +86,9 @@ impl HostMap {
 
     /// The site for `authority`: `host[:port]`, already checked by the head parser.
     pub fn site(&self, authority: &[u8]) -> Option<u16> {
+        if self.exact.is_empty() && self.below.is_empty() {
+            return self.default;
+        }
         let mut lower = [0; HOST_BYTES_MAX];
         let host = bare_host(authority);
         let Some(lower) = lower.get_mut(..host.len()) else { return self.default };
