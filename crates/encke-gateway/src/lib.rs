@@ -18,11 +18,13 @@ mod field_changes;
 mod figures;
 mod gateway_handler;
 mod id_map;
+mod overview;
 mod proxy;
 mod request_head;
 mod response_reader;
 mod route;
 mod settings;
+mod site_rules;
 mod target;
 mod target_url;
 mod tunnel;
@@ -41,14 +43,16 @@ use encke_stats::Source;
 use encke_wire::host_map::{HostMap, HostMapError};
 use encke_wire::path_pattern::{PathPattern, PathPatternError};
 
+pub use overview::routes_in_order;
 pub use settings::{FieldRules, FilesOrder, RouteSettings, TargetSettings, UpstreamSettings, UpstreamTls};
+pub use site_rules::{SiteFields, SiteRules};
 pub use target_url::TargetUrl;
 
 use field_changes::FieldChanges;
 use figures::{GatewayFigures, ProxyCounters};
 use gateway_handler::GatewayHandler;
 use proxy::Proxy;
-use route::{PathChange, Rewrite, RouteTable, SiteRoute, body_limit, weight};
+use route::{PathChange, Rewrite, RouteTable, SiteRoute, body_limit, order};
 use target::{NewTarget, TargetSet};
 use tunnel::Tunnels;
 use upstream::NamedUpstream;
@@ -61,6 +65,8 @@ pub struct SiteRoutes<'a> {
     pub routes: &'a [RouteSettings],
     /// The paths of error pages, by status.
     pub errors: &'a BTreeMap<String, String>,
+    /// The rules of the site that also apply to its routes; `None` if there are none.
+    pub rules: Option<Arc<dyn SiteRules>>,
 }
 
 /// A directory from which applications may send files (`sendfile`), and the host name under which the mount below serves it. The
@@ -114,14 +120,16 @@ impl Gateway {
             let mut routes = Vec::new();
             for settings in site.routes {
                 let route = compile(settings, &mut known, directories, &errors);
-                routes.push(Arc::new(route.map_err(|(key, error)| GatewayError::Route {
+                let mut route = route.map_err(|(key, error)| GatewayError::Route {
                     pattern: settings.pattern.clone(),
                     key,
                     error,
-                })?));
+                })?;
+                route.rules.clone_from(&site.rules);
+                routes.push(Arc::new(route));
             }
-            // An internal route precedes all others, so that no pattern can open its place to clients. The sort is stable: of patterns with the same weight, the first one applies.
-            routes.sort_by_key(|route| (!route.internal, std::cmp::Reverse(weight(&route.pattern))));
+            // The sort is stable, so the first of two equal ones applies.
+            routes.sort_by_key(|route| order(&route.pattern.to_string(), route.internal));
             tables.push(routes);
         }
         let closed_from = tables.len() as u16;
@@ -273,6 +281,7 @@ fn compile(
         body_bytes: body_limit(settings.body_bytes),
         intercept_errors: settings.intercept_errors,
         errors: Arc::clone(errors),
+        rules: None,
     })
 }
 

@@ -29,6 +29,7 @@ use crate::id_map::IdMap;
 use crate::response_reader::{AppResponseReader, HeadView, ReadStep};
 use crate::route::SiteRoute;
 use crate::settings::{FilesOrder, UpstreamSettings};
+use crate::site_rules::SiteFields;
 use crate::target::UpstreamTarget;
 use crate::upstream::{KeptConns, NamedUpstream};
 
@@ -120,6 +121,8 @@ pub(crate) struct ProxiedRequest {
     pub(crate) origin: Origin,
     /// The client's target and authority, if the application gets others.
     pub(crate) client: Option<Box<ClientTarget>>,
+    /// The fields that the site gives the response.
+    pub(crate) site: Option<Box<SiteFields>>,
     /// The time of the request.
     pub(crate) started: Now,
     upstream: usize,
@@ -313,7 +316,8 @@ impl Proxy {
             return self.replaced.push((request, Replacement::ErrorPage(status, Some(reason))));
         }
         if let Some(exchange) = request.exchange.take() {
-            let reply = Reply::error(status).because(reason);
+            let mut reply = Reply::error(status).because(reason);
+            request.dress(&mut reply);
             self.context.respond(exchange, if request.body_is_whole { reply } else { reply.and_close() });
         }
         self.recycle(request);
@@ -469,6 +473,7 @@ impl Proxy {
                             {
                                 let mut reply = Reply::new(status).body(content(request.method, view.head));
                                 reply.fields = response_fields(&view, &request.route.response);
+                                request.dress(&mut reply);
                                 if let Some(settings) = upstream.map(|upstream| &upstream.settings)
                                     && settings.idle_time < settings.response_time
                                 {
@@ -775,6 +780,7 @@ impl ProxiedRequest {
             route,
             origin,
             client: None,
+            site: None,
             started,
             upstream,
             method,
@@ -792,6 +798,13 @@ impl ProxiedRequest {
             redirects: 0,
             replacement: None,
             dropped: 0,
+        }
+    }
+
+    /// Gives a response the fields of the site.
+    fn dress(&self, reply: &mut Reply) {
+        if let Some(site) = &self.site {
+            site.apply(reply);
         }
     }
 

@@ -149,7 +149,7 @@ fn serve_routes(
     let mut settings = UpstreamSettings { name: "app".into(), to, ..UpstreamSettings::default() };
     change(&mut settings);
     let errors = [("502".to_owned(), "/page".to_owned()), ("500".to_owned(), "/page".to_owned())].into();
-    let sites = [SiteRoutes { hosts: &[], routes, errors: &errors }];
+    let sites = [SiteRoutes { hosts: &[], routes, errors: &errors, rules: None }];
     let directories = [AppDirectory { directory: "/srv/private".into(), host: SECRET_HOST.to_owned() }];
     let gateway = Gateway::new(Arc::new(files), &sites, &[settings], &directories).expect("valid settings");
     let server = Server::new(Options { workers: Some(1), ..Options::default() });
