@@ -84,7 +84,7 @@ fuzz:
 
 soak: build
 	.ci/need python3 cc curl go openssl ab wrk h2load strace script node nginx haproxy apache2
-	.ci/need pebble pebble-challtestsrv nats-server nats testssl starman plackup puma gateway-venv
+	.ci/need pebble pebble-challtestsrv nats-server nats testssl starman plackup puma node-ws ruby-railties gateway-venv
 	CARGO=$(CARGO) .ci/soak $(TARGET)/release/encke $(SOAK_MINUTES) $(SOAK_TURNS)
 
 dist:

@@ -27,10 +27,12 @@ use crate::settings::{
     AcmeSettings, LogTarget, MetricsAccess, OrAuto, OrOff, RoutedSite, Settings, TargetUrl, TlsSettings,
 };
 
-use encke_gateway::{AppDirectory, CompressionRules, Gateway, GatewayError, SiteRoutes};
+use encke_gateway::{
+    AppDirectory, CompressionRules, Gateway, GatewayError, SiteFields, SiteRoutes, SiteRules,
+};
 use encke_push::{PushPlan, PushPublisher};
 use encke_rights::{AccessFigures, AccessRules, Openness};
-use encke_site::Site;
+use encke_site::{PathFields, PathRules, Site};
 
 /// Descriptors reserved for temporary use: logs, directories, jobs, libraries.
 const DESCRIPTORS_RESERVED: u64 = 64;
@@ -496,11 +498,11 @@ impl Front {
 /// Opens the sites, and the gateway if one of them has routes. `old` is the gateway that it replaces.
 fn front(settings: &Settings, log: &AccessLog, old: Option<&Gateway>) -> Result<Front, ServiceError> {
     let directories = app_directories(settings)?;
-    let site: Arc<dyn Mount> = Arc::new(site(settings, log, &directories)?);
+    let site = Arc::new(site(settings, log, &directories)?);
     if settings.site.iter().all(|site| site.route.is_empty()) {
         return Ok(Front { mount: site, gateway: None });
     }
-    let mut gateway = gateway(site, settings, &directories)?;
+    let mut gateway = gateway(&site, settings, &directories)?;
     if let Some(old) = old {
         gateway = gateway.with_figures_of(old);
     }
@@ -510,11 +512,11 @@ fn front(settings: &Settings, log: &AccessLog, old: Option<&Gateway>) -> Result<
 
 /// Opens the gateway in front of a mount.
 fn gateway(
-    below: Arc<dyn Mount>,
+    below: &Arc<Site>,
     settings: &Settings,
     directories: &[AppDirectory],
 ) -> Result<Gateway, ServiceError> {
-    let routes = settings.site.iter().map(|site| SiteRoutes {
+    let routes = settings.site.iter().enumerate().map(|(number, site)| SiteRoutes {
         hosts: &site.host,
         routes: &site.route,
         errors: &site.errors,
@@ -523,8 +525,24 @@ fn gateway(
             bytes: site.compression.min.bytes()..=site.compression.max.bytes(),
             at_once: site.compression.at_once,
         }),
+        rules: below.path_rules(number).map(|rules| Arc::new(RouteRules(rules)) as Arc<dyn SiteRules>),
     });
+    let below = Arc::<Site>::clone(below);
     Ok(Gateway::new(below, &routes.collect::<Vec<_>>(), &settings.upstream, directories)?)
+}
+
+/// The rules of a site, for its routes.
+struct RouteRules(PathRules);
+
+impl SiteRules for RouteRules {
+    fn decides(&self, path: &str, weight: usize) -> bool {
+        self.0.rejects(path) || self.0.redirect_weight(path).is_some_and(|redirect| redirect >= weight)
+    }
+
+    fn fields(&self, path: &str, secure: bool) -> SiteFields {
+        let PathFields { set, removed } = self.0.fields(path, secure);
+        SiteFields { set, removed }
+    }
 }
 
 /// Warnings for the operator about applications that cannot be found.

@@ -27,10 +27,13 @@ use serde::{Deserialize, Serialize};
 mod files;
 mod foreign;
 mod listen;
+mod routes;
 mod template;
 mod warnings;
 
-pub use encke_gateway::{FieldRules, FilesOrder, RouteSettings, TargetUrl, UpstreamSettings};
+pub use encke_gateway::{
+    FieldRules, FilesOrder, RouteSettings, TargetUrl, UpstreamSettings, routes_in_order,
+};
 pub use encke_push::{ChannelSettings, OverrunPolicy, PushSettings};
 pub use encke_push::{ClusterSettings, StreamSettings, StreamStorage};
 pub use encke_rights::{
@@ -306,26 +309,6 @@ impl Settings {
 }
 
 impl Settings {
-    /// Routes to upstreams that do not exist.
-    fn unknown_upstreams(&self) -> Vec<Contradiction> {
-        let mut found = Vec::new();
-        for (site_place, site) in self.site.iter().enumerate() {
-            for (place, route) in site.route.iter().enumerate() {
-                let Some(name) = route.upstream_name() else { continue };
-                if self.upstream.iter().any(|upstream| upstream.name == name) {
-                    continue;
-                }
-                let text = format!(
-                    "there is no upstream {name:?}: add [[upstream]] with name = {name:?}, or write a URL: upstream = \
-                     \"http://127.0.0.1:3000\""
-                );
-                let path = ["site", &site_place.to_string(), "route", &place.to_string(), "upstream"];
-                found.push(Contradiction::at(&path, text));
-            }
-        }
-        found
-    }
-
     /// Access rules for some channels, which clients could evade: one request may subscribe to several channels, and a WebSocket
     /// to others than those of its address.
     fn evadable_rules(&self) -> Vec<Contradiction> {
@@ -448,6 +431,7 @@ impl Document for Settings {
             }
         }
         found.extend(self.unknown_upstreams());
+        found.extend(self.repeated_patterns());
         for (place, rule) in self.access.iter().enumerate() {
             let place = place.to_string();
             found.extend(rule.check().into_iter().map(|one| one.within(&place).within("access")));

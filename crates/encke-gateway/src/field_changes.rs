@@ -45,6 +45,8 @@ pub(crate) enum FieldChangeError {
     OneHost,
     /// The name in braces is no value of a request.
     UnknownValue(String),
+    /// The name of a value after a brace that is not closed.
+    Unclosed(String),
     /// A value of a request in a field of a response.
     InResponse(String),
 }
@@ -63,6 +65,7 @@ impl fmt::Display for FieldChangeError {
                     "there is no value {{{name}}}: expected {{client}}, {{host}}, {{scheme}} or {{user}}"
                 )
             }
+            Self::Unclosed(name) => write!(f, "a brace is missing: write {{{name}}}"),
             Self::InResponse(name) => write!(f, "{{{name}}} can be used in fields of requests only"),
         }
     }
@@ -182,7 +185,13 @@ fn value_parts(text: &str) -> Result<Vec<ValuePart>, FieldChangeError> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some(open) = rest.find('{') {
-        let Some(length) = rest[open..].find('}') else { break };
+        let Some(length) = rest[open..].find('}') else {
+            let values = ["client", "host", "scheme", "user"];
+            if let Some(name) = values.into_iter().find(|name| rest[open + 1..].starts_with(name)) {
+                return Err(FieldChangeError::Unclosed(name.to_owned()));
+            }
+            break;
+        };
         let name = &rest[open + 1..open + length];
         if open > 0 {
             parts.push(ValuePart::Text(rest[..open].into()));
@@ -239,6 +248,7 @@ mod tests {
             (&[("A", "x\ny")], &[], "set", FieldChangeError::Malformed("A".into())),
             (&[("Connection", "close")], &[], "set", FieldChangeError::Reserved("Connection".into())),
             (&[("A", "{ip}")], &[], "set", FieldChangeError::UnknownValue("ip".into())),
+            (&[("A", "for={client")], &[], "set", FieldChangeError::Unclosed("client".into())),
             (&[], &["Host"], "remove", FieldChangeError::OneHost),
             (&[], &["transfer-encoding"], "remove", FieldChangeError::Reserved("transfer-encoding".into())),
         ] {

@@ -32,6 +32,7 @@ use crate::proxy::Proxy;
 use crate::request_head::{RequestHeadPlan, Upgrading, accepts_trailers, put_request_head};
 use crate::route::{Found, RouteTable, SiteRoute};
 use crate::settings::FilesOrder;
+use crate::site_rules::SiteFields;
 use crate::tunnel::TunnelStart;
 use crate::upstream::NamedUpstream;
 
@@ -62,9 +63,26 @@ enum Purpose {
     /// The response, unless its status is 404: then the application responds.
     FilesFirst(Box<ProxiedRequest>),
     /// A file of an application, with the application's fields.
-    AppFile(Fields),
-    /// The page for an error with this status.
-    ErrorPage(u16, Option<&'static &'static str>),
+    AppFile(Box<AppFileFields>),
+    /// The page for an error.
+    ErrorPage(ErrorResponse),
+}
+
+/// The fields of a file that an application has named.
+struct AppFileFields {
+    /// The application's.
+    fields: Fields,
+    site: Option<Box<SiteFields>>,
+    /// The request for the site's page if there is no such file.
+    missing: Option<Kept>,
+}
+
+/// An error in place of an application's response.
+struct ErrorResponse {
+    status: u16,
+    reason: Option<&'static &'static str>,
+    /// The fields that the site gives the response.
+    site: Option<Box<SiteFields>>,
 }
 
 /// Paths to which an application may send a client one after the other.
@@ -90,8 +108,7 @@ impl GatewayHandler {
         if let Framing::Length(length) = request.framing()
             && route.exceeds(length)
         {
-            self.context.refused("route_body_bytes");
-            return Outcome::Now(Reply::error(413).because(&"route_body_bytes"));
+            return self.fail(request, exchange, &route, (413, &"route_body_bytes"));
         }
         let origin = request.origin();
         let upgrading = upgrading(request);
@@ -110,8 +127,7 @@ impl GatewayHandler {
             expect: route.buffer == 0,
         };
         if !put_request_head(&mut head, request, &plan) {
-            self.context.refused("path");
-            return Outcome::Now(Reply::error(400).because(&"path"));
+            return self.fail(request, exchange, &route, (400, &"path"));
         }
         if upgrading == Upgrading::WebSocket
             && let Some(upstream) = self.upstreams.get(upstream).filter(|upstream| !upstream.is_limited())
@@ -134,8 +150,10 @@ impl GatewayHandler {
         let accepted = (route.compression.is_some() && route.request.drops(b"accept-encoding"))
             .then(|| AcceptEncoding::of(request.all(Known::AcceptEncoding)));
         let is_changed = path.is_some() || route.request.drops(b"host");
+        let site = route.site_fields(&self.decoded, origin.secure);
         let mut forwarded =
             ProxiedRequest::new((None, route, upstream), shape, (origin, request.now()), head);
+        forwarded.site = site;
         forwarded.upgrades = upgrading == Upgrading::WebSocket;
         forwarded.trailers = accepts_trailers(request);
         forwarded.accepted = accepted;
@@ -158,6 +176,36 @@ impl GatewayHandler {
         self.proxy.begin(forwarded);
         self.replace_all();
         Outcome::Later
+    }
+
+    /// Responds to a client's request with an error: the site's page for it, or a short text.
+    fn fail(
+        &mut self,
+        request: &Request<'_>,
+        exchange: Exchange,
+        route: &SiteRoute,
+        (status, reason): (u16, &'static &'static str),
+    ) -> Outcome {
+        self.context.refused(reason);
+        let origin = request.origin();
+        let site = route.site_fields(&self.decoded, origin.secure);
+        let error = ErrorResponse { status, reason: Some(reason), site };
+        let method = if request.method() == Method::Head { "HEAD" } else { "GET" };
+        let host = String::from_utf8_lossy(request.authority());
+        let page = route.error_page(status);
+        let page = page.and_then(|page| Kept::sample(method, page, &host, &Fields::new()));
+        let Some(page) = page.map(|page| page.from_origin(origin, request.now())) else {
+            return Outcome::Now(error.text());
+        };
+        match exchange.delegate(&page.view(), &mut *self.below) {
+            Outcome::Now(reply) => Outcome::Now(error.page(reply)),
+            Outcome::Later => {
+                let purpose = Purpose::ErrorPage(error);
+                self.waiting.insert(exchange.key(), Delegated { exchange, purpose });
+                Outcome::Later
+            }
+            Outcome::Takeover(_) => Outcome::Now(error.text()),
+        }
     }
 
     /// Serves a request from the files of the site, under another path.
@@ -204,6 +252,7 @@ impl GatewayHandler {
 
     fn replace(&mut self, mut request: ProxiedRequest, replacement: Replacement) {
         let Some(exchange) = request.exchange.take() else { return };
+        let site = request.site.take();
         let Some(asked) = AskedHead::parse(&request.head) else {
             return self.context.respond(exchange, Reply::error(500));
         };
@@ -213,28 +262,30 @@ impl GatewayHandler {
                 self.delegate(exchange, kept, Purpose::Response);
             }
             Replacement::ErrorPage(status, reason) => {
-                let page = request.route.error_page(status);
-                let kept = page.and_then(|page| {
-                    asked.for_site(&request, Some(page), asked.authority(&request), KeptConditions::None)
-                });
-                match kept {
-                    Some(kept) => self.delegate(exchange, Some(kept), Purpose::ErrorPage(status, reason)),
-                    None => self.context.respond(exchange, Reply::error(status)),
-                }
+                let error = ErrorResponse { status, reason, site };
+                self.replace_by_error(exchange, &request, &asked, error);
             }
             Replacement::Path(path, fields) => {
                 let path = String::from_utf8_lossy(&path).into_owned();
+                request.site = site;
                 return self.redirect(exchange, request, &path, fields);
             }
             Replacement::File(path, fields) => {
                 let path = String::from_utf8_lossy(&path).into_owned();
                 match app_file(&request.route.sendfile, &path) {
                     Some((host, target)) => {
-                        self.send_file(exchange, &request, &asked, (&target, host.as_bytes()), fields);
+                        self.send_file(
+                            exchange,
+                            &request,
+                            &asked,
+                            (&target, host.as_bytes()),
+                            (fields, site),
+                        );
                     }
                     None => {
                         self.context.refused("app_file");
-                        self.context.respond(exchange, Reply::error(404).because(&"app_file"));
+                        let error = ErrorResponse { status: 404, reason: Some(&"app_file"), site };
+                        self.replace_by_error(exchange, &request, &asked, error);
                     }
                 }
             }
@@ -242,10 +293,38 @@ impl GatewayHandler {
         self.proxy.recycle(request);
     }
 
+    /// Responds with an error in place of an application: the site's page for it, or a short text.
+    fn replace_by_error(
+        &mut self,
+        exchange: Exchange,
+        request: &ProxiedRequest,
+        asked: &AskedHead<'_>,
+        error: ErrorResponse,
+    ) {
+        match error_request(request, asked, error.status) {
+            Some(kept) => self.delegate(exchange, Some(kept), Purpose::ErrorPage(error)),
+            None => self.context.respond(exchange, error.text()),
+        }
+    }
+
+    /// An `X-Accel-Redirect` leads nowhere.
+    fn astray(
+        &mut self,
+        exchange: Exchange,
+        request: &ProxiedRequest,
+        asked: &AskedHead<'_>,
+        site: Option<Box<SiteFields>>,
+    ) {
+        self.context.refused("app_redirect");
+        let error = ErrorResponse { status: 502, reason: Some(&"app_redirect"), site };
+        self.replace_by_error(exchange, request, asked, error);
+    }
+
     /// Serves the path to which an application has sent a client.
     fn redirect(&mut self, exchange: Exchange, mut request: ProxiedRequest, target: &str, fields: Fields) {
         let (path, query) =
             target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let site = request.site.take();
         let Some(asked) = AskedHead::parse(&request.head) else {
             return self.context.respond(exchange, Reply::error(500));
         };
@@ -254,7 +333,7 @@ impl GatewayHandler {
             let (host, all) = (asked.authority(&request), KeptConditions::All);
             match asked.for_site(&request, Some(target), host, all) {
                 Some(kept) => self.context.reroute(exchange, kept),
-                None => self.context.respond(exchange, Reply::error(502).because(&"app_redirect")),
+                None => self.astray(exchange, &request, &asked, site),
             }
             return self.proxy.recycle(request);
         }
@@ -262,21 +341,17 @@ impl GatewayHandler {
         match found {
             Found::Closed | Found::Malformed => {
                 self.proxy.note(&request, exchange.key());
-                self.context.refused("app_redirect");
-                self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
+                self.astray(exchange, &request, &asked, site);
             }
             Found::Route(route) if route.upstream.is_some() => {
                 if request.redirects >= REDIRECTS_MAX {
-                    self.context.refused("app_redirect");
-                    return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
+                    return self.astray(exchange, &request, &asked, site);
                 }
                 let changed = route.changed_path(&self.decoded).unwrap_or_else(|| path.to_owned());
                 let target = with_query(&changed, query);
                 let kept =
                     asked.for_site(&request, Some(&target), asked.authority(&request), KeptConditions::None);
-                let Some(kept) = kept else {
-                    return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
-                };
+                let Some(kept) = kept else { return self.astray(exchange, &request, &asked, site) };
                 let upstream = route.upstream.unwrap_or_default();
                 let Some(settings) = self.upstreams.get(upstream).map(|upstream| &upstream.settings) else {
                     return self.context.respond(exchange, Reply::error(500));
@@ -293,7 +368,7 @@ impl GatewayHandler {
                     expect: false,
                 };
                 if !put_request_head(&mut head, &kept.view(), &plan) {
-                    return self.context.respond(exchange, Reply::error(502).because(&"app_redirect"));
+                    return self.astray(exchange, &request, &asked, site);
                 }
                 let shape = (reading(request.method), Framing::None, false);
                 let mut next = ProxiedRequest::new(
@@ -303,6 +378,7 @@ impl GatewayHandler {
                     head,
                 );
                 next.redirects = request.redirects + 1;
+                next.site = site;
                 self.proxy.begin(next);
             }
             found => {
@@ -312,10 +388,10 @@ impl GatewayHandler {
                 };
                 let target = with_query(&changed.unwrap_or_else(|| path.to_owned()), query);
                 self.proxy.note(&request, exchange.key());
-                self.send_file(exchange, &request, &asked, (&target, asked.authority(&request)), fields);
+                let place = (target.as_str(), asked.authority(&request));
+                self.send_file(exchange, &request, &asked, place, (fields, site));
             }
         }
-        request.exchange = None;
         self.proxy.recycle(request);
     }
 
@@ -326,18 +402,22 @@ impl GatewayHandler {
         request: &ProxiedRequest,
         asked: &AskedHead<'_>,
         (target, host): (&str, &[u8]),
-        fields: Fields,
+        (fields, site): (Fields, Option<Box<SiteFields>>),
     ) {
         let conditions = match asked.conditions(request.method, &fields, self.context.now()) {
             AppConditions::Unchanged(status) => {
                 let mut reply = Reply::new(status);
                 reply.fields = fields;
+                if let Some(site) = site {
+                    site.apply(&mut reply);
+                }
                 return self.context.respond(exchange, reply);
             }
             AppConditions::Kept(conditions) => conditions,
         };
         let kept = asked.for_site(request, Some(target), host, conditions);
-        self.delegate(exchange, kept, Purpose::AppFile(fields));
+        let missing = error_request(request, asked, 404);
+        self.delegate(exchange, kept, Purpose::AppFile(Box::new(AppFileFields { fields, site, missing })));
     }
 
     /// Lets the site respond to `kept`.
@@ -366,8 +446,27 @@ impl GatewayHandler {
                 self.proxy.recycle(*request);
                 reply
             }
-            Purpose::AppFile(fields) => merged(reply, fields),
-            Purpose::ErrorPage(status, reason) => error_page(reply, status, reason),
+            Purpose::AppFile(own) => {
+                let AppFileFields { fields, site, missing } = *own;
+                match merged(reply, fields) {
+                    Some(mut reply) => {
+                        if let Some(site) = site {
+                            site.apply(&mut reply);
+                        }
+                        reply
+                    }
+                    None => {
+                        let error = ErrorResponse { status: 404, reason: Some(&"app_file"), site };
+                        match missing {
+                            Some(kept) => {
+                                return self.delegate(exchange, Some(kept), Purpose::ErrorPage(error));
+                            }
+                            None => error.text(),
+                        }
+                    }
+                }
+            }
+            Purpose::ErrorPage(error) => error.page(reply),
         };
         self.context.respond(exchange, reply);
     }
@@ -377,6 +476,7 @@ impl Handler for GatewayHandler {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
         match self.routes.find(request.authority(), request.path(), &mut self.decoded) {
             Found::None => self.below.call(request, exchange),
+            Found::Route(route) if route.is_overruled(&self.decoded) => self.below.call(request, exchange),
             Found::Route(route) => self.serve(request, exchange, route),
             Found::Closed => {
                 self.context.refused("internal");
@@ -387,6 +487,10 @@ impl Handler for GatewayHandler {
                 Outcome::Now(Reply::error(400).because(&"path"))
             }
         }
+    }
+
+    fn rejected(&mut self, request: &Request<'_>, exchange: Exchange, reply: Reply) -> Outcome {
+        self.below.rejected(request, exchange, reply)
     }
 
     fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
@@ -478,12 +582,12 @@ fn with_query(path: &str, query: Option<&str>) -> String {
 }
 
 /// The site's response with the application's fields: its type, disposition, cookies, cache fields and validators. Length,
-/// ranges and codings are the site's.
-fn merged(reply: Reply, mut fields: Fields) -> Reply {
+/// ranges and codings are the site's. `None`: there is no such file.
+fn merged(reply: Reply, mut fields: Fields) -> Option<Reply> {
     let mut reply = reply.unprepared();
     if !matches!(reply.status, 200 | 206 | 304 | 416) {
         // A redirect to a directory, for example, would show an internal path.
-        return Reply::error(404).because(&"app_file");
+        return None;
     }
     let own = std::mem::take(&mut reply.fields);
     if own.value("content-encoding").is_some() {
@@ -507,7 +611,13 @@ fn merged(reply: Reply, mut fields: Fields) -> Reply {
         push(&mut merged, !(is_sites(name) || is_type && has_parts), name, value);
     }
     reply.fields = merged;
-    reply
+    Some(reply)
+}
+
+/// The request for the site's page for an error; `None` if it has none.
+fn error_request(request: &ProxiedRequest, asked: &AskedHead<'_>, status: u16) -> Option<Kept> {
+    let page = request.route.error_page(status)?;
+    asked.for_site(request, Some(page), asked.authority(request), KeptConditions::None)
 }
 
 /// Fields of a file's response that only the site knows.
@@ -527,13 +637,16 @@ fn with_weak_tag(fields: &Fields) -> Fields {
     weak
 }
 
-/// The site's page for an error. As the error may be over soon, no cache keeps it.
-fn error_page(page: Reply, status: u16, reason: Option<&'static &'static str>) -> Reply {
-    let mut page = page.unprepared();
-    let mut reply = Reply::error(status);
-    if page.status == 200 {
-        reply =
-            Reply::new(status).with("Cache-Control", "no-cache").with("X-Content-Type-Options", "nosniff");
+impl ErrorResponse {
+    /// The response with the site's page. As the error may be over soon, no cache keeps it.
+    fn page(self, page: Reply) -> Reply {
+        let mut page = page.unprepared();
+        if page.status != 200 {
+            return self.text();
+        }
+        let mut reply = Reply::new(self.status)
+            .with("Cache-Control", "no-cache")
+            .with("X-Content-Type-Options", "nosniff");
         for name in ["content-type", "content-encoding"] {
             let value = page.fields.value(name).map(<[u8]>::to_vec);
             if let Some(value) = value {
@@ -541,10 +654,23 @@ fn error_page(page: Reply, status: u16, reason: Option<&'static &'static str>) -
             }
         }
         reply.body = std::mem::replace(&mut page.body, Body::Empty);
+        self.finished(reply)
     }
-    match reason {
-        Some(reason) => reply.because(reason),
-        None => reply,
+
+    /// The response with a short text.
+    fn text(self) -> Reply {
+        let reply = Reply::error(self.status);
+        self.finished(reply)
+    }
+
+    fn finished(self, mut reply: Reply) -> Reply {
+        if let Some(site) = self.site {
+            site.apply(&mut reply);
+        }
+        match self.reason {
+            Some(reason) => reply.because(reason),
+            None => reply,
+        }
     }
 }
 

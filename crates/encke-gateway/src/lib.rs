@@ -18,6 +18,7 @@ mod figures;
 mod gateway_handler;
 mod id_map;
 mod log_notes;
+mod overview;
 mod proxied_request;
 mod proxy;
 mod proxy_header;
@@ -27,6 +28,7 @@ mod response_coding;
 mod response_head;
 mod route;
 mod settings;
+mod site_rules;
 mod target;
 mod tunnel;
 mod upstream;
@@ -47,15 +49,17 @@ use encke_wire::host_map::{HostMap, HostMapError};
 use encke_wire::path_pattern::{PathPattern, PathPatternError};
 
 pub use encke_settings::TargetUrl;
+pub use overview::routes_in_order;
 pub use settings::{
     FieldRules, FilesOrder, ProxyProtocol, RouteSettings, TargetSettings, UpstreamSettings, UpstreamTls,
 };
+pub use site_rules::{SiteFields, SiteRules};
 
 use field_changes::FieldChanges;
 use figures::{GatewayFigures, ProxyCounters};
 use gateway_handler::GatewayHandler;
 use proxy::Proxy;
-use route::{PathChange, Rewrite, RouteTable, SiteRoute, body_limit, weight};
+use route::{PathChange, Rewrite, RouteTable, SiteRoute, body_limit, order};
 use target::{NewTarget, TargetSet};
 use tunnel::Tunnels;
 use upstream::NamedUpstream;
@@ -70,6 +74,8 @@ pub struct SiteRoutes<'a> {
     pub errors: &'a BTreeMap<String, String>,
     /// The compression of responses; `None`: none is compressed.
     pub compression: Option<CompressionRules>,
+    /// The rules of the site that also apply to its routes; `None` if there are none.
+    pub rules: Option<Arc<dyn SiteRules>>,
 }
 
 /// Which responses of applications are compressed.
@@ -135,14 +141,16 @@ impl Gateway {
             let mut routes = Vec::new();
             for settings in site.routes {
                 let route = compile(settings, &mut known, directories, (&errors, compression.as_ref()));
-                routes.push(Arc::new(route.map_err(|(key, error)| GatewayError::Route {
+                let mut route = route.map_err(|(key, error)| GatewayError::Route {
                     pattern: settings.pattern.clone(),
                     key,
                     error,
-                })?));
+                })?;
+                route.rules.clone_from(&site.rules);
+                routes.push(Arc::new(route));
             }
-            // An internal route precedes all others, so that no pattern can open its place to clients. The sort is stable: of patterns with the same weight, the first one applies.
-            routes.sort_by_key(|route| (!route.internal, std::cmp::Reverse(weight(&route.pattern))));
+            // The sort is stable, so the first of two equal ones applies.
+            routes.sort_by_key(|route| order(&route.pattern.to_string(), route.internal));
             tables.push(routes);
         }
         let closed_from = tables.len() as u16;
@@ -301,6 +309,7 @@ fn compile(
         intercept_errors: settings.intercept_errors,
         errors: Arc::clone(errors),
         compression: compression.filter(|_| settings.compress).map(Arc::clone),
+        rules: None,
     })
 }
 

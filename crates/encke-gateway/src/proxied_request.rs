@@ -17,6 +17,7 @@ use crate::response_coding::{EncoderPool, ResponseEncoder, coded_fields, coding_
 use crate::response_head::response_fields;
 use crate::route::SiteRoute;
 use crate::settings::{FilesOrder, UpstreamSettings};
+use crate::site_rules::SiteFields;
 
 /// Time after which the gateway reads the body of a client that waits for the application's consent, in ns.
 const CONSENT_NS: u64 = 1_000_000_000;
@@ -86,6 +87,8 @@ pub(crate) struct ProxiedRequest {
     pub(crate) origin: Origin,
     /// The client's target and authority, if the application gets others.
     pub(crate) client: Option<Box<ClientTarget>>,
+    /// The fields that the site gives the response.
+    pub(crate) site: Option<Box<SiteFields>>,
     /// The time of the request.
     pub(crate) started: Now,
     pub(crate) upstream: usize,
@@ -166,6 +169,7 @@ impl ProxiedRequest {
             route,
             origin,
             client: None,
+            site: None,
             started,
             upstream,
             method,
@@ -188,6 +192,13 @@ impl ProxiedRequest {
             redirects: 0,
             replacement: None,
             dropped: 0,
+        }
+    }
+
+    /// Gives a response the fields of the site.
+    pub(crate) fn dress(&self, reply: &mut Reply) {
+        if let Some(site) = &self.site {
+            site.apply(reply);
         }
     }
 

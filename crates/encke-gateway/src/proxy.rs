@@ -313,7 +313,8 @@ impl Proxy {
             return self.replaced.push((request, Replacement::ErrorPage(status, Some(reason))));
         }
         if let Some(exchange) = request.exchange.take() {
-            let reply = Reply::error(status).because(reason);
+            let mut reply = Reply::error(status).because(reason);
+            request.dress(&mut reply);
             self.context.respond(exchange, if request.body_is_whole { reply } else { reply.and_close() });
         }
         self.recycle(request);
@@ -496,6 +497,7 @@ impl Proxy {
                             {
                                 let mut reply = Reply::new(status).body(content(request.method, view.head));
                                 reply.fields = request.response_fields(&view);
+                                request.dress(&mut reply);
                                 request.code(&view, &mut reply, encoders);
                                 if let Some(settings) = upstream.map(|upstream| &upstream.settings)
                                     && settings.idle_time < settings.response_time

@@ -1,5 +1,6 @@
 //! The routes of all sites, compiled from the settings: which application, or which files, serve a request.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use encke_wire::target::{decode_path, encode_target_path};
 use crate::CompressionRules;
 use crate::field_changes::FieldChanges;
 use crate::settings::FilesOrder;
+use crate::site_rules::{SiteFields, SiteRules};
 
 /// A compiled route.
 pub(crate) struct SiteRoute {
@@ -35,6 +37,8 @@ pub(crate) struct SiteRoute {
     pub(crate) errors: Arc<[(u16, String)]>,
     /// The compression of responses; `None`: they are sent as they are.
     pub(crate) compression: Option<Arc<CompressionRules>>,
+    /// The rules of the site; `None` if they concern no route.
+    pub(crate) rules: Option<Arc<dyn SiteRules>>,
 }
 
 /// A change of the path.
@@ -63,6 +67,10 @@ pub(crate) enum RewriteError {
     NotAbsolute(String),
     /// A dollar sign without a number from 1 to 8.
     Dollar(String),
+    /// A variable of another program: `$uri`.
+    Variable(String, String),
+    /// A character that has a meaning elsewhere: a query, or a value in braces.
+    Character(String, char),
     /// The number of a capture that the pattern lacks, and the number of its stars.
     Capture(usize, usize),
 }
@@ -72,6 +80,18 @@ impl fmt::Display for RewriteError {
         match self {
             Self::NotAbsolute(text) => write!(f, "{text:?} is no path: it must begin with a slash"),
             Self::Dollar(text) => write!(f, "{text:?}: a number from 1 to 8 must follow the dollar sign"),
+            Self::Variable(text, name) => write!(
+                f,
+                "{text:?}: there are no variables such as ${name}; $1 to $8 are the texts that the stars of the pattern matched"
+            ),
+            Self::Character(text, '?') => write!(
+                f,
+                "{text:?}: a path without a query, because the query of the request is kept: omit everything from `?`"
+            ),
+            Self::Character(text, letter) => write!(
+                f,
+                "{text:?}: `{letter}` has no meaning in a path; $1 to $8 are the texts that the stars of the pattern matched"
+            ),
             Self::Capture(number, stars) => {
                 write!(f, "there is no ${number}: the pattern has {stars} stars")
             }
@@ -90,6 +110,9 @@ impl Rewrite {
         if !text.starts_with('/') {
             return Err(RewriteError::NotAbsolute(text.to_owned()));
         }
+        if let Some(letter) = text.chars().find(|letter| matches!(letter, '?' | '#' | '{' | '}')) {
+            return Err(RewriteError::Character(text.to_owned(), letter));
+        }
         let mut parts = Vec::new();
         let mut pieces = text.split('$');
         parts.push(RewritePart::Text(pieces.next().unwrap_or_default().to_owned()));
@@ -99,7 +122,15 @@ impl Rewrite {
                 .next()
                 .and_then(|digit| digit.to_digit(10))
                 .filter(|number| (1..=8).contains(number));
-            let number = number.ok_or_else(|| RewriteError::Dollar(text.to_owned()))? as usize;
+            let Some(number) = number.map(|number| number as usize) else {
+                let end = piece.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+                let name = &piece[..end.unwrap_or(piece.len())];
+                return Err(if name.starts_with(|letter: char| letter.is_ascii_alphabetic()) {
+                    RewriteError::Variable(text.to_owned(), name.to_owned())
+                } else {
+                    RewriteError::Dollar(text.to_owned())
+                });
+            };
             if number > pattern.stars() {
                 return Err(RewriteError::Capture(number, pattern.stars()));
             }
@@ -146,6 +177,16 @@ impl SiteRoute {
         !self.subscribe.is_empty()
             && decode_path(path.as_bytes(), &mut decoded).is_ok()
             && self.subscribe.iter().any(|pattern| pattern.matches(&decoded))
+    }
+
+    /// Whether a rule of the site responds to requests for a decoded path in place of this route.
+    pub(crate) fn is_overruled(&self, path: &str) -> bool {
+        self.rules.as_ref().is_some_and(|rules| rules.decides(path, self.pattern.weight()))
+    }
+
+    /// The fields that the site gives responses to requests for a decoded path; `None` if there are none.
+    pub(crate) fn site_fields(&self, path: &str, secure: bool) -> Option<Box<SiteFields>> {
+        self.rules.as_ref()?.fields(path, secure).less(&self.response)
     }
 
     /// Whether a body of this length in bytes is too long.
@@ -213,9 +254,10 @@ impl RouteTable {
     }
 }
 
-/// The number of characters of a pattern that are no stars: patterns with more of them precede the others.
-pub(crate) fn weight(pattern: &PathPattern) -> usize {
-    pattern.to_string().bytes().filter(|byte| *byte != b'*').count()
+/// The place of a route in the order of attempts, by its pattern. An internal route precedes all others, so that no pattern can
+/// open its place to clients; then the number of characters besides stars decides.
+pub(crate) fn order(pattern: &str, internal: bool) -> (bool, Reverse<usize>) {
+    (!internal, Reverse(pattern.bytes().filter(|byte| *byte != b'*').count()))
 }
 
 #[cfg(test)]
@@ -238,6 +280,7 @@ mod tests {
             response: FieldChanges::default(),
             errors: Arc::default(),
             compression: None,
+            rules: None,
         }
     }
 
@@ -259,6 +302,10 @@ mod tests {
             ("/$3", RewriteError::Capture(3, 2)),
             ("/$", RewriteError::Dollar("/$".into())),
             ("/$9", RewriteError::Dollar("/$9".into())),
+            ("/a$uri/b", RewriteError::Variable("/a$uri/b".into(), "uri".into())),
+            ("/a?b=$1", RewriteError::Character("/a?b=$1".into(), '?')),
+            ("/a/{1", RewriteError::Character("/a/{1".into(), '{')),
+            ("/${1}", RewriteError::Character("/${1}".into(), '{')),
         ] {
             assert_eq!(Rewrite::parse(text, &pattern), Err(error));
         }
@@ -272,7 +319,7 @@ mod tests {
         hosts.add(Some("closed.invalid"), 2).expect("free");
         let mut routes: Vec<_> =
             ["/**", "/api/**", "/api/*/x"].map(|pattern| Arc::new(route(pattern, PathChange::None))).into();
-        routes.sort_by_key(|route| std::cmp::Reverse(weight(&route.pattern)));
+        routes.sort_by_key(|route| order(&route.pattern.to_string(), route.internal));
         let table = RouteTable { hosts, sites: vec![routes, Vec::new()], closed_from: 2 };
         let mut decoded = String::new();
         let mut pattern =

@@ -124,7 +124,7 @@ fn serve(
     change(&mut settings);
     let routes = [RouteSettings { upstream: Some("app".into()), ..RouteSettings::default() }];
     let errors = Default::default();
-    let sites = [SiteRoutes { hosts: &[], routes: &routes, errors: &errors, compression: None }];
+    let sites = [SiteRoutes { hosts: &[], routes: &routes, errors: &errors, compression: None, rules: None }];
     let gateway = Gateway::new(Arc::new(none), &sites, &[settings], &[]).expect("valid settings");
     let server = Server::new(Options { workers: Some(workers), ..Options::default() });
     let any = "127.0.0.1:0".parse().expect("an address");

@@ -85,6 +85,9 @@ pub(crate) const ENDING: u16 = 1 << 10;
 /// The connection's resident keeps it open after the peer has ended its side.
 pub(crate) const OUTLASTS: u16 = 1 << 11;
 
+/// With [`LINGER`]: the client may still be sending the body of a valid request.
+pub(crate) const UPLOADING: u16 = 1 << 12;
+
 /// The state of an idle connection. A test pins its size.
 pub(crate) struct Conn {
     /// The deadline of the present phase; `u64::MAX` if there is none. The timer may be armed earlier.

@@ -234,6 +234,11 @@ impl Core {
             Event::Failed { token, op: OpKind::Accept, fault, .. } => self.accept_failed(token, fault),
             Event::Failed { op: OpKind::Shutdown, .. } | Event::Woken => {}
             Event::Connected { token } => self.upstream_connected(token),
+            Event::Failed { token, op: OpKind::Send, fault: OpError::Reset, sent, segments }
+                if self.is_plain_upstream(token) =>
+            {
+                self.upstream_deaf(token, sent, segments);
+            }
             Event::Failed { token, fault, sent, segments, .. } => {
                 self.conn_failed(token, fault, sent, segments);
             }

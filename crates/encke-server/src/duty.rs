@@ -19,9 +19,13 @@ pub(crate) enum Duty {
     Engine(Word),
     /// An outgoing connection with this index. A closed one has [`Duty::Rest`].
     Upstream(Word),
-    /// A lingering connection; the number of bytes dropped since its last response was sent.
-    Linger(Word),
+    /// A lingering connection; the number of bytes dropped since its last response was sent, and in `spare` the number of further
+    /// windows of time, with [`HEARD`] if bytes came in the present one.
+    Linger { spare: u8, dropped: Word },
 }
+
+/// Bytes came in the present window of a lingering connection.
+const HEARD: u8 = 1 << 7;
 
 /// A number as bytes, which need no alignment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,9 +76,9 @@ impl Duty {
         Self::Resident { seat: Seat::ALL[seat as usize], form: 0, word: Word::new(NONE) }
     }
 
-    /// The duty of a connection that begins to linger.
-    pub(crate) const fn linger() -> Self {
-        Self::Linger(Word::new(0))
+    /// The duty of a connection that begins to linger: for one window of time, and at most `spare` (below 128) further ones.
+    pub(crate) const fn linger(spare: u8) -> Self {
+        Self::Linger { spare, dropped: Word::new(0) }
     }
 
     /// The index of the connection's exchange.
@@ -125,17 +129,29 @@ impl Duty {
 
     /// Adds bytes that a lingering connection drops. Returns the total.
     pub(crate) fn drop_bytes(&mut self, bytes: usize) -> u64 {
-        let Self::Linger(dropped) = self else { return 0 };
+        let Self::Linger { spare, dropped } = self else { return 0 };
+        *spare |= HEARD;
         let sum = dropped.get().saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         *dropped = Word::new(sum);
         u64::from(sum)
+    }
+
+    /// Begins another window of a lingering connection, if one is left and bytes came in the present one.
+    pub(crate) const fn begin_window(&mut self) -> bool {
+        let Self::Linger { spare, .. } = self else { return false };
+        let left = *spare & !HEARD;
+        if *spare & HEARD == 0 || left == 0 {
+            return false;
+        }
+        *spare = left - 1;
+        true
     }
 
     /// Whether the connection may end after its output: it has no open exchange, and its resident has set no first word.
     #[inline]
     pub(crate) const fn is_done(self) -> bool {
         match self {
-            Self::Rest | Self::Linger(_) => true,
+            Self::Rest | Self::Linger { .. } => true,
             Self::Resident { word, .. } => word.get() == NONE,
             Self::Exchange(_) | Self::Engine(_) | Self::Upstream(_) => false,
         }
@@ -168,7 +184,7 @@ mod tests {
             Duty::resident(3),
             Duty::engine(7),
             Duty::upstream(7),
-            Duty::linger(),
+            Duty::linger(0),
         ];
         let places = |read: fn(Duty) -> Option<u32>| all.map(|duty| read(duty) == Some(7));
         assert_eq!(places(Duty::as_exchange), [false, true, false, false, false, false]);
@@ -180,8 +196,22 @@ mod tests {
             duty.set_word(9);
             duty.set_form(5);
             assert!(duty == before || duty.words() == Some((9, 5)), "{before:?}");
-            assert_eq!(duty.drop_bytes(3), if before == Duty::linger() { 3 } else { 0 });
+            assert_eq!(duty.drop_bytes(3), if before == Duty::linger(0) { 3 } else { 0 });
         }
+    }
+
+    #[test]
+    fn a_lingering_connection_gets_another_window_while_bytes_come() {
+        let mut duty = Duty::linger(2);
+        assert!(!duty.begin_window(), "no bytes came");
+        for left in [1, 0] {
+            assert!(duty.drop_bytes(10) > 0);
+            assert!(duty.begin_window(), "{left} windows are left");
+            assert!(!duty.begin_window(), "no bytes came in this window");
+        }
+        assert_eq!(duty.drop_bytes(10), 30);
+        assert!(!duty.begin_window(), "no window is left");
+        assert!(!Duty::exchange(0).begin_window());
     }
 
     #[test]
@@ -190,7 +220,7 @@ mod tests {
         assert!(duty.is_done());
         duty.set_word(0);
         assert!(!duty.is_done());
-        assert!(Duty::Rest.is_done() && Duty::linger().is_done());
+        assert!(Duty::Rest.is_done() && Duty::linger(0).is_done());
         assert!(!Duty::exchange(0).is_done() && !Duty::engine(0).is_done() && !Duty::upstream(0).is_done());
     }
 }

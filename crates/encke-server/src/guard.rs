@@ -5,7 +5,7 @@
 //!  request ─► route ─► guards of the server, guards of the mount point ─► Handler::call
 //!                        │ check
 //!                        ├─ Pass(Passage)   the next guard, then the handler: with the user's name, and fields for the response
-//!                        ├─ Refuse(Reply)   the response; no later guard and no handler is called
+//!                        ├─ Refuse(Reply)   the response, by Handler::rejected; no later guard is called
 //!                        └─ Later(GuardHold) ─► HeldRequest in the exchange's Record ─┬─ verdict ─► continues with the next guard
 //!                                 Ticket<GuardVerdict>, on any thread ──── give ──────┘  dropped ─► 500, counted
 //!                                                                        client gone ─► Guard::gone
@@ -52,7 +52,7 @@ use crate::close::CloseReason;
 use crate::conn::{ADMIN, SENDING};
 use crate::core::Core;
 use crate::exchange::{Exchange, ExchangeKey};
-use crate::handler::{HandlerContext, JobId, Outcome, Reroute};
+use crate::handler::{Handler, HandlerContext, JobId, Outcome, Reroute};
 use crate::held::{Chain, GuardProgress, HeldRequest};
 use crate::inbox::{Inbox, WorkerMessage};
 use crate::log::LogEntry;
@@ -384,7 +384,7 @@ impl Core {
             match self.ask_guard(guard, place, &request) {
                 Some(GuardOutcome::Pass(passage)) => way.add(passage),
                 Some(GuardOutcome::Refuse(reply)) => {
-                    return self.answer_guarded(token, place, &subject, &way, reply);
+                    return self.reject(token, place, &subject, &way, reply);
                 }
                 Some(GuardOutcome::Later(GuardHold(key))) => {
                     if self.records.get(place).is_none_or(|record| record.key(place) != key) {
@@ -429,12 +429,38 @@ impl Core {
     /// A request has passed all guards: calls its handler.
     fn admit(&mut self, token: Token, place: u32, subject: &Subject<'_>, way: &GuardProgress) {
         let handler = self.records.get(place).map_or(NO_HANDLER, |record| record.handler);
-        let Some(key) = self.name_anew(place) else { return };
         if handler == NO_HANDLER {
             let reply = Self::no_handler();
             self.count_refusal(&reply);
             return self.answer_guarded(token, place, subject, way, reply);
         }
+        self.hand_over(token, place, subject, way, |handler, request, exchange| {
+            handler.call(request, exchange)
+        });
+    }
+
+    /// A guard has rejected a request: its handler may give the response another content.
+    fn reject(&mut self, token: Token, place: u32, subject: &Subject<'_>, way: &GuardProgress, reply: Reply) {
+        let has_handler = self.records.get(place).is_some_and(|record| record.handler != NO_HANDLER);
+        if !has_handler || !(400..500).contains(&reply.status) {
+            return self.answer_guarded(token, place, subject, way, reply);
+        }
+        self.hand_over(token, place, subject, way, |handler, request, exchange| {
+            handler.rejected(request, exchange, reply)
+        });
+    }
+
+    /// Calls the handler of a request.
+    fn hand_over(
+        &mut self,
+        token: Token,
+        place: u32,
+        subject: &Subject<'_>,
+        way: &GuardProgress,
+        call: impl FnOnce(&mut dyn Handler, &Request<'_>, Exchange) -> Outcome,
+    ) {
+        let handler = self.records.get(place).map_or(NO_HANDLER, |record| record.handler);
+        let Some(key) = self.name_anew(place) else { return };
         let request = subject.view(way.passage.as_deref());
         self.begin_guarded_entry(place, &request);
         let mut exchange = Exchange::new(Arc::clone(&self.link), key);
@@ -442,9 +468,9 @@ impl Core {
             exchange.add_fields(&passage.fields);
         }
         self.link.enter_call(key);
-        let called = self.handlers[usize::from(handler)]
-            .as_mut()
-            .map(|mounted| catch_unwind(AssertUnwindSafe(|| mounted.handler.call(&request, exchange))));
+        let called = self.handlers[usize::from(handler)].as_mut().map(|mounted| {
+            catch_unwind(AssertUnwindSafe(|| call(&mut *mounted.handler, &request, exchange)))
+        });
         let dropped = self.link.leave_call();
         let mut reply = match called {
             Some(Ok(Outcome::Now(reply))) => reply,
@@ -539,7 +565,7 @@ impl Core {
                 way.add(passage);
                 self.pass_guards(token, place, subject, way);
             }
-            Some(GuardVerdict::Refuse(reply)) => self.answer_guarded(token, place, &subject, &way, reply),
+            Some(GuardVerdict::Refuse(reply)) => self.reject(token, place, &subject, &way, reply),
             None => {
                 self.metrics.guard_tickets_dropped.add(1);
                 self.answer_guarded(token, place, &subject, &way, Reply::error(500));

@@ -89,6 +89,12 @@ pub trait Handler {
     /// Responds to a request, now or later. The call must not block.
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome;
 
+    /// A guard has rejected a request of the handler's mount point. The handler may give the response another content, such as the
+    /// error page of a site, with the same status and the fields of `reply`. It must not serve the request.
+    fn rejected(&mut self, _request: &Request<'_>, _exchange: Exchange, reply: Reply) -> Outcome {
+        Outcome::Now(reply)
+    }
+
     /// A piece of a request's body, as requested by [`Exchange::read_more`].
     fn body(&mut self, _exchange: ExchangeKey, _piece: Piece<'_>) {}
 

@@ -22,7 +22,7 @@ use encke_wire::proxy::{self, ProxyHeader};
 use crate::close::CloseReason;
 use crate::conn::{
     ADMIN, Conn, ConnPhase, Duty, ENDING, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, RateWindow, SECURE,
-    SENDING, TO_HTTPS,
+    SENDING, TO_HTTPS, UPLOADING,
 };
 use crate::conns::is_stream;
 use crate::core::Core;
@@ -33,7 +33,8 @@ use crate::handler::{Outcome, Piece};
 use crate::log::LogEntry;
 use crate::peer::PackedPeer;
 use crate::policy::{
-    BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
+    BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, LINGER_WINDOWS_MAX,
+    STREAM_PIECE_BYTES,
 };
 use crate::record::{Asked, BodyDecoder, Intake, PulledRest, Record, ResponseRest, WrittenRest};
 use crate::refusals::{has_body, refusal_reply};
@@ -70,7 +71,11 @@ impl Core {
             ConnPhase::Http2 => return self.http2_received(token, bytes),
             ConnPhase::Upstream => return self.upstream_received(token, bytes),
             ConnPhase::Lingering => {
-                if conn.duty.drop_bytes(bytes.len()) > LINGER_BYTES_MAX {
+                let patient = conn.has(UPLOADING);
+                let dropped = conn.duty.drop_bytes(bytes.len());
+                let most = if patient { self.policy.limits.linger_bytes.bytes() } else { LINGER_BYTES_MAX };
+                if dropped > most {
+                    let Some(conn) = self.conn(token) else { return };
                     // A flood that continues while lingering keeps its reason.
                     let flood = conn.reason == CloseReason::Flood;
                     let reason = if flood { CloseReason::Flood } else { CloseReason::LingerTime };
@@ -480,7 +485,7 @@ impl Core {
         }
         if unsafe_to_go_on {
             record.intake = Intake::Done;
-            self.conns[token.index as usize].flags |= LINGER;
+            self.conns[token.index as usize].flags |= LINGER | UPLOADING;
         } else if !body_done && !goes_on {
             self.begin_rate_window(token, place);
         }
@@ -515,7 +520,7 @@ impl Core {
         if last {
             conn.flags |= LAST;
             if !body_done {
-                conn.flags |= LINGER;
+                conn.flags |= LINGER | UPLOADING;
             }
             if conn.reason == CloseReason::PeerDone {
                 conn.reason = CloseReason::Answered;
@@ -573,6 +578,9 @@ impl Core {
         conn.flags |= LINGER;
         let reply = refusal_reply(refusal);
         let status = reply.status;
+        if status == 413 {
+            conn.flags |= UPLOADING;
+        }
         let (_, content) = self.put_reply(token, Asked::unread(token), true, reply);
         let entry = self.begin_refused_entry(token);
         self.end_entry(entry, status, content, self.now.mono_ns, Some(refusal.reason()));
@@ -644,6 +652,7 @@ impl Core {
         if over {
             record.intake = Intake::Unread(decoder);
             self.metrics.refused("body_too_large");
+            self.conns[token.index as usize].flags |= UPLOADING;
             self.break_body(token, CloseReason::Refused, Some(Reply::error(413).because(&"body_too_large")));
             return bytes.len();
         }
@@ -1144,7 +1153,11 @@ impl Core {
         }
         let conn = &mut self.conns[token.index as usize];
         conn.phase = ConnPhase::Lingering;
-        conn.duty = Duty::linger();
+        // A stream costs the client nothing: it need not send its whole body before it reads.
+        if is_stream(token) {
+            conn.flags &= !UPLOADING;
+        }
+        conn.duty = Duty::linger(if conn.has(UPLOADING) { LINGER_WINDOWS_MAX } else { 0 });
         let paused = conn.has(PAUSED);
         conn.flags &= !PAUSED;
         let input = conn.input.take();
@@ -1262,6 +1275,9 @@ impl Core {
                     self.break_body(token, CloseReason::BodyRate, Some(Reply::error(408)));
                     self.settle(token);
                 }
+            }
+            ConnPhase::Lingering if conn.duty.begin_window() => {
+                self.set_deadline(token, self.policy.limits.linger_time.nanoseconds());
             }
             ConnPhase::Lingering => {
                 let reason = match conn.reason {

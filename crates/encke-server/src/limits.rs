@@ -44,9 +44,12 @@ pub struct LimitSettings {
     pub write_rate: ByteRate,
     /// Time between two requests of a connection. Then the connection closes.
     pub idle_time: Period,
-    /// Time for which Encke keeps reading from a connection after a final error, so that the client receives the response
-    /// instead of a reset.
+    /// Time for which Encke keeps reading from a connection after a final response, so that the client receives it instead of a
+    /// reset. A client that is still sending the body of a valid request gets up to 16 times as long.
     pub linger_time: Period,
+    /// Bytes of such a body that Encke reads and drops after the response. Then the connection is reset, and the client may not receive
+    /// the response.
+    pub linger_bytes: ByteSize,
     /// Concurrent requests of an HTTP/2 connection, including subscriptions. Further streams are rejected.
     pub streams: NonZeroU32,
     /// Open HTTP/2 requests of all connections. A connection may have an eighth of the remaining number, and always one. Encke
@@ -86,6 +89,8 @@ impl Default for LimitSettings {
             write_rate: ByteRate::of(240),
             idle_time: Period::seconds(60),
             linger_time: Period::seconds(2),
+            // Programs that send a whole file before they read. Dropping it takes some 20 ms of a core.
+            linger_bytes: ByteSize::of(64 * 1024 * 1024),
             // RFC 9113 §6.5.2 recommends at least 100. A page with 20 EventSources in each of five tabs fits.
             streams: count(128),
             // An open stream takes some 7 KiB: 220 MiB if clients open all of them.

@@ -27,7 +27,7 @@ use encke_io::{Segment, Token};
 use encke_wire::http1;
 
 use crate::close::CloseReason;
-use crate::conn::{LAST, LINGER, SENDING};
+use crate::conn::{LAST, LINGER, SENDING, UPLOADING};
 use crate::core::Core;
 use crate::exchange::ExchangeKey;
 use crate::framing::FramingKind;
@@ -172,7 +172,7 @@ impl Core {
         let unsafe_to_go_on = record.discard_body();
         if unsafe_to_go_on {
             record.intake = Intake::Done;
-            self.conns[token.index as usize].flags |= LAST | LINGER;
+            self.conns[token.index as usize].flags |= LAST | LINGER | UPLOADING;
         } else if !record.intake.is_done() {
             self.begin_rate_window(token, place);
         }

@@ -204,6 +204,8 @@ pub(crate) enum UpstreamState {
     /// Connected; the TLS handshake is in progress.
     Handshaking,
     Open,
+    /// A send has failed. The connection only receives the remaining bytes of the peer.
+    Deaf,
 }
 
 /// An outgoing connection, in addition to its slot.

@@ -62,8 +62,11 @@ pub const DRAIN_RATE: NonZeroU32 = NonZeroU32::new(2_000).expect("above 0");
 /// closes after the response. Reading 64 KiB costs about as much as a new connection.
 pub(crate) const DISCARD_BYTES_MAX: u64 = 64 * 1024;
 
-/// Bytes to read and drop while lingering. A client that sends more than this after the final response does not read it.
+/// Bytes to read and drop while lingering after a request that was malformed, or on a stream. A client that sends more than this after
+/// the final response does not read it. While the body of a valid request arrives, `linger_bytes` is the limit.
 pub(crate) const LINGER_BYTES_MAX: u64 = 1024 * 1024;
+/// Further periods of `linger_time` for a client that is still sending the body of a valid request: 32 s by default, as in nginx.
+pub(crate) const LINGER_WINDOWS_MAX: u8 = 15;
 
 /// Output size of one batch of pipelined requests, in bytes. Beyond it the other requests wait for the send to end.
 pub(crate) const BATCH_BYTES_MAX: usize = 256 * 1024;

@@ -185,6 +185,11 @@ impl Reply {
         self.reason.copied()
     }
 
+    /// Returns the reason for another reply: [`Reply::because`].
+    pub const fn cause(&self) -> Option<&'static &'static str> {
+        self.reason
+    }
+
     /// Closes the connection after this response.
     #[must_use]
     pub fn and_close(mut self) -> Self {

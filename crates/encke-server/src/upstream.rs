@@ -135,7 +135,8 @@ impl Core {
             }
             Action::Receive(id, on) => {
                 let Some(upstream) = self.upstreams.get_mut(id) else { return };
-                let (token, open) = (upstream.token, upstream.state == UpstreamState::Open);
+                let (token, open) =
+                    (upstream.token, matches!(upstream.state, UpstreamState::Open | UpstreamState::Deaf));
                 let Some(conn) = self.conn(token) else { return };
                 conn.flags = if on { conn.flags & !HELD } else { conn.flags | HELD };
                 if open {
@@ -186,6 +187,10 @@ impl Core {
         if upstream.session.is_some() {
             return self.flush_sealed(place);
         }
+        if upstream.state == UpstreamState::Deaf {
+            let waiting = std::mem::take(&mut upstream.waiting);
+            return self.recycle_segments(waiting);
+        }
         if upstream.state != UpstreamState::Open {
             return;
         }
@@ -212,7 +217,7 @@ impl Core {
     pub(crate) fn receive_upstream(&mut self, token: Token) {
         let conn = &self.conns[token.index as usize];
         let state = conn.duty.as_upstream().map(|place| self.upstreams.table[place as usize].state);
-        let held = conn.has(HELD) && state == Some(UpstreamState::Open);
+        let held = conn.has(HELD) && matches!(state, Some(UpstreamState::Open | UpstreamState::Deaf));
         let hungry = !held && !conn.has(PEER_ENDED);
         self.set_receiving(token, hungry);
     }
@@ -262,7 +267,12 @@ impl Core {
     /// Handles the peer's end of stream; all bytes before it were received.
     pub(crate) fn upstream_ended(&mut self, token: Token) {
         let Some(place) = self.upstream_place(token) else { return };
-        match &self.upstreams.table[place as usize].session {
+        let upstream = &self.upstreams.table[place as usize];
+        match &upstream.session {
+            // The peer has reset the connection, so its last bytes may be missing.
+            None if upstream.state == UpstreamState::Deaf => {
+                self.fail_upstream(place, UpstreamFault::Failed(OpError::Reset))
+            }
             None => self.report_upstream(place, UpstreamEvent::Ended),
             Some(session) if session.has_ended() => {}
             Some(_) => self.fail_upstream(place, UpstreamFault::Truncated),
@@ -274,6 +284,33 @@ impl Core {
         match self.upstream_place(token) {
             Some(place) => self.report_upstream(place, UpstreamEvent::Overdue),
             None => self.close_ended(token, Op::Abort),
+        }
+    }
+
+    /// Whether this is an established outgoing connection without TLS.
+    pub(crate) fn is_plain_upstream(&mut self, token: Token) -> bool {
+        let Some(place) = self.upstream_place(token) else { return false };
+        let upstream = &self.upstreams.table[place as usize];
+        upstream.session.is_none() && upstream.state == UpstreamState::Open
+    }
+
+    /// The peer of an outgoing connection takes no more bytes: a send failed after `sent` bytes. A server that responds before it has
+    /// read the whole request, and closes, resets the connection. Its response may still be in the receive buffer, so the connection
+    /// still receives. The connection fails once that is over.
+    pub(crate) fn upstream_deaf(&mut self, token: Token, sent: u64, segments: Vec<Segment>) {
+        self.recycle_segments(segments);
+        self.metrics.sent_bytes.add(sent);
+        let Some(place) = self.upstream_place(token) else { return };
+        self.conns[token.index as usize].flags &= !SENDING;
+        let upstream = &mut self.upstreams.table[place as usize];
+        upstream.state = UpstreamState::Deaf;
+        upstream.in_flight = 0;
+        let waiting = std::mem::take(&mut upstream.waiting);
+        self.recycle_segments(waiting);
+        self.receive_upstream(token);
+        if sent > 0 {
+            self.metrics.upstream_sent_bytes.add(sent);
+            self.report_upstream(place, UpstreamEvent::Sent(sent));
         }
     }
 

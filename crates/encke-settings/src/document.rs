@@ -205,7 +205,7 @@ fn hint_for_line<S: Document>(line: &str) -> Option<String> {
     let (first, second) = (words.next()?, words.next());
     let tables = tables::<S>();
     let pair = second.map(|second| format!("{first} {second}"));
-    let known = pair.as_deref().into_iter().chain([first]).find_map(|key| equivalent(S::FOREIGN, key));
+    let known = pair.as_deref().into_iter().chain([first]).find_map(|key| equivalent(S::FOREIGN, &[], key));
     match known {
         Some(equivalent) => Some(equivalent.hint(|path| place_of(&tables, path))),
         None if tables.iter().any(|table| table.keys.iter().any(|key| key == first)) => {
@@ -250,7 +250,7 @@ fn unknown<'a>(message: &'a str, start: &str) -> Option<(&'a str, Vec<&'a str>)>
 
 fn hint_for_key<S: Document>(word: &str, known: &[&str], path: &[String]) -> Option<String> {
     let tables = tables::<S>();
-    if let Some(equivalent) = equivalent(S::FOREIGN, word) {
+    if let Some(equivalent) = equivalent(S::FOREIGN, path, word) {
         return Some(equivalent.hint(|path| place_of(&tables, path)));
     }
     if let Some(meant) = meant(word, known.iter().copied()) {

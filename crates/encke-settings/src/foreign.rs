@@ -4,7 +4,8 @@
 //!
 //! [`Document::FOREIGN`]: crate::Document::FOREIGN
 
-/// A key of another program and its equivalent. The key is in lower case with `_` between words.
+/// A key of another program and its equivalent. The key is in lower case with `_` between words. With the path of a table before it
+/// (`upstream.server`), the entry is for this table only, and precedes the one without.
 pub type ForeignKey = (&'static str, Equivalent);
 
 /// What replaces a key of another program.
@@ -40,11 +41,17 @@ impl Equivalent {
     }
 }
 
-/// Finds a key of another program. Case is ignored, and `-` and a space equal `_`.
-pub(crate) fn equivalent(table: &[ForeignKey], key: &str) -> Option<Equivalent> {
+/// Finds a key of another program, which a user has written in the table at `path`; without a path, anywhere. Case is ignored, and
+/// `-` and a space equal `_`.
+pub(crate) fn equivalent(table: &[ForeignKey], path: &[String], key: &str) -> Option<Equivalent> {
     let plain: String = key
         .chars()
         .map(|letter| if matches!(letter, '-' | ' ') { '_' } else { letter.to_ascii_lowercase() })
         .collect();
-    table.iter().find(|(known, _)| *known == plain).map(|(_, equivalent)| *equivalent)
+    // The tables of a list have numbers.
+    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let names: Vec<&str> = path.iter().map(String::as_str).filter(|part| !is_number(part)).collect();
+    let within = format!("{}.{plain}", names.join("."));
+    let find = |key: &str| table.iter().find(|(known, _)| *known == key).map(|(_, equivalent)| *equivalent);
+    find(&within).or_else(|| find(&plain))
 }

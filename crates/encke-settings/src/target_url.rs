@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::ToSocketAddrs as _;
+use std::net::{IpAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -70,6 +70,32 @@ impl TargetUrl {
         }
     }
 
+    /// Whether the target is a socket that listens at one of these addresses on this machine. Resolves no name except
+    /// `localhost`.
+    ///
+    /// ```
+    /// use encke_gateway::TargetUrl;
+    ///
+    /// let listener = [encke_io::Address::Inet("0.0.0.0:8080".parse()?)];
+    /// assert!("http://localhost:8080".parse::<TargetUrl>()?.is_one_of(&listener));
+    /// assert!(!"http://localhost:3000".parse::<TargetUrl>()?.is_one_of(&listener));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn is_one_of(&self, listeners: &[Address]) -> bool {
+        listeners.iter().any(|listener| match (&self.place, listener) {
+            (TargetPlace::Unix(path), Address::Unix(other)) => path == other,
+            (TargetPlace::Host(host, port), Address::Inet(address)) if *port == address.port() => {
+                let ip: Option<IpAddr> = host.parse().ok();
+                match ip {
+                    None => host.eq_ignore_ascii_case("localhost") && is_local(address.ip()),
+                    Some(ip) if ip == address.ip() => true,
+                    Some(ip) => is_local(ip) && address.ip().is_unspecified(),
+                }
+            }
+            _ => false,
+        })
+    }
+
     /// Whether the target is a host name, whose addresses may change.
     pub fn is_name(&self) -> bool {
         matches!(&self.place, TargetPlace::Host(host, _) if host.parse::<std::net::IpAddr>().is_err())
@@ -84,13 +110,18 @@ impl TargetUrl {
     }
 }
 
+/// Whether a connection to this address stays on this machine, whatever its interfaces.
+const fn is_local(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified()
+}
+
 impl FromStr for TargetUrl {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let wrong = || ValueError::invalid("URL", text, Self::EXPECTED);
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
-            let port = text.parse().map_err(|_| wrong())?;
+            let port = text.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
             return Ok(Self { place: TargetPlace::Host("localhost".to_owned(), port), secure: false });
         }
         let (secure, rest) = match text.split_once("://") {
@@ -111,6 +142,9 @@ impl FromStr for TargetUrl {
             return Err(wrong());
         }
         let port = parsed.port.unwrap_or(if secure { 443 } else { 80 });
+        if port == 0 {
+            return Err(wrong());
+        }
         Ok(Self { place: TargetPlace::Host(host.to_owned(), port), secure })
     }
 }
@@ -160,8 +194,19 @@ mod tests {
         ] {
             assert_eq!(read(text).as_deref(), Some(url), "{text}");
         }
-        for text in ["", "http://", "http://a/b", "ftp://a", "unix:", "a:", "a:99999", "http://a b", "70000"]
-        {
+        for text in [
+            "",
+            "http://",
+            "http://a/b",
+            "ftp://a",
+            "unix:",
+            "a:",
+            "a:99999",
+            "http://a b",
+            "70000",
+            "0",
+            "http://127.0.0.1:0",
+        ] {
             assert_eq!(read(text), None, "{text}");
         }
     }

@@ -188,6 +188,29 @@ impl Handler for FileHandler {
         outcome
     }
 
+    fn rejected(&mut self, request: &Request<'_>, exchange: Exchange, reply: Reply) -> Outcome {
+        let Some(site) = self.shared.site(request.authority()) else { return Outcome::Now(reply) };
+        let rules = &self.grounds[usize::from(site)].rules;
+        if rules.error_page(reply.status).is_none() {
+            return Outcome::Now(reply);
+        }
+        let mut fields = Fields::new();
+        let content = ["content-type", "cache-control", "vary", "x-content-type-options"];
+        for (name, value) in reply.fields.iter() {
+            let is_content = content.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes()));
+            if !is_content && let Ok(name) = std::str::from_utf8(name) {
+                // The name and the value were a field before.
+                let _ = fields.push(name, value);
+            }
+        }
+        let fault = StatusError { status: reply.status, fields, sniffable: false, rule: reply.cause() };
+        let mut outcome = self.fail(request, site, fault, exchange);
+        if let Outcome::Now(reply) = &mut outcome {
+            self.insist_on_tls(request, site, reply);
+        }
+        outcome
+    }
+
     fn offloaded(&mut self, job: JobId, done: Option<Done>) {
         match self.jobs.remove(&job) {
             Some(PoolJob::For(task @ LookupTask::Find(..))) => self.found(task, done),
@@ -267,20 +290,50 @@ impl FileHandler {
     fn consider(&mut self, request: &Request<'_>, site: u16, exchange: Exchange) -> Outcome {
         match request.method() {
             Method::Get | Method::Head => {}
-            Method::Options => return Outcome::Now(Reply::new(204).with("Allow", ALLOW)),
-            _ => {
-                self.context.refused(METHOD);
-                let mut fault = StatusError::new(405).because(&METHOD);
-                let mut path = String::new();
-                if decode_path(request.path(), &mut path).is_ok() {
-                    let policy = self.grounds[usize::from(site)].rules.policy(&path);
-                    (fault.fields, fault.sniffable) = (policy.fields, policy.sniffable);
-                }
-                fault.fields.push("Allow", ALLOW.as_bytes()).expect("a list of methods");
-                return Outcome::Now(fault.reply(request));
-            }
+            _ => return self.without_file(request, site, exchange),
         }
         let goal = Goal { site, path: request.path().to_vec(), purpose: GoalPurpose::Asked };
+        self.begin(request, goal, exchange)
+    }
+
+    /// Responds to a request whose method no file supports: rules for its path apply to all methods.
+    fn without_file(&mut self, request: &Request<'_>, site: u16, exchange: Exchange) -> Outcome {
+        let rules = Arc::clone(&self.grounds[usize::from(site)].rules);
+        let mut fault = StatusError::new(405).because(&METHOD);
+        let mut path = String::new();
+        if decode_path(request.path(), &mut path).is_ok() {
+            let policy = rules.policy(&path);
+            if let Some((status, target, keeps_query)) = rules.moved(&path) {
+                return Outcome::Now(moved(request, status, &target, keeps_query, &policy.fields));
+            }
+            if let Some(status) = policy.special.status {
+                let absence = Absence::by_rule(status);
+                self.tell_absence(request, &absence);
+                fault = StatusError::new(status).because(absence.rule);
+            }
+            (fault.fields, fault.sniffable) = (policy.fields, policy.sniffable);
+        }
+        if fault.status == 405 {
+            if request.method() == Method::Options {
+                return Outcome::Now(Reply::new(204).with("Allow", ALLOW));
+            }
+            self.context.refused(METHOD);
+            fault.fields.push("Allow", ALLOW.as_bytes()).expect("a list of methods");
+        }
+        self.fail(request, site, fault, exchange)
+    }
+
+    /// Responds with an error: the site's page for it, or the default one.
+    fn fail(&mut self, request: &Request<'_>, site: u16, fault: StatusError, exchange: Exchange) -> Outcome {
+        let Some(page) = self.grounds[usize::from(site)].rules.error_page(fault.status) else {
+            return Outcome::Now(fault.reply(request));
+        };
+        let path = escaped(page).into_bytes();
+        self.begin(request, Goal { site, path, purpose: GoalPurpose::Error(fault) }, exchange)
+    }
+
+    /// Follows a goal to a response, or lets the request wait for the thread pool.
+    fn begin(&mut self, request: &Request<'_>, goal: Goal, exchange: Exchange) -> Outcome {
         match self.pursue(request, goal, None) {
             LookOutcome::Reply(reply) => Outcome::Now(reply),
             LookOutcome::Wait(task, goal) => {

@@ -74,7 +74,7 @@ pub(super) struct Absence {
 
 impl Absence {
     /// The rule `status` of `paths`.
-    const fn by_rule(status: u16) -> Self {
+    pub(super) const fn by_rule(status: u16) -> Self {
         Self { status, rule: &"path_rule" }
     }
 

@@ -40,6 +40,7 @@ mod find;
 mod listing;
 mod media;
 mod page;
+mod path_rules;
 mod rules;
 pub mod settings;
 mod status_error;
@@ -64,6 +65,7 @@ use encke_server::{Handler, HandlerContext, LogOutput, Mount, WorkerSetup};
 
 pub use encke_wire::path_pattern::PathPatternError;
 pub use error::{RuleError, SiteError};
+pub use path_rules::{PathFields, PathRules};
 pub use settings::{NoRoute, SiteSettings, SiteTable};
 
 use compression_cache::CompressionCache;

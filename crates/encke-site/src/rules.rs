@@ -69,6 +69,8 @@ pub(super) struct PathPolicy {
     pub(super) cache_control: Option<String>,
     /// The fields of every response.
     pub(super) fields: Fields,
+    /// Names of fields that rules remove.
+    pub(super) removed: Vec<String>,
     /// Whether to omit X-Content-Type-Options.
     pub(super) sniffable: bool,
 }
@@ -159,7 +161,9 @@ impl RuleSet {
         }
         for (name, value) in fields {
             policy.sniffable |= name.eq_ignore_ascii_case("x-content-type-options");
-            if !value.is_empty() {
+            if value.is_empty() {
+                policy.removed.push(name.to_owned());
+            } else {
                 policy.fields.push(name, value.as_bytes()).expect("names and values were checked at start");
             }
         }
@@ -180,6 +184,27 @@ impl RuleSet {
             let captures = pattern.captures(path)?;
             Some((*status, template.filled(path, &captures), template.keeps_query))
         })
+    }
+
+    /// The weight of the redirect's pattern for a decoded path.
+    pub(super) fn redirect_weight(&self, path: &str) -> Option<usize> {
+        self.redirects
+            .iter()
+            .find(|(pattern, ..)| pattern.matches(path))
+            .map(|(pattern, ..)| pattern.weight())
+    }
+
+    /// Whether the rules reject all requests for a decoded path.
+    pub(super) fn rejects(&self, path: &str) -> bool {
+        self.paths.iter().any(|(pattern, special)| special.status.is_some() && pattern.matches(path))
+    }
+
+    /// Whether some rule concerns other responses than files.
+    pub(super) fn concern_all_responses(&self) -> bool {
+        !self.redirects.is_empty()
+            || !self.headers.is_empty()
+            || self.hsts.is_some()
+            || self.paths.iter().any(|(_, special)| special.status.is_some())
     }
 
     /// A path that a redirect matches first. `None` if an earlier rule matches it.

@@ -46,7 +46,7 @@ pub struct SiteTable<R> {
     /// Values of Cache-Control by path; the last matching rule applies. The default is `no-cache`: clients keep the file and
     /// ask whether it has changed.
     pub cache: Vec<CacheRule>,
-    /// Header fields added to responses, by path; of several rules for one field, the last one applies.
+    /// Header fields of responses by path, for files and for responses of applications; of several rules for one field, the last one applies.
     pub headers: Vec<HeaderRule>,
     /// Makes browsers use `https` only: the value of Strict-Transport-Security (RFC 6797), such as `max-age=31536000;
     /// includeSubDomains`. Sent over TLS only. Browsers that received it refuse `http` for that time: begin with `max-age=300`.
@@ -56,14 +56,15 @@ pub struct SiteTable<R> {
     /// the same file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_log: Option<LogTarget>,
-    /// Redirects by path; the first matching rule applies.
+    /// Redirects by path, for all methods; the first matching rule applies. A route with a more specific pattern precedes it.
     pub redirects: Vec<Redirect>,
     /// Paths whose files are in another place; the longest matching path applies.
     pub aliases: Vec<Alias>,
     /// Further rules for some paths; the last matching rule applies.
     pub paths: Vec<PathRule>,
-    /// Pages for errors: `404 = "/404.html"`, a path of this site. They replace the default pages for GET and HEAD of missing
-    /// and unreadable files, of rejected paths, and of the `status` of `paths`.
+    /// Pages for errors: `404 = "/404.html"`, a path of this site. They replace the default pages for missing and unreadable
+    /// files (404, 403), methods that files do not support (405), rejected paths, the `status` of `paths`, access rules (401, 403), and
+    /// failed requests to applications (413, 502, 503, 504).
     pub errors: BTreeMap<String, String>,
     /// Compression of responses.
     pub compression: Compression,
@@ -137,9 +138,10 @@ pub struct CacheRule {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderRule {
-    /// Paths, as in `cache`. The rule also applies to errors and redirects of these paths.
+    /// Paths, as in `cache`. The rule also applies to errors, redirects and routes of these paths.
     pub pattern: String,
-    /// Names and values. An empty value removes a field that an earlier rule or Encke itself has set.
+    /// Names and values, which replace fields of applications. An empty value removes a field that an earlier rule, an application
+    /// or Encke itself has set. A change by `response` of the route precedes this one.
     pub set: BTreeMap<String, String>,
 }
 
@@ -178,7 +180,7 @@ pub struct Alias {
 pub struct PathRule {
     /// Paths, as in `cache`.
     pub pattern: String,
-    /// Rejects requests for these paths with this status, 400 to 499: 403, 404 or 410, for example.
+    /// Rejects requests for these paths with this status, 400 to 499: 403, 404 or 410, for example. It precedes every route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Media type of the files, whatever their names.

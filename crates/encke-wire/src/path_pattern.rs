@@ -12,6 +12,8 @@
 //! earlier star could match instead can be matched by a later one. The time is at most the square of the path's length, which
 //! [`PATH_BYTES_MAX`] bounds; without two stars of both kinds it is linear.
 
+mod overlap;
+
 use std::fmt;
 use std::ops::Range;
 
@@ -125,6 +127,16 @@ impl PathPattern {
     /// The number of stars, and of captures of a match.
     pub fn stars(&self) -> usize {
         self.pieces.iter().filter(|piece| !matches!(piece, PatternPiece::Text(_))).count()
+    }
+
+    /// The number of bytes besides stars: of several patterns that match a path, the one with the most is the most specific.
+    pub fn weight(&self) -> usize {
+        let bytes = |piece: &PatternPiece| match piece {
+            PatternPiece::Text(text) => text.len(),
+            PatternPiece::Folders => 1,
+            PatternPiece::Name | PatternPiece::All => 0,
+        };
+        self.pieces.iter().map(bytes).sum()
     }
 
     /// A path that the pattern matches: each star becomes a name.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use encke_assembly::settings::{OrOff, Settings};
+use encke_assembly::settings::{OrOff, Settings, routes_in_order};
 use encke_load::words;
 
 use crate::arguments::Check;
@@ -64,6 +64,9 @@ fn summary(settings: &Settings) -> String {
     for site in &settings.site {
         let hosts = if site.host.is_empty() { "any host".into() } else { site.host.join(", ") };
         line("site", &format!("{hosts}: {}", site.root.display()));
+        for route in routes_in_order(&site.route) {
+            line("route", &route.summary(&settings.upstream));
+        }
     }
     text
 }

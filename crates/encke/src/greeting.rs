@@ -18,7 +18,9 @@ use std::fs;
 use std::path::Path;
 
 use encke_assembly::Service;
-use encke_assembly::settings::{Act, Admin, LogTarget, OrOff, PushSettings, RouteSettings, Settings};
+use encke_assembly::settings::{
+    Act, Admin, LogTarget, OrOff, PushSettings, RouteSettings, Settings, routes_in_order,
+};
 use encke_io::Address;
 use encke_session::tls::LocalAuthority;
 
@@ -60,10 +62,8 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         if !site.route.iter().any(takes_all) {
             line("root", format!("{}{hosts}", root.display()));
         }
-        for route in &site.route {
-            if let Some(upstream) = &route.upstream {
-                line("app", format!("{upstream} for {}{hosts}", route.pattern));
-            }
+        for route in routes_in_order(&site.route) {
+            line("route", format!("{}{hosts}", route.summary(&settings.upstream)));
         }
     }
     if settings.site.is_empty() {

@@ -21,6 +21,7 @@ use encke_assembly::settings::{
     TlsSettings,
 };
 use encke_assembly::{OpenWork, Predecessor, Service};
+use encke_io::Address;
 use encke_io::clock::Clock;
 use encke_io::host::{self, Signal, Signals};
 use encke_session::tls::LocalAuthority;
@@ -274,7 +275,23 @@ fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
     }
     settings.open = arguments.open;
     add_directory(arguments, &mut settings.site)?;
+    if let Some(to) = &arguments.to
+        && to.is_one_of(&listeners(&settings))
+    {
+        let text = format!(
+            "--to {to} is the address at which this server listens, so requests would return here: name the \
+             application's address, or listen elsewhere with --listen"
+        );
+        return Err(CommandError::usage(text));
+    }
     Ok(settings)
+}
+
+/// The addresses of the listeners whose names need no resolver.
+fn listeners(settings: &Settings) -> Vec<Address> {
+    let listen = settings.server.listen.iter().map(|listen| &listen.address);
+    let plain = listen.filter(|address| !matches!(address, ListenAddress::Name(..)));
+    plain.filter_map(|address| address.addresses().ok()).flatten().collect()
 }
 
 /// With `--tls-self-signed`, gives every TCP listener without a certificate one from this machine's local authority.
@@ -359,11 +376,14 @@ fn add_directory(arguments: &Serve, sites: &mut Vec<RoutedSite>) -> Result<(), C
     site.list |= arguments.list;
     site.spa |= arguments.spa;
     if let Some(to) = &arguments.to {
-        site.route.push(RouteSettings {
+        let route = RouteSettings {
             upstream: Some(to.to_string()),
             files: arguments.root.as_ref().map(|_| FilesOrder::First),
             ..RouteSettings::default()
-        });
+        };
+        // The flag precedes a route of the file with the same pattern.
+        site.route.retain(|other| other.pattern != route.pattern || other.internal);
+        site.route.push(route);
     }
     Ok(())
 }
@@ -418,6 +438,19 @@ mod tests {
     fn a_port_in_place_of_a_directory_names_the_flag_of_ports() {
         let failure = settings(&Serve { config: None, ..serve("8000") }).expect_err("no such directory");
         assert!(failure.to_string().contains("encke serve -l 8000"), "{failure}");
+    }
+
+    #[test]
+    fn an_application_at_the_own_address_is_rejected() {
+        for line in
+            ["--to 8080", "--listen :3000 --to http://127.0.0.1:3000", "--listen unix:/a --to unix:/a"]
+        {
+            let failure = settings(&Serve { config: None, ..serve(line) }).expect_err(line);
+            assert!(failure.to_string().contains("at which this server listens"), "{line}: {failure}");
+        }
+        for line in ["--to 3000", "--listen 192.0.2.1:3000 --to http://127.0.0.1:3000"] {
+            assert!(settings(&Serve { config: None, ..serve(line) }).is_ok(), "{line}");
+        }
     }
 
     #[test]

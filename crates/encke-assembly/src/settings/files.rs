@@ -12,7 +12,7 @@ use encke_session::tls::TlsError;
 use encke_settings::{Secret, SourceLine, TlsSettings};
 use encke_site::Site;
 
-use super::{LogTarget, OrOff, Settings};
+use super::{LogTarget, OrOff, Settings, SettingsWarning, TargetUrl};
 
 /// An error in a file or directory that the settings name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,12 +98,7 @@ impl Settings {
                 }
             }
         }
-        let targets = self.upstream.iter().flat_map(|upstream| &upstream.to).map(|target| target.url.clone());
-        let urls =
-            self.site.iter().flat_map(|site| &site.route).filter_map(|route| route.url().ok().flatten());
-        for url in targets.chain(urls).filter(|url| url.addresses().is_err()) {
-            notes.push(url.unresolved_note());
-        }
+        notes.extend(self.unresolved_targets());
         for (number, site) in self.site.iter().enumerate() {
             if let Some(error) = site.access_log.as_ref().and_then(log_error) {
                 wrong(&["site", &number.to_string(), "access_log"], format!("site.access_log: {error}"));
@@ -128,6 +123,26 @@ impl Settings {
             }
         }
         found
+    }
+
+    /// Warnings about targets whose names have no address at present, each with its position.
+    fn unresolved_targets(&self) -> Vec<String> {
+        let upstreams = self.upstream.iter().enumerate().flat_map(|(number, upstream)| {
+            let path = vec!["upstream".to_owned(), number.to_string(), "to".to_owned()];
+            upstream.to.iter().map(move |target| (target.url.clone(), path.clone()))
+        });
+        let routes = self.site.iter().enumerate().flat_map(|(number, site)| {
+            site.route.iter().enumerate().filter_map(move |(place, route)| {
+                let keys = ["site", &number.to_string(), "route", &place.to_string(), "upstream"];
+                Some((route.url().ok().flatten()?, keys.map(str::to_owned).to_vec()))
+            })
+        });
+        let unresolved = upstreams.chain(routes).filter(|(url, _)| url.addresses().is_err());
+        let warning = |(url, path): (TargetUrl, Vec<String>)| {
+            let keys: Vec<&str> = path.iter().map(String::as_str).collect();
+            SettingsWarning { place: self.source.line(&keys), message: url.unresolved_note() }.to_string()
+        };
+        unresolved.map(warning).collect()
     }
 
     /// The keys that lead to the value with an error of rights.

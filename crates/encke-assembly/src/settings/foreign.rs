@@ -205,6 +205,103 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("proxy_next_upstream", Setting("upstream.retries")),
     ("proxy_intercept_errors", Setting("site.route.intercept_errors")),
     ("proxy_buffering", Always("responses of applications are not buffered")),
+    ("proxy_send_timeout", Like("upstream.idle_time", "the time without a byte in either direction")),
+    ("proxy_redirect", Missing("the fields Location of applications pass unchanged")),
+    ("proxy_http_version", Always("requests to applications are HTTP/1.1")),
+    ("proxy_request_buffering", Always("the bodies of requests are not buffered")),
+    ("internal_redirect", Like("site.route.rewrite", "rewrite = \"/new/$1\"")),
+    ("x_sendfile", Like("site.route.sendfile", "sendfile = [\"/srv/files\"]")),
+    (
+        "try_files",
+        Like("site.route.files", "files = \"first\"; for a page that routes in the browser: spa = true"),
+    ),
+    // Applications: keys in their tables.
+    ("site.route.location", Setting("site.route.pattern")),
+    ("site.route.path", Setting("site.route.pattern")),
+    ("site.route.match", Setting("site.route.pattern")),
+    ("site.route.from", Setting("site.route.pattern")),
+    ("site.route.to", Setting("site.route.upstream")),
+    ("site.route.url", Setting("site.route.upstream")),
+    ("site.route.target", Setting("site.route.upstream")),
+    ("site.route.backend", Setting("site.route.upstream")),
+    ("site.route.proxy_pass", Setting("site.route.upstream")),
+    ("site.route.reverse_proxy", Setting("site.route.upstream")),
+    ("site.route.strip_prefix", Setting("site.route.strip")),
+    ("site.route.uri", Setting("site.route.rewrite")),
+    ("site.route.header", Like("site.route.response", "response = { set = { X-Frame-Options = \"DENY\" } }")),
+    (
+        "site.route.headers",
+        Like("site.route.response", "response = { set = { X-Frame-Options = \"DENY\" } }"),
+    ),
+    (
+        "site.route.add_header",
+        Like("site.route.response", "response = { set = { X-Frame-Options = \"DENY\" } }"),
+    ),
+    (
+        "site.route.error_page",
+        Like("site.errors", "errors = { 502 = \"/502.html\" } of the site applies to its routes"),
+    ),
+    (
+        "site.route.errors",
+        Like("site.errors", "errors = { 502 = \"/502.html\" } of the site applies to its routes"),
+    ),
+    ("site.route.client_max_body_size", Setting("site.route.body_bytes")),
+    ("site.route.max_body", Setting("site.route.body_bytes")),
+    (
+        "site.route.timeout",
+        Like("upstream.response_time", "in [[upstream]], to which the route refers by its name"),
+    ),
+    ("site.route.websocket", Always("WebSockets pass through every route to an application")),
+    ("site.route.upgrade", Always("WebSockets pass through every route to an application")),
+    ("site.route.auth_basic", Like("access.passwords", PASSWORDS)),
+    (
+        "site.route.allow",
+        Like("access.allow", "[[access]] with pattern = \"/admin/**\" and allow = [\"10.0.0.0/8\"]"),
+    ),
+    (
+        "site.route.deny",
+        Like("access.deny", "[[access]] with pattern = \"/admin/**\" and deny = [\"10.0.0.0/8\"]"),
+    ),
+    ("upstream.server", Setting("upstream.to")),
+    ("upstream.servers", Setting("upstream.to")),
+    ("upstream.target", Setting("upstream.to")),
+    ("upstream.targets", Setting("upstream.to")),
+    ("upstream.url", Setting("upstream.to")),
+    ("upstream.urls", Setting("upstream.to")),
+    ("upstream.address", Setting("upstream.to")),
+    ("upstream.backend", Setting("upstream.to")),
+    ("upstream.timeout", Like("upstream.response_time", "connect_time and idle_time are beside it")),
+    ("upstream.connect_timeout", Setting("upstream.connect_time")),
+    ("upstream.read_timeout", Setting("upstream.response_time")),
+    ("upstream.keepalive_timeout", Setting("upstream.keep_time")),
+    ("upstream.weight", Like("upstream.to.weight", "to = [{ url = \"http://127.0.0.1:3000\", weight = 2 }]")),
+    (
+        "upstream.backup",
+        Like("upstream.to.backup", "to = [{ url = \"http://127.0.0.1:3000\", backup = true }]"),
+    ),
+    ("upstream.websocket", Always("WebSockets pass through every route to an application")),
+    (
+        "least_conn",
+        Always("a request goes to the target of the upstream with the fewest requests in progress"),
+    ),
+    ("ip_hash", Missing("targets are chosen by their load; keep sessions in a place that all targets share")),
+    ("sticky", Missing("targets are chosen by their load; keep sessions in a place that all targets share")),
+    (
+        "max_fails",
+        Always("a target that fails three times in a row is left out, first for 1 s and at most for 30 s"),
+    ),
+    (
+        "fail_timeout",
+        Always("a target that fails three times in a row is left out, first for 1 s and at most for 30 s"),
+    ),
+    (
+        "health_check",
+        Always("a target that fails three times in a row is left out, and tried again by a request"),
+    ),
+    (
+        "health_uri",
+        Always("a target that fails three times in a row is left out, and tried again by a request"),
+    ),
     // What does not exist.
     ("fastcgi_pass", Missing(NO_FASTCGI)),
     ("php_fastcgi", Missing(NO_FASTCGI)),
@@ -319,8 +416,14 @@ mod tests {
     fn foreign_keys_are_unique_and_written_as_they_are_compared() {
         for (place, (foreign, _)) in FOREIGN.iter().enumerate() {
             assert!(
-                foreign.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_')),
+                foreign.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.')),
                 "{foreign}"
+            );
+            let tables = tables::<Settings>();
+            let exists = |path| tables.iter().any(|table| table.path == path);
+            assert!(
+                foreign.rsplit_once('.').is_none_or(|(path, _)| exists(path)),
+                "{foreign} is in no table"
             );
             assert!(FOREIGN[..place].iter().all(|(earlier, _)| earlier != foreign), "{foreign} occurs twice");
         }
@@ -358,6 +461,20 @@ mod tests {
             ("[[site]]\nproxy_set_header = \"a\"\n", "in Encke it is `request` in [[site.route]]: "),
             ("[[site]]\nproxy_pass = \"http://a\"\n", "in Encke it is `route` in [[site]]: "),
             ("[[site]]\nfastcgi_pass = \"a\"\n", "not available yet: "),
+            ("[[site]]\n[[site.route]]\nlocation = \"/\"\n", "in Encke it is `pattern` in [[site.route]]"),
+            ("[[site]]\nlocation = \"/\"\n", "in Encke it is `paths` in [[site]]: "),
+            ("[[site]]\n[[site.route]]\nto = \"http://a\"\n", "in Encke it is `upstream` in [[site.route]]"),
+            ("[[site]]\n[[site.route]]\nwebsocket = true\n", "not a setting: WebSockets pass through"),
+            ("[push]\nwebsocket = true\n", "not a setting: every channel has"),
+            ("[[site]]\n[[site.route]]\ntry_files = \"a\"\n", "in Encke it is `files` in [[site.route]]: "),
+            ("[[upstream]]\nserver = \"a\"\n", "in Encke it is `to` in [[upstream]]"),
+            ("[[upstream]]\ntimeout = \"1s\"\n", "in Encke it is `response_time` in [[upstream]]: "),
+            (
+                "[[upstream]]\nproxy_read_timeout = \"1s\"\n",
+                "in Encke it is `response_time` in [[upstream]]: ",
+            ),
+            ("[[upstream]]\nip_hash = true\n", "not available yet: "),
+            ("[[upstream]]\nmax_fails = 3\n", "not a setting: a target that fails three times"),
             ("[[site]]\nbasic-auth = { ann = \"x\" }\n", "in Encke it is `passwords` in [[access]]: "),
             ("[[site]]\nsatisfy = \"any\"\n", "in Encke it is `any` in [[access]]: any = true"),
             ("[push]\nhistory_size = 10\n", "in Encke it is `messages` in [[push.channel]]: "),

@@ -29,6 +29,7 @@ impl Settings {
         let mut found = self.redirect_warnings();
         found.extend(self.site_warnings());
         found.extend(self.access_warnings());
+        found.extend(self.route_warnings());
         found.extend(self.rights_warnings());
         let place = |path: &[String]| self.source.line(&path.iter().map(String::as_str).collect::<Vec<_>>());
         let included = self.notes.iter().map(|note| SettingsWarning { place: None, message: note.clone() });

@@ -30,6 +30,7 @@ mod operators;
 mod publisher;
 mod push;
 mod reload;
+mod routes;
 mod service;
 mod storm;
 #[cfg(feature = "tls")]

@@ -18,6 +18,7 @@ on_every_stand! {
     a_long_body_that_nobody_reads_ends_the_connection_and_its_answer_arrives,
     a_refusal_reaches_a_client_that_goes_on_sending,
     a_client_that_never_stops_sending_is_reset,
+    a_client_that_never_stops_sending_a_body_is_reset,
     a_body_that_is_cut_short_is_told_to_the_handler,
     a_handler_that_reads_slowly_holds_up_the_client,
     a_handler_may_answer_before_the_body_is_whole,
@@ -234,6 +235,33 @@ fn a_client_that_never_stops_sending_is_reset(stand: Stand) {
     rig.wait_for_closes(CloseReason::LingerTime, 1);
     // The server has read the limit and at most one more read.
     assert!(rig.received() <= 1024 * 1024 + 256 * 1024, "{}", rig.received());
+}
+
+fn a_client_that_never_stops_sending_a_body_is_reset(stand: Stand) {
+    const LIMIT: u64 = 3 * 1024 * 1024;
+    let rig = stand.serve_by(
+        |policy| policy.limits.linger_bytes = ByteSize::of(LIMIT),
+        |server| server.mount("/", hello),
+    );
+    for (head, most) in [
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1073741824\r\n\r\n", LIMIT),
+        // Not a body, so it gets less patience.
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", 1024 * 1024),
+    ] {
+        let (before, closes) = (rig.received(), rig.closes(CloseReason::LingerTime));
+        let mut client = rig.client();
+        client.send(head);
+        let piece = [b'x'; 64 * 1024];
+        let mut sent = 0_u64;
+        while client.try_send(piece).is_ok() {
+            sent += piece.len() as u64;
+            assert!(sent < 1 << 30, "it reads a client that reads nothing for ever");
+        }
+        rig.wait_for_closes(CloseReason::LingerTime, closes + 1);
+        let received = rig.received() - before;
+        // The server has read the limit and at most one more read.
+        assert!((most..=most + 256 * 1024).contains(&received), "{head:?}: {received}");
+    }
 }
 
 fn a_body_that_is_cut_short_is_told_to_the_handler(stand: Stand) {

@@ -176,6 +176,33 @@ fn a_good_settings_file_is_summed_up() {
 }
 
 #[test]
+fn a_check_lists_routes_in_their_order_and_names_the_lines_of_doubtful_ones() {
+    let folder = Folder::new("check-routes");
+    folder.write("public/index.html", "hello");
+    let file = folder.write(
+        "encke.toml",
+        "[[upstream]]\nname = \"app\"\nto = [\"http://127.0.0.1:3000\", \"http://app.invalid:3000\"]\n\
+         [[site]]\nroot = \"public\"\n[[site.route]]\nupstream = \"app\"\nfiles = \"first\"\n\
+         [[site.route]]\npattern = \"/old/**\"\nrewrite = \"/admin/$1\"\n\
+         [[site.route]]\npattern = \"/p/**\"\ninternal = true\n\
+         [[access]]\npattern = \"/admin/**\"\ndeny = [\"192.0.2.1\"]\n",
+    );
+    let output = run(&["check", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let routes: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("  route   ")).collect();
+    let files_first = "/** → files, then app (http://127.0.0.1:3000, http://app.invalid:3000)";
+    assert_eq!(
+        routes,
+        ["/p/** → files, only by X-Accel-Redirect", "/old/** → files, as /admin/$1", files_first]
+    );
+    let warnings = text(&output.stderr);
+    assert!(warnings.contains(&format!("warning: {file}:11:1: this route leads to /admin/**")), "{warnings}");
+    assert!(warnings.contains(&format!("warning: {file}:3:")), "{warnings}");
+    assert!(warnings.contains("http://app.invalid:3000 has no address at present"), "{warnings}");
+}
+
+#[test]
 fn a_wrong_settings_file_is_told_line_by_line_with_what_was_meant() {
     let folder = Folder::new("check-wrong");
     let file = folder.write("encke.toml", "[server]\nlissen = \"8080\"\n\n[limits]\nhead_time = 10\n");

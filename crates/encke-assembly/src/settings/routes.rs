@@ -1,0 +1,270 @@
+//! Checks of routes against each other and against the other sections: routes that no request reaches, that lead around an access
+//! rule, or back to this server.
+
+use encke_gateway::{RouteSettings, TargetUrl};
+use encke_io::Address;
+use encke_rights::AccessSettings;
+use encke_settings::{ByteSize, Contradiction};
+use encke_wire::path_pattern::PathPattern;
+
+use super::{RoutedSite, Settings};
+
+/// The key of a route in the settings file.
+type RoutePath = [String; 4];
+
+fn path(site: usize, route: usize) -> RoutePath {
+    ["site".to_owned(), site.to_string(), "route".to_owned(), route.to_string()]
+}
+
+fn at(path: &RoutePath, key: &str, message: String) -> Contradiction {
+    let keys: Vec<&str> = path.iter().map(String::as_str).chain([key]).collect();
+    Contradiction::at(&keys, message)
+}
+
+impl Settings {
+    /// All routes, with their sites and their keys.
+    fn routes(&self) -> impl Iterator<Item = (&RoutedSite, &RouteSettings, RoutePath)> {
+        self.site.iter().enumerate().flat_map(|(number, site)| {
+            let routes = site.route.iter().enumerate();
+            routes.map(move |(place, route)| (site, route, path(number, place)))
+        })
+    }
+
+    /// Routes to upstreams that do not exist.
+    pub(super) fn unknown_upstreams(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        for (_, route, path) in self.routes() {
+            let Some(name) = route.upstream_name() else { continue };
+            if self.upstream.iter().any(|upstream| upstream.name == name) {
+                continue;
+            }
+            let text = format!(
+                "there is no upstream {name:?}: add [[upstream]] with name = {name:?}, or write a URL: upstream = \
+                 \"http://127.0.0.1:3000\""
+            );
+            found.push(at(&path, "upstream", text));
+        }
+        found
+    }
+
+    /// Routes of one site with the same pattern, of which no request reaches the second.
+    pub(super) fn repeated_patterns(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        for (number, site) in self.site.iter().enumerate() {
+            for (place, route) in site.route.iter().enumerate() {
+                let Some(first) = site.route[..place].iter().position(|other| other.pattern == route.pattern)
+                else {
+                    continue;
+                };
+                let text = format!(
+                    "route {} of this site has the pattern {:?}, too, so no request reaches this one: combine both, or \
+                     change one pattern",
+                    first + 1,
+                    route.pattern
+                );
+                found.push(at(&path(number, place), "pattern", text));
+            }
+        }
+        found
+    }
+
+    /// Routes that are valid, but probably not meant.
+    pub(super) fn route_warnings(&self) -> Vec<Contradiction> {
+        let mut found = self.returning_targets();
+        for (site, route, path) in self.routes() {
+            let limit = self.limits.body_bytes.as_ref().on().map(|limit| limit.bytes());
+            let own = route.body_bytes.map(ByteSize::bytes);
+            if let (Some(limit), Some(own)) = (limit, own)
+                && own > limit
+            {
+                let text = format!(
+                    "limits.body_bytes is {}, so larger requests never reach this route: raise it, or lower body_bytes",
+                    ByteSize::of(limit)
+                );
+                found.push(at(&path, "body_bytes", text));
+            }
+            let rules = self.access.iter().filter(|rule| applies_to(rule, site));
+            let evaded = rules.filter_map(|rule| evasion(rule, site, route));
+            found.extend(evaded.map(|(key, text)| at(&path, key, text)));
+        }
+        found
+    }
+
+    /// Targets that are listeners of this server.
+    fn returning_targets(&self) -> Vec<Contradiction> {
+        let listeners: Vec<Address> = self
+            .server
+            .listen
+            .iter()
+            .filter(|listen| !matches!(listen.address, super::ListenAddress::Name(..)))
+            .filter_map(|listen| listen.address.addresses().ok())
+            .flatten()
+            .collect();
+        let text = |url: &TargetUrl| {
+            format!(
+                "{url} is a listener of this server, so requests return here: name the application's address"
+            )
+        };
+        let mut found = Vec::new();
+        for (number, upstream) in self.upstream.iter().enumerate() {
+            for target in upstream.to.iter().filter(|target| target.url.is_one_of(&listeners)) {
+                let number = number.to_string();
+                found.push(Contradiction::at(&["upstream", &number, "to"], text(&target.url)));
+            }
+        }
+        for (_, route, path) in self.routes() {
+            if let Ok(Some(url)) = route.url()
+                && url.is_one_of(&listeners)
+            {
+                found.push(at(&path, "upstream", text(&url)));
+            }
+        }
+        found
+    }
+}
+
+/// Whether a rule applies to a host of the site.
+fn applies_to(rule: &AccessSettings, site: &RoutedSite) -> bool {
+    let has = |host: &String| rule.host.iter().any(|name| name.eq_ignore_ascii_case(host));
+    rule.host.is_empty() || site.host.is_empty() || site.host.iter().any(has)
+}
+
+/// How a route leads around an access rule: the key, and the message. Rules see the path that the client has sent.
+fn evasion(
+    rule: &AccessSettings,
+    site: &RoutedSite,
+    route: &RouteSettings,
+) -> Option<(&'static str, String)> {
+    let protected = PathPattern::parse(&rule.pattern).ok()?;
+    let pattern = PathPattern::parse(&route.pattern).ok()?;
+    if protected.matches(&pattern.sample()) {
+        if route.internal && pattern.matches(&protected.sample()) {
+            let text = format!(
+                "the access rule for {:?} has no effect here, because clients get a 404 and an X-Accel-Redirect is not \
+                 checked: restrict the paths whose responses have X-Accel-Redirect",
+                rule.pattern
+            );
+            return Some(("internal", text));
+        }
+        return None;
+    }
+    let leads_to = route.leads_to().filter(|leads_to| leads_to.overlaps(&protected))?;
+    // With another application the same path is another resource.
+    let is_same = route.upstream.is_none()
+        || site.route.iter().any(|other| {
+            let covers = PathPattern::parse(&other.pattern).is_ok_and(|other| other.overlaps(&protected));
+            other.upstream == route.upstream && other.leads_to().is_none() && covers
+        });
+    let key = if route.rewrite.is_some() { "rewrite" } else { "strip" };
+    let text = format!(
+        "this route leads to {leads_to}, and so around the access rule for {:?}, which checks the path that the client has \
+         sent: add an [[access]] rule with pattern = {:?}",
+        rule.pattern, route.pattern
+    );
+    is_same.then_some((key, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::settings::{Settings, SettingsError};
+
+    fn read(text: &str) -> Result<Settings, SettingsError> {
+        Settings::parse("encke.toml", text).map_err(SettingsError::Wrong)
+    }
+
+    /// The warnings about routes, each with its position.
+    fn told(text: &str) -> Vec<String> {
+        let settings = read(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let found = settings.route_warnings();
+        let place = |path: &[String]| {
+            let keys: Vec<&str> = path.iter().map(String::as_str).collect();
+            settings.source.line(&keys).map(|line| format!("{line}:{}", line.column)).unwrap_or_default()
+        };
+        found.iter().map(|one| format!("{}: {}", place(&one.path), one.message)).collect()
+    }
+
+    const APP: &str = "upstream = \"http://127.0.0.1:3000\"\n";
+
+    #[test]
+    fn a_pattern_that_a_site_has_twice_is_rejected_with_both_places() {
+        let twice = format!(
+            "[[site]]\n[[site.route]]\npattern = \"/a/**\"\n{APP}[[site.route]]\npattern = \"/a/**\"\n{APP}"
+        );
+        let error = read(&twice).expect_err("twice").to_string();
+        assert!(error.contains("route 1 of this site has the pattern \"/a/**\", too"), "{error}");
+        assert!(error.contains("encke.toml:6:11"), "{error}");
+        let two_sites = format!(
+            "[[site]]\nhost = [\"a\"]\n[[site.route]]\n{APP}[[site]]\nhost = [\"b\"]\n[[site.route]]\n{APP}"
+        );
+        assert!(read(&two_sites).is_ok());
+    }
+
+    #[test]
+    fn routes_that_are_probably_not_meant_are_reported_with_their_place() {
+        for (text, place, said) in [
+            (
+                format!("[limits]\nbody_bytes = \"1MiB\"\n[[site]]\n[[site.route]]\nbody_bytes = \"20MiB\"\n{APP}"),
+                "encke.toml:5",
+                "limits.body_bytes is 1MiB, so larger requests never reach this route",
+            ),
+            (
+                format!("[server]\nlisten = \":3000\"\n[[site]]\n[[site.route]]\n{APP}"),
+                "encke.toml:5",
+                "http://127.0.0.1:3000 is a listener of this server",
+            ),
+            (
+                "[[upstream]]\nname = \"app\"\nto = [\"http://localhost:8080\"]\n[server]\nlisten = 8080\n".into(),
+                "encke.toml:3",
+                "http://localhost:8080 is a listener of this server",
+            ),
+            (
+                "[[access]]\npattern = \"/admin/**\"\ndeny = [\"::1\"]\n[[site]]\n[[site.route]]\npattern = \"/old/**\"\n\
+                 rewrite = \"/admin/$1\"\n"
+                    .into(),
+                "encke.toml:7",
+                "leads to /admin/**, and so around the access rule for \"/admin/**\"",
+            ),
+            (
+                format!(
+                    "[[access]]\npattern = \"/admin/**\"\ndeny = [\"::1\"]\n[[site]]\n[[site.route]]\n{APP}\
+                     [[site.route]]\npattern = \"/api/**\"\nstrip = \"/api\"\n{APP}"
+                ),
+                "encke.toml:9",
+                "add an [[access]] rule with pattern = \"/api/**\"",
+            ),
+            (
+                "[[access]]\npattern = \"/files/**\"\ndeny = [\"::1\"]\n[[site]]\n[[site.route]]\npattern = \"/files/**\"\n\
+                 internal = true\n"
+                    .into(),
+                "encke.toml:7",
+                "has no effect here, because clients get a 404",
+            ),
+        ] {
+            let warnings = told(&text);
+            let [line] = &warnings[..] else { panic!("{text}: {warnings:?}") };
+            assert!(line.starts_with(place) && line.contains(said), "{text}: {line}");
+        }
+    }
+
+    #[test]
+    fn routes_that_make_sense_have_no_warnings() {
+        for text in [
+            format!("[limits]\nbody_bytes = \"off\"\n[[site]]\n[[site.route]]\nbody_bytes = \"20MiB\"\n{APP}"),
+            // Another site may be restricted.
+            format!(
+                "[[access]]\nhost = [\"a\"]\npattern = \"/admin/**\"\ndeny = [\"::1\"]\n[[site]]\nhost = [\"b\"]\n\
+                 [[site.route]]\npattern = \"/old/**\"\nrewrite = \"/admin/$1\"\n[[site]]\nhost = [\"a\"]\n"
+            ),
+            // The whole server is restricted.
+            "[[access]]\ndeny = [\"::1\"]\n[[site]]\n[[site.route]]\npattern = \"/old/**\"\nrewrite = \"/admin/$1\"\n".into(),
+            // The protected paths are files, and the route leads to an application.
+            format!(
+                "[[access]]\npattern = \"/admin/**\"\ndeny = [\"::1\"]\n[[site]]\n[[site.route]]\npattern = \"/api/**\"\n\
+                 strip = \"/api\"\n{APP}"
+            ),
+            format!("[server]\nlisten = \"192.0.2.1:3000\"\n[[site]]\n[[site.route]]\n{APP}"),
+        ] {
+            assert_eq!(told(&text), [""; 0], "{text}");
+        }
+    }
+}
