@@ -163,7 +163,7 @@ class Accounting(unittest.TestCase):
     def test_every_template_is_filled_in_completely(self):
         with tempfile.TemporaryDirectory() as scratch:
             for template in ("nginx.conf", "h2o.conf", "lighttpd.conf", "nchan.conf", "encke-push.toml", "gateway-nginx.conf",
-                             "gateway-haproxy.cfg", "gateway-haproxy-events.cfg", "gateway-h2o.conf", "gateway-backend.conf", "encke-gateway.toml"):
+                             "gateway-haproxy.cfg", "gateway-haproxy-events.cfg", "gateway-haproxy-large.cfg", "gateway-h2o.conf", "gateway-backend.conf", "encke-gateway.toml"):
                 place = servers.Place(17100, Path(scratch), Path(scratch), servers.HELLO, False,
                                       servers.Programs(Path(), Path()))
                 settings = [line for line in servers._fill(template, place).read_text().splitlines()

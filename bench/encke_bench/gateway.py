@@ -1,4 +1,4 @@
-"""Gateways: what a proxied request, a relayed response, a named file and an idle WebSocket cost the front.
+"""Gateways: the cost of a proxied request, a relayed response, a named file and an idle WebSocket for the front.
 
     client ─► front ─► application
     │         └─ on the server's core: only its CPU time, memory and system calls count

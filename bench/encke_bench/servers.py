@@ -269,7 +269,9 @@ SERVERS: tuple[Server, ...] = (
           arguments=("--backlog", "128")),
     Templated("nginx", "nginx", "nginx", "gateway-nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], only=GATEWAY),
     Templated("haproxy", "haproxy", "haproxy", "gateway-haproxy.cfg", ["-db", "-q", "-f", "@SETTINGS@"],
-              only=("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-gigabyte")),
+              only=("gateway-get", "gateway-calls", "gateway-tunnels")),
+    Templated("haproxy", "haproxy", "haproxy", "gateway-haproxy-large.cfg", ["-db", "-q", "-f", "@SETTINGS@"],
+              only=("gateway-relay", "gateway-gigabyte")),
     Templated("haproxy", "haproxy", "haproxy", "gateway-haproxy-events.cfg", ["-db", "-q", "-f", "@SETTINGS@"],
               only=("gateway-sse",)),
     Templated("h2o", "h2o", "h2o", "gateway-h2o.conf", ["-m", "worker", "-c", "@SETTINGS@"],
@@ -359,8 +361,8 @@ class Bench:
     def running(self, server: Server, resource: Resource, *, closing: bool = False, under: tuple[str, ...] = (),
                 traced: bool = False, backend: int = 0, core: int | None = None) -> Iterator[Running]:
         """Runs a server until the end of the context. `under` is the command it runs under; `traced` means that this command
-        starts the server as its child instead of becoming it. `backend` is the port of the application behind it, `core`
-        another core than the server's."""
+        starts the server as its child instead of becoming it. `backend` is the port of the application behind a gateway,
+        `core` replaces the server's core."""
         state = self.new_state(server.name)
         place = Place(free_port(), self.root, state, resource, closing, self.programs, backend)
         argv = [word.replace("@STATE@", str(state)) for word in under] + server.command(place)

@@ -86,7 +86,7 @@ def gateway(lab: Lab, app: str, **settings):
 @case(basic=("plain", "node"), more=("uvicorn", "puma"))
 def http2_requests_reach_an_http1_application(lab: Lab, app: str) -> str:
     """Many streams of one connection: GETs, and POSTs with and without a length. Each reaches the application once, with its body, and
-    each response belongs to its stream. Planted: a body is not what its digest says."""
+    each response belongs to its stream. Planted: the digests of other bodies are expected."""
     application, _, client = gateway(lab, app)
     count = lab.of(20, 40, 400)
     bodies = {}

@@ -48,7 +48,7 @@ def failures(said: str) -> list[str]:
 
 @case(basic=(), more=TIER)
 def the_http_probe_scores_as_high_as_directly(lab: Lab) -> str:
-    """Every case of h1probe that the server passes it also passes behind Encke. Planted: Encke serves files of its own in place of
+    """The server passes as many cases of h1probe behind Encke as directly. Planted: Encke serves files of its own in place of
     the server's."""
     port = probe_target(lab)
     server = lab.gateway([] if lab.planted else [{"pattern": "/**", "upstream": f"http://127.0.0.1:{port}"}])

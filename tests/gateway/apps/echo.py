@@ -7,7 +7,7 @@ import socket
 
 
 def answer(client: socket.socket) -> bool:
-    """Returns whether the connection goes on."""
+    """Returns false at the end of the connection."""
     try:
         if not (piece := client.recv(4096)):
             return False
