@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use encke_hub::{Draft, Flags, IdempotencyKey, Name};
 use encke_io::Done;
-use encke_rights::{Act, AskVerdict, Decision, Denial, Digest, Principal, Question, Share, TokenCache};
+use encke_rights::{
+    Act, AskClient, AskVerdict, Decision, Denial, Digest, Principal, Question, Share, TokenCache,
+};
 use encke_server::{
     Body, Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, Mount, Outcome, Piece, Reply,
-    Request, Takeover, WorkerSetup, accept_deflate,
+    Request, Takeover, UpstreamEvent, UpstreamId, WorkerSetup, accept_deflate,
 };
 use encke_stats::Source;
 use encke_wire::method::Method;
@@ -55,6 +57,7 @@ impl Mount for Push {
         push_worker.reload(Arc::clone(&plan));
         push_worker.fanouts = push_worker.counters.fanouts(&plan.classes);
         Box::new(Pusher {
+            asker: plan.rights.ask_client(context.clone()),
             plan,
             push_requests: push_worker.push_requests(),
             context,
@@ -62,7 +65,6 @@ impl Mount for Push {
             incoming_bytes: 0,
             tokens: TokenCache::default(),
             inquiries: HashMap::new(),
-            jobs: HashMap::new(),
         })
     }
 
@@ -82,10 +84,11 @@ struct Pusher {
     /// Memory of these bodies in bytes: at most `push.incoming`, or a single body.
     incoming_bytes: usize,
     tokens: TokenCache,
-    /// Authorization requests in progress, by question: at most as many as the pool takes remote jobs.
-    inquiries: HashMap<Digest, Inquiry>,
-    /// The same requests, by the job that sends them.
-    jobs: HashMap<JobId, Digest>,
+    /// Sends authorization requests, if an application decides.
+    asker: Option<AskClient>,
+    /// The requests that wait for a verdict, by question. The settings `auth.ask_connections` and `auth.ask_queue` limit the
+    /// questions.
+    inquiries: HashMap<Digest, Vec<Asking>>,
 }
 
 /// A publish whose body is being read.
@@ -110,14 +113,8 @@ enum Intent {
     Envelopes { identity: Principal, publisher: u64 },
 }
 
-/// An authorization request in progress, and the requests that wait for its verdict. A request with the same question joins
-/// them and sends no second one. At most one request per connection waits.
-struct Inquiry {
-    question: Question,
-    waiting: Vec<Asking>,
-}
-
-/// A request that waits for the application's verdict.
+/// A request that waits for the application's verdict. A request with the same question joins it and sends no second one. At most
+/// one request per connection waits.
 struct Asking {
     request: Kept,
     exchange: Exchange,
@@ -158,6 +155,7 @@ impl Handler for Pusher {
                 let exchange = exchange.expect("an exchange is kept by an outcome alone");
                 let asking = Asking { request: request.keep(), exchange, act, channel, granted: Vec::new() };
                 self.inquire(*question, asking);
+                self.apply_verdicts();
                 Outcome::Later
             }
         }
@@ -189,25 +187,17 @@ impl Handler for Pusher {
         }
     }
 
-    fn offloaded(&mut self, job: JobId, done: Option<Done>) {
-        let Some(inquiry) = self.jobs.remove(&job).and_then(|digest| self.inquiries.remove(&digest)) else {
-            return;
-        };
-        let verdict = done.and_then(|done| done.downcast::<AskVerdict>().ok());
-        match verdict.as_deref() {
-            Some(AskVerdict::Unanswered(error)) => {
-                encke_settings::notice::report(encke_settings::Level::Warn, error);
-            }
-            Some(verdict) => self.tokens.learn(&inquiry.question, verdict, self.context.now().unix_s()),
-            None => self.context.refused(ASK_FULL),
+    fn upstream(&mut self, id: UpstreamId, event: UpstreamEvent<'_>) {
+        if let Some(asker) = &mut self.asker {
+            asker.upstream(id, event);
+            self.apply_verdicts();
         }
-        for asking in inquiry.waiting {
-            match verdict.as_deref() {
-                Some(AskVerdict::Allowed { .. }) => self.go_on(asking),
-                Some(AskVerdict::Denied { denial, .. }) => asking.exchange.answer(denied(denial.clone())),
-                Some(AskVerdict::Unanswered(_)) => asking.exchange.answer(unasked()),
-                None => asking.exchange.answer(ask_full()),
-            }
+    }
+
+    fn offloaded(&mut self, job: JobId, done: Option<Done>) {
+        if let Some(asker) = &mut self.asker {
+            asker.offloaded(job, done);
+            self.apply_verdicts();
         }
     }
 }
@@ -342,12 +332,31 @@ impl Pusher {
     /// Sends a question to the application, or joins the same question in progress.
     fn inquire(&mut self, question: Question, asking: Asking) {
         match self.inquiries.entry(question.digest()) {
-            Entry::Occupied(mut inquiry) => inquiry.get_mut().waiting.push(asking),
+            Entry::Occupied(mut inquiry) => inquiry.get_mut().push(asking),
             Entry::Vacant(place) => {
-                let asked = question.clone();
-                let job = self.context.offload_remote(move || asked.ask());
-                self.jobs.insert(job, *place.key());
-                place.insert(Inquiry { question, waiting: vec![asking] });
+                if self.asker.as_mut().is_some_and(|asker| asker.ask(question)) {
+                    place.insert(vec![asking]);
+                } else {
+                    self.context.refused(ASK_FULL);
+                    asking.exchange.answer(ask_full());
+                }
+            }
+        }
+    }
+
+    /// Applies the verdicts of the application to the requests that wait for them.
+    fn apply_verdicts(&mut self) {
+        while let Some((question, verdict)) = self.asker.as_mut().and_then(AskClient::next_verdict) {
+            if let AskVerdict::Unanswered(error) = &verdict {
+                encke_settings::notice::report(encke_settings::Level::Warn, error);
+            }
+            self.tokens.learn(&question, &verdict, self.context.now().unix_s());
+            for asking in self.inquiries.remove(&question.digest()).unwrap_or_default() {
+                match &verdict {
+                    AskVerdict::Allowed { .. } => self.go_on(asking),
+                    AskVerdict::Denied { denial, .. } => asking.exchange.answer(denied(denial.clone())),
+                    AskVerdict::Unanswered(_) => asking.exchange.answer(unasked()),
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use encke_hub::PatternError;
+use encke_session::tls::TlsError;
 use encke_settings::SecretError;
 
 use crate::limits::{
@@ -49,6 +50,8 @@ pub enum RightsError {
     Token(usize, StaticTokenError),
     /// A pattern of `auth.certificates` is invalid: the subject, and the cause.
     Certificate(String, ChannelPatternError),
+    /// The authorities for the `https` URL `auth.ask` cannot be read.
+    AskTls(TlsError),
     /// A text in `push.origins` is not an origin.
     Origin(String),
     /// `push.origins` allows every page, although credentials are sent by browsers themselves.
@@ -154,6 +157,7 @@ impl RightsError {
             | Self::Tokens(_)
             | Self::Token(..)
             | Self::Certificate(..)
+            | Self::AskTls(_)
             | Self::Origin(_)
             | Self::AllOrigins => RightsErrorOrigin::Settings,
         }
@@ -203,6 +207,7 @@ impl fmt::Display for RightsError {
             ),
             Self::Token(number, error) => write!(f, "auth.tokens, number {number}: {error}"),
             Self::Certificate(subject, error) => write!(f, "auth.certificates, {subject:?}: {error}"),
+            Self::AskTls(error) => write!(f, "auth.ask: {error}"),
             Self::Origin(text) => {
                 write!(f, "push.origins: invalid origin `{text}`: expected a form such as https://example.org, without a path")
             }
@@ -321,6 +326,7 @@ impl Error for RightsError {
             Self::Key(_, error) | Self::KeySet(error) => Some(error),
             Self::Token(_, error) => Some(error),
             Self::Certificate(_, error) => Some(error),
+            Self::AskTls(error) => Some(error),
             Self::Keys(_) | Self::Tokens(_) | Self::Origin(_) | Self::AllOrigins => None,
         }
     }

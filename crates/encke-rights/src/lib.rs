@@ -13,7 +13,7 @@
 //!         ├─ the server is open to the request (`open`) ► Principal with every right
 //!         └─ neither ─────────────────────────────────► Principal with the rights of `anonymous`
 //!
-//!  Principal ─► allowed? ─► if not, and `auth.ask` is set: Question ─► (offload) ─► AskVerdict
+//!  Principal ─► allowed? ─► if not, and `auth.ask` is set: Question ─► AskClient ─► AskVerdict
 //! ```
 //! [`Rights`] are built from the settings, replaced as a whole at a reload, and shared by all workers without a lock. Each
 //! worker caches verified tokens in its own [`TokenCache`]. Rejected tokens are not cached.
@@ -26,6 +26,7 @@
 mod access;
 mod act;
 mod ask;
+mod ask_client;
 mod denial;
 mod error;
 mod grants;
@@ -45,6 +46,7 @@ pub use access::{
 };
 pub use act::Act;
 pub use ask::{AskVerdict, Question};
+pub use ask_client::AskClient;
 pub use denial::Denial;
 pub use error::{
     ChannelPatternError, KeyError, RightsError, RightsErrorOrigin, SigningError, StaticTokenError,

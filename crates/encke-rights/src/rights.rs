@@ -15,6 +15,7 @@ use encke_wire::target;
 
 use crate::act::Act;
 use crate::ask::{AskVerdict, Question};
+use crate::ask_client::{AskClient, AskEndpoint};
 use crate::denial::Denial;
 use crate::error::{RightsError, StaticTokenError};
 use crate::grants::{Acts, Grants};
@@ -22,11 +23,11 @@ use crate::keys::{self, Digest, Key};
 use crate::limits::{KEYS_MAX, STATIC_TOKEN_BYTES_MIN, TOKEN_BYTES_MAX, TOKENS_MAX};
 use crate::open::{Openness, Shut};
 use crate::origins::{Origins, RequestPage};
-use crate::settings::{AskUrl, AuthSettings, StaticToken};
+use crate::settings::{AuthSettings, StaticToken};
 use crate::share::Share;
 use crate::table::Table;
 use crate::token;
-use encke_server::{Request, household};
+use encke_server::{HandlerContext, Request, household};
 
 /// The rights that one version of the settings grants.
 pub struct Rights {
@@ -38,7 +39,7 @@ pub struct Rights {
     /// By subject.
     certificates: HashMap<String, Grants>,
     cookie: Option<Box<str>>,
-    ask: Option<AskUrl>,
+    ask: Option<Arc<AskEndpoint>>,
     origins: Origins,
     openness: Openness,
 }
@@ -117,8 +118,7 @@ pub enum Decision {
     Allowed,
     /// The act is denied.
     Denied(Denial),
-    /// The application decides. Query it on the offload pool ([`Question::ask`]), and pass its verdict to
-    /// [`TokenCache::learn`].
+    /// The application decides. Send the question by [`AskClient::ask`], and pass its verdict to [`TokenCache::learn`].
     Ask(Box<Question>),
 }
 
@@ -164,10 +164,15 @@ impl Rights {
             tokens: tokens.into(),
             certificates,
             cookie: auth.cookie.as_deref().map(Into::into),
-            ask: auth.ask.clone(),
+            ask: AskEndpoint::of(auth).map_err(RightsError::AskTls)?,
             origins,
             openness,
         })
+    }
+
+    /// Returns the client by which a worker asks the application, if the settings name one.
+    pub fn ask_client(&self, context: HandlerContext) -> Option<AskClient> {
+        self.ask.as_ref().map(|endpoint| AskClient::new(context, Arc::clone(endpoint)))
     }
 
     /// Returns the identity of a request's client.
@@ -254,11 +259,11 @@ impl Rights {
         if identity.may(act, channel) {
             return Decision::Allowed;
         }
-        let Some(url) = &self.ask else { return Decision::Denied(identity.denial(act, channel)) };
+        let Some(endpoint) = &self.ask else { return Decision::Denied(identity.denial(act, channel)) };
         let mut cookies = request.all(Known::Cookie);
         let question = Question {
             serial: self.serial,
-            url: url.clone(),
+            url: endpoint.url.clone(),
             act,
             channel: channel.clone(),
             authorization: request

@@ -4,11 +4,12 @@
 //! read when the server starts, and must exist then.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use encke_settings::{Contradiction, Secret, Section, ValueError, Written, written};
-use encke_wire::{field, target};
+use encke_settings::{Contradiction, Period, Secret, Section, TargetUrl, ValueError, Written, written};
+use encke_wire::field;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,7 @@ use crate::act::Act;
 use crate::grants;
 
 /// `[auth]`
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthSettings {
     /// Rights of every client on every channel, with or without a token: any of `"publish"`, `"subscribe"`, `"presence"` and
@@ -37,11 +38,39 @@ pub struct AuthSettings {
     /// Name of a cookie that holds a token, for pages that cannot send a header field (EventSource, WebSocket). Requests from
     /// pages of other origins are rejected, unless `push.origins` lists the origin.
     pub cookie: Option<String>,
-    /// URL (`http://` only) of your application that decides when neither a token nor `anonymous` allows a request. Encke
-    /// sends a GET with the request's Authorization and Cookie, `X-Encke-Action` and `X-Encke-Channel`, and the name in a
-    /// client's certificate as `X-Encke-Certificate`. 2xx allows, 401 and 403 deny; any other status, and no response
-    /// within 5 s, is a 503. Encke caches a response for the `max-age` of its `Cache-Control`, at most an hour.
+    /// URL of your application that decides when neither a token nor `anonymous` allows a request: `http://`, `https://`, or
+    /// `http://unix:PATH:/may` for a Unix socket. Encke sends a GET with the request's Authorization and Cookie,
+    /// `X-Encke-Action` and `X-Encke-Channel`, and the name in a client's certificate as `X-Encke-Certificate`. 2xx allows,
+    /// 401 and 403 deny; any other status, and no response within `ask_time`, is a 503. Encke caches a response for the
+    /// `max-age` of its `Cache-Control`, at most an hour.
     pub ask: Option<AskUrl>,
+    /// PEM file of the authorities that sign the certificate of an `https` application (`ask`). The default is the authorities
+    /// of the system.
+    pub ask_ca: Option<PathBuf>,
+    /// Time limit of a question to the application (`ask`), including its time in the queue.
+    pub ask_time: Period,
+    /// Maximum number of concurrent questions of each worker, and of its connections to the application (`ask`).
+    pub ask_connections: NonZeroU16,
+    /// Maximum number of queued questions of each worker (`ask`). Above it a request gets a 503.
+    pub ask_queue: NonZeroU16,
+}
+
+impl Default for AuthSettings {
+    fn default() -> Self {
+        Self {
+            anonymous: Vec::new(),
+            keys: Vec::new(),
+            jwks: None,
+            tokens: Vec::new(),
+            certificates: Vec::new(),
+            cookie: None,
+            ask: None,
+            ask_ca: None,
+            ask_time: Period::seconds(5),
+            ask_connections: NonZeroU16::MIN.saturating_add(15),
+            ask_queue: NonZeroU16::MIN.saturating_add(63),
+        }
+    }
 }
 
 /// `[[auth.keys]]`
@@ -102,11 +131,13 @@ pub struct CertificateRights {
     pub manage: Vec<String>,
 }
 
-/// URL of an authorization endpoint: `http://HOST[:PORT]/PATH`.
+/// URL of an authorization endpoint: `http://HOST[:PORT]/PATH`, `https://HOST[:PORT]/PATH`, or `http://unix:SOCKET:/PATH`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AskUrl {
-    /// `HOST[:PORT]`, as written.
-    authority: String,
+    /// Where to connect to.
+    place: TargetUrl,
+    /// `HOST[:PORT]` as written; `None` for a Unix socket.
+    authority: Option<String>,
     /// Path and query.
     target: String,
 }
@@ -138,16 +169,12 @@ impl CertificateRights {
 impl AskUrl {
     /// Returns `HOST[:PORT]`, for the Host field.
     pub fn authority(&self) -> &str {
-        &self.authority
+        self.authority.as_deref().unwrap_or("localhost")
     }
 
-    /// Returns the host and port to connect to; an IPv6 address without its brackets.
-    pub fn host_and_port(&self) -> (&str, u16) {
-        let authority = target::parse_authority(self.authority.as_bytes());
-        let port = authority.ok().and_then(|authority| authority.port).unwrap_or(80);
-        let host_len = authority.map_or(self.authority.len(), |authority| authority.host.len());
-        let host = &self.authority[..host_len];
-        (host.trim_start_matches('[').trim_end_matches(']'), port)
+    /// Returns where to connect to.
+    pub const fn place(&self) -> &TargetUrl {
+        &self.place
     }
 
     /// Returns path and query, for the request line.
@@ -161,38 +188,49 @@ impl FromStr for AskUrl {
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let wrong = || ValueError::invalid("URL", text, Self::EXPECTED);
-        if text.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://")) {
-            return Err(ValueError::Unsupported {
-                text: text.into(),
-                reason: "an application cannot be asked over TLS yet; ask it by http:// on this machine or in a \
-                         network that nobody else is in",
-            });
-        }
-        let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
-        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let (place, authority, target) = match rest.strip_prefix("unix:") {
+            Some(socket) => {
+                let (path, target) = socket.split_once(':').unwrap_or((socket, ""));
+                (&rest[.."unix:".len() + path.len()], None, target)
+            }
+            None => {
+                let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+                (authority, Some(authority.to_owned()), target)
+            }
+        };
         let target = match target.as_bytes() {
             [] => "/".to_owned(),
             [b'?', ..] => format!("/{target}"),
-            _ => target.to_owned(),
+            [b'/', ..] => target.to_owned(),
+            _ => return Err(wrong()),
         };
-        let sendable = target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
-        if target::parse_authority(authority.as_bytes()).is_err() || !sendable {
+        if !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
             return Err(wrong());
         }
-        Ok(Self { authority: authority.to_owned(), target })
+        let place = format!("{scheme}://{place}").parse().map_err(|_| wrong())?;
+        Ok(Self { place, authority, target })
     }
 }
 
 impl fmt::Display for AskUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.target)
+        match &self.authority {
+            Some(authority) => {
+                let scheme = if self.place.secure_name().is_some() { "https" } else { "http" };
+                write!(f, "{scheme}://{authority}{}", self.target)
+            }
+            None => write!(f, "{}:{}", self.place, self.target),
+        }
     }
 }
 
 impl Written for AskUrl {
     const NAME: &'static str = "AskUrl";
-    const EXPECTED: &'static str = "expected http://HOST[:PORT]/PATH";
-    const EXAMPLES: &'static [&'static str] = &["http://127.0.0.1:3000/may"];
+    const EXPECTED: &'static str =
+        "expected http://HOST[:PORT]/PATH, https://HOST[:PORT]/PATH or http://unix:SOCKET:/PATH";
+    const EXAMPLES: &'static [&'static str] =
+        &["http://127.0.0.1:3000/may", "http://unix:/run/app.sock:/may"];
 }
 
 written! { AskUrl }
@@ -216,7 +254,7 @@ impl AuthSettings {
         let keys =
             self.keys.iter().flat_map(|key| key.pem.iter().chain(key.secret.as_ref().and_then(file_of)));
         let tokens = self.tokens.iter().filter_map(|token| file_of(&token.token));
-        keys.chain(tokens).chain(&self.jwks)
+        keys.chain(tokens).chain(&self.jwks).chain(&self.ask_ca)
     }
 
     /// Returns the paths of [`AuthSettings::files`] for modification.
@@ -226,7 +264,7 @@ impl AuthSettings {
             .iter_mut()
             .flat_map(|key| key.pem.iter_mut().chain(key.secret.as_mut().and_then(file_of_mut)));
         let tokens = self.tokens.iter_mut().filter_map(|token| file_of_mut(&mut token.token));
-        keys.chain(tokens).chain(&mut self.jwks)
+        keys.chain(tokens).chain(&mut self.jwks).chain(&mut self.ask_ca)
     }
 }
 
@@ -281,6 +319,9 @@ impl Section for AuthSettings {
     }
 
     fn anchor(&mut self, folder: &Path) {
+        if let Some(socket) = self.ask.as_mut().and_then(|url| url.place.unix_path()) {
+            *socket = folder.join(&*socket);
+        }
         for path in self.files_mut() {
             *path = folder.join(&*path);
         }
@@ -370,33 +411,48 @@ mod tests {
     }
 
     #[test]
-    fn an_application_is_asked_by_http() {
-        for (text, host, port, target) in [
-            ("http://127.0.0.1", "127.0.0.1", 80, "/"),
-            ("http://localhost:3000/may", "localhost", 3000, "/may"),
-            ("http://[::1]:3000?a=b", "::1", 3000, "/?a=b"),
-            ("http://app/a/b?c", "app", 80, "/a/b?c"),
+    fn an_application_has_a_url_by_http_https_or_a_unix_socket() {
+        for (text, place, authority, target) in [
+            ("http://127.0.0.1", "http://127.0.0.1:80", "127.0.0.1", "/"),
+            ("http://localhost:3000/may", "http://localhost:3000", "localhost:3000", "/may"),
+            ("http://[::1]:3000?a=b", "http://[::1]:3000", "[::1]:3000", "/?a=b"),
+            ("http://app/a/b?c", "http://app:80", "app", "/a/b?c"),
+            ("https://app/may", "https://app:443", "app", "/may"),
+            ("http://unix:/run/app.sock:/may?x=1", "http://unix:/run/app.sock", "localhost", "/may?x=1"),
+            ("http://unix:app.sock", "http://unix:app.sock", "localhost", "/"),
         ] {
             let url: AskUrl = text.parse().unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!((url.host_and_port(), url.target()), ((host, port), target), "{text}");
+            assert_eq!((url.place().to_string().as_str(), url.authority()), (place, authority), "{text}");
+            assert_eq!(url.target(), target, "{text}");
+            assert_eq!(url.to_string().parse(), Ok(url), "{text}: written and read again");
         }
         for text in [
             "",
             "localhost:3000",
             "http://",
+            "https://",
             "http:///x",
             "http://user@host/",
             "http://h/a b",
             "http://h/\r\nX: y",
             "http://h/#f",
+            "http://unix:",
+            "http://unix:/run/app.sock:may",
             "ftp://h/",
         ] {
             let error = text.parse::<AskUrl>().expect_err(text).to_string();
             assert!(error.contains("expected http://"), "{error}");
         }
-        for text in ["https://app/may", "HTTPS://app/may"] {
-            let error = text.parse::<AskUrl>().expect_err(text).to_string();
-            assert!(error.contains("over TLS yet"), "{error}");
-        }
+    }
+
+    #[test]
+    fn the_socket_and_the_authorities_of_the_application_can_be_moved() {
+        let mut auth = read(r#"{"ask": "http://unix:app.sock:/may", "ask_ca": "ca.pem"}"#);
+        auth.anchor(Path::new("/etc/encke"));
+        assert_eq!(
+            auth.ask.map(|url| url.to_string()).as_deref(),
+            Some("http://unix:/etc/encke/app.sock:/may")
+        );
+        assert_eq!(auth.ask_ca.as_deref(), Some(Path::new("/etc/encke/ca.pem")));
     }
 }

@@ -116,7 +116,15 @@ const ROOMS: &[CrateRule] = &[
     },
     CrateRule {
         name: "encke-rights",
-        below: &["encke-server", "encke-settings", "encke-hub", "encke-io", "encke-wire", "encke-stats"],
+        below: &[
+            "encke-server",
+            "encke-session",
+            "encke-settings",
+            "encke-hub",
+            "encke-io",
+            "encke-wire",
+            "encke-stats",
+        ],
         unsafe_in: &[],
     },
     CrateRule {

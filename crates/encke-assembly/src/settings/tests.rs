@@ -245,11 +245,7 @@ fn a_bad_value_names_its_key_its_place_and_what_is_expected() {
         ("[server]\nadmin = { metrics = \"opne\" }", "2:21", "did you mean `open`?"),
         ("[server]\nlisten = { address = \"unix:/x\", mode = 660 }", "2:40", "in quotes, such as \"0660\""),
         ("[auth]\nanonymous = [\"publihs\"]", "2:14", "did you mean `publish`?"),
-        (
-            "[auth]\nask = \"https://app/may\"",
-            "2:7",
-            "auth.ask: `https://app/may`: an application cannot be asked",
-        ),
+        ("[auth]\nask = \"ftp://app/may\"", "2:7", "expected http://HOST[:PORT]/PATH, https://HOST"),
         ("[log]\nlevel = \"warning\"", "2:9", "log.level cannot be `warning`"),
         ("server = 5", "1:10", "server: expected"),
     ] {

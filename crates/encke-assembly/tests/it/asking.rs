@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
+use std::num::NonZeroU16;
 
 use encke_assembly::settings::{AuthSettings, PushSettings};
-use encke_io::offload::{REMOTE_QUEUE_MAX, REMOTE_THREADS_MAX};
 use encke_site::{Site, SiteSettings};
 
 use super::push::handshake;
@@ -23,6 +23,9 @@ on_two_stands! {
 /// The server is open to requests from this machine, unless they come through a proxy.
 const PROXIED: &str = "Via: 1.1 proxy\r\n";
 
+/// Limits of a worker in these tests: concurrent questions, and as many in the queue.
+const LIMIT: usize = 4;
+
 /// Starts a server with a directory and channels, and its authorization endpoint, which never responds.
 fn serve(on: Stand, folder: &Folder) -> (Rig, TcpListener) {
     let endpoint = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -31,6 +34,8 @@ fn serve(on: Stand, folder: &Folder) -> (Rig, TcpListener) {
     let auth = AuthSettings {
         anonymous: Vec::new(),
         ask: Some(url.parse().expect("a URL")),
+        ask_connections: NonZeroU16::MIN.saturating_add(LIMIT as u16 - 1),
+        ask_queue: NonZeroU16::MIN.saturating_add(LIMIT as u16 - 1),
         ..AuthSettings::default()
     };
     let site = SiteSettings { root: folder.path().to_owned(), list: true, ..SiteSettings::default() };
@@ -81,7 +86,7 @@ fn a_hanging_authorization_endpoint_delays_no_file(on: Stand) {
     let folder = Folder::new().with("sub/file.txt", "hello");
     let (rig, endpoint) = serve(on, &folder);
     let mut waiting = Vec::new();
-    let hanging: Vec<TcpStream> = (0..REMOTE_THREADS_MAX)
+    let hanging: Vec<TcpStream> = (0..LIMIT)
         .map(|number| {
             let mut client = rig.client();
             client.send(format!("GET /push/channel-{number} HTTP/1.1\r\nHost: localhost\r\n{PROXIED}\r\n"));
@@ -102,7 +107,7 @@ fn a_hanging_authorization_endpoint_delays_no_file(on: Stand) {
 fn authorization_requests_beyond_the_queue_get_503(on: Stand) {
     let folder = Folder::new();
     let (rig, endpoint) = serve(on, &folder);
-    let mut clients: Vec<_> = (0..2 * (REMOTE_THREADS_MAX + REMOTE_QUEUE_MAX))
+    let mut clients: Vec<_> = (0..100)
         .map(|number| {
             let mut client = rig.client();
             client.send(format!("GET /push/channel-{number} HTTP/1.1\r\nHost: localhost\r\n{PROXIED}\r\n"));

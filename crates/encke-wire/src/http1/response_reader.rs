@@ -65,7 +65,7 @@ pub enum ReadStep<'a> {
 pub struct HeadView<'a> {
     /// The parsed head.
     pub head: &'a ResponseHead,
-    /// Its bytes.
+    /// The bytes of the head.
     pub bytes: &'a [u8],
 }
 
