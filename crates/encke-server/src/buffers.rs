@@ -4,27 +4,34 @@ use encke_io::Segment;
 
 /// Initial capacity of a buffer in bytes: a response with a small body, or the rest of one read.
 pub(crate) const BUFFER_BYTES: usize = 4 * 1024;
-/// Maximum capacity of a pooled buffer in bytes, so that one large response does not stay in memory. It has room for a lease
-/// and its framing.
-const KEPT_BYTES_MAX: usize = 65 * 1024;
-/// Maximum number of pooled buffers. 64 active connections need no more; the bound is 64 × 65 KiB.
+/// Maximum capacity of a pooled buffer in bytes, so that one large response does not stay in memory. It has room for all that
+/// waits in a relayed response: 64 KiB before its source is paused, and a lease that was on its way. Larger blocks cost system
+/// calls and page faults each time that they are allocated.
+const KEPT_BYTES_MAX: usize = 256 * 1024;
+/// Maximum number of pooled buffers. 64 active connections need no more.
 const KEPT_MAX: usize = 64;
+/// Maximum capacity of all pooled buffers in bytes.
+const KEPT_TOTAL_MAX: usize = 4 * 1024 * 1024;
 
 /// A pool of buffers.
 #[derive(Default)]
 pub(crate) struct Buffers {
     spare: Vec<Vec<u8>>,
+    /// Capacity of all of them in bytes.
+    spare_bytes: usize,
 }
 
 impl Buffers {
     /// Returns an empty buffer.
     pub(crate) fn take(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
+        self.take_spare().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
     }
 
     /// Returns an empty buffer from the pool, if there is one.
     pub(crate) fn take_spare(&mut self) -> Option<Vec<u8>> {
-        self.spare.pop()
+        let buffer = self.spare.pop()?;
+        self.spare_bytes -= buffer.capacity();
+        Some(buffer)
     }
 
     /// Returns a buffer to the pool.
@@ -32,8 +39,10 @@ impl Buffers {
         if buffer.capacity() >= BUFFER_BYTES
             && buffer.capacity() <= KEPT_BYTES_MAX
             && self.spare.len() < KEPT_MAX
+            && self.spare_bytes + buffer.capacity() <= KEPT_TOTAL_MAX
         {
             buffer.clear();
+            self.spare_bytes += buffer.capacity();
             self.spare.push(buffer);
         }
     }
@@ -41,6 +50,7 @@ impl Buffers {
     /// Frees all pooled buffers.
     pub(crate) fn shrink(&mut self) {
         self.spare = Vec::new();
+        self.spare_bytes = 0;
     }
 }
 
@@ -93,5 +103,19 @@ mod tests {
         assert_eq!(again.as_ptr(), place);
         buffers.give(Vec::with_capacity(KEPT_BYTES_MAX + 1));
         assert!(buffers.spare.is_empty());
+    }
+
+    #[test]
+    fn the_pool_has_a_limit_in_bytes() {
+        let mut buffers = Buffers::default();
+        for _ in 0..KEPT_MAX {
+            buffers.give(Vec::with_capacity(KEPT_BYTES_MAX));
+        }
+        assert_eq!(buffers.spare.len(), KEPT_TOTAL_MAX / KEPT_BYTES_MAX);
+        while buffers.take_spare().is_some() {}
+        assert_eq!(buffers.spare_bytes, 0);
+        buffers.give(Vec::with_capacity(BUFFER_BYTES));
+        buffers.shrink();
+        assert_eq!((buffers.spare.len(), buffers.spare_bytes), (0, 0));
     }
 }
