@@ -147,8 +147,9 @@ fn put_path(out: &mut Vec<u8>, raw: &[u8]) -> bool {
 /// a client speak for this server.
 fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPlan<'_>, by_proxy: bool) {
     let has_named = request.all(Known::Connection).flat_map(field::list).any(names_a_field);
-    for (name, value) in request.fields() {
-        let is_dropped = match Known::of(name) {
+    for field in request.head_fields() {
+        let name = field.name;
+        let is_dropped = match field.known {
             Some(Known::XForwardedHost) => !by_proxy,
             Some(Known::Expect) => !plan.expect,
             Some(known) => is_replaced(known),
@@ -157,10 +158,7 @@ fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPlan<'
         if is_dropped || plan.changes.drops(name) || has_named && is_named_by_connection(request, name) {
             continue;
         }
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
+        field.put(out);
     }
 }
 

@@ -22,8 +22,9 @@ pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fi
     let mut fields = Fields::with_capacity(view.bytes.len());
     let named = || view.head.all(view.bytes, Known::Connection).flat_map(field::list);
     let has_named = named().any(names_a_field);
-    for (name, value) in view.head.fields(view.bytes) {
-        let is_dropped = match Known::of(name) {
+    for field in view.head.head_fields(view.bytes) {
+        let name = field.name;
+        let is_dropped = match field.known {
             Some(known) => is_hop_by_hop(known),
             None => is_order(name),
         };
@@ -33,7 +34,7 @@ pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fi
         {
             continue;
         }
-        fields.push_parsed(name, value);
+        fields.push_parsed(&field);
     }
     changes.extend(&mut fields);
     fields
@@ -55,8 +56,12 @@ pub(crate) fn trailer_fields(reader: &AppResponseReader, changes: &FieldChanges)
             }
             None => is_order(name) || name.eq_ignore_ascii_case(b"set-cookie"),
         };
-        if !is_dropped && !changes.drops(name) {
-            fields.push_parsed(name, value);
+        if !is_dropped
+            && !changes.drops(name)
+            && let Ok(name) = std::str::from_utf8(name)
+        {
+            // The decoder has checked both.
+            let _ = fields.push(name, value);
         }
     }
     fields

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use encke_io::Segment;
 use encke_io::files::OpenFile;
-use encke_wire::field;
-use encke_wire::http1::{self as write, FieldError};
+use encke_wire::http1::{self as write, FieldError, HeadField};
 
 /// A response. The server, not the handler, adds `Date`, `Connection` and the framing of the body.
 pub struct Reply {
@@ -255,17 +254,9 @@ impl Fields {
         write::put_field(&mut self.lines, name, value)
     }
 
-    /// Adds a field that a head parser of this program has read, and so checked.
-    ///
-    /// # Panics
-    /// With debug assertions: the name or the value is malformed.
-    pub fn push_parsed(&mut self, name: &[u8], value: &[u8]) {
-        debug_assert!(field::is_token(name) && field::is_field_value(value), "{}", name.escape_ascii());
-        self.lines.reserve(name.len() + value.len() + 4);
-        self.lines.extend_from_slice(name);
-        self.lines.extend_from_slice(b": ");
-        self.lines.extend_from_slice(value);
-        self.lines.extend_from_slice(b"\r\n");
+    /// Adds a field of a head that was parsed, and so checked.
+    pub fn push_parsed(&mut self, field: &HeadField<'_>) {
+        field.put(&mut self.lines);
     }
 
     /// Adds a field whose value is a number.

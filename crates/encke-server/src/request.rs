@@ -8,7 +8,7 @@ use encke_session::tls::TlsKnown;
 use encke_wire::conditional::Conditions;
 use encke_wire::field::Known;
 use encke_wire::forwarded::{self, ForwardingField};
-use encke_wire::http1::{Framing, Head, HeadLimits, Progress, TargetForm, Values, Version};
+use encke_wire::http1::{Framing, Head, HeadField, HeadLimits, Progress, TargetForm, Values, Version};
 use encke_wire::method::Method;
 
 use crate::peer::PackedPeer;
@@ -114,6 +114,11 @@ impl<'a> Request<'a> {
     /// The name and value of every field, in order.
     pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.head.fields(self.bytes)
+    }
+
+    /// All fields with what the parser knows of them, in order.
+    pub fn head_fields(&self) -> impl Iterator<Item = HeadField<'a>> {
+        self.head.head_fields(self.bytes)
     }
 
     /// Whether the request has preconditions or a range (RFC 9110 §13, §14). Requests rarely do.

@@ -155,9 +155,47 @@ impl Lines {
         fields.find(|(field, _)| field.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
 
+    /// All fields, in order.
+    pub(super) fn head_fields<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = HeadField<'a>> {
+        self.lines[..self.len()].iter().map(|line| HeadField {
+            name: line.name(buf),
+            value: line.value(buf),
+            known: line.known,
+            line: line.plain(buf),
+        })
+    }
+
     /// All fields as name and value, in order.
     pub(super) fn fields<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.lines[..self.len()].iter().map(|line| (line.name(buf), line.value(buf)))
+    }
+}
+
+/// A field of a head.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadField<'a> {
+    /// The name as sent.
+    pub name: &'a [u8],
+    /// The value, without the space around it.
+    pub value: &'a [u8],
+    /// The known field that has this name.
+    pub known: Option<Known>,
+    /// The line with its CRLF, if it is written as [`HeadField::put`] writes it.
+    line: Option<&'a [u8]>,
+}
+
+impl HeadField<'_> {
+    /// Appends `name: value CRLF`.
+    #[inline]
+    pub fn put(&self, out: &mut Vec<u8>) {
+        // One copy costs less than four.
+        if let Some(line) = self.line {
+            return out.extend_from_slice(line);
+        }
+        out.extend_from_slice(self.name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(self.value);
+        out.extend_from_slice(b"\r\n");
     }
 }
 
@@ -169,6 +207,18 @@ impl FieldLine {
     fn name<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
         let start = usize::from(self.name);
         &buf[start..start + usize::from(self.name_bytes)]
+    }
+
+    /// The whole line, if one space precedes the value and none follows it.
+    #[inline]
+    fn plain<'a>(&self, buf: &'a [u8]) -> Option<&'a [u8]> {
+        let (start, end) = (usize::from(self.name), usize::from(self.value_end));
+        let line = buf.get(start..end + 2)?;
+        let name_bytes = usize::from(self.name_bytes);
+        let is_plain = usize::from(self.value) == start + name_bytes + 2
+            && line.get(name_bytes + 1) == Some(&b' ')
+            && line.ends_with(b"\r\n");
+        is_plain.then_some(line)
     }
 
     #[inline]

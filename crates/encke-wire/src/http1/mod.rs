@@ -23,7 +23,7 @@ mod write;
 
 pub use body::{BodyState, Chunk, ChunkedDecoder};
 pub use head::{Framing, Head, Progress, TargetForm, Version};
-pub use lines::Values;
+pub use lines::{HeadField, Values};
 pub use refusal::Refusal;
 pub use response::{ResponseFraming, ResponseHead};
 pub use response_reader::{AppResponseReader, HeadView, ReadStep, ResponseFault};
