@@ -28,7 +28,7 @@ use crate::settings::{
 };
 
 use encke_gateway::{
-    AppDirectory, CompressionRules, Gateway, GatewayError, SiteFields, SiteRoutes, SiteRules,
+    AppDirectory, CompressionRules, Gateway, GatewayError, SiteFields, SiteRoutes, SitePolicy,
 };
 use encke_push::{PushPlan, PushPublisher};
 use encke_rights::{AccessFigures, AccessRules, Openness};
@@ -525,7 +525,7 @@ fn gateway(
             bytes: site.compression.min.bytes()..=site.compression.max.bytes(),
             at_once: site.compression.at_once,
         }),
-        rules: below.path_rules(number).map(|rules| Arc::new(RouteRules(rules)) as Arc<dyn SiteRules>),
+        rules: below.path_rules(number).map(|rules| Arc::new(RouteRules(rules)) as Arc<dyn SitePolicy>),
     });
     let below = Arc::<Site>::clone(below);
     Ok(Gateway::new(below, &routes.collect::<Vec<_>>(), &settings.upstream, directories)?)
@@ -534,7 +534,7 @@ fn gateway(
 /// The rules of a site, for its routes.
 struct RouteRules(PathRules);
 
-impl SiteRules for RouteRules {
+impl SitePolicy for RouteRules {
     fn decides(&self, path: &str, weight: usize) -> bool {
         self.0.rejects(path) || self.0.redirect_weight(path).is_some_and(|redirect| redirect >= weight)
     }

@@ -1,7 +1,6 @@
 //! Files that an application names in its response: where they are, and the request that the site answers in place of the
 //! client's.
 
-use std::cell::Cell;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -53,17 +52,6 @@ pub(crate) struct AskedHead<'a> {
     bytes: &'a [u8],
 }
 
-thread_local! {
-    /// The head of the last request that was parsed again. It takes a page of memory, which the system would map each time.
-    static SPARE_HEAD: Cell<Option<Box<Head>>> = const { Cell::new(None) };
-}
-
-impl Drop for AskedHead<'_> {
-    fn drop(&mut self) {
-        SPARE_HEAD.set(Some(std::mem::take(&mut self.head)));
-    }
-}
-
 /// The conditions and the range of a client that the site evaluates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum KeptConditions {
@@ -83,8 +71,7 @@ pub(crate) enum AppConditions {
 
 impl<'a> AskedHead<'a> {
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let mut head = SPARE_HEAD.take().unwrap_or_default();
-        head.reset();
+        let mut head = Box::new(Head::new());
         match head.feed(bytes, &HEAD_LIMITS) {
             Progress::Done { .. } => Some(Self { head, bytes }),
             Progress::Partial | Progress::Refused(_) => None,

@@ -53,7 +53,7 @@ pub use overview::routes_in_order;
 pub use settings::{
     FieldRules, FilesOrder, ProxyProtocol, RouteSettings, TargetSettings, UpstreamSettings, UpstreamTls,
 };
-pub use site_rules::{SiteFields, SiteRules};
+pub use site_rules::{SiteFields, SitePolicy};
 
 use field_changes::FieldChanges;
 use figures::{GatewayFigures, ProxyCounters};
@@ -75,7 +75,7 @@ pub struct SiteRoutes<'a> {
     /// The compression of responses; `None`: none is compressed.
     pub compression: Option<CompressionRules>,
     /// The rules of the site that also apply to its routes; `None` if there are none.
-    pub rules: Option<Arc<dyn SiteRules>>,
+    pub rules: Option<Arc<dyn SitePolicy>>,
 }
 
 /// Which responses of applications are compressed.

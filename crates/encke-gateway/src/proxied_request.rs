@@ -195,13 +195,6 @@ impl ProxiedRequest {
         }
     }
 
-    /// Gives a response the fields of the site.
-    pub(crate) fn dress(&self, reply: &mut Reply) {
-        if let Some(site) = &self.site {
-            site.apply(reply);
-        }
-    }
-
     /// The time until the next check of the request, in ns.
     pub(crate) fn wait_ns(&self, settings: &UpstreamSettings) -> u64 {
         let response_ns = settings.response_time.nanoseconds();

@@ -7,8 +7,8 @@
 //!                                  │ complete, and the connection may be kept ─► idle, for the next request
 //!  failed before a byte of the response ─► another attempt, by the rules of `may_retry` ─► 502, 503, 504
 //! ```
-//! Bytes pass from event to event: each is copied once, into the buffer of the send on the other side. While more than 64 KiB
-//! wait on one side, the other side is not read.
+//! Bytes pass from event to event: each is copied once, into the buffer of the other side's send. While more than 64 KiB wait on one
+//! side, the other side is not read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,6 +28,7 @@ use crate::queue::Permit;
 use crate::response_coding::EncoderPool;
 use crate::response_head::{VIA, content, response_fields, trailer_fields};
 use crate::settings::UpstreamSettings;
+use crate::site_rules::dressed;
 use crate::target::{TargetChoice, UpstreamTarget};
 use crate::upstream::{KeptConns, NamedUpstream};
 use crate::waiting::ProxyWaits;
@@ -313,8 +314,7 @@ impl Proxy {
             return self.replaced.push((request, Replacement::ErrorPage(status, Some(reason))));
         }
         if let Some(exchange) = request.exchange.take() {
-            let mut reply = Reply::error(status).because(reason);
-            request.dress(&mut reply);
+            let reply = dressed(request.site.as_deref(), Reply::error(status).because(reason));
             self.context.respond(exchange, if request.body_is_whole { reply } else { reply.and_close() });
         }
         self.recycle(request);
@@ -348,8 +348,7 @@ impl Proxy {
         }
     }
 
-    /// Closes a connection, and detaches it from its request. Returns the request, and whether another attempt cannot be seen
-    /// twice by the application.
+    /// Closes a connection, and detaches it from its request. Returns both.
     pub(crate) fn drop_conn(&mut self, id: UpstreamId) -> Option<(UpstreamConn, Option<ExchangeKey>)> {
         let conn = self.conns.remove(&id)?;
         self.context.close(id);
@@ -497,7 +496,6 @@ impl Proxy {
                             {
                                 let mut reply = Reply::new(status).body(content(request.method, view.head));
                                 reply.fields = request.response_fields(&view);
-                                request.dress(&mut reply);
                                 request.code(&view, &mut reply, encoders);
                                 if let Some(settings) = upstream.map(|upstream| &upstream.settings)
                                     && settings.idle_time < settings.response_time
@@ -507,7 +505,7 @@ impl Proxy {
                                 if upstream.is_some_and(|upstream| upstream.settings.via) {
                                     reply.fields.push_lines(VIA);
                                 }
-                                context.respond(exchange, reply);
+                                context.respond(exchange, dressed(request.site.as_deref(), reply));
                             }
                         }
                     }

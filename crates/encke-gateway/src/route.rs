@@ -13,7 +13,7 @@ use encke_wire::target::{decode_path, encode_target_path};
 use crate::CompressionRules;
 use crate::field_changes::FieldChanges;
 use crate::settings::FilesOrder;
-use crate::site_rules::{SiteFields, SiteRules};
+use crate::site_rules::{SiteFields, SitePolicy};
 
 /// A compiled route.
 pub(crate) struct SiteRoute {
@@ -38,7 +38,7 @@ pub(crate) struct SiteRoute {
     /// The compression of responses; `None`: they are sent as they are.
     pub(crate) compression: Option<Arc<CompressionRules>>,
     /// The rules of the site; `None` if they concern no route.
-    pub(crate) rules: Option<Arc<dyn SiteRules>>,
+    pub(crate) rules: Option<Arc<dyn SitePolicy>>,
 }
 
 /// A change of the path.

@@ -5,7 +5,7 @@ use encke_server::{Fields, Reply};
 use crate::field_changes::FieldChanges;
 
 /// The rules of a site, for [`SiteRoutes`](crate::SiteRoutes).
-pub trait SiteRules: Send + Sync {
+pub trait SitePolicy: Send + Sync {
     /// Whether the site responds to requests for a decoded path in place of a route, by a redirect or a rejection. `weight` is the
     /// number of characters besides stars in the route's pattern.
     fn decides(&self, path: &str, weight: usize) -> bool;
@@ -54,6 +54,14 @@ impl SiteFields {
         fields.extend(&self.set);
         reply.fields = fields;
     }
+}
+
+/// Gives a response the fields of the site.
+pub(crate) fn dressed(site: Option<&SiteFields>, mut reply: Reply) -> Reply {
+    if let Some(site) = site {
+        site.apply(&mut reply);
+    }
+    reply
 }
 
 #[cfg(test)]

@@ -32,10 +32,7 @@ use crate::h2::Preface;
 use crate::handler::{Outcome, Piece};
 use crate::log::LogEntry;
 use crate::peer::PackedPeer;
-use crate::policy::{
-    BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, LINGER_WINDOWS_MAX,
-    STREAM_PIECE_BYTES,
-};
+use crate::policy::{BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, STREAM_PIECE_BYTES};
 use crate::record::{Asked, BodyDecoder, Intake, PulledRest, Record, ResponseRest, WrittenRest};
 use crate::refusals::{has_body, refusal_reply};
 use crate::reply::{Body, Fields, Pulled, Reply};
@@ -70,19 +67,7 @@ impl Core {
             ConnPhase::Vacant | ConnPhase::Closing => return,
             ConnPhase::Http2 => return self.http2_received(token, bytes),
             ConnPhase::Upstream => return self.upstream_received(token, bytes),
-            ConnPhase::Lingering => {
-                let patient = conn.has(UPLOADING);
-                let dropped = conn.duty.drop_bytes(bytes.len());
-                let most = if patient { self.policy.limits.linger_bytes.bytes() } else { LINGER_BYTES_MAX };
-                if dropped > most {
-                    let Some(conn) = self.conn(token) else { return };
-                    // A flood that continues while lingering keeps its reason.
-                    let flood = conn.reason == CloseReason::Flood;
-                    let reason = if flood { CloseReason::Flood } else { CloseReason::LingerTime };
-                    self.close(token, reason, true);
-                }
-                return;
-            }
+            ConnPhase::Lingering => return self.lingering_received(token, bytes.len()),
             ConnPhase::Resident if conn.input.is_none() => {
                 let (sending, seat) = (conn.has(SENDING), conn.duty.seat());
                 let receives = !sending || seat.is_some_and(|seat| self.residents.is_duplex(seat));
@@ -1135,42 +1120,6 @@ impl Core {
         }
     }
 
-    /// Ends a connection whose last response is sent.
-    pub(crate) fn end(&mut self, token: Token) {
-        let conn = &mut self.conns[token.index as usize];
-        let may_send = !conn.has(PEER_ENDED) && (!is_stream(token) || self.http2.has_body_left(token));
-        if !conn.has(LINGER) || !may_send {
-            let reason = conn.reason;
-            self.close(token, reason, false);
-            return;
-        }
-        // Closing with unread input would reset the connection, and a reset may destroy the response before the client has read
-        // it (RFC 9112 §9.6). So shut down our side, and read until the client ends its side. Some HTTP/2 clients also discard
-        // a response when its stream is reset after it, although RFC 9113 §8.1 permits that reset.
-        if conn.duty.seat().is_some() {
-            let reason = self.conns[token.index as usize].reason;
-            self.leave_resident(token, reason);
-        }
-        let conn = &mut self.conns[token.index as usize];
-        conn.phase = ConnPhase::Lingering;
-        // A stream costs the client nothing: it need not send its whole body before it reads.
-        if is_stream(token) {
-            conn.flags &= !UPLOADING;
-        }
-        conn.duty = Duty::linger(if conn.has(UPLOADING) { LINGER_WINDOWS_MAX } else { 0 });
-        let paused = conn.has(PAUSED);
-        conn.flags &= !PAUSED;
-        let input = conn.input.take();
-        self.ops.push((token, Op::Shutdown));
-        if paused {
-            self.ops.push((token, Op::Recv));
-        }
-        if let Some(input) = input {
-            self.recycle_input(input);
-        }
-        self.set_deadline(token, self.policy.limits.linger_time.nanoseconds());
-    }
-
     /// Handles the peer's end of stream. `behind_data`: received bytes before the end are still unread.
     pub(crate) fn peer_closed(&mut self, token: Token, behind_data: bool) {
         let Some(conn) = self.conn(token) else { return };
@@ -1276,16 +1225,7 @@ impl Core {
                     self.settle(token);
                 }
             }
-            ConnPhase::Lingering if conn.duty.begin_window() => {
-                self.set_deadline(token, self.policy.limits.linger_time.nanoseconds());
-            }
-            ConnPhase::Lingering => {
-                let reason = match conn.reason {
-                    CloseReason::Answered => CloseReason::LingerTime,
-                    other => other,
-                };
-                self.close(token, reason, true);
-            }
+            ConnPhase::Lingering => self.lingering_overdue(token),
             ConnPhase::Resident => self.resident_overdue(token),
             ConnPhase::Upstream | ConnPhase::Vacant | ConnPhase::Closing => {}
         }

@@ -36,6 +36,7 @@ mod http1;
 mod https;
 mod inbox;
 mod limits;
+mod lingering;
 mod listener;
 mod log;
 mod log_entries;

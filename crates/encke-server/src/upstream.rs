@@ -271,7 +271,7 @@ impl Core {
         match &upstream.session {
             // The peer has reset the connection, so its last bytes may be missing.
             None if upstream.state == UpstreamState::Deaf => {
-                self.fail_upstream(place, UpstreamFault::Failed(OpError::Reset))
+                self.fail_upstream(place, UpstreamFault::Failed(OpError::Reset));
             }
             None => self.report_upstream(place, UpstreamEvent::Ended),
             Some(session) if session.has_ended() => {}

@@ -21,7 +21,6 @@ use encke_assembly::settings::{
     TlsSettings,
 };
 use encke_assembly::{OpenWork, Predecessor, Service};
-use encke_io::Address;
 use encke_io::clock::Clock;
 use encke_io::host::{self, Signal, Signals};
 use encke_session::tls::LocalAuthority;
@@ -276,7 +275,7 @@ fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
     settings.open = arguments.open;
     add_directory(arguments, &mut settings.site)?;
     if let Some(to) = &arguments.to
-        && to.is_one_of(&listeners(&settings))
+        && to.is_one_of(&settings.listener_addresses())
     {
         let text = format!(
             "--to {to} is the address at which this server listens, so requests would return here: name the \
@@ -285,13 +284,6 @@ fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
         return Err(CommandError::usage(text));
     }
     Ok(settings)
-}
-
-/// The addresses of the listeners whose names need no resolver.
-fn listeners(settings: &Settings) -> Vec<Address> {
-    let listen = settings.server.listen.iter().map(|listen| &listen.address);
-    let plain = listen.filter(|address| !matches!(address, ListenAddress::Name(..)));
-    plain.filter_map(|address| address.addresses().ok()).flatten().collect()
 }
 
 /// With `--tls-self-signed`, gives every TCP listener without a certificate one from this machine's local authority.

@@ -7,7 +7,7 @@ use encke_rights::AccessSettings;
 use encke_settings::{ByteSize, Contradiction};
 use encke_wire::path_pattern::PathPattern;
 
-use super::{RoutedSite, Settings};
+use super::{ListenAddress, RoutedSite, Settings};
 
 /// The key of a route in the settings file.
 type RoutePath = [String; 4];
@@ -90,16 +90,16 @@ impl Settings {
         found
     }
 
+    /// Returns the addresses of the listeners, except host names, which a resolver would have to resolve.
+    pub fn listener_addresses(&self) -> Vec<Address> {
+        let listen = self.server.listen.iter().map(|listen| &listen.address);
+        let plain = listen.filter(|address| !matches!(address, ListenAddress::Name(..)));
+        plain.filter_map(|address| address.addresses().ok()).flatten().collect()
+    }
+
     /// Targets that are listeners of this server.
     fn returning_targets(&self) -> Vec<Contradiction> {
-        let listeners: Vec<Address> = self
-            .server
-            .listen
-            .iter()
-            .filter(|listen| !matches!(listen.address, super::ListenAddress::Name(..)))
-            .filter_map(|listen| listen.address.addresses().ok())
-            .flatten()
-            .collect();
+        let listeners = self.listener_addresses();
         let text = |url: &TargetUrl| {
             format!(
                 "{url} is a listener of this server, so requests return here: name the application's address"
@@ -251,7 +251,7 @@ mod tests {
         for text in [
             format!("[limits]\nbody_bytes = \"off\"\n[[site]]\n[[site.route]]\nbody_bytes = \"20MiB\"\n{APP}"),
             // Another site may be restricted.
-            format!(
+            String::from(
                 "[[access]]\nhost = [\"a\"]\npattern = \"/admin/**\"\ndeny = [\"::1\"]\n[[site]]\nhost = [\"b\"]\n\
                  [[site.route]]\npattern = \"/old/**\"\nrewrite = \"/admin/$1\"\n[[site]]\nhost = [\"a\"]\n"
             ),

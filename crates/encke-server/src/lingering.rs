@@ -1,0 +1,76 @@
+//! The end of a connection: after the last response this side is shut down, and input is read and dropped until the client ends its
+//! side.
+//!
+//! Closing with unread input would reset the connection, and a reset may destroy the response before the client has read it (RFC 9112
+//! §9.6). A client that sends the body of a valid request may read only after that, so it gets more bytes and time than others.
+
+use encke_io::{Op, Token};
+
+use crate::close::CloseReason;
+use crate::conn::{ConnPhase, Duty, LINGER, PAUSED, PEER_ENDED, UPLOADING};
+use crate::conns::is_stream;
+use crate::core::Core;
+use crate::policy::{LINGER_BYTES_MAX, LINGER_WINDOWS_MAX};
+
+impl Core {
+    /// Ends a connection whose last response is sent.
+    pub(crate) fn end(&mut self, token: Token) {
+        let conn = &mut self.conns[token.index as usize];
+        let may_send = !conn.has(PEER_ENDED) && (!is_stream(token) || self.http2.has_body_left(token));
+        if !conn.has(LINGER) || !may_send {
+            let reason = conn.reason;
+            self.close(token, reason, false);
+            return;
+        }
+        // Some HTTP/2 clients also discard a response when its stream is reset after it, although RFC 9113 §8.1 permits that reset.
+        if conn.duty.seat().is_some() {
+            let reason = self.conns[token.index as usize].reason;
+            self.leave_resident(token, reason);
+        }
+        let conn = &mut self.conns[token.index as usize];
+        conn.phase = ConnPhase::Lingering;
+        // A stream costs the client nothing: it need not send its whole body before it reads.
+        if is_stream(token) {
+            conn.flags &= !UPLOADING;
+        }
+        conn.duty = Duty::linger(if conn.has(UPLOADING) { LINGER_WINDOWS_MAX } else { 0 });
+        let paused = conn.has(PAUSED);
+        conn.flags &= !PAUSED;
+        let input = conn.input.take();
+        self.ops.push((token, Op::Shutdown));
+        if paused {
+            self.ops.push((token, Op::Recv));
+        }
+        if let Some(input) = input {
+            self.recycle_input(input);
+        }
+        self.set_deadline(token, self.policy.limits.linger_time.nanoseconds());
+    }
+
+    /// Drops bytes that a lingering connection has received.
+    pub(crate) fn lingering_received(&mut self, token: Token, bytes: usize) {
+        let linger_bytes = self.policy.limits.linger_bytes.bytes();
+        let Some(conn) = self.conn(token) else { return };
+        let most = if conn.has(UPLOADING) { linger_bytes } else { LINGER_BYTES_MAX };
+        if conn.duty.drop_bytes(bytes) > most {
+            // A flood that continues while lingering keeps its reason.
+            let flood = conn.reason == CloseReason::Flood;
+            let reason = if flood { CloseReason::Flood } else { CloseReason::LingerTime };
+            self.close(token, reason, true);
+        }
+    }
+
+    /// The time of a lingering connection has passed.
+    pub(crate) fn lingering_overdue(&mut self, token: Token) {
+        let Some(conn) = self.conn(token) else { return };
+        if conn.duty.begin_window() {
+            let period_ns = self.policy.limits.linger_time.nanoseconds();
+            return self.set_deadline(token, period_ns);
+        }
+        let reason = match conn.reason {
+            CloseReason::Answered => CloseReason::LingerTime,
+            other => other,
+        };
+        self.close(token, reason, true);
+    }
+}
