@@ -162,7 +162,7 @@ impl GatewayFigures {
             by_target(
                 Family::gauge(
                     "encke_gateway_target_connections_open",
-                    "Connections to a target, those of WebSockets and kept ones included.",
+                    "Open connections to a target, including WebSockets and kept connections.",
                 ),
                 all,
                 |target| u64::from(target.open()).into(),

@@ -74,7 +74,7 @@ pub(crate) struct ClientTarget {
 /// The wait of a request for a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestWait {
-    /// Its ticket in the queue.
+    /// The ticket in the queue.
     pub(crate) ticket: u64,
     pub(crate) since_ns: u64,
 }

@@ -132,7 +132,7 @@ impl Proxy {
             && upstream.is_limited()
             && tried & (1 << permit.target()) == 0
         {
-            // It has waited for this permit already.
+            // The request has waited for this permit already.
             return self.start(key, permit.target(), Some(permit), fault);
         }
         let kept = &self.kept[place];
@@ -140,7 +140,7 @@ impl Proxy {
         match upstream.targets.choose(tried, now_ns, is_free) {
             TargetChoice::None => self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable)),
             TargetChoice::Free(target) if !upstream.queue.is_waiting() => {
-                self.start(key, target, None, fault)
+                self.start(key, target, None, fault);
             }
             TargetChoice::Free(_) | TargetChoice::Busy => self.wait(key, fault),
         }

@@ -11,7 +11,7 @@
 //! **A permit is the right to one connection to a target**, from the dial to the close, so a kept connection holds its permit.
 //! Without a limit permits are only counted.
 //!
-//! **No request passes one that waits**: while the queue is not empty, further requests join its end.
+//! **Requests keep their order**: while the queue is not empty, further requests join its end.
 //!
 //! **A connection that becomes free** goes to the first request of its own worker, if that has waited at least half as long as
 //! the first request of all workers. Otherwise the worker closes the connection, and its permit goes to the first of all. So
@@ -56,11 +56,11 @@ pub(crate) struct WaitQueue {
 struct QueueState {
     last_ticket: u64,
     /// In the order of arrival.
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<QueuedRequest>,
 }
 
 /// A waiting request.
-pub(crate) struct Waiter {
+pub(crate) struct QueuedRequest {
     pub(crate) key: ExchangeKey,
     pub(crate) ticket: u64,
     /// The targets that have failed, as a bit mask.
@@ -125,7 +125,7 @@ impl GrantInbox {
         self.wake();
     }
 
-    /// Takes the permits. What is given from now on wakes the proxy again.
+    /// Takes the permits. Later permits wake the proxy again.
     pub(crate) fn take(&self) -> Vec<Grant> {
         self.is_woken.store(false, Ordering::SeqCst);
         std::mem::take(&mut *lock(&self.grants))
@@ -158,12 +158,12 @@ impl WaitQueue {
         state.last_ticket += 1;
         let ticket = state.last_ticket;
         let inbox = Arc::clone(inbox);
-        state.waiters.push_back(Waiter { key, ticket, tried, since_ns: now_ns, inbox });
+        state.waiters.push_back(QueuedRequest { key, ticket, tried, since_ns: now_ns, inbox });
         self.count(&state);
         Some(ticket)
     }
 
-    /// Removes a request. Returns false if it has left the queue already: a permit for it is on its way.
+    /// Removes a request. Returns false if the queue no longer has it, because a permit for it is in its inbox.
     pub(crate) fn remove(&self, ticket: u64) -> bool {
         let mut state = lock(&self.state);
         // Tickets ascend.
@@ -242,7 +242,7 @@ impl NamedUpstream {
             self.queue.count(&state);
             // A permit must not be released under the lock.
             drop(state);
-            if let Some(Waiter { key, ticket, inbox, .. }) = waiter {
+            if let Some(QueuedRequest { key, ticket, inbox, .. }) = waiter {
                 inbox.give(Grant { key, ticket, permit });
             }
         }
@@ -250,12 +250,17 @@ impl NamedUpstream {
 
     /// Removes the request for which a free connection of the proxy `own` is to be used; `None` if no request waits for this
     /// target.
-    pub(crate) fn next_waiter(&self, target: usize, own: &Arc<GrantInbox>, now_ns: u64) -> Option<Waiter> {
+    pub(crate) fn next_waiter(
+        &self,
+        target: usize,
+        own: &Arc<GrantInbox>,
+        now_ns: u64,
+    ) -> Option<QueuedRequest> {
         if !self.queue.is_waiting() {
             return None;
         }
         let mut state = lock(&self.queue.state);
-        let fits = |waiter: &Waiter| self.targets.is_choice(waiter.tried, target, now_ns);
+        let fits = |waiter: &QueuedRequest| self.targets.is_choice(waiter.tried, target, now_ns);
         let first = state.waiters.iter().position(fits)?;
         let first_own =
             state.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.inbox, own) && fits(waiter));
@@ -264,5 +269,117 @@ impl NamedUpstream {
         let waiter = state.waiters.remove(place);
         self.queue.count(&state);
         waiter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use encke_io::Now;
+    use encke_server::testing::Stage;
+    use encke_server::{Exchange, Handler, Outcome, Reply, Request};
+
+    use super::*;
+    use crate::settings::UpstreamSettings;
+    use crate::target::{NewTarget, TargetSet};
+
+    struct None;
+
+    impl Handler for None {
+        fn call(&mut self, _: &Request<'_>, _: Exchange) -> Outcome {
+            Outcome::Now(Reply::error(404))
+        }
+    }
+
+    fn inbox() -> Arc<GrantInbox> {
+        let mut waker = Option::None;
+        Stage::open(Now::default(), |context, _| {
+            waker = Some(context.waker());
+            Box::new(None)
+        });
+        GrantInbox::new(waker.expect("opened above"))
+    }
+
+    fn upstream(targets: usize, connections: u32) -> Arc<NamedUpstream> {
+        let target = |_| NewTarget {
+            url: "3000".parse().expect("a URL"),
+            addresses: Vec::new(),
+            weight: 1,
+            is_backup: false,
+            sessions: Option::None,
+        };
+        let settings = UpstreamSettings { connections, ..UpstreamSettings::default() };
+        NamedUpstream::new(settings, TargetSet::new((0..targets).map(target).collect()))
+    }
+
+    fn push(upstream: &NamedUpstream, slot: u32, tried: u64, inbox: &Arc<GrantInbox>, at_ms: u64) {
+        let key = ExchangeKey { slot, generation: 0, stream: 0 };
+        upstream.queue.push((key, tried), inbox, ms(at_ms), 8).expect("room");
+    }
+
+    fn ms(time: u64) -> u64 {
+        Duration::from_millis(time).as_nanos() as u64
+    }
+
+    #[test]
+    fn a_free_connection_serves_its_own_worker_unless_another_waits_twice_as_long() {
+        let (own, other) = (inbox(), inbox());
+        for (own_ms, first) in [(0, 1), (500, 1), (501, 0), (999, 0)] {
+            let upstream = upstream(1, 1);
+            push(&upstream, 0, 0, &other, 0);
+            push(&upstream, 1, 0, &own, own_ms);
+            push(&upstream, 2, 0, &own, own_ms);
+            let next = || upstream.next_waiter(0, &own, ms(1_000)).map(|waiter| waiter.key.slot);
+            assert_eq!(next(), Some(first), "the own request has waited since {own_ms} ms");
+            assert_eq!(upstream.queue.len(), 2);
+        }
+        let upstream = upstream(1, 1);
+        assert!(upstream.next_waiter(0, &own, 0).is_none(), "nobody waits");
+    }
+
+    #[test]
+    fn permits_go_to_the_first_requests_that_may_use_them() {
+        let inbox = inbox();
+        let upstream = upstream(2, 1);
+        let permits = [0, 1].map(|target| Permit::take(&upstream, target).expect("a free one"));
+        assert!(Permit::take(&upstream, 0).is_none());
+        // The first request has tried target 0.
+        for (slot, tried) in [(0, 0b01), (1, 0), (2, 0)] {
+            push(&upstream, slot, tried, &inbox, 0);
+        }
+        upstream.distribute(0);
+        assert!(inbox.take().is_empty());
+        let [first, second] = permits;
+        drop(first);
+        upstream.distribute(0);
+        let grants = inbox.take();
+        let granted = |grants: &[Grant]| {
+            grants.iter().map(|grant| (grant.key.slot, grant.permit.target())).collect::<Vec<_>>()
+        };
+        assert_eq!(granted(&grants), [(1, 0)]);
+        drop(second);
+        upstream.distribute(0);
+        let more = inbox.take();
+        assert_eq!(granted(&more), [(0, 1)]);
+        // The next request gets a permit that is not used.
+        drop(more);
+        upstream.distribute(0);
+        assert_eq!(granted(&inbox.take()), [(2, 1)]);
+        drop(grants);
+        assert!(!upstream.queue.is_waiting());
+        assert!((0..2).all(|target| upstream.has_room(target)));
+    }
+
+    #[test]
+    fn a_proxy_that_ends_leaves_no_request_and_wakes_the_next() {
+        let (gone, other) = (inbox(), inbox());
+        let upstream = upstream(1, 1);
+        upstream.queue.join(&gone);
+        push(&upstream, 0, 0, &gone, 0);
+        push(&upstream, 1, 0, &other, 0);
+        upstream.queue.leave(&gone);
+        assert_eq!(upstream.queue.len(), 1);
+        assert!(other.is_woken.load(Ordering::SeqCst));
     }
 }

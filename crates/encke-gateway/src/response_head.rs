@@ -17,7 +17,7 @@ pub(crate) fn content(method: Method, head: &ResponseHead) -> Body {
     }
 }
 
-/// The fields of a response for the client: all but those of the connection, and those that only this server obeys.
+/// Returns the fields of a response for the client, without fields of the connection and fields for this server.
 pub(crate) fn response_fields(view: &HeadView<'_>, changes: &FieldChanges) -> Fields {
     let mut fields = Fields::with_capacity(view.bytes.len());
     let named = || view.head.all(view.bytes, Known::Connection).flat_map(field::list);

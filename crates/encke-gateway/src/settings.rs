@@ -29,8 +29,8 @@ pub struct UpstreamSettings {
     pub to: Vec<TargetSettings>,
     /// TLS to applications with an `https` URL.
     pub tls: UpstreamTls,
-    /// Connections to each target, of all workers together: those that carry a request or a WebSocket, and kept ones; 0: no
-    /// limit. For an application with a fixed number of workers, this is their number.
+    /// Maximum number of connections to each target, of all workers together, including WebSockets and kept connections; 0: no
+    /// limit. For an application with a fixed number of workers, use that number.
     pub connections: u32,
     /// Requests that wait for a connection, of all workers together. Further ones get a 503.
     pub queue: u32,

@@ -143,9 +143,9 @@ impl TargetSet {
         (0..self.targets.len()).any(|index| tried & (1 << index) == 0)
     }
 
-    /// Chooses the target of a request: of those that `tried` does not contain and that are `free`, the one with the fewest
-    /// requests in progress for its weight. Equal targets take turns by their weights. Backups are only used if all others are
-    /// ejected or tried, ejected targets only if there is no other one.
+    /// Chooses the target of a request: the one with the fewest requests in progress for its weight, among `free` targets that
+    /// `tried` does not contain. Equal targets take turns by their weights. A backup is used only if all other targets are ejected
+    /// or tried, and an ejected target only if no other one is left.
     pub(crate) fn choose(&self, tried: u64, now_ns: u64, free: impl Fn(usize) -> bool) -> TargetChoice {
         let count = self.targets.len();
         let Some(rank) = self.best_rank(tried, now_ns) else { return TargetChoice::None };

@@ -16,7 +16,7 @@ use encke_server::{ExchangeKey, HandlerWaker, Takeover, UpstreamId};
 use crate::fault::GatewayFault;
 use crate::proxied_request::RequestWait;
 use crate::proxy::Proxy;
-use crate::queue::{Grant, GrantInbox, Permit, Waiter};
+use crate::queue::{Grant, GrantInbox, Permit, QueuedRequest};
 use crate::tunnel::TunnelStart;
 use crate::upstream::NamedUpstream;
 
@@ -167,14 +167,14 @@ impl Proxy {
             && limits.front().is_some_and(|limit| limit.until_ns <= now_ns)
             && let Some(WaitLimit { key, ticket, .. }) = limits.pop_front()
         {
-            // Otherwise the request waits no more, or a permit for it is on its way.
+            // Otherwise the request has left the queue, or a permit for it is in its inbox.
             if upstream.queue.remove(ticket) && self.end_wait(key, ticket) {
                 self.refuse(key, GatewayFault::QueueTime);
             }
         }
     }
 
-    /// Gives up kept connections for which requests wait, first those that were not used for the longest time.
+    /// Gives up kept connections for waiting requests, the least recently used first.
     fn give_up_kept(&mut self, place: usize, upstream: &NamedUpstream, now_ns: u64) {
         for target in 0..upstream.targets.len() {
             while self.kept.get(place).is_some_and(|kept| kept.has(target))
@@ -190,8 +190,8 @@ impl Proxy {
 
     /// Uses a free connection for a request that was taken out of the queue: for one of this proxy as it is, for one of another
     /// proxy by its permit.
-    pub(crate) fn pass_on(&mut self, id: UpstreamId, waiter: Waiter) {
-        let Waiter { key, ticket, inbox, .. } = waiter;
+    pub(crate) fn pass_on(&mut self, id: UpstreamId, waiter: QueuedRequest) {
+        let QueuedRequest { key, ticket, inbox, .. } = waiter;
         let is_own = Arc::ptr_eq(&inbox, &self.waits.inbox) && self.end_wait(key, ticket);
         let request = self.requests.get(&key).filter(|_| is_own);
         if request.is_some_and(|request| !request.avoids_kept && !request.upgrades)

@@ -228,6 +228,9 @@ fn two_workers_share_the_limit() {
     clients.into_iter().for_each(|client| client.join().expect("each request has its response"));
     let most = app.gate.busy_max.load(Ordering::SeqCst);
     assert!(most <= LIMIT, "{most} requests at once");
+    let accepted = app.gate.accepted.load(Ordering::SeqCst);
+    println!("{accepted} connections for 480 requests");
+    assert!(accepted < 160, "{accepted} connections: most requests find one of their worker");
     let open = format!(
         "encke_gateway_target_connections_open{{upstream=\"app\",target=\"http://{}\"}}",
         app.address
@@ -294,6 +297,25 @@ fn a_client_that_leaves_also_leaves_the_queue() {
 }
 
 #[test]
+fn a_client_that_resets_its_connection_leaves_the_queue() {
+    let app = App::start(1);
+    let (running, address) = serve(&[app.address], 1, |settings| settings.queue_time = Period::seconds(600));
+    let mut leaving = Client::send(address, "GET /one HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(app.path(), "/one");
+    // The response stays unread, so the system resets the connection when the client closes it.
+    leaving.0.peek(&mut [0]).expect("a response");
+    let first = Client::ask(address, "/first");
+    assert_eq!(app.path(), "/first");
+    leaving.0.write_all(b"GET /two HTTP/1.1\r\nHost: a\r\n\r\n").expect("room");
+    until(&running, QUEUE, 1.0);
+    drop(leaving);
+    until(&running, QUEUE, 0.0);
+    app.gate.open(1);
+    assert_eq!(status(&first.answer()), "200");
+    running.stop();
+}
+
+#[test]
 fn a_kept_connection_is_given_up_for_another_worker() {
     let app = App::start(usize::MAX / 2);
     // Kept connections never end by themselves here.
@@ -306,7 +328,7 @@ fn a_kept_connection_is_given_up_for_another_worker() {
         assert!(begun.elapsed() < Duration::from_secs(20), "it waited for the end of a connection");
     }
     let accepted = app.gate.accepted.load(Ordering::SeqCst);
-    assert!((2..64).contains(&accepted), "{accepted} connections: both workers take part, and reuse them");
+    assert!(accepted > 1, "both workers take part");
     running.stop();
 }
 
