@@ -28,7 +28,7 @@ use crate::settings::{
 };
 
 use encke_gateway::{
-    AppDirectory, CompressionRules, Gateway, GatewayError, SiteFields, SiteRoutes, SitePolicy,
+    AppDirectory, CompressionRules, Gateway, GatewayError, SiteFields, SitePolicy, SiteRoutes,
 };
 use encke_push::{PushPlan, PushPublisher};
 use encke_rights::{AccessFigures, AccessRules, Openness};

@@ -21,7 +21,7 @@ use crate::conditional::Conditions;
 use crate::field::{self, Folded, Known};
 use crate::http1::Refusal;
 use crate::http1::framing::{chunked_only, content_length};
-use crate::http1::lines::{HeadField, FieldTally, LineStep, Lines, Values};
+use crate::http1::lines::{FieldTally, HeadField, LineStep, Lines, Values};
 use crate::limits::{HEAD_BYTES_MAX, HeadLimits, LEADING_EMPTY_LINES_MAX, METHOD_BYTES_MAX};
 use crate::method::Method;
 use crate::scan::{self, FIELD_NAME, HOST_NAME, Scalar, ScanJob, Scanner, TARGET_PATH, TARGET_QUERY};

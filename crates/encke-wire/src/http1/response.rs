@@ -7,7 +7,7 @@ use crate::field::{self, Known};
 use crate::http1::Refusal;
 use crate::http1::framing::{chunked_only, content_length};
 use crate::http1::head::{Progress, Version};
-use crate::http1::lines::{HeadField, FieldTally, LineStep, Lines, Values};
+use crate::http1::lines::{FieldTally, HeadField, LineStep, Lines, Values};
 use crate::limits::{HEAD_BYTES_MAX, HeadLimits};
 use crate::method::Method;
 use crate::scan::{self, Class, ScanJob, Scanner};
