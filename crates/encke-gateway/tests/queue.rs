@@ -371,3 +371,43 @@ fn a_failed_connection_passes_its_permit_on() {
     assert_eq!(metric(&running, &open), 0.0);
     running.stop();
 }
+
+/// Reads a head and a body of `length` bytes.
+fn read_request(reader: &mut impl std::io::Read, length: usize) -> Vec<u8> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        reader.read_exact(&mut byte).expect("a head");
+        head.extend(byte);
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).expect("a body");
+    body
+}
+
+#[test]
+fn a_body_that_arrives_during_the_wait_reaches_the_next_target() {
+    let listen = || TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (busy, failing) = (listen(), listen());
+    let targets = [&busy, &failing].map(|listener| listener.local_addr().expect("an address"));
+    let (running, address) = serve(&targets, 1, |_| {});
+    let first = Client::ask(address, "/first");
+    let (mut busy, _) = busy.accept().expect("a connection");
+    read_request(&mut busy, 0);
+    let head = "OPTIONS /second HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 10\r\n\r\n";
+    let mut second = Client::send(address, &format!("{head}hello"));
+    // The other target ends after a part of the body.
+    let (mut ending, _) = failing.accept().expect("a connection");
+    read_request(&mut ending, 5);
+    drop(ending);
+    until(&running, QUEUE, 1.0);
+    let received = metric(&running, "encke_received_bytes_total");
+    second.0.write_all(b"world").expect("room");
+    until(&running, "encke_received_bytes_total", received + 5.0);
+    busy.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").expect("room");
+    assert_eq!(status(&first.answer()), "200");
+    assert_eq!(read_request(&mut busy, 10), b"helloworld");
+    busy.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").expect("room");
+    assert_eq!(status(&second.answer()), "200");
+    running.stop();
+}
