@@ -109,7 +109,6 @@ const EXCEPTIONS: &[Exception] = &[
     },
     Exception { rule: "dependency", place: "http", why: "as h2: the heads that it speaks in" },
     Exception { rule: "dependency", place: "bytes", why: "as h2: the data that it speaks in" },
-    Exception { rule: "dependency", place: "flate2", why: "gzip for files here, messages in deflate there" },
     Exception { rule: "dependency", place: "sha2", why: "digests of tokens there, of bodies here" },
     Exception {
         rule: "unsafe",

@@ -28,7 +28,7 @@ use crate::settings::{
 };
 
 use encke_gateway::{
-    AppDirectory, CompressionRules, Gateway, GatewayError, SiteFields, SitePolicy, SiteRoutes,
+    AppDirectory, Gateway, GatewayError, ResponseCompression, SiteFields, SitePolicy, SiteRoutes,
 };
 use encke_push::{PushPlan, PushPublisher};
 use encke_rights::{AccessFigures, AccessRules, Openness};
@@ -520,7 +520,7 @@ fn gateway(
         hosts: &site.host,
         routes: &site.route,
         errors: &site.errors,
-        compression: site.compression.on_the_fly.then(|| CompressionRules {
+        compression: site.compression.on_the_fly.then(|| ResponseCompression {
             types: site.compression.types.clone(),
             bytes: site.compression.min.bytes()..=site.compression.max.bytes(),
             at_once: site.compression.at_once,

@@ -36,7 +36,6 @@ mod waiting;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -50,6 +49,7 @@ use encke_wire::path_pattern::{PathPattern, PathPatternError};
 
 pub use encke_settings::TargetUrl;
 pub use overview::routes_in_order;
+pub use response_coding::ResponseCompression;
 pub use settings::{
     FieldRules, FilesOrder, ProxyProtocol, RouteSettings, TargetSettings, UpstreamSettings, UpstreamTls,
 };
@@ -73,20 +73,9 @@ pub struct SiteRoutes<'a> {
     /// The paths of error pages, by status.
     pub errors: &'a BTreeMap<String, String>,
     /// The compression of responses; `None`: none is compressed.
-    pub compression: Option<CompressionRules>,
+    pub compression: Option<ResponseCompression>,
     /// The rules of the site that also apply to its routes; `None` if there are none.
     pub rules: Option<Arc<dyn SitePolicy>>,
-}
-
-/// Which responses of applications are compressed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CompressionRules {
-    /// Media types; `text/*` is every type with that prefix. Event streams are never compressed.
-    pub types: Vec<String>,
-    /// Sizes in bytes of responses with a known length. Responses of unknown length are compressed, too.
-    pub bytes: RangeInclusive<u64>,
-    /// Responses that a worker compresses at the same time. Further ones are sent as they are.
-    pub at_once: u32,
 }
 
 /// A directory from which applications may send files (`sendfile`), and the host name under which the mount below serves it. The
@@ -140,13 +129,14 @@ impl Gateway {
             let compression = site.compression.clone().map(Arc::new);
             let mut routes = Vec::new();
             for settings in site.routes {
-                let route = compile(settings, &mut known, directories, (&errors, compression.as_ref()));
+                let route = compile(settings, &mut known, directories, &errors);
                 let mut route = route.map_err(|(key, error)| GatewayError::Route {
                     pattern: settings.pattern.clone(),
                     key,
                     error,
                 })?;
                 route.rules.clone_from(&site.rules);
+                route.compression = compression.clone().filter(|_| settings.compress);
                 routes.push(Arc::new(route));
             }
             // The sort is stable, so the first of two equal ones applies.
@@ -247,7 +237,7 @@ fn compile(
     settings: &RouteSettings,
     upstreams: &mut Vec<UpstreamSettings>,
     directories: &[AppDirectory],
-    (errors, compression): (&Arc<[(u16, String)]>, Option<&Arc<CompressionRules>>),
+    errors: &Arc<[(u16, String)]>,
 ) -> Result<SiteRoute, (&'static str, RouteError)> {
     let pattern =
         PathPattern::parse(&settings.pattern).map_err(|error| ("pattern", RouteError::Pattern(error)))?;
@@ -308,7 +298,7 @@ fn compile(
         buffer: settings.buffer.map_or(0, ByteSize::bytes),
         intercept_errors: settings.intercept_errors,
         errors: Arc::clone(errors),
-        compression: compression.filter(|_| settings.compress).map(Arc::clone),
+        compression: None,
         rules: None,
     })
 }

@@ -121,7 +121,7 @@ pub(crate) struct ProxiedRequest {
     pub(crate) avoids_kept: bool,
     /// Whether the client accepts trailers.
     pub(crate) trailers: bool,
-    /// The codings that the client accepts, if the application is not told of them.
+    /// The codings that the client accepts, if the route removes Accept-Encoding.
     pub(crate) accepted: Option<AcceptEncoding>,
     /// Compresses the response.
     pub(crate) encoder: Option<Box<ResponseEncoder>>,

@@ -7,8 +7,10 @@
 //!             └─ ResponseEncoder: Content-Encoding, a weak ETag, no length
 //!                   content ─► encode ─ flush when the application pauses ─► end
 //! ```
-//! Nothing waits for more content: what the application has sent so far can be read by the client. Event streams are never
+//! Nothing waits for more content: the client can read everything that the application has sent. Event streams are never
 //! compressed, because a comment that keeps them open would cost more than it carries.
+
+use std::ops::RangeInclusive;
 
 use encke_server::Fields;
 use encke_wire::coding::{AcceptEncoding, Coding};
@@ -17,7 +19,16 @@ use encke_wire::field::{self, Known};
 use encke_wire::http1::{HeadView, ResponseFraming};
 use encke_wire::method::Method;
 
-use crate::CompressionRules;
+/// Which responses of applications are compressed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ResponseCompression {
+    /// Media types; `text/*` is every type with that prefix. Event streams are never compressed.
+    pub types: Vec<String>,
+    /// Sizes in bytes of responses with a known length. Responses of unknown length are compressed, too.
+    pub bytes: RangeInclusive<u64>,
+    /// Responses that a worker compresses at the same time. Further ones are sent as they are.
+    pub at_once: u32,
+}
 
 /// The response whose content is compressed.
 pub(crate) struct ResponseEncoder {
@@ -59,7 +70,7 @@ impl EncoderPool {
         }
     }
 
-    /// Compresses a piece of content. Returns what is ready.
+    /// Compresses a piece of content. Returns the output so far.
     ///
     /// # Errors
     /// The compressor failed.
@@ -99,7 +110,7 @@ impl EncoderPool {
 }
 
 /// Whether the rules permit to compress a response. It then depends on the request's Accept-Encoding.
-pub(crate) fn may_code(rules: &CompressionRules, method: Method, view: &HeadView<'_>) -> bool {
+pub(crate) fn may_code(rules: &ResponseCompression, method: Method, view: &HeadView<'_>) -> bool {
     let (head, bytes) = (view.head, view.bytes);
     // A response to HEAD has the length of the content that GET would get.
     let method = if method == Method::Head { Method::Get } else { method };
@@ -166,7 +177,7 @@ pub(crate) fn coded_fields(fields: &Fields, coding: Option<Coding>) -> Fields {
     coded
 }
 
-impl CompressionRules {
+impl ResponseCompression {
     /// Whether responses with this Content-Type are compressed.
     fn has_type(&self, value: &[u8]) -> bool {
         let name = field::parameters(value).next().unwrap_or_default();

@@ -10,8 +10,8 @@ use encke_wire::host_map::HostMap;
 use encke_wire::path_pattern::{Captures, PathPattern};
 use encke_wire::target::{decode_path, encode_target_path};
 
-use crate::CompressionRules;
 use crate::field_changes::FieldChanges;
+use crate::response_coding::ResponseCompression;
 use crate::settings::FilesOrder;
 use crate::site_rules::{SiteFields, SitePolicy};
 
@@ -36,7 +36,7 @@ pub(crate) struct SiteRoute {
     /// Paths of the site's error pages, by status.
     pub(crate) errors: Arc<[(u16, String)]>,
     /// The compression of responses; `None`: they are sent as they are.
-    pub(crate) compression: Option<Arc<CompressionRules>>,
+    pub(crate) compression: Option<Arc<ResponseCompression>>,
     /// The rules of the site; `None` if they concern no route.
     pub(crate) rules: Option<Arc<dyn SitePolicy>>,
 }

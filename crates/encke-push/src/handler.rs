@@ -313,7 +313,7 @@ impl Pusher {
         granted: &[(Act, Name)],
     ) -> Result<(), RequestStop> {
         if act == Act::Subscribe && request.is_rerouted() {
-            // An application behind this server has decided.
+            // An application has decided, by X-Accel-Redirect.
             return Ok(());
         }
         for channel in channels {

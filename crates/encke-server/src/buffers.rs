@@ -4,8 +4,8 @@ use encke_io::Segment;
 
 /// Initial capacity of a buffer in bytes: a response with a small body, or the rest of one read.
 pub(crate) const BUFFER_BYTES: usize = 4 * 1024;
-/// Maximum capacity of a pooled buffer in bytes, so that one large response does not stay in memory. It has room for all that
-/// waits in a relayed response: 64 KiB before its source is paused, and a lease that was on its way. Larger blocks cost system
+/// Maximum capacity of a pooled buffer in bytes, so that one large response does not stay in memory. It has room for the
+/// waiting bytes of a relayed response: 64 KiB before its source is paused, and one more lease. Larger blocks cost system
 /// calls and page faults each time that they are allocated.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 /// Maximum number of pooled buffers. 64 active connections need no more.

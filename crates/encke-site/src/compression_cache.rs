@@ -1,11 +1,11 @@
 //! Compression on the fly, on the thread pool: each state of a file is compressed once for all workers.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::sync::{Arc, Mutex, Weak};
 
 use encke_io::lock;
 use encke_wire::coding::Coding;
+use encke_wire::content_encoder::ContentEncoder;
 
 use super::error::CompressionError;
 use super::find::Content;
@@ -51,7 +51,7 @@ impl CompressionCache {
                 bytes
             }
         };
-        let made = compress(source.coding, &plain)?;
+        let made = ContentEncoder::encode_whole(source.coding, &plain)?;
         if made.len() + plain.len() / GAIN_PART >= plain.len() {
             return Ok(None);
         }
@@ -70,28 +70,8 @@ impl CompressionCache {
     }
 }
 
-fn compress(coding: Coding, plain: &[u8]) -> Result<Vec<u8>, CompressionError> {
-    match coding {
-        Coding::Gzip => {
-            let room = Vec::with_capacity(plain.len() / 3);
-            let mut encoder = flate2::write::GzEncoder::new(room, flate2::Compression::new(GZIP_LEVEL));
-            encoder.write_all(plain)?;
-            Ok(encoder.finish()?)
-        }
-        #[cfg(feature = "zstd")]
-        Coding::Zstd => Ok(zstd::bulk::compress(plain, ZSTD_LEVEL)?),
-        other => Err(CompressionError::Unsupported(other)),
-    }
-}
-
 /// Compression must save at least an eighth to be worth the client's work.
 const GAIN_PART: usize = 8;
-
-/// Each file is compressed once and sent often: the usual compromise of time and size.
-const GZIP_LEVEL: u32 = 6;
-/// Levels up to 9 keep to a window of 4 MiB; browsers need not accept more than 8 MiB (RFC 9659).
-#[cfg(feature = "zstd")]
-const ZSTD_LEVEL: i32 = 9;
 
 #[cfg(test)]
 mod tests {

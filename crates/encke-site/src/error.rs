@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use encke_io::files::OpenError;
-use encke_wire::coding::Coding;
+use encke_wire::content_encoder::EncoderFault;
 
 use encke_wire::host::HostPatternError;
 use encke_wire::host_map::HostMapError;
@@ -212,14 +212,14 @@ impl Error for RuleError {
 /// Why a file was not compressed. The next request for the file tries again only after it has changed.
 #[derive(Debug)]
 pub(super) enum CompressionError {
-    /// The system or the compressor failed.
+    /// The system failed.
     System(io::Error),
+    /// The compressor failed, or has no such coding.
+    Encoder(EncoderFault),
     /// The file changed while it was read.
     Changed,
     /// The file does not fit in memory: its length.
     TooLong(u64),
-    /// The coding is only sent from compressed siblings.
-    Unsupported(Coding),
 }
 
 impl From<io::Error> for CompressionError {
@@ -228,13 +228,19 @@ impl From<io::Error> for CompressionError {
     }
 }
 
+impl From<EncoderFault> for CompressionError {
+    fn from(fault: EncoderFault) -> Self {
+        Self::Encoder(fault)
+    }
+}
+
 impl fmt::Display for CompressionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::System(error) => error.fmt(f),
+            Self::Encoder(fault) => fault.fmt(f),
             Self::Changed => f.write_str("the file has changed while it was read"),
             Self::TooLong(bytes) => write!(f, "{bytes} bytes do not fit in memory"),
-            Self::Unsupported(coding) => write!(f, "{} is not compressed on the fly", coding.name()),
         }
     }
 }
@@ -243,7 +249,8 @@ impl Error for CompressionError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::System(error) => Some(error),
-            Self::Changed | Self::TooLong(_) | Self::Unsupported(_) => None,
+            Self::Encoder(fault) => Some(fault),
+            Self::Changed | Self::TooLong(_) => None,
         }
     }
 }

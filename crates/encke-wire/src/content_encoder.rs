@@ -15,10 +15,10 @@ use crate::coding::Coding;
 
 /// A compressor for one content after the other.
 pub struct ContentEncoder {
-    algorithm: Algorithm,
+    algorithm: EncoderState,
 }
 
-enum Algorithm {
+enum EncoderState {
     Gzip(Box<Gzip>),
     #[cfg(feature = "zstd")]
     Zstd(Box<zstd::stream::raw::Encoder<'static>>),
@@ -56,56 +56,74 @@ impl ContentEncoder {
     /// Creates an encoder. `None` if `coding` is not one of [`ContentEncoder::CODINGS`], or the system lacks memory for it.
     pub fn new(coding: Coding) -> Option<Self> {
         let algorithm = match coding {
-            Coding::Gzip => Algorithm::Gzip(Box::new(Gzip {
-                deflate: Compress::new(Compression::new(GZIP_LEVEL), false),
-                crc: Crc::new(),
-                has_begun: false,
-            })),
+            Coding::Gzip => EncoderState::Gzip(Box::new(Gzip::new(GZIP_LEVEL))),
             #[cfg(feature = "zstd")]
             Coding::Zstd => {
                 use zstd::stream::raw::{CParameter, Encoder};
                 let mut encoder = Encoder::new(ZSTD_LEVEL).ok()?;
                 encoder.set_parameter(CParameter::WindowLog(ZSTD_WINDOW_LOG)).ok()?;
-                Algorithm::Zstd(Box::new(encoder))
+                EncoderState::Zstd(Box::new(encoder))
             }
             _ => return None,
         };
         Some(Self { algorithm })
     }
 
-    /// The coding of the output.
-    pub const fn coding(&self) -> Coding {
-        match self.algorithm {
-            Algorithm::Gzip(_) => Coding::Gzip,
+    /// Compresses complete content that is sent often: for size rather than speed.
+    ///
+    /// # Errors
+    /// The compressor failed, or `coding` is not one of [`ContentEncoder::CODINGS`].
+    pub fn encode_whole(coding: Coding, plain: &[u8]) -> Result<Vec<u8>, EncoderFault> {
+        match coding {
+            Coding::Gzip => {
+                let mut gzip = Gzip::new(THOROUGH_GZIP_LEVEL);
+                let mut out = Vec::with_capacity(plain.len() / 3);
+                gzip.crc.update(plain);
+                gzip.put(plain, FlushCompress::None, &mut out)?;
+                gzip.finish(&mut out)?;
+                Ok(out)
+            }
             #[cfg(feature = "zstd")]
-            Algorithm::Zstd(_) => Coding::Zstd,
+            Coding::Zstd => {
+                zstd::bulk::compress(plain, THOROUGH_ZSTD_LEVEL).map_err(|_| EncoderFault(Coding::Zstd))
+            }
+            other => Err(EncoderFault(other)),
         }
     }
 
-    /// Compresses a piece of the content. Appends what is ready to `out`.
+    /// The coding of the output.
+    pub const fn coding(&self) -> Coding {
+        match self.algorithm {
+            EncoderState::Gzip(_) => Coding::Gzip,
+            #[cfg(feature = "zstd")]
+            EncoderState::Zstd(_) => Coding::Zstd,
+        }
+    }
+
+    /// Compresses a piece of the content. Appends output to `out`, if there is any yet.
     ///
     /// # Errors
     /// The compressor failed.
     pub fn write(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), EncoderFault> {
         match &mut self.algorithm {
-            Algorithm::Gzip(gzip) => {
+            EncoderState::Gzip(gzip) => {
                 gzip.crc.update(piece);
                 gzip.put(piece, FlushCompress::None, out)
             }
             #[cfg(feature = "zstd")]
-            Algorithm::Zstd(encoder) => zstd_codec::write(encoder, piece, out),
+            EncoderState::Zstd(encoder) => zstd_codec::write(encoder, piece, out),
         }
     }
 
-    /// Appends the rest of what was written to `out`, so that a receiver can read it now.
+    /// Appends the rest of the content so far to `out`: a receiver can read all of it now.
     ///
     /// # Errors
     /// The compressor failed.
     pub fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), EncoderFault> {
         match &mut self.algorithm {
-            Algorithm::Gzip(gzip) => gzip.put(&[], FlushCompress::Sync, out),
+            EncoderState::Gzip(gzip) => gzip.put(&[], FlushCompress::Sync, out),
             #[cfg(feature = "zstd")]
-            Algorithm::Zstd(encoder) => zstd_codec::flush(encoder, out),
+            EncoderState::Zstd(encoder) => zstd_codec::flush(encoder, out),
         }
     }
 
@@ -115,35 +133,44 @@ impl ContentEncoder {
     /// The compressor failed.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), EncoderFault> {
         match &mut self.algorithm {
-            Algorithm::Gzip(gzip) => {
-                gzip.put(&[], FlushCompress::Finish, out)?;
-                out.extend_from_slice(&gzip.crc.sum().to_le_bytes());
-                out.extend_from_slice(&gzip.crc.amount().to_le_bytes());
+            EncoderState::Gzip(gzip) => {
+                gzip.finish(out)?;
                 gzip.reset();
                 Ok(())
             }
             #[cfg(feature = "zstd")]
-            Algorithm::Zstd(encoder) => zstd_codec::finish(encoder, out),
+            EncoderState::Zstd(encoder) => zstd_codec::finish(encoder, out),
         }
     }
 
-    /// Drops what was written, so that the encoder is ready for the next content.
+    /// Drops the content so far. The encoder is then ready for the next content.
     ///
     /// # Errors
     /// The compressor failed. The encoder must not be used again.
     pub fn reset(&mut self) -> Result<(), EncoderFault> {
         match &mut self.algorithm {
-            Algorithm::Gzip(gzip) => {
+            EncoderState::Gzip(gzip) => {
                 gzip.reset();
                 Ok(())
             }
             #[cfg(feature = "zstd")]
-            Algorithm::Zstd(encoder) => zstd_codec::reset(encoder),
+            EncoderState::Zstd(encoder) => zstd_codec::reset(encoder),
         }
     }
 }
 
 impl Gzip {
+    fn new(level: u32) -> Self {
+        Self { deflate: Compress::new(Compression::new(level), false), crc: Crc::new(), has_begun: false }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), EncoderFault> {
+        self.put(&[], FlushCompress::Finish, out)?;
+        out.extend_from_slice(&self.crc.sum().to_le_bytes());
+        out.extend_from_slice(&self.crc.amount().to_le_bytes());
+        Ok(())
+    }
+
     fn put(&mut self, mut piece: &[u8], flush: FlushCompress, out: &mut Vec<u8>) -> Result<(), EncoderFault> {
         if !self.has_begun {
             out.extend_from_slice(&GZIP_HEAD);
@@ -230,6 +257,11 @@ mod zstd_codec {
 const GZIP_HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 /// Room for output of one step, in bytes.
 const ROOM_BYTES: usize = 1_024;
+/// The usual compromise of time and size.
+const THOROUGH_GZIP_LEVEL: u32 = 6;
+/// Levels up to 9 keep to a window of 4 MiB; browsers need not accept more than 8 MiB (RFC 9659).
+#[cfg(feature = "zstd")]
+const THOROUGH_ZSTD_LEVEL: i32 = 9;
 /// Each response is compressed for one client: speed counts more than size.
 const GZIP_LEVEL: u32 = 4;
 #[cfg(feature = "zstd")]
@@ -257,7 +289,7 @@ mod tests {
         plain
     }
 
-    /// Decodes what a receiver can read of content that has not ended.
+    /// Decodes the readable part of incomplete content.
     fn decoded_so_far(coding: Coding, bytes: &[u8]) -> Vec<u8> {
         let mut plain = Vec::new();
         let mut reader: Box<dyn std::io::Read> = match coding {
@@ -330,6 +362,18 @@ mod tests {
             encoder.finish(&mut out).expect("finished");
             assert_eq!(decoded(coding, &out), b"the next one");
         }
+    }
+
+    #[test]
+    fn whole_content_can_be_read_back() {
+        for &coding in ContentEncoder::CODINGS {
+            for bytes in [0, 1, 100_000] {
+                let plain = sample(bytes);
+                let coded = ContentEncoder::encode_whole(coding, &plain).expect("compressed");
+                assert_eq!(decoded(coding, &coded), plain, "{coding:?} {bytes}");
+            }
+        }
+        assert!(ContentEncoder::encode_whole(Coding::Brotli, b"a").is_err());
     }
 
     #[test]

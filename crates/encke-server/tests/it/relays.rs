@@ -626,7 +626,7 @@ fn a_rerouted_request_is_answered_by_the_mount_of_its_new_path(on: Stand) {
     }
     client.send(get("/on/nobody/serves/this"));
     assert_eq!(client.answer().status, 404);
-    // A response that has gone astray ends as any other.
+    // The client disconnects before its response.
     let mut gone = rig.client();
     gone.send(get("/on/later/x"));
     drop(gone);

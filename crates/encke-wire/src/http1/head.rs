@@ -21,7 +21,7 @@ use crate::conditional::Conditions;
 use crate::field::{self, Folded, Known};
 use crate::http1::Refusal;
 use crate::http1::framing::{chunked_only, content_length};
-use crate::http1::lines::{FieldTally, HeadField, LineStep, Lines, Values};
+use crate::http1::lines::{FieldTally, LineStep, Lines, Values};
 use crate::limits::{HEAD_BYTES_MAX, HeadLimits, LEADING_EMPTY_LINES_MAX, METHOD_BYTES_MAX};
 use crate::method::Method;
 use crate::scan::{self, FIELD_NAME, HOST_NAME, Scalar, ScanJob, Scanner, TARGET_PATH, TARGET_QUERY};
@@ -51,7 +51,7 @@ pub struct Head {
     /// Path and query of the target. The query is without its `?`.
     path: Span,
     query: Option<Span>,
-    lines: Lines,
+    pub(super) lines: Lines,
 }
 
 /// The result of [`Head::feed`].
@@ -338,12 +338,6 @@ impl Head {
     /// All fields as name and value, in order of arrival.
     pub fn fields<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.lines.fields(buf)
-    }
-
-    /// All fields with what the parser knows of them, in order.
-    #[must_use]
-    pub fn head_fields<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = HeadField<'a>> {
-        self.lines.head_fields(buf)
     }
 
     /// The number of fields.

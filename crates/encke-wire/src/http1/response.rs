@@ -7,7 +7,7 @@ use crate::field::{self, Known};
 use crate::http1::Refusal;
 use crate::http1::framing::{chunked_only, content_length};
 use crate::http1::head::{Progress, Version};
-use crate::http1::lines::{FieldTally, HeadField, LineStep, Lines, Values};
+use crate::http1::lines::{FieldTally, LineStep, Lines, Values};
 use crate::limits::{HEAD_BYTES_MAX, HeadLimits};
 use crate::method::Method;
 use crate::scan::{self, Class, ScanJob, Scanner};
@@ -26,7 +26,7 @@ pub struct ResponseHead {
     close: bool,
     keep_alive: bool,
     announced: Announced,
-    lines: Lines,
+    pub(super) lines: Lines,
 }
 
 /// The end of a response's body (RFC 9112 §6.3).
@@ -146,12 +146,6 @@ impl ResponseHead {
     /// All fields as name and value, in order of arrival.
     pub fn fields<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.lines.fields(buf)
-    }
-
-    /// All fields with what the parser knows of them, in order.
-    #[must_use]
-    pub fn head_fields<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = HeadField<'a>> {
-        self.lines.head_fields(buf)
     }
 
     /// Returns false if more bytes are needed.
