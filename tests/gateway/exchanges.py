@@ -125,7 +125,7 @@ def applications_learn_the_client_from_encke_only(lab: Lab, app: str) -> str:
     application = lab.application(app)
     server = lab.gateway([{"pattern": "/**", "upstream": application}])
     forged = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil", "Forwarded": "for=evil",
-              "Connection": "X-Private, keep-alive", "X-Private": "1", "Keep-Alive": "timeout=5", "TE": "trailers",
+              "Connection": "X-Private, keep-alive", "X-Private": "1", "Keep-Alive": "timeout=5", "TE": "gzip",
               "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAAP__", "Proxy-Connection": "close", "Host": "example.org:8080",
               "X-Kept": "1"}
     response = server.ask("/a/fields", fields=forged)

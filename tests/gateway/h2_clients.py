@@ -163,16 +163,16 @@ def an_http2_download_waits_for_its_client(lab: Lab, app: str) -> str:
 
 
 @case(basic=("plain", "node"))
-def trailers_of_applications_end_at_encke(lab: Lab, app: str) -> str:
-    """A response with trailers: its content is complete, the stream ends without trailers, and the connection to the application
-    serves the next request. Planted: a trailer is expected."""
+def trailers_of_applications_reach_clients_that_accept_them(lab: Lab, app: str) -> str:
+    """A response with trailers: its content is complete, the stream ends with the trailers if the request has `te: trailers`, and the
+    connection to the application serves the next request. Planted: no request accepts trailers."""
     _, _, client = gateway(lab, app)
-    for _ in range(3):
-        stream = client.request("/a/trailers", te="trailers")
+    for accepts in (True, False, True):
+        stream = client.request("/a/trailers", **({"te": "trailers"} if accepts and not lab.planted else {}))
         status, fields, end = client.whole(stream)
         require((status, end["length"], end["digest"]) == (200, 9, digest([b"a trailer"])), f"{fields} {end}")
-        trailers = [one for one in client.events if one["event"] == "trailers"]
-        require(bool(trailers) == lab.planted, f"trailers: {trailers}")
+        trailers = [one["headers"].get("x-sum") for one in client.events if one["event"] == "trailers" and one["stream"] == stream]
+        require(trailers == (["1"] if accepts else []), f"accepts: {accepts}, trailers: {trailers}")
     return "3 responses"
 
 

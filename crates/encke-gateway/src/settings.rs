@@ -49,7 +49,8 @@ pub struct UpstreamSettings {
     pub idle_time: Period,
     /// Time without a byte in both directions of a WebSocket.
     pub tunnel_time: Period,
-    /// Further attempts for a request that no application has executed.
+    /// Further attempts for a request: with any method if no connection was established; with GET, HEAD and OPTIONS also after a
+    /// lost or late response.
     pub retries: u32,
     /// Whether requests have the field Forwarded (RFC 7239), too, besides X-Forwarded-For, -Proto and -Host.
     pub forwarded: bool,

@@ -208,7 +208,7 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("proxy_send_timeout", Like("upstream.idle_time", "the time without a byte in either direction")),
     ("proxy_redirect", Missing("the fields Location of applications pass unchanged")),
     ("proxy_http_version", Always("requests to applications are HTTP/1.1")),
-    ("proxy_request_buffering", Always("the bodies of requests are not buffered")),
+    ("proxy_request_buffering", Like("site.route.buffer", "buffer = \"64KiB\"; larger bodies stream")),
     ("internal_redirect", Like("site.route.rewrite", "rewrite = \"/new/$1\"")),
     ("x_sendfile", Like("site.route.sendfile", "sendfile = [\"/srv/files\"]")),
     (
