@@ -9,7 +9,7 @@ use encke_server::{Fields, Kept};
 use encke_wire::coding::AcceptEncoding;
 use encke_wire::conditional::{ConditionResult, EntityTag, Validators, evaluate, if_range_holds};
 use encke_wire::date::parse_date;
-use encke_wire::field::Known;
+use encke_wire::field::{self, Known};
 use encke_wire::http1::{Head, HeadLimits, Progress};
 use encke_wire::limits::{FIELDS_MAX, HEAD_BYTES_MAX};
 use encke_wire::method::Method;
@@ -86,6 +86,12 @@ impl<'a> AskedHead<'a> {
     /// The codings that the client accepts.
     pub(crate) fn codings(&self) -> AcceptEncoding {
         AcceptEncoding::of(self.head.all(self.bytes, Known::AcceptEncoding))
+    }
+
+    /// Whether If-None-Match has the weak form of a strong entity tag.
+    pub(crate) fn names_weak(&self, tag: &[u8]) -> bool {
+        let listed = self.head.all(self.bytes, Known::IfNoneMatch).flat_map(field::list);
+        !tag.starts_with(b"W/") && listed.filter_map(|one| one.strip_prefix(b"W/")).any(|one| one == tag)
     }
 
     /// Evaluates the client's conditions against the entity tag in the application's `fields`, if there is one. Otherwise the

@@ -328,10 +328,10 @@ impl GatewayHandler {
         let Some(asked) = AskedHead::parse(&request.head) else {
             return self.context.respond(exchange, Reply::error(500));
         };
-        if request.route.may_subscribe(path) {
+        if let Some(channel) = request.route.subscription(path) {
             self.proxy.note(&request, exchange.key());
             let (host, all) = (asked.authority(&request), KeptConditions::All);
-            match asked.for_site(&request, Some(target), host, all) {
+            match asked.for_site(&request, Some(&with_query(&channel, query)), host, all) {
                 Some(kept) => self.context.reroute(exchange, kept),
                 None => self.astray(exchange, &request, &asked, site),
             }
@@ -377,6 +377,9 @@ impl GatewayHandler {
                     (request.origin.clone(), request.started),
                     head,
                 );
+                let authority = asked.authority(&request).to_vec();
+                let client = ClientTarget { target: with_query(path, query).into_bytes(), authority };
+                next.client = Some(Box::new(client));
                 next.redirects = request.redirects + 1;
                 next.site = site;
                 self.proxy.begin(next);
@@ -474,6 +477,11 @@ impl GatewayHandler {
 
 impl Handler for GatewayHandler {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        if request.is_rerouted() {
+            // The path of a channel has led back here: there are no channels.
+            self.context.refused("app_redirect");
+            return Outcome::Now(Reply::error(502).because(&"app_redirect"));
+        }
         match self.routes.find(request.authority(), request.path(), &mut self.decoded) {
             Found::None => self.below.call(request, exchange),
             Found::Route(route) if route.is_overruled(&self.decoded) => self.below.call(request, exchange),

@@ -13,7 +13,9 @@ use crate::app_file::AskedHead;
 use crate::log_notes::AttemptFacts;
 use crate::queue::Permit;
 use crate::request_head::set_length;
-use crate::response_coding::{EncoderPool, ResponseEncoder, coded_fields, coding_for, may_code};
+use crate::response_coding::{
+    EncoderPool, ResponseEncoder, coded_fields, coding_for, may_code, unchanged_fields,
+};
 use crate::response_head::response_fields;
 use crate::route::SiteRoute;
 use crate::settings::{FilesOrder, UpstreamSettings};
@@ -235,7 +237,16 @@ impl ProxiedRequest {
     /// Sets up the compression of a response, if the rules and the client permit it.
     pub(crate) fn code(&mut self, view: &HeadView<'_>, reply: &mut Reply, encoders: &mut EncoderPool) {
         let Some(rules) = self.route.compression.as_ref() else { return };
-        if !may_code(rules, self.method, view) {
+        if view.head.status() == 304 {
+            // The client may hold the compressed content, whose tag is weak and which depends on Accept-Encoding.
+            let is_weak =
+                |asked: AskedHead<'_>| reply.fields.value("etag").is_some_and(|tag| asked.names_weak(tag));
+            if AskedHead::parse(&self.head).is_some_and(is_weak) {
+                reply.fields = unchanged_fields(&reply.fields);
+            }
+            return;
+        }
+        if !may_code(rules, self.method, view, &reply.fields) {
             return;
         }
         let accepted = self.accepted.or_else(|| AskedHead::parse(&self.head).map(|asked| asked.codings()));

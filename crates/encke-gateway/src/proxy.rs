@@ -41,7 +41,7 @@ const INTERIMS_MAX: u8 = 16;
 const DROPPED_MAX: u64 = 64 * 1024;
 /// A request that must not be repeated is sent on a kept connection only if that was used this recently, in ns: the longer a
 /// connection rests, the more likely the application is just closing it.
-const FRESH_NS: u64 = 1_000_000_000;
+pub(crate) const FRESH_NS: u64 = 1_000_000_000;
 
 /// The proxy of a worker.
 pub(crate) struct Proxy {
@@ -176,11 +176,27 @@ impl Proxy {
                 }
                 match self.dial(place, permit, attempt, now_ns) {
                     Ok(id) => id,
-                    Err(fault) => return self.refuse(key, fault),
+                    Err(fault) => return self.fail_dial(key, target, fault),
                 }
             }
         };
         self.carry(id, key);
+    }
+
+    /// A target cannot be dialed: another one serves the request.
+    fn fail_dial(&mut self, key: ExchangeKey, target: usize, fault: GatewayFault) {
+        let now_ns = self.context.now().mono_ns;
+        let Some(request) = self.requests.get_mut(&key) else { return };
+        request.tried |= 1 << target;
+        if let Some(upstream) = self.upstreams.get(request.upstream)
+            && let Some(failed) = upstream.targets.get(target)
+            && failed.failed(now_ns)
+        {
+            self.counters.ejections.increment();
+            report_ejection(upstream, failed, fault);
+        }
+        // Each further call has one target less.
+        self.attempt(key, Some(fault), None);
     }
 
     /// Opens a connection to the target of a permit.
@@ -496,6 +512,8 @@ impl Proxy {
                             {
                                 let mut reply = Reply::new(status).body(content(request.method, view.head));
                                 reply.fields = request.response_fields(&view);
+                                // Before the compression, whose Vary the site's fields must not remove.
+                                let mut reply = dressed(request.site.as_deref(), reply);
                                 request.code(&view, &mut reply, encoders);
                                 if let Some(settings) = upstream.map(|upstream| &upstream.settings)
                                     && settings.idle_time < settings.response_time
@@ -505,7 +523,7 @@ impl Proxy {
                                 if upstream.is_some_and(|upstream| upstream.settings.via) {
                                     reply.fields.push_lines(VIA);
                                 }
-                                context.respond(exchange, dressed(request.site.as_deref(), reply));
+                                context.respond(exchange, reply);
                             }
                         }
                     }
@@ -556,7 +574,9 @@ impl Proxy {
         }
         let request = self.requests.get_mut(&key);
         let trailers = match &request {
-            Some(request) if request.trailers => trailer_fields(&conn.reader, &request.route.response),
+            Some(request) if request.trailers => {
+                trailer_fields(&conn.reader, &request.route.response, request.encoder.is_some())
+            }
             _ => Fields::new(),
         };
         let is_sent = request.as_ref().is_some_and(|request| request.body_is_whole) && unsent == 0;

@@ -231,9 +231,17 @@ impl NamedUpstream {
     pub(crate) fn distribute(self: &Arc<Self>, now_ns: u64) {
         while self.queue.is_waiting() {
             let mut state = lock(&self.queue.state);
+            // Nearly all waiters have tried the same targets, and so find the same ones busy.
+            let mut busy = None;
             let found = state.waiters.iter().enumerate().find_map(|(place, waiter)| {
-                let target = self.targets.choose(waiter.tried, now_ns, |target| self.has_room(target));
-                Some((place, target.free()?))
+                if busy == Some(waiter.tried) {
+                    return None;
+                }
+                let target = self.targets.choose(waiter.tried, now_ns, |target| self.has_room(target)).free();
+                if target.is_none() {
+                    busy = Some(waiter.tried);
+                }
+                Some((place, target?))
             });
             let Some((place, target)) = found else { return };
             // Another worker may have taken the permit: then the search begins again.

@@ -107,8 +107,12 @@ pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &
 
 /// Replaces the chunks in a head of [`put_request_head`] by a length.
 pub(crate) fn set_length(head: &mut Vec<u8>, length: u64) {
-    let place = head.windows(CHUNKED.len()).position(|line| line == CHUNKED);
-    if let Some(start) = place {
+    // A field of the client may end with the same bytes: only a whole line is ours, and no line of the client is the same.
+    let is_line = |at: &usize| {
+        let (before, rest) = head.split_at(*at);
+        before.ends_with(b"\r\n") && rest.starts_with(CHUNKED)
+    };
+    if let Some(start) = (0..head.len()).rev().find(is_line) {
         let mut line = b"Content-Length: ".to_vec();
         put_number(&mut line, length);
         line.extend_from_slice(b"\r\n");
@@ -116,7 +120,7 @@ pub(crate) fn set_length(head: &mut Vec<u8>, length: u64) {
     }
 }
 
-/// The only field of this name: the client's own is dropped.
+/// The only line of this name: the client's own is dropped.
 const CHUNKED: &[u8] = b"Transfer-Encoding: chunked\r\n";
 
 /// Whether the client accepts trailers (RFC 9110 §10.1.4).
@@ -295,6 +299,26 @@ fn put_address(out: &mut Vec<u8>, address: IpAddr) {
         IpAddr::V6(address) => {
             // Writing to a vector cannot fail.
             let _ = write!(out, "{address}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_replaces_the_chunks_and_no_text_of_the_client() {
+        for own in [
+            "X-Transfer-Encoding: chunked",
+            "A: b Transfer-Encoding: chunked",
+            "Transfer-Encoding-X: chunked",
+        ] {
+            let chunked = format!("POST / HTTP/1.1\r\n{own}\r\nTransfer-Encoding: chunked\r\nTE: x\r\n\r\n");
+            let mut head = chunked.into_bytes();
+            set_length(&mut head, 40);
+            let expected = format!("POST / HTTP/1.1\r\n{own}\r\nContent-Length: 40\r\nTE: x\r\n\r\n");
+            assert_eq!(String::from_utf8_lossy(&head), expected);
         }
     }
 }

@@ -110,7 +110,13 @@ impl EncoderPool {
 }
 
 /// Whether the rules permit to compress a response. It then depends on the request's Accept-Encoding.
-pub(crate) fn may_code(rules: &ResponseCompression, method: Method, view: &HeadView<'_>) -> bool {
+/// `fields` are those for the client.
+pub(crate) fn may_code(
+    rules: &ResponseCompression,
+    method: Method,
+    view: &HeadView<'_>,
+    fields: &Fields,
+) -> bool {
     let (head, bytes) = (view.head, view.bytes);
     // A response to HEAD has the length of the content that GET would get.
     let method = if method == Method::Head { Method::Get } else { method };
@@ -125,13 +131,24 @@ pub(crate) fn may_code(rules: &ResponseCompression, method: Method, view: &HeadV
         return false;
     }
     let Some(media_type) = head.known(bytes, Known::ContentType) else { return false };
-    let is_transformable = !head
-        .all(bytes, Known::CacheControl)
-        .flat_map(field::list)
-        .any(|directive| directive.eq_ignore_ascii_case(b"no-transform"));
     rules.has_type(media_type)
-        && is_transformable
-        && !DIGESTS.iter().any(|name| head.field(bytes, name).is_some())
+        && fields.iter().all(|(name, value)| {
+            let mut listed = field::list(value);
+            if name.eq_ignore_ascii_case(b"cache-control") {
+                !listed.any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
+            } else if name.eq_ignore_ascii_case(b"trailer") {
+                !listed.any(is_digest)
+            } else {
+                !is_digest(name)
+            }
+        })
+        // A digest may follow the content, also for a client that gets no trailers.
+        && !head.all(bytes, Known::Trailer).flat_map(field::list).any(is_digest)
+}
+
+/// Whether a field is wrong once the content is compressed.
+pub(crate) fn is_digest(name: &[u8]) -> bool {
+    DIGESTS.iter().any(|digest| digest.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Fields that are wrong once the content is compressed (RFC 9530, RFC 1864).
@@ -142,6 +159,19 @@ pub(crate) fn coding_for(accepted: &AcceptEncoding) -> Option<Coding> {
     let mut offered = ContentEncoder::CODINGS.to_vec();
     offered.push(Coding::Identity);
     accepted.best(&offered).filter(|coding| *coding != Coding::Identity)
+}
+
+/// The fields of a 304 for content that the client holds in compressed form (RFC 9110 §15.4.5).
+pub(crate) fn unchanged_fields(fields: &Fields) -> Fields {
+    let mut unchanged = Fields::with_capacity(fields.len_bytes() + 32);
+    let coded = coded_fields(fields, Some(Coding::Gzip));
+    for (name, value) in coded.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(b"content-encoding")) {
+        if let Ok(name) = std::str::from_utf8(name) {
+            // The name and the value were a field before.
+            let _ = unchanged.push(name, value);
+        }
+    }
+    unchanged
 }
 
 /// The fields of a response that could be compressed; `coding` is that of its content.

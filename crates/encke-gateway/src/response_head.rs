@@ -6,6 +6,7 @@ use encke_wire::http1::{AppResponseReader, HeadView, ResponseFraming, ResponseHe
 use encke_wire::method::Method;
 
 use crate::field_changes::FieldChanges;
+use crate::response_coding::is_digest;
 
 /// The content of the response for the client.
 pub(crate) fn content(method: Method, head: &ResponseHead) -> Body {
@@ -46,7 +47,8 @@ pub(crate) fn names_a_field(option: &[u8]) -> bool {
 }
 
 /// The trailers of a response for the client: all but those that concern the connection, or that the route drops.
-pub(crate) fn trailer_fields(reader: &AppResponseReader, changes: &FieldChanges) -> Fields {
+/// `is_coded`: the content is compressed, so no digest of it is right.
+pub(crate) fn trailer_fields(reader: &AppResponseReader, changes: &FieldChanges, is_coded: bool) -> Fields {
     let mut fields = Fields::new();
     for (name, value) in reader.trailers() {
         let is_dropped = match Known::of(name) {
@@ -54,7 +56,7 @@ pub(crate) fn trailer_fields(reader: &AppResponseReader, changes: &FieldChanges)
                 is_hop_by_hop(known)
                     || matches!(known, Known::ContentEncoding | Known::ContentRange | Known::Host)
             }
-            None => is_order(name) || name.eq_ignore_ascii_case(b"set-cookie"),
+            None => is_order(name) || name.eq_ignore_ascii_case(b"set-cookie") || is_coded && is_digest(name),
         };
         if !is_dropped
             && !changes.drops(name)

@@ -171,12 +171,21 @@ impl SiteRoute {
         Some(escaped)
     }
 
-    /// Whether the application may subscribe its clients at this path, which is escaped.
-    pub(crate) fn may_subscribe(&self, path: &str) -> bool {
+    /// The path at which the application may subscribe its clients, in its canonical form, for a path that it has sent; `None` if it
+    /// may not.
+    pub(crate) fn subscription(&self, path: &str) -> Option<String> {
+        if self.subscribe.is_empty() {
+            return None;
+        }
         let mut decoded = String::new();
-        !self.subscribe.is_empty()
-            && decode_path(path.as_bytes(), &mut decoded).is_ok()
-            && self.subscribe.iter().any(|pattern| pattern.matches(&decoded))
+        decode_path(path.as_bytes(), &mut decoded).ok()?;
+        // A comma separates channels, of which the pattern would see one name.
+        if decoded.contains(',') || !self.subscribe.iter().any(|pattern| pattern.matches(&decoded)) {
+            return None;
+        }
+        let mut escaped = String::new();
+        encode_target_path(&decoded, &mut escaped);
+        Some(escaped)
     }
 
     /// Whether a rule of the site responds to requests for a decoded path in place of this route.

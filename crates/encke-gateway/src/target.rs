@@ -138,7 +138,7 @@ impl TargetSet {
         self.targets.get(index)
     }
 
-    /// Whether there is a target that a request has not tried, and that is not ejected for long.
+    /// Whether there is a target that a request has not tried.
     pub(crate) fn has_other(&self, tried: u64) -> bool {
         (0..self.targets.len()).any(|index| tried & (1 << index) == 0)
     }

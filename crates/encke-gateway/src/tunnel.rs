@@ -189,6 +189,25 @@ impl Tunnels {
         context: &HandlerContext,
         handshake: &mut Handshake,
     ) -> Result<(UpstreamId, Permit), GatewayFault> {
+        let mut first = None;
+        loop {
+            match self.dial_one(context, handshake) {
+                // This target cannot be dialed: the next one is tried, until none is left.
+                Err(fault @ (GatewayFault::Unresolved | GatewayFault::Tls)) => {
+                    handshake.tried |= 1 << handshake.target;
+                    first.get_or_insert(fault);
+                }
+                Err(fault) => return Err(first.unwrap_or(fault)),
+                dialed => return dialed,
+            }
+        }
+    }
+
+    fn dial_one(
+        &mut self,
+        context: &HandlerContext,
+        handshake: &mut Handshake,
+    ) -> Result<(UpstreamId, Permit), GatewayFault> {
         let upstream = Arc::clone(&handshake.start.upstream);
         let granted = handshake.start.permit.take();
         if handshake.facts.attempts > upstream.settings.retries {
@@ -202,6 +221,7 @@ impl Tunnels {
         });
         let permit = permit.ok_or(GatewayFault::Unreachable)?;
         let target = permit.target();
+        handshake.target = target;
         let chosen = upstream.targets.get(target).ok_or(GatewayFault::Unreachable)?;
         let address = chosen.address(handshake.facts.attempts as usize);
         if chosen.must_resolve(now_ns, handshake.facts.attempts > 0 || address.is_none()) {
@@ -219,7 +239,6 @@ impl Tunnels {
             ..AttemptFacts::default()
         };
         handshake.begun_ns = now_ns;
-        handshake.target = target;
         handshake.connected = false;
         handshake.reader.begin(Method::Get);
         chosen.begin();

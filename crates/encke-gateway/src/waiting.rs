@@ -14,8 +14,8 @@ use std::sync::Arc;
 use encke_server::{ExchangeKey, HandlerWaker, Takeover, UpstreamId};
 
 use crate::fault::GatewayFault;
-use crate::proxied_request::RequestWait;
-use crate::proxy::Proxy;
+use crate::proxied_request::{ProxiedRequest, RequestWait, is_safe};
+use crate::proxy::{FRESH_NS, Proxy};
 use crate::queue::{Grant, GrantInbox, Permit, QueuedRequest};
 use crate::tunnel::TunnelStart;
 use crate::upstream::NamedUpstream;
@@ -188,13 +188,19 @@ impl Proxy {
         }
     }
 
-    /// Uses a free connection for a request that was taken out of the queue: for one of this proxy as it is, for one of another
-    /// proxy by its permit.
+    /// Uses a free connection for a request that was taken out of the queue: for one of this proxy as it is, unless it has rested too
+    /// long for a request that must not be repeated, for one of another proxy by its permit.
     pub(crate) fn pass_on(&mut self, id: UpstreamId, waiter: QueuedRequest) {
         let QueuedRequest { key, ticket, inbox, .. } = waiter;
         let is_own = Arc::ptr_eq(&inbox, &self.waits.inbox) && self.end_wait(key, ticket);
+        let now_ns = self.context.now().mono_ns;
+        let is_fresh =
+            self.conns.get(&id).is_some_and(|conn| now_ns.saturating_sub(conn.active_ns) <= FRESH_NS);
         let request = self.requests.get(&key).filter(|_| is_own);
-        if request.is_some_and(|request| !request.avoids_kept && !request.upgrades)
+        let fits = |request: &ProxiedRequest| {
+            !request.avoids_kept && !request.upgrades && (is_fresh || is_safe(request.method))
+        };
+        if request.is_some_and(fits)
             && let Some(conn) = self.conns.get_mut(&id)
         {
             conn.reused = true;

@@ -47,7 +47,8 @@ pub struct AuthSettings {
     /// PEM file of the authorities that sign the certificate of an `https` application (`ask`). The default is the authorities
     /// of the system.
     pub ask_ca: Option<PathBuf>,
-    /// Time limit of a question to the application (`ask`), including its time in the queue.
+    /// Time limit of a question to the application (`ask`), including its time in the queue, but not the time in which the system
+    /// resolves the application's name.
     pub ask_time: Period,
     /// Maximum number of concurrent questions of each worker, and of its connections to the application (`ask`).
     pub ask_connections: NonZeroU16,

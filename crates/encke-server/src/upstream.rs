@@ -301,7 +301,12 @@ impl Core {
         self.recycle_segments(segments);
         self.metrics.sent_bytes.add(sent);
         let Some(place) = self.upstream_place(token) else { return };
-        self.conns[token.index as usize].flags &= !SENDING;
+        let conn = &mut self.conns[token.index as usize];
+        conn.flags &= !SENDING;
+        if conn.has(PEER_ENDED) {
+            // There is nothing left to receive.
+            return self.fail_upstream(place, UpstreamFault::Failed(OpError::Reset));
+        }
         let upstream = &mut self.upstreams.table[place as usize];
         upstream.state = UpstreamState::Deaf;
         upstream.in_flight = 0;

@@ -74,7 +74,7 @@ impl TargetUrl {
     /// `localhost`.
     ///
     /// ```
-    /// use encke_gateway::TargetUrl;
+    /// use encke_settings::TargetUrl;
     ///
     /// let listener = [encke_io::Address::Inet("0.0.0.0:8080".parse()?)];
     /// assert!("http://localhost:8080".parse::<TargetUrl>()?.is_one_of(&listener));

@@ -47,6 +47,26 @@ impl Settings {
         found
     }
 
+    /// Routes whose application would subscribe clients outside of the channels.
+    pub(super) fn foreign_subscriptions(&self) -> Vec<Contradiction> {
+        let prefix = &self.push.prefix;
+        let mut found = Vec::new();
+        for (_, route, path) in self.routes() {
+            let outside = route.subscribe.iter().filter(|pattern| !pattern.starts_with(prefix.as_str()));
+            for pattern in outside {
+                let text = format!(
+                    "{pattern:?} is not below the channels (push.prefix): subscribe = [\"{prefix}news\"]"
+                );
+                found.push(at(&path, "subscribe", text));
+            }
+            if !self.push.enabled && !route.subscribe.is_empty() {
+                let text = "there are no channels to subscribe to: push.enabled is false".to_owned();
+                found.push(at(&path, "subscribe", text));
+            }
+        }
+        found
+    }
+
     /// Routes of one site with the same pattern, of which no request reaches the second.
     pub(super) fn repeated_patterns(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();

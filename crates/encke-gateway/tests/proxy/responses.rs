@@ -334,3 +334,76 @@ fn a_client_that_gives_up_its_buffered_body_never_reaches_the_application() {
     assert!(app.head().starts_with("GET /last "), "the only request of the application");
     running.stop();
 }
+
+#[test]
+fn a_field_that_looks_like_the_framing_changes_nothing_in_a_buffered_request() {
+    let app = App::start(|call| {
+        let body = call.body();
+        call.reply(&String::from_utf8_lossy(&body))
+    });
+    let routes = [route("/**", |route| route.buffer = Some("1KiB".parse().expect("a size")))];
+    let (running, address) = serve_routes(&[app.address], |_| {}, &routes);
+    let smuggled = "0\r\n\r\nGET /internal HTTP/1.1\r\nHost: a\r\n\r\n";
+    let response = ask(
+        address,
+        format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Transfer-Encoding: chunked\r\n\
+             Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{smuggled}\r\n0\r\n\r\n",
+            smuggled.len()
+        ),
+    );
+    assert_eq!(content(&response), smuggled, "all of it is content");
+    let head = app.head();
+    assert!(head.contains("X-Transfer-Encoding: chunked\r\n"), "{head}");
+    assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", smuggled.len())), "{head}");
+    assert!(!head.contains("\r\nTransfer-Encoding"), "{head}");
+    running.stop();
+}
+
+#[test]
+fn a_digest_or_an_unchanged_page_is_not_that_of_compressed_content() {
+    let text = "Comet Encke. ".repeat(100);
+    let sent = text.clone();
+    let app = App::start(move |call| {
+        if call.path() == "/same" {
+            return call.send("HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n");
+        }
+        let trailer = if call.path() == "/declared" { "Trailer: content-digest\r\n" } else { "" };
+        let (size, digest) = (sent.len(), "Content-Digest: sha-256=:x:\r\nX-Sum: 1");
+        call.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n{trailer}Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n{sent}\r\n0\r\n{digest}\r\n\r\n"
+        ))
+    });
+    let (running, address) = serve(&[app.address], |_| {});
+    let get = |path: &str, more: &str| {
+        ask(
+            address,
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\nTE: trailers\r\nConnection: close\r\n{more}\r\n"
+            ),
+        )
+    };
+    let declared = get("/declared", "");
+    assert!(!declared.contains("Content-Encoding") && declared.contains("Content-Digest: "), "{declared}");
+    let undeclared = get("/", "");
+    assert!(undeclared.contains("Content-Encoding: gzip\r\n"), "{undeclared}");
+    assert!(undeclared.contains("X-Sum: 1\r\n") && !undeclared.contains("Content-Digest"), "{undeclared}");
+    let same = get("/same", "If-None-Match: W/\"a\"\r\n");
+    assert!(same.contains("ETag: W/\"a\"\r\n") && same.contains("Vary: Accept-Encoding\r\n"), "{same}");
+    let same = get("/same", "If-None-Match: \"a\"\r\n");
+    assert!(same.contains("ETag: \"a\"\r\n") && !same.contains("Vary"), "{same}");
+    running.stop();
+}
+
+#[test]
+fn a_target_without_an_address_takes_no_request_from_another_one() {
+    let app = App::start(|call| call.reply("ok"));
+    let (running, address) = serve(&[app.address], |settings| {
+        settings.to.insert(0, "http://no-host.invalid:1".parse().expect("a URL"));
+    });
+    for _ in 0..6 {
+        let response = ask(address, get("/"));
+        assert_eq!(content(&response), "ok", "{response}");
+    }
+    running.stop();
+}
