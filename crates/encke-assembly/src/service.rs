@@ -519,6 +519,7 @@ fn gateway(
     let routes = settings.site.iter().enumerate().map(|(number, site)| SiteRoutes {
         hosts: &site.host,
         routes: &site.route,
+        root: Some(&*site.root).filter(|root| !root.as_os_str().is_empty()),
         errors: &site.errors,
         compression: site.compression.on_the_fly.then(|| ResponseCompression {
             types: site.compression.types.clone(),

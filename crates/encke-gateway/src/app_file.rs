@@ -43,7 +43,7 @@ pub(crate) const fn reading(method: Method) -> Method {
 }
 
 /// The client's head was within the limits of the settings. Now it may have more fields.
-const HEAD_LIMITS: HeadLimits =
+pub(crate) const HEAD_LIMITS: HeadLimits =
     HeadLimits { head_bytes: HEAD_BYTES_MAX, uri_bytes: HEAD_BYTES_MAX, fields: FIELDS_MAX };
 
 /// The head of a request that was written for an application, parsed again.

@@ -36,6 +36,8 @@ pub(crate) enum GatewayFault {
     Draining,
     /// The compression of the response has failed.
     Coding,
+    /// The request cannot be written for the application.
+    Request,
     /// The request has waited for a connection for `queue_time`.
     QueueTime,
     /// The queue of requests that wait for a connection is full.
@@ -45,7 +47,7 @@ pub(crate) enum GatewayFault {
 }
 
 impl GatewayFault {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Unresolved,
         Self::Unreachable,
         Self::ConnectTime,
@@ -60,6 +62,7 @@ impl GatewayFault {
         Self::Limit,
         Self::Draining,
         Self::Coding,
+        Self::Request,
         Self::QueueTime,
         Self::QueueFull,
         Self::QueueLeft,
@@ -87,6 +90,7 @@ impl GatewayFault {
             Self::Limit => &"limit",
             Self::Draining => &"draining",
             Self::Coding => &"coding",
+            Self::Request => &"request",
             Self::QueueTime => &"queue_time",
             Self::QueueFull => &"queue_full",
             Self::QueueLeft => &"queue_left",
@@ -104,7 +108,7 @@ impl GatewayFault {
 
     /// Whether the target is at fault, so that it counts towards its ejection.
     pub(crate) const fn is_targets(self) -> bool {
-        !matches!(self, Self::Limit | Self::Draining | Self::Coding) && !self.is_queues()
+        !matches!(self, Self::Limit | Self::Draining | Self::Coding | Self::Request) && !self.is_queues()
     }
 
     /// Whether the request has not found a connection within the limits of the queue.

@@ -48,6 +48,14 @@ pub(crate) fn report_ejection(upstream: &NamedUpstream, target: &UpstreamTarget,
     notice::report(Level::Warn, &text);
 }
 
+/// Reports what a FastCGI application has written for its operator.
+pub(crate) fn report_messages(upstream: &NamedUpstream, text: &[u8]) {
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+        let line = String::from_utf8_lossy(line.trim_ascii()).replace(char::is_control, " ");
+        notice::report(Level::Warn, &format!("upstream {}: {line}", upstream.settings.name));
+    }
+}
+
 /// Reports a target that responds after it was left out.
 pub(crate) fn report_return(upstream: &NamedUpstream, target: &UpstreamTarget) {
     let text = format!("upstream {}: {} responds again", upstream.settings.name, target.url());

@@ -13,6 +13,7 @@
 //! The site answers requests of the gateway in place of the client's ([`Exchange::delegate`]): it opens files by its rules, and
 //! evaluates conditions and ranges.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use encke_io::Done;
@@ -31,6 +32,7 @@ use crate::proxied_request::{ClientTarget, ProxiedRequest, Replacement};
 use crate::proxy::Proxy;
 use crate::request_head::{RequestHeadPlan, Upgrading, accepts_trailers, put_request_head};
 use crate::route::{Found, RouteTable, SiteRoute};
+use crate::script::{Script, ScriptCache, ScriptLook, look, names_script};
 use crate::settings::FilesOrder;
 use crate::site_rules::SiteFields;
 use crate::tunnel::TunnelStart;
@@ -48,6 +50,19 @@ pub(crate) struct GatewayHandler {
     waiting: IdMap<ExchangeKey, Delegated>,
     /// The decoded path of a request, for the length of a call.
     decoded: String,
+    scripts: ScriptCache,
+    /// Requests whose script is looked for on the pool.
+    looking: HashMap<JobId, LookingRequest>,
+    /// Requests that were looked for, and that the worker passes to this handler again.
+    returning: u32,
+}
+
+/// A request whose script is looked for.
+struct LookingRequest {
+    exchange: Exchange,
+    request: Kept,
+    /// Its key in the cache.
+    key: Box<str>,
 }
 
 /// A request that the site answers later.
@@ -96,11 +111,78 @@ impl GatewayHandler {
         proxy: Proxy,
         below: Box<dyn Handler>,
     ) -> Self {
-        Self { context, routes, upstreams, proxy, below, waiting: IdMap::default(), decoded: String::new() }
+        Self {
+            context,
+            routes,
+            upstreams,
+            proxy,
+            below,
+            waiting: IdMap::default(),
+            decoded: String::new(),
+            scripts: ScriptCache::default(),
+            looking: HashMap::new(),
+            returning: 0,
+        }
     }
 
-    /// Serves a request by its route.
-    fn serve(&mut self, request: &Request<'_>, exchange: Exchange, route: Arc<SiteRoute>) -> Outcome {
+    /// Serves a request of a PHP route: by the script that its path names, a file, or the front script.
+    fn serve_php(
+        &mut self,
+        request: &Request<'_>,
+        exchange: Exchange,
+        route: Arc<SiteRoute>,
+        front: &Arc<str>,
+    ) -> Outcome {
+        let now_ns = self.context.now().mono_ns;
+        let Some(root) = route.root.clone() else { return Outcome::Now(Reply::error(500)) };
+        let key = format!("{}\0{}\0{front}", root.display(), self.decoded);
+        let Some(look) = self.scripts.get(&key, now_ns).cloned() else {
+            let (path, front) = (self.decoded.clone(), Arc::clone(front));
+            let job = self.context.offload(move || look(&root, &path, &front));
+            self.looking.insert(job, LookingRequest { exchange, request: request.keep(), key: key.into() });
+            return Outcome::Later;
+        };
+        if let Some(script) = look.named {
+            return self.serve(request, exchange, route, Some(script));
+        }
+        if names_script(&self.decoded) {
+            return self.fail(request, exchange, &route, (404, &"no_script"));
+        }
+        // Files first: a 404 of the site leads to the front script, or stays without one.
+        match look.front {
+            Some(front) => self.serve(request, exchange, route, Some(front)),
+            None => self.below.call(request, exchange),
+        }
+    }
+
+    /// Whether a request that was passed on is one whose script was looked for.
+    const fn takes_back(&mut self) -> bool {
+        let takes = self.returning > 0;
+        self.returning = self.returning.saturating_sub(1);
+        takes
+    }
+
+    /// Continues a request whose script was looked for: the worker calls this handler again.
+    fn looked(&mut self, looking: LookingRequest, done: Option<Done>) {
+        let LookingRequest { exchange, request, key } = looking;
+        match done.and_then(|done| done.downcast::<ScriptLook>().ok()) {
+            Some(look) => {
+                self.scripts.insert(key, *look, self.context.now().mono_ns);
+                self.returning += 1;
+                self.context.reroute(exchange, request);
+            }
+            None => self.context.respond(exchange, Reply::error(503).with("Retry-After", "1")),
+        }
+    }
+
+    /// Serves a request by its route, and by a script of a PHP route.
+    fn serve(
+        &mut self,
+        request: &Request<'_>,
+        exchange: Exchange,
+        route: Arc<SiteRoute>,
+        script: Option<Arc<Script>>,
+    ) -> Outcome {
         let path = route.changed_path(&self.decoded);
         let Some(upstream) = route.upstream else {
             return self.rewritten(request, exchange, path);
@@ -111,10 +193,14 @@ impl GatewayHandler {
             return self.fail(request, exchange, &route, (413, &"route_body_bytes"));
         }
         let origin = request.origin();
-        let upgrading = upgrading(request);
+        let mut upgrading = upgrading(request);
         let Some(settings) = self.upstreams.get(upstream).map(|upstream| &upstream.settings) else {
             return Outcome::Now(Reply::error(500));
         };
+        let is_fastcgi = settings.is_fastcgi();
+        if is_fastcgi {
+            upgrading = Upgrading::No;
+        }
         let mut head = self.proxy.head_buffer();
         let plan = RequestHeadPlan {
             path: path.as_deref(),
@@ -145,8 +231,10 @@ impl GatewayHandler {
                 .flat_map(field::list)
                 .any(|name| name.eq_ignore_ascii_case(b"expect"));
         let shape = (request.method(), request.framing(), expects);
-        let files_first =
-            route.files == Some(FilesOrder::First) && request.method().reads() && upgrading == Upgrading::No;
+        let is_front = script.is_some() && !names_script(&self.decoded) && !self.decoded.ends_with('/');
+        let files_first = (route.files == Some(FilesOrder::First) || is_front)
+            && request.method().reads()
+            && upgrading == Upgrading::No;
         let accepted = (route.compression.is_some() && route.request.drops(b"accept-encoding"))
             .then(|| AcceptEncoding::of(request.all(Known::AcceptEncoding)));
         let is_changed = path.is_some() || route.request.drops(b"host");
@@ -154,6 +242,9 @@ impl GatewayHandler {
         let mut forwarded =
             ProxiedRequest::new((None, route, upstream), shape, (origin, request.now()), head);
         forwarded.site = site;
+        if is_fastcgi {
+            forwarded = forwarded.for_fastcgi(script);
+        }
         forwarded.upgrades = upgrading == Upgrading::WebSocket;
         forwarded.trailers = accepts_trailers(request);
         forwarded.accepted = accepted;
@@ -377,6 +468,9 @@ impl GatewayHandler {
                     (request.origin.clone(), request.started),
                     head,
                 );
+                if self.upstreams.get(upstream).is_some_and(|upstream| upstream.settings.is_fastcgi()) {
+                    next = next.for_fastcgi(None);
+                }
                 let authority = asked.authority(&request).to_vec();
                 let client = ClientTarget { target: with_query(path, query).into_bytes(), authority };
                 next.client = Some(Box::new(client));
@@ -477,7 +571,7 @@ impl GatewayHandler {
 
 impl Handler for GatewayHandler {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
-        if request.is_rerouted() {
+        if request.is_rerouted() && !self.takes_back() {
             // The path of a channel has led back here: there are no channels.
             self.context.refused("app_redirect");
             return Outcome::Now(Reply::error(502).because(&"app_redirect"));
@@ -485,7 +579,10 @@ impl Handler for GatewayHandler {
         match self.routes.find(request.authority(), request.path(), &mut self.decoded) {
             Found::None => self.below.call(request, exchange),
             Found::Route(route) if route.is_overruled(&self.decoded) => self.below.call(request, exchange),
-            Found::Route(route) => self.serve(request, exchange, route),
+            Found::Route(route) => match route.php.clone() {
+                Some(front) => self.serve_php(request, exchange, route, &front),
+                None => self.serve(request, exchange, route, None),
+            },
             Found::Closed => {
                 self.context.refused("internal");
                 Outcome::Now(Reply::error(404).because(&"internal"))
@@ -505,6 +602,7 @@ impl Handler for GatewayHandler {
         if piece == Piece::Broken {
             // The worker responds itself.
             self.waiting.remove(&key);
+            self.looking.retain(|_, looking| looking.exchange.key() != key);
         }
         if self.proxy.has(key) {
             self.proxy.body(key, piece);
@@ -521,6 +619,7 @@ impl Handler for GatewayHandler {
 
     fn gone(&mut self, key: ExchangeKey) {
         self.waiting.remove(&key);
+        self.looking.retain(|_, looking| looking.exchange.key() != key);
         self.proxy.gone(key);
         self.below.gone(key);
     }
@@ -544,7 +643,9 @@ impl Handler for GatewayHandler {
     }
 
     fn offloaded(&mut self, job: JobId, done: Option<Done>) {
-        if let Some(done) = self.proxy.offloaded(job, done) {
+        if let Some(looking) = self.looking.remove(&job) {
+            self.looked(looking, done);
+        } else if let Some(done) = self.proxy.offloaded(job, done) {
             self.below.offloaded(job, done);
         }
     }

@@ -12,6 +12,9 @@
 //! Known gaps: HTTP/2 to an application, trailers of requests, and `X-Accel-Redirect` to a channel for WebSockets.
 
 mod app_file;
+mod conn_reader;
+mod fastcgi_head;
+mod fastcgi_reader;
 mod fault;
 mod field_changes;
 mod figures;
@@ -27,6 +30,7 @@ mod request_head;
 mod response_coding;
 mod response_head;
 mod route;
+mod script;
 mod settings;
 mod site_rules;
 mod target;
@@ -36,7 +40,7 @@ mod waiting;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use encke_io::lock;
@@ -70,6 +74,8 @@ pub struct SiteRoutes<'a> {
     pub hosts: &'a [String],
     /// The routes, in any order.
     pub routes: &'a [RouteSettings],
+    /// The directory of the site's files; `None` if it has none. Needed for `php`.
+    pub root: Option<&'a Path>,
     /// The paths of error pages, by status.
     pub errors: &'a BTreeMap<String, String>,
     /// The compression of responses; `None`: none is compressed.
@@ -127,6 +133,8 @@ impl Gateway {
                 site.errors.iter().filter_map(|(status, path)| Some((status.parse().ok()?, path.clone())));
             let errors: Arc<[(u16, String)]> = errors.collect();
             let compression = site.compression.clone().map(Arc::new);
+            let root: Option<Arc<Path>> =
+                site.root.and_then(|root| std::fs::canonicalize(root).ok()).map(Arc::from);
             let mut routes = Vec::new();
             for settings in site.routes {
                 let route = compile(settings, &mut known, directories, &errors);
@@ -135,6 +143,12 @@ impl Gateway {
                     key,
                     error,
                 })?;
+                if route.php.is_some() && root.is_none() {
+                    let error =
+                        RouteError::Invalid("the site has no directory with scripts: set root".into());
+                    return Err(GatewayError::Route { pattern: settings.pattern.clone(), key: "php", error });
+                }
+                route.root.clone_from(&root);
                 route.rules.clone_from(&site.rules);
                 route.compression = compression.clone().filter(|_| settings.compress);
                 routes.push(Arc::new(route));
@@ -242,7 +256,8 @@ fn compile(
     let pattern =
         PathPattern::parse(&settings.pattern).map_err(|error| ("pattern", RouteError::Pattern(error)))?;
     let url = settings.url().map_err(|error| ("upstream", RouteError::Url(error)))?;
-    let upstream = match (&settings.upstream, url) {
+    let php = settings.php_url().map_err(|error| ("php", RouteError::Url(error)))?;
+    let upstream = match (settings.upstream.as_ref().or(settings.php.as_ref()), url.or(php)) {
         (None, _) => None,
         (Some(name), None) => {
             let found = upstreams.iter().position(|upstream| upstream.name == *name);
@@ -291,6 +306,8 @@ fn compile(
         response: changes(&settings.response, "response")?,
         pattern,
         upstream,
+        php: settings.php.as_ref().map(|_| settings.front.as_str().into()),
+        root: None,
         files: settings.files,
         path,
         internal: settings.internal,

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use encke_io::Now;
 use encke_server::{Body, Exchange, ExchangeKey, Fields, Origin, Piece, Reply, UpstreamId};
 use encke_wire::coding::AcceptEncoding;
+use encke_wire::fastcgi::{put_body, put_body_end};
 use encke_wire::field::Known;
-use encke_wire::http1::{AppResponseReader, Framing, HeadView, LAST_CHUNK, put_chunk_head};
+use encke_wire::http1::{Framing, HeadView, LAST_CHUNK, put_chunk_head};
 use encke_wire::method::Method;
 
 use crate::app_file::AskedHead;
+use crate::conn_reader::ConnReader;
+use crate::fastcgi_head::{FastCgiPlan, put_fastcgi_head};
 use crate::log_notes::AttemptFacts;
 use crate::queue::Permit;
 use crate::request_head::set_length;
@@ -18,6 +21,7 @@ use crate::response_coding::{
 };
 use crate::response_head::response_fields;
 use crate::route::SiteRoute;
+use crate::script::Script;
 use crate::settings::{FilesOrder, UpstreamSettings};
 use crate::site_rules::SiteFields;
 
@@ -46,7 +50,7 @@ pub(crate) struct UpstreamConn {
     pub(crate) permit: Option<Permit>,
     /// The request that it carries; `None` while it is kept.
     pub(crate) request: Option<ExchangeKey>,
-    pub(crate) reader: AppResponseReader,
+    pub(crate) reader: ConnReader,
     pub(crate) connected: bool,
     /// Whether it has carried a request before the present one.
     pub(crate) reused: bool,
@@ -111,6 +115,10 @@ pub(crate) struct ProxiedRequest {
     pub(crate) body_is_whole: bool,
     /// The body so far as it was sent, for another attempt; `None` if it is too long for that.
     pub(crate) replay: Option<Vec<u8>>,
+    /// Whether the application speaks FastCGI.
+    pub(crate) fastcgi: bool,
+    /// The PHP script that serves the request.
+    pub(crate) script: Option<Arc<Script>>,
     /// The body so far, while the application waits for it.
     pub(crate) buffered: Option<Vec<u8>>,
     /// Whether more of the body is read only once fewer bytes wait.
@@ -136,13 +144,13 @@ pub(crate) struct ProxiedRequest {
 }
 
 impl UpstreamConn {
-    pub(crate) const fn new(upstream: usize, permit: Permit, now_ns: u64) -> Self {
+    pub(crate) const fn new(upstream: usize, permit: Permit, reader: ConnReader, now_ns: u64) -> Self {
         Self {
             upstream,
             target: permit.target(),
             permit: Some(permit),
             request: None,
-            reader: AppResponseReader::new(),
+            reader,
             connected: false,
             reused: false,
             keeps: false,
@@ -167,6 +175,8 @@ impl ProxiedRequest {
         let body_is_whole = matches!(framing, Framing::None | Framing::Length(0));
         Self {
             exchange,
+            fastcgi: false,
+            script: None,
             buffered: (route.buffer > 0 && !body_is_whole).then(Vec::new),
             route,
             origin,
@@ -206,16 +216,65 @@ impl ProxiedRequest {
     /// Keeps a piece of the body that arrives while the request waits for another connection. No further piece is read until
     /// then, so this exceeds the limit of the replay by one piece at most.
     pub(crate) fn keep_piece(&mut self, piece: Piece<'_>) {
-        let framing = self.framing;
-        put_piece(self.replay.get_or_insert_default(), framing, piece);
+        let form = self.body_form();
+        put_piece(self.replay.get_or_insert_default(), form, piece);
+    }
+
+    /// Sends the request to an application that speaks FastCGI. It needs the length of the body.
+    pub(crate) fn for_fastcgi(mut self, script: Option<Arc<Script>>) -> Self {
+        (self.fastcgi, self.script) = (true, script);
+        if self.framing == Framing::Chunked && !self.body_is_whole {
+            self.buffered.get_or_insert_default();
+            self.awaits_continue = false;
+        }
+        self
+    }
+
+    /// Appends the start of the request for the application. Returns false if that is impossible.
+    pub(crate) fn put_head(&self, out: &mut Vec<u8>, keep: bool) -> bool {
+        if !self.fastcgi {
+            out.extend_from_slice(&self.head);
+            return true;
+        }
+        let script = self.script.as_deref();
+        let plan = FastCgiPlan { origin: &self.origin, script, root: self.route.root.as_deref(), keep };
+        let is_written = put_fastcgi_head(out, &self.head, &plan);
+        if matches!(self.framing, Framing::None | Framing::Length(0)) {
+            put_body_end(out);
+        }
+        is_written
+    }
+
+    /// Bytes of a body that are read before the application gets the request.
+    pub(crate) fn buffer_max(&self) -> u64 {
+        if self.fastcgi && self.framing == Framing::Chunked {
+            self.route.buffer.max(REPLAY_BYTES_MAX as u64)
+        } else {
+            self.route.buffer
+        }
+    }
+
+    /// Whether the body has no length, and is too long to find it out.
+    pub(crate) fn lacks_length(&self) -> bool {
+        self.fastcgi && self.framing == Framing::Chunked && self.body_seen > self.buffer_max()
+    }
+
+    /// The form of the body for the application.
+    pub(crate) fn body_form(&self) -> BodyForm {
+        match self.framing {
+            _ if self.fastcgi => BodyForm::Records,
+            Framing::Chunked => BodyForm::Chunks,
+            Framing::None | Framing::Length(_) => BodyForm::Plain,
+        }
     }
 
     /// Adds a piece of a body that is read before the application gets the request. Returns whether more is to be read.
     pub(crate) fn buffer(&mut self, piece: Piece<'_>) -> bool {
+        let buffer_max = self.buffer_max();
         let Some(buffered) = &mut self.buffered else { return false };
         if let Piece::Data(data) = piece {
             buffered.extend_from_slice(data);
-            if self.body_seen < self.route.buffer {
+            if self.body_seen < buffer_max || self.fastcgi && self.framing == Framing::Chunked {
                 return true;
             }
         } else if self.framing == Framing::Chunked {
@@ -226,6 +285,9 @@ impl ProxiedRequest {
         let body = self.buffered.take().unwrap_or_default();
         self.replay = Some(Vec::new());
         self.keep_piece(Piece::Data(&body));
+        if self.body_is_whole && self.fastcgi {
+            self.keep_piece(Piece::End);
+        }
         false
     }
 
@@ -307,16 +369,28 @@ impl ProxiedRequest {
     }
 }
 
+/// The form of a request's body for an application.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BodyForm {
+    /// As it is, with a length in the head.
+    Plain,
+    Chunks,
+    /// FastCGI.
+    Records,
+}
+
 /// Appends a piece of a request's body for the application.
-pub(crate) fn put_piece(out: &mut Vec<u8>, framing: Framing, piece: Piece<'_>) {
+pub(crate) fn put_piece(out: &mut Vec<u8>, form: BodyForm, piece: Piece<'_>) {
     match piece {
-        Piece::Data(data) if framing == Framing::Chunked => {
+        Piece::Data(data) if form == BodyForm::Records => put_body(out, data),
+        Piece::End if form == BodyForm::Records => put_body_end(out),
+        Piece::Data(data) if form == BodyForm::Chunks => {
             put_chunk_head(out, data.len() as u64);
             out.extend_from_slice(data);
             out.extend_from_slice(b"\r\n");
         }
         Piece::Data(data) => out.extend_from_slice(data),
-        Piece::End if framing == Framing::Chunked => out.extend_from_slice(LAST_CHUNK),
+        Piece::End if form == BodyForm::Chunks => out.extend_from_slice(LAST_CHUNK),
         Piece::End | Piece::Broken => {}
     }
 }

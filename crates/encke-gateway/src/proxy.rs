@@ -17,10 +17,11 @@ use encke_io::{Done, Segment};
 use encke_server::{
     Exchange, ExchangeKey, Fields, HandlerContext, JobId, LogNotes, Piece, Reply, UpstreamEvent, UpstreamId,
 };
-use encke_wire::http1::{ReadStep, ResponseHead};
+use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 
+use crate::conn_reader::ConnReader;
 use crate::fault::GatewayFault;
-use crate::figures::{ProxyCounters, report_ejection, report_return};
+use crate::figures::{ProxyCounters, report_ejection, report_messages, report_return};
 use crate::id_map::IdMap;
 use crate::proxied_request::{ProxiedRequest, Replacement, UpstreamConn, is_safe, put_piece};
 use crate::proxy_header::put_proxy_header;
@@ -214,7 +215,12 @@ impl Proxy {
         let id = self.context.dial(address, session);
         self.context.deadline(id, upstream.settings.connect_time.nanoseconds());
         self.counters.dials.increment();
-        self.conns.insert(id, UpstreamConn::new(place, permit, now_ns));
+        let reader = if upstream.settings.is_fastcgi() {
+            ConnReader::FastCgi(Box::default())
+        } else {
+            ConnReader::Http(AppResponseReader::new())
+        };
+        self.conns.insert(id, UpstreamConn::new(place, permit, reader, now_ns));
         Ok(id)
     }
 
@@ -240,11 +246,13 @@ impl Proxy {
         request.facts.first_byte_ns = None;
         request.conn = Some(id);
         conn.request = Some(key);
-        conn.reader.begin(request.method);
+        conn.reader.begin(request.method, upstream.settings.kept() > 0);
         conn.active_ns = now_ns;
         conn.begun_ns = now_ns;
         conn.interims = 0;
-        buffer.extend_from_slice(&request.head);
+        if !request.put_head(&mut buffer, upstream.settings.kept() > 0) {
+            return self.fail(id, GatewayFault::Request);
+        }
         if let Some(replay) = &request.replay {
             buffer.extend_from_slice(replay);
         }
@@ -391,6 +399,11 @@ impl Proxy {
     fn fail(&mut self, id: UpstreamId, fault: GatewayFault) {
         let now_ns = self.context.now().mono_ns;
         let Some((mut conn, Some(key))) = self.drop_conn(id) else { return };
+        if let Some(text) = conn.reader.take_messages()
+            && let Some(upstream) = self.upstreams.get(conn.upstream)
+        {
+            report_messages(upstream, &text);
+        }
         let permit = conn.permit.take();
         // An application may close a kept connection at any time: this says nothing about its health.
         let is_stale = conn.reused && conn.reader.is_untouched() && fault == GatewayFault::Ended;
@@ -575,10 +588,16 @@ impl Proxy {
         let request = self.requests.get_mut(&key);
         let trailers = match &request {
             Some(request) if request.trailers => {
-                trailer_fields(&conn.reader, &request.route.response, request.encoder.is_some())
+                let (changes, is_coded) = (&request.route.response, request.encoder.is_some());
+                conn.reader.http().map(|reader| trailer_fields(reader, changes, is_coded)).unwrap_or_default()
             }
             _ => Fields::new(),
         };
+        if let Some(text) = conn.reader.take_messages()
+            && let Some(upstream) = self.upstreams.get(conn.upstream)
+        {
+            report_messages(upstream, &text);
+        }
         let is_sent = request.as_ref().is_some_and(|request| request.body_is_whole) && unsent == 0;
         if request.is_some_and(|request| request.replacement.is_some()) {
             self.replace(key);
@@ -686,6 +705,9 @@ impl Proxy {
             }
             return self.fail_request(key, 413, &"route_body_bytes");
         }
+        if request.lacks_length() {
+            return self.fail_request(key, 411, &"no_length");
+        }
         if request.buffered.is_some() {
             return if request.buffer(piece) {
                 self.context.read_more(key);
@@ -697,7 +719,7 @@ impl Proxy {
         let Some(id) = id else { return request.keep_piece(piece) };
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let mut buffer = self.context.take_buffer();
-        put_piece(&mut buffer, request.framing, piece);
+        put_piece(&mut buffer, request.body_form(), piece);
         let replay_max = request.replay_max();
         request.replay = request.replay.take().filter(|kept| kept.len() + buffer.len() <= replay_max);
         if let Some(replay) = &mut request.replay {

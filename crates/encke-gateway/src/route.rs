@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use encke_settings::ByteSize;
@@ -20,6 +20,10 @@ pub(crate) struct SiteRoute {
     pub(crate) pattern: PathPattern,
     /// Index of the upstream; `None`: the files of the site.
     pub(crate) upstream: Option<usize>,
+    /// The front script of a PHP route.
+    pub(crate) php: Option<Arc<str>>,
+    /// The directory of the site's files, without links.
+    pub(crate) root: Option<Arc<Path>>,
     pub(crate) files: Option<FilesOrder>,
     pub(crate) path: PathChange,
     pub(crate) internal: bool,
@@ -277,6 +281,8 @@ mod tests {
         SiteRoute {
             pattern: PathPattern::parse(pattern).expect("a pattern"),
             upstream: None,
+            php: None,
+            root: None,
             files: None,
             path,
             internal: false,

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::field_changes::FieldChanges;
 use crate::route::Rewrite;
-use encke_settings::TargetUrl;
+use encke_settings::{TargetScheme, TargetUrl};
 
 /// Applications that serve the same requests.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -36,8 +36,10 @@ pub struct UpstreamSettings {
     pub queue: u32,
     /// Time for which a request waits for a connection. Then it gets a 503.
     pub queue_time: Period,
-    /// Connections to each target that a worker keeps for further requests; 0: each request has its own connection.
-    pub keep: u32,
+    /// Connections to each target that a worker keeps for further requests: 64 without this key, and none for FastCGI, where an
+    /// idle connection occupies a process. 0: each request has its own connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u32>,
     /// Time after which a kept connection is closed. It should be shorter than the application's own limit: Node closes a
     /// connection after 5 s.
     pub keep_time: Period,
@@ -82,9 +84,16 @@ impl From<ProxyProtocol> for ProxyVersion {
 }
 
 impl UpstreamSettings {
-    /// Connections to each target that a worker keeps. One that begins with a client's address is for its requests only.
+    /// Connections to each target that a worker keeps. One that begins with a client's address is for its requests only, and one
+    /// to a FastCGI application occupies a process of it.
     pub(crate) fn kept(&self) -> u32 {
-        if self.proxy_protocol.is_some() { 0 } else { self.keep }
+        let default = if self.is_fastcgi() { 0 } else { KEEP };
+        if self.proxy_protocol.is_some() { 0 } else { self.keep.unwrap_or(default) }
+    }
+
+    /// Whether the applications speak FastCGI.
+    pub(crate) fn is_fastcgi(&self) -> bool {
+        self.to.iter().any(|target| target.url.scheme() == TargetScheme::FastCgi)
     }
 
     /// Whether an application is reached over TLS.
@@ -158,7 +167,7 @@ impl Default for UpstreamSettings {
             connections: 0,
             queue: 256,
             queue_time: Period::seconds(5),
-            keep: 64,
+            keep: None,
             keep_time: Period::seconds(4),
             connect_time: Period::seconds(2),
             response_time: Period::seconds(60),
@@ -171,6 +180,9 @@ impl Default for UpstreamSettings {
         }
     }
 }
+
+/// Connections to each target that a worker keeps, without a setting.
+const KEEP: u32 = 64;
 
 /// Maximum number of targets: a request stores the failed ones in 64 bits.
 pub(crate) const TARGETS_MAX: usize = 64;
@@ -204,6 +216,16 @@ impl Section for UpstreamSettings {
                 found.push(Contradiction::at(&[key], message));
             }
         }
+        let is_http = |target: &TargetSettings| target.url.scheme() != TargetScheme::FastCgi;
+        if self.is_fastcgi() && self.to.iter().any(is_http) {
+            let message = "the targets of an upstream speak one protocol: all fcgi://, or none";
+            found.push(Contradiction::at(&["to"], message));
+        }
+        if self.is_fastcgi() && self.proxy_protocol.is_some() {
+            let message =
+                "FastCGI has no PROXY header: applications find the client's address in REMOTE_ADDR";
+            found.push(Contradiction::at(&["proxy_protocol"], message));
+        }
         if self.to.len() > TARGETS_MAX {
             let message =
                 format!("an upstream has at most {TARGETS_MAX} targets, and this one has {}", self.to.len());
@@ -231,6 +253,12 @@ pub struct RouteSettings {
     /// are served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
+    /// Address of php-fpm: the path of its Unix socket, or `HOST:PORT`. A path that names a script of the site runs it: `/a.php`,
+    /// `/a.php/more`, and `/dir/` with an `index.php`. Other files are sent, and all other paths run `front`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub php: Option<String>,
+    /// The script for paths that name neither a script nor a file.
+    pub front: String,
     /// Whether the files of the site are tried before (`first`) or after (`last`) the application. A 404 of the first leads
     /// to the second.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -277,6 +305,8 @@ impl Default for RouteSettings {
         Self {
             pattern: "/**".into(),
             upstream: None,
+            php: None,
+            front: FRONT.into(),
             files: None,
             strip: None,
             rewrite: None,
@@ -315,7 +345,21 @@ pub struct FieldRules {
     pub remove: Vec<String>,
 }
 
+/// The usual script for all paths of an application in PHP.
+const FRONT: &str = "/index.php";
+
 impl RouteSettings {
+    /// The target of a route with `php`.
+    ///
+    /// # Errors
+    /// The text is no address.
+    pub fn php_url(&self) -> Result<Option<TargetUrl>, ValueError> {
+        let Some(text) = &self.php else { return Ok(None) };
+        let is_host = !text.contains('/') && text.contains(':');
+        let url = if is_host { format!("fcgi://{text}") } else { format!("fcgi://unix:{text}") };
+        url.parse().map(Some)
+    }
+
     /// The name of the upstream; `None` if the route has a URL or no upstream.
     pub fn upstream_name(&self) -> Option<&str> {
         self.upstream.as_deref().filter(|text| !is_url(text))
@@ -351,6 +395,25 @@ impl Section for RouteSettings {
                 wrong("subscribe", format!("{text:?} is no pattern of paths: {error}"));
             }
         }
+        if let Err(error) = self.php_url() {
+            wrong("php", error.to_string());
+        }
+        if self.php.is_some() {
+            let others = [
+                ("upstream", self.upstream.is_some()),
+                ("strip", self.strip.is_some()),
+                ("rewrite", self.rewrite.is_some()),
+                ("files", self.files.is_some()),
+            ];
+            for (key, _) in others.into_iter().filter(|(_, set)| *set) {
+                wrong(key, format!("a route has php or {key}, not both"));
+            }
+        } else if self.front != FRONT {
+            wrong("front", "front has no effect without php".into());
+        }
+        if !self.front.starts_with('/') || !self.front.ends_with(".php") {
+            wrong("front", "a script is named by its path in the site: front = \"/index.php\"".into());
+        }
         if let Err(error) = self.url() {
             wrong("upstream", error.to_string());
         }
@@ -371,7 +434,7 @@ impl Section for RouteSettings {
         if self.strip.is_some() && self.rewrite.is_some() {
             wrong("strip", "a route has strip or rewrite, not both".into());
         }
-        if self.upstream.is_none() {
+        if self.upstream.is_none() && self.php.is_none() {
             let unused = [
                 ("files", self.files.is_some()),
                 ("sendfile", !self.sendfile.is_empty()),
@@ -402,6 +465,11 @@ impl Section for RouteSettings {
     fn anchor(&mut self, folder: &Path) {
         for path in &mut self.sendfile {
             *path = folder.join(&*path);
+        }
+        if let Some(text) = &self.php
+            && (text.contains('/') || !text.contains(':'))
+        {
+            self.php = Some(folder.join(text).to_string_lossy().into_owned());
         }
         if let Some(text) = &self.upstream
             && let Ok(mut url) = text.parse::<TargetUrl>()

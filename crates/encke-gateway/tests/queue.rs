@@ -124,7 +124,14 @@ fn serve(
     change(&mut settings);
     let routes = [RouteSettings { upstream: Some("app".into()), ..RouteSettings::default() }];
     let errors = Default::default();
-    let sites = [SiteRoutes { hosts: &[], routes: &routes, errors: &errors, compression: None, rules: None }];
+    let sites = [SiteRoutes {
+        hosts: &[],
+        root: None,
+        routes: &routes,
+        errors: &errors,
+        compression: None,
+        rules: None,
+    }];
     let gateway = Gateway::new(Arc::new(none), &sites, &[settings], &[]).expect("valid settings");
     let server = Server::new(Options { workers: Some(workers), ..Options::default() });
     let any = "127.0.0.1:0".parse().expect("an address");
@@ -360,7 +367,7 @@ fn a_failed_connection_passes_its_permit_on() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || listener.incoming().for_each(drop));
-    let (running, gateway) = serve(&[address], 2, |settings| settings.keep = 0);
+    let (running, gateway) = serve(&[address], 2, |settings| settings.keep = Some(0));
     let clients: Vec<_> = (0..40).map(|number| Client::ask(gateway, &format!("/{number}")).later()).collect();
     for client in clients {
         let response = client.join().expect("no panic");

@@ -53,7 +53,14 @@ fn gateway(to: &[SocketAddr], change: impl FnOnce(&mut UpstreamSettings)) -> Gat
     let routes =
         [RouteSettings { pattern: "/chat".into(), upstream: Some("app".into()), ..RouteSettings::default() }];
     let errors = Default::default();
-    let sites = [SiteRoutes { hosts: &[], routes: &routes, errors: &errors, compression: None, rules: None }];
+    let sites = [SiteRoutes {
+        hosts: &[],
+        root: None,
+        routes: &routes,
+        errors: &errors,
+        compression: None,
+        rules: None,
+    }];
     Gateway::new(Arc::new(none), &sites, &[settings], &[]).expect("valid settings")
 }
 

@@ -43,7 +43,7 @@ pub use quantity::{ByteRate, ByteSize, OrOff, Period};
 pub use secret::{Secret, SecretError};
 pub use section::{Contradiction, Section};
 pub use source::{SourceLine, SourceMap};
-pub use target_url::TargetUrl;
+pub use target_url::{TargetScheme, TargetUrl};
 pub use text_or_table::{ShortForm, TextOrTable};
 pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion, is_dns_name};
 pub use value_error::ValueError;

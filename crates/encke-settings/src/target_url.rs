@@ -11,7 +11,8 @@ use encke_wire::target;
 
 use crate::{ValueError, Written, written};
 
-/// The address of an application: `http://HOST[:PORT]`, `https://HOST[:PORT]`, or `http://unix:PATH` for a Unix socket.
+/// The address of an application: `http://HOST[:PORT]`, `https://HOST[:PORT]`, `fcgi://HOST[:PORT]` for FastCGI, and
+/// `http://unix:PATH` for a Unix socket.
 ///
 /// ```
 /// use encke_settings::TargetUrl;
@@ -25,8 +26,18 @@ use crate::{ValueError, Written, written};
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TargetUrl {
     place: TargetPlace,
-    /// Whether the application is reached over TLS.
-    secure: bool,
+    scheme: TargetScheme,
+}
+
+/// The protocol of an application.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TargetScheme {
+    /// HTTP/1.1.
+    Http,
+    /// HTTP/1.1 over TLS.
+    Https,
+    /// FastCGI.
+    FastCgi,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -61,10 +72,15 @@ impl TargetUrl {
         )
     }
 
+    /// The protocol.
+    pub const fn scheme(&self) -> TargetScheme {
+        self.scheme
+    }
+
     /// The name in the certificate of an application that is reached over TLS; `None` without TLS.
     pub fn secure_name(&self) -> Option<&str> {
         match &self.place {
-            _ if !self.secure => None,
+            _ if self.scheme != TargetScheme::Https => None,
             TargetPlace::Host(host, _) => Some(host),
             TargetPlace::Unix(_) => Some("localhost"),
         }
@@ -122,17 +138,21 @@ impl FromStr for TargetUrl {
         let wrong = || ValueError::invalid("URL", text, Self::EXPECTED);
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
             let port = text.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
-            return Ok(Self { place: TargetPlace::Host("localhost".to_owned(), port), secure: false });
+            return Ok(Self {
+                place: TargetPlace::Host("localhost".to_owned(), port),
+                scheme: TargetScheme::Http,
+            });
         }
-        let (secure, rest) = match text.split_once("://") {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
+        let (scheme, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (TargetScheme::Http, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (TargetScheme::Https, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("fcgi") => (TargetScheme::FastCgi, rest),
             Some(_) => return Err(wrong()),
-            None => (false, text),
+            None => (TargetScheme::Http, text),
         };
         if let Some(path) = rest.strip_prefix("unix:") {
             let place = TargetPlace::Unix(path.into());
-            return if path.is_empty() { Err(wrong()) } else { Ok(Self { place, secure }) };
+            return if path.is_empty() { Err(wrong()) } else { Ok(Self { place, scheme }) };
         }
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let parsed = target::parse_authority(authority.as_bytes()).map_err(|_| wrong())?;
@@ -141,17 +161,25 @@ impl FromStr for TargetUrl {
         if host.is_empty() || authority.ends_with(':') {
             return Err(wrong());
         }
-        let port = parsed.port.unwrap_or(if secure { 443 } else { 80 });
+        let port = parsed.port.unwrap_or(match scheme {
+            TargetScheme::Http => 80,
+            TargetScheme::Https => 443,
+            TargetScheme::FastCgi => 9000,
+        });
         if port == 0 {
             return Err(wrong());
         }
-        Ok(Self { place: TargetPlace::Host(host.to_owned(), port), secure })
+        Ok(Self { place: TargetPlace::Host(host.to_owned(), port), scheme })
     }
 }
 
 impl fmt::Display for TargetUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.secure { "https://" } else { "http://" })?;
+        f.write_str(match self.scheme {
+            TargetScheme::Http => "http://",
+            TargetScheme::Https => "https://",
+            TargetScheme::FastCgi => "fcgi://",
+        })?;
         match &self.place {
             TargetPlace::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
             TargetPlace::Host(host, port) => write!(f, "{host}:{port}"),
@@ -162,8 +190,7 @@ impl fmt::Display for TargetUrl {
 
 impl Written for TargetUrl {
     const NAME: &'static str = "TargetUrl";
-    const EXPECTED: &'static str =
-        "expected http://HOST:PORT, https://HOST:PORT, http://unix:PATH or a port of this machine";
+    const EXPECTED: &'static str = "expected http://HOST:PORT, https://HOST:PORT, fcgi://HOST:PORT, http://unix:PATH or a port of this machine";
     const EXAMPLES: &'static [&'static str] = &["http://127.0.0.1:3000", "http://unix:/run/app.sock"];
     const NUMBERS: bool = true;
 }

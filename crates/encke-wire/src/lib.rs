@@ -29,11 +29,13 @@
 
 pub mod accept;
 pub mod base64;
+pub mod cgi;
 pub mod civil;
 pub mod coding;
 pub mod conditional;
 pub mod content_encoder;
 pub mod date;
+pub mod fastcgi;
 pub mod field;
 pub mod forwarded;
 pub mod host;

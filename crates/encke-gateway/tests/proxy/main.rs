@@ -153,8 +153,14 @@ fn serve_routes(
     change(&mut settings);
     let errors = [("502".to_owned(), "/page".to_owned()), ("500".to_owned(), "/page".to_owned())].into();
     let compression = ResponseCompression { types: vec!["text/*".into()], bytes: 100..=100_000, at_once: 2 };
-    let sites =
-        [SiteRoutes { hosts: &[], routes, errors: &errors, compression: Some(compression), rules: None }];
+    let sites = [SiteRoutes {
+        hosts: &[],
+        root: None,
+        routes,
+        errors: &errors,
+        compression: Some(compression),
+        rules: None,
+    }];
     let directories = [AppDirectory { directory: "/srv/private".into(), host: SECRET_HOST.to_owned() }];
     let gateway = Gateway::new(Arc::new(files), &sites, &[settings], &directories).expect("valid settings");
     let server = Server::new(Options { workers: Some(1), ..Options::default() });

@@ -61,7 +61,14 @@ fn gateway(world: &World, seed: u64) -> (Arc<Gateway>, u32) {
     };
     let routes = [RouteSettings { upstream: Some("app".into()), ..RouteSettings::default() }];
     let errors = Default::default();
-    let sites = [SiteRoutes { hosts: &[], routes: &routes, errors: &errors, compression: None, rules: None }];
+    let sites = [SiteRoutes {
+        hosts: &[],
+        root: None,
+        routes: &routes,
+        errors: &errors,
+        compression: None,
+        rules: None,
+    }];
     let gateway = Gateway::new(Arc::new(none), &sites, &[settings], &[]).expect("valid settings");
     (Arc::new(gateway), connections)
 }

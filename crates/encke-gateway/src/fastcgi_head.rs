@@ -1,0 +1,221 @@
+//! Writes the start of a FastCGI request: the variables of a CGI program (RFC 3875 §4.1), from the head that an HTTP application
+//! would get.
+//!
+//! ```text
+//!  head for an application ─► method, target ─► REQUEST_METHOD, REQUEST_URI, SCRIPT_NAME, PATH_INFO, QUERY_STRING
+//!                            fields ──────────► CONTENT_TYPE, CONTENT_LENGTH, HTTP_*
+//!  origin ───────────────────────────────────► REMOTE_ADDR, REMOTE_PORT, HTTPS
+//! ```
+//! The head has neither names with underscores nor `Proxy` (httpoxy): see [`crate::request_head`].
+
+use std::path::Path;
+
+use encke_io::Peer;
+use encke_server::Origin;
+use encke_wire::fastcgi::{put_begin, put_pair, put_params};
+use encke_wire::field::Known;
+use encke_wire::http1::{Head, HeadField, Progress};
+use encke_wire::target::{decode_path, parse_authority};
+
+use crate::app_file::HEAD_LIMITS;
+use crate::script::Script;
+
+/// What [`put_fastcgi_head`] needs besides the head.
+pub(crate) struct FastCgiPlan<'a> {
+    pub(crate) origin: &'a Origin,
+    /// The script of a PHP request; `None` for a program that serves all paths itself.
+    pub(crate) script: Option<&'a Script>,
+    pub(crate) root: Option<&'a Path>,
+    /// Whether the application may keep the connection.
+    pub(crate) keep: bool,
+}
+
+/// Appends the start of a request. `head` is that for an HTTP application. Returns false if it is malformed.
+pub(crate) fn put_fastcgi_head(out: &mut Vec<u8>, head: &[u8], plan: &FastCgiPlan<'_>) -> bool {
+    let mut parsed = Box::new(Head::new());
+    if !matches!(parsed.feed(head, &HEAD_LIMITS), Progress::Done { .. }) {
+        return false;
+    }
+    let mut pairs = Vec::with_capacity(head.len() * 2 + 512);
+    let mut pair = |name: &str, value: &[u8]| put_pair(&mut pairs, name.as_bytes(), value);
+    pair("GATEWAY_INTERFACE", b"CGI/1.1");
+    pair("SERVER_SOFTWARE", b"encke");
+    pair("SERVER_PROTOCOL", b"HTTP/1.1");
+    pair("REQUEST_METHOD", parsed.method_text(head));
+    let target = parsed.target(head);
+    pair("REQUEST_URI", target);
+    let query = target.iter().position(|byte| *byte == b'?');
+    pair("QUERY_STRING", query.and_then(|at| target.get(at + 1..)).unwrap_or_default());
+    let mut path = String::new();
+    if decode_path(target.get(..query.unwrap_or(target.len())).unwrap_or_default(), &mut path).is_err() {
+        return false;
+    }
+    match plan.script {
+        Some(script) => {
+            pair("SCRIPT_NAME", script.name.as_bytes());
+            pair("PATH_INFO", script.path_info.as_bytes());
+            pair("SCRIPT_FILENAME", script.file.as_os_str().as_encoded_bytes());
+            // php-cgi refuses to run without it.
+            pair("REDIRECT_STATUS", b"200");
+        }
+        None => {
+            pair("SCRIPT_NAME", b"");
+            pair("PATH_INFO", path.as_bytes());
+        }
+    }
+    if let Some(root) = plan.root {
+        pair("DOCUMENT_ROOT", root.as_os_str().as_encoded_bytes());
+    }
+    put_origin(&mut pair, plan.origin, parsed.host(head));
+    for field in parsed.head_fields(head) {
+        match field.known {
+            Some(Known::ContentType) => pair("CONTENT_TYPE", field.value),
+            Some(Known::ContentLength) => pair("CONTENT_LENGTH", field.value),
+            Some(Known::Connection | Known::TransferEncoding | Known::Te | Known::Upgrade) => {}
+            _ => {
+                let same = |other: &HeadField<'_>| other.name.eq_ignore_ascii_case(field.name);
+                let mut all = parsed.head_fields(head).filter(same).map(|other| other.value);
+                // Several fields are one variable (RFC 3875 §4.1.18), at the place of the first one.
+                if all.next().is_some_and(|first| std::ptr::eq(first, field.value)) {
+                    let separator: &[u8] = if field.known == Some(Known::Cookie) { b"; " } else { b", " };
+                    let joined = std::iter::once(field.value).chain(all).collect::<Vec<_>>().join(separator);
+                    pair(&variable(field.name), &joined);
+                }
+            }
+        }
+    }
+    put_begin(out, plan.keep);
+    put_params(out, &pairs);
+    true
+}
+
+/// Passes the variables of the client and of this server to `pair`.
+fn put_origin(pair: &mut impl FnMut(&str, &[u8]), origin: &Origin, host: &[u8]) {
+    if let Some(client) = origin.client {
+        pair("REMOTE_ADDR", client.to_canonical().to_string().as_bytes());
+    }
+    if let Peer::Inet(peer) = origin.peer
+        && origin.client.is_some_and(|client| client.to_canonical() == peer.ip().to_canonical())
+    {
+        pair("REMOTE_PORT", peer.port().to_string().as_bytes());
+    }
+    pair("REQUEST_SCHEME", if origin.secure { b"https" } else { b"http" });
+    if origin.secure {
+        pair("HTTPS", b"on");
+    }
+    let authority = parse_authority(host).ok();
+    pair("SERVER_NAME", authority.as_ref().map_or(host, |authority| authority.host));
+    let port = authority.and_then(|authority| authority.port).unwrap_or(if origin.secure { 443 } else { 80 });
+    pair("SERVER_PORT", port.to_string().as_bytes());
+}
+
+/// The name of the variable for a field (RFC 3875 §4.1.18): `User-Agent` is `HTTP_USER_AGENT`.
+fn variable(name: &[u8]) -> String {
+    let letters = name.iter().map(|byte| if *byte == b'-' { '_' } else { byte.to_ascii_uppercase() as char });
+    "HTTP_".chars().chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    /// The variables in PARAMS records, as `NAME=value`.
+    fn variables(bytes: &[u8]) -> Vec<String> {
+        let mut pairs = Vec::new();
+        let mut rest = bytes;
+        while let [1, kind, 0, 1, high, low, 0, 0, after @ ..] = rest {
+            let length = usize::from(u16::from_be_bytes([*high, *low]));
+            if *kind == 4 {
+                pairs.extend_from_slice(&after[..length]);
+            }
+            rest = &after[length..];
+        }
+        let mut found = Vec::new();
+        let mut rest = &pairs[..];
+        let length = |rest: &mut &[u8]| match **rest {
+            [short, ref after @ ..] if short < 0x80 => {
+                *rest = after;
+                usize::from(short)
+            }
+            [a, b, c, d, ref after @ ..] => {
+                *rest = after;
+                u32::from_be_bytes([a & 0x7f, b, c, d]) as usize
+            }
+            _ => panic!("a length"),
+        };
+        while !rest.is_empty() {
+            let (name, value) = (length(&mut rest), length(&mut rest));
+            found.push(format!(
+                "{}={}",
+                String::from_utf8_lossy(&rest[..name]),
+                String::from_utf8_lossy(&rest[name..name + value])
+            ));
+            rest = &rest[name + value..];
+        }
+        found
+    }
+
+    fn of(head: &str, script: Option<&Script>) -> Vec<String> {
+        let peer = "203.0.113.9:5000".parse().expect("an address");
+        let origin = Origin {
+            peer: Peer::Inet(peer),
+            client: Some(IpAddr::from([203, 0, 113, 9])),
+            secure: true,
+            tls: None,
+            local: false,
+        };
+        let plan = FastCgiPlan { origin: &origin, script, root: Some(Path::new("/srv/www")), keep: false };
+        let mut out = Vec::new();
+        assert!(put_fastcgi_head(&mut out, head.as_bytes(), &plan));
+        variables(&out)
+    }
+
+    #[test]
+    fn a_program_gets_the_variables_of_cgi() {
+        let head = "POST /a%20b/c?d=e&f HTTP/1.1\r\nHost: shop.example:8443\r\nContent-Type: text/plain\r\n\
+                    Content-Length: 3\r\nX-Own: 1\r\nX-Own: 2\r\nConnection: close\r\n\r\n";
+        let found = of(head, None);
+        for variable in [
+            "REQUEST_METHOD=POST",
+            "REQUEST_URI=/a%20b/c?d=e&f",
+            "QUERY_STRING=d=e&f",
+            "SCRIPT_NAME=",
+            "PATH_INFO=/a b/c",
+            "DOCUMENT_ROOT=/srv/www",
+            "REMOTE_ADDR=203.0.113.9",
+            "REMOTE_PORT=5000",
+            "HTTPS=on",
+            "SERVER_NAME=shop.example",
+            "SERVER_PORT=8443",
+            "CONTENT_TYPE=text/plain",
+            "CONTENT_LENGTH=3",
+            "HTTP_HOST=shop.example:8443",
+            "HTTP_X_OWN=1, 2",
+        ] {
+            assert!(found.iter().any(|other| other == variable), "{variable}: {found:?}");
+        }
+        let names: Vec<_> = found.iter().filter_map(|pair| pair.split('=').next()).collect();
+        assert!(!names.contains(&"HTTP_CONNECTION") && !names.contains(&"HTTP_CONTENT_LENGTH"), "{names:?}");
+        assert_eq!(names.iter().filter(|name| **name == "HTTP_X_OWN").count(), 1, "one variable");
+    }
+
+    #[test]
+    fn a_script_has_a_name_a_file_and_the_rest_of_the_path() {
+        let script = Script {
+            name: "/app/index.php".into(),
+            path_info: "/x/y".into(),
+            file: "/srv/www/app/index.php".into(),
+        };
+        let found = of("GET /app/index.php/x/y HTTP/1.1\r\nHost: a\r\n\r\n", Some(&script));
+        for variable in [
+            "SCRIPT_NAME=/app/index.php",
+            "PATH_INFO=/x/y",
+            "SCRIPT_FILENAME=/srv/www/app/index.php",
+            "QUERY_STRING=",
+        ] {
+            assert!(found.iter().any(|other| other == variable), "{variable}: {found:?}");
+        }
+    }
+}
