@@ -158,7 +158,7 @@ impl FastCgiReader {
 
 /// The records, or the head that they contain, break a rule.
 const fn malformed() -> ResponseFault {
-    ResponseFault::Malformed(Refusal::InvalidFieldLine)
+    ResponseFault::Malformed(Refusal::InvalidFieldName)
 }
 
 #[cfg(test)]

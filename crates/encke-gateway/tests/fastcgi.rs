@@ -78,7 +78,7 @@ fn read_call(stream: &mut TcpStream) -> Option<Call> {
 }
 
 fn variables(mut rest: &[u8]) -> HashMap<String, String> {
-    let mut length = |rest: &mut &[u8]| {
+    let length = |rest: &mut &[u8]| {
         let short = rest[0] < 0x80;
         let (taken, length) = if short {
             (1, usize::from(rest[0]))

@@ -51,7 +51,7 @@ fn gateway(world: &World, seed: u64) -> (Arc<Gateway>, u32) {
         connections,
         queue: 1 + world.chance(20) as u32,
         queue_time: Period::milliseconds(50 + world.chance(2_000)),
-        keep: [0, 1, 64][world.chance(3) as usize],
+        keep: Some([0, 1, 64][world.chance(3) as usize]),
         keep_time: Period::milliseconds(500),
         connect_time: Period::milliseconds(100),
         response_time: Period::milliseconds(300),
