@@ -38,6 +38,8 @@ VENV = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "gate
 # Bounds the wait of `--self-check` for an event that a planted fault prevents.
 PLANTED_PATIENCE = 5.0
 BLOCK_BYTES = 64 * KIB
+# Applications that speak FastCGI.
+FASTCGI = ("php-fpm",)
 
 
 @dataclass(eq=False)
@@ -196,6 +198,8 @@ class Application:
 
     @property
     def url(self) -> str:
+        if self.name in FASTCGI:
+            return f"fcgi://127.0.0.1:{self.port}"
         return f"http://unix:{self.socket_file}" if self.socket_file else f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
@@ -215,7 +219,8 @@ class Application:
             self.process = subprocess.Popen(
                 ["bash", "-c", words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=APPS, start_new_session=True,
                 pass_fds=[listener.fileno()],
-                env={**os.environ, "SERVER_STARTER_PORT": f"127.0.0.1:{self.port}=3", **self.environment})
+                env={**os.environ, "SERVER_STARTER_PORT": f"127.0.0.1:{self.port}=3",
+                     "FPM_SOCKETS": f"127.0.0.1:{self.port}=3", **self.environment})
         self.is_ready()
 
     def command(self) -> list[str]:
@@ -231,12 +236,24 @@ class Application:
             "waitress": [VENV / "python", "waitress_app.py"],
             "go": ["bash", "-c", f"go build -o {self.folder}/app app.go && exec {self.folder}/app"],
             "puma": ["puma", "--environment", "production", "--bind", f"tcp://{address}", "config.ru"],
+            "php-fpm": ["/usr/sbin/php-fpm8.2", "-F", "-y", self.php_settings()],
             "starman": ["starman", "--listen", address, "--workers", "1", self.psgi],
         }
         return [str(word) for word in [*commands[self.name], *self.arguments]]
 
+    def php_settings(self) -> Path:
+        """The settings of php-fpm with two processes, on the socket that it inherits."""
+        path = self.folder / "fpm.conf"
+        path.write_text(f"[global]\nerror_log = {self.folder}/fpm.log\n[www]\nlisten = 127.0.0.1:{self.port}\npm = static\n"
+                        "pm.max_children = 2\nphp_admin_flag[log_errors] = on\nphp_admin_value[error_log] =\n"
+                        "user = www-data\n")
+        return path
+
     def is_ready(self) -> None:
         """Waits for the application's first response: the connection waits in the queue of the socket until then."""
+        if self.name in FASTCGI:
+            # It speaks no HTTP: the first request waits in the queue of the socket.
+            return
         try:
             with contextlib.closing(self.connect()) as client:
                 client.sendall(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

@@ -18,13 +18,13 @@ use encke_wire::http1::{Head, HeadField, Progress};
 use encke_wire::target::{decode_path, parse_authority};
 
 use crate::app_file::HEAD_LIMITS;
-use crate::script::Script;
+use crate::script::PhpScript;
 
 /// What [`put_fastcgi_head`] needs besides the head.
 pub(crate) struct FastCgiPlan<'a> {
     pub(crate) origin: &'a Origin,
     /// The script of a PHP request; `None` for a program that serves all paths itself.
-    pub(crate) script: Option<&'a Script>,
+    pub(crate) script: Option<&'a PhpScript>,
     pub(crate) root: Option<&'a Path>,
     /// Whether the application may keep the connection.
     pub(crate) keep: bool,
@@ -157,7 +157,7 @@ mod tests {
         found
     }
 
-    fn of(head: &str, script: Option<&Script>) -> Vec<String> {
+    fn of(head: &str, script: Option<&PhpScript>) -> Vec<String> {
         let peer = "203.0.113.9:5000".parse().expect("an address");
         let origin = Origin {
             peer: Peer::Inet(peer),
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_script_has_a_name_a_file_and_the_rest_of_the_path() {
-        let script = Script {
+        let script = PhpScript {
             name: "/app/index.php".into(),
             path_info: "/x/y".into(),
             file: "/srv/www/app/index.php".into(),

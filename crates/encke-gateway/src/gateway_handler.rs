@@ -32,7 +32,7 @@ use crate::proxied_request::{ClientTarget, ProxiedRequest, Replacement};
 use crate::proxy::Proxy;
 use crate::request_head::{RequestHeadPlan, Upgrading, accepts_trailers, put_request_head};
 use crate::route::{Found, RouteTable, SiteRoute};
-use crate::script::{Script, ScriptCache, ScriptLook, look, names_script};
+use crate::script::{PhpScript, ScriptCache, ScriptLook, look, names_script};
 use crate::settings::FilesOrder;
 use crate::site_rules::SiteFields;
 use crate::tunnel::TunnelStart;
@@ -51,17 +51,17 @@ pub(crate) struct GatewayHandler {
     /// The decoded path of a request, for the length of a call.
     decoded: String,
     scripts: ScriptCache,
-    /// Requests whose script is looked for on the pool.
+    /// Requests of PHP routes, while a job looks for their scripts.
     looking: HashMap<JobId, LookingRequest>,
-    /// Requests that were looked for, and that the worker passes to this handler again.
+    /// Requests whose job has ended, and that the worker passes to this handler again.
     returning: u32,
 }
 
-/// A request whose script is looked for.
+/// A request of a PHP route, while a job looks for its script.
 struct LookingRequest {
     exchange: Exchange,
     request: Kept,
-    /// Its key in the cache.
+    /// The key of its script in the cache.
     key: Box<str>,
 }
 
@@ -181,7 +181,7 @@ impl GatewayHandler {
         request: &Request<'_>,
         exchange: Exchange,
         route: Arc<SiteRoute>,
-        script: Option<Arc<Script>>,
+        script: Option<Arc<PhpScript>>,
     ) -> Outcome {
         let path = route.changed_path(&self.decoded);
         let Some(upstream) = route.upstream else {

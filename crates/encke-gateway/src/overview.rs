@@ -44,7 +44,10 @@ impl RouteSettings {
             if targets.is_empty() { name.clone() } else { format!("{name} ({})", targets.join(", ")) }
         });
         let mut line = match (app, self.files) {
-            (None, _) => format!("{} → files", self.pattern),
+            (None, _) => match &self.php {
+                Some(php) => format!("{} → PHP ({php}), files, then {}", self.pattern, self.front),
+                None => format!("{} → files", self.pattern),
+            },
             (Some(app), None) => format!("{} → {app}", self.pattern),
             (Some(app), Some(FilesOrder::First)) => format!("{} → files, then {app}", self.pattern),
             (Some(app), Some(FilesOrder::Last)) => format!("{} → {app}, then files", self.pattern),

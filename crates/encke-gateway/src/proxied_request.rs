@@ -21,7 +21,7 @@ use crate::response_coding::{
 };
 use crate::response_head::response_fields;
 use crate::route::SiteRoute;
-use crate::script::Script;
+use crate::script::PhpScript;
 use crate::settings::{FilesOrder, UpstreamSettings};
 use crate::site_rules::SiteFields;
 
@@ -118,7 +118,7 @@ pub(crate) struct ProxiedRequest {
     /// Whether the application speaks FastCGI.
     pub(crate) fastcgi: bool,
     /// The PHP script that serves the request.
-    pub(crate) script: Option<Arc<Script>>,
+    pub(crate) script: Option<Arc<PhpScript>>,
     /// The body so far, while the application waits for it.
     pub(crate) buffered: Option<Vec<u8>>,
     /// Whether more of the body is read only once fewer bytes wait.
@@ -221,7 +221,7 @@ impl ProxiedRequest {
     }
 
     /// Sends the request to an application that speaks FastCGI. It needs the length of the body.
-    pub(crate) fn for_fastcgi(mut self, script: Option<Arc<Script>>) -> Self {
+    pub(crate) fn for_fastcgi(mut self, script: Option<Arc<PhpScript>>) -> Self {
         (self.fastcgi, self.script) = (true, script);
         if self.framing == Framing::Chunked && !self.body_is_whole {
             self.buffered.get_or_insert_default();
@@ -260,11 +260,11 @@ impl ProxiedRequest {
     }
 
     /// The form of the body for the application.
-    pub(crate) fn body_form(&self) -> BodyForm {
+    pub(crate) fn body_form(&self) -> PieceForm {
         match self.framing {
-            _ if self.fastcgi => BodyForm::Records,
-            Framing::Chunked => BodyForm::Chunks,
-            Framing::None | Framing::Length(_) => BodyForm::Plain,
+            _ if self.fastcgi => PieceForm::Records,
+            Framing::Chunked => PieceForm::Chunks,
+            Framing::None | Framing::Length(_) => PieceForm::Plain,
         }
     }
 
@@ -371,7 +371,7 @@ impl ProxiedRequest {
 
 /// The form of a request's body for an application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum BodyForm {
+pub(crate) enum PieceForm {
     /// As it is, with a length in the head.
     Plain,
     Chunks,
@@ -380,17 +380,17 @@ pub(crate) enum BodyForm {
 }
 
 /// Appends a piece of a request's body for the application.
-pub(crate) fn put_piece(out: &mut Vec<u8>, form: BodyForm, piece: Piece<'_>) {
+pub(crate) fn put_piece(out: &mut Vec<u8>, form: PieceForm, piece: Piece<'_>) {
     match piece {
-        Piece::Data(data) if form == BodyForm::Records => put_body(out, data),
-        Piece::End if form == BodyForm::Records => put_body_end(out),
-        Piece::Data(data) if form == BodyForm::Chunks => {
+        Piece::Data(data) if form == PieceForm::Records => put_body(out, data),
+        Piece::End if form == PieceForm::Records => put_body_end(out),
+        Piece::Data(data) if form == PieceForm::Chunks => {
             put_chunk_head(out, data.len() as u64);
             out.extend_from_slice(data);
             out.extend_from_slice(b"\r\n");
         }
         Piece::Data(data) => out.extend_from_slice(data),
-        Piece::End if form == BodyForm::Chunks => out.extend_from_slice(LAST_CHUNK),
+        Piece::End if form == PieceForm::Chunks => out.extend_from_slice(LAST_CHUNK),
         Piece::End | Piece::Broken => {}
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// A script that serves a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Script {
+pub(crate) struct PhpScript {
     /// The path of the script in the site.
     pub(crate) name: String,
     /// The rest of the request's path.
@@ -29,9 +29,9 @@ pub(crate) struct Script {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ScriptLook {
     /// The script that the path names.
-    pub(crate) named: Option<Arc<Script>>,
+    pub(crate) named: Option<Arc<PhpScript>>,
     /// The script for paths that name neither a script nor a file.
-    pub(crate) front: Option<Arc<Script>>,
+    pub(crate) front: Option<Arc<PhpScript>>,
 }
 
 /// Looks for the scripts of a decoded path, which has no dot segments. Blocks: file systems may be slow. `root` has no links.
@@ -40,7 +40,7 @@ pub(crate) fn look(root: &Path, path: &str, front: &str) -> ScriptLook {
         let index = format!("{path}index.php");
         path.ends_with('/').then(|| script(root, &index, index.len())).flatten()
     });
-    let front = script(root, front, front.len()).map(|front| Script { path_info: String::new(), ..front });
+    let front = script(root, front, front.len()).map(|front| PhpScript { path_info: String::new(), ..front });
     ScriptLook { named: named.map(Arc::new), front: front.map(Arc::new) }
 }
 
@@ -60,14 +60,14 @@ fn candidates(path: &str) -> impl Iterator<Item = usize> {
 }
 
 /// The script whose name ends at `end` of the path, if there is one.
-fn script(root: &Path, path: &str, end: usize) -> Option<Script> {
+fn script(root: &Path, path: &str, end: usize) -> Option<PhpScript> {
     let (name, path_info) = path.split_at_checked(end)?;
     let file = std::fs::canonicalize(root.join(name.strip_prefix('/')?)).ok()?;
     // A link may lead to another script of the site, and nowhere else.
     let is_script =
         file.starts_with(root) && file.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes());
     let is_file = is_script && std::fs::metadata(&file).is_ok_and(|metadata| metadata.is_file());
-    is_file.then(|| Script { name: name.to_owned(), path_info: path_info.to_owned(), file })
+    is_file.then(|| PhpScript { name: name.to_owned(), path_info: path_info.to_owned(), file })
 }
 
 const SUFFIX: &str = ".php";

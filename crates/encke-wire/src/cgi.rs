@@ -133,7 +133,7 @@ fn as_http(head: &[u8]) -> Result<Vec<u8>, CgiFault> {
 mod tests {
     use super::*;
 
-    /// The HTTP head, and the output behind the head.
+    /// The HTTP head, and the rest of the output.
     type Taken = Result<Option<(String, Vec<u8>)>, CgiFault>;
 
     fn take(pieces: &[&[u8]]) -> Taken {

@@ -7,7 +7,7 @@ use encke_settings::ForeignKey;
 
 use encke_settings::Equivalent::{Always, Like, Missing, Setting};
 
-const NO_FASTCGI: &str = "Encke reaches applications over HTTP/1.1 only";
+const ONLY_HTTP: &str = "Encke reaches applications over HTTP/1.1 and FastCGI only";
 const ROUTE: &str = "[[site.route]] has a pattern and an upstream, such as \"http://127.0.0.1:3000\"";
 const PASSWORDS: &str = "[[access]] with pattern = \"/admin/**\" and passwords = \"admin.htpasswd\"";
 const TLS: &str = "listen = { address = \":443\", tls = { cert = \"cert.pem\", key = \"key.pem\" } }";
@@ -303,10 +303,10 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
         Always("a target that fails three times in a row is left out, and tried again by a request"),
     ),
     // What does not exist.
-    ("fastcgi_pass", Missing(NO_FASTCGI)),
-    ("php_fastcgi", Missing(NO_FASTCGI)),
-    ("uwsgi_pass", Missing(NO_FASTCGI)),
-    ("grpc_pass", Missing(NO_FASTCGI)),
+    ("fastcgi_pass", Like("site.route.php", "php = \"/run/php/fpm.sock\"")),
+    ("php_fastcgi", Like("site.route.php", "php = \"/run/php/fpm.sock\"")),
+    ("uwsgi_pass", Missing(ONLY_HTTP)),
+    ("grpc_pass", Missing(ONLY_HTTP)),
     ("proxy_cache", Missing("Encke caches files, and no responses of applications")),
     ("auth_request", Like("auth.ask", "for channels only")),
     ("forward_auth", Like("auth.ask", "for channels only")),
@@ -460,7 +460,7 @@ mod tests {
             ("[server]\nresolver = \"::1\"\n", "not a setting: the operating system resolves"),
             ("[[site]]\nproxy_set_header = \"a\"\n", "in Encke it is `request` in [[site.route]]: "),
             ("[[site]]\nproxy_pass = \"http://a\"\n", "in Encke it is `route` in [[site]]: "),
-            ("[[site]]\nfastcgi_pass = \"a\"\n", "not available yet: "),
+            ("[[site]]\nfastcgi_pass = \"a\"\n", "in Encke it is `php` in [[site.route]]: "),
             ("[[site]]\n[[site.route]]\nlocation = \"/\"\n", "in Encke it is `pattern` in [[site.route]]"),
             ("[[site]]\nlocation = \"/\"\n", "in Encke it is `paths` in [[site]]: "),
             ("[[site]]\n[[site.route]]\nto = \"http://a\"\n", "in Encke it is `upstream` in [[site.route]]"),
@@ -493,7 +493,7 @@ mod tests {
             ("[server]\nkeepalive_timeout 65;\n", "in Encke it is `limits.idle_time`"),
             ("timeout client 30s\n", "in Encke it is `limits.idle_time`"),
             ("reverse_proxy localhost:3000\n", "in Encke it is `route` in [[site]]: "),
-            ("fastcgi_pass unix:a.sock;\n", "not available yet: "),
+            ("fastcgi_pass unix:a.sock;\n", "in Encke it is `php` in [[site.route]]: "),
             ("[server]\nlisten 80;\n", "settings are TOML: `listen = VALUE`"),
         ] {
             let found = hint(text);
