@@ -13,7 +13,8 @@ def php(lab: Lab, **route) -> tuple[Application, Gateway]:
     """Encke before php-fpm with two processes, which also reads the scripts of the site."""
     application = lab.application("php-fpm")
     server = lab.gateway([{"pattern": "/**", "php": f"127.0.0.1:{application.port}", **route},
-                          {"pattern": "/protected/**", "internal": True}],
+                          {"pattern": "/protected/**", "internal": True}, {"pattern": "/cron.php", "internal": True}],
+                         site={"paths": [{"pattern": "/uploads/**/*.php", "status": 404}]},
                          settings={"limits": {"head_bytes": 65535}})
     # The processes of php-fpm run as another user.
     for folder in [server.root, *server.root.parents]:
@@ -22,7 +23,10 @@ def php(lab: Lab, **route) -> tuple[Application, Gateway]:
     (server.root / "blog").mkdir()
     (server.root / "protected").mkdir()
     shutil.copy(APPS / "index.php", server.root / "index.php")
-    shutil.copy(APPS / "index.php", server.root / "blog/index.php")
+    (server.root / "uploads").mkdir()
+    (server.root / ".git").mkdir()
+    for script in ("blog/index.php", "cron.php", "uploads/evil.php", "uploads/index.php", ".git/hook.php"):
+        shutil.copy(APPS / "index.php", server.root / script)
     (server.root / "x.jpg").write_bytes(b"<?php echo 'executed';")
     (server.root / "protected/file").write_bytes(b"the file")
     return application, server
@@ -44,13 +48,17 @@ def php_runs_the_scripts_of_the_site_and_nothing_else(lab: Lab, app: str) -> str
     body = os.urandom(3 * MIB)
     posted = json.loads(server.ask("/up", "POST", body).body)
     require((posted["length"], posted["method"]) == (len(body), "POST"), f"{posted}")
-    large = json.loads(server.ask("/", fields={"X-Big": "x" * 60_000, "Proxy": "evil", "X_Own": "evil"}).body)
+    large = json.loads(server.ask("/", fields={"X-Big": "x" * 60_000, "Proxy": "evil", "X_Own": "evil", "X.Own": "evil"}).body)
     require((large["big"], large["proxy"]) == (60_000, None), f"60 kB of variables: {large}")
     require(server.ask("/x.jpg").body.startswith(b"<?php echo"), "an image is sent as it is")
     for target in ["/x.jpg/y.php", "/missing.php", "/INDEX.PHP", "/index.php%00.jpg", "/index.php%2fx", "/x.jpg%2f.php", "/.php",
                    "/blog/index.PHP/x", "/%c4%b0ndex.php", "/index.ph%70x"]:
         response = server.ask(target)
         require(b"executed" not in response.body and b"<?php" not in response.body, f"{target}: {response}")
+    for target in ["/cron.php", "/cron.php/", "/cron.php/x", "/uploads/evil.php", "/uploads/evil.php/x", "/uploads/", "/.git/hook.php"]:
+        response = server.ask(target)
+        script = json.loads(response.body)["script"] if response.status == 200 else None
+        require(script in (None, "/index.php"), f"{target} runs {script}")
     accel = server.ask("/?accel=1", fields={"Range": "bytes=4-"})
     require((accel.status, accel.body) == (206, b"file"), f"X-Accel-Redirect: {accel}")
     require(server.ask("/?status=404").status == 404, "Status")

@@ -433,6 +433,7 @@ impl Document for Settings {
         found.extend(self.unknown_upstreams());
         found.extend(self.repeated_patterns());
         found.extend(self.foreign_subscriptions());
+        found.extend(self.script_sources());
         for (place, rule) in self.access.iter().enumerate() {
             let place = place.to_string();
             found.extend(rule.check().into_iter().map(|one| one.within(&place).within("access")));

@@ -43,7 +43,8 @@ fn leaves_nothing(stand: Stand) {
     let held = Held::default();
     let rig = stand.serve_by(
         |policy| {
-            policy.limits.head_time = ms(100);
+            // A correct client may be descheduled for some time between its connect and its request.
+            policy.limits.head_time = ms(400);
             policy.limits.linger_time = ms(100);
             policy.rate_window_ns = ms(100).nanoseconds();
             policy.limits.body_rate = ByteRate::of(10_000);

@@ -48,7 +48,7 @@ pub(crate) fn report_ejection(upstream: &NamedUpstream, target: &UpstreamTarget,
     notice::report(Level::Warn, &text);
 }
 
-/// Reports what a FastCGI application has written for its operator.
+/// Reports the messages of a FastCGI application for its operator.
 pub(crate) fn report_messages(upstream: &NamedUpstream, text: &[u8]) {
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
         let line = String::from_utf8_lossy(line.trim_ascii()).replace(char::is_control, " ");

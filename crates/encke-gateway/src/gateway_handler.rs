@@ -25,6 +25,7 @@ use encke_wire::coding::AcceptEncoding;
 use encke_wire::field::{self, Known};
 use encke_wire::http1::Framing;
 use encke_wire::method::Method;
+use encke_wire::target::encode_target_path;
 
 use crate::app_file::{AppConditions, AskedHead, KeptConditions, app_file, reading};
 use crate::id_map::IdMap;
@@ -143,6 +144,9 @@ impl GatewayHandler {
             return Outcome::Later;
         };
         if let Some(script) = look.named {
+            if script.name != self.decoded && self.is_closed(request, &route, &script.name) {
+                return self.fail(request, exchange, &route, (404, &"no_script"));
+            }
             return self.serve(request, exchange, route, Some(script));
         }
         if names_script(&self.decoded) {
@@ -155,14 +159,22 @@ impl GatewayHandler {
         }
     }
 
-    /// Whether a request that was passed on is one whose script was looked for.
+    /// Whether clients may not see a script itself, whatever path leads to it.
+    fn is_closed(&self, request: &Request<'_>, route: &SiteRoute, name: &str) -> bool {
+        let (mut escaped, mut decoded) = (String::new(), String::new());
+        encode_target_path(name, &mut escaped);
+        let found = self.routes.find(request.authority(), escaped.as_bytes(), &mut decoded);
+        route.is_overruled(name) || matches!(found, Found::Closed | Found::Malformed)
+    }
+
+    /// Whether a request that was passed on comes from [`Self::looked`].
     const fn takes_back(&mut self) -> bool {
         let takes = self.returning > 0;
         self.returning = self.returning.saturating_sub(1);
         takes
     }
 
-    /// Continues a request whose script was looked for: the worker calls this handler again.
+    /// Continues a request after the look-up of its script: the worker calls this handler again.
     fn looked(&mut self, looking: LookingRequest, done: Option<Done>) {
         let LookingRequest { exchange, request, key } = looking;
         match done.and_then(|done| done.downcast::<ScriptLook>().ok()) {
@@ -231,7 +243,7 @@ impl GatewayHandler {
                 .flat_map(field::list)
                 .any(|name| name.eq_ignore_ascii_case(b"expect"));
         let shape = (request.method(), request.framing(), expects);
-        let is_front = script.is_some() && !names_script(&self.decoded) && !self.decoded.ends_with('/');
+        let is_front = script.as_ref().is_some_and(|script| script.is_front);
         let files_first = (route.files == Some(FilesOrder::First) || is_front)
             && request.method().reads()
             && upgrading == Upgrading::No;
@@ -303,7 +315,12 @@ impl GatewayHandler {
     fn rewritten(&mut self, request: &Request<'_>, exchange: Exchange, path: Option<String>) -> Outcome {
         let Some(path) = path else { return self.below.call(request, exchange) };
         let changed = self.routes.find_any(request.authority(), path.as_bytes(), &mut self.decoded);
-        if matches!(changed, Found::Route(route) if route.internal) {
+        let is_closed = match changed {
+            Found::Closed => true,
+            Found::Route(route) => route.internal || route.php.is_some() && names_script(&self.decoded),
+            Found::None | Found::Malformed => false,
+        };
+        if is_closed {
             self.context.refused("internal");
             return Outcome::Now(Reply::error(404).because(&"internal"));
         }
@@ -431,6 +448,11 @@ impl GatewayHandler {
         let found = self.routes.find_any(asked.authority(&request), path.as_bytes(), &mut self.decoded);
         match found {
             Found::Closed | Found::Malformed => {
+                self.proxy.note(&request, exchange.key());
+                self.astray(exchange, &request, &asked, site);
+            }
+            // Only a request of a client leads to a script.
+            Found::Route(route) if route.php.is_some() => {
                 self.proxy.note(&request, exchange.key());
                 self.astray(exchange, &request, &asked, site);
             }

@@ -133,8 +133,7 @@ impl Gateway {
                 site.errors.iter().filter_map(|(status, path)| Some((status.parse().ok()?, path.clone())));
             let errors: Arc<[(u16, String)]> = errors.collect();
             let compression = site.compression.clone().map(Arc::new);
-            let root: Option<Arc<Path>> =
-                site.root.and_then(|root| std::fs::canonicalize(root).ok()).map(Arc::from);
+            let root: Option<Arc<Path>> = site.root.map(Arc::from);
             let mut routes = Vec::new();
             for settings in site.routes {
                 let route = compile(settings, &mut known, directories, &errors);

@@ -223,9 +223,10 @@ impl ProxiedRequest {
     /// Sends the request to an application that speaks FastCGI. It needs the length of the body.
     pub(crate) fn for_fastcgi(mut self, script: Option<Arc<PhpScript>>) -> Self {
         (self.fastcgi, self.script) = (true, script);
+        // A FastCGI application cannot consent to a body.
+        self.awaits_continue = false;
         if self.framing == Framing::Chunked && !self.body_is_whole {
             self.buffered.get_or_insert_default();
-            self.awaits_continue = false;
         }
         self
     }
@@ -237,7 +238,8 @@ impl ProxiedRequest {
             return true;
         }
         let script = self.script.as_deref();
-        let plan = FastCgiPlan { origin: &self.origin, script, root: self.route.root.as_deref(), keep };
+        let root = script.map(|script| &*script.root).or(self.route.root.as_deref());
+        let plan = FastCgiPlan { origin: &self.origin, script, root, keep };
         let is_written = put_fastcgi_head(out, &self.head, &plan);
         if matches!(self.framing, Framing::None | Framing::Length(0)) {
             put_body_end(out);
@@ -285,7 +287,8 @@ impl ProxiedRequest {
         let body = self.buffered.take().unwrap_or_default();
         self.replay = Some(Vec::new());
         self.keep_piece(Piece::Data(&body));
-        if self.body_is_whole && self.fastcgi {
+        // The head of a request without content ends it.
+        if self.body_is_whole && self.fastcgi && self.body_seen > 0 {
             self.keep_piece(Piece::End);
         }
         false

@@ -703,9 +703,11 @@ impl Proxy {
             if piece == Piece::Broken {
                 return self.end_broken(key);
             }
+            self.context.refused("route_body_bytes");
             return self.fail_request(key, 413, &"route_body_bytes");
         }
         if request.lacks_length() {
+            self.context.refused("no_length");
             return self.fail_request(key, 411, &"no_length");
         }
         if request.buffered.is_some() {

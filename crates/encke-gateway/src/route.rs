@@ -12,6 +12,7 @@ use encke_wire::target::{decode_path, encode_target_path};
 
 use crate::field_changes::FieldChanges;
 use crate::response_coding::ResponseCompression;
+use crate::script::names_script;
 use crate::settings::FilesOrder;
 use crate::site_rules::{SiteFields, SitePolicy};
 
@@ -22,7 +23,7 @@ pub(crate) struct SiteRoute {
     pub(crate) upstream: Option<usize>,
     /// The front script of a PHP route.
     pub(crate) php: Option<Arc<str>>,
-    /// The directory of the site's files, without links.
+    /// The directory of the site's files.
     pub(crate) root: Option<Arc<Path>>,
     pub(crate) files: Option<FilesOrder>,
     pub(crate) path: PathChange,
@@ -262,6 +263,8 @@ impl RouteTable {
         }
         match routes.iter().find(|route| route.pattern.matches(decoded)) {
             Some(route) => Found::Route(Arc::clone(route)),
+            // A site with PHP sends no script as a file.
+            None if names_script(decoded) && routes.iter().any(|route| route.php.is_some()) => Found::Closed,
             None => Found::None,
         }
     }

@@ -23,6 +23,10 @@ pub(crate) struct PhpScript {
     pub(crate) path_info: String,
     /// The absolute path of the file, without links.
     pub(crate) file: PathBuf,
+    /// The directory of the site's files, without links.
+    pub(crate) root: PathBuf,
+    /// Whether it is the script for paths that name neither a script nor a file.
+    pub(crate) is_front: bool,
 }
 
 /// The scripts for one path.
@@ -34,13 +38,15 @@ pub(crate) struct ScriptLook {
     pub(crate) front: Option<Arc<PhpScript>>,
 }
 
-/// Looks for the scripts of a decoded path, which has no dot segments. Blocks: file systems may be slow. `root` has no links.
+/// Looks for the scripts of a decoded path, which has no dot segments. Blocks: file systems may be slow.
 pub(crate) fn look(root: &Path, path: &str, front: &str) -> ScriptLook {
+    // A deployment may have replaced a link.
+    let Ok(root) = &std::fs::canonicalize(root) else { return ScriptLook::default() };
     let named = candidates(path).find_map(|end| script(root, path, end)).or_else(|| {
         let index = format!("{path}index.php");
         path.ends_with('/').then(|| script(root, &index, index.len())).flatten()
     });
-    let front = script(root, front, front.len()).map(|front| PhpScript { path_info: String::new(), ..front });
+    let front = script(root, front, front.len()).map(|front| PhpScript { is_front: true, ..front });
     ScriptLook { named: named.map(Arc::new), front: front.map(Arc::new) }
 }
 
@@ -62,12 +68,22 @@ fn candidates(path: &str) -> impl Iterator<Item = usize> {
 /// The script whose name ends at `end` of the path, if there is one.
 fn script(root: &Path, path: &str, end: usize) -> Option<PhpScript> {
     let (name, path_info) = path.split_at_checked(end)?;
+    // Hidden files are no scripts, as the site sends none of them.
+    if name.split('/').any(|segment| segment.starts_with('.')) {
+        return None;
+    }
     let file = std::fs::canonicalize(root.join(name.strip_prefix('/')?)).ok()?;
     // A link may lead to another script of the site, and nowhere else.
     let is_script =
         file.starts_with(root) && file.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes());
     let is_file = is_script && std::fs::metadata(&file).is_ok_and(|metadata| metadata.is_file());
-    is_file.then(|| PhpScript { name: name.to_owned(), path_info: path_info.to_owned(), file })
+    is_file.then(|| PhpScript {
+        name: name.to_owned(),
+        path_info: path_info.to_owned(),
+        file,
+        root: root.to_owned(),
+        is_front: false,
+    })
 }
 
 const SUFFIX: &str = ".php";
@@ -155,7 +171,7 @@ mod tests {
         let root = Root::new("else");
         let outside = Root::new("outside");
         outside.file("secret.php");
-        for file in ["x.jpg", "index.php", "UPPER.PHP", "real.php"] {
+        for file in ["x.jpg", "index.php", "UPPER.PHP", "real.php", ".git/hook.php", ".hidden.php"] {
             root.file(file);
         }
         std::os::unix::fs::symlink(outside.0.join("secret.php"), root.0.join("out.php")).expect("a link");
@@ -176,6 +192,8 @@ mod tests {
             "/index.php\u{0}",
             "/.php",
             "/real.php./x",
+            "/.git/hook.php",
+            "/.hidden.php",
             "",
             "index.php",
         ] {

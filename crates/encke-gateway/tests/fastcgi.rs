@@ -112,6 +112,8 @@ fn output(content: &str) -> Vec<u8> {
 fn files(request: &Request<'_>, _: Exchange) -> Outcome {
     Outcome::Now(match request.path() {
         b"/page.html" => Reply::text(200, "a page"),
+        b"/docs/" => Reply::text(200, "the pages of a directory"),
+        path if path.ends_with(b".php") => Reply::text(200, "<?php secret"),
         _ => Reply::error(404),
     })
 }
@@ -277,11 +279,18 @@ fn a_php_route_runs_scripts_that_exist_and_sends_other_files() {
         assert!(response.contains(&format!("\r\n{ran}\r\n")), "{path}: {response}");
     }
     assert_eq!(content(&ask(address, &get("/page.html"))), "a page");
-    for path in ["/x.jpg/y.php", "/missing.php", "/A.PHP", "/a.php%00.jpg", "/a.php%2fx"] {
+    assert_eq!(content(&ask(address, &get("/docs/"))), "the pages of a directory");
+    for path in ["/.git/x.php", "/x.jpg/y.php", "/missing.php", "/A.PHP", "/a.php%00.jpg", "/a.php%2fx"] {
         let response = ask(address, &get(path));
         assert!(response.starts_with("HTTP/1.1 40"), "{path}: {response}");
         assert!(!response.contains("secret"), "{path}: {response}");
     }
+    running.stop();
+    // The site has other scripts than those of the route, and sends none of them.
+    let narrow = RouteSettings { pattern: "/blog/**".into(), ..php("/index.php") };
+    let (running, address) = serve_with(narrow, &[], Some(&root.0));
+    let response = ask(address, &get("/index.php"));
+    assert!(response.starts_with("HTTP/1.1 404 ") && !response.contains("secret"), "{response}");
     running.stop();
     let (running, address) = serve_with(php("/none.php"), &[], Some(&root.0));
     assert!(ask(address, &get("/about")).starts_with("HTTP/1.1 404 "), "there is no front script");

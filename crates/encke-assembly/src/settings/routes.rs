@@ -47,6 +47,27 @@ impl Settings {
         found
     }
 
+    /// Sites with PHP that could send the source of a script.
+    pub(super) fn script_sources(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        for (site, route, path) in self.routes() {
+            if site.route.iter().any(|other| other.php.is_some()) && route.files.is_some() {
+                let text =
+                    "this site runs PHP, so another route must not send its files: files could be scripts";
+                found.push(at(&path, "files", text.to_owned()));
+            }
+        }
+        for (number, site) in self.site.iter().enumerate() {
+            let has_php = site.route.iter().any(|route| route.php.is_some());
+            let mut pages = site.errors.values().chain(&site.index);
+            if has_php && let Some(page) = pages.find(|page| page.to_ascii_lowercase().ends_with(".php")) {
+                let text = format!("{page} would be sent as it is, and not executed: name a page in HTML");
+                found.push(Contradiction::at(&["site", &number.to_string()], text));
+            }
+        }
+        found
+    }
+
     /// Routes whose application would subscribe clients outside of the channels.
     pub(super) fn foreign_subscriptions(&self) -> Vec<Contradiction> {
         let prefix = &self.push.prefix;
@@ -102,6 +123,18 @@ impl Settings {
                     ByteSize::of(limit)
                 );
                 found.push(at(&path, "body_bytes", text));
+            }
+            if route.php.is_some() {
+                let of_script =
+                    |rule: &&AccessSettings| applies_to(rule, site) && rule.pattern.ends_with(".php");
+                for rule in self.access.iter().filter(of_script) {
+                    let text = format!(
+                        "the rule of [[access]] for {0:?} does not apply to {0}/more, which runs the same script: write \
+                         {0}**",
+                        rule.pattern
+                    );
+                    found.push(at(&path, "php", text));
+                }
             }
             let rules = self.access.iter().filter(|rule| applies_to(rule, site));
             let evaded = rules.filter_map(|rule| evasion(rule, site, route));
@@ -217,6 +250,46 @@ mod tests {
             "[[site]]\nhost = [\"a\"]\n[[site.route]]\n{APP}[[site]]\nhost = [\"b\"]\n[[site.route]]\n{APP}"
         );
         assert!(read(&two_sites).is_ok());
+    }
+
+    #[test]
+    fn a_site_with_php_sends_no_scripts_and_an_application_subscribes_to_channels_only() {
+        const PHP: &str = "[[site.route]]\npattern = \"/a/**\"\nphp = \"fpm.sock\"\n";
+        for (text, said) in [
+            (
+                format!("[[site]]\n{PHP}[[site.route]]\nfiles = \"first\"\n{APP}"),
+                "another route must not send its files",
+            ),
+            (
+                format!("[[site]]\nerrors = {{ 404 = \"/404.php\" }}\n{PHP}"),
+                "/404.php would be sent as it is",
+            ),
+            (format!("[[site]]\nindex = [\"index.PHP\"]\n{PHP}"), "index.PHP would be sent as it is"),
+            (
+                format!("[[site]]\n[[site.route]]\nsubscribe = [\"/**\"]\n{APP}"),
+                "\"/**\" is not below the channels",
+            ),
+            (
+                format!(
+                    "[push]\nenabled = false\n[[site]]\n[[site.route]]\nsubscribe = [\"/push/a\"]\n{APP}"
+                ),
+                "push.enabled is false",
+            ),
+        ] {
+            let error = read(&text).expect_err(&text).to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        for text in [
+            format!(
+                "[[site]]\nerrors = {{ 404 = \"/404.html\" }}\n{PHP}[[site]]\nhost = [\"b\"]\nindex = [\"a.php\"]\n"
+            ),
+            format!("[[site]]\n[[site.route]]\nsubscribe = [\"/push/news/*\"]\n{APP}"),
+        ] {
+            assert!(read(&text).is_ok(), "{text}");
+        }
+        let warnings =
+            told(&format!("[[access]]\npattern = \"/admin.php\"\ndeny = [\"::1\"]\n[[site]]\n{PHP}"));
+        assert!(warnings.iter().any(|line| line.contains("write /admin.php**")), "{warnings:?}");
     }
 
     #[test]
