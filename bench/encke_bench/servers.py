@@ -188,7 +188,9 @@ class Templated(Server):
         return self._paths.get(resource.name, super().path(resource))
 
     def version(self, programs: Programs) -> str:
-        return _first_line([located(self.program, self.package), "--version" if self.program == "h2o" else "-v"])
+        line = _first_line([located(self.program, self.package), "--version" if self.program == "h2o" else "-v"])
+        # haproxy appends the address of its site.
+        return line.split(" - http")[0]
 
 
 class Nchan(Templated):
