@@ -252,7 +252,7 @@ class Application:
     def is_ready(self) -> None:
         """Waits for the application's first response: the connection waits in the queue of the socket until then."""
         if self.name in FASTCGI:
-            # It speaks no HTTP: the first request waits in the queue of the socket.
+            # The application does not speak HTTP. The first request waits in the queue of the socket.
             return
         try:
             with contextlib.closing(self.connect()) as client:

@@ -48,8 +48,8 @@ def failures(said: str) -> list[str]:
 
 @case(basic=(), more=TIER)
 def the_http_probe_scores_as_high_as_directly(lab: Lab) -> str:
-    """The server passes as many cases of h1probe behind Encke as directly. Planted: Encke serves files of its own in place of
-    the server's."""
+    """A server behind Encke passes as many cases of h1probe as without Encke. Planted: Encke serves its own files in place of the
+    server's."""
     port = probe_target(lab)
     server = lab.gateway([] if lab.planted else [{"pattern": "/**", "upstream": f"http://127.0.0.1:{port}"}])
     probe = [sys.executable, SUITES / "h1probe.py", "127.0.0.1"]

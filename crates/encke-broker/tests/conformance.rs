@@ -4,22 +4,24 @@
 //! the history they offer and in their guarantees after a kill; a case states such differences.
 #![cfg(feature = "nats")]
 
+mod node;
 mod server;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use encke_broker::Store;
-use encke_broker::nats::{About, ClusterConfig, Login, NatsEngine, Note, Outlet};
+use encke_broker::nats::{ClusterConfig, NatsEngine};
 use encke_broker::sim::Disk;
 use encke_hub::{
     ChannelRules, ClusterEvent, Deletion, Delivery, DeliveryContent, Draft, Encoder, Epoch, FeedRequest,
     Flags, Form, Gap, GapReason, Hub, HubNow, IdempotencyKey, Name, NodeId, Once, Position, Positions,
     PublishError, PublishTicket, Publishing, Rules, Run, Sequencer, Since, Subscribe, SubscriberId,
 };
+use node::Hand;
 use server::Nats;
 
 /// Long enough for a busy machine.
@@ -318,41 +320,7 @@ impl Broker {
 }
 
 fn cluster(nats: &Nats) -> ClusterConfig {
-    ClusterConfig {
-        servers: vec![nats.url()],
-        login: Login::Nobody,
-        authority: None,
-        stream: "encke".into(),
-        replicas: 1,
-        memory: true,
-        age: Duration::from_secs(3_600),
-        bytes: 64 << 20,
-        remembered: Duration::from_secs(120),
-        patience: PATIENCE,
-        filters: 16,
-        linger: Duration::from_secs(1),
-        queue_age: Duration::ZERO,
-        node: NodeId(1),
-        about: About::default(),
-    }
-}
-
-/// Passes events to the test.
-struct Hand(Mutex<Sender<Vec<ClusterEvent>>>);
-
-impl Outlet for Hand {
-    fn on_events(&self, news: Vec<ClusterEvent>) {
-        let _gone = self.0.lock().expect("no panic").send(news);
-    }
-
-    fn note(&self, note: Note) {
-        println!("{note:?}");
-    }
-
-    fn now(&self) -> Duration {
-        static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
-        BEGUN.elapsed()
-    }
+    ClusterConfig { memory: true, patience: PATIENCE, node: NodeId(1), ..node::cluster(nats) }
 }
 
 fn rules(durable: bool) -> Arc<Rules> {

@@ -12,7 +12,7 @@ pub(crate) enum ConnReader {
 }
 
 impl ConnReader {
-    /// Expects the response to a request with `method`. `keeps`: whether the application was asked to keep the connection.
+    /// Expects the response to a request with `method`. `keeps`: whether the request asks the application to keep the connection.
     pub(crate) fn begin(&mut self, method: Method, keeps: bool) {
         match self {
             Self::Http(reader) => reader.begin(method),
@@ -63,7 +63,7 @@ impl ConnReader {
         }
     }
 
-    /// What a FastCGI application has written for its operator.
+    /// Messages of a FastCGI application for its operator.
     pub(crate) fn take_messages(&mut self) -> Option<Vec<u8>> {
         match self {
             Self::Http(_) => None,

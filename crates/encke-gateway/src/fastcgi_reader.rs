@@ -28,7 +28,7 @@ pub(crate) struct FastCgiReader {
     touched: bool,
     /// Whether the application keeps the connection after the present response.
     keeps: bool,
-    /// What the application has written for its operator, up to [`MESSAGES_MAX`] bytes.
+    /// Messages of the application for its operator, up to [`MESSAGES_MAX`] bytes.
     messages: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ enum Phase {
     Length(u64),
     /// Content up to END_REQUEST follows.
     Open,
-    /// There is no content. What the program writes all the same is dropped.
+    /// There is no content. Output of the program is dropped.
     None,
 }
 
@@ -50,7 +50,7 @@ enum Phase {
 const MESSAGES_MAX: usize = 4 * 1024;
 
 impl FastCgiReader {
-    /// Expects the response to a request with `method`. `keeps`: whether the application was asked to keep the connection.
+    /// Expects the response to a request with `method`. `keeps`: whether the request asks the application to keep the connection.
     pub(crate) fn begin(&mut self, method: Method, keeps: bool) {
         self.method = Some(method);
         self.phase = Phase::Head;

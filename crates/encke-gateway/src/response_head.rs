@@ -46,7 +46,7 @@ pub(crate) fn names_a_field(option: &[u8]) -> bool {
     !option.eq_ignore_ascii_case(b"keep-alive") && !option.eq_ignore_ascii_case(b"close")
 }
 
-/// The trailers of a response for the client: all but those that concern the connection, or that the route drops.
+/// The trailers of a response for the client, without those of the connection and those that the route removes.
 /// `is_coded`: the content is compressed, so no digest of it is right.
 pub(crate) fn trailer_fields(reader: &AppResponseReader, changes: &FieldChanges, is_coded: bool) -> Fields {
     let mut fields = Fields::new();

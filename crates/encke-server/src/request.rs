@@ -116,7 +116,7 @@ impl<'a> Request<'a> {
         self.head.fields(self.bytes)
     }
 
-    /// All fields with what the parser knows of them, in order.
+    /// All fields with the parser's results, in order.
     pub fn head_fields(&self) -> impl Iterator<Item = HeadField<'a>> {
         self.head.head_fields(self.bytes)
     }

@@ -86,7 +86,7 @@ pub enum ProxyVersion {
 }
 
 /// Appends the header for a connection on behalf of a client. `addresses` are the client's, and the one that it connected to;
-/// `None` if the client has no IP address. Of two families, the IPv4 address is written as an IPv6 one.
+/// `None` if the client has no IP address. If their families differ, the IPv4 address is mapped to IPv6.
 ///
 /// ```
 /// use encke_wire::proxy::{ProxyVersion, put_header};

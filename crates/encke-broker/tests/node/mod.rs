@@ -34,7 +34,7 @@ pub(crate) struct Node {
 pub(crate) type Fate = Result<(u64, bool), PublishError>;
 
 /// Passes events to the test.
-struct Hand(Mutex<Sender<Vec<ClusterEvent>>>);
+pub(crate) struct Hand(pub(crate) Mutex<Sender<Vec<ClusterEvent>>>);
 
 impl Outlet for Hand {
     fn on_events(&self, news: Vec<ClusterEvent>) {

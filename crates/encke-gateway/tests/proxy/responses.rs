@@ -278,7 +278,7 @@ fn a_buffered_body_reaches_the_application_whole_and_with_its_length() {
     client.get_mut().write_all(post.as_bytes()).expect("room");
     assert!(answer(&mut client).0.starts_with("HTTP/1.1 100 "), "the server consents itself");
     client.get_mut().write_all(b"3\r\nabc\r\n").expect("room");
-    // The application knows nothing yet: a request on another connection is the first one that it gets.
+    // The application has no request yet: its first one comes on another connection.
     assert_eq!(content(&ask(address, get("/first"))), "0");
     assert!(app.head().starts_with("GET /first "));
     client.get_mut().write_all(b"2\r\nde\r\n0\r\n\r\n").expect("room");

@@ -200,14 +200,14 @@ impl HeadField<'_> {
 }
 
 impl Head {
-    /// All fields with what the parser knows of them, in order.
+    /// All fields with the parser's results, in order.
     pub fn head_fields<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = HeadField<'a>> {
         self.lines.head_fields(buf)
     }
 }
 
 impl ResponseHead {
-    /// All fields with what the parser knows of them, in order.
+    /// All fields with the parser's results, in order.
     pub fn head_fields<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = HeadField<'a>> {
         self.lines.head_fields(buf)
     }
