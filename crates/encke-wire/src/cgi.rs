@@ -56,6 +56,11 @@ impl CgiHead {
     /// # Errors
     /// See [`CgiFault`].
     pub fn take(&mut self, output: &[u8]) -> Result<Option<(Vec<u8>, usize)>, CgiFault> {
+        if self.bytes.is_empty()
+            && let Some(head) = whole_head(output)
+        {
+            return Ok(Some((as_http(head)?, head.len())));
+        }
         for (place, &byte) in output.iter().enumerate() {
             self.bytes.push(byte);
             if byte == b'\n' && is_complete(&self.bytes) {
@@ -72,6 +77,19 @@ impl CgiHead {
     /// Whether no output has been added.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
+    }
+}
+
+/// The head at the start of the output, if it is complete and short enough. Most programs send it in one piece.
+fn whole_head(output: &[u8]) -> Option<&[u8]> {
+    let output = output.get(..HEAD_BYTES_MAX as usize).unwrap_or(output);
+    let mut end = 0;
+    loop {
+        end += output.get(end..)?.iter().position(|&byte| byte == b'\n')? + 1;
+        let head = output.get(..end)?;
+        if is_complete(head) {
+            return Some(head);
+        }
     }
 }
 

@@ -37,9 +37,17 @@ pub fn put_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Appends all PARAMS records of a request. `pairs` was written by [`put_pair`].
+/// Appends all PARAMS records of a request. `pairs` was written by [`put_pair`]. A pair that fits into a record is not divided,
+/// although PARAMS is a stream (§3.3): PHP reads each record on its own.
 pub fn put_params(out: &mut Vec<u8>, pairs: &[u8]) {
-    put_stream(out, PARAMS, pairs);
+    let mut rest = pairs;
+    while let Some((record, after)) = rest.split_at_checked(whole_pairs(rest)) {
+        put_stream(out, PARAMS, record);
+        rest = after;
+        if rest.is_empty() {
+            break;
+        }
+    }
     put_record_head(out, PARAMS, 0);
 }
 
@@ -51,6 +59,56 @@ pub fn put_body(out: &mut Vec<u8>, piece: &[u8]) {
 /// Appends the end of a request's body.
 pub fn put_body_end(out: &mut Vec<u8>) {
     put_record_head(out, STDIN, 0);
+}
+
+/// Appends a query for the application's limits, outside of any request (§4.1). Every application responds to it.
+pub fn put_query(out: &mut Vec<u8>) {
+    let mut pairs = Vec::new();
+    put_pair(&mut pairs, b"FCGI_MPXS_CONNS", b"");
+    // No request has the id 0.
+    out.extend_from_slice(&[VERSION, GET_VALUES, 0, 0, 0, pairs.len() as u8, 0, 0]);
+    out.extend_from_slice(&pairs);
+}
+
+/// Whether the head of a record is that of a response to [`put_query`].
+pub const fn is_result(head: &[u8; HEAD_BYTES]) -> bool {
+    head[0] == VERSION && head[1] == GET_VALUES_RESULT
+}
+
+/// The length of the first pairs that fit into one record. A single one may be longer.
+fn whole_pairs(pairs: &[u8]) -> usize {
+    if pairs.len() <= CONTENT_BYTES_MAX {
+        return pairs.len();
+    }
+    let mut end = 0;
+    while let Some(next) = pairs.get(end..).and_then(pair_bytes).map(|bytes| end + bytes) {
+        if next > CONTENT_BYTES_MAX && end > 0 {
+            break;
+        }
+        end = next;
+    }
+    // The pairs are ours: each has its length.
+    if end == 0 { pairs.len() } else { end }
+}
+
+/// The length of the first pair.
+fn pair_bytes(pairs: &[u8]) -> Option<usize> {
+    let (mut rest, mut bytes) = (pairs, 0_usize);
+    for _ in 0..2 {
+        let length = match *rest {
+            [short, ref after @ ..] if short < LONG => {
+                rest = after;
+                1 + usize::from(short)
+            }
+            [a, b, c, d, ref after @ ..] => {
+                rest = after;
+                4 + u32::from_be_bytes([a & !LONG, b, c, d]) as usize
+            }
+            _ => return None,
+        };
+        bytes += length;
+    }
+    (bytes <= pairs.len()).then_some(bytes)
 }
 
 fn put_stream(out: &mut Vec<u8>, kind: u8, content: &[u8]) {
@@ -252,13 +310,16 @@ const PARAMS: u8 = 4;
 const STDIN: u8 = 5;
 const STDOUT: u8 = 6;
 const STDERR: u8 = 7;
+const GET_VALUES: u8 = 9;
+const GET_VALUES_RESULT: u8 = 10;
 /// The role of an application that responds to a request.
 const RESPONDER: u8 = 1;
 /// The id of the only request of a connection.
 const REQUEST_ID: u8 = 1;
 /// The bit of a length of four bytes.
 const LONG: u8 = 0x80;
-const HEAD_BYTES: usize = 8;
+/// Bytes of the head of a record.
+pub const HEAD_BYTES: usize = 8;
 const END_BYTES: usize = 8;
 /// Content of a record that needs no padding to a multiple of eight bytes.
 const CONTENT_BYTES_MAX: usize = 65_528;
@@ -404,18 +465,38 @@ mod tests {
         }
         assert!(rest.is_empty());
         let kinds: Vec<(u8, usize)> = contents.iter().map(|(kind, content)| (*kind, content.len())).collect();
-        let left = pairs.len() - CONTENT_BYTES_MAX;
+        // A pair that fits into no record is divided, and begins one.
+        let long = 9 + 70_000;
         assert_eq!(
             kinds,
             [
+                (PARAMS, 7),
                 (PARAMS, CONTENT_BYTES_MAX),
-                (PARAMS, left),
+                (PARAMS, long - CONTENT_BYTES_MAX),
+                (PARAMS, pairs.len() - 7 - long),
                 (PARAMS, 0),
                 (STDIN, CONTENT_BYTES_MAX),
                 (STDIN, 1),
                 (STDIN, 0)
             ]
         );
-        assert_eq!([&contents[0].1[..], &contents[1].1[..]].concat(), pairs);
+        let written: Vec<&[u8]> = contents.iter().take(5).map(|(_, content)| &content[..]).collect();
+        assert_eq!(written.concat(), pairs);
+    }
+
+    #[test]
+    fn records_contain_whole_pairs() {
+        let mut pairs = Vec::new();
+        for number in 0..9 {
+            put_pair(&mut pairs, format!("HTTP_X_{number}").as_bytes(), &[b'v'; 10_000]);
+        }
+        let pair = pairs.len() / 9;
+        let mut out = Vec::new();
+        put_params(&mut out, &pairs);
+        let (first, second) = (6 * pair, 3 * pair);
+        assert_eq!(out.len(), pairs.len() + 3 * HEAD_BYTES);
+        for (at, length) in [(0, first), (HEAD_BYTES + first, second), (2 * HEAD_BYTES + first + second, 0)] {
+            assert_eq!(u16::from_be_bytes([out[at + 4], out[at + 5]]) as usize, length, "at {at}");
+        }
     }
 }

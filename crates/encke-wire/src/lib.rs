@@ -42,6 +42,7 @@ pub mod host;
 pub mod host_map;
 pub mod http1;
 pub mod limits;
+pub mod media;
 pub mod method;
 pub mod path_pattern;
 pub mod proxy;

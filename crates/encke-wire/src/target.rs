@@ -257,6 +257,32 @@ pub fn encode_target_path(path: &str, out: &mut String) {
     }
 }
 
+/// Appends the path of a request for another program. A path with dot segments or doubled slashes is appended in its resolved form,
+/// so that the program cannot understand another path than the rules here have matched. Any other path is appended as received,
+/// because programs may depend on its escapes. Returns false if the path cannot be decoded.
+///
+/// ```
+/// use encke_wire::target::put_resolved_path;
+///
+/// let mut out = Vec::new();
+/// assert!(put_resolved_path(&mut out, b"/a%20b/x/../c"));
+/// assert_eq!(out, b"/a%20b/c");
+/// ```
+pub fn put_resolved_path(out: &mut Vec<u8>, raw: &[u8]) -> bool {
+    if !raw.windows(2).any(|pair| matches!(pair, b"//" | b"/." | b"/%")) {
+        out.extend_from_slice(raw);
+        return true;
+    }
+    let mut path = String::new();
+    if decode_path(raw, &mut path).is_err() {
+        return false;
+    }
+    let mut encoded = String::new();
+    encode_target_path(&path, &mut encoded);
+    out.extend_from_slice(encoded.as_bytes());
+    true
+}
+
 /// Appends `path` escaped, for a Location or a link. Keeps `/`, `:`, `@`, and the unreserved characters and sub-delims of RFC
 /// 3986. But quotes, `&` and `;` are escaped, so that the result is safe in HTML. Decoding the result gives `path` again.
 pub fn encode_path(path: &str, out: &mut String) {
