@@ -220,6 +220,28 @@ mod unix {
         Ok(sys::access(path, sys::Access::WRITE_OK)?)
     }
 
+    /// Opens a regular file to read. Never waits for the writer of a named pipe.
+    ///
+    /// # Errors
+    /// The system's, or the path leads to something else than a regular file.
+    pub fn open_regular(path: &Path) -> io::Result<std::fs::File> {
+        regular(std::fs::File::from(sys::open(path, READ, Mode::empty())?))
+    }
+
+    /// Exchanges two files of a file system atomically.
+    ///
+    /// # Errors
+    /// One of them does not exist, or the system or the file system does not support this.
+    pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        return Ok(sys::renameat_with(sys::CWD, one, sys::CWD, other, sys::RenameFlags::EXCHANGE)?);
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = (one, other);
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
     /// Allocates the blocks of a file between two offsets, even beyond its end, without changing its length. No effect on
     /// systems and file systems that do not support this.
     ///
@@ -480,7 +502,7 @@ mod unix {
 }
 
 #[cfg(unix)]
-pub use unix::{allocate, id_of, may_write};
+pub use unix::{allocate, exchange, id_of, may_write, open_regular};
 
 /// Does nothing: not supported on this system.
 ///
@@ -489,6 +511,31 @@ pub use unix::{allocate, id_of, may_write};
 #[cfg(not(unix))]
 pub fn allocate(_file: &std::fs::File, _from: u64, _to: u64) -> io::Result<()> {
     Ok(())
+}
+
+fn regular(file: std::fs::File) -> io::Result<std::fs::File> {
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+}
+
+/// Opens a regular file to read.
+///
+/// # Errors
+/// The system's, or the path leads to something else than a regular file.
+#[cfg(not(unix))]
+pub fn open_regular(path: &Path) -> io::Result<std::fs::File> {
+    regular(std::fs::File::open(path)?)
+}
+
+/// Not available on this system.
+///
+/// # Errors
+/// Always.
+#[cfg(not(unix))]
+pub fn exchange(_one: &Path, _other: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Not available on this system: always `None`.
@@ -666,6 +713,19 @@ mod tests {
             .expect("made");
         let opened = scene.root().open(b"pipe", Links::Deny, Patience::Patient).expect("opened");
         assert_eq!(opened.metadata.kind, FileKind::Other);
+    }
+
+    #[test]
+    fn only_a_regular_file_is_opened_as_one() {
+        let scene = Scene::new("regular");
+        let path = scene.0.join("site/pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+            .expect("made");
+        for other in [&path, &scene.0] {
+            let error = open_regular(other).expect_err("no regular file").to_string();
+            assert!(error.contains("not a regular file"), "{error}");
+        }
+        open_regular(&scene.0.join("site/a")).expect("a file");
     }
 
     #[test]

@@ -19,12 +19,14 @@ pub mod changes;
 pub mod clock;
 pub mod counters;
 pub mod drain_mark;
+pub mod figures;
 pub mod files;
 pub mod host;
 #[cfg_attr(not(unix), allow(dead_code, reason = "no back end of this system submits to it yet"))]
 pub mod offload;
 pub mod op;
 pub mod op_error;
+pub mod process;
 pub mod reactor;
 pub mod sim;
 pub mod slab;
@@ -33,6 +35,7 @@ pub mod wake;
 pub mod wheel;
 
 mod lock;
+mod stream_facts;
 
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "io_uring alone uses all of it"))]
 mod places;
@@ -52,6 +55,7 @@ pub use op_error::OpError;
 pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource, Unavailable, UnknownBackend};
 pub use sim::SimReactor;
 pub use socket::{Address, Listener};
+pub use stream_facts::{StreamFacts, TcpFacts};
 pub use wake::Waker;
 
 /// The reactor over poll(2).

@@ -42,6 +42,7 @@ use crate::clock::Now;
 use crate::op::{Event, Op, Token};
 use crate::op_error::OpError;
 use crate::socket::{Listener, Stream, Watched};
+use crate::stream_facts::StreamFacts;
 use crate::wake::Waker;
 
 /// Maximum length of a lease, and the size of the one buffer into which readiness back ends receive.
@@ -108,6 +109,11 @@ pub trait Reactor {
 
     /// Kernel memory in bytes used by a stream's buffers (SO_MEMINFO); `None` if the system does not report it.
     fn buffered(&self, _token: Token) -> Option<u64> {
+        None
+    }
+
+    /// Facts of the kernel about a connected stream, by system calls; `None` if the system does not report them.
+    fn facts(&self, _token: Token) -> Option<StreamFacts> {
         None
     }
 

@@ -33,6 +33,7 @@ use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource
 use crate::sending::{QUIET, SendStep, Sending, is_one_segment};
 use crate::slab::Slab;
 use crate::socket::{self, Stream};
+use crate::stream_facts::{StreamFacts, stream_facts};
 use crate::wake::{self, Waker};
 
 /// A reactor that performs operations itself once the poller `P` reports that they will not block.
@@ -701,6 +702,11 @@ impl<P: Poller> Reactor for Readiness<P> {
     fn buffered(&self, token: Token) -> Option<u64> {
         let row = self.sources.get(token).filter(|row| row.kind == ReadySourceKind::Stream)?;
         socket::buffered(row.descriptor())
+    }
+
+    fn facts(&self, token: Token) -> Option<StreamFacts> {
+        let row = self.sources.get(token).filter(|row| row.kind == ReadySourceKind::Stream)?;
+        Some(stream_facts(row.descriptor()))
     }
 
     fn listen_drops(&self, listener: Token) -> Option<u32> {

@@ -136,19 +136,10 @@ impl Listener {
     pub fn inherited(descriptor: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&descriptor, true)?;
         rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)?;
-        let name = sys::getsockname(&descriptor)?;
-        let address = match SocketAddr::try_from(name.clone()) {
-            Ok(inet) => {
-                sockopt::set_tcp_nodelay(&descriptor, true)?;
-                Address::Inet(inet)
-            }
-            Err(_) => {
-                let unix = sys::SocketAddrUnix::try_from(name)?;
-                let path = unix.path_bytes().unwrap_or_default();
-                use std::os::unix::ffi::OsStrExt;
-                Address::Unix(PathBuf::from(std::ffi::OsStr::from_bytes(path)))
-            }
-        };
+        let address = address_of(sys::getsockname(&descriptor)?)?;
+        if matches!(address, Address::Inet(_)) {
+            sockopt::set_tcp_nodelay(&descriptor, true)?;
+        }
         Ok(Self { descriptor, address })
     }
 
@@ -224,6 +215,21 @@ impl Watched {
     pub fn new(descriptor: OwnedFd) -> Self {
         Self { descriptor }
     }
+}
+
+/// Converts an address as the system reports it.
+///
+/// # Errors
+/// It is of another family.
+#[cfg(unix)]
+pub(crate) fn address_of(name: sys::SocketAddrAny) -> rustix::io::Result<Address> {
+    if let Ok(inet) = SocketAddr::try_from(name.clone()) {
+        return Ok(Address::Inet(inet));
+    }
+    use std::os::unix::ffi::OsStrExt;
+    let unix = sys::SocketAddrUnix::try_from(name)?;
+    let path = unix.path_bytes().unwrap_or_default();
+    Ok(Address::Unix(PathBuf::from(std::ffi::OsStr::from_bytes(path))))
 }
 
 /// Creates a stream socket for [`crate::Op::Connect`] to `peer`, bound to `source` if given. With port 0 the system picks any
@@ -442,22 +448,28 @@ const SK_MEMINFO_DROPS: usize = 8;
 /// SO_MEMINFO (socket(7), Linux 4.12).
 #[cfg(target_os = "linux")]
 fn memory_info(socket: BorrowedFd<'_>) -> Option<[u32; 9]> {
-    use std::os::fd::AsRawFd;
     const SO_MEMINFO: libc::c_int = 55;
     let mut info = [0u32; 9];
-    let mut len = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into `info`, which is that long.
-    // WHY: rustix has no wrapper for SO_MEMINFO.
+    read_option(socket, libc::SOL_SOCKET, SO_MEMINFO, &mut info)?;
+    Some(info)
+}
+
+/// Reads an option of a socket (getsockopt(2)). `None` if the system reports less than `words` has room for.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    words: &mut [u32],
+) -> Option<()> {
+    use std::os::fd::AsRawFd;
+    let mut len = size_of_val(words) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `words`, which is that long.
+    // WHY: rustix has no wrapper for SO_MEMINFO and TCP_INFO.
     let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_MEMINFO,
-            info.as_mut_ptr().cast(),
-            &raw mut len,
-        )
+        libc::getsockopt(socket.as_raw_fd(), level, option, words.as_mut_ptr().cast(), &raw mut len)
     };
-    (result == 0 && len as usize == size_of_val(&info)).then_some(info)
+    (result == 0 && len as usize == size_of_val(words)).then_some(())
 }
 
 /// Bytes in a stream's send queue: SIOCOUTQ (tcp(7), unix(7)), which has the same number as TIOCOUTQ.

@@ -58,6 +58,7 @@ use crate::reactor::{
 use crate::sending::{SLICES, SendStep, Sending, is_one_segment};
 use crate::slab::Slab;
 use crate::socket::{self, Stream};
+use crate::stream_facts::{StreamFacts, stream_facts};
 use crate::wake::{self, Waker};
 
 /// Maximum number of 10 ms turns for which a dropped reactor waits for the kernel to release its memory.
@@ -1202,6 +1203,11 @@ impl Reactor for UringReactor {
     fn buffered(&self, token: Token) -> Option<u64> {
         let place = self.sources.get(token).filter(|place| place.kind == RingSourceKind::Stream)?;
         socket::buffered(place.descriptor())
+    }
+
+    fn facts(&self, token: Token) -> Option<StreamFacts> {
+        let place = self.sources.get(token).filter(|place| place.kind == RingSourceKind::Stream)?;
+        Some(stream_facts(place.descriptor()))
     }
 
     fn listen_drops(&self, listener: Token) -> Option<u32> {
