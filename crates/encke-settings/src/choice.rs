@@ -8,7 +8,7 @@ use std::str::FromStr;
 use encke_io::Backend;
 
 use crate::problem::meant;
-use crate::quantity::ByteSize;
+use crate::quantity::{ByteSize, Period};
 use crate::written::Written;
 use crate::{ValueError, written};
 
@@ -53,6 +53,13 @@ impl Choice for ByteSize {
     const EXPECTED: &'static str = "expected auto or a size such as 256MiB";
     const EXAMPLES: &'static [&'static str] = &["auto", "256MiB"];
     const NUMBERS: bool = true;
+}
+
+impl Choice for Period {
+    const NAME: &'static str = "AutoPeriod";
+    const EXPECTED: &'static str = "expected auto or a duration such as 100ms";
+    const EXAMPLES: &'static [&'static str] = &["auto", "100ms"];
+    const NUMBERS: bool = false;
 }
 
 impl Choice for Backend {
@@ -134,7 +141,7 @@ impl Written for LogTarget {
     const EXAMPLES: &'static [&'static str] = &["stdout", "off", "/var/log/encke/access.log"];
 }
 
-written! { OrAuto<NonZeroU16>, OrAuto<NonZeroU32>, OrAuto<ByteSize>, OrAuto<Backend>, LogTarget }
+written! { OrAuto<NonZeroU16>, OrAuto<NonZeroU32>, OrAuto<ByteSize>, OrAuto<Period>, OrAuto<Backend>, LogTarget }
 
 #[cfg(test)]
 mod tests {

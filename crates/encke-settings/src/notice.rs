@@ -10,6 +10,7 @@
 //! of its repetitions, because other output may separate the two. An info line confirms an action of the operator, such as a
 //! reload, so every one is written. The state is process-wide, like standard error.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -40,6 +41,43 @@ static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
 static LINES: Mutex<Repeats> = Mutex::new(Repeats::new());
 
+/// Maximum number of lines that [`recent`] returns.
+const RECENT_MAX: usize = 200;
+
+/// The last lines, oldest first, and the number of lines ever written.
+static RECENT: Mutex<(VecDeque<WrittenNotice>, u64)> = Mutex::new((VecDeque::new(), 0));
+
+/// A line for the operator that was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WrittenNotice {
+    /// Time in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// The level.
+    pub level: Level,
+    /// The text, without time and level.
+    pub text: String,
+}
+
+/// Returns the last 200 lines, oldest first.
+pub fn recent() -> Vec<WrittenNotice> {
+    lock(&RECENT).0.iter().cloned().collect()
+}
+
+/// The number of lines written since the start. Changes whenever [`recent`] does.
+pub fn written_lines() -> u64 {
+    lock(&RECENT).1
+}
+
+/// Returns the highest level that is written.
+pub fn level() -> Level {
+    match LEVEL.load(Ordering::Relaxed) {
+        0 => Level::Error,
+        1 => Level::Warn,
+        2 => Level::Info,
+        _ => Level::Debug,
+    }
+}
+
 /// Writes lines up to `level` from now on.
 pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
@@ -52,23 +90,58 @@ pub fn is_written(level: Level) -> bool {
 
 /// Writes one line for the operator. A closed standard error is ignored.
 pub fn report(level: Level, text: &str) {
-    report_with(level, text, "");
+    report_with(level, text, &Details::default());
+}
+
+/// Further lines of a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Details<'a> {
+    /// The lines on standard error. They may quote the settings file.
+    pub on_stderr: &'a str,
+    /// The lines that [`recent`] has in their place. Users of the console without the right to see secrets read them.
+    pub recent: &'a str,
 }
 
 /// Writes a line for the operator, and after it the lines of `details`, each in the form of a line of its own. No line of
 /// another thread comes between them.
-pub fn report_with(level: Level, text: &str, details: &str) {
-    if !is_written(level) {
-        return;
+pub fn report_with(level: Level, text: &str, details: &Details<'_>) {
+    if is_written(level) {
+        write(level, text, details);
     }
+}
+
+/// Writes a line of the audit, as info, at every level: otherwise a change of the level could hide all later changes.
+pub fn record(text: &str) {
+    write(Level::Info, text, &Details::default());
+}
+
+fn write(level: Level, text: &str, details: &Details<'_>) {
     // The lock is held while writing, so that lines of several threads do not mix.
     let mut lines = lock(&LINES);
     let style = NoticeStyle::of_stderr();
     let mut written = String::new();
-    for (level, said) in lines.say(level, text, details) {
+    let said = lines.say(level, text, details.on_stderr);
+    // The details are the last lines.
+    let own = said.len().saturating_sub(details.on_stderr.lines().count());
+    for (place, (level, said)) in said.into_iter().enumerate() {
         written.push_str(&style.line(level, &said));
+        if place < own {
+            keep(level, said);
+        }
     }
+    details.recent.lines().for_each(|line| keep(level, line.to_owned()));
     let _nobody_listens = io::stderr().lock().write_all(written.as_bytes());
+}
+
+/// Keeps a line for [`recent`].
+fn keep(level: Level, text: String) {
+    let unix_ms = encke_io::clock::Clock::new().now().unix_ns / 1_000_000;
+    let mut recent = lock(&RECENT);
+    if recent.0.len() >= RECENT_MAX {
+        recent.0.pop_front();
+    }
+    recent.0.push_back(WrittenNotice { unix_ms, level, text });
+    recent.1 += 1;
 }
 
 /// The last line, and its number of repetitions.
@@ -226,6 +299,16 @@ mod tests {
             assert_eq!(said, ["rejected", "one", "  two"].map(|line| (Level::Error, line.to_owned())));
         }
         assert_eq!(lines.say(Level::Error, "rejected", "").len(), 1, "it was no repetition");
+    }
+
+    #[test]
+    fn details_are_not_kept_but_the_lines_in_their_place_are() {
+        let details = Details { on_stderr: " 1 | token = \"s3cret\"\n   | ^", recent: "a.toml:1:1: wrong" };
+        report_with(Level::Error, "rejected by a test", &details);
+        let recent = recent();
+        let place = recent.iter().position(|notice| notice.text == "rejected by a test").expect("kept");
+        assert_eq!(recent[place + 1].text, "a.toml:1:1: wrong");
+        assert!(recent.iter().all(|notice| !notice.text.contains("s3cret")), "{recent:?}");
     }
 
     #[test]

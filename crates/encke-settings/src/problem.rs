@@ -11,7 +11,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::source::SourceTexts;
+use toml::de::DeTable;
+
+use crate::source::{SourceTexts, key_at};
 
 /// Maximum number of problems that are shown. A file with more of them is probably not a settings file.
 const SHOWN_MAX: usize = 20;
@@ -38,6 +40,19 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
+/// The position of a problem in its file, for an editor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProblemRange {
+    /// The file's name for the user; `None` for the settings file itself.
+    pub included: Option<String>,
+    /// Line and column of the first character, both from 1. The column counts characters.
+    pub start: (usize, usize),
+    /// Line and column after the last character.
+    pub end: (usize, usize),
+    /// The keys that lead to the value, joined by dots; empty if the file is not TOML there.
+    pub key: String,
+}
+
 impl Problems {
     /// Creates a list of the problems of a file, sorted by position and without duplicates. Only the number is kept of those
     /// after the first 20.
@@ -62,6 +77,30 @@ impl Problems {
     /// The line and the column at which a problem begins, both from 1. The column counts characters.
     pub fn place(&self, problem: &Problem) -> (usize, usize) {
         self.texts.place(problem.span.start)
+    }
+
+    /// The position of a problem in its file, and its key.
+    pub fn range(&self, problem: &Problem) -> ProblemRange {
+        let file = self.texts.file_at(problem.span.start);
+        let local = problem.span.start - file.start..problem.span.end.saturating_sub(file.start);
+        let (root, _) = DeTable::parse_recoverable(&file.text);
+        ProblemRange {
+            included: (file.start > 0).then(|| file.name.to_string()),
+            start: self.place(problem),
+            end: self.texts.place(problem.span.end.max(problem.span.start)),
+            key: key_at(root.get_ref(), &local),
+        }
+    }
+
+    /// Each problem in one line, without text of the file, which may be a secret: `encke.toml:3:1: unknown key … in [server]`.
+    pub fn without_values(&self) -> String {
+        let line = |problem: &Problem| {
+            let file = self.texts.file_at(problem.span.start);
+            let (line, column) = self.place(problem);
+            let message = without_quotes(&problem.message, self.texts.text_at(&problem.span));
+            format!("{}:{line}:{column}: {message}\n", file.name)
+        };
+        self.list.iter().map(line).collect()
     }
 
     fn write_one(&self, f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
@@ -105,6 +144,27 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+/// A message without what it quotes, and without `value` and the words of it. A value may contain quotes itself, so everything
+/// from the first quote to the last one is left out.
+fn without_quotes(message: &str, value: &str) -> String {
+    const QUOTES: [char; 2] = ['`', '"'];
+    /// Shorter words, such as numbers, are no secrets, and parts of other words.
+    const WORD_MIN: usize = 4;
+    let is_end = |letter: char| {
+        letter.is_whitespace() || matches!(letter, '"' | '\'' | '=' | '{' | '}' | '[' | ']' | ',')
+    };
+    let value = value.trim_matches(is_end);
+    let mut text = message.to_owned();
+    // Before the quotes: a quote within a value would take it apart.
+    for part in std::iter::once(value).chain(value.split(is_end)).filter(|part| part.len() >= WORD_MIN) {
+        text = text.replace(part, "…");
+    }
+    match text.find(QUOTES).zip(text.rfind(QUOTES)) {
+        Some((first, last)) => format!("{}…{}", &text[..first], &text[last + 1..]),
+        None => text,
+    }
+}
 
 /// A line of a file without control characters, which could steer a terminal.
 struct Printable<'a>(&'a str);
@@ -161,6 +221,44 @@ fn distance(left: &str, right: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_without_values_has_the_place_and_no_text_of_the_file() {
+        let text = "[server]\ntoken = \"s3cret`x\"\n";
+        let problem =
+            |message: &str| Problem { span: 17..28, message: message.into(), hint: Some("s3cret".into()) };
+        let list = vec![
+            problem("invalid URL `s3cret`x`: expected a URL"),
+            problem("unknown key `s3cret` in [server], expected `token`"),
+            problem("the host s3cret`x is no name"),
+            problem("the value s3cret`x"),
+        ];
+        let lines = Problems::new("a.toml", text, list).without_values();
+        assert!(!lines.contains("s3cret"), "{lines}");
+        assert!(lines.starts_with("a.toml:2:9: invalid URL …: expected a URL\n"), "{lines}");
+        assert!(lines.contains("unknown key …\n"), "{lines}");
+    }
+
+    #[test]
+    fn a_range_has_the_file_the_end_and_the_key() {
+        let mut texts = SourceTexts::new("encke.toml".into(), "[server]\nbacklog = \"ä\"\n".into());
+        texts.add("a.toml".into(), "[[site]]\nroot = 5\n".into());
+        let second = texts.files()[1].start;
+        let problem = |span| Problem { span, message: String::new(), hint: None };
+        let list = vec![problem(19..23), problem(second + 16..second + 17)];
+        let problems = Problems::of(texts, list, false);
+        let found: Vec<ProblemRange> = problems.iter().map(|one| problems.range(one)).collect();
+        let expected = [
+            ProblemRange { included: None, start: (2, 11), end: (2, 14), key: "server.backlog".into() },
+            ProblemRange {
+                included: Some("a.toml".into()),
+                start: (2, 8),
+                end: (2, 9),
+                key: "site.0.root".into(),
+            },
+        ];
+        assert_eq!(found, expected);
+    }
 
     #[test]
     fn distances_count_typing_mistakes() {

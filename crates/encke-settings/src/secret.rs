@@ -72,7 +72,7 @@ impl Error for SecretError {
 fn first_line(path: &Path) -> io::Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
-    std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    encke_io::files::open_regular(path)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
@@ -155,7 +155,11 @@ impl JsonSchema for Secret {
                 "additionalProperties": false,
             })
         };
-        json_schema!({ "anyOf": [{ "type": "string", "minLength": 1 }, place("file"), place("env")] })
+        // `writeOnly`: viewers mask the value, forms do not show what is typed.
+        json_schema!({
+            "anyOf": [{ "type": "string", "minLength": 1 }, place("file"), place("env")],
+            "writeOnly": true,
+        })
     }
 }
 
@@ -194,6 +198,17 @@ mod tests {
         assert!(secret.reveal().expect_err("empty").to_string().contains("is empty"));
         std::fs::remove_file(&path).expect("it was there");
         assert!(secret.reveal().expect_err("gone").to_string().contains("encke-secret"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_named_pipe_is_no_secret_and_does_not_hang() {
+        let path = std::env::temp_dir().join(format!("encke-secret-pipe-{}", std::process::id()));
+        let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo(1)");
+        assert!(made.success());
+        let error = Secret::File(path.clone()).reveal().expect_err("a pipe").to_string();
+        std::fs::remove_file(&path).expect("it was there");
+        assert!(error.contains("not a regular file") && error.contains("encke-secret-pipe"), "{error}");
     }
 
     #[test]

@@ -125,6 +125,11 @@ impl SourceMap {
         self.lines.contains_key(&path.join("."))
     }
 
+    /// The paths of all values and tables in the file, sorted: `server.backlog`, `site.0.root`.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.lines.keys().map(String::as_str)
+    }
+
     /// Whether the file has no values: it is empty, or there is none.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
@@ -138,6 +143,28 @@ impl SourceMap {
         let lines = inner.map(|(path, place)| (path[prefix.len()..].to_owned(), *place)).collect();
         Self { files: Arc::clone(&self.files), lines: Arc::new(lines) }
     }
+}
+
+/// The path of the value or key at `span`, with the indices of lists: `site.0.root`. Empty if there is none.
+pub(crate) fn key_at(root: &DeTable<'_>, span: &Range<usize>) -> String {
+    fn in_table(path: &str, table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
+        table.iter().find_map(|(key, value)| {
+            let path = joined(path, key.get_ref());
+            if key.span() == *span { Some(path) } else { in_value(path, value, span) }
+        })
+    }
+    fn in_value(path: String, value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<String> {
+        match value.get_ref() {
+            _ if value.span() == *span => Some(path),
+            DeValue::Table(table) => in_table(&path, table, span),
+            DeValue::Array(list) => list
+                .iter()
+                .enumerate()
+                .find_map(|(place, item)| in_value(joined(&path, &place.to_string()), item, span)),
+            _ => None,
+        }
+    }
+    in_table("", root, span).unwrap_or_default()
 }
 
 struct Walk<'a> {

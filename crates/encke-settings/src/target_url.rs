@@ -11,8 +11,8 @@ use encke_wire::target;
 
 use crate::{ValueError, Written, written};
 
-/// The address of an application: `http://HOST[:PORT]`, `https://HOST[:PORT]`, `fcgi://HOST[:PORT]` for FastCGI, and
-/// `http://unix:PATH` for a Unix socket.
+/// The address of an application: `http://HOST[:PORT]`, `https://HOST[:PORT]`, `fcgi://HOST[:PORT]` for FastCGI,
+/// `http://unix:PATH` for a Unix socket, and `app:NAME` or `fcgi://app:NAME` for an application that this program supervises.
 ///
 /// ```
 /// use encke_settings::TargetUrl;
@@ -45,6 +45,8 @@ enum TargetPlace {
     /// Host (an IPv6 address without brackets) and port.
     Host(String, u16),
     Unix(PathBuf),
+    /// A supervised application, or its process of this number, from 1.
+    App(String, Option<usize>),
 }
 
 impl TargetUrl {
@@ -55,6 +57,8 @@ impl TargetUrl {
     pub fn addresses(&self) -> io::Result<Vec<Address>> {
         match &self.place {
             TargetPlace::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
+            // The supervisor knows the address.
+            TargetPlace::App(..) => Ok(Vec::new()),
             TargetPlace::Host(host, port) => {
                 let found: Vec<_> = (host.as_str(), *port).to_socket_addrs()?.map(Address::Inet).collect();
                 if found.is_empty() {
@@ -83,6 +87,28 @@ impl TargetUrl {
             _ if self.scheme != TargetScheme::Https => None,
             TargetPlace::Host(host, _) => Some(host),
             TargetPlace::Unix(_) => Some("localhost"),
+            TargetPlace::App(..) => None,
+        }
+    }
+
+    /// The value of the field Host in a request of this server's own: the host, and the port unless it is the scheme's.
+    ///
+    /// ```
+    /// use encke_settings::TargetUrl;
+    ///
+    /// assert_eq!("http://[::1]:3000".parse::<TargetUrl>()?.authority(), "[::1]:3000");
+    /// assert_eq!("https://a.example".parse::<TargetUrl>()?.authority(), "a.example");
+    /// assert_eq!("http://unix:/run/app.sock".parse::<TargetUrl>()?.authority(), "localhost");
+    /// # Ok::<(), encke_settings::ValueError>(())
+    /// ```
+    pub fn authority(&self) -> String {
+        let default_port = if self.scheme == TargetScheme::Https { 443 } else { 80 };
+        match &self.place {
+            TargetPlace::Unix(_) | TargetPlace::App(..) => "localhost".to_owned(),
+            TargetPlace::Host(host, port) => {
+                let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+                if *port == default_port { host } else { format!("{host}:{port}") }
+            }
         }
     }
 
@@ -121,9 +147,44 @@ impl TargetUrl {
     pub fn unix_path(&mut self) -> Option<&mut PathBuf> {
         match &mut self.place {
             TargetPlace::Unix(path) => Some(path),
-            TargetPlace::Host(..) => None,
+            TargetPlace::Host(..) | TargetPlace::App(..) => None,
         }
     }
+
+    /// The name of a supervised application.
+    ///
+    /// ```
+    /// use encke_settings::TargetUrl;
+    ///
+    /// assert_eq!("app:shop".parse::<TargetUrl>()?.app(), Some("shop"));
+    /// assert_eq!("app:3000".parse::<TargetUrl>()?.app(), None, "a host and its port");
+    /// # Ok::<(), encke_settings::ValueError>(())
+    /// ```
+    pub fn app(&self) -> Option<&str> {
+        match &self.place {
+            TargetPlace::App(name, _) => Some(name),
+            TargetPlace::Host(..) | TargetPlace::Unix(_) => None,
+        }
+    }
+
+    /// The URL of a process of a supervised application; `number` from 0. The same as this one if the application has only one
+    /// process, or if this is another URL.
+    #[must_use]
+    pub fn of_process(&self, number: usize, count: usize) -> Self {
+        match &self.place {
+            TargetPlace::App(name, _) if count > 1 => {
+                Self { place: TargetPlace::App(name.clone(), Some(number + 1)), scheme: self.scheme }
+            }
+            _ => self.clone(),
+        }
+    }
+}
+
+/// Whether a text is the name of a supervised application: letters, digits, `-`, `_` and `.`, with a letter first, so that it is no
+/// port.
+pub fn is_app_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// Whether a connection to this address stays on this machine, whatever its interfaces.
@@ -154,6 +215,10 @@ impl FromStr for TargetUrl {
             let place = TargetPlace::Unix(path.into());
             return if path.is_empty() { Err(wrong()) } else { Ok(Self { place, scheme }) };
         }
+        if let Some(name) = rest.strip_prefix("app:").filter(|name| is_app_name(name)) {
+            let place = TargetPlace::App(name.to_owned(), None);
+            return if scheme == TargetScheme::Https { Err(wrong()) } else { Ok(Self { place, scheme }) };
+        }
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let parsed = target::parse_authority(authority.as_bytes()).map_err(|_| wrong())?;
         let host = std::str::from_utf8(parsed.host).map_err(|_| wrong())?;
@@ -175,7 +240,9 @@ impl FromStr for TargetUrl {
 
 impl fmt::Display for TargetUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_app = self.app().is_some();
         f.write_str(match self.scheme {
+            TargetScheme::Http if is_app => "",
             TargetScheme::Http => "http://",
             TargetScheme::Https => "https://",
             TargetScheme::FastCgi => "fcgi://",
@@ -184,13 +251,15 @@ impl fmt::Display for TargetUrl {
             TargetPlace::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
             TargetPlace::Host(host, port) => write!(f, "{host}:{port}"),
             TargetPlace::Unix(path) => write!(f, "unix:{}", path.display()),
+            TargetPlace::App(name, None) => write!(f, "app:{name}"),
+            TargetPlace::App(name, Some(number)) => write!(f, "app:{name}/{number}"),
         }
     }
 }
 
 impl Written for TargetUrl {
     const NAME: &'static str = "TargetUrl";
-    const EXPECTED: &'static str = "expected http://HOST:PORT, https://HOST:PORT, fcgi://HOST:PORT, http://unix:PATH or a port of this machine";
+    const EXPECTED: &'static str = "expected http://HOST:PORT, https://HOST:PORT, fcgi://HOST:PORT, http://unix:PATH, app:NAME or a port of this machine";
     const EXAMPLES: &'static [&'static str] = &["http://127.0.0.1:3000", "http://unix:/run/app.sock"];
     const NUMBERS: bool = true;
 }
@@ -218,6 +287,9 @@ mod tests {
             ("http://unix:app.sock", "http://unix:app.sock"),
             ("https://app.internal", "https://app.internal:443"),
             ("https://unix:app.sock", "https://unix:app.sock"),
+            ("app:shop", "app:shop"),
+            ("http://app:shop.2", "app:shop.2"),
+            ("fcgi://app:fpm", "fcgi://app:fpm"),
         ] {
             assert_eq!(read(text).as_deref(), Some(url), "{text}");
         }
@@ -233,6 +305,9 @@ mod tests {
             "70000",
             "0",
             "http://127.0.0.1:0",
+            "https://app:shop",
+            "app:shop/2",
+            "app:-",
         ] {
             assert_eq!(read(text), None, "{text}");
         }

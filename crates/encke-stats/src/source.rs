@@ -49,6 +49,11 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// The names of all columns that rows of the list may have, in the order of display. Empty: the source has no list.
+    fn columns(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Lists rows, such as connections or channels. This must not block: the ticket may be cloned and sent to workers, which
     /// respond later. The source may leave out rows that the query does not select; the ticket drops them in any case.
     fn list(&self, _query: &Query, _ticket: ListTicket) {}
@@ -59,6 +64,8 @@ pub trait Source: Send + Sync {
 pub struct Query {
     /// Text that at least one cell of a row contains.
     pub filter: Option<String>,
+    /// Columns and their exact text. A row without one of these columns is not selected.
+    pub whole: Vec<(String, String)>,
     /// The order of rows. Rows that it leaves equal, or all rows without it, are in the order of their cells.
     pub sort: Option<Sort>,
     /// Maximum number of rows. A list needs memory for twice as many.
@@ -92,7 +99,7 @@ pub enum Cell {
 /// The rows of a list.
 #[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Rows {
-    /// Number of rows that the filter admits, beyond the limit as well.
+    /// Number of rows that the query selects, beyond the limit as well.
     pub total: usize,
     /// The first rows, up to the limit.
     pub rows: Vec<Row>,
@@ -113,19 +120,34 @@ struct FilteredRows {
 }
 
 impl Query {
-    /// Whether the filter admits a row.
+    /// Compares cells of the column by which the query sorts, in its order.
+    pub fn compare_cells(&self, one: Option<&Cell>, other: Option<&Cell>) -> Ordering {
+        match (one, other) {
+            (Some(one), Some(other)) if self.is_descending() => other.compare(one),
+            (Some(one), Some(other)) => one.compare(other),
+            (one, other) => other.is_some().cmp(&one.is_some()),
+        }
+    }
+
+    fn is_descending(&self) -> bool {
+        self.sort.as_ref().is_some_and(|sort| sort.descending)
+    }
+
+    /// Whether the query selects a row.
     pub fn admits(&self, row: &Row) -> bool {
         let contains = |filter: &String| row.0.iter().any(|(_, cell)| cell.contains(filter));
-        self.filter.as_ref().is_none_or(contains)
+        let is_whole = |(column, text): &(String, String)| row.cell(column).is_some_and(|cell| cell.is(text));
+        self.whole.iter().all(is_whole) && self.filter.as_ref().is_none_or(contains)
+    }
+
+    /// The exact text that the query requires of a column, if any. A source can use it to visit fewer rows.
+    pub fn whole_of(&self, column: &str) -> Option<&str> {
+        self.whole.iter().find(|(name, _)| name == column).map(|(_, text)| text.as_str())
     }
 
     fn compare(&self, one: &Row, other: &Row) -> Ordering {
-        let by_column = self.sort.as_ref().map_or(Ordering::Equal, |Sort { column, descending }| {
-            match (one.cell(column), other.cell(column)) {
-                (Some(one), Some(other)) if *descending => other.compare(one),
-                (Some(one), Some(other)) => one.compare(other),
-                (one, other) => other.is_some().cmp(&one.is_some()),
-            }
+        let by_column = self.sort.as_ref().map_or(Ordering::Equal, |Sort { column, .. }| {
+            self.compare_cells(one.cell(column), other.cell(column))
         });
         by_column.then_with(|| {
             let cells = one.0.iter().zip(&other.0).map(|((_, one), (_, other))| one.compare(other));
@@ -141,14 +163,15 @@ impl Query {
 }
 
 impl Row {
-    fn cell(&self, column: &str) -> Option<&Cell> {
+    /// Returns the cell of a column.
+    pub fn cell(&self, column: &str) -> Option<&Cell> {
         self.0.iter().find(|(name, _)| *name == column).map(|(_, cell)| cell)
     }
 }
 
 impl Cell {
-    /// Numbers come before text.
-    fn compare(&self, other: &Self) -> Ordering {
+    /// Compares two cells of a column. Numbers come before text.
+    pub fn compare(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Count(one), Self::Count(other)) => one.cmp(other),
             (Self::Text(one), Self::Text(other)) => one.cmp(other),
@@ -163,6 +186,15 @@ impl Cell {
             Self::Count(count) => *count as f64,
             Self::Number(number) => *number,
             Self::Text(_) => f64::NAN,
+        }
+    }
+
+    /// Whether the cell's text is exactly `text`.
+    fn is(&self, text: &str) -> bool {
+        match self {
+            Self::Count(count) => text.parse() == Ok(*count),
+            Self::Number(number) => text.parse() == Ok(*number),
+            Self::Text(cell) => *cell == text,
         }
     }
 
@@ -182,6 +214,17 @@ impl ListTicket {
             respond(part.map_or_else(Rows::default, FilteredRows::finish));
         });
         Self { query: Arc::new(query.clone()), parts: Gathered::new(ticket, FilteredRows::merge) }
+    }
+
+    /// Returns the query.
+    pub fn query(&self) -> &Query {
+        &self.query
+    }
+
+    /// Adds rows that the source has selected itself: at most the query's limit, the first in its order, of `total` rows that
+    /// the query selects. So a source need not build rows that the list would drop.
+    pub fn add_selected(&self, rows: Vec<Row>, total: usize) {
+        self.parts.add(FilteredRows { query: Arc::clone(&self.query), rows: Rows { total, rows } });
     }
 
     /// Adds rows.
@@ -288,7 +331,12 @@ mod tests {
         let (one, first) = channel();
         let (other, second) = channel();
         let source: Arc<dyn Source> = Arc::new(Channels { workers: [one, other] });
-        let query = Query { filter: Some("news".into()), sort: by("subscribers", true), limit: 2 };
+        let query = Query {
+            filter: Some("news".into()),
+            sort: by("subscribers", true),
+            limit: 2,
+            ..Query::default()
+        };
         let (send, listing) = channel();
         source.list(&query, ListTicket::new(&query, move |rows| send.send(rows).expect("somebody waits")));
         let answer = |tickets: &Receiver<ListTicket>, rows: Vec<Row>| {
@@ -320,7 +368,7 @@ mod tests {
         let rows = vec![row("c", 5), row("a", 5), row("b", 10), row("d", 9)];
         for sort in [None, by("subscribers", false), by("subscribers", true), by("channel", true)] {
             for limit in 0..=5 {
-                let query = Query { filter: None, sort: sort.clone(), limit };
+                let query = Query { sort: sort.clone(), limit, ..Query::default() };
                 let listing = listed(&query, rows.clone());
                 assert_eq!((listing.total, listing.rows.len()), (4, limit.min(4)));
                 let reversed = rows.iter().rev().cloned().collect();
@@ -331,7 +379,7 @@ mod tests {
 
     #[test]
     fn numbers_are_sorted_by_value_and_rows_without_the_column_come_last() {
-        let query = |descending| Query { filter: None, sort: by("rate", descending), limit: 9 };
+        let query = |descending| Query { sort: by("rate", descending), limit: 9, ..Query::default() };
         let cell = |cell: Cell| Row(vec![("rate", cell)]);
         let rows = [cell(10_u64.into()), cell(9.5.into()), cell("off".into()), row("none", 1)];
         let [ten, less, off, none] = rows.clone();
@@ -340,6 +388,43 @@ mod tests {
             [less.clone(), ten.clone(), off.clone(), none.clone()]
         );
         assert_eq!(listed(&query(true), rows.to_vec()).rows, [off, ten, less, none]);
+    }
+
+    #[test]
+    fn a_whole_cell_selects_rows_by_column() {
+        let rows = || {
+            let rate = Row(vec![("channel", "12".into()), ("rate", 0.5.into())]);
+            vec![row("news", 12), row("news/a", 3), row("12", 3), rate]
+        };
+        let whole = |conditions: &[(&str, &str)]| {
+            let whole = conditions.iter().map(|(column, text)| ((*column).into(), (*text).into())).collect();
+            let listing = listed(&Query { whole, limit: 9, ..Query::default() }, rows());
+            listing.rows.iter().filter_map(|row| row.cell("channel").cloned()).collect::<Vec<_>>()
+        };
+        assert_eq!(whole(&[]).len(), 4);
+        assert_eq!(whole(&[("channel", "news")]), ["news".into()], "no part of a cell");
+        assert_eq!(whole(&[("subscribers", "12")]), ["news".into()], "no other column");
+        assert_eq!(whole(&[("channel", "12"), ("rate", "0.5")]), ["12".into()]);
+        assert_eq!(whole(&[("channel", "12"), ("rate", "5")]), []);
+        let all = Query { whole: vec![("channel".into(), "news".into())], ..Query::default() };
+        assert_eq!((all.whole_of("channel"), all.whole_of("rate")), (Some("news"), None));
+    }
+
+    #[test]
+    fn a_source_may_select_its_rows_itself() {
+        let query = Query {
+            filter: Some("news".into()),
+            sort: by("subscribers", true),
+            limit: 2,
+            ..Query::default()
+        };
+        let (send, receive) = channel();
+        let ticket = ListTicket::new(&query, move |rows| send.send(rows).expect("somebody waits"));
+        ticket.add_selected(vec![row("news", 9), row("news/a", 7)], 40);
+        ticket.add([row("news/b", 8), row("chat", 100)]);
+        drop(ticket);
+        let Rows { total, rows } = receive.try_recv().expect("the only copy of the ticket is dropped");
+        assert_eq!((total, rows), (41, vec![row("news", 9), row("news/b", 8)]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The certificates of a listener, selected by server name, read from files and replaced when those change.
 
 use std::collections::HashMap;
-use std::fs;
+use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -20,6 +20,7 @@ use super::error::{TlsError, TlsFileError, date};
 use super::known;
 use super::proofs::{PROOF_PROTOCOL, Proofs};
 use super::watch::Stamp;
+use encke_io::files::open_regular;
 use encke_io::lock;
 use encke_settings::{CertSettings, ClientCert, TlsSettings, TlsVersion};
 
@@ -255,8 +256,10 @@ fn certified(pair: &CertSettings) -> Result<(CertifiedKey, Life), TlsError> {
     let certificates = chain(&pair.cert)?;
     let first = certificates.first().ok_or_else(|| named(&pair.cert, TlsFileError::Absent(CERTIFICATE)))?;
     let life = Life::of(first).map_err(|error| named(&pair.cert, error))?;
-    let key =
-        PrivateKeyDer::from_pem_file(&pair.key).map_err(|error| pem(&pair.key, "private key", error))?;
+    let key = open_regular(&pair.key)
+        .map_err(pem::Error::Io)
+        .and_then(PrivateKeyDer::from_pem_reader)
+        .map_err(|error| pem(&pair.key, "private key", error))?;
     let key = aws_lc_rs::sign::any_supported_type(&key)
         .map_err(|error| named(&pair.key, TlsFileError::Key(error.into())))?;
     let mut certified = CertifiedKey::new(certificates, key);
@@ -267,7 +270,11 @@ fn certified(pair: &CertSettings) -> Result<(CertifiedKey, Life), TlsError> {
         }
     }
     if let Some(path) = &pair.ocsp {
-        certified.ocsp = Some(fs::read(path).map_err(|error| named(path, TlsFileError::Read(error)))?);
+        let mut response = Vec::new();
+        open_regular(path)
+            .and_then(|mut file| file.read_to_end(&mut response))
+            .map_err(|error| named(path, TlsFileError::Read(error)))?;
+        certified.ocsp = Some(response);
     }
     Ok((certified, life))
 }
@@ -347,7 +354,9 @@ const CERTIFICATE: &str = "certificate";
 const EXPIRES_SOON_S: u64 = 14 * 24 * 60 * 60;
 
 pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = open_regular(path)
+        .map_err(pem::Error::Io)
+        .and_then(|file| CertificateDer::pem_reader_iter(file).collect::<Result<Vec<_>, _>>());
     certificates.map_err(|error| pem(path, CERTIFICATE, error))
 }
 

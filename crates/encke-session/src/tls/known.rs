@@ -38,6 +38,8 @@ pub struct Certified {
     pub name: Arc<str>,
     /// Expiry of the certificate, in seconds since 1970.
     pub expires_unix_s: u64,
+    /// SHA-256 digest of the certificate (DER). On the heap, since few connections have one.
+    pub fingerprint: Box<[u8; 32]>,
 }
 
 #[cfg(feature = "tls")]
@@ -68,7 +70,9 @@ impl Certified {
     /// The identity in a certificate (DER). Returns `None` if it has no name, several common names, or a name that is not
     /// printable.
     pub(super) fn of(certificate: &[u8]) -> Option<Self> {
+        use sha2::Digest as _;
         use x509_parser::prelude::{FromDer as _, X509Certificate};
+        let fingerprint = Box::new(<[u8; 32]>::from(sha2::Sha256::digest(certificate)));
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
         let mut common = certificate.subject().iter_common_name();
         let name = match (common.next(), common.next()) {
@@ -78,7 +82,8 @@ impl Certified {
         };
         let printable = !name.is_empty() && !name.chars().any(char::is_control);
         let expires_unix_s = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-        (printable && name.len() <= NAME_BYTES_MAX).then(|| Self { name: name.into(), expires_unix_s })
+        let is_valid = printable && name.len() <= NAME_BYTES_MAX;
+        is_valid.then(|| Self { name: name.into(), expires_unix_s, fingerprint })
     }
 }
 
@@ -98,6 +103,12 @@ mod tests {
 
     use super::*;
 
+    /// The digest by another implementation.
+    fn rustls_digest(der: &[u8]) -> Vec<u8> {
+        let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+        suite.tls13().expect("a suite of TLS 1.3").common.hash_provider.hash(der).as_ref().to_vec()
+    }
+
     fn certified(common: &[&str], alternatives: Vec<SanType>) -> Option<String> {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -110,6 +121,7 @@ mod tests {
         let certificate = params.self_signed(&key).expect("a certificate");
         Certified::of(certificate.der()).map(|certified| {
             assert_eq!(certified.expires_unix_s, 4_102_444_800);
+            assert_eq!(certified.fingerprint[..], *rustls_digest(certificate.der()));
             certified.name.to_string()
         })
     }
