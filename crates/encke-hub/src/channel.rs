@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use crate::encoding::{Encoded, Form};
 use crate::limits::{ENCODINGS_MAX, RUN_BYTES_MAX, RUN_MESSAGES_MAX};
-use crate::message::Message;
+use crate::message::{Flags, Message};
 use crate::name::Name;
+use crate::preamble::{ChannelPreamble, ReplicaPreamble};
 use crate::ring::Ring;
 use crate::rules::{ChannelRules, Overrun};
 use crate::subscriber::{ChannelEntry, ChannelLink};
@@ -27,6 +28,8 @@ pub(crate) struct Channel {
     /// The head at the opening. Subscribers that joined earlier and want new messages only start here.
     pub(crate) opened_at: u64,
     ring: Ring,
+    /// The preamble, and the newest break; only of channels that had one.
+    pub(crate) preamble: Option<Box<ReplicaPreamble>>,
     /// Messages up to this offset are lost.
     pub(crate) lost_to: u64,
     /// The offset of the latest change: the newest message or `lost_to`. A subscriber at this position is up to date.
@@ -56,6 +59,8 @@ pub(crate) struct Channel {
     pub(crate) left_ns: u64,
     /// Polling members whose leave is pending.
     pub(crate) lingering: u32,
+    /// Subscribers that lost messages since the last request for operators: removed ones, and skips of others.
+    pub(crate) slow: (u32, u32),
 }
 
 /// A point in time, with the counts of received messages and bytes.
@@ -74,6 +79,7 @@ impl Channel {
             open: false,
             opened_at: 0,
             ring: Ring::default(),
+            preamble: None,
             lost_to: 0,
             edge: 0,
             nodes: Vec::new(),
@@ -90,6 +96,7 @@ impl Channel {
             idle: false,
             left_ns: 0,
             lingering: 0,
+            slow: (0, 0),
         }
     }
 
@@ -100,7 +107,14 @@ impl Channel {
     }
 
     /// Applies the state fed by the sequencer.
-    pub(crate) fn opens(&mut self, lost_to: u64, head: u64, messages: Vec<Arc<Message>>) {
+    pub(crate) fn opens(
+        &mut self,
+        lost_to: u64,
+        head: u64,
+        messages: Vec<Arc<Message>>,
+        preamble: Option<Box<ChannelPreamble>>,
+    ) {
+        self.set_preamble(preamble);
         self.open = true;
         self.opened_at = head.max(lost_to);
         self.lost_to = lost_to;
@@ -114,6 +128,9 @@ impl Channel {
         if !message.is_event() {
             self.received += 1;
             self.received_bytes += message.charge();
+        }
+        if message.flags.has_any(Flags::PREAMBLE.with(Flags::BREAK)) {
+            self.preamble.get_or_insert_default().take(&message);
         }
         self.edge = message.offset;
         self.ring.push_back(message);
@@ -131,6 +148,14 @@ impl Channel {
         }
         self.lost_to = self.lost_to.max(to);
         self.edge = self.edge.max(to);
+    }
+
+    /// Replaces the preamble by the one that the sequencer has.
+    pub(crate) fn set_preamble(&mut self, preamble: Option<Box<ChannelPreamble>>) {
+        match (&mut self.preamble, preamble) {
+            (Some(kept), Some(known)) => kept.set(*known),
+            (kept, known) => *kept = known.map(|known| Box::new(ReplicaPreamble::new(*known))),
+        }
     }
 
     /// Returns the offset after which the channel counts for a subscriber with this floor.
@@ -180,6 +205,13 @@ impl Channel {
     /// Returns the cached encoding for a position, and the offset of its last message.
     pub(crate) fn encoded(&self, form: Form, oldest: bool, position: u64) -> Option<(u64, &Arc<[u8]>)> {
         let found = self.encoded.iter().find(|one| one.fits(form, oldest, position, self.edge))?;
+        Some((found.to, &found.bytes))
+    }
+
+    /// Like [`encoded`](Self::encoded), but only a run that no break divides.
+    pub(crate) fn encoded_unbroken(&self, form: Form, position: u64) -> Option<(u64, &Arc<[u8]>)> {
+        let mut fitting = self.encoded.iter().filter(|one| one.fits(form, false, position, self.edge));
+        let found = fitting.find(|one| !one.breaks)?;
         Some((found.to, &found.bytes))
     }
 

@@ -84,6 +84,8 @@ pub(crate) struct Encoded {
     pub(crate) edge: u64,
     /// Whether a limit ended the run. A full run stays valid when the channel receives messages.
     pub(crate) full: bool,
+    /// Whether a message after the first one begins something that the messages before it do not lead to.
+    pub(crate) breaks: bool,
     pub(crate) bytes: Arc<[u8]>,
 }
 

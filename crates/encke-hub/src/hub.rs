@@ -23,19 +23,24 @@ use crate::limits::{ENCODED_SHARE, LINGER_NS, TELLING_MS, UNWANTED_NS};
 use crate::message::Message;
 use crate::name::Name;
 use crate::position::{Beside, Epoch, Position, Positions, Since};
+use crate::preamble::breaks_within;
 use crate::rules::{Overrun, Rules};
 use crate::slab::HubSlab;
 use crate::start;
 use crate::subscriber::{
-    ChannelEntry, ChannelLink, Member, Once, Subscriber, SubscriberExtra, SubscriberId, SubscriberState,
+    ChannelEntry, ChannelLink, Member, Once, Subscriber, SubscriberEntry, SubscriberExtra, SubscriberId,
+    SubscriberState,
 };
 use crate::values::{Feed, FeedRequest};
 
 mod history;
+mod keyed;
 mod part;
+mod readers;
 
 use history::Backfills;
 pub(crate) use part::{PartDelivery, PartEvent, PartRun};
+pub use readers::ReaderState;
 
 /// The hub of one worker, for one stream.
 ///
@@ -73,6 +78,8 @@ pub struct Hub {
     parting: Vec<(Name, Arc<str>)>,
     /// Polling members between two polls, and when their leave is announced.
     lingering: VecDeque<(u64, Name, Arc<str>)>,
+    /// Channels whose [`Channel::slow`] is not reported yet.
+    slow: Vec<u32>,
     /// Passes that ended in the last slice.
     ended: Vec<Pass>,
     backfills: Backfills,
@@ -176,6 +183,9 @@ pub enum DeliveryContent {
     Waiting,
     /// The subscriber was too slow for its channel and was removed. A send in flight may still complete.
     Overrun,
+    /// The stream of a subscriber that started at a key frame has ended at a break ([`Flags::BREAK`](crate::Flags::BREAK)), and
+    /// the subscriber was removed. A new subscriber starts with the new preamble.
+    Ended,
 }
 
 /// The lag of the fan-out to writable subscribers.
@@ -217,6 +227,7 @@ impl Hub {
             idle: VecDeque::new(),
             parting: Vec::new(),
             lingering: VecDeque::new(),
+            slow: Vec::new(),
             ended: Vec::new(),
             backfills: Backfills::default(),
             ahead: HashMap::new(),
@@ -250,6 +261,7 @@ impl Hub {
             channels = without_repeats(&channels, self.rules.channels_per_stream);
         }
         self.make_room(&channels, 0)?;
+        let (since, entry) = keyed::entry(since, channels.len(), once, part);
         let single = channels.len() == 1 && member.is_none();
         let subscriber = Subscriber {
             key,
@@ -260,6 +272,7 @@ impl Hub {
             form,
             once,
             state: SubscriberState::Starting,
+            entry,
             in_ready_queue: false,
             late: false,
             part,
@@ -312,7 +325,7 @@ impl Hub {
         Ok(SubscriberId(id))
     }
 
-    /// Removes a subscriber in any state. Not to be called after `Last` or `Overrun`.
+    /// Removes a subscriber in any state. Not to be called after `Last`, `Overrun` or `Ended`.
     pub fn leave(&mut self, id: SubscriberId) {
         if self.subscribers.get(id.0).is_some() {
             self.remove(id.0);
@@ -320,7 +333,7 @@ impl Hub {
     }
 
     /// Adds channels to a subscriber and removes others. Added channels start now. A channel in both lists is removed first,
-    /// and starts again.
+    /// and starts again. A subscriber that started at a key frame receives all further messages from now on.
     ///
     /// # Errors
     /// The subscriber, or this worker, would have too many channels; then nothing has changed.
@@ -343,6 +356,9 @@ impl Hub {
         let mut added = without_repeats(add, self.rules.channels_per_stream);
         added.retain(|name| !self.names.get(name).is_some_and(|channel| stays.contains(channel)));
         self.make_room(&added, stays.len())?;
+        if !added.is_empty() || !removed.is_empty() {
+            self.becomes_plain(id);
+        }
         self.spread(id);
         for channel in removed {
             self.unlink(id, channel);
@@ -372,6 +388,9 @@ impl Hub {
             return;
         }
         subscriber.state = SubscriberState::Ready;
+        if subscriber.entry != SubscriberEntry::Plain {
+            return self.sent_keyed(id);
+        }
         if self.backfills.has(id) {
             subscriber.state = SubscriberState::Reading;
             return self.enqueue(id);
@@ -397,12 +416,12 @@ impl Hub {
     pub fn feed(&mut self, now: HubNow, feed: Feed) {
         self.now = now;
         match feed {
-            Feed::Opened { channel, lost_to, head, messages } => {
+            Feed::Opened { channel, lost_to, head, messages, preamble } => {
                 self.head = self.head.max(head);
                 let Some(&at) = self.names.get(&channel) else { return };
                 let channel = &mut self.channels[at];
                 if !channel.open {
-                    channel.opens(lost_to, self.head, messages);
+                    channel.opens(lost_to, self.head, messages, preamble);
                     let came = channel.came();
                     self.touch(at, came);
                 }
@@ -419,13 +438,14 @@ impl Hub {
                 }
             }
             Feed::Head { to } => self.head = self.head.max(to),
-            Feed::Lost { channel, to } => {
+            Feed::Lost { channel, to, preamble } => {
                 // Messages of other channels up to this offset may still arrive, so the head stays.
                 let Some(&at) = self.names.get(&channel) else { return };
                 let channel = &mut self.channels[at];
                 if channel.open {
                     let (came, edge) = (channel.came(), channel.edge);
                     channel.loses(to);
+                    channel.set_preamble(preamble);
                     // Otherwise this worker had received all of the lost messages, and only busy subscribers have missed them.
                     if channel.edge > edge {
                         self.touch(at, came);
@@ -448,6 +468,7 @@ impl Hub {
 
     /// Appends the requests for the sequencer, in order.
     pub fn take_requests(&mut self, into: &mut Vec<FeedRequest>) {
+        self.report_slow();
         into.append(&mut self.requests);
         self.batch += 1;
     }
@@ -582,12 +603,12 @@ impl Hub {
     }
 
     /// Returns the subscription with which an idle subscriber can resume at its position. `None` while a delivery is being
-    /// sent, or before the subscriber has started.
+    /// sent, before the subscriber has started, or if it started at a key frame: a position does not describe that.
     pub fn parked(&mut self, id: SubscriberId) -> Option<Subscribe> {
         let position = self.position_of(id)?;
         let SubscriberId(id) = id;
         let subscriber = self.subscribers.get(id)?;
-        if subscriber.state != SubscriberState::Ready {
+        if subscriber.state != SubscriberState::Ready || subscriber.entry != SubscriberEntry::Plain {
             return None;
         }
         Some(Subscribe {
@@ -679,6 +700,9 @@ impl Hub {
             SubscriberState::Busy => {}
             SubscriberState::Starting => self.start(id, encoder, out),
             SubscriberState::Reading => self.read(id, encoder, out),
+            SubscriberState::Ready if self.subscribers[id].entry != SubscriberEntry::Plain => {
+                self.serve_keyed(id, encoder, out);
+            }
             SubscriberState::Ready if self.is_lost(id) => self.overrun(id, encoder, out),
             SubscriberState::Ready => self.deliver(id, None, encoder, out),
         }
@@ -702,8 +726,10 @@ impl Hub {
                 subscriber.position = subscriber.position.max(only.floor);
             }
         }
-        let reads = gap.is_none() && self.may_recall(id);
-        if !reads && self.is_lost(id) {
+        // A subscriber that starts at a key frame needs no message before it.
+        let plain = self.subscribers[id].entry == SubscriberEntry::Plain;
+        let reads = plain && gap.is_none() && self.may_recall(id);
+        if plain && !reads && self.is_lost(id) {
             // The subscriber was queued for longer than its first messages were kept.
             let lost = self.lose(id).gap;
             gap = match (gap, lost) {
@@ -759,7 +785,8 @@ impl Hub {
             self.subscribers[id].state = SubscriberState::Reading;
             return self.read(id, encoder, out);
         }
-        let Loss { gap, ends } = self.lose(id);
+        let Loss { gap, ends, lost } = self.lose(id);
+        self.count_slow(&lost, ends);
         let Subscriber { key, once, part, .. } = self.subscribers[id];
         if ends {
             if part {
@@ -787,6 +814,7 @@ impl Hub {
         let may_end = std::mem::take(&mut subscriber.late) && subscriber.once == Once::Never;
         let mut to = None;
         let mut ends = false;
+        let mut lost = Vec::new();
         let mut moved = |channel: &Channel| match channel.rules.policy {
             Overrun::Latest => channel.before_newest(),
             policy => {
@@ -796,12 +824,16 @@ impl Hub {
             }
         };
         match &mut subscriber.rest {
-            None => subscriber.position = moved(&self.channels[subscriber.channel]),
+            None => {
+                subscriber.position = moved(&self.channels[subscriber.channel]);
+                lost.push(subscriber.channel);
+            }
             Some(rest) => {
                 for link in &mut rest.links {
                     let channel = &self.channels[link.channel];
                     if channel.has_lost(from, link.floor) {
                         link.floor = moved(channel);
+                        lost.push(link.channel);
                     }
                 }
                 if let [only] = rest.links[..] {
@@ -811,7 +843,7 @@ impl Hub {
         }
         let (from, to) = (self.at(from), to.map(|to| self.at(to)));
         let gap = to.map(|to| Gap { from: from.into(), to: to.into(), reason: GapReason::Late });
-        Loss { gap, ends }
+        Loss { gap, ends, lost }
     }
 
     /// Delivers all unseen messages to a subscriber, as far as one run reaches. Does nothing without messages and gap.
@@ -822,7 +854,7 @@ impl Hub {
         match (self.unread(id), gap) {
             (Unread::None, None) => {}
             (Unread::In { channel, after }, None) if !part => {
-                let (to, bytes) = self.shared(channel, after, form, oldest, encoder);
+                let (to, bytes) = self.shared::<false>(channel, after, form, oldest, encoder);
                 self.subscribers[id].position = to;
                 self.deliver_bytes(id, bytes, out);
             }
@@ -877,8 +909,9 @@ impl Hub {
         out.push(Delivery { subscriber: SubscriberId(id), key, what });
     }
 
-    /// Returns the run of one channel after `after`, encoded for all subscribers there: its last offset, and its bytes.
-    fn shared(
+    /// Returns the run of one channel after `after`, encoded for all subscribers there: its last offset, and its bytes. With
+    /// `KEYED` no break divides the run.
+    fn shared<const KEYED: bool>(
         &mut self,
         at: u32,
         after: u64,
@@ -888,11 +921,17 @@ impl Hub {
     ) -> (u64, Arc<[u8]>) {
         let only_one = oldest || self.is_crowded();
         let channel = &mut self.channels[at];
-        if let Some((to, bytes)) = channel.encoded(form, oldest, after) {
+        let cached =
+            if KEYED { channel.encoded_unbroken(form, after) } else { channel.encoded(form, oldest, after) };
+        if let Some((to, bytes)) = cached {
             return (to, Arc::clone(bytes));
         }
         let messages = &mut self.scratch.messages;
-        let more = collect(channel, after, only_one, messages);
+        let more = if KEYED {
+            keyed::collect(channel, after, only_one, messages)
+        } else {
+            collect(channel, after, only_one, messages)
+        };
         let to = messages.last().map_or(after, |last| last.offset);
         let position = Position { epoch: self.epoch, offset: to };
         let run = Run { messages, position, beside: Beside::default(), gap: None, more };
@@ -907,6 +946,7 @@ impl Hub {
             to,
             edge: channel.edge,
             full: more > 0,
+            breaks: breaks_within(messages),
             bytes: Arc::clone(&bytes),
         };
         if channel.keep(encoded) {
@@ -1393,6 +1433,8 @@ struct Loss {
     gap: Option<Gap>,
     /// Whether the subscriber is disconnected.
     ends: bool,
+    /// The channels with lost messages.
+    lost: Vec<u32>,
 }
 
 /// Collects the messages of a channel after an offset. Returns the number of messages left.

@@ -27,6 +27,8 @@ use crate::streams::Streams;
 use crate::subscriber::{Member, Once, SubscriberId};
 use crate::values::{Feed, FeedRequest};
 
+mod readers;
+
 /// The hubs of one worker for all streams. With one stream they are its [`Hub`], at no extra cost.
 ///
 /// The interface is that of a hub, but feeds and requests carry the index of their stream.

@@ -37,6 +37,7 @@ mod message;
 mod name;
 mod pattern;
 mod position;
+mod preamble;
 mod ring;
 mod roster;
 mod rules;
@@ -49,17 +50,19 @@ mod token_bucket;
 mod values;
 
 pub use encoding::{Encoder, Form, Gap, GapReason, Run};
-pub use hub::{Delivery, DeliveryContent, Hub, Lag, Pass, Subscribe, SubscribeError};
+pub use hub::{Delivery, DeliveryContent, Hub, Lag, Pass, ReaderState, Subscribe, SubscribeError};
 pub use hubs::Hubs;
 pub use message::{Draft, Flags, IdempotencyKey, Message};
 pub use name::{Name, NameError};
 pub use pattern::{Pattern, PatternError};
 pub use position::{Beside, Epoch, Id, Position, PositionError, Positions, Since, SinceError};
+pub use preamble::ChannelPreamble;
 pub use rules::{Ack, ChannelRules, Overrun, Rules};
 pub use sequencer::{
-    Announcement, AudienceChange, Backlog, ChannelPage, ChannelRow, ChannelWalk, ClusterCommand,
-    ClusterEvent, Commit, Deletion, Info, NodeId, PublishAck, PublishError, PublishTicket, Published,
-    Publishing, Queueing, Recall, SavedChannel, SavedHistories, Sequencer, Stored,
+    Announcement, AudienceChange, Backlog, ChannelCursor, ChannelFigures, ChannelPage, ChannelRow,
+    ChannelWalk, ClusterCommand, ClusterEvent, Commit, Deletion, Info, MemberPresence, NodeId, PublishAck,
+    PublishError, PublishTicket, Published, Publishing, Queueing, Recall, SavedChannel, SavedHistories,
+    Sequencer, Stored,
 };
 pub use streams::Streams;
 pub use subscriber::{Member, Once, SUBSCRIBER_BYTES, SubscriberId};

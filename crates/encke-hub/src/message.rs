@@ -15,7 +15,9 @@ pub struct Draft {
     pub content_type: Option<Box<str>>,
     /// The event name; `None` for a plain message.
     pub event: Option<Box<str>>,
-    /// Properties set by the publisher. [`Flags::CONTROL`] is reserved to the server and is cleared.
+    /// Properties set by the publisher. [`Flags::CONTROL`] is reserved to the server and is cleared. [`Flags::PREAMBLE`],
+    /// [`Flags::BREAK`] and [`Flags::CONTINUES`] are for the program that runs the server, and are cleared in a shared stream.
+    /// A draft made for a client must have none of them.
     pub flags: Flags,
     /// Makes a retry of the same publish harmless.
     pub key: Option<IdempotencyKey>,
@@ -89,6 +91,20 @@ impl Flags {
     pub const KEY_FRAME: Self = Self(1);
     /// A message from the server itself, such as a join.
     pub const CONTROL: Self = Self(2);
+    /// The new preamble of the channel: a subscriber that starts at a key frame receives it first. Empty data: from here on
+    /// the channel has no preamble.
+    pub const PREAMBLE: Self = Self(4);
+    /// A subscriber that started at a key frame and has received earlier messages cannot continue with this one. Its stream
+    /// ends before it.
+    pub const BREAK: Self = Self(8);
+    /// The next message belongs to the same unit. A subscriber that has received this one and loses the next cannot continue.
+    pub const CONTINUES: Self = Self(16);
+    /// The data is no text, even if it is valid UTF-8.
+    pub const BINARY: Self = Self(32);
+
+    /// The flags that no publisher outside of the server may set.
+    pub(crate) const RESERVED: Self =
+        Self::CONTROL.with(Self::PREAMBLE).with(Self::BREAK).with(Self::CONTINUES);
 
     /// Returns the flags as a number, for storage.
     pub const fn bits(self) -> u8 {
@@ -103,6 +119,11 @@ impl Flags {
     /// Returns whether all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Returns whether any flag of `other` is set.
+    pub const fn has_any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     /// Returns these flags together with `other`.

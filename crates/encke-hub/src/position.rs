@@ -122,6 +122,9 @@ pub enum Since {
         /// The maximum age in milliseconds.
         ms: u64,
     },
+    /// The newest key frame of the channel, after its preamble. This holds for a stream of one channel. A poll gets the last
+    /// message instead, and a subscriber of several channels starts now.
+    Key,
     /// Messages after these positions.
     After(Positions),
 }
@@ -131,7 +134,7 @@ pub enum Since {
 pub struct SinceError;
 
 impl Since {
-    /// Parses `now`, `all`, `last:N`, an age (`90s`, `10m`, `12h`, `7d`) or the id of a message.
+    /// Parses `now`, `all`, `key`, `last:N`, an age (`90s`, `10m`, `12h`, `7d`) or the id of a message.
     ///
     /// ```
     /// use encke_hub::{Since, SinceError};
@@ -147,6 +150,7 @@ impl Since {
         match text {
             "now" => return Ok(Self::Now),
             "all" => return Ok(Self::All),
+            "key" => return Ok(Self::Key),
             _ => {}
         }
         if let Some(count) = text.strip_prefix("last:") {
@@ -301,7 +305,9 @@ impl fmt::Display for PositionError {
 
 impl fmt::Display for SinceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected now, all, last:N, an age such as 90s, 10m, 12h or 7d, or the id of a message")
+        f.write_str(
+            "expected now, all, key, last:N, an age such as 90s, 10m, 12h or 7d, or the id of a message",
+        )
     }
 }
 
@@ -408,6 +414,7 @@ mod tests {
         for (text, since) in [
             ("now", Since::Now),
             ("all", Since::All),
+            ("key", Since::Key),
             ("last:1", Since::Last(1)),
             ("last:0", Since::Last(0)),
             ("90s", Since::Age { ms: 90_000 }),
@@ -418,8 +425,19 @@ mod tests {
         ] {
             assert_eq!(Since::parse(text), Ok(since), "{text}");
         }
-        let wrong =
-            ["", "s", "last:", "last:-1", "last:4294967296", "10", "1w", "-5m", "Now", "99999999999999999d"];
+        let wrong = [
+            "",
+            "s",
+            "Key",
+            "last:",
+            "last:-1",
+            "last:4294967296",
+            "10",
+            "1w",
+            "-5m",
+            "Now",
+            "99999999999999999d",
+        ];
         for text in wrong {
             assert_eq!(Since::parse(text), Err(SinceError), "{text}");
         }

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::sequencer::MemberPresence;
+
 /// The names in a channel, and the number of subscribers with each.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
@@ -58,6 +60,14 @@ impl Roster {
     /// Returns all listed names, in alphabetical order.
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
         self.names.iter().filter(|(_, presence)| presence.listed).map(|(name, _)| Arc::clone(name)).collect()
+    }
+
+    /// Returns all listed names in alphabetical order, with the number of their subscribers.
+    pub(crate) fn counts(&self) -> Vec<MemberPresence> {
+        let listed = self.names.iter().filter(|(_, presence)| presence.listed);
+        listed
+            .map(|(name, presence)| MemberPresence { name: Arc::clone(name), count: presence.times })
+            .collect()
     }
 }
 

@@ -50,6 +50,9 @@ pub struct ChannelRules {
     pub age_ms: u64,
     /// The treatment of a subscriber that the ring has passed.
     pub policy: Overrun,
+    /// For subscribers that start at a key frame ([`Since::Key`](crate::Since::Key)): the minimum age of that key frame, in ms,
+    /// if so old a one is kept. 0 is the newest key frame: the least delay. A client fills its buffer faster with an older one.
+    pub burst_ms: u64,
     /// Whether joins and leaves are announced in the channel, and members are listed.
     pub presence: bool,
     /// Members of a channel that are announced and listed; further subscribers receive without being members. 1,000: each join
@@ -86,6 +89,9 @@ pub enum Overrun {
     Skip,
     /// The subscriber continues with the newest message and receives no gap: for values of which only the last one counts.
     Latest,
+    /// A subscriber that started at a key frame continues at the newest one, without a gap. If it has received a part of a
+    /// unit, it is disconnected. Other subscribers are treated as with [`Overrun::Skip`].
+    Key,
 }
 
 impl Rules {
@@ -161,6 +167,7 @@ impl Default for ChannelRules {
             bytes: 1024 * 1024,
             age_ms: 10 * 60 * 1000,
             policy: Overrun::Disconnect,
+            burst_ms: 0,
             presence: false,
             members: 1_000,
             durable: false,

@@ -27,6 +27,7 @@ use crate::limits::{HEAD_NS, JOIN_BURST_S, JOIN_WAIT_NS, KEY_BYTES_MAX, LABEL_BY
 use crate::message::{Draft, Flags, IdempotencyKey, Message};
 use crate::name::Name;
 use crate::position::{Epoch, Position};
+use crate::preamble::ChannelPreamble;
 use crate::ring::Ring;
 use crate::roster::{self, Roster};
 use crate::rules::{Ack, ChannelRules, Rules};
@@ -36,16 +37,21 @@ use crate::token_bucket::{TokenBucket, TokenBuckets};
 use crate::values::{Feed, FeedRequest};
 
 mod durable;
+mod figures;
+mod flow;
 mod listing;
+mod preamble;
 mod shared;
 
 pub use durable::{Commit, Stored};
-pub use listing::{ChannelPage, ChannelRow, ChannelWalk};
+pub use figures::{ChannelFigures, MemberPresence};
+pub use listing::{ChannelCursor, ChannelPage, ChannelRow, ChannelWalk};
 pub use shared::{
     Announcement, AudienceChange, Backlog, ClusterCommand, ClusterEvent, NodeId, PublishAck, Queueing, Recall,
 };
 
 use durable::Durable;
+use flow::ChannelFlow;
 use shared::SharedStream;
 
 /// The order of all messages, and the histories of all channels.
@@ -57,7 +63,7 @@ pub struct Sequencer {
     newest: u64,
     /// The highest `lost_to` of removed channels. A new channel starts with this, since its earlier losses are unknown.
     forgotten_to: u64,
-    /// Bytes of all histories.
+    /// Bytes of all histories, and of preambles that their rings have dropped.
     memory: u64,
     names: HashMap<Name, u32>,
     channels: HubSlab<SequencedChannel>,
@@ -84,6 +90,8 @@ struct SequencedChannel {
     name: Name,
     rules: ChannelRules,
     ring: Ring,
+    /// The preamble, and the newest break; only of a channel that had one.
+    preamble: Option<Box<ChannelPreamble>>,
     /// Number of messages before the first one in the ring. Joins and leaves removed from between messages do not count.
     gone: u64,
     bytes: u64,
@@ -104,6 +112,8 @@ struct SequencedChannel {
     reading: Option<PublishTicket>,
     /// The channel has no message and no subscriber, and exists only because a worker still wants it.
     idle: bool,
+    /// Counts for operators.
+    flow: ChannelFlow,
 }
 
 /// The state of a channel's feed to one worker.
@@ -215,6 +225,8 @@ pub enum PublishError {
         /// The limit.
         most: usize,
     },
+    /// The channel belongs to a feature of the server, which alone publishes to it.
+    ReservedChannel,
     /// A different message was published under this idempotency key.
     KeyMismatch,
     /// The idempotency key is longer than [`KEY_BYTES_MAX`].
@@ -287,7 +299,7 @@ pub struct SavedChannel {
     pub lost_to: u64,
     /// The channel is durable, so its messages are stored already.
     pub durable: bool,
-    /// The kept messages, oldest first.
+    /// The kept messages, oldest first. The first one may be a preamble from before the history, with an offset up to `lost_to`.
     pub messages: Vec<Stored>,
 }
 
@@ -330,12 +342,14 @@ impl Sequencer {
         sequencer.durable = Some(Durable::new(ceiling, saved.durable_forgotten_to, saved.durability));
         let mut keys: Vec<Stored> = Vec::new();
         let mut durability = Vec::new();
-        for SavedChannel { name, lost_to, durable, messages } in saved.channels {
+        for SavedChannel { name, lost_to, durable, mut messages } in saved.channels {
             let at = sequencer.found_or_made(&name);
             let channel = &mut sequencer.channels[at];
             channel.lost_to = lost_to;
+            sequencer.memory += channel.restore_preamble(&mut messages);
             channel.bytes = messages.iter().map(|stored| stored.message.charge()).sum();
             channel.ring = messages.iter().map(|stored| Arc::clone(&stored.message)).collect();
+            channel.flow.restore(channel.ring.messages());
             sequencer.memory += channel.bytes;
             if !messages.is_empty() {
                 sequencer.uses.begin(&mut sequencer.channels, at);
@@ -602,11 +616,13 @@ impl Sequencer {
         while next != NONE {
             let channel = &self.channels[next];
             let stored = |message: &Arc<Message>| Stored { message: Arc::clone(message), key: None };
+            let durable = channel.rules.durable && self.durable.is_some();
+            let preamble = channel.dropped_preamble().filter(|_| !durable);
             channels.push(SavedChannel {
                 name: channel.name.clone(),
                 lost_to: channel.lost_to,
-                durable: channel.rules.durable && self.durable.is_some(),
-                messages: channel.ring.iter().map(stored).collect(),
+                durable,
+                messages: preamble.into_iter().chain(channel.ring.iter()).map(stored).collect(),
             });
             next = channel.newer;
         }
@@ -622,6 +638,11 @@ impl Sequencer {
             FeedRequest::Want { channel } => self.want(core, &channel),
             FeedRequest::Unwant { channel } => self.unwant(core, &channel),
             FeedRequest::Count { channel, joined, left } => self.count(core, &channel, joined, left),
+            FeedRequest::Slow { channel, ended, skipped } => {
+                if let Some(&at) = self.names.get(&channel) {
+                    self.channels[at].flow.count_slow(ended, skipped);
+                }
+            }
             FeedRequest::Joined { channel, member } => self.member_joins(now, &channel, &member),
             FeedRequest::Left { channel, member } => self.member_leaves(now, &channel, &member),
             FeedRequest::Newest { reader, number } => {
@@ -807,6 +828,7 @@ impl Sequencer {
             lost_to: channel.lost_to,
             head,
             messages: channel.ring.iter().take(known).cloned().collect(),
+            preamble: channel.preamble.clone(),
         };
         self.mark(number, at);
         Some(feed)
@@ -835,7 +857,7 @@ impl Sequencer {
             // Immediately: the channel's next message may come much later than other messages after the loss. A worker that
             // receives any of those must know of the loss.
             reader.fed_count = reader.fed_count.max(channel.gone);
-            Feed::Lost { channel: channel.name.clone(), to: lost_to }
+            Feed::Lost { channel: channel.name.clone(), to: lost_to, preamble: channel.preamble.clone() }
         };
         channel.feeds[number].lost_to = lost_to;
         self.mark(number, at);
@@ -868,6 +890,12 @@ impl Sequencer {
         let charge = message.charge();
         let channel = &mut self.channels[at];
         let first = channel.ring.is_empty();
+        if message.flags.has_any(Flags::PREAMBLE.with(Flags::BREAK)) {
+            self.memory -= channel.take_preamble(&message);
+        }
+        if !message.is_event() {
+            channel.flow.count_message(message.unix_ms);
+        }
         channel.ring.push_back(message);
         channel.bytes += charge;
         self.memory += charge;
@@ -930,6 +958,7 @@ impl Sequencer {
             reader.fed_count -= 1;
         }
         if channel.ring.is_empty() {
+            self.memory -= channel.lose_preamble();
             self.uses.end(&mut self.channels, at);
             self.weigh(at);
         }
@@ -979,13 +1008,16 @@ impl Sequencer {
         channel.bytes -= charge;
         channel.gone += 1;
         channel.lost_to = message.offset;
-        self.memory -= charge;
+        if !channel.is_preamble(&message) {
+            self.memory -= charge;
+        }
         if channel.rules.durable
             && let Some(durable) = &mut self.durable
         {
             durable.evict(&channel.name, message.offset);
         }
         if channel.ring.is_empty() {
+            self.memory -= channel.lose_preamble();
             self.uses.end(&mut self.channels, at);
             self.weigh(at);
         }
@@ -1026,6 +1058,7 @@ impl Sequencer {
             name: name.clone(),
             rules,
             ring: Ring::default(),
+            preamble: None,
             gone: 0,
             bytes: 0,
             lost_to: forgotten_to,
@@ -1038,6 +1071,7 @@ impl Sequencer {
             timer: 0,
             reading: None,
             idle: false,
+            flow: ChannelFlow::default(),
         });
         self.names.insert(name.clone(), at);
         at
@@ -1215,6 +1249,9 @@ impl fmt::Display for PublishError {
                     f,
                     "the server has reached its limit of {most} channels: publish to one of them, or retry later"
                 )
+            }
+            Self::ReservedChannel => {
+                f.write_str("the channel is for live streams only: send a source to its own address")
             }
             Self::KeyMismatch => f.write_str("another message was published with this idempotency key"),
             Self::KeyTooLong => write!(f, "the idempotency key is longer than {KEY_BYTES_MAX} bytes"),

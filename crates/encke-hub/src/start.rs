@@ -6,6 +6,7 @@
 //! | an id | its offset in this stream | the same; after lost messages | messages lost after it, unless backfilled |
 //! | an id of another epoch or stream, or ahead of all | before the first message | before the oldest kept message | always |
 //! | `all`, `last:N`, an age | before the first message | before the first requested message | none |
+//! | `key` | before the oldest kept message, until a key frame is found ([`Hub`](crate::Hub)) | the same | none |
 //!
 //! A channel may have lost messages after the position. Its *floor* is the offset up to which this was reported, or up to which
 //! the subscriber wants no messages. With one channel the floor equals the position. With several, the position stays where all
@@ -57,7 +58,7 @@ impl StartState<'_> {
                     self.from(links, |channel| channel.lost_to)
                 }
             },
-            Since::All => self.from(links, |channel| channel.lost_to),
+            Since::All | Since::Key => self.from(links, |channel| channel.lost_to),
             Since::Last(count) => {
                 let cut = self.before_last(links, count as usize);
                 self.from(links, |channel| channel.lost_to.max(cut))
@@ -113,8 +114,8 @@ impl StartState<'_> {
             if channel.lost_to > from {
                 link.floor = match channel.rules.policy {
                     Overrun::Latest => channel.before_newest(),
-                    Overrun::Disconnect | Overrun::Skip if self.recalls => 0,
-                    Overrun::Disconnect | Overrun::Skip => {
+                    Overrun::Disconnect | Overrun::Skip | Overrun::Key if self.recalls => 0,
+                    Overrun::Disconnect | Overrun::Skip | Overrun::Key => {
                         gone_to = gone_to.max(Some(channel.lost_to));
                         channel.lost_to
                     }

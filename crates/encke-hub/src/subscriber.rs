@@ -43,6 +43,7 @@ pub(crate) struct Subscriber {
     pub(crate) form: Form,
     pub(crate) once: Once,
     pub(crate) state: SubscriberState,
+    pub(crate) entry: SubscriberEntry,
     /// Whether the subscriber is in the ready queue.
     pub(crate) in_ready_queue: bool,
     /// Whether a ring had passed the subscriber before it became writable: the subscriber was too slow, not the hub.
@@ -61,6 +62,21 @@ pub(crate) enum SubscriberState {
     Busy,
     /// The connection is writable, and the subscriber is at a position before the rings: it backfills.
     Reading,
+}
+
+/// The relation of a subscriber to the key frames of its channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SubscriberEntry {
+    /// Receives all messages, regardless of key frames.
+    Plain,
+    /// Starts at a key frame and has received nothing yet. The preamble comes first.
+    Joins,
+    /// Has received the preamble or earlier messages, and continues at the next key frame.
+    AwaitsKey,
+    /// Receives each message after the position. The last message ended a unit.
+    Flowing,
+    /// Receives each message after the position. The last message has [`CONTINUES`](crate::Flags::CONTINUES).
+    InsideUnit,
 }
 
 /// A named subscriber in presence.
@@ -132,8 +148,8 @@ mod tests {
 
     #[test]
     fn a_subscriber_of_one_channel_takes_48_bytes() {
-        // 8 (key) + 8 (position) + 8 (rest) + 4 (channel) + 4 (place), and 6 (form, once, state, in_ready_queue, late, part),
-        // rounded.
+        // 8 (key) + 8 (position) + 8 (rest) + 4 (channel) + 4 (place), and 7 (form, once, state, entry, in_ready_queue, late,
+        // part), rounded.
         assert_eq!(size_of::<Subscriber>(), 40);
         // A slab entry takes no more: the enums leave a niche for the free state.
         assert_eq!(size_of::<HubSlabEntry<Subscriber>>(), 40);

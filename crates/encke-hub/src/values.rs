@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::message::Message;
 use crate::name::Name;
+use crate::preamble::ChannelPreamble;
 use crate::subscriber::{Member, SubscriberId};
 
 /// A value from the sequencer to a worker, in one order over all channels that the worker wants. After a message, an opening or
@@ -20,6 +21,8 @@ pub enum Feed {
         head: u64,
         /// The kept messages of the channel up to `head`, oldest first.
         messages: Vec<Arc<Message>>,
+        /// The preamble of the channel, which may have a higher offset than `head`.
+        preamble: Option<Box<ChannelPreamble>>,
     },
     /// The next message.
     Message {
@@ -34,6 +37,8 @@ pub enum Feed {
         channel: Name,
         /// Messages up to this offset are lost.
         to: u64,
+        /// The preamble of the channel, which may be among the lost messages or have a higher offset.
+        preamble: Option<Box<ChannelPreamble>>,
     },
     /// No further messages for this worker exist up to this offset. An up-to-date subscriber may adopt it as its position,
     /// which stays valid for longer than an old one.
@@ -96,6 +101,15 @@ pub enum FeedRequest {
         joined: u32,
         /// Number of subscribers that left.
         left: u32,
+    },
+    /// Subscribers of a channel have lost messages because they were behind its ring. For operators only.
+    Slow {
+        /// The channel.
+        channel: Name,
+        /// Number of subscribers that were removed.
+        ended: u32,
+        /// Number of times that a subscriber stayed and skipped messages.
+        skipped: u32,
     },
     /// A member joins; several subscribers may join under one name.
     Joined {

@@ -660,6 +660,7 @@ impl World {
                 self.clients[at].place = None;
             }
             DeliveryContent::Last(_) | DeliveryContent::Waiting => panic!("nobody polls"),
+            DeliveryContent::Ended => panic!("no channel has a preamble"),
         }
     }
 

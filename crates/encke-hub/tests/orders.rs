@@ -599,7 +599,7 @@ impl World {
         let (channel, lost_to, opened) = match &item {
             Feed::Opened { channel, lost_to, .. } => (place(channel), *lost_to, true),
             Feed::Message { message, lost_to } => (place(&message.channel), *lost_to, false),
-            Feed::Lost { channel, to } => (place(channel), *to, false),
+            Feed::Lost { channel, to, .. } => (place(channel), *to, false),
             Feed::Recalled { .. } => panic!("nobody asks for what is not kept"),
             Feed::Newest { .. } => {
                 core.hub.feed(self.now, item);
@@ -1069,6 +1069,7 @@ impl World {
                 self.begins(at, None);
                 self.tally.waits += 1;
             }
+            DeliveryContent::Ended => panic!("no channel has a preamble"),
             DeliveryContent::Overrun => {
                 assert!(!first && client.once == Once::Never);
                 assert!(self.is_lost(at, u64::MAX), "seed {}: an overrun without a loss", self.seed);
@@ -1121,6 +1122,7 @@ impl World {
             let model = &self.model[wish.channel];
             let lost_to = model.lost_to();
             wish.need_after = match &client.since {
+                Since::Key => unreachable!("no client starts at a key frame"),
                 // A client that resumes needs the same messages as before.
                 Since::After(positions) if positions.of(self.epoch).is_some() => wish.need_after,
                 Since::After(_) | Since::All => lost_to,

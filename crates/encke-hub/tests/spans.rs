@@ -609,6 +609,7 @@ impl World {
                 assert!(first && client.once != Once::Never);
                 self.tally.count(Case::Waits);
             }
+            DeliveryContent::Ended => panic!("no channel has a preamble"),
             DeliveryContent::Overrun => {
                 assert!(client.once == Once::Never);
                 self.tally.count(Case::Overrun);

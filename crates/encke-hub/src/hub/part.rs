@@ -67,7 +67,9 @@ impl Hub {
 
     /// Turns a streaming subscriber into a part. Returns its former properties.
     pub(crate) fn becomes_part(&mut self, SubscriberId(id): SubscriberId, key: u64) -> Option<PartSettings> {
-        let subscriber = self.subscribers.get_mut(id).filter(|subscriber| subscriber.once == Once::Never)?;
+        self.subscribers.get(id).filter(|subscriber| subscriber.once == Once::Never)?;
+        self.becomes_plain(id);
+        let subscriber = &mut self.subscribers[id];
         subscriber.part = true;
         self.parts_count += 1;
         Some(PartSettings {

@@ -117,6 +117,7 @@ impl Rig {
             DeliveryContent::Last(bytes) => format!("last {}", text(bytes)),
             DeliveryContent::Waiting => "waiting".to_owned(),
             DeliveryContent::Overrun => "overrun".to_owned(),
+            DeliveryContent::Ended => "ended".to_owned(),
         };
         out.iter().map(|delivery| (delivery.subscriber, words(&delivery.what))).collect()
     }
@@ -861,4 +862,32 @@ fn a_channel_is_said_to_be_unknown_when_the_sequencer_has_had_its_time_to_tell_i
     assert!(!rig.depends_on_others(asks) && !rig.depends_on_others(several), "it is known");
 }
 
+mod keyed;
 mod reading;
+
+#[test]
+fn a_subscriber_that_stays_busy_is_shown_behind_and_counted_when_it_is_removed() {
+    let mut rig = Rig::new(&rules(3, Overrun::Disconnect));
+    let slow = rig.stream(&["news"], Since::Now);
+    let state = |rig: &Rig| rig.hub.reader_states(slow, None, 9);
+    assert_eq!((state(&rig)[0].behind, state(&rig)[0].behind_since_ms), (0, None));
+    rig.publish("news", "first");
+    assert_eq!(rig.told().len(), 1, "it is busy with this message");
+    for text in ["one", "two"] {
+        rig.publish("news", text);
+    }
+    rig.carry();
+    let behind = &state(&rig)[0];
+    assert_eq!((behind.channel.as_str(), behind.behind, behind.behind_bytes), ("news", 2, 6));
+    assert_eq!(behind.behind_since_ms, Some(rig.now.unix_ms));
+    for text in ["three", "four", "five"] {
+        rig.publish("news", text);
+    }
+    rig.carry();
+    rig.hub.sent(slow);
+    assert_eq!(rig.told(), [(slow, "overrun".to_owned())]);
+    assert!(state(&rig).is_empty());
+    rig.carry();
+    let figures = rig.sequencer.figures(&name("news"), 0).expect("it exists");
+    assert_eq!((figures.slow_ended, figures.slow_skipped), (1, 0));
+}

@@ -518,7 +518,7 @@ impl Draft {
     /// Creates the message with its offset.
     pub(super) fn place(self, offset: u64, unix_ms: u64) -> Message {
         let Self { channel, data, content_type, event, flags, key: _ } = self;
-        let text = std::str::from_utf8(&data).is_ok();
+        let text = !flags.contains(Flags::BINARY) && std::str::from_utf8(&data).is_ok();
         let flags = flags.without(Flags::CONTROL);
         Message { offset, channel, data, text, content_type, event, unix_ms, flags }
     }

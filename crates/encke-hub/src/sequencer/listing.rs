@@ -10,7 +10,7 @@
 
 use std::collections::BinaryHeap;
 
-use super::Sequencer;
+use super::{SequencedChannel, Sequencer};
 use crate::name::Name;
 use crate::position::Position;
 
@@ -22,8 +22,12 @@ pub struct ChannelWalk {
     /// The first names after `after`, at most one more than the limit. The last one is on top.
     names: BinaryHeap<Name>,
     total: u64,
-    stage: WalkStage,
+    cursor: ChannelCursor,
 }
+
+/// The next place of a walk over the channels of one sequencer, or of several in turn.
+#[derive(Debug)]
+pub struct ChannelCursor(WalkStage);
 
 /// The next place of a walk in the present sequencer.
 #[derive(Debug)]
@@ -32,6 +36,13 @@ enum WalkStage {
     Own(u32),
     /// The first channel after this name that only other nodes have.
     Elsewhere(Option<Name>),
+}
+
+impl Default for ChannelCursor {
+    /// The first channel.
+    fn default() -> Self {
+        Self(WalkStage::Own(0))
+    }
 }
 
 /// A page of names.
@@ -69,7 +80,7 @@ pub struct ChannelRow {
 impl ChannelWalk {
     /// Begins a walk that collects the first `limit` names after `after`.
     pub fn new(after: Option<Name>, limit: usize) -> Self {
-        Self { after, limit, names: BinaryHeap::new(), total: 0, stage: WalkStage::Own(0) }
+        Self { after, limit, names: BinaryHeap::new(), total: 0, cursor: ChannelCursor::default() }
     }
 
     /// Returns the names that were found.
@@ -100,38 +111,55 @@ impl Sequencer {
     /// Visits the next `most` channels of a walk. Returns whether it has visited all of this sequencer; the next call then
     /// begins with another one. `admits` selects channels.
     pub fn walk(&self, walk: &mut ChannelWalk, most: u32, admits: impl Fn(&Name) -> bool) -> bool {
+        let mut cursor = std::mem::take(&mut walk.cursor);
+        let is_over = self.visit(&mut cursor, most, |name, _| {
+            if admits(name) {
+                walk.add(name);
+            }
+        });
+        walk.cursor = cursor;
+        is_over
+    }
+
+    /// Visits the next `most` channels after a cursor, without channels that exist only because a worker still wants them. A
+    /// channel that only other nodes have is passed without its state. Returns whether the walk is over; the cursor then begins
+    /// again.
+    pub(super) fn visit<'a>(
+        &'a self,
+        cursor: &mut ChannelCursor,
+        most: u32,
+        mut visit: impl FnMut(&'a Name, Option<&'a SequencedChannel>),
+    ) -> bool {
         let mut left = most;
-        if let WalkStage::Own(start) = walk.stage {
+        if let WalkStage::Own(start) = cursor.0 {
             let end = self.channels.places().min(start.saturating_add(most));
             for at in start..end {
-                if let Some(channel) = self.channels.get(at)
-                    && !channel.idle
-                    && admits(&channel.name)
-                {
-                    walk.add(&channel.name);
+                if let Some(channel) = self.channels.get(at).filter(|channel| !channel.idle) {
+                    visit(&channel.name, Some(channel));
                 }
             }
-            walk.stage = WalkStage::Own(end);
+            cursor.0 = WalkStage::Own(end);
             if end < self.channels.places() {
                 return false;
             }
             left -= end.saturating_sub(start);
-            walk.stage = WalkStage::Elsewhere(None);
+            cursor.0 = WalkStage::Elsewhere(None);
         }
-        let WalkStage::Elsewhere(after) = &walk.stage else { return false };
-        let names: Vec<Name> = self.names_elsewhere(after.as_ref()).take(left as usize).cloned().collect();
-        for name in &names {
+        let WalkStage::Elsewhere(after) = &cursor.0 else { return false };
+        let names: Vec<&Name> = self.names_elsewhere(after.as_ref()).take(left as usize).collect();
+        let ends = names.len() < left as usize;
+        let last = names.last().copied().cloned();
+        for name in names {
             let known = self.find(name).is_some_and(|channel| !channel.idle);
-            if !known && self.subscribers_elsewhere(name) > 0 && admits(name) {
-                walk.add(name);
+            if !known && self.subscribers_elsewhere(name) > 0 {
+                visit(name, None);
             }
         }
-        let ends = names.len() < left as usize;
-        walk.stage = match names.into_iter().last() {
-            Some(last) if !ends => WalkStage::Elsewhere(Some(last)),
-            _ if ends => WalkStage::Own(0),
+        match last {
+            Some(last) if !ends => cursor.0 = WalkStage::Elsewhere(Some(last)),
+            _ if ends => cursor.0 = WalkStage::Own(0),
             _ => return false,
-        };
+        }
         ends
     }
 

@@ -307,8 +307,8 @@ impl Sequencer {
         mut draft: Draft,
     ) -> Result<Publishing, PublishError> {
         let shared = self.shared.as_mut().expect("only one that follows a stream hands over");
-        // Only the server may set this flag.
-        draft.flags = draft.flags.without(Flags::CONTROL);
+        // Only the server may set these flags, and the stream carries no media.
+        draft.flags = draft.flags.without(Flags::RESERVED);
         if shared.queue.is_on() {
             let behind = !shared.up || shared.queue.has_line(&draft.channel);
             if behind || self.rules.of(&draft.channel).ack == Ack::Local {
@@ -455,7 +455,7 @@ impl Message {
     /// carry. Removes properties reserved to the server, unless the writer is a node (`official`).
     pub fn placed(offset: u64, unix_ms: u64, draft: Draft, official: bool) -> Self {
         let Draft { channel, data, content_type, event, flags, key: _ } = draft;
-        let text = std::str::from_utf8(&data).is_ok();
+        let text = !flags.contains(Flags::BINARY) && std::str::from_utf8(&data).is_ok();
         Self {
             offset,
             channel,
@@ -464,7 +464,7 @@ impl Message {
             content_type: content_type.filter(|label| super::is_label(label)),
             event: event.filter(|label| super::is_label(label) && (official || !label.starts_with("encke."))),
             unix_ms,
-            flags: if official { flags } else { flags.without(Flags::CONTROL) },
+            flags: if official { flags } else { flags.without(Flags::RESERVED) },
         }
     }
 }

@@ -49,14 +49,14 @@ fn fed(sequencer: &mut Sequencer, core: usize, most: usize) -> Vec<String> {
     let mut feed = Vec::new();
     sequencer.take_feed(core, most, &mut feed);
     let words = |item: &Feed| match item {
-        Feed::Opened { channel, lost_to, head, messages } => {
+        Feed::Opened { channel, lost_to, head, messages, .. } => {
             let offsets: Vec<u64> = messages.iter().map(|message| message.offset).collect();
             format!("open {channel} {lost_to}-{head} {offsets:?}")
         }
         Feed::Message { message, lost_to } => {
             format!("{} {} lost {lost_to}", message.channel, message.offset)
         }
-        Feed::Lost { channel, to } => format!("{channel} lost {to}"),
+        Feed::Lost { channel, to, .. } => format!("{channel} lost {to}"),
         Feed::Head { to } => format!("head {to}"),
         Feed::Newest { to, .. } => format!("newest {to}"),
         Feed::Recalled { run, .. } => format!("recalled up to {} lost {}", run.to, run.lost_to),

@@ -49,12 +49,12 @@ fn feed(sequencer: &mut Sequencer, core: usize) -> Vec<String> {
     let mut feed = Vec::new();
     sequencer.take_feed(core, 100, &mut feed);
     let one = |feed: &Feed| match feed {
-        Feed::Opened { channel, lost_to, head, messages } => {
+        Feed::Opened { channel, lost_to, head, messages, .. } => {
             let offsets: Vec<u64> = messages.iter().map(|message| message.offset).collect();
             format!("{channel} {offsets:?} behind {lost_to} up to {head}")
         }
         Feed::Message { message, lost_to } => format!("{} behind {lost_to}", message.offset),
-        Feed::Lost { channel, to } => format!("{channel} lost {to}"),
+        Feed::Lost { channel, to, .. } => format!("{channel} lost {to}"),
         Feed::Head { to } => format!("head {to}"),
         Feed::Newest { to, .. } => format!("newest {to}"),
         Feed::Recalled { reader: SubscriberId(reader), number, run } => {
