@@ -25,7 +25,7 @@ pub(crate) fn app(server: Server) -> Server {
 }
 
 /// One per connection. Fields of the type keep the state of the connection.
-struct Echo;
+pub(crate) struct Echo;
 
 impl Socket for Echo {
     fn message(&mut self, message: SocketMessage<'_>, answers: &mut Answers<'_>) {

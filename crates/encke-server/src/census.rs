@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use encke_io::lock;
 
 use crate::drain_census::DrainCensus;
+use crate::inspect::AddressBlocks;
 
 /// Connection counts of all workers. Changed when a connection is accepted or closed, never by a request.
 #[derive(Default)]
@@ -18,9 +19,23 @@ pub(crate) struct Census {
     /// Used only if addresses have a limit.
     addresses: Mutex<HashMap<IpAddr, u32>>,
     pub(crate) drain: DrainCensus,
+    pub(crate) blocks: AddressBlocks,
+    /// Distinguishes connections of this server from connections of an earlier one, whose ids an operator may still see.
+    server_id: u16,
 }
 
 impl Census {
+    /// Creates counts of zero for a server that starts at `unix_ns`.
+    pub(crate) fn starting(unix_ns: u64) -> Self {
+        // Milliseconds: two starts differ, and the number repeats after a minute.
+        Self { server_id: (unix_ns / 1_000_000) as u16, ..Self::default() }
+    }
+
+    /// The part of connection ids that this server's connections share.
+    pub(crate) fn server_id(&self) -> u16 {
+        self.server_id
+    }
+
     /// Counts a new connection. Returns the number of connections including it.
     pub(crate) fn enter(&self) -> usize {
         self.open.fetch_add(1, Ordering::Relaxed) + 1

@@ -19,6 +19,11 @@ macro_rules! close_reasons {
                 match self { $(Self::$variant => $name,)+ }
             }
 
+            /// Returns the reason in words, one sentence.
+            pub const fn sentence(self) -> &'static str {
+                match self { $(Self::$variant => $sentence,)+ }
+            }
+
             /// Returns the origin of the end.
             pub const fn origin(self) -> CloseOrigin {
                 match self { $(Self::$variant => CloseOrigin::$origin,)+ }
@@ -64,6 +69,8 @@ close_reasons! {
     Overrun Us "overrun" "The subscriber was too slow: its next messages were no longer kept.",
     TokenExpired Us "token_expired" "The right to subscribe ended.",
     LoggedOut Us "logged_out" "An administrator ended the connections of the user.",
+    Operator Us "operator" "An operator closed the connection.",
+    Blocked Us "blocked" "An operator has blocked the client address.",
     HandlerPanic Us "handler_panic" "A handler panicked.",
     StreamFailed Us "stream_failed" "A body could not be continued.",
     BodyLength Us "body_length" "A response was longer or shorter than the length in its head.",

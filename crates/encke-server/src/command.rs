@@ -4,7 +4,7 @@
 //! the other messages. [`Inbox`] wakes the worker and handles no commands.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use encke_io::lock;
@@ -40,12 +40,13 @@ pub(crate) enum WorkerCommand {
 /// The commands that a worker has not executed, shared by the program and the worker.
 pub(crate) struct CommandQueue {
     link: Arc<Inbox>,
-    commands: Mutex<VecDeque<WorkerCommand>>,
+    /// `None` once the worker has ended.
+    commands: Mutex<Option<VecDeque<WorkerCommand>>>,
 }
 
 impl CommandQueue {
     pub(crate) fn new(link: Arc<Inbox>) -> Arc<Self> {
-        Arc::new(Self { link, commands: Mutex::default() })
+        Arc::new(Self { link, commands: Mutex::new(Some(VecDeque::new())) })
     }
 
     /// The worker's inbox.
@@ -53,9 +54,14 @@ impl CommandQueue {
         &self.link
     }
 
-    /// Sends a command to the worker.
+    /// Sends a command to the worker. Drops it if the worker has ended.
     pub(crate) fn send(&self, command: WorkerCommand) {
-        let mut commands = lock(&self.commands);
+        let mut queue = lock(&self.commands);
+        let Some(commands) = queue.as_mut() else {
+            // A dropped ticket calls its function, which may need this lock.
+            drop(queue);
+            return drop(command);
+        };
         commands.push_back(command);
         // Marked under the lock: commands of two threads have the same order here and in the inbox.
         self.link.send(WorkerMessage::Command);
@@ -63,7 +69,41 @@ impl CommandQueue {
 
     /// Takes the command of a [`WorkerMessage::Command`].
     pub(crate) fn take(&self) -> WorkerCommand {
-        lock(&self.commands).pop_front().expect("each message follows its command")
+        let command = lock(&self.commands).as_mut().and_then(VecDeque::pop_front);
+        command.expect("each message follows its command")
+    }
+
+    /// The worker has ended: drops its commands, and all later ones. Otherwise a status that outlives the worker would keep
+    /// their tickets from ending.
+    pub(crate) fn close(&self) {
+        let left = lock(&self.commands).take();
+        drop(left);
+    }
+}
+
+/// The command queues of all workers, by number, once all workers have started.
+#[derive(Default)]
+pub(crate) struct WorkerQueues(OnceLock<Vec<Arc<CommandQueue>>>);
+
+impl WorkerQueues {
+    /// All workers have started: operators' requests reach them from now on.
+    pub(crate) fn begin(&self, queues: Vec<Arc<CommandQueue>>) {
+        // A server starts once.
+        let _first = self.0.set(queues);
+    }
+
+    /// Sends an operator's request to a worker. While the workers start, or after the worker has ended, its ticket is dropped.
+    pub(crate) fn order(&self, worker: usize, order: OperatorCommand) {
+        if let Some(commands) = self.0.get().and_then(|queues| queues.get(worker)) {
+            commands.send(WorkerCommand::Operate(order));
+        }
+    }
+
+    /// Sends an operator's request to each worker.
+    pub(crate) fn order_all(&self, order: impl Fn() -> OperatorCommand) {
+        for worker in self.0.get().into_iter().flatten() {
+            worker.send(WorkerCommand::Operate(order()));
+        }
     }
 }
 
@@ -71,7 +111,28 @@ impl CommandQueue {
 mod tests {
     use super::*;
     use crate::exchange::ExchangeKey;
+    use crate::operate::FeatureVerbs;
     use encke_io::Reactor as _;
+    use encke_stats::Ticket;
+
+    #[test]
+    fn a_worker_that_has_ended_drops_every_command() {
+        let world = encke_io::sim::World::new(1);
+        let commands = CommandQueue::new(Inbox::new(world.reactor().waker()));
+        let (send, ends) = std::sync::mpsc::channel();
+        let order = |number: u32| {
+            let send = send.clone();
+            let ticket = Ticket::new(move |verbs: Option<Vec<FeatureVerbs>>| {
+                send.send((number, verbs.is_some())).expect("the test waits");
+            });
+            commands.send(WorkerCommand::Operate(OperatorCommand::Verbs(ticket)));
+        };
+        order(1);
+        assert!(ends.try_recv().is_err());
+        commands.close();
+        order(2);
+        assert_eq!(ends.try_iter().collect::<Vec<_>>(), [(1, false), (2, false)]);
+    }
 
     #[test]
     fn commands_keep_their_place_among_the_messages_of_their_thread() {

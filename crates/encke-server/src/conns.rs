@@ -57,6 +57,16 @@ impl Conns {
         if nth < sockets { nth as u32 } else { stream_place((nth - sockets) as u32) }
     }
 
+    /// Returns `place` if there is a slot, otherwise the index of the next slot in the order of [`Conns::places`].
+    pub(crate) fn place_from(&self, place: u32) -> Option<u32> {
+        let (is_stream, among) = (place & STREAM != 0, (place & !STREAM) as usize);
+        match is_stream {
+            false if among < self.sockets.len() => Some(place),
+            false => (!self.streams.is_empty()).then_some(stream_place(0)),
+            true => (among < self.streams.len()).then_some(place),
+        }
+    }
+
     /// Returns the slot at an index.
     #[inline]
     pub(crate) fn get_mut(&mut self, place: usize) -> Option<&mut Conn> {

@@ -4,7 +4,7 @@
 //! Other modules extend [`Core`]: `http1` with the requests of a connection, `h2` with its streams, `tls` with its records,
 //! `resident` with the connections that outlive their requests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,10 +23,12 @@ use crate::conn::{ADMIN, COUNTED, Conn, ConnPhase, Duty, Input, NONE, SECURE, TO
 use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::date::DateCache;
 use crate::drain_census::Leaving;
+use crate::end_token::ConnTokens;
 use crate::guard::Guards;
 use crate::h2::Http2;
 use crate::handler::{Action, Handler, HandlerRequests, JobId};
 use crate::inbox::{Inbox, WorkerMessage};
+use crate::inspect::{ConnWalk, RecentCloses};
 use crate::listener::ListenerKind;
 use crate::log::{Access, LogFlight, PendingEntry, WaitingEntry};
 use crate::metrics::WorkerMetrics;
@@ -128,7 +130,12 @@ pub(crate) struct Core {
     /// Ids of open requests for their responses, by connection index: of all requests if responses have ids, otherwise of
     /// requests with guards whose id a proxy has given.
     pub(crate) open_ids: HashMap<u32, Box<[u8]>>,
+    /// Values of guards that are dropped once the response of a request is sent, or its resident has ended, by connection index.
+    pub(crate) end_tokens: HashMap<u32, ConnTokens>,
     pub(crate) residents: Residents,
+    /// Walks of operators over all connections, of which the first continues in the next turn.
+    pub(crate) walks: VecDeque<ConnWalk>,
+    pub(crate) recent_closes: RecentCloses,
     pub(crate) operators: Operators,
     /// Log entries of requests whose connections belong to residents, by connection index.
     pub(crate) entries: HashMap<u32, WaitingEntry>,
@@ -274,6 +281,11 @@ impl Core {
         self.metrics.accepted.add(1);
         self.turn_accepts += 1;
         let (admin, proxy_protocol) = (kind.admin, kind.proxy_protocol);
+        // The client behind a PROXY header is unknown until the header is read.
+        if self.census.blocks.has_any() && !admin && !proxy_protocol && self.is_blocked(peer) {
+            self.ops.push((token, Op::Abort));
+            return;
+        }
         let phase = if proxy_protocol { ConnPhase::Proxy } else { ConnPhase::Idle };
         let mut conn = Conn::new(token.generation, peer, phase);
         conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.limits.head_time.nanoseconds());
@@ -316,6 +328,32 @@ impl Core {
         }
         self.wheel.arm(token.index, deadline_ns);
         self.ops.push((token, Op::Recv));
+    }
+
+    /// Whether an operator has blocked a client's address. Counts the refusal.
+    #[cold]
+    fn is_blocked(&self, peer: Peer) -> bool {
+        let Peer::Inet(address) = peer else { return false };
+        let blocked = self.census.blocks.refuses(address.ip(), self.now.mono_ns);
+        if blocked {
+            self.metrics.refused(CloseReason::Blocked.name());
+        }
+        blocked
+    }
+
+    /// Admits the client that a PROXY header has named. Returns false, and closes the connection, if the client is blocked or
+    /// has reached the limit of its address.
+    pub(crate) fn admit_proxied(&mut self, token: Token) -> bool {
+        let peer = self.conns[token.index as usize].peer.unpack();
+        if self.census.blocks.has_any() && self.is_blocked(peer) {
+            self.close(token, CloseReason::Blocked, true);
+            return false;
+        }
+        if !self.count_address(token) {
+            self.close(token, CloseReason::AddressLimit, true);
+            return false;
+        }
+        true
     }
 
     /// Counts a connection against the limit of its address. Returns false if the address has reached the limit.
@@ -422,6 +460,10 @@ impl Core {
         if conn.phase == ConnPhase::Upstream {
             return self.drain_upstream(token);
         }
+        if !is_stream(token) {
+            self.note_close(token, reason);
+        }
+        let Some(conn) = self.conn(token) else { return };
         if let Some(engine) = conn.duty.as_engine() {
             conn.duty = Duty::Rest;
             self.abandon_http2(engine, reason);
@@ -430,6 +472,9 @@ impl Core {
         }
         if !self.open_ids.is_empty() {
             self.open_ids.remove(&token.index);
+        }
+        if !self.end_tokens.is_empty() {
+            self.end_tokens.remove(&token.index);
         }
         let Some(conn) = self.conn(token) else { return };
         conn.phase = ConnPhase::Closing;
@@ -496,6 +541,9 @@ impl Core {
             self.census.leave_address(address.ip());
         }
         self.end_handshake(token);
+        if !self.end_tokens.is_empty() {
+            self.end_tokens.remove(&token.index);
+        }
         self.conns[token.index as usize] = Conn::vacant();
         self.wheel.cancel(token.index);
         self.open -= 1;

@@ -39,13 +39,15 @@ pub struct Exchange {
     open: bool,
     /// Fields added to the response, whichever guard or handler gives it.
     fields: Fields,
+    /// Fields of guards for the response, also for that of a resident.
+    guard_fields: Fields,
     /// The response is for the handler that has delegated the request, not for the client.
     delegated: bool,
 }
 
 impl Exchange {
     pub(crate) fn new(link: Arc<Inbox>, key: ExchangeKey) -> Self {
-        Self { link, key, open: true, fields: Fields::new(), delegated: false }
+        Self { link, key, open: true, fields: Fields::new(), guard_fields: Fields::new(), delegated: false }
     }
 
     /// Returns an exchange of the same request whose response goes to the handler that has this one.
@@ -64,6 +66,16 @@ impl Exchange {
     /// Adds fields to the response, whichever guard or handler gives it.
     pub fn add_fields(&mut self, fields: &Fields) {
         self.fields.extend(fields);
+    }
+
+    /// Adds the fields of guards to the response.
+    pub(crate) fn add_guard_fields(&mut self, fields: &Fields) {
+        self.guard_fields.extend(fields);
+    }
+
+    fn complete(&self, reply: &mut Reply) {
+        reply.add_guard_fields(&self.guard_fields);
+        reply.fields.extend(&self.fields);
     }
 
     /// The exchange's key, as passed to [`crate::Handler::body`].
@@ -97,7 +109,7 @@ impl Exchange {
     /// ```
     pub fn answer(mut self, mut reply: Reply) {
         self.open = false;
-        reply.fields.extend(&self.fields);
+        self.complete(&mut reply);
         let reply = Box::new(reply);
         self.link.send(if self.delegated {
             WorkerMessage::Delegated(self.key, reply)
@@ -114,7 +126,7 @@ impl Exchange {
             return None;
         }
         self.open = false;
-        reply.fields.extend(&self.fields);
+        self.complete(&mut reply);
         Some((self.key, reply))
     }
 
@@ -126,12 +138,15 @@ impl Exchange {
             return None;
         }
         self.open = false;
-        Some((self.key, std::mem::take(&mut self.fields)))
+        let mut fields = std::mem::take(&mut self.guard_fields);
+        fields.extend(&self.fields);
+        Some((self.key, fields))
     }
 
     /// Passes the request's connection to a resident. Does nothing if the client has disconnected.
-    pub fn take_over(mut self, takeover: Takeover) {
+    pub fn take_over(mut self, mut takeover: Takeover) {
         self.open = false;
+        takeover.fields.extend(&self.guard_fields);
         self.link.send(WorkerMessage::Takeover(self.key, takeover));
     }
 
@@ -145,6 +160,12 @@ impl Exchange {
     /// Continue` if the client waits for it. The worker reads the body only after this call.
     pub fn read_more(&self) {
         self.link.send(WorkerMessage::ReadMore(self.key));
+    }
+
+    /// Lifts `limits.body_bytes` for the body of this request, for a source without end. `limits.body_rate` still applies. To be
+    /// called before [`Exchange::read_more`].
+    pub fn allow_endless_body(&self) {
+        self.link.send(WorkerMessage::Endless(self.key));
     }
 
     /// Returns a handle that wakes this exchange's response stream ([`crate::reply::Pulled::Pending`]).

@@ -39,7 +39,8 @@
 //! **Failures.** A guard that panics, and a ticket that is dropped, are a 500: a request passes only by a verdict. Both are
 //! counted (`encke_guard_failures_total`).
 //!
-//! **Cost.** Without guards a request tests one flag. With guards, each request has a `Record` for the length of the checks.
+//! **Cost.** Without guards a request tests one flag. A request that all guards let pass by [`Guard::passes`] costs these calls;
+//! any other has a `Record` for the length of the checks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -115,6 +116,13 @@ pub trait GuardMount: Send + Sync {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Guard {
+    /// Whether a request passes without additions. The engine calls this first, before the request
+    /// costs a record. If it returns false, [`Guard::check`] of this guard and of all later ones decide. A guard that counts
+    /// requests has counted this one if it returns true, and not if it returns false.
+    fn passes(&mut self, _request: &Request<'_>) -> bool {
+        false
+    }
+
     /// Checks a request, now or later. The check must not block.
     fn check(&mut self, request: &Request<'_>, call: GuardCall<'_>) -> GuardOutcome;
 
@@ -227,6 +235,16 @@ pub(crate) struct Guards {
     posted: bool,
 }
 
+/// The result of [`Guards::pass`].
+pub(crate) enum ChainPass {
+    /// All guards let the request pass.
+    Passed,
+    /// The index of the guard in the chain that has to check the request.
+    Stopped(usize),
+    /// A guard has panicked.
+    Panicked,
+}
+
 /// An open guard of this worker.
 struct GuardEntry {
     guard: Box<dyn Guard>,
@@ -248,7 +266,8 @@ impl Subject<'_> {
             Self::Lent(request) => *request,
             Self::Kept(kept) => kept.view(),
         };
-        Request { user: passage.and_then(|passage| passage.user.as_ref()), ..view }
+        let user = passage.and_then(|passage| passage.user.as_ref());
+        Request { user, passed: passage.and_then(|passage| passage.passed.as_ref()), ..view }
     }
 
     fn keep(self) -> Kept {
@@ -267,10 +286,29 @@ impl Guards {
     }
 
     /// Returns the guards for requests of a handler; `None` if there are none.
-    pub(crate) fn chain(&self, admin: bool, handler: Option<u16>) -> Option<Chain> {
+    pub(crate) fn chain(&self, admin: bool, handler: Option<u16>) -> Option<&Chain> {
         let own = self.chains.iter().find(|(number, _)| Some(*number) == handler);
         let chain = own.map(|(_, chain)| chain).or(self.server.as_ref());
-        chain.filter(|_| !admin).cloned()
+        chain.filter(|_| !admin)
+    }
+
+    /// Calls [`Guard::passes`] of the guards before a handler, in order, until one returns false.
+    #[inline]
+    pub(crate) fn pass(&mut self, admin: bool, handler: Option<u16>, request: &Request<'_>) -> ChainPass {
+        let Self { posts, chains, server, .. } = self;
+        let own = chains.iter().find(|(number, _)| Some(*number) == handler).map(|(_, chain)| chain);
+        let Some(chain) = own.or(server.as_ref()).filter(|_| !admin) else { return ChainPass::Passed };
+        for (place, guard) in chain.iter().enumerate() {
+            let Some(Some(post)) = posts.get_mut(usize::from(*guard)) else {
+                return ChainPass::Stopped(place);
+            };
+            match catch_unwind(AssertUnwindSafe(|| post.guard.passes(request))) {
+                Ok(true) => {}
+                Ok(false) => return ChainPass::Stopped(place),
+                Err(_panic) => return ChainPass::Panicked,
+            }
+        }
+        ChainPass::Passed
     }
 
     /// Returns the context numbers of the guards before a handler.
@@ -355,7 +393,7 @@ impl Core {
         watches
     }
 
-    /// Starts the guards of a request whose head is complete.
+    /// Lets the guards check a request whose head is complete, from the one at `next` on.
     #[inline(never)]
     pub(crate) fn guarded(
         &mut self,
@@ -364,15 +402,18 @@ impl Core {
         asked: Asked,
         intake: Intake,
         handler: Option<u16>,
-        chain: Chain,
+        next: usize,
     ) {
+        let admin = self.conns[token.index as usize].has(ADMIN);
+        let chain = self.guards.chain(admin, handler).expect("a guard of it has stopped the request");
+        let chain = Chain::clone(chain);
         if self.log.is_on() && request.given_id().is_some() {
             // The copy of a held request does not know its proxy.
             self.open_id(token, &request);
         }
         self.generation = self.generation.wrapping_add(1);
         let place = self.open_record(token, asked, intake, handler.unwrap_or(NO_HANDLER), None);
-        let way = GuardProgress { chain, next: 0, passage: None };
+        let way = GuardProgress { chain, next, passage: None };
         self.pass_guards(token, place, Subject::Lent(request), way);
     }
 
@@ -406,6 +447,12 @@ impl Core {
                     return self.answer_guarded(token, place, &subject, &way, reply);
                 }
             }
+        }
+        if let Some(passage) = &mut way.passage
+            && !passage.until_end.is_empty()
+            && let Some(record) = self.records.get_mut(place)
+        {
+            record.until_end = Some(std::mem::take(&mut passage.until_end).into());
         }
         self.admit(token, place, &subject, &way);
     }
@@ -465,7 +512,7 @@ impl Core {
         self.begin_guarded_entry(place, &request);
         let mut exchange = Exchange::new(Arc::clone(&self.link), key);
         if let Some(passage) = &way.passage {
-            exchange.add_fields(&passage.fields);
+            exchange.add_guard_fields(&passage.fields);
         }
         self.link.enter_call(key);
         let called = self.handlers[usize::from(handler)].as_mut().map(|mounted| {
@@ -478,7 +525,12 @@ impl Core {
                 self.conns[token.index as usize].deadline_ns = u64::MAX;
                 return;
             }
-            Some(Ok(Outcome::Takeover(takeover))) => return self.take_over_record(token, place, takeover),
+            Some(Ok(Outcome::Takeover(mut takeover))) => {
+                if let Some(passage) = &way.passage {
+                    takeover.fields.extend(&passage.fields);
+                }
+                return self.take_over_record(token, place, takeover);
+            }
             Some(Ok(Outcome::Later)) | None => Reply::error(500),
             Some(Err(_panic)) => {
                 self.conns[token.index as usize].reason = CloseReason::HandlerPanic;
@@ -543,8 +595,11 @@ impl Core {
         let admin = self.conns[token.index as usize].has(ADMIN);
         let handler = self.route(admin, request.view().path()).unwrap_or(NO_HANDLER);
         let way = GuardProgress { chain: Rc::new([]), next: 0, passage: None };
-        let passage = Box::new(GuardVerdict::Pass(Passage { fields, user: request.view().user.cloned() }));
-        let held = HeldRequest { request: request.rerouted(), way, verdict: Some(Some(passage)) };
+        let Request { user, passed, .. } = request.view();
+        let (user, passed) = (user.cloned(), passed.cloned());
+        let passage = Passage { fields, user, passed, until_end: Vec::new() };
+        let passage = Box::new(GuardVerdict::Pass(passage));
+        let held = HeldRequest { request, way, verdict: Some(Some(passage)) };
         let Some(record) = self.records.get_mut(key.slot) else { return };
         record.handler = handler;
         record.held = Some(Box::new(held));

@@ -15,6 +15,7 @@ use encke_stats::Source;
 use crate::buffers::BUFFER_BYTES;
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::inbox::{Inbox, WorkerMessage};
+use crate::inspect::ConnDescription;
 use crate::log::{LogLabel, LogNotes, NotesMode};
 use crate::metrics::WorkerMetrics;
 use crate::open_table::{OpenEnd, OpenTable};
@@ -126,6 +127,11 @@ pub trait Handler {
 
     /// Descriptors or memory are short: release caches.
     fn shrink(&mut self) {}
+
+    /// Describes an open exchange for the operator's list of connections. Called only while a list is requested.
+    fn describe(&self, _exchange: ExchangeKey) -> ConnDescription {
+        ConnDescription::default()
+    }
 
     /// Describes a request for the access log. Called only while a log is on, for each request of the handler's mount point,
     /// including requests that the engine or a guard refuses.
@@ -362,6 +368,14 @@ impl HandlerContext {
     /// asked again: the calling handler decides that the client may do this, and the other one learns of it by
     /// [`Request::is_rerouted`]. No call for the exchange follows here.
     pub fn reroute(&self, exchange: Exchange, request: Kept) {
+        if let Some((exchange, fields)) = exchange.into_rerouted() {
+            self.act(Action::Reroute(Box::new(Reroute { exchange, request: request.rerouted(), fields })));
+        }
+    }
+
+    /// Calls the handler of the request's path again with it, after a wait of this handler: after a reload that is another one.
+    /// Guards are not asked again. The exchange has another key then.
+    pub fn call_again(&self, exchange: Exchange, request: Kept) {
         if let Some((exchange, fields)) = exchange.into_rerouted() {
             self.act(Action::Reroute(Box::new(Reroute { exchange, request, fields })));
         }

@@ -1,6 +1,7 @@
 //! A request held by a guard, as part of its exchange's [`Record`](crate::record::Record).
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::reply::Reply;
 use crate::request::Kept;
@@ -29,20 +30,28 @@ pub(crate) type Chain = Rc<[u16]>;
 impl GuardProgress {
     /// Adds the passage of a guard.
     pub(crate) fn add(&mut self, new: Passage) {
-        if new.user.is_none() && new.fields.is_empty() {
+        let Passage { fields, user, passed, until_end } = new;
+        if user.is_none() && fields.is_empty() && passed.is_none() && until_end.is_empty() {
             return;
         }
         let passage = self.passage.get_or_insert_default();
-        passage.fields.extend(&new.fields);
-        if new.user.is_some() {
-            passage.user = new.user;
+        passage.fields.extend(&fields);
+        passage.until_end.extend(until_end);
+        if user.is_some() {
+            passage.user = user;
+        }
+        if let Some(passed) = passed {
+            match &mut passage.passed {
+                Some(earlier) => Arc::make_mut(earlier).add(&passed),
+                None => passage.passed = Some(passed),
+            }
         }
     }
 
     /// Adds the fields of all guards so far to a response.
     pub(crate) fn add_fields(&self, reply: &mut Reply) {
         if let Some(passage) = &self.passage {
-            reply.fields.extend(&passage.fields);
+            reply.add_guard_fields(&passage.fields);
         }
     }
 }

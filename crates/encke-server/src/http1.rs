@@ -28,6 +28,7 @@ use crate::conns::is_stream;
 use crate::core::Core;
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::framing::{ContentLength, FramingKind};
+use crate::guard::ChainPass;
 use crate::h2::Preface;
 use crate::handler::{Outcome, Piece};
 use crate::log::LogEntry;
@@ -250,8 +251,7 @@ impl Core {
                         if let Some(source) = source {
                             conn.peer = PackedPeer::new(Peer::Inet(source));
                         }
-                        if !self.count_address(token) {
-                            self.close(token, CloseReason::AddressLimit, true);
+                        if !self.admit_proxied(token) {
                             return (bytes.len(), false);
                         }
                     }
@@ -299,7 +299,7 @@ impl Core {
         let policy = Rc::clone(&self.policy);
         let known = if secure { self.tls_known(token) } else { None };
         let asker = Asker::Peer(peer, secure, known.as_ref(), &policy);
-        let request = Request { head, bytes, asker, now: self.now, user: None };
+        let request = Request { head, bytes, asker, now: self.now, user: None, passed: None };
         let intake = Intake::new(head.framing());
         self.metrics.requests.increment();
         if policy.request_id_header {
@@ -311,10 +311,19 @@ impl Core {
 
         let admin = self.conns[token.index as usize].has(ADMIN);
         let handler = self.route(admin, request.path());
-        if self.guards.are_posted()
-            && let Some(chain) = self.guards.chain(admin, handler)
-        {
-            return self.guarded(token, request, asked, intake, handler, chain);
+        if self.guards.are_posted() {
+            match self.guards.pass(admin, handler, &request) {
+                ChainPass::Passed => {}
+                ChainPass::Stopped(next) => {
+                    return self.guarded(token, request, asked, intake, handler, next);
+                }
+                ChainPass::Panicked => {
+                    self.conns[token.index as usize].reason = CloseReason::HandlerPanic;
+                    self.metrics.guard_panics.add(1);
+                    let reply = Reply::error(500).and_close();
+                    return self.refuse_in_call(token, &request, asked, intake, reply);
+                }
+            }
         }
         let Some(handler) = handler else {
             return self.refuse_in_call(token, &request, asked, intake, Self::no_handler());
@@ -428,6 +437,7 @@ impl Core {
             asked,
             intake,
             end_told: false,
+            is_endless: false,
             body_seen: 0,
             rate_left_ns: self.policy.rate_window_ns,
             rate_seen: 0,
@@ -435,6 +445,7 @@ impl Core {
             half_closed: false,
             reply: None,
             takeover: None,
+            until_end: None,
             held: None,
             stream: None,
             entry,
@@ -548,6 +559,9 @@ impl Core {
             return (None, 0);
         }
         if let Body::Stream(pull) = body {
+            if let Some(tuning) = pull.tuning() {
+                self.ops.push((token, Op::Tune(tuning)));
+            }
             return (Some(ResponseRest::Pull(PulledRest { pull, pending: false })), 0);
         }
         self.put_body(body);
@@ -587,8 +601,11 @@ impl Core {
         if !record.answered || record.stream.is_some() || !record.intake.is_done() {
             return;
         }
-        let Some(record) = self.records.remove(place) else { return };
+        let Some(mut record) = self.records.remove(place) else { return };
         self.conns[token.index as usize].duty = Duty::Rest;
+        if let Some(tokens) = record.until_end.take() {
+            self.keep_tokens(token, tokens);
+        }
         self.metrics.latency.record(self.now.mono_ns.saturating_sub(record.started_ns));
         self.end_record_entry(record);
         self.next_request(token);
@@ -629,7 +646,7 @@ impl Core {
         record.body_seen += data.len() as u64;
         let body_bytes = record.body_seen.saturating_add(announced);
         let limit = if wanted {
-            self.policy.limits.body_bytes.on().map(ByteSize::bytes)
+            self.policy.limits.body_bytes.on().map(ByteSize::bytes).filter(|_| !record.is_endless)
         } else {
             Some(DISCARD_BYTES_MAX)
         };
@@ -788,17 +805,28 @@ impl Core {
         let (asked, handler, whole) = (record.asked, record.handler, record.intake.is_done());
         match self.seat_of(takeover.by, handler) {
             Ok(seat) if whole => {
-                let entry = self.records.remove(place).and_then(|record| record.entry);
+                let record = self.records.remove(place);
+                let (entry, tokens) = record.map_or((None, None), |record| (record.entry, record.until_end));
                 self.close_open(place);
                 self.conns[token.index as usize].duty = Duty::Rest;
+                if let Some(tokens) = tokens {
+                    self.keep_resident_tokens(token, tokens);
+                }
+                if !takeover.fields.is_empty() {
+                    self.keep_guard_fields(token, takeover.fields);
+                }
                 self.take_over(token, asked, seat, takeover.start, entry);
             }
             Ok(_) => {
-                let reply = has_body();
+                let mut reply = has_body();
                 self.count_refusal(&reply);
+                reply.add_guard_fields(&takeover.fields);
                 self.answer_record(token, place, reply);
             }
-            Err(reply) => self.answer_record(token, place, reply),
+            Err(mut reply) => {
+                reply.add_guard_fields(&takeover.fields);
+                self.answer_record(token, place, reply);
+            }
         }
     }
 
@@ -829,6 +857,15 @@ impl Core {
         }
         self.put_interim(token, framing, status, fields);
         self.settle(token);
+    }
+
+    /// Lifts the limit on the length of a request's body.
+    pub(crate) fn allow_endless(&mut self, key: ExchangeKey) {
+        if let Some(record) = self.records.get_mut(key.slot)
+            && record.generation == key.generation
+        {
+            record.is_endless = true;
+        }
     }
 
     /// Resumes a request's body: its handler requests the next piece.
@@ -901,6 +938,10 @@ impl Core {
             return self.send_on(token, more);
         }
         conn.flags &= !SENDING;
+        if !self.end_tokens.is_empty() {
+            self.drop_sent_tokens(token);
+        }
+        let conn = &mut self.conns[token.index as usize];
         if conn.is_at_rest() {
             // By far the most common case: the response is sent, and the connection is idle.
             conn.deadline_ns = idle;

@@ -70,8 +70,14 @@ mod tests {
         parsed.feed(head.as_bytes(), &HeadLimits::default());
         let origin = Origin { peer: Peer::Local, client: None, secure, tls: None, local: true };
         let now = Now { mono_ns: 1, unix_ns: 1 };
-        let request =
-            Request { head: &parsed, bytes: head.as_bytes(), asker: Asker::Known(&origin), now, user: None };
+        let request = Request {
+            head: &parsed,
+            bytes: head.as_bytes(),
+            asker: Asker::Known(&origin),
+            now,
+            user: None,
+            passed: None,
+        };
         is_missing(&request).then(|| {
             let reply = redirect(&request, port);
             let place = reply.fields.value("Location").unwrap_or_default();

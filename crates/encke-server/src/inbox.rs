@@ -22,6 +22,8 @@ pub(crate) enum WorkerMessage {
     Takeover(ExchangeKey, Takeover),
     Interim(ExchangeKey, u16, Fields),
     ReadMore(ExchangeKey),
+    /// The body may be of any length.
+    Endless(ExchangeKey),
     Wake(ExchangeKey),
     /// For the handler with this number. If it was dropped, another handler may have its number.
     WakeHandler(u16),
@@ -34,6 +36,8 @@ pub(crate) enum WorkerMessage {
     Resident(u8, Box<dyn Any + Send>),
     /// The first command in the worker's [`CommandQueue`](crate::command::CommandQueue).
     Command,
+    /// The worker continues a walk over its connections ([`ConnWalk`](crate::inspect::ConnWalk)).
+    Walk,
     /// The work that was open at the beginning of a drain has ended on all workers.
     Left,
 }

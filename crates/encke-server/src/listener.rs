@@ -63,12 +63,18 @@ pub(crate) struct ListenerIdentity {
     pub(crate) asked: Address,
     pub(crate) bound: Address,
     pub(crate) identity: Arc<TlsIdentity>,
+    /// The listener is for operators. It stays as it is until the end of the process.
+    pub(crate) admin: bool,
 }
 
 impl ListenerIdentity {
     pub(crate) fn of(door: &ListenConfig, bound: &Address) -> Option<Self> {
         let identity = Arc::clone(door.tls.as_ref()?);
-        Some(Self { asked: door.address.clone(), bound: bound.clone(), identity })
+        Some(Self { asked: door.address.clone(), bound: bound.clone(), identity, admin: false })
+    }
+
+    pub(crate) fn of_admin(bound: &Address, identity: Arc<TlsIdentity>) -> Self {
+        Self { asked: bound.clone(), bound: bound.clone(), identity, admin: true }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A feature counts separately, and adds its figures through its own source ([`Mount::sources`](crate::Mount::sources)).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use encke_stats::{Counter, Distribution, Family, Gauge, Histogram, Source};
 
@@ -20,6 +20,11 @@ pub(crate) struct WorkerMetrics {
     pub(crate) open: Gauge,
     /// Connections with a partially received head.
     pub(crate) partial: Gauge,
+    /// The id of the worker's thread, for the kernel's figures of it.
+    pub(crate) thread: OnceLock<u32>,
+    /// Connections and HTTP/2 streams of residents.
+    pub(crate) streams: Gauge,
+    pub(crate) tunnels: Gauge,
     pub(crate) requests: Counter,
     responses: [Counter; 5],
     closes: [Counter; CloseReason::ALL.len()],
@@ -68,6 +73,11 @@ impl WorkerMetrics {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn refusals(&self, reason: &str) -> u64 {
         lock(&self.refusals).get(reason).copied().unwrap_or_default()
+    }
+
+    /// The gauge for the connections of a resident.
+    pub(crate) fn lasting(&self, is_tunnel: bool) -> &Gauge {
+        if is_tunnel { &self.tunnels } else { &self.streams }
     }
 
     pub(crate) fn closed(&self, reason: CloseReason) {

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use encke_settings::SourceLine;
-use encke_stats::{Gathered, Ticket};
+use encke_stats::{Gathered, ListTicket, Ticket};
 
 use crate::request::{Kept, Request};
 
@@ -246,8 +246,17 @@ impl Operators {
 /// A request from an operator to a worker.
 pub(crate) enum OperatorCommand {
     Verbs(Ticket<Vec<FeatureVerbs>>),
-    Act { feature: Arc<str>, verb: Arc<str>, value: Arc<ActionValue>, parts: Gathered<ActionResult> },
+    Act {
+        feature: Arc<str>,
+        verb: Arc<str>,
+        value: Arc<ActionValue>,
+        parts: Gathered<ActionResult>,
+    },
     Explain(Box<Kept>, Ticket<Vec<RuleStep>>),
+    /// The rows of the list `connections`.
+    Connections(ListTicket),
+    /// The rows of the list `closes`.
+    Closes(ListTicket),
 }
 
 #[cfg(test)]

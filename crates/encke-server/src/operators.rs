@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use encke_stats::Gathered;
 
 use crate::core::Core;
+use crate::inspect::{self, ConnListing, ConnWalk};
 use crate::operate::{ActionError, ActionResult, ActionValue, OperatorCommand, RuleStep};
 use crate::request::Request;
 
@@ -13,12 +14,21 @@ impl Core {
     pub(crate) fn operate(&mut self, order: OperatorCommand) {
         let obeyed = catch_unwind(AssertUnwindSafe(|| match order {
             OperatorCommand::Verbs(ticket) => {
-                ticket.resolve(self.operators.actions.iter().map(|(verbs, _)| verbs.clone()).collect());
+                let features = self.operators.actions.iter().map(|(verbs, _)| verbs.clone());
+                ticket.resolve([inspect::verbs()].into_iter().chain(features).collect());
             }
             OperatorCommand::Act { feature, verb, value, parts } => {
                 self.operate_verb(&feature, &verb, &value, &parts);
             }
-            OperatorCommand::Explain(request, ticket) => ticket.resolve(self.explain(&request.view())),
+            OperatorCommand::Explain(mut request, ticket) => {
+                request.set_now(self.now);
+                ticket.resolve(self.explain(&request.view()));
+            }
+            OperatorCommand::Connections(ticket) => {
+                let listing = ConnListing::new(self, ticket);
+                self.begin_walk(ConnWalk::List(Box::new(listing)));
+            }
+            OperatorCommand::Closes(ticket) => ticket.add(self.close_rows()),
         }));
         if obeyed.is_err() {
             self.metrics.handler_panics.add(1);
@@ -32,6 +42,9 @@ impl Core {
         value: &ActionValue,
         parts: &Gathered<ActionResult>,
     ) {
+        if feature == inspect::FEATURE {
+            return self.operate_own_verb(verb, value, parts);
+        }
         let mut offers = self.operators.actions.iter_mut();
         let offer = offers.find_map(|(offered, actions)| {
             let verb = offered.verbs.iter().find(|other| other.name == verb)?;
@@ -43,6 +56,20 @@ impl Core {
         }
         if verb.on_each_worker || self.number == 0 {
             actions.act(verb.name, value, parts.ticket());
+        }
+    }
+
+    /// Performs one of the engine's own actions.
+    fn operate_own_verb(&mut self, name: &str, value: &ActionValue, parts: &Gathered<ActionResult>) {
+        let own = inspect::verbs().verbs;
+        let Some(verb) = own.iter().find(|verb| verb.name == name) else {
+            return parts.add(Err(ActionError::Unknown));
+        };
+        if let Err(error) = verb.check(value) {
+            return parts.add(Err(error));
+        }
+        if verb.on_each_worker || self.number == 0 {
+            self.act_on_connections(verb.name, value, parts.ticket());
         }
     }
 

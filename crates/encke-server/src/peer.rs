@@ -31,6 +31,11 @@ impl PackedPeer {
         }
     }
 
+    /// Returns the octets of the address, IPv4 in its IPv6-mapped form; `None` for a Unix socket.
+    pub(crate) fn octets(self) -> Option<[u8; 16]> {
+        (!self.local).then_some(self.address)
+    }
+
     /// Returns the peer. An IPv4-mapped address is returned as IPv4.
     pub(crate) fn unpack(self) -> Peer {
         if self.local {

@@ -12,6 +12,7 @@ use encke_io::Token;
 use encke_wire::http1::{ChunkedDecoder, Framing};
 
 use crate::conns::is_stream;
+use crate::end_token::EndToken;
 use crate::exchange::ExchangeKey;
 use crate::framing::FramingKind;
 use crate::held::HeldRequest;
@@ -32,6 +33,8 @@ pub(crate) struct Record {
     pub(crate) intake: Intake,
     /// Whether the handler was notified of the body's end.
     pub(crate) end_told: bool,
+    /// Whether the body may be of any length.
+    pub(crate) is_endless: bool,
     /// Bytes of the request's body so far.
     pub(crate) body_seen: u64,
     /// Remaining time of the current rate window, in ns; it elapses only while the body is read.
@@ -45,6 +48,8 @@ pub(crate) struct Record {
     pub(crate) reply: Option<Box<Reply>>,
     /// A takeover requested while a send was in flight.
     pub(crate) takeover: Option<Box<Takeover>>,
+    /// Values of guards that are dropped at the end of the request.
+    pub(crate) until_end: Option<Box<[EndToken]>>,
     /// The request, while a guard holds it.
     pub(crate) held: Option<Box<HeldRequest>>,
     pub(crate) stream: Option<ResponseRest>,
@@ -90,10 +95,14 @@ impl Record {
         }
     }
 
-    /// Whether the handler writes a response without a length, for a request that is complete. It may rest for any time.
+    /// Whether the response has no length, for a request that is complete. It may rest for any time; a pulled one rests now.
     pub(crate) fn is_endless(&self) -> bool {
-        matches!(self.stream, Some(ResponseRest::Open(WrittenRest { left: None, .. })))
-            && self.intake.is_done()
+        let is_open = match &self.stream {
+            Some(ResponseRest::Open(WrittenRest { left, .. })) => left.is_none(),
+            Some(ResponseRest::Pull(PulledRest { pending, .. })) => *pending,
+            _ => false,
+        };
+        is_open && self.intake.is_done()
     }
 
     /// Whether the handler has not responded to a complete request, and does not know that the client has ended its side.

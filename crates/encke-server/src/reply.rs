@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use encke_io::Segment;
 use encke_io::files::OpenFile;
+use encke_io::{Segment, Tuning};
 use encke_wire::http1::{self as write, FieldError, HeadField};
 
 /// A response. The server, not the handler, adds `Date`, `Connection` and the framing of the body.
@@ -79,6 +79,12 @@ pub trait Pull: Send {
     fn trailers(&mut self) -> Fields {
         Fields::new()
     }
+
+    /// Returns limits for the connection, for content that ages while the kernel holds it; called once, before the content.
+    /// Without them the kernel takes some megabytes for a client that does not read.
+    fn tuning(&self) -> Option<Tuning> {
+        None
+    }
 }
 
 /// The result of a call of [`Pull::pull`].
@@ -147,6 +153,20 @@ impl Reply {
             PreparedContent::File(file, range) => Body::File(Arc::clone(file), range.clone()),
         };
         Self { status: prepared.status, fields, body, prepared: None, close: self.close, reason: self.reason }
+    }
+
+    /// Adds the fields of guards. With a cookie of one client in them, no cache may store the response.
+    pub(crate) fn add_guard_fields(&mut self, fields: &Fields) {
+        if fields.value("Set-Cookie").is_some() {
+            self.forbid_storing();
+        }
+        self.fields.extend(fields);
+    }
+
+    #[cold]
+    fn forbid_storing(&mut self) {
+        let reply = std::mem::replace(self, Self::new(self.status)).unprepared();
+        *self = Self { fields: reply.fields.unstorable(), ..reply };
     }
 
     /// Adds a field whose name and value come from this program.
@@ -281,6 +301,23 @@ impl Fields {
     /// Adds all fields of another set.
     pub fn extend(&mut self, other: &Self) {
         self.lines.extend_from_slice(&other.lines);
+    }
+
+    /// Returns the fields with `Cache-Control: private, no-store` in place of all rules for caches, those for shared caches
+    /// (RFC 9213) included.
+    #[cold]
+    pub(crate) fn unstorable(&self) -> Self {
+        let mut fields = Self::with_capacity(self.len_bytes());
+        for line in self.lines.split_inclusive(|&byte| byte == b'\n') {
+            let name = line.split(|&byte| byte == b':').next().unwrap_or_default().to_ascii_lowercase();
+            let is_rule =
+                name.ends_with(b"cache-control") || name == b"surrogate-control" || name == b"expires";
+            if !is_rule {
+                fields.push_lines(line);
+            }
+        }
+        fields.push_lines(b"Cache-Control: private, no-store\r\n");
+        fields
     }
 
     /// Length of all field lines in bytes, as HTTP/1 sends them.

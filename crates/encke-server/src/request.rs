@@ -11,6 +11,7 @@ use encke_wire::forwarded::{self, ForwardingField};
 use encke_wire::http1::{Framing, Head, HeadField, HeadLimits, Progress, TargetForm, Values, Version};
 use encke_wire::method::Method;
 
+use crate::passed_fields::PassedFields;
 use crate::peer::PackedPeer;
 use crate::policy::ConnLimits;
 use crate::reply::Fields;
@@ -26,6 +27,8 @@ pub struct Request<'a> {
     pub(crate) now: Now,
     /// The user's name, if a guard has authenticated the request.
     pub(crate) user: Option<&'a Arc<str>>,
+    /// Changes of guards to the fields for an application.
+    pub(crate) passed: Option<&'a Arc<PassedFields>>,
 }
 
 /// The data from which a request's [`Origin`] is computed on demand: most handlers do not need it.
@@ -53,6 +56,17 @@ pub struct Origin {
     pub tls: Option<Arc<TlsKnown>>,
     /// Whether the connection itself comes from this machine (loopback address or Unix socket).
     pub local: bool,
+}
+
+impl Origin {
+    /// Whether a trusted proxy has named the client.
+    pub fn is_by_proxy(&self) -> bool {
+        let peer = match self.peer {
+            Peer::Inet(address) => Some(address.ip().to_canonical()),
+            Peer::Local => None,
+        };
+        self.client.map(|address| address.to_canonical()) != peer
+    }
 }
 
 impl<'a> Request<'a> {
@@ -146,6 +160,31 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// The client's address, as in [`Origin::client`], without computing the rest of the origin.
+    pub fn client(&self) -> Option<IpAddr> {
+        match self.asker {
+            Asker::Peer(peer, _, _, policy) if policy.trusted_proxies.is_empty() => match peer.unpack() {
+                Peer::Inet(address) => Some(address.ip()),
+                Peer::Local => None,
+            },
+            Asker::Peer(..) => self.origin().client,
+            Asker::Known(origin) | Asker::Rerouted(origin) => origin.client,
+        }
+    }
+
+    /// The octets of the client's address, as in [`Origin::client`], with an IPv4 address in its IPv6-mapped form (RFC 4291
+    /// §2.5.5.2).
+    #[inline]
+    pub fn client_octets(&self) -> Option<[u8; 16]> {
+        match self.asker {
+            Asker::Peer(peer, _, _, policy) if policy.trusted_proxies.is_empty() => peer.octets(),
+            _ => self.client().map(|client| match client {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+                IpAddr::V6(v6) => v6.octets(),
+            }),
+        }
+    }
+
     /// Facts about the client's TLS session, as in [`Origin::tls`], without computing the rest of the origin.
     pub fn tls(&self) -> Option<&'a TlsKnown> {
         match self.asker {
@@ -212,6 +251,17 @@ impl<'a> Request<'a> {
         self.user.map(|user| &**user)
     }
 
+    /// Changes of guards to the fields that an application gets. [`Request::fields`] returns the client's fields.
+    pub fn passed_fields(&self) -> Option<&'a PassedFields> {
+        self.passed.map(|passed| &**passed)
+    }
+
+    /// The results of the guards, for [`Kept::with_guard_results`]; `None` if there are none.
+    pub fn guard_results(&self) -> Option<GuardResults> {
+        let has_any = self.user.is_some() || self.passed.is_some();
+        has_any.then(|| GuardResults { user: self.user.cloned(), passed: self.passed.cloned() })
+    }
+
     /// Returns a copy that outlives the call.
     pub fn keep(&self) -> Kept {
         Kept {
@@ -221,8 +271,23 @@ impl<'a> Request<'a> {
             origin: self.origin(),
             now: self.now,
             user: self.user.cloned(),
+            passed: self.passed.cloned(),
             is_rerouted: self.is_rerouted(),
         }
+    }
+}
+
+/// The user of a request, and the changes to the fields that an application gets, as guards have determined them.
+#[derive(Clone, Debug, Default)]
+pub struct GuardResults {
+    user: Option<Arc<str>>,
+    passed: Option<Arc<PassedFields>>,
+}
+
+impl GuardResults {
+    /// Whether the client's fields of this name do not reach an application. Names are compared case-insensitively.
+    pub fn removes(&self, name: &[u8]) -> bool {
+        self.passed.as_ref().is_some_and(|passed| passed.removes(name))
     }
 }
 
@@ -233,6 +298,7 @@ pub struct Kept {
     origin: Origin,
     now: Now,
     user: Option<Arc<str>>,
+    passed: Option<Arc<PassedFields>>,
     is_rerouted: bool,
 }
 
@@ -256,13 +322,76 @@ impl Kept {
             _ => return None,
         }
         let origin = Origin { peer: Peer::Local, client: None, secure: false, tls: None, local: true };
-        Some(Self { head, bytes: bytes.into(), origin, now: Now::default(), user: None, is_rerouted: false })
+        Some(Self {
+            head,
+            bytes: bytes.into(),
+            origin,
+            now: Now::default(),
+            user: None,
+            passed: None,
+            is_rerouted: false,
+        })
+    }
+
+    /// Builds a request like [`Kept::sample`] for an absolute URL with the scheme `http` or `https`. A fragment is left out, as
+    /// clients do.
+    ///
+    /// ```
+    /// use encke_server::{Fields, Kept};
+    ///
+    /// let kept = Kept::for_url("GET", "https://example.org?page=2#top", &Fields::new()).expect("a valid request");
+    /// assert_eq!(kept.view().authority(), b"example.org");
+    /// assert_eq!(kept.view().target(), b"/?page=2");
+    /// assert!(kept.view().origin().secure);
+    /// ```
+    pub fn for_url(method: &str, url: &str, fields: &Fields) -> Option<Self> {
+        let (scheme, rest) = url.split_once("://")?;
+        let secure = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return None,
+        };
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (host, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let slash = if target.starts_with('/') { "" } else { "/" };
+        let kept = Self::sample(method, &format!("{slash}{target}"), host, fields)?;
+        // A line break in the host would otherwise add fields.
+        let is_host = !host.is_empty() && kept.view().authority() == host.as_bytes();
+        is_host.then(|| if secure { kept.encrypted() } else { kept })
+    }
+
+    /// Sets the time of the request.
+    pub(crate) fn set_now(&mut self, now: Now) {
+        self.now = now;
+    }
+
+    /// Sets the client's address, for an explanation of a request from there. The address of this machine stays local.
+    #[must_use]
+    pub fn from_client(mut self, client: IpAddr) -> Self {
+        let client = client.to_canonical();
+        let peer = Peer::Inet((client, 0).into());
+        let local = client.is_loopback();
+        self.origin = Origin { peer, client: Some(client), local, ..self.origin };
+        self
+    }
+
+    /// Marks the request as encrypted.
+    fn encrypted(mut self) -> Self {
+        self.origin.secure = true;
+        self
     }
 
     /// Sets the origin, for a request that a handler makes in place of a client's.
     #[must_use]
     pub fn from_origin(mut self, origin: Origin, now: Now) -> Self {
         (self.origin, self.now) = (origin, now);
+        self
+    }
+
+    /// Sets the results of the guards of a client's request, for a request that a handler makes in its place.
+    #[must_use]
+    pub fn with_guard_results(mut self, results: GuardResults) -> Self {
+        (self.user, self.passed) = (results.user, results.passed);
         self
     }
 
@@ -280,6 +409,44 @@ impl Kept {
             asker: if self.is_rerouted { Asker::Rerouted(&self.origin) } else { Asker::Known(&self.origin) },
             now: self.now,
             user: self.user.as_ref(),
+            passed: self.passed.as_ref(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_becomes_a_request() {
+        let fields = Fields::new();
+        let parts = |url| {
+            let kept = Kept::for_url("GET", url, &fields)?;
+            let view = kept.view();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            Some((text(view.authority()), text(view.target()), view.origin().secure))
+        };
+        let is = |host: &str, target: &str, secure| Some((host.to_owned(), target.to_owned(), secure));
+        assert_eq!(parts("http://a.example/b?c=d"), is("a.example", "/b?c=d", false));
+        assert_eq!(parts("HTTPS://a.example:8443"), is("a.example:8443", "/", true));
+        assert_eq!(parts("http://[::1]:80?c#d"), is("[::1]:80", "/?c", false));
+        for wrong in
+            ["/b", "ftp://a.example/", "http:///b", "http://a b/", "http://a\r\nX: y/", "http://a/ b"]
+        {
+            assert_eq!(parts(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn an_explained_request_comes_from_the_given_address() {
+        let from = |client: &str| {
+            let kept = Kept::sample("GET", "/", "a.example", &Fields::new()).expect("a valid request");
+            kept.from_client(client.parse().expect("an address")).view().origin()
+        };
+        let origin = from("::ffff:192.0.2.1");
+        assert_eq!((origin.client, origin.local), (Some([192, 0, 2, 1].into()), false));
+        assert!(!origin.is_by_proxy());
+        assert!(from("::1").local);
     }
 }

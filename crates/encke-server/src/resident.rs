@@ -21,7 +21,7 @@ use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use encke_io::{Done, Job, JobLane, Now, Op, Reactor, Segment, Token, Tuning};
+use encke_io::{Done, Job, JobLane, Now, Op, Peer, Reactor, Segment, Token, Tuning};
 use encke_wire::date::DATE_BYTES;
 
 use crate::close::CloseReason;
@@ -34,6 +34,7 @@ use crate::core::Core;
 use crate::framing::{ContentLength, FramingKind};
 use crate::handler::{HandlerContext, JobId};
 use crate::inbox::{Inbox, WorkerMessage};
+use crate::inspect::ConnDescription;
 use crate::log::{LogEntry, LogNotes, WaitingEntry};
 use crate::operate::{Actions, Explain, FeatureVerbs, Offers, Verb};
 use crate::outgoing::{UpstreamEvent, UpstreamId};
@@ -107,7 +108,7 @@ pub trait Resident: Any {
     fn sliced(&mut self, _engine: &mut Engine<'_>, _now: Now, _more: bool) {}
 
     /// The resident's turn ends.
-    fn finish(&mut self, _engine: &mut Engine<'_>) {}
+    fn finish(&mut self, _engine: &mut Engine<'_>, _kernel: &dyn Kernel) {}
 
     /// Called once a second.
     fn each_second(&mut self, _engine: &mut Engine<'_>, _kernel: &dyn Kernel) {}
@@ -123,6 +124,16 @@ pub trait Resident: Any {
 
     /// The worker stops.
     fn end(&mut self, _now: Now) {}
+
+    /// Describes a connection for the operator's list of connections. Called only while a list is requested.
+    fn describe(&mut self, _slot: &mut Slot<'_>) -> ConnDescription {
+        ConnDescription::default()
+    }
+
+    /// Whether the connections carry the bytes of another protocol, between the client and another server.
+    fn is_tunnel(&self) -> bool {
+        false
+    }
 
     /// Returns the state that another process needs to continue a connection; `None` if the connection is busy. The connection
     /// stays open.
@@ -223,6 +234,11 @@ impl WorkerSetup<'_> {
         self.offers.explain = Some(Box::new(explain));
     }
 
+    /// Takes the explanation that a mount below this one has offered, to make it a part of the own one.
+    pub fn take_explain(&mut self) -> Option<Box<dyn Explain>> {
+        self.offers.explain.take()
+    }
+
     /// Start of the worker's current turn.
     pub fn now(&self) -> Now {
         self.now
@@ -274,6 +290,11 @@ impl Engine<'_> {
         let index = self.core.conns.place(place);
         let token = Token { index, generation: self.core.conns[index as usize].generation };
         self.slot(token)
+    }
+
+    /// Returns the id under which the operator's lists and actions know a connection.
+    pub fn connection_id(&self, token: Token) -> String {
+        self.core.connection_id(token)
     }
 
     /// Returns the schedule by which the resident ends its connections in a drain of `time_ns`, at
@@ -354,6 +375,25 @@ impl Slot<'_> {
         (self.core.open_everywhere(), self.core.policy.connections)
     }
 
+    /// The peer of the connection: the address of a proxy, if one is in between.
+    pub fn peer(&self) -> Peer {
+        self.conn().peer.unpack()
+    }
+
+    /// Time since the send in flight began, or since the last check of its progress; 0 if none is in flight. In nanoseconds.
+    pub fn sending_ns(&self) -> u64 {
+        if !self.is_sending() {
+            return 0;
+        }
+        let window_ns = self.core.policy.rate_window_ns;
+        self.core.now.mono_ns.saturating_add(window_ns).saturating_sub(self.deadline_ns())
+    }
+
+    /// Returns the id under which the operator's lists and actions know the connection.
+    pub fn connection_id(&self) -> String {
+        self.core.connection_id(self.token)
+    }
+
     /// Number of requests that the connection has carried.
     pub fn requests(&self) -> u32 {
         self.conn().requests
@@ -429,10 +469,14 @@ impl Slot<'_> {
     pub fn put_head(&mut self, framing: FramingKind, status: u16, fields: &Fields, content: ContentLength) {
         let last = self.is_ending() || content == ContentLength::Open && framing == FramingKind::Close;
         let before = self.core.out.len();
-        if self.core.open_ids.is_empty() {
+        if self.core.open_ids.is_empty() && self.core.end_tokens.is_empty() {
             self.core.put_head(self.token, (framing, last), status, fields, content);
         } else {
-            let mut fields = fields.clone();
+            let own = self.core.take_guard_fields(self.token);
+            // No cache stores the response to an upgrade.
+            let has_cookie = status != 101 && own.value("Set-Cookie").is_some();
+            let mut fields = if has_cookie { fields.unstorable() } else { fields.clone() };
+            fields.extend(&own);
             self.core.put_id(self.token, &mut fields);
             self.core.put_head(self.token, (framing, last), status, &fields, content);
         }
@@ -615,7 +659,10 @@ impl Slot<'_> {
     }
 
     /// Responds as a handler would: the connection is between requests again, or closes.
-    pub fn respond(&mut self, asked: Asked, reply: Reply) {
+    pub fn respond(&mut self, asked: Asked, mut reply: Reply) {
+        if !self.core.end_tokens.is_empty() {
+            reply.add_guard_fields(&self.core.take_guard_fields(self.token));
+        }
         let (status, reason) = (reply.status, reply.reason.copied());
         let (_, content) = self.core.put_reply(self.token, asked, true, reply);
         self.core.end_waiting_entry(self.token, status, content, reason);
@@ -653,10 +700,14 @@ impl Slot<'_> {
     }
 
     fn next_request(&mut self) {
+        self.core.metrics.lasting(self.core.residents.is_tunnel(self.seat)).decrement();
         let conn = self.conn_mut();
         conn.duty = Duty::Rest;
         conn.flags &= !(HELD | OUTLASTS);
         self.core.next_request(self.token);
+        if !self.core.end_tokens.is_empty() {
+            self.core.end_resident_tokens(self.token);
+        }
     }
 
     #[inline]
@@ -720,6 +771,7 @@ impl Core {
         conn.phase = ConnPhase::Resident;
         conn.duty = Duty::resident(seat);
         conn.flags &= !(HELD | OUTLASTS);
+        self.metrics.lasting(self.residents.is_tunnel(seat)).increment();
         if let Some(entry) = entry {
             // Responses to earlier requests may still be in the output.
             let uncounted_bytes = self.output_bytes();
@@ -784,6 +836,7 @@ impl Core {
         let conn = &mut self.conns[token.index as usize];
         let duty = std::mem::replace(&mut conn.duty, Duty::Rest);
         let (Some(seat), Some((word, form))) = (duty.seat(), duty.words()) else { return };
+        self.metrics.lasting(self.residents.is_tunnel(seat)).decrement();
         self.residents.note_gone(seat, Gone { token, word, form });
         if let Some(waiting) = self.take_waiting_entry(token) {
             let WaitingEntry { entry, started_ns, sent_bytes, .. } = waiting;

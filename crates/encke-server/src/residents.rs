@@ -13,6 +13,8 @@ pub(crate) struct Residents {
     pub(crate) seats: Vec<Option<Box<dyn Resident>>>,
     /// Seats of residents that receive while they send, as bits.
     duplex: u16,
+    /// Seats of residents whose connections are tunnels, as bits.
+    tunnels: u16,
     /// Closed connections that their residents have not been notified of.
     gone: Vec<(u8, Gone)>,
     /// The cached result of [`Residents::due_ns`]; outer `None` if a resident was called since.
@@ -77,6 +79,7 @@ impl Residents {
             let resident = open();
             assert!(self.seats.len() < RESIDENTS_MAX, "a worker has at most {RESIDENTS_MAX} residents");
             self.duplex |= u16::from(resident.is_duplex()) << self.seats.len();
+            self.tunnels |= u16::from(resident.is_tunnel()) << self.seats.len();
             self.seats.push(Some(Box::new(resident)));
             self.seats.len() - 1
         });
@@ -88,6 +91,11 @@ impl Residents {
     /// Whether the resident at a seat receives while it sends.
     pub(crate) const fn is_duplex(&self, seat: u8) -> bool {
         self.duplex >> seat & 1 != 0
+    }
+
+    /// Whether the connections of the resident at a seat are tunnels.
+    pub(crate) const fn is_tunnel(&self, seat: u8) -> bool {
+        self.tunnels >> seat & 1 != 0
     }
 
     /// Records that a connection of a resident has closed.

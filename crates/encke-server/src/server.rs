@@ -15,6 +15,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -25,23 +26,24 @@ use encke_io::lock;
 use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, Backend, Reactor};
-use encke_session::tls::CertWatcher;
-use encke_stats::{Family, Gathered, Source, Ticket};
+use encke_session::tls::{CertWatcher, TlsIdentity};
+use encke_stats::{Family, Source, Ticket};
 
 use crate::census::Census;
 use crate::closing::ClosingAddresses;
-use crate::command::{CommandQueue, WorkerCommand};
+use crate::command::{CommandQueue, WorkerCommand, WorkerQueues};
 use crate::drain_census::{Drained, OpenWork};
 use crate::error::ServerError;
 use crate::guard::{GuardMount, GuardPoint};
 use crate::handler::Mount;
 use crate::handshake_figures::TlsFigures;
 use crate::inbox::Inbox;
+use crate::inspect::{BlockList, CertificateList, CloseList, ConnectionList, WorkerFigures};
 use crate::limits::GUARDS_MAX;
 use crate::listener::{Bound, ListenConfig, ListenerIdentity, ListenerKind, bind, present, share};
 use crate::log::{AccessLog, LogTail, TailFilter};
 use crate::metrics::{EngineFigures, WorkerMetrics};
-use crate::operate::{ActionResult, ActionValue, FeatureVerbs, OperatorCommand, RuleStep, merge_results};
+use crate::operate::{ActionResult, ActionValue, FeatureVerbs, RuleStep};
 use crate::plan::{MountPoint, WorkerPlan};
 use crate::policy::ConnLimits;
 use crate::request::Kept;
@@ -84,7 +86,7 @@ pub struct Server {
     options: Options,
     listeners: Vec<ListenConfig>,
     inherited: Vec<Listener>,
-    admin: Vec<Listener>,
+    admin: Vec<(Listener, Option<Arc<TlsIdentity>>)>,
     mounts: Vec<MountPoint>,
     sources: Vec<Arc<dyn Source>>,
     guards: Vec<GuardPoint>,
@@ -102,7 +104,6 @@ pub struct Running {
     mounts: Mutex<Vec<MountPoint>>,
     guards: Mutex<Vec<GuardPoint>>,
     policy: Mutex<ConnLimits>,
-    log: AccessLog,
     /// Checks the files of certificates; `None` without TLS listeners.
     watch: Mutex<Option<CertWatcher>>,
     backlog: u32,
@@ -164,8 +165,14 @@ impl Server {
 
     /// Accepts admin connections of a listener, on the first worker.
     #[must_use]
-    pub fn admin(mut self, listener: Listener) -> Self {
-        self.admin.push(listener);
+    pub fn admin(self, listener: Listener) -> Self {
+        self.admin_with(listener, None)
+    }
+
+    /// Accepts admin connections of a listener on the first worker, with TLS if there is an identity.
+    #[must_use]
+    pub fn admin_with(mut self, listener: Listener, tls: Option<Arc<TlsIdentity>>) -> Self {
+        self.admin.push((listener, tls));
         self
     }
 
@@ -187,6 +194,13 @@ impl Server {
     #[must_use]
     pub fn guard(mut self, guard: impl GuardMount + 'static) -> Self {
         self.guards.push(GuardPoint { at: None, guard: Arc::new(guard) });
+        self
+    }
+
+    /// Attaches a guard where its point is, as [`Server::guard`] and [`Server::guard_at`] do.
+    #[must_use]
+    pub fn guard_point(mut self, point: GuardPoint) -> Self {
+        self.guards.push(point);
         self
     }
 
@@ -216,16 +230,16 @@ impl Server {
     /// An address cannot be bound (the error names it), the back end is not available, or the system cannot start another
     /// thread.
     pub fn start(self) -> Result<Running, ServerError> {
-        self.start_with(|_| Vec::new())
+        self.start_with(|_| Ok(Vec::new()))
     }
 
     /// Starts like [`Server::start`], with mounts of the admin listener, which show the state of the server.
     ///
     /// # Errors
-    /// As for [`Server::start`].
+    /// As for [`Server::start`], or a thread of `admin` cannot be started.
     pub fn start_with(
         self,
-        admin: impl FnOnce(&Arc<ServerStatus>) -> Vec<(String, Arc<dyn Mount>)>,
+        admin: impl FnOnce(&Arc<ServerStatus>) -> io::Result<Vec<(String, Arc<dyn Mount>)>>,
     ) -> Result<Running, ServerError> {
         let Self {
             options,
@@ -255,9 +269,11 @@ impl Server {
             addresses.push(address);
         }
         let mut admin_addresses = Vec::new();
-        for listener in admin_listeners {
-            admin_addresses.push(listener.address().clone());
-            queues[0].push((listener, ListenerKind { admin: true, ..ListenerKind::default() }));
+        for (listener, tls) in admin_listeners {
+            let bound = listener.address().clone();
+            identities.extend(tls.clone().map(|identity| ListenerIdentity::of_admin(&bound, identity)));
+            admin_addresses.push(bound);
+            queues[0].push((listener, ListenerKind { admin: true, tls, ..ListenerKind::default() }));
         }
         for listener in inherited {
             addresses.push(listener.address().clone());
@@ -267,10 +283,12 @@ impl Server {
 
         let pool =
             Pool::start(options.offload_threads, offload::QUEUE_DEFAULT).map_err(ServerError::Thread)?;
-        let census = Arc::new(Census::default());
+        let start = encke_io::clock::Clock::new().now();
+        let census = Arc::new(Census::starting(start.unix_ns));
         let http2 = Arc::default();
         let metrics: Vec<Arc<WorkerMetrics>> = (0..workers).map(|_| Arc::default()).collect();
         let identities = Arc::new(Mutex::new(identities));
+        let queues_of_workers = Arc::<WorkerQueues>::default();
         let board = Arc::new(ServerStatus {
             metrics: metrics.clone(),
             engine: vec![
@@ -279,6 +297,11 @@ impl Server {
                     workers: metrics.iter().map(|worker| Arc::clone(&worker.tls)).collect(),
                     identities: present(&identities),
                 }),
+                Arc::new(WorkerFigures::new(metrics.clone())),
+                Arc::new(ConnectionList(Arc::clone(&queues_of_workers))),
+                Arc::new(CloseList(Arc::clone(&queues_of_workers))),
+                Arc::new(BlockList(Arc::clone(&census))),
+                Arc::new(CertificateList(Arc::clone(&identities))),
             ],
             mounted: Mutex::default(),
             others: sources,
@@ -291,9 +314,11 @@ impl Server {
             identities,
             admin_addresses,
             connections: options.policy.connections,
-            started_s: encke_io::clock::Clock::new().now().unix_s(),
+            log: log.clone(),
+            queues: Arc::clone(&queues_of_workers),
+            started_s: start.unix_s(),
         });
-        let admin = admin(&board).into_iter();
+        let admin = admin(&board).map_err(ServerError::Thread)?.into_iter();
         mounts.extend(admin.map(|(prefix, mount)| MountPoint { prefix, mount, admin: true }));
         board.show(&mounts);
         let plan =
@@ -308,7 +333,6 @@ impl Server {
             mounts: Mutex::new(mounts),
             guards: Mutex::new(guards),
             policy: Mutex::new(plan.policy.clone()),
-            log: log.clone(),
             watch: Mutex::new(None),
             backlog: options.backlog,
             certificates_every: options.certificates_every,
@@ -354,6 +378,7 @@ impl Server {
         for worker in &running.commands {
             worker.send(WorkerCommand::Meet(Arc::clone(&links)));
         }
+        running.board.queues.begin(running.commands.clone());
         Ok(running)
     }
 }
@@ -391,7 +416,7 @@ impl Running {
 
     /// Whether connections to an address use TLS.
     pub fn is_secure(&self, address: &Address) -> bool {
-        lock(&self.board.identities).iter().any(|named| named.bound == *address)
+        self.board.is_secure(address)
     }
 
     /// Whether the listener at an address redirects all requests to https.
@@ -492,38 +517,29 @@ impl Running {
         self.apply(policy, &points);
     }
 
-    /// Begins a live view of the access log, even if the log is off. A worker calls `wake` when an entry arrives after
-    /// [`LogTail::try_next`] found none; `wake` must not block. Returns `None` at the limit of tails.
+    /// Begins a live view of the access log; see [`ServerStatus::tail`].
     pub fn tail(&self, filter: TailFilter, wake: impl Fn() + Send + Sync + 'static) -> Option<LogTail> {
-        self.log.tail(filter, wake)
+        self.board.tail(filter, wake)
     }
 
     /// Requests the verbs of all features.
     pub fn verbs(&self, ticket: Ticket<Vec<FeatureVerbs>>) {
-        self.order(0, OperatorCommand::Verbs(ticket));
+        self.board.verbs(ticket);
     }
 
     /// Performs an operator's action on all workers and merges their results.
     pub fn act(&self, feature: &str, verb: &str, value: ActionValue, ticket: Ticket<ActionResult>) {
-        let (feature, verb, value) = (Arc::from(feature), Arc::from(verb), Arc::new(value));
-        let parts = Gathered::new(ticket, merge_results);
-        for worker in 0..self.commands.len() {
-            let (feature, verb) = (Arc::clone(&feature), Arc::clone(&verb));
-            let order =
-                OperatorCommand::Act { feature, verb, value: Arc::clone(&value), parts: parts.clone() };
-            self.order(worker, order);
-        }
+        self.board.act(feature, verb, value, ticket);
     }
 
     /// Requests the rules that apply to a request, in order.
     pub fn explain(&self, request: Kept, ticket: Ticket<Vec<RuleStep>>) {
-        self.order(0, OperatorCommand::Explain(Box::new(request), ticket));
+        self.board.explain(request, ticket);
     }
 
-    fn order(&self, worker: usize, order: OperatorCommand) {
-        if let Some(commands) = self.commands.get(worker) {
-            commands.send(WorkerCommand::Operate(order));
-        }
+    /// Returns the state of the server, which the handlers of the admin listener share.
+    pub fn status(&self) -> &Arc<ServerStatus> {
+        &self.board
     }
 
     /// Replaces each mount whose prefix is given. All others stay.
@@ -580,7 +596,7 @@ impl Running {
         let identities = lock(&self.board.identities);
         let mut changed = Vec::new();
         for door in doors {
-            let known = identities.iter().find(|named| named.asked == door.address);
+            let known = identities.iter().find(|named| !named.admin && named.asked == door.address);
             match (known, &door.tls) {
                 (Some(known), Some(new)) => known.identity.renew(new),
                 (None, None) => {}
@@ -601,7 +617,7 @@ impl Running {
         let mut redirects = lock(&self.board.redirects);
         redirects.retain(|known| addresses.contains(known));
         let mut identities = lock(&self.board.identities);
-        identities.retain(|named| doors.iter().any(|door| door.address == named.asked));
+        identities.retain(|named| named.admin || doors.iter().any(|door| door.address == named.asked));
         identities.extend(bound.identities);
         drop(identities);
         for (worker, queue) in self.commands.iter().zip(bound.queues) {
@@ -687,10 +703,10 @@ impl encke_io::ReactorTask for StartingWorker<'_> {
                 return;
             }
         }
-        let _gone = report.send(Ok(commands));
+        let _gone = report.send(Ok(Arc::clone(&commands)));
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run()));
         match ended {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => commands.close(),
             Ok(Err(fault)) => {
                 encke_settings::notice::report(
                     encke_settings::Level::Warn,

@@ -4,11 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use encke_io::{Address, Backend, lock};
-use encke_stats::{Family, Source};
+use encke_stats::{Family, Gathered, ListTicket, Query, Source, Ticket};
+
+use crate::command::WorkerQueues;
 
 use crate::listener::ListenerIdentity;
+use crate::log::{AccessLog, LogTail, TailFilter};
 use crate::metrics::WorkerMetrics;
+use crate::operate::{ActionResult, ActionValue, FeatureVerbs, OperatorCommand, RuleStep, merge_results};
 use crate::plan::MountPoint;
+use crate::request::Kept;
 
 /// The state of a running server, for the handlers of its admin listener and for the program.
 pub struct ServerStatus {
@@ -31,6 +36,8 @@ pub struct ServerStatus {
     pub(crate) identities: Arc<Mutex<Vec<ListenerIdentity>>>,
     pub(crate) admin_addresses: Vec<Address>,
     pub(crate) connections: usize,
+    pub(crate) log: AccessLog,
+    pub(crate) queues: Arc<WorkerQueues>,
     /// Start time, in seconds since 1970.
     pub(crate) started_s: u64,
 }
@@ -64,6 +71,11 @@ impl ServerStatus {
     /// Returns the addresses of the listeners, with the ports that the system chose.
     pub fn addresses(&self) -> Vec<Address> {
         lock(&self.addresses).clone()
+    }
+
+    /// Whether connections to a listener's address use TLS.
+    pub fn is_secure(&self, address: &Address) -> bool {
+        lock(&self.identities).iter().any(|named| named.bound == *address)
     }
 
     /// Returns the addresses of the admin listener.
@@ -112,6 +124,55 @@ impl ServerStatus {
             }
         }
         sources
+    }
+
+    /// Returns the names of the lists, in the order of [`ServerStatus::sources`].
+    pub fn list_names(&self) -> Vec<&'static str> {
+        let sources = self.sources();
+        let listing = sources.iter().filter(|source| !source.columns().is_empty());
+        listing.map(|source| source.name()).collect()
+    }
+
+    /// Returns the columns of the list with this name.
+    pub fn columns(&self, name: &str) -> Option<&'static [&'static str]> {
+        let sources = self.sources();
+        let columns = sources.iter().find(|source| source.name() == name)?.columns();
+        (!columns.is_empty()).then_some(columns)
+    }
+
+    /// Requests the rows of a list. Returns false if no list has this name.
+    pub fn list(&self, name: &str, query: &Query, ticket: ListTicket) -> bool {
+        let sources = self.sources();
+        let source = sources.iter().find(|source| source.name() == name && !source.columns().is_empty());
+        source.map(|source| source.list(query, ticket)).is_some()
+    }
+
+    /// Begins a live view of the access log, even if the log is off. A worker calls `wake` when an entry arrives after
+    /// [`LogTail::try_next`] found none; `wake` must not block. Returns `None` at the limit of tails.
+    pub fn tail(&self, filter: TailFilter, wake: impl Fn() + Send + Sync + 'static) -> Option<LogTail> {
+        self.log.tail(filter, wake)
+    }
+
+    /// Requests the verbs of all features.
+    pub fn verbs(&self, ticket: Ticket<Vec<FeatureVerbs>>) {
+        self.queues.order(0, OperatorCommand::Verbs(ticket));
+    }
+
+    /// Performs an operator's action on all workers and merges their results.
+    pub fn act(&self, feature: &str, verb: &str, value: ActionValue, ticket: Ticket<ActionResult>) {
+        let (feature, verb, value) = (Arc::from(feature), Arc::from(verb), Arc::new(value));
+        let parts = Gathered::new(ticket, merge_results);
+        self.queues.order_all(|| OperatorCommand::Act {
+            feature: Arc::clone(&feature),
+            verb: Arc::clone(&verb),
+            value: Arc::clone(&value),
+            parts: parts.clone(),
+        });
+    }
+
+    /// Requests the rules that apply to a request, in order.
+    pub fn explain(&self, request: Kept, ticket: Ticket<Vec<RuleStep>>) {
+        self.queues.order(0, OperatorCommand::Explain(Box::new(request), ticket));
     }
 
     /// Replaces the sources of the mounts.

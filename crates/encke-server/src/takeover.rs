@@ -2,10 +2,14 @@
 
 use std::any::Any;
 
+use crate::reply::Fields;
+
 /// A request of a handler to pass its connection to a resident.
 pub struct Takeover {
     pub(crate) by: By,
     pub(crate) start: Box<dyn Any + Send>,
+    /// Fields of guards for the resident's response.
+    pub(crate) fields: Fields,
 }
 
 /// The resident that a connection is given to.
@@ -21,6 +25,6 @@ impl Takeover {
     /// Passes the connection to the resident that the handler's mount has opened. [`Resident::enter`](crate::Resident::enter)
     /// receives `start`.
     pub fn new(start: impl Any + Send) -> Self {
-        Self { by: By::Mount, start: Box::new(start) }
+        Self { by: By::Mount, start: Box::new(start), fields: Fields::new() }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::end_token::EndToken;
+use crate::passed_fields::PassedFields;
 use crate::reply::{Fields, Reply};
 
 /// A guard's decision about a request.
@@ -15,9 +17,12 @@ pub enum GuardVerdict {
 /// Additions of a guard to a request that passes.
 #[derive(Clone, Debug, Default)]
 pub struct Passage {
-    /// Fields of the response, whether a handler or a later guard gives it. A response that begins a resident connection
-    /// contains none of them.
+    /// Fields of the response, whether a handler or a later guard gives it. With `Set-Cookie` among them, `Cache-Control` of the response becomes `private, no-store`.
     pub fields: Fields,
     /// The user's name, for later guards, the handler and the log.
     pub user: Option<Arc<str>>,
+    /// Changes to the fields that an application gets.
+    pub passed: Option<Arc<PassedFields>>,
+    /// Values that are dropped at the end of the request.
+    pub until_end: Vec<EndToken>,
 }

@@ -27,6 +27,7 @@ use encke_wire::websocket::{
 
 use crate::close::CloseReason;
 use crate::framing::{ContentLength, FramingKind};
+use crate::inspect::ConnDescription;
 use crate::record::Asked;
 use crate::reply::{Fields, Reply};
 use crate::request::Request;
@@ -134,7 +135,7 @@ impl Upgrade {
 
 impl From<Upgrade> for Takeover {
     fn from(upgrade: Upgrade) -> Self {
-        Self { by: By::WebSockets, start: Box::new(upgrade) }
+        Self { by: By::WebSockets, ..Self::new(upgrade) }
     }
 }
 
@@ -201,6 +202,24 @@ impl<S> SocketState<S> {
         traffic.closes = false;
         self.rest();
         waiting
+    }
+
+    /// Says what the socket waits for, for the operator's list of connections.
+    pub fn waits(&self) -> &'static str {
+        match &self.traffic {
+            Some(traffic) if traffic.closes => "waits until the last bytes and a Close are sent",
+            Some(traffic) if !traffic.waiting.is_empty() => "waits until responses are sent",
+            Some(traffic) if traffic.unanswered > 0 => "waits for the response to a message",
+            Some(traffic) if !traffic.decoder.is_at_rest() || !traffic.message.is_empty() => {
+                "waits for the rest of a message"
+            }
+            _ => "waits for the next message",
+        }
+    }
+
+    /// Bytes of output that wait for a send to end.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.traffic.as_ref().map_or(0, |traffic| traffic.waiting.len() as u64)
     }
 
     /// Records that a message was responded to.
@@ -500,6 +519,15 @@ impl Resident for WebSockets {
 
     fn closed(&mut self, gone: Gone) {
         self.sockets.remove(&gone.token.index);
+    }
+
+    fn describe(&mut self, slot: &mut Slot<'_>) -> ConnDescription {
+        let Some(state) = self.sockets.get(&slot.place()) else { return ConnDescription::default() };
+        ConnDescription {
+            waits: Some(state.waits().to_owned()),
+            unsent_bytes: state.waiting_bytes(),
+            ..ConnDescription::default()
+        }
     }
 
     fn drain(&mut self, engine: &mut Engine<'_>, time_ns: u64) {

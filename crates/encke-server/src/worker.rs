@@ -16,13 +16,13 @@
 //! `Leaving` ends after three quarters of the drain's time at the latest, `Draining` with that time. `Retired` takes one turn if
 //! the process has no connection and the listen queues are empty.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use encke_io::slab::Slab;
 use encke_io::socket::{self, Listener};
-use encke_io::{Address, Op, OpError, Reactor, ReactorSource, Token};
+use encke_io::{Address, Op, OpError, Reactor, ReactorSource, StreamFacts, Token};
 use encke_session::http2::BudgetTotals;
 use encke_session::tls::Scratch;
 
@@ -39,6 +39,7 @@ use crate::guard::Guards;
 use crate::h2::Http2;
 use crate::handler::{Action, HandlerRequests, JobId, UpstreamDial};
 use crate::inbox::WorkerMessage;
+use crate::inspect::RecentCloses;
 use crate::listener::ListenerKind;
 use crate::log::Access;
 use crate::metrics::WorkerMetrics;
@@ -130,7 +131,10 @@ impl<R: Reactor> Worker<R> {
             log: shared.log,
             request_ids: RequestIds::new(shared.number),
             open_ids: HashMap::new(),
+            end_tokens: HashMap::new(),
             residents: Residents::new(WebSockets::default()),
+            walks: VecDeque::new(),
+            recent_closes: RecentCloses::default(),
             operators: Operators::default(),
             entries: HashMap::new(),
             scratch: Scratch::default(),
@@ -185,6 +189,10 @@ impl<R: Reactor> Worker<R> {
 
     /// Runs turns until the worker is drained.
     pub(crate) fn run(mut self) -> Result<(), OpError> {
+        if let Some(thread) = encke_io::figures::thread_id() {
+            // A worker runs once.
+            let _first = self.core.metrics.thread.set(thread);
+        }
         while self.turn()? == Turn::Go {}
         self.end();
         Ok(())
@@ -357,6 +365,7 @@ impl<R: Reactor> Worker<R> {
                 WorkerMessage::Takeover(key, takeover) => self.core.late_takeover(key, takeover),
                 WorkerMessage::Interim(key, status, fields) => self.core.interim(key, status, &fields),
                 WorkerMessage::ReadMore(key) => self.core.read_more(key),
+                WorkerMessage::Endless(key) => self.core.allow_endless(key),
                 WorkerMessage::Wake(key) => self.core.wake_stream(key),
                 WorkerMessage::WakeHandler(number) => self.core.wake_handler(number),
                 WorkerMessage::Dropped(key) => self.core.dropped(key),
@@ -366,6 +375,7 @@ impl<R: Reactor> Worker<R> {
                     self.core.call_engine(seat, |resident, engine| resident.message(engine, message));
                 }
                 WorkerMessage::Command => self.command(self.commands.take()),
+                WorkerMessage::Walk => self.walk(),
                 // Only wakes the worker: this turn advances its stage.
                 WorkerMessage::Left => {}
             }
@@ -489,7 +499,7 @@ impl<R: Reactor> Worker<R> {
                 break;
             }
         }
-        self.core.call_engine(seat, Resident::finish);
+        self.core.call_engine(seat, |resident, engine| resident.finish(engine, &self.reactor));
         self.submit();
     }
 
@@ -570,8 +580,13 @@ impl<R: Reactor> Worker<R> {
         self.submit();
     }
 
+    /// Returns the kernel's facts about a connection.
+    pub(crate) fn facts(&self, token: Token) -> Option<StreamFacts> {
+        self.reactor.facts(token)
+    }
+
     /// Returns the bytes of a connection's send that its peer has not received.
-    fn unsent(&self, token: Token) -> u64 {
+    pub(crate) fn unsent(&self, token: Token) -> u64 {
         if is_stream(token) {
             return self.core.http2.unsent(token);
         }

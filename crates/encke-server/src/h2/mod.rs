@@ -189,6 +189,17 @@ impl Http2 {
         }
     }
 
+    /// Number of open streams of a connection; `None` once its engine has ended.
+    pub(crate) fn open_streams(&self, conn: &Conn) -> Option<usize> {
+        Some(self.engines.get(conn.duty.as_engine()?)?.streams.len())
+    }
+
+    /// The start of HTTP/2 on a connection, on the monotonic clock.
+    pub(crate) fn began_ns(&self, conn: &Conn, policy: &ConnLimits) -> Option<u64> {
+        let engine = self.engines.get(conn.duty.as_engine()?)?;
+        Some(engine.first_by_ns.saturating_sub(policy.limits.head_time.nanoseconds()))
+    }
+
     #[inline]
     fn is_quiet(&self) -> bool {
         self.stirred.is_empty() && self.touched.is_empty() && self.sent.is_empty()

@@ -224,6 +224,28 @@ impl LogEntry {
         }
     }
 
+    /// Returns the request's target, as the line has it: truncated and escaped, with tokens masked. `None` for a request that
+    /// could not be parsed.
+    pub(crate) fn target(&self) -> Option<String> {
+        let target = |format, request: &[u8]| {
+            let text = String::from_utf8_lossy(request);
+            let target = match format {
+                LogFormat::Combined => text.split(' ').nth(1)?,
+                LogFormat::Json => text.split("\"target\":\"").nth(1)?.split("\",\"").next()?,
+            };
+            Some(target.to_owned())
+        };
+        match &self.0 {
+            LineState::Open(open) => {
+                target(open.format, open.text.get(open.start as usize..open.middle as usize)?)
+            }
+            LineState::Resting { line, format, .. } => {
+                target(*format, line.request.bytes().get(usize::from(line.user_len)..)?)
+            }
+            LineState::Tailed(tailed) => tailed.json.target(),
+        }
+    }
+
     /// Whether the log has this line.
     pub(super) fn is_logged(&self) -> bool {
         !matches!(&self.0, LineState::Tailed(tailed) if !tailed.logged)
@@ -510,6 +532,13 @@ impl Writer {
 /// The length of a text, which has at most some 70 KiB.
 fn here(text: &[u8]) -> u32 {
     text.len() as u32
+}
+
+/// Returns the client's address in a line of the JSON format; `None` for a Unix socket whose peer reports none.
+pub(super) fn client_of(json: &[u8]) -> Option<IpAddr> {
+    let rest = json.get(JSON_START..)?;
+    let end = rest.iter().position(|byte| *byte == b'"')?;
+    std::str::from_utf8(rest.get(..end)?).ok()?.parse().ok()
 }
 
 /// Appends an address, or `-` for a Unix socket whose peer reports none.

@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use encke_io::lock;
+use encke_settings::Network;
 
+use super::line::client_of;
 use super::{LogShared, MAIN_OFF, OFF, TAILED};
 
 /// Maximum number of concurrent tails.
@@ -34,6 +36,8 @@ pub struct TailFilter {
     pub path_prefix: Option<String>,
     /// Text within the line.
     pub text: Option<String>,
+    /// The network of the client's address; for one address, the network of that address alone.
+    pub client: Option<Network>,
 }
 
 /// The log entry of one request.
@@ -113,6 +117,9 @@ impl TailFilter {
         };
         self.status_class.is_none_or(|class| u16::from(class) == status / 100)
             && self.path_prefix.as_ref().is_none_or(|prefix| path.starts_with(prefix.as_bytes()))
+            && self
+                .client
+                .is_none_or(|network| client_of(line).is_some_and(|client| network.contains(client)))
             && self.text.as_ref().is_none_or(contains)
     }
 }

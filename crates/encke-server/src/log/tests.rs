@@ -283,8 +283,14 @@ fn rest(access: &mut Access, address: u32, now: Now, target: &str) -> Box<LogEnt
     head.feed(text.as_bytes(), &HeadLimits::default());
     let client = Some(std::net::Ipv4Addr::from_bits(address).into());
     let origin = Origin { peer: Peer::Local, client, secure: false, tls: None, local: false };
-    let request =
-        Request { head: &head, bytes: text.as_bytes(), asker: Asker::Known(&origin), now, user: None };
+    let request = Request {
+        head: &head,
+        bytes: text.as_bytes(),
+        asker: Asker::Known(&origin),
+        now,
+        user: None,
+        passed: None,
+    };
     let entry = access
         .begin(&request, LogLabel { site: Some("example.org"), ..LogLabel::default() }, None, || {
             NonZeroU32::MIN
@@ -299,8 +305,14 @@ fn site_line(access: &mut Access, output: LogOutput, status: u16) {
     let mut head = Head::new();
     head.feed(text.as_bytes(), &HeadLimits::default());
     let origin = Origin { peer: Peer::Local, client: None, secure: false, tls: None, local: false };
-    let request =
-        Request { head: &head, bytes: text.as_bytes(), asker: Asker::Known(&origin), now: NOW, user: None };
+    let request = Request {
+        head: &head,
+        bytes: text.as_bytes(),
+        asker: Asker::Known(&origin),
+        now: NOW,
+        user: None,
+        passed: None,
+    };
     let label = LogLabel { site: Some("example.org"), output };
     if let Some(mut entry) = access.begin(&request, label, None, || NonZeroU32::MIN) {
         entry.set_status(status);
@@ -410,6 +422,19 @@ fn a_tail_gets_json_lines_whatever_the_log_has() {
     }
     drop(answer);
     log.finish_within(Duration::from_secs(60));
+}
+
+#[test]
+fn a_pending_line_knows_the_target_of_its_request() {
+    let log = AccessLog::silent();
+    for mode in [COMBINED, JSON, COMBINED | TAILED] {
+        log.0.shared.set_format(mode);
+        let mut access = log.access();
+        let entry = rest(&mut access, 7, NOW, "/push/news?after=3&access_token=secret");
+        assert_eq!(entry.target().as_deref(), Some("/push/news?after=3&access_token=***"), "{mode}");
+        let refused = access.begin_refused(Peer::Local, Now::default()).expect("the log is on");
+        assert_eq!(refused.target(), None, "{mode}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::handler::{HandlerContext, HandlerRequests, JobId};
 use crate::inbox::{Inbox, WorkerMessage};
 use crate::log::NotesMode;
 use crate::metrics::WorkerMetrics;
-use crate::request::Origin;
+use crate::request::{Origin, Request};
 use crate::resident::WorkerSetup;
 use crate::verdict::GuardVerdict;
 
@@ -65,15 +65,61 @@ impl GuardStage {
     /// # Panics
     /// `bytes` are not exactly one head.
     pub fn check(&mut self, bytes: &[u8], origin: &Origin) -> Result<GuardVerdict, ExchangeKey> {
+        self.check_as(None, bytes, origin)
+    }
+
+    /// Calls the guard with a request of a user that an earlier guard has identified.
+    ///
+    /// # Errors
+    /// The guard holds the request: its key.
+    ///
+    /// # Panics
+    /// `bytes` are not exactly one head.
+    pub fn check_as(
+        &mut self,
+        user: Option<&str>,
+        bytes: &[u8],
+        origin: &Origin,
+    ) -> Result<GuardVerdict, ExchangeKey> {
+        self.check_after(Duration::ZERO, user, bytes, origin)
+    }
+
+    /// Calls the guard with a request that arrived some time ago: an earlier guard has held it.
+    ///
+    /// # Errors
+    /// The guard holds the request: its key.
+    ///
+    /// # Panics
+    /// `bytes` are not exactly one head.
+    pub fn check_after(
+        &mut self,
+        held: Duration,
+        user: Option<&str>,
+        bytes: &[u8],
+        origin: &Origin,
+    ) -> Result<GuardVerdict, ExchangeKey> {
+        let mut arrived = self.now;
+        arrived.mono_ns = arrived.mono_ns.saturating_sub(held.as_nanos() as u64);
         self.checks += 1;
         let key = ExchangeKey { slot: self.checks, generation: 0, stream: 0 };
         let call = GuardCall { link: &self.link, key };
         let guard = &mut self.guard;
-        match lend(bytes, origin, self.now, |request| guard.check(request, call)) {
+        let user: Option<Arc<str>> = user.map(Arc::from);
+        let check = |request: &Request<'_>| guard.check(&Request { user: user.as_ref(), ..*request }, call);
+        match lend(bytes, origin, arrived, check) {
             GuardOutcome::Pass(passage) => Ok(GuardVerdict::Pass(passage)),
             GuardOutcome::Refuse(reply) => Ok(GuardVerdict::Refuse(reply)),
             GuardOutcome::Later(GuardHold(key)) => Err(key),
         }
+    }
+
+    /// Whether the guard lets a request pass without a record ([`Guard::passes`]).
+    ///
+    /// # Panics
+    /// `bytes` are not exactly one head.
+    pub fn passes(&mut self, bytes: &[u8], origin: &Origin) -> bool {
+        let guard = &mut self.guard;
+        lend(bytes, origin, self.now, |request| guard.passes(request))
     }
 
     /// Reports that the client of a held request has disconnected.

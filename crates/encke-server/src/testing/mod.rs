@@ -38,7 +38,7 @@ pub fn lend<T>(bytes: &[u8], origin: &Origin, now: Now, look: impl FnOnce(&Reque
     let progress = head.feed(bytes, &HeadLimits::default());
     let text = String::from_utf8_lossy(bytes);
     assert_eq!(progress, Progress::Done { head_bytes: bytes.len() }, "{text}");
-    look(&Request { head: &head, bytes, asker: Asker::Known(origin), now, user: None })
+    look(&Request { head: &head, bytes, asker: Asker::Known(origin), now, user: None, passed: None })
 }
 
 /// Returns the prepared response of a reply, if it consists of one.

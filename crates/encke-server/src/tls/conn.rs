@@ -38,8 +38,8 @@ impl Core {
                     conn.phase = ConnPhase::Handshake;
                     tls.handshake_ends_ns = ends_ns;
                     conn.deadline_ns = ends_ns;
-                    if !self.count_address(token) {
-                        return self.close(token, CloseReason::AddressLimit, true);
+                    if !self.admit_proxied(token) {
+                        return;
                     }
                     lease = &mut behind;
                 }

@@ -25,6 +25,7 @@ on_every_stand! {
     a_stream_that_fails_is_cut_off,
     a_stream_that_panics_is_cut_off,
     a_stream_is_dropped_when_its_client_has_gone,
+    a_stream_that_has_nothing_is_dropped_after_half_a_close,
     a_request_behind_a_stream_waits_for_its_end,
 }
 
@@ -376,6 +377,19 @@ fn a_stream_is_dropped_when_its_client_has_gone(stand: Stand) {
     rig.wait(|| feed.dropped(), "the stream is dropped");
     feed.push(Step::Bytes(b"too late".to_vec()));
     rig.wait_for_closes(CloseReason::PeerReset, 1);
+}
+
+/// A client that closes its connection cannot be told from one that only ends its side, until something is sent.
+fn a_stream_that_has_nothing_is_dropped_after_half_a_close(stand: Stand) {
+    let feed = Feed::default();
+    let rig = stand.serve(|server| server.mount("/", feed.clone()));
+    let mut client = rig.client();
+    client.send(GET);
+    assert_eq!(client.head().status, 200);
+    feed.wait_until_starved(&rig, 1);
+    client.finish();
+    rig.wait(|| feed.dropped(), "the stream is dropped");
+    rig.wait_for_closes(CloseReason::PeerDone, 1);
 }
 
 fn a_request_behind_a_stream_waits_for_its_end(stand: Stand) {

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use encke_server::Server;
+use encke_server::{Reply, Request, Server, Takeover, Upgrade};
 use encke_wire::websocket::{self, Opcode};
 
 use crate::rig::{Client, End, Stand, any_port};
@@ -57,6 +57,11 @@ fn json_later_responds_from_a_thread(stand: Stand) {
 fn stream_sends_lines_of_a_thread(stand: Stand) {
     let rig = stand.serve(stream::app);
     assert_eq!(rig.client().get("/progress").text(), "step 1 of 3\nstep 2 of 3\nstep 3 of 3\n");
+}
+
+/// Accepts a WebSocket that echoes messages.
+pub(crate) fn echo(request: &Request<'_>) -> Result<Takeover, Reply> {
+    Upgrade::accept(request, 1024, websocket_echo::Echo).map(Takeover::from)
 }
 
 fn websocket_echoes_messages(stand: Stand) {

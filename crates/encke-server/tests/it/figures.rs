@@ -47,6 +47,10 @@ impl Source for Visits {
         vec![Family::counter("toy_visits_total", "Visits.").value(sum)]
     }
 
+    fn columns(&self) -> &'static [&'static str] {
+        &["name", "worker"]
+    }
+
     fn list(&self, _: &Query, ticket: ListTicket) {
         for mailbox in self.mailboxes.get().into_iter().flat_map(|mailboxes| mailboxes.iter()) {
             mailbox.send(ticket.clone());
@@ -205,7 +209,7 @@ fn a_list_has_the_rows_of_all_workers(on: Stand) {
     };
     let _clients: Vec<Client> = (0..VISITORS).map(stay).collect();
     let sort = Some(Sort { column: "name".into(), descending: true });
-    let query = Query { filter: Some("visitor-0".into()), sort, limit: 3 };
+    let query = Query { filter: Some("visitor-0".into()), sort, limit: 3, ..Query::default() };
     let (send, receive) = channel();
     let source: Arc<dyn Source> = visits;
     source.list(&query, ListTicket::new(&query, move |rows| send.send(rows).expect("somebody waits")));

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use encke_io::Done;
 use encke_server::{
-    CloseReason, ConnLimits, Exchange, ExchangeKey, Fields, Guard, GuardCall, GuardMount, GuardOutcome,
-    GuardPoint, GuardVerdict, HandlerContext, JobId, Options, Outcome, Passage, Reply, Request, Server,
-    Ticket, WorkerSetup,
+    CloseReason, ConnLimits, Exchange, ExchangeKey, Guard, GuardCall, GuardMount, GuardOutcome, GuardPoint,
+    GuardVerdict, HandlerContext, JobId, Options, Outcome, Passage, Prepared, Reply, Request, Server, Ticket,
+    WorkerSetup,
 };
 
 use crate::residents;
@@ -36,6 +36,8 @@ on_two_stands! {
     a_refused_body_is_not_read,
     a_held_request_without_its_whole_body_is_dropped_when_its_client_ends,
     guards_are_asked_in_order_and_know_what_was_found_out,
+    a_response_with_a_cookie_of_a_guard_is_stored_by_no_cache,
+    fields_of_a_guard_go_with_the_response_of_a_resident,
     a_ticket_never_decides_for_another_guard,
     a_guard_of_a_mount_point_sees_its_requests_only,
     guards_of_the_server_see_requests_without_a_handler,
@@ -464,7 +466,7 @@ impl Guard for Named {
         if request.user() != self.wants {
             return GuardOutcome::Refuse(Reply::text(500, format!("user {:?}", request.user())));
         }
-        let mut passage = Passage { user: Some(self.names.into()), fields: Fields::new() };
+        let mut passage = Passage { user: Some(self.names.into()), ..Passage::default() };
         passage.fields.push("X-Guard", self.names.as_bytes()).expect("well formed");
         if !self.late {
             return GuardOutcome::Pass(passage);
@@ -500,6 +502,88 @@ fn guards_are_asked_in_order_and_know_what_was_found_out(on: Stand) {
         assert_eq!(guard_fields(&answer), ["one", "two", "three"], "{late:?}");
         rig.end();
     }
+}
+
+/// Sets a cookie, and another field.
+fn set_cookie(request: &Request<'_>) -> GuardVerdict {
+    let mut passage = Passage::default();
+    passage.fields.push("X-Guard", b"a").expect("well formed");
+    if request.query() == Some(b"cookie") {
+        passage.fields.push("Set-Cookie", b"session=1").expect("well formed");
+    }
+    GuardVerdict::Pass(passage)
+}
+
+fn storable() -> Reply {
+    let reply = Reply::text(200, "a page\n").with("Cache-Control", "public, max-age=600").with("X-Own", "1");
+    reply.with("Expires", "Thu, 01 Jan 2099 00:00:00 GMT").with("CDN-Cache-Control", "max-age=60")
+}
+
+fn fields_of_a_guard_go_with_the_response_of_a_resident(on: Stand) {
+    let rig = on.serve(|server| {
+        let late = |request: &Request<'_>, exchange: Exchange| {
+            match crate::examples::echo(request) {
+                Ok(takeover) => drop(std::thread::spawn(move || exchange.take_over(takeover))),
+                Err(reply) => exchange.answer(reply),
+            }
+            Outcome::Later
+        };
+        let now = |request: &Request<'_>, _: Exchange| match crate::examples::echo(request) {
+            Ok(takeover) => Outcome::Takeover(takeover),
+            Err(reply) => Outcome::Now(reply),
+        };
+        let server = server.mount("/now", now).mount("/late", late).mount("/respond", residents::Echo);
+        server.guard(set_cookie)
+    });
+    for path in ["/now", "/late", "/respond"] {
+        let mut client = rig.client();
+        client.send(format!(
+            "GET {path}?cookie HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        ));
+        let head = client.head();
+        assert_eq!(head.status, if path == "/respond" { 200 } else { 101 }, "{path}: {head:?}");
+        for (name, value) in [("Set-Cookie", "session=1"), ("X-Guard", "a")] {
+            assert_eq!(head.field(name), Some(value), "{path}: {head:?}");
+            let count = head.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name)).count();
+            assert_eq!(count, 1, "{path}: {head:?}");
+        }
+    }
+    // The next request of a connection gets no field of an earlier one.
+    let mut client = rig.client();
+    assert_eq!(client.get("/respond?cookie").field("Set-Cookie"), Some("session=1"));
+    assert_eq!(client.get("/respond").field("Set-Cookie"), None);
+    rig.end();
+}
+
+fn a_response_with_a_cookie_of_a_guard_is_stored_by_no_cache(on: Stand) {
+    let prepared = Arc::new(Prepared::memory(200, storable().fields, b"a page\n"));
+    let rig = on.serve(|server| {
+        let now = |_: &Request<'_>, _: Exchange| Outcome::Now(storable());
+        let later = |_: &Request<'_>, exchange: Exchange| {
+            std::thread::spawn(move || exchange.answer(storable()));
+            Outcome::Later
+        };
+        let file = move |_: &Request<'_>, _: Exchange| Outcome::Now(Reply::prepared(Arc::clone(&prepared)));
+        server.mount("/", now).mount("/later", later).mount("/file", file).guard(set_cookie)
+    });
+    for path in ["/", "/later", "/file"] {
+        for (query, expected) in [("", "public, max-age=600"), ("?cookie", "private, no-store")] {
+            let answer = rig.client().get(&format!("{path}{query}"));
+            let value = |name: &str| -> Vec<&str> {
+                let of = answer.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+                of.map(|(_, value)| &**value).collect()
+            };
+            assert_eq!((answer.status, answer.text()), (200, "a page\n"), "{path}{query}");
+            assert_eq!(value("cache-control"), [expected], "{path}{query}");
+            let (kept, cookies) = if query.is_empty() { (1, 0) } else { (0, 1) };
+            assert_eq!(value("expires").len(), kept, "{path}{query}");
+            assert_eq!(value("cdn-cache-control").len(), kept, "{path}{query}");
+            assert_eq!(value("set-cookie").len(), cookies, "{path}{query}");
+            assert_eq!((value("x-own").len(), value("x-guard").len()), (1, 1), "{path}{query}");
+        }
+    }
+    rig.end();
 }
 
 /// Passes at once, and keeps the ticket.

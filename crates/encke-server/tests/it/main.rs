@@ -32,9 +32,13 @@ mod drain;
 mod examples;
 mod figures;
 mod framing;
+mod guard_tokens;
 mod guards;
 mod h2;
 mod http1;
+mod inspect;
+#[cfg(feature = "tls")]
+mod inspect_tls;
 mod limits;
 mod listeners;
 mod log;

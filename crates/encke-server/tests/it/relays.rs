@@ -49,6 +49,7 @@ on_two_stands! {
     a_handler_that_panics_while_it_writes_resets_the_client,
     a_delegated_request_is_answered_through_the_handler_that_delegated_it,
     a_rerouted_request_is_answered_by_the_mount_of_its_new_path,
+    a_request_that_has_waited_is_passed_to_its_handler_again,
     a_client_that_ends_its_side_ends_a_response_without_a_length_that_rests,
 }
 
@@ -629,6 +630,57 @@ fn a_rerouted_request_is_answered_by_the_mount_of_its_new_path(on: Stand) {
     // The client disconnects before its response.
     let mut gone = rig.client();
     gone.send(get("/on/later/x"));
+    drop(gone);
+    nothing_is_open(&rig);
+    ended(rig);
+}
+
+/// Responds to each request at its second call.
+#[derive(Clone)]
+struct SecondCall;
+
+struct SecondCallHandler {
+    context: HandlerContext,
+    jobs: std::collections::HashMap<encke_server::JobId, (Exchange, encke_server::Kept)>,
+    /// The paths of requests that were seen once.
+    seen: std::collections::HashSet<Vec<u8>>,
+}
+
+impl Mount for SecondCall {
+    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        let (jobs, seen) = (std::collections::HashMap::new(), std::collections::HashSet::new());
+        Box::new(SecondCallHandler { context, jobs, seen })
+    }
+}
+
+impl Handler for SecondCallHandler {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        if self.seen.remove(request.path()) {
+            let path = String::from_utf8_lossy(request.path()).into_owned();
+            return Outcome::Now(Reply::text(200, format!("{path} {}", request.is_rerouted())));
+        }
+        self.seen.insert(request.path().to_vec());
+        let job = self.context.offload(|| ());
+        self.jobs.insert(job, (exchange, request.keep()));
+        Outcome::Later
+    }
+
+    fn offloaded(&mut self, job: encke_server::JobId, _: Option<encke_io::Done>) {
+        let (exchange, request) = self.jobs.remove(&job).expect("one of this handler");
+        self.context.call_again(exchange, request);
+    }
+}
+
+fn a_request_that_has_waited_is_passed_to_its_handler_again(on: Stand) {
+    let rig = on.serve(|server| server.mount("/", SecondCall));
+    let mut client = rig.client();
+    client.send([get("/a"), get("/b")].concat());
+    for body in ["/a false", "/b false"] {
+        let answer = client.answer();
+        assert_eq!((answer.status, &*String::from_utf8_lossy(&answer.body)), (200, body));
+    }
+    let mut gone = rig.client();
+    gone.send(get("/gone"));
     drop(gone);
     nothing_is_open(&rig);
     ended(rig);

@@ -251,7 +251,7 @@ fn slow_clients_are_ended_as_in_the_clear(stand: Stand) {
     let authority = Authority::new();
     let folder = Folder::new().with("large", vec![b'x'; 8 << 20]);
     let limit = |policy: &mut ConnLimits| {
-        policy.limits.head_time = ms(300);
+        policy.limits.head_time = ms(1_000);
         policy.limits.idle_time = ms(300);
         policy.limits.linger_time = ms(100);
         policy.rate_window_ns = ms(100).nanoseconds();

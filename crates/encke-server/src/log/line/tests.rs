@@ -38,8 +38,14 @@ fn line_of(
     parsed.feed(head, &HeadLimits::default());
     let client = Some("203.0.113.9".parse().expect("an address"));
     let origin = Origin { peer: Peer::Local, client, secure: false, tls, local: false };
-    let request =
-        Request { head: &parsed, bytes: head, asker: Asker::Known(&origin), now: NOW, user: user.as_ref() };
+    let request = Request {
+        head: &parsed,
+        bytes: head,
+        asker: Asker::Known(&origin),
+        now: NOW,
+        user: user.as_ref(),
+        passed: None,
+    };
     let mut writer = Writer::new();
     let mut entry = LogEntry::default();
     let label = LogLabel { site: Some("example.org"), ..LogLabel::default() };
@@ -111,7 +117,7 @@ fn a_json_line_is_one_object() {
 
 #[test]
 fn the_user_that_a_guard_names_stands_before_that_of_the_certificate() {
-    let client = Certified { name: "certificate".into(), expires_unix_s: 0 };
+    let client = Certified { name: "certificate".into(), expires_unix_s: 0, fingerprint: Box::default() };
     let known = TlsKnown::new("1.3", "", None, Some(client));
     let (head, known) = (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", Some(Arc::new(known)));
     let told = |format, user| line_of(format, head, known.clone(), user, ok);
@@ -131,7 +137,7 @@ fn the_user_that_a_guard_names_stands_before_that_of_the_certificate() {
 
 #[test]
 fn what_tls_knows_is_told() {
-    let client = Certified { name: "Ann \"M\" é".into(), expires_unix_s: 0 };
+    let client = Certified { name: "Ann \"M\" é".into(), expires_unix_s: 0, fingerprint: Box::default() };
     let known = TlsKnown::new("1.3", "TLS_AES_256_GCM_SHA384", Some("example.org".into()), Some(client));
     let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
     let known = Some(Arc::new(known));
