@@ -195,7 +195,14 @@ impl Handler for FileHandler {
             return Outcome::Now(reply);
         }
         let mut fields = Fields::new();
-        let content = ["content-type", "cache-control", "vary", "x-content-type-options"];
+        let content = [
+            "content-type",
+            "content-encoding",
+            "content-language",
+            "cache-control",
+            "vary",
+            "x-content-type-options",
+        ];
         for (name, value) in reply.fields.iter() {
             let is_content = content.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes()));
             if !is_content && let Ok(name) = std::str::from_utf8(name) {

@@ -9,6 +9,7 @@
 //! The same procedure runs on a worker, which must not block ([`Patience::Cached`]: the look-up fails with
 //! [`OpenError::NotCached`]), and on the thread pool, which may.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use encke_wire::coding::Coding;
 
 use super::error::{RuleError, SiteKeyError};
 use super::media::MediaType;
+use super::never_served::NeverServed;
 use super::rules::{PathMapping, PathPolicy, RuleSet};
 use encke_server::BLOCK_CONTENT_MAX;
 use encke_wire::path_pattern::PATH_BYTES_MAX;
@@ -32,7 +34,7 @@ pub(super) struct SiteRoot {
     /// The root of each of [`RuleSet::places`].
     bases: Arc<[Arc<Base>]>,
     /// Files and directories that are never served.
-    forbidden: Arc<[FileId]>,
+    forbidden: Arc<NeverServed>,
 }
 
 /// A directory from which files are served.
@@ -128,7 +130,7 @@ impl SiteRoot {
     ///
     /// # Errors
     /// The setting that names an unreadable directory, and the reason.
-    pub(super) fn open(rules: Arc<RuleSet>, forbidden: Arc<[FileId]>) -> Result<Self, SiteKeyError> {
+    pub(super) fn open(rules: Arc<RuleSet>, forbidden: Arc<NeverServed>) -> Result<Self, SiteKeyError> {
         let open = |place: &PathMapping| {
             let key = if place.prefix == "/" { "root" } else { "aliases" };
             Base::open(&place.folder).map(Arc::new).map_err(|error| (key, error))
@@ -149,7 +151,7 @@ impl SiteRoot {
             _ => Arc::clone(base),
         };
         let bases = self.rules.places.iter().zip(&*self.bases).map(renew).collect();
-        is_new.then(|| Self { bases, ..self.clone() })
+        is_new.then(|| Self { bases, forbidden: Arc::new(self.forbidden.renewed()), ..self.clone() })
     }
 
     /// Whether a symbolic link leads to one of the roots.
@@ -231,9 +233,15 @@ impl SiteRoot {
         Lookup { ground: self, root, patience, steps: Some(Vec::new()) }.run(name, policy)
     }
 
-    /// Whether this file or directory itself must never be served.
-    pub(super) fn has_forbidden(&self, metadata: &Metadata) -> bool {
-        self.forbidden.contains(&(metadata.device, metadata.inode))
+    /// Never serves these files and directories from now on.
+    pub(super) fn forbid(&mut self, forbidden: Arc<NeverServed>) {
+        self.forbidden = forbidden;
+    }
+
+    /// Whether this entry of a directory must never be served.
+    pub(super) fn forbids_entry(&self, folder: &OpenFile, name: &str, metadata: &Metadata) -> bool {
+        self.forbidden.has((metadata.device, metadata.inode))
+            || self.forbidden.has_name(folder.id(), OsStr::new(name))
     }
 
     /// Whether this file or a directory above it must never be served.
@@ -241,15 +249,24 @@ impl SiteRoot {
         if self.forbidden.is_empty() {
             return false;
         }
-        let has = |id: FileId| self.forbidden.contains(&id);
-        if has(file.id()) {
+        if self.forbidden.has(file.id()) {
             return true;
         }
-        // The directories above the file: by its real path, or by its name where the system does not report that.
-        let mut path =
-            file.path().unwrap_or_else(|| root.path().join(String::from_utf8_lossy(name).as_ref()));
-        while path != root.path() && path.pop() {
-            if files::id_of(&path).is_some_and(has) {
+        // The directories above the file: by its real path, or by its name where the system does not report that, and for a
+        // file that was just replaced.
+        let mut path = file.path().unwrap_or_else(|| {
+            let named = root.path().join(String::from_utf8_lossy(name).as_ref());
+            named.canonicalize().unwrap_or(named)
+        });
+        while path != root.path() {
+            let name = path.file_name().map(OsStr::to_owned);
+            if !path.pop() {
+                break;
+            }
+            let is_forbidden = |folder: FileId| {
+                self.forbidden.has(folder) || name.is_some_and(|name| self.forbidden.has_name(folder, &name))
+            };
+            if files::id_of(&path).is_some_and(is_forbidden) {
                 return true;
             }
         }

@@ -23,7 +23,7 @@
 //! - anything outside the root, by dots, escapes or links that the policy does not allow
 //! - names that begin with a dot, except `/.well-known/`
 //! - devices, pipes and sockets
-//! - the files and directories given as forbidden (settings, state, logs), under any name
+//! - the files and directories given as forbidden (settings, state, logs), under any name, and what replaces them by a rename
 //! - names on disk that are not UTF-8
 //!
 //! Known gaps: sendfile(2) of a file that is not in the page cache blocks the worker on the disk. Listings and error pages are
@@ -39,6 +39,7 @@ mod file_handler;
 mod find;
 mod listing;
 mod media;
+mod never_served;
 mod page;
 mod path_rules;
 mod rules;
@@ -74,6 +75,7 @@ use explain::SiteRules;
 use file_cache::{CacheCost, HashKey};
 use file_handler::FileHandler;
 use find::SiteRoot;
+use never_served::NeverServed;
 use rules::RuleSet;
 use settings::OPEN_FILES_MAX;
 
@@ -118,7 +120,7 @@ impl Site {
         let mut hosts = HostMap::default();
         let mut limit = CacheCost::default();
         let mut grounds = Vec::new();
-        let forbidden: Arc<[FileId]> = forbidden.into();
+        let forbidden = Arc::new(NeverServed::new(forbidden, Vec::new()));
         for (number, settings) in sites.iter().enumerate() {
             let named = settings.host.first().cloned().unwrap_or_else(|| (number + 1).to_string());
             let wrong = |(key, error): SiteKeyError| SiteError { site: named.clone(), number, key, error };
@@ -168,6 +170,15 @@ impl Site {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.outputs = outputs;
         }
+        self
+    }
+
+    /// Never serves these files and directories, and whatever replaces them at the same path. They need not exist.
+    #[must_use]
+    pub fn never_serving(mut self, paths: Vec<PathBuf>) -> Self {
+        let ids = paths.iter().filter_map(|path| encke_io::files::id_of(path)).collect();
+        let forbidden = Arc::new(NeverServed::new(ids, paths));
+        self.grounds.iter_mut().for_each(|ground| ground.forbid(Arc::clone(&forbidden)));
         self
     }
 

@@ -229,11 +229,14 @@ impl Listing {
                 let Ok(target) = root.open(full.as_bytes(), ground.rules.links, Patience::Patient) else {
                     continue;
                 };
+                if ground.forbids(&target, root, full.as_bytes()) {
+                    continue;
+                }
                 metadata = target.metadata;
             }
             if !can_be_requested(&entry_path)
                 || !ground.rules.shows(&entry_path)
-                || ground.has_forbidden(&metadata)
+                || ground.forbids_entry(&folder, &entry_name, &metadata)
                 || metadata.kind == FileKind::Other
             {
                 continue;

@@ -141,6 +141,36 @@ fn settings_state_and_logs_are_served_by_no_name() {
 }
 
 #[test]
+fn a_file_that_replaces_a_forbidden_one_by_a_rename_is_not_served() {
+    let scene = Scene::new("renamed");
+    scene.write("conf/encke.toml", "keys");
+    scene.write("conf/ok.txt", "ok");
+    symlink("conf/encke.toml", scene.path("link.txt")).expect("linked");
+    let settings = "list = true\nsymlinks = \"follow\"";
+    let mut settings: SiteSettings = toml::from_str(settings).expect("valid settings");
+    settings.root = scene.path("");
+    let paths = vec![scene.path("conf/encke.toml"), scene.path("conf/later")];
+    let site = Site::new(&[settings], Vec::new()).expect("a site").never_serving(paths);
+    let mut stage = Stage::of(&site);
+    for round in 0..3 {
+        for path in ["/conf/encke.toml", "/link.txt", "/conf/later"] {
+            assert_eq!(stage.get(path).status, 404, "{path} in round {round}");
+        }
+        assert_eq!(stage.get("/conf/ok.txt").status, 200);
+        for folder in ["/?json", "/conf/?json"] {
+            let listing = stage.get(folder);
+            for name in ["encke.toml", "link.txt", "later"] {
+                assert!(!listing.text().contains(name), "{name} in round {round}");
+            }
+        }
+        for name in ["conf/encke.toml", "conf/later"] {
+            scene.write("conf/new", format!("keys {round}"));
+            std::fs::rename(scene.path("conf/new"), scene.path(name)).expect("renamed");
+        }
+    }
+}
+
+#[test]
 fn only_files_and_folders_are_served() {
     let scene = Scene::new("devices");
     let pipe = std::process::Command::new("mkfifo").arg(scene.path("pipe")).status().expect("mkfifo(1)");
