@@ -1,4 +1,4 @@
-//! Access control: addresses and passwords, by host and path, for files, channels and routes alike.
+//! Access control: addresses, passwords, and the decision of an application, by host and path, for files, channels and routes alike.
 //!
 //! ```text
 //!  [[access]] ─► AccessRules (GuardMount) ─ open ─► AccessGuard, one per worker
@@ -9,6 +9,7 @@
 //!               ├─ no credentials ──────────────────────────────────────────► 401
 //!               └─ credentials ─┬─ cached: right, wrong ────────────────────► passes with the user's name · 401
 //!                               └─ not cached: held ─► queue ─► (offload) one hash at a time ─┘
+//!  passes ─► `ask` of the rules: held ─► AskClient ─► the application's answer (`asking.rs`)
 //! ```
 //! - A path that cannot be decoded passes: every handler rejects it. ACME challenges pass.
 //! - **Cost.** Without rules no guard is mounted. A hash takes 5 to 500 ms of a processor, so a worker verifies one password at
@@ -19,6 +20,7 @@
 //!   the name, and then rejected.
 //! - Password files are read when the rules are built, at the start and at a reload.
 
+mod asking;
 mod cache;
 mod error;
 mod figures;
@@ -31,5 +33,8 @@ mod tests;
 
 pub use error::{AccessError, PasswordFault, PasswordFileError, RejectedScheme};
 pub use figures::AccessFigures;
+pub use passwords::PasswordHash;
 pub use rule::AccessRules;
 pub use settings::AccessSettings;
+
+pub(crate) use settings::scope_errors;

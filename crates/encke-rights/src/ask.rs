@@ -20,6 +20,7 @@ use encke_wire::http1::HeadView;
 
 use super::keys::Digest;
 use crate::act::Act;
+use crate::ask_client::AskForm;
 use crate::denial::Denial;
 use crate::settings::AskUrl;
 
@@ -60,9 +61,12 @@ pub enum AskVerdict {
     Unanswered(String),
 }
 
-impl Question {
-    /// Appends the request.
-    pub(crate) fn write(&self, request: &mut Vec<u8>) {
+impl AskForm for Question {
+    type Verdict = AskVerdict;
+
+    const SETTING: &'static str = "auth.ask";
+
+    fn write(&self, request: &mut Vec<u8>) {
         let (target, authority) = (self.url.target(), self.url.authority());
         let (act, channel) = (self.act.name(), &self.channel);
         let head = format!(
@@ -84,8 +88,7 @@ impl Question {
         request.extend_from_slice(b"\r\n");
     }
 
-    /// Reads the verdict from the head of the final response.
-    pub(crate) fn verdict(&self, response: &HeadView<'_>) -> AskVerdict {
+    fn verdict(&self, response: &HeadView<'_>) -> AskVerdict {
         let kept_s = kept_s(response.head.all(response.bytes, Known::CacheControl));
         let (act, channel) = (self.act.name(), &self.channel);
         match response.head.status() {
@@ -105,6 +108,12 @@ impl Question {
         }
     }
 
+    fn unanswered(&self, reason: String) -> AskVerdict {
+        AskVerdict::Unanswered(reason)
+    }
+}
+
+impl Question {
     /// Returns a digest that identifies the question and reveals none of its secrets.
     pub fn digest(&self) -> Digest {
         let channel = self.channel.as_str().as_bytes();
@@ -120,7 +129,7 @@ impl Question {
 }
 
 /// Returns for how many seconds a response may be cached (RFC 9111 §5.2.2). Anything unclear counts as 0.
-fn kept_s<'a>(fields: impl Iterator<Item = &'a [u8]>) -> u64 {
+pub(crate) fn kept_s<'a>(fields: impl Iterator<Item = &'a [u8]>) -> u64 {
     let mut kept_s = None;
     for directive in fields.flat_map(|field| field.split(|&byte| byte == b',')) {
         let directive = String::from_utf8_lossy(directive).trim().to_ascii_lowercase();

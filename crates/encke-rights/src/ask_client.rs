@@ -1,4 +1,5 @@
-//! Sends the questions of one worker to the application's authorization endpoint (`[auth] ask`).
+//! Sends the questions of one worker to an application's authorization endpoint: about channels (`[auth] ask`), and about requests
+//! (`[[access]] ask`).
 //!
 //! ```text
 //!  ask ─► queue ─► at most `ask_connections` at a time ─┬─ a kept connection ──────┐
@@ -15,15 +16,18 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::num::NonZeroU16;
+use std::path::Path;
 use std::sync::Arc;
 
 use encke_io::{Address, Done, Segment};
 use encke_server::{HandlerContext, JobId, UpstreamEvent, UpstreamFault, UpstreamId};
 use encke_session::tls::{ClientSessions, SessionError, Sessions, TlsError, Trust};
-use encke_wire::http1::{AppResponseReader, ReadStep, ResponseFault, ResponseHead};
+use encke_settings::Period;
+use encke_wire::http1::{AppResponseReader, HeadView, ReadStep, ResponseFault, ResponseHead};
 use encke_wire::method::Method;
 
-use crate::ask::{AskVerdict, Question};
+use crate::ask::Question;
 use crate::settings::{AskUrl, AuthSettings};
 
 /// Time for which an idle connection is kept, in ns. Application servers close idle connections after 5 s or later.
@@ -38,6 +42,8 @@ const ADDRESSES_MAX: usize = 4;
 const INTERIMS_MAX: u32 = 16;
 /// Bytes of a response's body that are dropped to keep the connection. A longer body costs more than another connection.
 const DROPPED_MAX: u64 = 64 * 1024;
+/// Bytes of a response's body that belong to a verdict: the page of a denial.
+const CONTENT_MAX: usize = 64 * 1024;
 
 /// The authorization endpoint, as the settings describe it.
 pub(crate) struct AskEndpoint {
@@ -52,25 +58,60 @@ impl AskEndpoint {
     /// Returns the endpoint of the settings, if there is one. Reads the authorities of an `https` URL.
     pub(crate) fn of(auth: &AuthSettings) -> Result<Option<Arc<Self>>, TlsError> {
         let Some(url) = &auth.ask else { return Ok(None) };
-        let sessions = match (url.place().secure_name(), &auth.ask_ca) {
+        let (connections, queue) = (auth.ask_connections, auth.ask_queue);
+        Self::new(url, auth.ask_ca.as_deref(), auth.ask_time, connections, queue).map(Some)
+    }
+
+    /// Returns an endpoint. Reads the authorities of an `https` URL, from the file `ca` or from the system.
+    pub(crate) fn new(
+        url: &AskUrl,
+        ca: Option<&Path>,
+        time: Period,
+        connections: NonZeroU16,
+        queue: NonZeroU16,
+    ) -> Result<Arc<Self>, TlsError> {
+        let sessions = match (url.place().secure_name(), ca) {
             (None, _) => None,
             (Some(name), Some(file)) => Some((name, Trust::of_file(file)?)),
             (Some(name), None) => Some((name, Trust::of_system()?)),
         };
-        Ok(Some(Arc::new(Self {
+        Ok(Arc::new(Self {
             url: url.clone(),
             sessions: sessions.map(|(name, trust)| {
                 Arc::new(ClientSessions::new(trust, name.to_owned())) as Arc<dyn Sessions>
             }),
-            time_ns: auth.ask_time.nanoseconds(),
-            connections: usize::from(auth.ask_connections.get()),
-            queue: usize::from(auth.ask_queue.get()),
-        })))
+            time_ns: time.nanoseconds(),
+            connections: usize::from(connections.get()),
+            queue: usize::from(queue.get()),
+        }))
+    }
+}
+
+/// A question of an [`AskClient`], with its form of requests and verdicts.
+pub trait AskForm {
+    /// The application's decision.
+    type Verdict;
+
+    /// The setting with the URL, for errors.
+    const SETTING: &'static str;
+
+    /// Appends the request.
+    fn write(&self, request: &mut Vec<u8>);
+
+    /// Reads the verdict from the head of the final response.
+    fn verdict(&self, response: &HeadView<'_>) -> Self::Verdict;
+
+    /// The verdict if there is no response: the reason.
+    fn unanswered(&self, reason: String) -> Self::Verdict;
+
+    /// Returns the buffer for the response's content, if the verdict needs it. Otherwise the content is dropped.
+    fn content(_verdict: &mut Self::Verdict) -> Option<&mut Vec<u8>> {
+        None
     }
 }
 
 /// The questions of one worker that have no verdict yet, and its connections to the endpoint.
-pub struct AskClient {
+pub struct AskClient<Q: AskForm = Question> {
     context: HandlerContext,
     endpoint: Arc<AskEndpoint>,
     /// The addresses of the endpoint, in order of preference; none before its name is resolved.
@@ -78,17 +119,17 @@ pub struct AskClient {
     /// When the name was last resolved, in ns of the monotonic clock.
     resolved_ns: u64,
     resolving: Option<JobId>,
-    conns: HashMap<UpstreamId, AskConn>,
+    conns: HashMap<UpstreamId, AskConn<Q>>,
     /// Idle connections, the most recently used one last.
     kept: Vec<UpstreamId>,
-    queue: VecDeque<PendingQuestion>,
-    verdicts: VecDeque<(Question, AskVerdict)>,
+    queue: VecDeque<PendingQuestion<Q>>,
+    verdicts: VecDeque<(Q, Q::Verdict)>,
     scratch: ResponseHead,
 }
 
 /// A question without a verdict.
-struct PendingQuestion {
-    question: Question,
+struct PendingQuestion<Q> {
+    question: Q,
     due_ns: u64,
     /// Number of addresses that could not be reached.
     attempts: usize,
@@ -97,9 +138,11 @@ struct PendingQuestion {
 }
 
 /// A connection to the endpoint.
-struct AskConn {
+struct AskConn<Q: AskForm> {
     /// The question, until its verdict.
-    pending: Option<PendingQuestion>,
+    pending: Option<PendingQuestion<Q>>,
+    /// A verdict whose content is incomplete.
+    incomplete: Option<(Q, Q::Verdict)>,
     reader: AppResponseReader,
     connected: bool,
     reused: bool,
@@ -121,9 +164,11 @@ enum AskError {
     /// The application changes the protocol.
     Upgrade,
     Interims,
+    /// The content of a verdict is too long.
+    Content,
 }
 
-impl AskClient {
+impl<Q: AskForm> AskClient<Q> {
     pub(crate) fn new(context: HandlerContext, endpoint: Arc<AskEndpoint>) -> Self {
         // Only a name needs the system's resolver, which may block.
         let place = endpoint.url.place();
@@ -143,7 +188,7 @@ impl AskClient {
     }
 
     /// Sends a question, or queues it. Returns `false` if the queue is full.
-    pub fn ask(&mut self, question: Question) -> bool {
+    pub fn ask(&mut self, question: Q) -> bool {
         if !self.may_begin() && self.queue.len() >= self.endpoint.queue {
             return false;
         }
@@ -154,8 +199,23 @@ impl AskClient {
     }
 
     /// Returns the next verdict. Call it after each other call, until it returns `None`.
-    pub fn next_verdict(&mut self) -> Option<(Question, AskVerdict)> {
+    pub fn next_verdict(&mut self) -> Option<(Q, Q::Verdict)> {
         self.verdicts.pop_front()
+    }
+
+    /// Whether a connection is one of this client.
+    pub(crate) fn owns(&self, id: UpstreamId) -> bool {
+        self.conns.contains_key(&id)
+    }
+
+    /// Whether a job resolves the name of the endpoint for this client.
+    pub(crate) fn resolves_by(&self, job: JobId) -> bool {
+        self.resolving == Some(job)
+    }
+
+    /// Drops queued questions that have become void.
+    pub(crate) fn forget(&mut self, is_void: impl Fn(&Q) -> bool) {
+        self.queue.retain(|pending| !is_void(&pending.question));
     }
 
     /// Handles an event of a connection.
@@ -165,7 +225,10 @@ impl AskClient {
             UpstreamEvent::Connected => conn.connected = true,
             UpstreamEvent::Received(bytes) => self.received(id, bytes),
             UpstreamEvent::Ended => match conn.reader.end() {
-                Ok(()) => self.close(id),
+                Ok(()) => {
+                    self.verdicts.extend(conn.incomplete.take());
+                    self.close(id);
+                }
                 Err(fault) => self.fail(id, AskError::Response(fault)),
             },
             UpstreamEvent::Overdue => self.fail(id, AskError::Overdue),
@@ -211,7 +274,7 @@ impl AskClient {
     }
 
     /// Sends a question on a kept connection, if it may, or on a new one.
-    fn send(&mut self, pending: PendingQuestion, may_reuse: bool) {
+    fn send(&mut self, pending: PendingQuestion<Q>, may_reuse: bool) {
         let now_ns = self.context.now().mono_ns;
         let left_ns = pending.due_ns.saturating_sub(now_ns);
         if left_ns == 0 {
@@ -247,6 +310,7 @@ impl AskClient {
             id,
             AskConn {
                 pending: None,
+                incomplete: None,
                 reader: AppResponseReader::new(),
                 connected: false,
                 reused: false,
@@ -285,14 +349,24 @@ impl AskClient {
                         }
                         _ => {
                             if let Some(PendingQuestion { question, .. }) = conn.pending.take() {
-                                let verdict = question.verdict(&view);
-                                verdicts.push_back((question, verdict));
+                                let mut verdict = question.verdict(&view);
+                                match Q::content(&mut verdict) {
+                                    Some(_) => conn.incomplete = Some((question, verdict)),
+                                    None => verdicts.push_back((question, verdict)),
+                                }
                             }
                         }
                     }
                 }
                 Ok(ReadStep::Data(data, used)) => {
                     rest = &rest[used..];
+                    if let Some(content) = conn.incomplete.as_mut().and_then(|(_, one)| Q::content(one)) {
+                        if content.len() + data.len() > CONTENT_MAX {
+                            return self.fail(id, AskError::Content);
+                        }
+                        content.extend_from_slice(data);
+                        continue;
+                    }
                     conn.dropped += data.len() as u64;
                     if conn.dropped > DROPPED_MAX {
                         return self.close(id);
@@ -300,6 +374,7 @@ impl AskClient {
                 }
                 Ok(ReadStep::End { keeps, used }) => {
                     rest = &rest[used..];
+                    verdicts.extend(conn.incomplete.take());
                     if !keeps || !rest.is_empty() {
                         return self.close(id);
                     }
@@ -313,7 +388,11 @@ impl AskClient {
 
     /// Closes a connection after an error. Its question is sent again if the application cannot have seen it, or gets no verdict.
     fn fail(&mut self, id: UpstreamId, error: AskError) {
-        let Some(conn) = self.conns.get(&id) else { return };
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if let Some((question, _)) = conn.incomplete.take() {
+            self.close(id);
+            return self.give_up(question, &error);
+        }
         let (connected, reused, untouched) = (conn.connected, conn.reused, conn.reader.is_untouched());
         let Some(mut pending) = self.close_with_question(id) else { return };
         let is_closed = matches!(
@@ -340,16 +419,23 @@ impl AskClient {
         self.give_up(pending.question, &error);
     }
 
-    fn give_up(&mut self, question: Question, error: &AskError) {
-        let text = format!("auth.ask: no verdict from {}: {error}", self.endpoint.url);
-        self.verdicts.push_back((question, AskVerdict::Unanswered(text)));
+    fn give_up(&mut self, question: Q, error: &AskError) {
+        let (url, setting) = (&self.endpoint.url, Q::SETTING);
+        let text = match error {
+            AskError::Overdue => {
+                format!("{setting}: no verdict from {url}: no response within {setting}_time")
+            }
+            _ => format!("{setting}: no verdict from {url}: {error}"),
+        };
+        let verdict = question.unanswered(text);
+        self.verdicts.push_back((question, verdict));
     }
 
     fn close(&mut self, id: UpstreamId) {
         self.close_with_question(id);
     }
 
-    fn close_with_question(&mut self, id: UpstreamId) -> Option<PendingQuestion> {
+    fn close_with_question(&mut self, id: UpstreamId) -> Option<PendingQuestion<Q>> {
         self.context.close(id);
         self.kept.retain(|other| *other != id);
         self.conns.remove(&id)?.pending
@@ -360,7 +446,7 @@ impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unresolved => "the host name cannot be resolved",
-            Self::Overdue => "no response within auth.ask_time",
+            Self::Overdue => "no response in time",
             Self::Connection(fault) => return fault.fmt(f),
             Self::Tls(error) => return error.fmt(f),
             Self::Response(ResponseFault::Malformed(_)) => "the response breaks the rules of HTTP/1",
@@ -369,6 +455,7 @@ impl fmt::Display for AskError {
             Self::Response(ResponseFault::Ended) => "the connection ended before the response",
             Self::Upgrade => "the response changes the protocol",
             Self::Interims => "too many interim responses",
+            Self::Content => "the content of the denial is larger than 64 KiB",
         })
     }
 }

@@ -3,7 +3,6 @@
 //! The kind of a key determines its one algorithm. The `alg` of a token only selects among the keys of that algorithm. So a
 //! public key can never be used as a secret (RFC 8725 §3.1).
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -360,7 +359,8 @@ fn number(name: &'static str, text: Option<&str>) -> Result<[u8; 32], KeyError> 
 
 fn read(path: &Path) -> Result<String, KeyError> {
     let mut text = String::new();
-    let file = File::open(path).map_err(|error| KeyError::Unreadable(error).in_file(path))?;
+    let file =
+        encke_io::files::open_regular(path).map_err(|error| KeyError::Unreadable(error).in_file(path))?;
     file.take(KEY_FILE_BYTES_MAX + 1)
         .read_to_string(&mut text)
         .map_err(|error| KeyError::Unreadable(error).in_file(path))?;

@@ -19,6 +19,7 @@
 //! worker caches verified tokens in its own [`TokenCache`]. Rejected tokens are not cached.
 //!
 //! [`AccessRules`] are rules for addresses and passwords: a guard of the server, independent of tokens and channels (`access.rs`).
+//! [`RateRules`] limit how many requests a client may send (`rate.rs`).
 //!
 //! A token is a secret, held only while its request is processed. The cache stores its digest, and a [`Principal`] stores no
 //! token text. The access log masks tokens in targets (`log/line.rs`), and no error repeats them.
@@ -34,6 +35,7 @@ mod keys;
 mod limits;
 mod open;
 mod origins;
+mod rate;
 mod rights;
 mod settings;
 mod share;
@@ -42,11 +44,12 @@ mod table;
 mod token;
 
 pub use access::{
-    AccessError, AccessFigures, AccessRules, AccessSettings, PasswordFault, PasswordFileError, RejectedScheme,
+    AccessError, AccessFigures, AccessRules, AccessSettings, PasswordFault, PasswordFileError, PasswordHash,
+    RejectedScheme,
 };
 pub use act::Act;
 pub use ask::{AskVerdict, Question};
-pub use ask_client::AskClient;
+pub use ask_client::{AskClient, AskForm};
 pub use denial::Denial;
 pub use error::{
     ChannelPatternError, KeyError, RightsError, RightsErrorOrigin, SigningError, StaticTokenError,
@@ -56,6 +59,7 @@ pub use grants::pattern;
 pub use keys::Digest;
 pub use open::{Openness, Shut};
 pub use origins::check_origin;
+pub use rate::{RateBy, RateError, RateFigures, RateRules, RateSettings, RateStage, RequestRate};
 pub use rights::{Decision, Principal, Rights, TokenCache, client_number};
 pub use settings::{AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
 pub use share::Share;

@@ -37,5 +37,8 @@ pub(crate) const SHA_CRYPT_ROUNDS_MAX: u32 = 10_000_000;
 /// Limit of verified credentials that a worker caches, and of rejected ones: an entry takes some 80 bytes.
 pub(crate) const CREDENTIALS_CACHED_MAX: usize = 1_000;
 
+/// Limit of answers of an application (`[[access]] ask`) that a worker caches: an entry takes some 500 bytes.
+pub(crate) const ANSWERS_CACHED_MAX: usize = 1_000;
+
 /// Limit of credentials that wait for verification on a worker. At 100 ms per hash the last ones wait for 26 s.
 pub(crate) const CREDENTIALS_WAITING_MAX: usize = 256;

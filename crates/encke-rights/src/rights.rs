@@ -180,6 +180,32 @@ impl Rights {
     /// # Errors
     /// The request comes from a page of another site, or its token or certificate is invalid.
     pub fn identify(&self, request: &Request<'_>, cache: &mut TokenCache) -> Result<Principal, Denial> {
+        let token = if self.takes_tokens() { self.token(request)? } else { None };
+        self.identify_by(token, request, cache)
+    }
+
+    /// Returns the identity of a program's request. A token may also be the password of `Authorization: Basic`, because many
+    /// programs have a field for nothing else.
+    ///
+    /// # Errors
+    /// See [`Rights::identify`].
+    pub fn identify_program(
+        &self,
+        request: &Request<'_>,
+        cache: &mut TokenCache,
+    ) -> Result<Principal, Denial> {
+        let token = if self.takes_tokens() { self.token(request)? } else { None };
+        let token = token.or_else(|| basic_password(request).filter(|_| self.takes_tokens()).map(Cow::Owned));
+        self.identify_by(token, request, cache)
+    }
+
+    fn identify_by(
+        &self,
+        // Without keys and static tokens every token would be invalid, so tokens are ignored.
+        token: Option<Cow<'_, str>>,
+        request: &Request<'_>,
+        cache: &mut TokenCache,
+    ) -> Result<Principal, Denial> {
         let page = self.origins.page(request);
         let open = self.openness.admits(request, page);
         if let (RequestPage::Foreign(_), Err(_)) = (page, open) {
@@ -192,8 +218,6 @@ impl Rights {
             Ok(()) => &memory.open,
             Err(shut) => &memory.nobody[shut as usize],
         };
-        // Without keys and static tokens every token would be invalid, so tokens are ignored.
-        let token = if self.takes_tokens() { self.token(request)? } else { None };
         let Some(token) = token else {
             let certified = if open.is_ok() { None } else { self.certified(request)? };
             return Ok(certified.unwrap_or_else(|| without.clone()));
@@ -561,6 +585,18 @@ impl Fixed {
             grants: Grants::named(|act| settings.patterns(act)).map_err(|(_, error)| error)?,
         })
     }
+}
+
+/// Returns the password of `Authorization: Basic …` (RFC 7617), which is a token for programs that have no field for one.
+fn basic_password(request: &Request<'_>) -> Option<String> {
+    let value = request.known(Known::Authorization)?;
+    let (scheme, encoded) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let pair = String::from_utf8(encke_wire::base64::decode(encoded.trim_ascii())?).ok()?;
+    let (_user, password) = pair.split_once(':')?;
+    (!password.is_empty()).then(|| password.to_owned())
 }
 
 /// Returns the token of `Authorization: Bearer …`. Other schemes are ignored: they are meant for a proxy or an application.

@@ -8,7 +8,9 @@ use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use encke_settings::{Contradiction, Period, Secret, Section, TargetUrl, ValueError, Written, written};
+use encke_settings::{
+    Contradiction, Period, Secret, Section, TargetScheme, TargetUrl, ValueError, Written, written,
+};
 use encke_wire::field;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -178,6 +180,13 @@ impl AskUrl {
         &self.place
     }
 
+    /// Makes the relative path of a Unix socket start at `folder`.
+    pub(crate) fn anchor(&mut self, folder: &Path) {
+        if let Some(socket) = self.place.unix_path() {
+            *socket = folder.join(&*socket);
+        }
+    }
+
     /// Returns path and query, for the request line.
     pub fn target(&self) -> &str {
         &self.target
@@ -209,7 +218,10 @@ impl FromStr for AskUrl {
         if !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
             return Err(wrong());
         }
-        let place = format!("{scheme}://{place}").parse().map_err(|_| wrong())?;
+        let place: TargetUrl = format!("{scheme}://{place}").parse().map_err(|_| wrong())?;
+        if place.scheme() == TargetScheme::FastCgi || place.app().is_some() {
+            return Err(wrong());
+        }
         Ok(Self { place, authority, target })
     }
 }
@@ -320,8 +332,8 @@ impl Section for AuthSettings {
     }
 
     fn anchor(&mut self, folder: &Path) {
-        if let Some(socket) = self.ask.as_mut().and_then(|url| url.place.unix_path()) {
-            *socket = folder.join(&*socket);
+        if let Some(url) = &mut self.ask {
+            url.anchor(folder);
         }
         for path in self.files_mut() {
             *path = folder.join(&*path);
@@ -440,6 +452,11 @@ mod tests {
             "http://unix:",
             "http://unix:/run/app.sock:may",
             "ftp://h/",
+            "fcgi://127.0.0.1:9000/may",
+            "fcgi://unix:/run/fpm.sock:/may",
+            // An application that this server supervises: its address is its supervisor's.
+            "http://app:auth/check",
+            "http://app:auth",
         ] {
             let error = text.parse::<AskUrl>().expect_err(text).to_string();
             assert!(error.contains("expected http://"), "{error}");

@@ -1,14 +1,15 @@
 //! Questions to an application's authorization endpoint, over real sockets: a server between clients and applications of the tests.
 
+mod app;
+
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU16;
 use std::os::unix::net::UnixListener;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use encke_hub::Name;
 use encke_io::Done;
@@ -22,8 +23,8 @@ use encke_server::{
 use encke_session::tls::LocalAuthority;
 use encke_settings::TlsSettings;
 
-/// A time that no step takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+use app::{App, PATIENCE};
+
 const ALLOWED: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 
 // ---- the server: asks whether the client may subscribe to the channel that the path names ----
@@ -137,74 +138,6 @@ fn read(mut client: TcpStream) -> (u16, String) {
     client.read_to_string(&mut response).expect("a response");
     let status = response.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     (status, response.split_once("\r\n\r\n").expect("a body").1.to_owned())
-}
-
-// ---- the application ----
-
-/// An application: each connection is served by the given function, on a thread of its own.
-struct App {
-    address: SocketAddr,
-    /// The heads of the requests, with the number of the connection, in order of arrival.
-    heads: Receiver<(usize, String)>,
-}
-
-/// A request, as an application sees it.
-struct Call {
-    stream: BufReader<TcpStream>,
-    /// Number of the connection, and of the request on it.
-    place: (usize, usize),
-}
-
-impl App {
-    /// `serve` returns whether the connection stays open.
-    fn start(serve: impl Fn(&mut Call) -> bool + Clone + Send + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (sender, heads) = channel();
-        thread::spawn(move || {
-            for (number, stream) in listener.incoming().enumerate() {
-                let (serve, sender) = (serve.clone(), sender.clone());
-                let stream = stream.expect("a connection");
-                stream.set_nodelay(true).expect("TCP");
-                let mut call = Call { stream: BufReader::new(stream), place: (number, 0) };
-                thread::spawn(move || {
-                    while call.next(&sender) && serve(&mut call) {
-                        call.place.1 += 1;
-                    }
-                });
-            }
-        });
-        Self { address, heads }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}/may?x=1", self.address)
-    }
-
-    fn head(&self) -> (usize, String) {
-        self.heads.recv_timeout(PATIENCE).expect("a request arrives")
-    }
-
-    /// The numbers of the connections of all requests so far.
-    fn connections(&self) -> Vec<usize> {
-        self.heads.try_iter().map(|(number, _)| number).collect()
-    }
-}
-
-impl Call {
-    fn next(&mut self, heads: &Sender<(usize, String)>) -> bool {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if !matches!(self.stream.read_line(&mut head), Ok(count) if count > 0) {
-                return false;
-            }
-        }
-        heads.send((self.place.0, head)).is_ok()
-    }
-
-    fn send(&mut self, bytes: &str) -> bool {
-        self.stream.get_mut().write_all(bytes.as_bytes()).is_ok()
-    }
 }
 
 /// The response to a question to an application that sends these pieces, and closes the connection.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use encke_session::tls::TlsError;
 use encke_wire::host::HostPatternError;
 use encke_wire::path_pattern::PathPatternError;
 
@@ -20,6 +21,8 @@ pub enum AccessError {
     Pattern(usize, PathPatternError),
     /// File: the passwords of a rule cannot be used.
     Passwords(usize, PasswordFileError),
+    /// File: the authorities of an application (`ask_ca`) cannot be used.
+    Ask(usize, TlsError),
     /// System: there are no random bytes for the digests of credentials.
     Random(io::Error),
 }
@@ -106,6 +109,7 @@ impl fmt::Display for AccessError {
             Self::Host(number, error) => write!(f, "access, number {number}: host: {error}"),
             Self::Pattern(number, error) => write!(f, "access, number {number}: pattern: {error}"),
             Self::Passwords(number, error) => write!(f, "access, number {number}: {error}"),
+            Self::Ask(number, error) => write!(f, "access, number {number}: ask_ca: {error}"),
             Self::Random(error) => write!(f, "no random bytes: {error}"),
         }
     }
@@ -168,12 +172,38 @@ impl fmt::Display for PasswordFileError {
     }
 }
 
+/// The fault of a hash alone, as the end of a sentence that begins with "the password hash".
+impl fmt::Display for PasswordFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const REMEDY: &str = "use the output of `openssl passwd -6`";
+        match self {
+            Self::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            Self::Large => f.write_str("is too large"),
+            Self::NotUtf8 => f.write_str("is not UTF-8"),
+            Self::Empty => f.write_str("is empty"),
+            Self::NoColon => f.write_str("has no colon"),
+            Self::User => f.write_str("belongs to an invalid user name"),
+            Self::Duplicate(earlier) => write!(f, "belongs to a user of line {earlier}"),
+            Self::Scheme(scheme) => write!(f, "has {}: {REMEDY}", scheme.name()),
+            Self::Damaged => write!(f, "is damaged: {REMEDY}"),
+            Self::Cost(cost) => {
+                write!(f, "has a cost of {cost}, but 4 to {BCRYPT_COST_MAX} are allowed: {REMEDY}")
+            }
+            Self::Rounds => write!(
+                f,
+                "has an invalid number of rounds, but {SHA_CRYPT_ROUNDS_MIN} to {SHA_CRYPT_ROUNDS_MAX} are allowed: {REMEDY}"
+            ),
+        }
+    }
+}
+
 impl Error for AccessError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Host(_, error) => Some(error),
             Self::Pattern(_, error) => Some(error),
             Self::Passwords(_, error) => Some(error),
+            Self::Ask(_, error) => Some(error),
             Self::Random(error) => Some(error),
         }
     }

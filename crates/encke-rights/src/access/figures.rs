@@ -18,6 +18,11 @@ pub(crate) struct AccessCounters {
     pub(crate) right: Counter,
     pub(crate) wrong: Counter,
     pub(crate) failed: Counter,
+    pub(crate) asked_allowed: Counter,
+    pub(crate) asked_denied: Counter,
+    pub(crate) asked_failed: Counter,
+    pub(crate) asked_full: Counter,
+    pub(crate) asked_cached: Counter,
 }
 
 impl AccessFigures {
@@ -48,6 +53,15 @@ impl Source for AccessFigures {
             .with(&[("outcome", "right")], sum(|worker| &worker.right))
             .with(&[("outcome", "wrong")], sum(|worker| &worker.wrong))
             .with(&[("outcome", "failed")], sum(|worker| &worker.failed)),
+            Family::counter(
+                "encke_access_questions_total",
+                "Questions to applications about requests ([[access]] ask), by outcome.",
+            )
+            .with(&[("outcome", "allowed")], sum(|worker| &worker.asked_allowed))
+            .with(&[("outcome", "denied")], sum(|worker| &worker.asked_denied))
+            .with(&[("outcome", "failed")], sum(|worker| &worker.asked_failed))
+            .with(&[("outcome", "full")], sum(|worker| &worker.asked_full))
+            .with(&[("outcome", "cached")], sum(|worker| &worker.asked_cached)),
         ]
     }
 }

@@ -7,13 +7,14 @@ use base64ct::{Base64, Encoding as _};
 use encke_io::Done;
 use encke_server::{
     ExchangeKey, Guard, GuardCall, GuardOutcome, GuardVerdict, HandlerContext, JobId, Passage, Reply,
-    Request, Ticket,
+    Request, Ticket, UpstreamEvent, UpstreamId,
 };
 use encke_wire::field::Known;
 
+use super::asking::{AccessAsks, AccessQuestion, AskProgress, AskWork, MARK};
 use super::cache::RecentDigests;
 use super::figures::AccessCounters;
-use super::rule::SharedRules;
+use super::rule::{AccessDemands, SharedRules};
 use crate::keys::Digest;
 use crate::limits::{CREDENTIALS_CACHED_MAX, CREDENTIALS_WAITING_MAX, PASSWORD_BYTES_MAX, SUBJECT_BYTES_MAX};
 
@@ -37,6 +38,8 @@ pub(crate) struct AccessGuard {
     /// Credentials to be verified, in order of arrival.
     queue: VecDeque<Digest>,
     running: Option<(JobId, Digest)>,
+    /// Questions to applications.
+    asks: AccessAsks,
     /// A buffer for paths.
     decoded: String,
 }
@@ -63,6 +66,10 @@ struct CredentialAttempt {
     rules: Vec<usize>,
     /// The number of rules that have confirmed the credentials.
     confirmed: usize,
+    /// Questions about the request, once its password is confirmed.
+    questions: VecDeque<AccessQuestion>,
+    /// Additions to the request so far.
+    passage: Passage,
 }
 
 struct Credentials {
@@ -72,7 +79,9 @@ struct Credentials {
 
 /// The state of an attempt, as far as the caches know.
 enum AccessProgress {
-    Decided(GuardVerdict),
+    /// All passwords are confirmed.
+    Confirmed(AskWork),
+    Refused(Reply),
     /// These credentials must be verified first.
     Unknown(CredentialAttempt, Digest),
 }
@@ -83,7 +92,9 @@ impl AccessGuard {
         shared: Arc<SharedRules>,
         counters: Arc<AccessCounters>,
     ) -> Self {
+        let asks = AccessAsks::new(&context, &counters, shared.rules.iter().map(|rule| rule.ask.as_ref()));
         Self {
+            asks,
             context,
             shared,
             counters,
@@ -109,14 +120,49 @@ impl AccessGuard {
             if self.right.has(&digest, now_ns) {
                 attempt.confirmed += 1;
             } else if self.wrong.has(&digest, now_ns) {
-                return AccessProgress::Decided(GuardVerdict::Refuse(self.challenge(rule)));
+                return AccessProgress::Refused(self.challenge(rule));
             } else {
                 return AccessProgress::Unknown(attempt, digest);
             }
         }
         let file = attempt.rules.iter().find_map(|&rule| self.shared.rules[rule].file);
         let user = file.and_then(|file| self.shared.files[file].user(&attempt.credentials.user));
-        AccessProgress::Decided(GuardVerdict::Pass(Passage { user, ..Passage::default() }))
+        let passage = Passage { user, ..attempt.passage };
+        AccessProgress::Confirmed(AskWork { questions: attempt.questions, passage })
+    }
+
+    /// Decides about a request whose passwords are confirmed, now or after its questions.
+    fn ask(&mut self, work: AskWork, call: GuardCall<'_>) -> GuardOutcome {
+        match self.asks.advance(work) {
+            AskProgress::Passed(passage) => GuardOutcome::Pass(passage),
+            AskProgress::Open(work) => {
+                let (hold, ticket) = call.hold();
+                self.asks.start(work, hold.key(), ticket);
+                GuardOutcome::Later(hold)
+            }
+        }
+    }
+
+    /// Builds the questions about a request.
+    ///
+    /// # Errors
+    /// The response, if the request is rejected without a question.
+    fn questions(&self, rules: &[usize], request: &Request<'_>) -> Result<VecDeque<AccessQuestion>, Reply> {
+        if rules.is_empty() {
+            return Ok(VecDeque::new());
+        }
+        if request.field(MARK).is_some() {
+            return Err(self.asks.failed("ask_loop", &"ask_loop"));
+        }
+        if request.all(Known::Authorization).count() > 1 {
+            // The application of the rule and that of the route could take different ones.
+            self.context.refused("ask_credentials");
+            return Err(Reply::error(400).because(&"ask_credentials"));
+        }
+        let question =
+            |&rule: &usize| AccessQuestion::new(rule, self.shared.rules[rule].ask.as_ref()?, request);
+        let questions: Option<_> = rules.iter().map(question).collect();
+        questions.ok_or_else(|| Reply::error(400).because(&"path"))
     }
 
     /// Lets a request wait for the verification of its credentials.
@@ -177,16 +223,32 @@ impl AccessGuard {
 }
 
 impl Guard for AccessGuard {
+    fn passes(&mut self, request: &Request<'_>) -> bool {
+        let demands = self.shared.demands(request, &mut self.decoded);
+        demands.is_some_and(|demands| demands.passwords.is_empty() && demands.asks.is_empty())
+            && !self.shared.is_forged(request)
+    }
+
     fn check(&mut self, request: &Request<'_>, call: GuardCall<'_>) -> GuardOutcome {
-        let Some(rules) = self.shared.passwords_for(request, &mut self.decoded) else {
+        let Some(AccessDemands { passwords, asks }) = self.shared.demands(request, &mut self.decoded) else {
             return GuardOutcome::Refuse(self.denied());
         };
-        let Some(&first) = rules.first() else { return GuardOutcome::pass() };
+        let passed = self.shared.reserved.clone().filter(|_| self.shared.is_forged(request));
+        let passage = Passage { passed, ..Passage::default() };
+        let questions = match self.questions(&asks, request) {
+            Ok(questions) => questions,
+            Err(reply) => return GuardOutcome::Refuse(reply),
+        };
+        let Some(&first) = passwords.first() else {
+            return self.ask(AskWork { questions, passage }, call);
+        };
         let Some(credentials) = credentials(request) else {
             return GuardOutcome::Refuse(self.challenge(first));
         };
-        match self.advance(CredentialAttempt { credentials, rules, confirmed: 0 }) {
-            AccessProgress::Decided(verdict) => verdict.into(),
+        let rules = passwords;
+        match self.advance(CredentialAttempt { credentials, rules, confirmed: 0, questions, passage }) {
+            AccessProgress::Confirmed(work) => self.ask(work, call),
+            AccessProgress::Refused(reply) => GuardOutcome::Refuse(reply),
             AccessProgress::Unknown(_, digest) if self.is_full(&digest) => GuardOutcome::Refuse(self.busy()),
             AccessProgress::Unknown(attempt, digest) => {
                 let (hold, ticket) = call.hold();
@@ -198,6 +260,7 @@ impl Guard for AccessGuard {
     }
 
     fn gone(&mut self, key: ExchangeKey) {
+        self.asks.gone(key);
         let Some(waiter) = self.waiting.remove(&key) else { return };
         let Some(check) = self.checks.get_mut(&waiter.digest) else { return };
         check.present -= 1;
@@ -208,7 +271,18 @@ impl Guard for AccessGuard {
         }
     }
 
+    fn upstream(&mut self, id: UpstreamId, event: UpstreamEvent<'_>) {
+        self.asks.upstream(id, event);
+    }
+
+    fn shrink(&mut self) {
+        self.asks.shrink();
+    }
+
     fn offloaded(&mut self, job: JobId, done: Option<Done>) {
+        if self.asks.has_job(job) {
+            return self.asks.offloaded(job, done);
+        }
         let Some((_, digest)) = self.running.take_if(|(running, _)| *running == job) else { return };
         let now_ns = self.context.now().mono_ns;
         let right = done.and_then(|done| done.downcast::<bool>().ok()).map(|right| *right);
@@ -227,10 +301,14 @@ impl Guard for AccessGuard {
             let Some(AccessWaiter { attempt, ticket, .. }) = self.waiting.remove(&key) else { continue };
             let progress = match right {
                 Some(_) => self.advance(attempt),
-                None => AccessProgress::Decided(GuardVerdict::Refuse(self.busy())),
+                None => AccessProgress::Refused(self.busy()),
             };
             match progress {
-                AccessProgress::Decided(verdict) => ticket.resolve(verdict),
+                AccessProgress::Confirmed(work) => match self.asks.advance(work) {
+                    AskProgress::Passed(passage) => ticket.resolve(GuardVerdict::Pass(passage)),
+                    AskProgress::Open(work) => self.asks.start(work, key, ticket),
+                },
+                AccessProgress::Refused(reply) => ticket.resolve(GuardVerdict::Refuse(reply)),
                 AccessProgress::Unknown(_, digest) if self.is_full(&digest) => {
                     ticket.resolve(GuardVerdict::Refuse(self.busy()));
                 }

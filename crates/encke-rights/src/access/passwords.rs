@@ -1,7 +1,7 @@
 //! Password files: lines `USER:HASH`, comments and empty lines.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Read as _;
 use std::path::Path;
@@ -14,6 +14,9 @@ use super::error::{PasswordFault, PasswordFileError, RejectedScheme};
 use crate::limits::{
     BCRYPT_COST_MAX, PASSWORD_FILE_BYTES_MAX, SHA_CRYPT_ROUNDS_MAX, SHA_CRYPT_ROUNDS_MIN, SUBJECT_BYTES_MAX,
 };
+
+/// Maximum length of a password in bytes. bcrypt reads 72; the time of SHA-crypt grows with the square of the length.
+const PASSWORD_BYTES_MAX: usize = 256;
 
 /// The users of a file, and their hashes. Never empty.
 pub(crate) struct PasswordFile {
@@ -29,11 +32,24 @@ struct PasswordEntry {
     hash: PasswordHash,
 }
 
-/// A hash in a supported scheme, checked for its form.
+/// The hash of a password in a supported scheme (bcrypt, SHA-crypt), checked for its form. Cheap to clone.
 #[derive(Clone)]
-pub(crate) enum PasswordHash {
+pub struct PasswordHash(HashScheme);
+
+#[derive(Clone)]
+enum HashScheme {
     Bcrypt(Arc<str>),
     ShaCrypt(Arc<str>),
+}
+
+/// The scheme only, never the hash.
+impl fmt::Debug for PasswordHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            HashScheme::Bcrypt(_) => "bcrypt",
+            HashScheme::ShaCrypt(_) => "SHA-crypt",
+        })
+    }
 }
 
 /// A password to be verified, on any thread.
@@ -50,8 +66,8 @@ impl PasswordFile {
     pub(crate) fn read(path: &Path) -> Result<Self, PasswordFileError> {
         let whole = |fault| PasswordFileError { file: path.to_owned(), line: None, user: None, fault };
         let mut bytes = Vec::new();
-        let read =
-            File::open(path).and_then(|file| file.take(PASSWORD_FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+        let read = encke_io::files::open_regular(path)
+            .and_then(|file| file.take(PASSWORD_FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
         read.map_err(|error| whole(PasswordFault::Unreadable(error)))?;
         if bytes.len() as u64 > PASSWORD_FILE_BYTES_MAX {
             return Err(whole(PasswordFault::Large));
@@ -119,12 +135,15 @@ impl PasswordJob {
 
 impl PasswordHash {
     /// Recognizes a hash, and checks its form.
-    fn parse(text: &str) -> Result<Self, PasswordFault> {
+    ///
+    /// # Errors
+    /// The scheme is not supported, its cost is outside of the limits, or the hash is damaged.
+    pub fn parse(text: &str) -> Result<Self, PasswordFault> {
         match text.strip_prefix('$').and_then(|rest| rest.split_once('$')) {
             Some(("2a" | "2b" | "2y", _)) => {
                 let parts: HashParts = text.parse().map_err(|_| PasswordFault::Damaged)?;
                 match parts.get_cost() {
-                    4..=BCRYPT_COST_MAX => Ok(Self::Bcrypt(text.into())),
+                    4..=BCRYPT_COST_MAX => Ok(Self(HashScheme::Bcrypt(text.into()))),
                     cost => Err(PasswordFault::Cost(cost)),
                 }
             }
@@ -158,13 +177,17 @@ impl PasswordHash {
         }
         let (salt, hash) = rest.split_once('$').ok_or(PasswordFault::Damaged)?;
         let is_whole = hash.len() == hash_len && hash.bytes().all(is_crypt64) && salt.bytes().all(is_crypt64);
-        if is_whole { Ok(Self::ShaCrypt(text.into())) } else { Err(PasswordFault::Damaged) }
+        if is_whole { Ok(Self(HashScheme::ShaCrypt(text.into()))) } else { Err(PasswordFault::Damaged) }
     }
 
-    fn verifies(&self, password: &[u8]) -> bool {
-        match self {
-            Self::Bcrypt(hash) => bcrypt::verify(password, hash).unwrap_or(false),
-            Self::ShaCrypt(hash) => ShaCrypt::default().verify_password(password, &**hash).is_ok(),
+    /// Whether the password is right. Takes 5 to 500 ms of a processor, so never call it on a worker.
+    pub fn verifies(&self, password: &[u8]) -> bool {
+        if password.len() > PASSWORD_BYTES_MAX {
+            return false;
+        }
+        match &self.0 {
+            HashScheme::Bcrypt(hash) => bcrypt::verify(password, hash).unwrap_or(false),
+            HashScheme::ShaCrypt(hash) => ShaCrypt::default().verify_password(password, &**hash).is_ok(),
         }
     }
 }

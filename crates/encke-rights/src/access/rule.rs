@@ -7,18 +7,20 @@ use std::sync::Arc;
 
 use encke_io::host;
 use encke_server::{
-    CHALLENGES, Explain, Guard, GuardMount, HandlerContext, Network, Request, RuleStep, SourceMap,
-    WorkerSetup,
+    CHALLENGES, Explain, Guard, GuardMount, HandlerContext, Network, PassedFields, Request, RuleStep,
+    SourceMap, WorkerSetup,
 };
 use encke_wire::host::HostPattern;
 use encke_wire::path_pattern::PathPattern;
 use encke_wire::target::decode_path;
 
+use super::asking::AccessAsk;
 use super::error::AccessError;
 use super::figures::AccessFigures;
 use super::guard::AccessGuard;
 use super::passwords::PasswordFile;
 use super::settings::AccessSettings;
+use crate::ask_client::AskEndpoint;
 
 /// All access rules of a server: a guard ([`Server::guard`](encke_server::Server::guard)).
 #[derive(Clone)]
@@ -35,6 +37,8 @@ pub(crate) struct SharedRules {
     pub(crate) files: Vec<PasswordFile>,
     /// The random prefix of all digests of credentials.
     pub(crate) salt: [u8; 32],
+    /// Fields that only the applications of `ask` may set.
+    pub(crate) reserved: Option<Arc<PassedFields>>,
 }
 
 /// A rule that restricts something.
@@ -51,6 +55,17 @@ pub(crate) struct AccessRule {
     /// The value of `WWW-Authenticate`.
     pub(crate) challenge: String,
     any: bool,
+    /// The application that decides.
+    pub(crate) ask: Option<Arc<AccessAsk>>,
+}
+
+/// The demands of all rules on a request.
+#[derive(Default)]
+pub(crate) struct AccessDemands {
+    /// Indices of the rules that demand a password.
+    pub(crate) passwords: Vec<usize>,
+    /// Indices of the rules whose application decides.
+    pub(crate) asks: Vec<usize>,
 }
 
 /// The demand of a rule on a request from an address.
@@ -60,6 +75,8 @@ enum Demand {
     Nothing,
     /// The request needs a password.
     Password,
+    /// An application decides.
+    Answer,
     /// The request is refused.
     OtherAddress,
 }
@@ -72,7 +89,15 @@ impl AccessRules {
     pub fn new(settings: &[AccessSettings]) -> Result<Self, AccessError> {
         let mut salt = [0; 32];
         host::random(&mut salt).map_err(AccessError::Random)?;
-        let mut shared = SharedRules { rules: Vec::new(), files: Vec::new(), salt };
+        let copied = settings.iter().flat_map(|one| &one.copy).map(String::as_str);
+        let reserved = Arc::new(PassedFields::new(copied));
+        let has_reserved = settings.iter().any(|one| !one.copy.is_empty());
+        let mut shared = SharedRules {
+            rules: Vec::new(),
+            files: Vec::new(),
+            salt,
+            reserved: has_reserved.then(|| Arc::clone(&reserved)),
+        };
         let mut paths: Vec<PathBuf> = Vec::new();
         for (place, one) in settings.iter().enumerate() {
             let number = place + 1;
@@ -88,7 +113,14 @@ impl AccessRules {
                 },
                 None => None,
             };
-            if file.is_none() && !one.has_addresses() {
+            let ask = one.ask.as_ref().map(|url| {
+                let (ca, time) = (one.ask_ca.as_deref(), one.ask_time);
+                let endpoint = AskEndpoint::new(url, ca, time, one.ask_connections, one.ask_queue)?;
+                let (copy, user, removed) = (one.copy.clone(), one.user.clone(), Arc::clone(&reserved));
+                Ok(Arc::new(AccessAsk { endpoint, copy, user, removed }))
+            });
+            let ask = ask.transpose().map_err(|error| AccessError::Ask(number, error))?;
+            if file.is_none() && ask.is_none() && !one.has_addresses() {
                 continue;
             }
             let hosts = one.host.iter().map(|host| host.parse());
@@ -102,6 +134,7 @@ impl AccessRules {
                 file,
                 challenge: challenge(&one.realm),
                 any: one.any,
+                ask,
             });
         }
         Ok(Self { shared: Arc::new(shared), figures: Arc::default(), source: SourceMap::default() })
@@ -140,24 +173,31 @@ impl GuardMount for AccessRules {
 }
 
 impl SharedRules {
-    /// Returns the indices of the rules that demand a password for a request; `None` if a rule denies its address. `decoded` is a
-    /// buffer for the path.
-    pub(crate) fn passwords_for(&self, request: &Request<'_>, decoded: &mut String) -> Option<Vec<usize>> {
+    /// Returns the demands on a request; `None` if a rule denies its address. `decoded` is a buffer for the path.
+    pub(crate) fn demands(&self, request: &Request<'_>, decoded: &mut String) -> Option<AccessDemands> {
         let mut client = None;
-        let mut found = Vec::new();
+        let mut found = AccessDemands::default();
         for (index, rule) in self.of(request, decoded) {
             let address = match client {
                 Some(known) => known,
-                None if rule.has_addresses() => *client.insert(request.origin().client),
+                None if rule.has_addresses() => *client.insert(request.client()),
                 None => None,
             };
             match rule.demand(address) {
                 Demand::Nothing => {}
-                Demand::Password => found.push(index),
+                Demand::Password => found.passwords.push(index),
+                Demand::Answer => found.asks.push(index),
                 Demand::OtherAddress => return None,
             }
         }
         Some(found)
+    }
+
+    /// Whether a client has sent a field that only an application of `ask` may set.
+    #[inline]
+    pub(crate) fn is_forged(&self, request: &Request<'_>) -> bool {
+        let is_reserved = |reserved: &PassedFields| request.fields().any(|(name, _)| reserved.removes(name));
+        self.reserved.as_deref().is_some_and(is_reserved)
     }
 
     /// Returns the rules for a request, with their indices.
@@ -190,11 +230,14 @@ impl AccessRule {
             client.is_some_and(|client| networks.iter().any(|network| network.contains(client)))
         };
         let is_allowed = self.allow.as_deref().is_none_or(within) && !within(&self.deny);
-        match self.file {
+        let is_exempt = self.any && is_allowed && self.has_addresses();
+        match (self.file, &self.ask) {
             _ if !is_allowed && !self.any => Demand::OtherAddress,
-            Some(_) if !(self.any && is_allowed && self.has_addresses()) => Demand::Password,
-            None if !is_allowed => Demand::OtherAddress,
-            _ => Demand::Nothing,
+            _ if is_exempt => Demand::Nothing,
+            (Some(_), _) => Demand::Password,
+            (None, Some(_)) => Demand::Answer,
+            (None, None) if !is_allowed => Demand::OtherAddress,
+            (None, None) => Demand::Nothing,
         }
     }
 
@@ -214,6 +257,9 @@ impl AccessRule {
         }
         if self.file.is_some() {
             add(if self.any { "or " } else { "" }, "with a password");
+        }
+        if let Some(ask) = &self.ask {
+            add(if self.any { "or if allowed by " } else { "if allowed by " }, &ask.endpoint.url.to_string());
         }
         text
     }

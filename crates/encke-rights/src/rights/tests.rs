@@ -61,7 +61,8 @@ impl Asked {
 
     /// Adds a client certificate for `name`, which expires at [`NOW_S`] + 100.
     pub(crate) fn certified(self, name: &str) -> Self {
-        let client = Certified { name: name.into(), expires_unix_s: NOW_S + 100 };
+        let client =
+            Certified { name: name.into(), expires_unix_s: NOW_S + 100, fingerprint: Box::default() };
         let known = TlsKnown::new("1.3", "", None, Some(client));
         Self { secure: true, tls: Some(Arc::new(known)), ..self }
     }
