@@ -12,7 +12,7 @@ use std::sync::Arc;
 use encke_hub::{ClusterCommand, Epoch, Rules};
 #[cfg(feature = "nats")]
 use encke_stats::Family;
-use encke_stats::Source;
+use encke_stats::{Row, Source};
 use serde_json::Value;
 
 use crate::error::PushError;
@@ -49,17 +49,20 @@ mod with {
     use encke_hub::{Backlog, ClusterEvent, NodeId, PublishAck, Queueing};
     use encke_io::clock::Clock;
     use encke_io::host;
-    use encke_stats::Counter;
+    use encke_stats::{Cell, Counter};
     use serde_json::json;
 
     use super::{
-        Arc, ClusterCommand, ClusterSettings, Epoch, Family, NAME, PushError, ResidentMailbox, Rules, Source,
-        Value,
+        Arc, ClusterCommand, ClusterSettings, Epoch, Family, NAME, PushError, ResidentMailbox, Row, Rules,
+        Source, Value,
     };
     use crate::push_worker::PushMessage;
     use crate::settings::cluster::{StreamSettings, StreamStorage};
     use encke_settings::Level;
     use encke_settings::notice;
+
+    /// Silence after which a node is shown as silent: two heartbeats are missing.
+    const SILENT: Duration = Duration::from_secs(2);
 
     /// A node's part in a cluster.
     pub struct ClusterLink {
@@ -145,10 +148,12 @@ mod with {
             self.queueing
         }
 
-        /// Publishes a stream's backlog as metrics. Logs the first dropped message, and no other until the queue is empty.
-        pub(crate) fn show(&self, stream: usize, backlog: Backlog) {
+        /// Publishes a stream's backlog and newest offset as metrics. Logs the first dropped message, and no other until the queue
+        /// is empty.
+        pub(crate) fn show(&self, stream: usize, backlog: Backlog, newest: u64) {
             let Backlog { messages, bytes, dropped } = backlog;
             let Some(ClusterLane { figures, .. }) = self.lanes.get(stream) else { return };
+            figures.newest.store(newest, Ordering::Relaxed);
             figures.waiting.store(messages as u64, Ordering::Relaxed);
             figures.waiting_bytes.store(bytes, Ordering::Relaxed);
             let before = figures.dropped.swap(dropped, Ordering::Relaxed);
@@ -195,6 +200,63 @@ mod with {
         /// Returns the nodes of the cluster as this one sees them.
         fn nodes(&self) -> Vec<Node> {
             self.lanes.first().map_or_else(Vec::new, |lane| lane.engine.nodes())
+        }
+
+        /// Returns the rows of the list of streams. Absent figures are unknown.
+        pub(crate) fn stream_rows(&self) -> Vec<Row> {
+            let row = |lane: &ClusterLane| {
+                let figures = &lane.figures;
+                let count = |number: &AtomicU64| Cell::Count(number.load(Ordering::Relaxed));
+                let newest = figures.newest.load(Ordering::Relaxed);
+                let farthest =
+                    lane.engine.nodes().iter().map(|node| node.about.offset).max().unwrap_or(newest);
+                Row(vec![
+                    ("stream", lane.stream.clone().into()),
+                    ("state", if lane.is_up() { "up" } else { "unreachable" }.into()),
+                    ("epoch", lane.engine.epoch.to_string().into()),
+                    ("sequence", newest.into()),
+                    ("lag", farthest.saturating_sub(newest).into()),
+                    ("messages", figures.messages.value().into()),
+                    ("stored", figures.stored.value().into()),
+                    ("repeated", figures.repeated.value().into()),
+                    ("refused", figures.refused.value().into()),
+                    ("queue", count(&figures.waiting)),
+                    ("queue_bytes", count(&figures.waiting_bytes)),
+                    ("dropped", count(&figures.dropped)),
+                    ("reconnects", figures.reconnects.value().into()),
+                ])
+            };
+            self.lanes.iter().map(row).collect()
+        }
+
+        /// Returns the rows of the list of nodes: the facts of the status.
+        pub(crate) fn node_rows(&self, now_s: u64) -> Vec<Row> {
+            let is_up = self.lanes.first().is_some_and(ClusterLane::is_up);
+            let nodes = self.nodes();
+            let newest = nodes.iter().map(|node| node.about.offset).max().unwrap_or(0);
+            let row = |Node { id: NodeId(id), about, silent, here }: &Node| {
+                let state = match (here, is_up) {
+                    (true, true) => "this node",
+                    (true, false) => "this node, cut off",
+                    // The node hears nothing at present.
+                    (false, false) => "last known",
+                    (false, true) if *silent >= SILENT => "silent",
+                    (false, true) => "up",
+                };
+                Row(vec![
+                    ("node", about.name.to_string().into()),
+                    ("state", state.into()),
+                    ("version", about.version.to_string().into()),
+                    ("uptime_s", now_s.saturating_sub(about.started_s).into()),
+                    ("sequence", about.offset.into()),
+                    ("lag", newest.saturating_sub(about.offset).into()),
+                    ("channels", about.channels.into()),
+                    ("subscriptions", about.subscriptions.into()),
+                    ("silent_s", silent.as_secs_f64().into()),
+                    ("id", format!("{id:016x}").into()),
+                ])
+            };
+            nodes.iter().map(row).collect()
         }
 
         /// Returns whether all streams can be reached.
@@ -290,6 +352,10 @@ mod with {
         stored: Counter,
         repeated: Counter,
         refused: Counter,
+        /// Number of times that the stream was reachable again.
+        reconnects: Counter,
+        /// The newest offset that this node has followed.
+        newest: AtomicU64,
         // The first worker updates the figures of the queue.
         waiting: AtomicU64,
         waiting_bytes: AtomicU64,
@@ -309,7 +375,11 @@ mod with {
             let figures = &self.figures;
             for one in &news {
                 match one {
-                    ClusterEvent::Up => figures.up.store(true, Ordering::Relaxed),
+                    ClusterEvent::Up => {
+                        if !figures.up.swap(true, Ordering::Relaxed) {
+                            figures.reconnects.increment();
+                        }
+                    }
                     ClusterEvent::Down => figures.up.store(false, Ordering::Relaxed),
                     ClusterEvent::Messages { messages, .. } => figures.messages.add(messages.len() as u64),
                     ClusterEvent::Placed { fate: Ok(PublishAck { repeated: false, .. }), .. } => {
@@ -347,7 +417,9 @@ mod without {
 
     use encke_hub::{Backlog, Queueing};
 
-    use super::{Arc, ClusterCommand, ClusterSettings, Epoch, PushError, ResidentMailbox, Rules, Source};
+    use super::{
+        Arc, ClusterCommand, ClusterSettings, Epoch, PushError, ResidentMailbox, Row, Rules, Source,
+    };
 
     /// A node's part in a cluster. This build has none.
     pub struct ClusterLink(Infallible);
@@ -385,7 +457,15 @@ mod without {
             match self.0 {}
         }
 
-        pub(crate) fn show(&self, _: usize, _: Backlog) {
+        pub(crate) fn stream_rows(&self) -> Vec<Row> {
+            match self.0 {}
+        }
+
+        pub(crate) fn node_rows(&self, _: u64) -> Vec<Row> {
+            match self.0 {}
+        }
+
+        pub(crate) fn show(&self, _: usize, _: Backlog, _: u64) {
             match self.0 {}
         }
 

@@ -79,6 +79,17 @@ impl PushFigures {
         Arc::clone(&workers[number])
     }
 
+    /// Returns the fan-out times of a class of channels, of all workers.
+    pub(crate) fn fanout(&self, class: &str) -> Distribution {
+        let mut sum = Distribution::default();
+        for worker in lock(&self.workers).iter() {
+            if let Some(histogram) = lock(&worker.fanouts).get(class) {
+                histogram.add_to(&mut sum);
+            }
+        }
+        sum
+    }
+
     /// Returns the state of all channels at the moment `now_ns` of the monotonic clock.
     pub(crate) fn levels(&self, now_ns: u64) -> PushLevels {
         let workers = lock(&self.workers);

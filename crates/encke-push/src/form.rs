@@ -2,7 +2,7 @@
 //! subscribers that need it.
 //!
 //! ```text
-//! Form    kind: Sse · SseEnvelope · Ndjson · Envelope (WebSocket) · Payload (WebSocket) · Raw (poll) · Json (poll)
+//! Form    kind: Sse · SseEnvelope · Ndjson · Envelope (WebSocket) · Payload (WebSocket) · Raw (poll) · Json (poll) · Media
 //!         CHUNKED   content without a length is sent in chunks (HTTP/1.1)
 //!         CLOSING   it ends with the connection (HTTP/1.0); with neither bit, with the stream (HTTP/2)
 //!         DEFLATED  the WebSocket accepts compressed messages
@@ -37,9 +37,11 @@ pub(crate) enum MessageForm {
     Raw,
     /// Poll: the response is a JSON list of all messages available.
     Json,
+    /// A response without end that consists of the payloads alone: media.
+    Media,
 }
 
-const KINDS: [MessageForm; 7] = [
+const KINDS: [MessageForm; 8] = [
     MessageForm::Sse,
     MessageForm::SseEnvelope,
     MessageForm::Ndjson,
@@ -47,6 +49,7 @@ const KINDS: [MessageForm; 7] = [
     MessageForm::Payload,
     MessageForm::Raw,
     MessageForm::Json,
+    MessageForm::Media,
 ];
 const KIND_BITS: u8 = 0b111;
 /// The framing of the response is [`FramingKind::Chunked`].
@@ -185,6 +188,13 @@ impl Encoder for RunEncoder {
                     let opcode = if message.text { Opcode::Text } else { Opcode::Binary };
                     self.put_message(form, opcode, &message.data, out);
                 }
+            }
+            // The bytes for a player have no place for a gap. The hub continues at a key frame.
+            MessageForm::Media => {
+                for message in run.messages {
+                    body.extend_from_slice(&message.data);
+                }
+                frame(form, &body, out);
             }
             MessageForm::Raw => match run.messages.iter().next() {
                 Some(message) => put_raw(run, message, out),
@@ -358,8 +368,8 @@ pub(crate) fn heartbeat(form: Form) -> Vec<u8> {
         MessageForm::Sse | MessageForm::SseEnvelope => frame(form, b":\n\n", &mut out),
         MessageForm::Ndjson => frame(form, b"\n", &mut out),
         MessageForm::Envelope | MessageForm::Payload => websocket::put_frame(&mut out, Opcode::Ping, b""),
-        // A poll has no heartbeat: its wait ends with a response.
-        MessageForm::Raw | MessageForm::Json => {}
+        // A poll has no heartbeat: its wait ends with a response. Media has no bytes that a player ignores.
+        MessageForm::Raw | MessageForm::Json | MessageForm::Media => {}
     }
     out
 }
@@ -395,8 +405,20 @@ pub(crate) fn expired(form: Form, retry_ms: u64, is_revoked: bool) -> Vec<u8> {
         | MessageForm::SseEnvelope
         | MessageForm::Ndjson
         | MessageForm::Raw
-        | MessageForm::Json => last_event(form, retry_ms),
+        | MessageForm::Json
+        | MessageForm::Media => last_event(form, retry_ms),
     }
+}
+
+/// Returns the last bytes of a stream that the source of its channel has ended.
+pub(crate) fn ended(form: Form, retry_ms: u64) -> Vec<u8> {
+    if !is_socket(kind(form)) {
+        return last_event(form, retry_ms);
+    }
+    let mut out = Vec::new();
+    // RFC 6455, section 7.4.1: a normal closure.
+    websocket::put_close(&mut out, 1000, "the stream has ended");
+    out
 }
 
 /// Returns the last bytes of a stream: the retry time, and its end.
@@ -413,7 +435,7 @@ pub(crate) fn last_event(form: Form, retry_ms: u64) -> Vec<u8> {
             // 1012: the service restarts. The reason is the retry time in milliseconds.
             websocket::put_close(&mut out, 1012, &retry_ms.to_string());
         }
-        MessageForm::Ndjson | MessageForm::Raw | MessageForm::Json => {}
+        MessageForm::Ndjson | MessageForm::Raw | MessageForm::Json | MessageForm::Media => {}
     }
     if !is_socket(kind(form)) {
         framing(form).put_end(&Fields::new(), &mut out);

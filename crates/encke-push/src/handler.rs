@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use encke_hub::{Draft, Flags, IdempotencyKey, Name};
+use encke_hub::{Draft, Flags, IdempotencyKey, Name, Since};
 use encke_io::Done;
 use encke_rights::{
     Act, AskClient, AskVerdict, Decision, Denial, Digest, Principal, Question, Share, TokenCache,
 };
 use encke_server::{
-    Body, Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, Mount, Outcome, Piece, Reply,
+    Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, Mount, Outcome, Piece, Reply,
     Request, Takeover, UpstreamEvent, UpstreamId, WorkerSetup, accept_deflate,
 };
 use encke_stats::Source;
@@ -20,15 +20,19 @@ use encke_wire::websocket;
 use crate::address_rates::{self, TooFast};
 use crate::client::{CLIENT_PATH, client};
 use crate::command::{ClientCommand, ClientOp, EVENT_BYTES_MAX, EnvelopeError, KEY_BYTES_MAX};
+use crate::console;
 use crate::draft::{draft, is_type, media};
 use crate::form::MessageForm;
 use crate::listing::{ListQuery, ListRequest};
 use crate::log_out::{self, LogOutOrder, LogOutRequest};
 use crate::negotiate::{self, ReadMode, ReadQuery, bad, refusal};
+use crate::page;
 use crate::plan::PushPlan;
 use crate::push_worker::{PublishRequest, PushRequest, PushRequests, PushWorker, Subscription};
 use crate::socket;
 use crate::subscriber::Start;
+
+mod point;
 
 /// Limit of envelopes in one request.
 const BATCH_MAX: usize = 10_000;
@@ -42,35 +46,39 @@ const ASK_FULL: &str = "push_ask";
 pub(crate) struct Push(pub(crate) Arc<PushPlan>);
 
 impl PushPlan {
-    /// Returns the mounts: the channels at their prefix, and the client library.
-    pub fn mounts(self: &Arc<Self>) -> [(String, Arc<dyn Mount>); 2] {
-        [(self.prefix.clone(), Arc::new(Push(Arc::clone(self)))), (CLIENT_PATH.to_owned(), Arc::new(client))]
+    /// Returns the mounts: the channels at their prefix, the client library, and the points.
+    pub fn mounts(self: &Arc<Self>) -> Vec<(String, Arc<dyn Mount>)> {
+        let push: Arc<dyn Mount> = Arc::new(Push(Arc::clone(self)));
+        let mut mounts = vec![(self.prefix.clone(), push), (CLIENT_PATH.to_owned(), Arc::new(client))];
+        for point in &self.points {
+            let mount = Arc::new(point::PointMount::new(Arc::clone(self), Arc::clone(point)));
+            mounts.push((point.prefix().to_owned(), mount));
+        }
+        mounts
     }
 }
 
 impl Mount for Push {
     fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        let plan = Arc::clone(&self.0);
-        let push_worker = worker.resident(|worker| {
-            PushWorker::new(worker.now(), Arc::clone(&plan), worker.number(), worker.workers())
-        });
-        push_worker.reload(Arc::clone(&plan));
+        let plan = &self.0;
+        let push_worker = open_worker(plan, worker);
+        push_worker.reload(Arc::clone(plan));
         push_worker.fanouts = push_worker.counters.fanouts(&plan.classes);
-        Box::new(Pusher {
-            asker: plan.rights.ask_client(context.clone()),
-            plan,
-            push_requests: push_worker.push_requests(),
-            context,
-            bodies: HashMap::new(),
-            incoming_bytes: 0,
-            tokens: TokenCache::default(),
-            inquiries: HashMap::new(),
-        })
+        let push_requests = push_worker.push_requests();
+        console::offer_actions(plan, worker);
+        worker.explain(console::ExplainedChannels(Arc::clone(plan)));
+        Box::new(Pusher::new(Arc::clone(plan), push_requests, context))
     }
 
     fn sources(&self) -> Vec<Arc<dyn Source>> {
         self.0.sources()
     }
+}
+
+/// Returns push on this worker. The first mount opens it.
+fn open_worker<'a>(plan: &Arc<PushPlan>, worker: &'a mut WorkerSetup<'_>) -> &'a mut PushWorker {
+    worker
+        .resident(|worker| PushWorker::new(worker.now(), Arc::clone(plan), worker.number(), worker.workers()))
 }
 
 struct Pusher {
@@ -89,6 +97,8 @@ struct Pusher {
     /// The requests that wait for a verdict, by question. The settings `auth.ask_connections` and `auth.ask_queue` limit the
     /// questions.
     inquiries: HashMap<Digest, Vec<Asking>>,
+    /// At the prefix of another feature: its part.
+    point: Option<point::Desk>,
 }
 
 /// A publish whose body is being read.
@@ -140,6 +150,22 @@ impl From<Reply> for RequestStop {
     }
 }
 
+impl Pusher {
+    fn new(plan: Arc<PushPlan>, push_requests: PushRequests, context: HandlerContext) -> Self {
+        Self {
+            asker: plan.rights.ask_client(context.clone()),
+            plan,
+            push_requests,
+            context,
+            bodies: HashMap::new(),
+            incoming_bytes: 0,
+            tokens: TokenCache::default(),
+            inquiries: HashMap::new(),
+            point: None,
+        }
+    }
+}
+
 impl Handler for Pusher {
     fn call(&mut self, request: &Request<'_>, mut exchange: Exchange) -> Outcome {
         let share = self.plan.rights.share(request);
@@ -162,6 +188,9 @@ impl Handler for Pusher {
     }
 
     fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        if let Some(desk) = &mut self.point {
+            return desk.body(key, piece, self.context.now());
+        }
         let Some(mut incoming) = self.bodies.remove(&key) else { return };
         self.incoming_bytes -= incoming.bytes.capacity();
         match piece {
@@ -194,6 +223,10 @@ impl Handler for Pusher {
         }
     }
 
+    fn woken(&mut self) {
+        self.point_woken();
+    }
+
     fn offloaded(&mut self, job: JobId, done: Option<Done>) {
         if let Some(asker) = &mut self.asker {
             asker.offloaded(job, done);
@@ -215,17 +248,16 @@ impl Pusher {
         exchange: &mut Option<Exchange>,
         granted: &[(Act, Name)],
     ) -> Result<Outcome, RequestStop> {
+        if self.point.is_some() {
+            return self.answer_at_point(request, exchange, granted);
+        }
         let path = request.path().strip_prefix(self.plan.prefix.as_bytes()).unwrap_or_default();
         let query = match request.method() {
             // A DELETE has its own parameters.
             Method::Delete => ReadQuery::default(),
             _ => ReadQuery::read(request.query())?,
         };
-        let identity = if request.is_rerouted() {
-            self.plan.rights.nobody(&mut self.tokens)
-        } else {
-            self.plan.rights.identify(request, &mut self.tokens).map_err(denied)?
-        };
+        let identity = self.identify(request)?;
         match request.method() {
             Method::Post | Method::Put => self.accept(request, exchange, path, &query, identity, granted),
             Method::Get | Method::Head if path.is_empty() => self.list(request, exchange, &query, identity),
@@ -238,6 +270,14 @@ impl Pusher {
             .with("Allow", METHODS)
             .into()),
         }
+    }
+
+    /// Identifies the client of a request.
+    fn identify(&mut self, request: &Request<'_>) -> Result<Principal, RequestStop> {
+        if request.is_rerouted() {
+            return Ok(self.plan.rights.nobody(&mut self.tokens));
+        }
+        Ok(self.plan.rights.identify(request, &mut self.tokens).map_err(denied)?)
     }
 
     /// Lists channels.
@@ -293,7 +333,7 @@ impl Pusher {
         self.enqueue(match user {
             Some(user) => PushRequest::LogOut(LogOutRequest {
                 exchange,
-                order: LogOutOrder { user, channels, identity },
+                order: LogOutOrder { user, channels, identity: Some(identity) },
             }),
             None => PushRequest::Forget { exchange, channels: channels.unwrap_or_default() },
         });
@@ -505,89 +545,98 @@ impl Pusher {
                 self.enqueue(PushRequest::Info { exchange, channel: channel.clone(), members });
                 Ok(Outcome::Later)
             }
-            ReadMode::Page => Ok(Outcome::Now(page()?)),
+            ReadMode::Page => {
+                Ok(Outcome::Now(page::page(include_str!("page.html"), "frame-ancestors 'none'")))
+            }
             ReadMode::Messages(kind) => {
                 let poll = matches!(kind, MessageForm::Raw | MessageForm::Json);
                 let subscription = Subscription {
                     since: negotiate::since(request, query, poll),
-                    channels,
-                    kind,
                     wait_s: query.wait_s.unwrap_or(negotiate::WAIT_S),
                     member,
                     share,
-                    identity: identity.is_authenticated().then(|| identity.clone()),
-                    rights_serial: self.plan.rights.serial(),
-                    client: encke_rights::client_number(request.origin().client),
-                    limited: !identity.is_unlimited(),
+                    ..self.subscription(request, identity, channels, kind)
                 };
                 Ok(Outcome::Takeover(Takeover::new(Start::Messages(subscription))))
             }
             ReadMode::Socket => {
-                let handshake =
-                    websocket::WebSocketHandshake::check(request.method(), request.version(), |name| {
-                        request.all(name)
-                    })
-                    .map_err(|error| {
-                        refusal(error.status(), error.to_string())
-                            .with("Sec-WebSocket-Version", websocket::VERSION)
-                            .with("Upgrade", "websocket")
-                    })?;
-                let envelopes = handshake.protocols().any(|protocol| protocol == b"encke.v1");
-                let kind = if envelopes { MessageForm::Envelope } else { MessageForm::Payload };
-                let mut fields = Fields::new();
-                let mut lines = Vec::new();
-                handshake.put_fields(&mut lines, envelopes.then_some("encke.v1"));
-                fields.push_lines(&lines);
-                let subscription = Subscription {
-                    since: negotiate::since(request, query, false),
-                    channels,
-                    kind,
-                    wait_s: 0,
-                    member,
-                    // CORS does not apply to WebSockets: the server checks the origin (RFC 6455 §10.2).
-                    share: Share::Nobody,
-                    identity: identity.is_authenticated().then(|| identity.clone()),
-                    rights_serial: self.plan.rights.serial(),
-                    client: encke_rights::client_number(request.origin().client),
-                    limited: !identity.is_unlimited(),
-                };
-                let speaker = socket::SocketPublisher {
-                    identity: identity.clone(),
-                    publisher: identity.publisher(request),
-                    channel: if envelopes { None } else { subscription.channels.first().cloned() },
-                };
-                let deflate = self.plan.compress && accept_deflate(request, &mut fields);
-                let start = Start::Socket { fields, deflate, speaker, subscription };
-                Ok(Outcome::Takeover(Takeover::new(start)))
+                let since = negotiate::since(request, query, false);
+                let socket = WishedSocket { channels, since, member, only_payloads: false };
+                self.upgrade(request, identity, socket)
             }
         }
     }
+
+    /// Returns a subscription from now on, without a member, that no page of another origin may read.
+    fn subscription(
+        &self,
+        request: &Request<'_>,
+        identity: &Principal,
+        channels: Vec<Name>,
+        kind: MessageForm,
+    ) -> Subscription {
+        Subscription {
+            channels,
+            since: Since::Now,
+            kind,
+            wait_s: 0,
+            member: None,
+            share: Share::Nobody,
+            head: None,
+            identity: identity.is_authenticated().then(|| identity.clone()),
+            rights_serial: self.plan.rights.serial(),
+            client: encke_rights::client_number(request.origin().client),
+            limited: !identity.is_unlimited(),
+        }
+    }
+
+    /// Passes a WebSocket to push.
+    fn upgrade(
+        &self,
+        request: &Request<'_>,
+        identity: &Principal,
+        WishedSocket { channels, since, member, only_payloads }: WishedSocket,
+    ) -> Result<Outcome, RequestStop> {
+        let handshake = websocket::WebSocketHandshake::check(request.method(), request.version(), |name| {
+            request.all(name)
+        })
+        .map_err(|error| {
+            refusal(error.status(), error.to_string())
+                .with("Sec-WebSocket-Version", websocket::VERSION)
+                .with("Upgrade", "websocket")
+        })?;
+        let envelopes = !only_payloads && handshake.protocols().any(|protocol| protocol == b"encke.v1");
+        let kind = if envelopes { MessageForm::Envelope } else { MessageForm::Payload };
+        let mut fields = Fields::new();
+        let mut lines = Vec::new();
+        handshake.put_fields(&mut lines, envelopes.then_some("encke.v1"));
+        fields.push_lines(&lines);
+        // CORS does not apply to WebSockets: the server checks the origin (RFC 6455 §10.2).
+        let subscription =
+            Subscription { since, member, ..self.subscription(request, identity, channels, kind) };
+        let speaker = socket::SocketPublisher {
+            identity: identity.clone(),
+            publisher: identity.publisher(request),
+            channel: if envelopes { None } else { subscription.channels.first().cloned() },
+        };
+        // Media is compressed already.
+        let deflate = self.plan.compress && !only_payloads && accept_deflate(request, &mut fields);
+        let start = Start::Socket { fields, deflate, speaker, subscription };
+        Ok(Outcome::Takeover(Takeover::new(start)))
+    }
+}
+
+/// The parameters of a WebSocket.
+struct WishedSocket {
+    channels: Vec<Name>,
+    since: Since,
+    member: Option<Arc<str>>,
+    /// Whether only plain payloads are sent, whatever sub-protocol the client offers.
+    only_payloads: bool,
 }
 
 /// The methods that a channel supports.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
-
-/// Returns the page that a browser receives at a channel's address. Only elements with the nonce may run, so that messages
-/// inject no scripts.
-fn page() -> Result<Reply, Reply> {
-    let mut bytes = [0; 16];
-    encke_io::host::random(&mut bytes)
-        .map_err(|error| refusal(500, format!("cannot get random bytes from the system: {error}")))?;
-    let nonce: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let policy = format!(
-        "default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
-         img-src data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
-    );
-    let page = include_str!("page.html").replace("{{nonce}}", &nonce);
-    Ok(Reply::new(200)
-        .with("Content-Type", "text/html; charset=utf-8")
-        .with("Content-Security-Policy", policy)
-        .with("X-Content-Type-Options", "nosniff")
-        .with("Referrer-Policy", "no-referrer")
-        .with("Vary", "Accept")
-        .with("Cache-Control", "no-store")
-        .body(Body::Bytes(page.into_bytes())))
-}
 
 /// Returns the response to a CORS preflight (Fetch standard). Whether the request itself is allowed is decided when it arrives.
 fn preflight(share: &Share) -> Reply {

@@ -21,9 +21,11 @@ use encke_server::Server;
 mod address_rates;
 mod admission;
 mod archive;
+mod channel_point;
 mod client;
 mod cluster;
 mod command;
+mod console;
 mod draft;
 mod envelope;
 mod error;
@@ -34,6 +36,7 @@ mod listing;
 mod log_out;
 mod log_out_scan;
 mod negotiate;
+mod page;
 mod parked;
 mod plan;
 mod publisher;
@@ -49,8 +52,13 @@ mod socket;
 mod source;
 mod subscriber;
 
-pub use encke_hub::{Draft, Flags, IdempotencyKey, Name, NameError, Position, PublishError, Published};
+pub use channel_point::{ChannelPoint, PointBody, PointHandler, PointRead};
+pub use encke_hub::{
+    ChannelRules, Draft, Flags, IdempotencyKey, Name, NameError, Overrun, Pattern, PatternError, Position,
+    PublishError, Published,
+};
 pub use error::{PushError, PushErrorOrigin};
+pub use page::page;
 pub use plan::PushPlan;
 pub use publisher::{Accepted, PublishFailure, PushPublisher};
 pub use settings::cluster::{ClusterSettings, StreamSettings, StreamStorage};

@@ -42,8 +42,8 @@ pub(crate) struct LogOutOrder {
     pub(crate) user: Arc<str>,
     /// Subscriptions with one of these channels; `None`: with a channel that the administrator may manage.
     pub(crate) channels: Option<Vec<Name>>,
-    /// The administrator.
-    pub(crate) identity: Principal,
+    /// The client that requests it; `None`: an operator, who may manage all channels.
+    pub(crate) identity: Option<Principal>,
 }
 
 /// A request for a log-out.
@@ -96,7 +96,9 @@ impl LogOutOrder {
                 Some(named) => channels.iter().any(|channel| named.contains(channel)),
                 // A WebSocket without a channel may still publish.
                 None => {
-                    let managed = |channel| self.identity.may(Act::Manage, channel);
+                    let managed = |channel| {
+                        self.identity.as_ref().is_none_or(|identity| identity.may(Act::Manage, channel))
+                    };
                     channels.is_empty() || channels.iter().any(managed)
                 }
             }
@@ -114,8 +116,8 @@ pub(crate) fn logged_out_close() -> Vec<u8> {
 pub(crate) fn reply(order: &LogOutOrder, count: Option<u64>) -> Reply {
     let Some(count) = count else { return refusal(503, "the server is stopping".into()) };
     let LogOutOrder { user, channels, identity } = order;
-    let by =
-        identity.name.as_deref().map_or_else(|| "a client without a name".into(), |name| format!("{name:?}"));
+    let by = identity.as_ref().and_then(|identity| identity.name.as_deref());
+    let by = by.map_or_else(|| "a client without a name".into(), |name| format!("{name:?}"));
     let on = channels.as_ref().map_or_else(String::new, |channels| {
         let names: Vec<&str> = channels.iter().map(Name::as_str).collect();
         format!(" on {}", names.join(","))

@@ -8,7 +8,9 @@ use encke_hub::{Epoch, Rules, Streams};
 use super::address_rates::{AddressRates, LimitedAction};
 use super::admission::Admission;
 use super::archive::{self, Archive};
+use super::channel_point::{self, ChannelPoint};
 use super::cluster::ClusterLink;
+use super::console::PushMailboxes;
 use super::error::PushError;
 use super::figures::PushFigures;
 use super::publisher::{Entrance, PushPublisher};
@@ -52,8 +54,12 @@ pub struct PushPlan {
     pub(crate) channel_rates: Option<Arc<AddressRates>>,
     /// The figures of the workers.
     pub(crate) figures: Arc<PushFigures>,
+    /// Features that serve channels at a prefix of their own.
+    pub(crate) points: Vec<Arc<dyn ChannelPoint>>,
     /// For messages of the program.
     pub(crate) entrance: Arc<Entrance>,
+    /// For the lists and actions of operators.
+    pub(crate) mailboxes: Arc<PushMailboxes>,
 }
 
 impl PushPlan {
@@ -90,7 +96,9 @@ impl PushPlan {
                 .on()
                 .map(|rate| Arc::new(AddressRates::new(LimitedAction::Channels, rate))),
             figures: Arc::default(),
+            points: Vec::new(),
             entrance: Arc::default(),
+            mailboxes: Arc::default(),
         })
     }
 
@@ -102,6 +110,22 @@ impl PushPlan {
         let streams = cluster.streams()?;
         let cluster = ClusterLink::join(cluster, &self.rules)?;
         Ok(self.shared_by(cluster, streams))
+    }
+
+    /// Adds a feature that serves channels at a prefix of its own. Clients cannot publish to these channels elsewhere.
+    #[must_use]
+    pub fn with_point(mut self, point: Arc<dyn ChannelPoint>) -> Self {
+        let rules = Arc::make_mut(&mut self.rules);
+        for (pattern, channels) in point.rules() {
+            rules.set(pattern, channels);
+        }
+        self.points.push(point);
+        self
+    }
+
+    /// Returns whether a channel belongs to a point, which alone publishes to it.
+    pub(crate) fn is_reserved(&self, channel: &encke_hub::Name) -> bool {
+        self.points.iter().any(|point| channel_point::owns(&**point, channel))
     }
 
     /// Continues the stream of the store in a directory.
@@ -148,6 +172,7 @@ impl PushPlan {
             channel_rates,
             figures: Arc::clone(&other.figures),
             entrance: Arc::clone(&other.entrance),
+            mailboxes: Arc::clone(&other.mailboxes),
             ..self
         }
     }

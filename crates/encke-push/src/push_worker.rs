@@ -22,16 +22,20 @@ use encke_hub::{
 use encke_io::{Done, Now};
 use encke_stats::{Histogram, Ticket};
 
+use super::console::{ChannelDeletion, ConsoleWalk, RowsOrder};
 use super::figures::PushCounters;
 use super::form::{MessageForm, RunEncoder};
 use super::listing::{ChannelListing, ListRequest, info_reply};
 use super::log_out::{LogOutOrder, LogOutQueue, LogOutRequest};
 use super::negotiate::refusal;
 use super::plan::PushPlan;
-use super::publisher::{Accepted, ProgramPublish};
+use super::publisher::{Accepted, ProgramCount, ProgramPublish};
 use super::side::SideTable;
 use encke_rights::{Act, Principal, Share};
-use encke_server::{Body, Exchange, Farewells, Inflation, Reply, ResidentMailbox, spread_retry_ms};
+use encke_server::{
+    ActionError, ActionReport, ActionResult, Body, Exchange, Farewells, Fields, Inflation, Reply,
+    ResidentMailbox, spread_retry_ms,
+};
 
 /// The word of a connection ([`Slot::word`](encke_server::Slot::word)) without a subscriber.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -52,6 +56,8 @@ pub(crate) struct Subscription {
     pub(crate) member: Option<Arc<str>>,
     /// The pages of other origins that may read the response.
     pub(crate) share: Share,
+    /// The header fields of the response, for media.
+    pub(crate) head: Option<Box<Fields>>,
     /// The subscriber's identity, if a token or certificate established one: it may expire or lose its rights.
     pub(crate) identity: Option<Principal>,
     /// [`Rights::serial`](encke_rights::Rights::serial) of the rights that admitted the request.
@@ -143,6 +149,12 @@ pub(crate) enum PushMessage {
     /// To the first worker, from the engine of a cluster's stream.
     #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "nobody writes it"))]
     News { stream: usize, news: Vec<ClusterEvent> },
+    /// To the first worker, or to every worker: a list for an operator.
+    Rows(Box<RowsOrder>),
+    /// To the first worker: an operator deletes the messages of a channel.
+    Delete(ChannelDeletion),
+    /// To every worker: an operator disconnects the subscribers of a channel. The ticket is for their number.
+    Disconnect { channel: Name, ticket: Ticket<u64> },
     /// To every worker: a log-out, and the ticket for the number of ended subscriptions.
     LogOut { order: Arc<LogOutOrder>, ticket: Ticket<u64> },
     /// From the first worker to the owner of a WebSocket: the response to its publish.
@@ -178,6 +190,8 @@ pub(crate) struct PushWorker {
     /// closed connection is dropped, because its token is no longer valid.
     pub(crate) changing: Vec<(encke_io::Token, Option<u64>)>,
     pub(crate) log_outs: LogOutQueue,
+    /// Lists and actions of operators in progress, in turn.
+    pub(crate) walks: VecDeque<ConsoleWalk>,
     /// Messages accepted and not counted yet.
     pub(crate) published: u64,
     pub(crate) deliveries: Vec<Delivery>,
@@ -242,6 +256,8 @@ enum Requester {
     Speaker { core: usize, token: encke_io::Token, reference: Option<u64>, tell: bool },
     /// A client that deletes channels; `elsewhere`: on all nodes of a cluster.
     Remover { exchange: Exchange, elsewhere: bool },
+    /// An operator who deletes the messages of a channel; `count`: their number.
+    Operator { ticket: Ticket<ActionResult>, count: u64, elsewhere: bool },
     /// The program itself.
     Program(Ticket<Result<Accepted, PublishError>>),
 }
@@ -260,6 +276,7 @@ enum ReplyTarget {
     Publisher { exchange: Exchange, told: PublishReply },
     Speaker { core: usize, token: encke_io::Token, answer: Vec<u8> },
     Remover { exchange: Exchange },
+    Operator { ticket: Ticket<ActionResult>, count: u64 },
     Program { ticket: Ticket<Result<Accepted, PublishError>>, accepted: Accepted },
 }
 
@@ -315,6 +332,7 @@ impl PushWorker {
             sample_hand: 0,
             changing: Vec::new(),
             log_outs: LogOutQueue::new(),
+            walks: VecDeque::new(),
             published: 0,
             deliveries: Vec::new(),
             feeds: Vec::new(),
@@ -345,6 +363,7 @@ impl PushWorker {
         }
         if let (Some(_), Some(first)) = (&self.central, self.links.first()) {
             self.plan.entrance.open(first);
+            self.plan.mailboxes.set(&self.links);
         }
         for letter in std::mem::take(&mut self.early) {
             self.post(letter);
@@ -442,6 +461,9 @@ impl PushWorker {
                 self.post(PushMessage::Taken { core: self.core, stream, lagging: self.lagging });
             }
             PushMessage::News { stream, news } => self.on_cluster_events(now, stream, news),
+            PushMessage::Rows(order) => self.begin_rows(*order),
+            PushMessage::Delete(deletion) => self.delete_for_operator(now, deletion),
+            PushMessage::Disconnect { channel, ticket } => self.begin_disconnect(&channel, ticket),
             PushMessage::LogOut { order, ticket } => self.begin_log_out(order, ticket),
             PushMessage::Heard { token, answer } => return Some((token, answer)),
         }
@@ -520,7 +542,7 @@ impl PushWorker {
             lane.sequencer.take_commands(&mut central.commands);
             if let Some(cluster) = &self.plan.cluster {
                 central.commands.drain(..).for_each(|errand| cluster.run(stream, errand));
-                cluster.show(stream, lane.sequencer.backlog());
+                cluster.show(stream, lane.sequencer.backlog(), lane.sequencer.newest().offset);
             }
         }
         self.release(now)
@@ -571,6 +593,7 @@ impl PushWorker {
         debug_assert!(!cfg!(test) || self.sides.is_empty(), "a closed connection has a row");
         if self.central.is_some() {
             self.plan.entrance.close();
+            self.plan.mailboxes.clear();
         }
         match (&mut self.central, &self.plan.archive) {
             (Some(central), Some(archive)) => {
@@ -652,6 +675,9 @@ impl PushWorker {
                     exchange.answer(told.reply(fanout_ns));
                 }
                 ReplyTarget::Remover { exchange } => exchange.answer(deleted_reply()),
+                ReplyTarget::Operator { ticket, count } => {
+                    ticket.resolve(Ok(ActionReport { affected: count, notes: Vec::new() }));
+                }
                 ReplyTarget::Program { ticket, accepted } => ticket.resolve(Ok(accepted)),
                 ReplyTarget::Speaker { core, token, answer } if core == self.core => {
                     own.push((token, answer));
@@ -673,7 +699,7 @@ impl PushWorker {
             PushRequest::Publish(publish) => {
                 let PublishRequest { exchange, drafts, lines, trace } = publish;
                 let whose = Requester::Publisher { exchange, lines, trace };
-                self.published += central.publish(now, whose, drafts);
+                self.published += central.publish(now, whose, drafts, &self.plan);
             }
             PushRequest::Info { exchange, channel, members } => {
                 let sequencer = &central.lanes[central.streams.of(&channel)].sequencer;
@@ -689,23 +715,10 @@ impl PushWorker {
                     None => refusal(404, format!("channel {channel} has no message and no subscriber")),
                 });
             }
-            PushRequest::Forget { exchange, channels } if self.plan.cluster.is_some() => {
-                let forget = |channel: &Name| {
-                    let stream = central.streams.of(channel);
-                    (stream, central.lanes[stream].sequencer.forget(channel))
-                };
-                let results = channels.iter().map(forget).collect();
-                central.order(now, Requester::Remover { exchange, elsewhere: true }, results);
-            }
             PushRequest::Forget { exchange, channels } => {
-                let [StreamLane { sequencer, .. }] = &mut central.lanes[..] else { return };
-                let mut delete = |channel| match sequencer.delete(channel) {
-                    Deletion::Absent => None,
-                    Deletion::Waits(ticket) => Some((0, Ok(Publishing::Waits(ticket)))),
-                    Deletion::Done => Some((0, Ok(Publishing::Done(sequencer.deleted())))),
-                };
-                let results = channels.iter().filter_map(&mut delete).collect();
-                central.order(now, Requester::Remover { exchange, elsewhere: false }, results);
+                let elsewhere = self.plan.cluster.is_some();
+                let results = central.delete(&channels, elsewhere);
+                central.order(now, Requester::Remover { exchange, elsewhere }, results);
             }
             PushRequest::List(request) => central.listings.push_back(ChannelListing::new(request)),
             PushRequest::LogOut(request) => self.order_log_out(request),
@@ -731,26 +744,83 @@ impl PushWorker {
         let Some(central) = &mut self.central else { return };
         let SocketPublish { core, token, reference, draft, wants_reply: tell } = spoken;
         let whose = Requester::Speaker { core, token, reference, tell };
-        self.published += central.publish(now, whose, vec![draft]);
+        self.published += central.publish(now, whose, vec![draft], &self.plan);
         self.pending = true;
     }
 
+    /// Deletes the messages of a channel for an operator, on the first worker.
+    pub(crate) fn delete_for_operator(&mut self, now: Now, deletion: ChannelDeletion) {
+        let ChannelDeletion { channel, ticket } = deletion;
+        let elsewhere = self.plan.cluster.is_some();
+        let known = self.sequencer_of(&channel).and_then(|sequencer| sequencer.info(&channel));
+        let count = known.map_or(0, |info| info.messages as u64);
+        let Some(central) = &mut self.central else { return };
+        if count == 0 && !elsewhere {
+            return ticket.resolve(Err(ActionError::Refused(format!("channel {channel} has no messages"))));
+        }
+        let results = central.delete(&[channel], elsewhere);
+        central.order(now, Requester::Operator { ticket, count, elsewhere }, results);
+        self.pending = true;
+    }
+
+    /// Returns the sequencers in stream order; none but on the first worker.
+    pub(crate) fn sequencers(&self) -> impl Iterator<Item = &Sequencer> {
+        self.central.iter().flat_map(|central| &central.lanes).map(|lane| &lane.sequencer)
+    }
+
+    /// Returns the sequencer of a channel, on the first worker.
+    pub(crate) fn sequencer_of(&self, channel: &Name) -> Option<&Sequencer> {
+        self.sequencers().nth(self.plan.streams.of(channel))
+    }
+
     /// Publishes a message of the program, on the first worker.
+    pub(crate) fn count_for_program(&self, ProgramCount { channel, done }: ProgramCount) {
+        let Some(central) = &self.central else { return };
+        let lane = central.lanes.get(central.streams.of(&channel));
+        done(lane.and_then(|lane| lane.sequencer.info(&channel)).map_or(0, |info| info.subscribers));
+    }
+
     pub(crate) fn publish_for_program(&mut self, now: Now, publish: ProgramPublish) {
         let Some(central) = &mut self.central else { return };
         let ProgramPublish { draft, ticket } = publish;
-        self.published += central.publish(now, Requester::Program(ticket), vec![draft]);
+        self.published += central.publish(now, Requester::Program(ticket), vec![draft], &self.plan);
         self.pending = true;
     }
 }
 
 impl PushCoordinator {
+    /// Deletes the messages of channels; `elsewhere`: on all nodes of a cluster.
+    fn delete(
+        &mut self,
+        channels: &[Name],
+        elsewhere: bool,
+    ) -> Vec<(usize, Result<Publishing, PublishError>)> {
+        let delete = |channel| {
+            let stream = self.streams.of(channel);
+            let sequencer = &mut self.lanes.get_mut(stream)?.sequencer;
+            if elsewhere {
+                return Some((stream, sequencer.forget(channel)));
+            }
+            match sequencer.delete(channel) {
+                Deletion::Absent => None,
+                Deletion::Waits(ticket) => Some((stream, Ok(Publishing::Waits(ticket)))),
+                Deletion::Done => Some((stream, Ok(Publishing::Done(sequencer.deleted())))),
+            }
+        };
+        channels.iter().filter_map(delete).collect()
+    }
+
     /// Publishes in order, up to the first rejected message. Returns the number already published.
-    fn publish(&mut self, now: Now, whose: Requester, drafts: Vec<Draft>) -> u64 {
+    fn publish(&mut self, now: Now, whose: Requester, drafts: Vec<Draft>, plan: &PushPlan) -> u64 {
+        let may_all = matches!(whose, Requester::Program(_));
         let mut results = Vec::with_capacity(drafts.len());
         for draft in drafts {
             let stream = self.streams.of(&draft.channel);
-            let result = self.lanes[stream].sequencer.publish(hub_now(now), draft);
+            let result = if may_all || !plan.is_reserved(&draft.channel) {
+                self.lanes[stream].sequencer.publish(hub_now(now), draft)
+            } else {
+                Err(PublishError::ReservedChannel)
+            };
             let refused = result.is_err();
             results.push((stream, result));
             if refused {
@@ -904,6 +974,19 @@ impl PushCoordinator {
                 }
                 0
             }
+            Requester::Operator { ticket, count, elsewhere } => {
+                match results.into_iter().find_map(Result::err) {
+                    None => self.held.push_back(HeldReply {
+                        to,
+                        traced: None,
+                        target: ReplyTarget::Operator { ticket, count },
+                    }),
+                    Some(error) => {
+                        ticket.resolve(Err(ActionError::Refused(not_deleted_text(&error, elsewhere))));
+                    }
+                }
+                0
+            }
             Requester::Program(ticket) => match results.into_iter().next() {
                 Some(Ok(accepted)) => {
                     let owed = ReplyTarget::Program { ticket, accepted };
@@ -1052,6 +1135,7 @@ fn status(refusal: &PublishError) -> u16 {
     match refusal {
         PublishError::TooLarge { .. } => 413,
         PublishError::KeyMismatch => 422,
+        PublishError::ReservedChannel => 403,
         PublishError::ReservedEvent
         | PublishError::KeyTooLong
         | PublishError::BadEvent
@@ -1074,7 +1158,13 @@ fn deleted_reply() -> Reply {
 
 /// The response to a failed or incomplete delete.
 fn not_deleted_reply(error: &PublishError, elsewhere: bool) -> Reply {
-    let text = match error {
+    let reply = refusal(status(error), not_deleted_text(error, elsewhere));
+    if is_soon_over(error) { reply.with("Retry-After", RETRY_AFTER_S) } else { reply }
+}
+
+/// The reason of a failed or incomplete delete.
+fn not_deleted_text(error: &PublishError, elsewhere: bool) -> String {
+    match error {
         PublishError::Away => "the cluster is unreachable: nothing was deleted; retry".into(),
         PublishError::Unanswered => {
             "the cluster did not respond in time, and may have deleted the messages: retry".into()
@@ -1085,9 +1175,7 @@ fn not_deleted_reply(error: &PublishError, elsewhere: bool) -> Reply {
             "the deletion could not be stored: see the server's log; the server repeats it".into()
         }
         error => error.to_string(),
-    };
-    let reply = refusal(status(error), text);
-    if is_soon_over(error) { reply.with("Retry-After", RETRY_AFTER_S) } else { reply }
+    }
 }
 
 /// `Retry-After` for messages that the cluster did not accept: about the time in which NATS elects a leader.

@@ -32,6 +32,7 @@ pub(crate) enum SubscriberTransport {
     Ndjson,
     Poll,
     WebSocket,
+    Media,
 }
 
 impl RejectReason {
@@ -84,7 +85,7 @@ impl RejectReason {
 
 impl SubscriberTransport {
     /// Every transport, in the order of its discriminant.
-    pub(crate) const ALL: [Self; 4] = [Self::Sse, Self::Ndjson, Self::Poll, Self::WebSocket];
+    pub(crate) const ALL: [Self; 5] = [Self::Sse, Self::Ndjson, Self::Poll, Self::WebSocket, Self::Media];
 
     pub(crate) const fn of(kind: MessageForm) -> Self {
         match kind {
@@ -92,6 +93,7 @@ impl SubscriberTransport {
             MessageForm::Ndjson => Self::Ndjson,
             MessageForm::Raw | MessageForm::Json => Self::Poll,
             MessageForm::Envelope | MessageForm::Payload => Self::WebSocket,
+            MessageForm::Media => Self::Media,
         }
     }
 
@@ -102,6 +104,7 @@ impl SubscriberTransport {
             Self::Ndjson => "ndjson",
             Self::Poll => "poll",
             Self::WebSocket => "websocket",
+            Self::Media => "media",
         }
     }
 }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use encke_io::{Done, Now};
 
-use super::publisher::ProgramPublish;
+use super::publisher::{ProgramCount, ProgramPublish};
 use super::push_worker::{PushMessage, PushWorker};
-use encke_server::{Asked, Engine, Gone, JobId, Kernel, Resident, ResidentMailbox, Slot};
+use encke_server::{Asked, ConnDescription, Engine, Gone, JobId, Kernel, Resident, ResidentMailbox, Slot};
 
 impl Resident for PushWorker {
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
@@ -49,7 +49,10 @@ impl Resident for PushWorker {
             }
             Err(message) => match message.downcast::<ProgramPublish>() {
                 Ok(publish) => self.publish_for_program(engine.now(), *publish),
-                Err(_) => debug_assert!(false, "only workers and the program send messages to push"),
+                Err(message) => match message.downcast::<ProgramCount>() {
+                    Ok(count) => self.count_for_program(*count),
+                    Err(_) => debug_assert!(false, "only workers and the program send messages to push"),
+                },
             },
         }
     }
@@ -93,17 +96,24 @@ impl Resident for PushWorker {
         }
     }
 
-    fn finish(&mut self, engine: &mut Engine<'_>) {
+    fn finish(&mut self, engine: &mut Engine<'_>, kernel: &dyn Kernel) {
         self.confirm_changes(engine);
         if !self.log_outs.is_empty() {
             self.continue_log_outs(engine);
         }
         self.continue_listing(engine.now());
+        if !self.walks.is_empty() {
+            self.continue_walks(engine, kernel);
+        }
         self.counters.subscribers.set(self.hub.subscribers() as i64);
     }
 
     fn each_second(&mut self, engine: &mut Engine<'_>, kernel: &dyn Kernel) {
         self.sample(engine, kernel);
+    }
+
+    fn describe(&mut self, slot: &mut Slot<'_>) -> ConnDescription {
+        self.describe_subscriber(slot)
     }
 
     fn drain(&mut self, engine: &mut Engine<'_>, time_ns: u64) {

@@ -212,6 +212,9 @@ pub enum OverrunPolicy {
     Skip,
     /// The subscriber receives the newest message only, without a gap: for values, not for events.
     Latest,
+    /// The subscriber continues at the newest key frame, without a gap, if it started at one: for live streams. Otherwise like
+    /// `skip`.
+    Key,
 }
 
 /// Admits 18,000 clients that reconnect at once, even right after they have connected. At 15 µs of CPU each, 20,000 take 0.3 s
@@ -268,7 +271,9 @@ impl PushSettings {
                         OverrunPolicy::Disconnect => Overrun::Disconnect,
                         OverrunPolicy::Skip => Overrun::Skip,
                         OverrunPolicy::Latest => Overrun::Latest,
+                        OverrunPolicy::Key => Overrun::Key,
                     },
+                    burst_ms: ChannelRules::default().burst_ms,
                     presence: channel.presence,
                     members: channel.members as usize,
                     durable: channel.durable,

@@ -18,7 +18,7 @@ use super::plan::PushPlan;
 use super::push_worker::renew;
 use super::socket::SocketPublisher;
 use encke_rights::{Principal, Share};
-use encke_server::SocketState;
+use encke_server::{Fields, SocketState};
 
 /// A delivery that follows the send in flight.
 pub(crate) enum Stashed {
@@ -26,6 +26,8 @@ pub(crate) enum Stashed {
     Bytes(Arc<[u8]>),
     /// The start of an event stream or a WebSocket.
     Start(Positions, Option<Box<Gap>>),
+    /// The end of the stream.
+    End,
 }
 
 /// The properties of a request that its subscriber still needs.
@@ -36,6 +38,8 @@ pub(crate) struct RequestDetails {
     pub(crate) until_ns: Option<NonZeroU64>,
     /// The pages of other origins that may read the response, until its head is written.
     pub(crate) share: Share,
+    /// The header fields of media, until the head is written.
+    pub(crate) head: Option<Box<Fields>>,
     /// The client's address as a number.
     pub(crate) client: u64,
 }
@@ -55,7 +59,7 @@ impl RequestDetails {
     }
 
     fn is_empty(&self) -> bool {
-        self.right.is_none() && self.until_ns.is_none() && self.share == Share::Nobody
+        self.right.is_none() && self.until_ns.is_none() && self.share == Share::Nobody && self.head.is_none()
     }
 }
 
@@ -122,6 +126,14 @@ impl SideTable {
         Some(socket)
     }
 
+    /// Returns the name of a subscriber's user, if a token or certificate established one.
+    pub(crate) fn user(&self, index: u32) -> Option<&Arc<str>> {
+        let row = self.rows.get(&index)?;
+        let right = row.request.as_ref().and_then(|request| request.right.as_ref());
+        let by_request = right.and_then(|(identity, _)| identity.name.as_ref());
+        by_request.or_else(|| row.socket.as_ref().and_then(|socket| socket.speaker.identity.name.as_ref()))
+    }
+
     /// Returns the details of a subscriber's request.
     pub(crate) fn request(&self, index: u32) -> Option<&RequestDetails> {
         if self.requests == 0 {
@@ -155,7 +167,7 @@ impl SideTable {
                 let right = Some(right);
                 self.put_request(
                     index,
-                    RequestDetails { right, until_ns: None, share: Share::Nobody, client: 0 },
+                    RequestDetails { right, until_ns: None, share: Share::Nobody, head: None, client: 0 },
                 );
             }
         }
@@ -167,6 +179,14 @@ impl SideTable {
         let share = std::mem::take(&mut request.share);
         self.trim_request(index);
         share
+    }
+
+    /// Returns the header fields of media whose head is about to be written.
+    pub(crate) fn take_head(&mut self, index: u32) -> Fields {
+        let Some(request) = self.request_mut(index) else { return Fields::new() };
+        let head = request.head.take();
+        self.trim_request(index);
+        head.map(|head| *head).unwrap_or_default()
     }
 
     /// Ends the wait of a poll whose connection is still sending an earlier response.
@@ -241,7 +261,13 @@ mod tests {
     const INDEX: u32 = 7;
 
     fn poll() -> RequestDetails {
-        RequestDetails { right: None, until_ns: NonZeroU64::new(1), share: Share::Anybody, client: 0 }
+        RequestDetails {
+            right: None,
+            until_ns: NonZeroU64::new(1),
+            share: Share::Anybody,
+            head: None,
+            client: 0,
+        }
     }
 
     fn socket() -> Box<SocketState<SocketPublisher>> {
@@ -262,9 +288,9 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_three_pointers_and_request_details_are_72_bytes() {
+    fn a_row_is_three_pointers_and_request_details_are_80_bytes() {
         assert_eq!(size_of::<SubscriberRow>(), 24);
-        assert_eq!(size_of::<RequestDetails>(), 72);
+        assert_eq!(size_of::<RequestDetails>(), 80);
     }
 
     #[test]
@@ -308,7 +334,8 @@ mod tests {
     #[test]
     fn a_plain_subscriber_has_no_row() {
         let mut sides = SideTable::default();
-        let plain = RequestDetails { right: None, until_ns: None, share: Share::Nobody, client: 1 };
+        let plain =
+            RequestDetails { right: None, until_ns: None, share: Share::Nobody, head: None, client: 1 };
         sides.put_request(INDEX, plain);
         assert_eq!(sides.take_share(INDEX), Share::Nobody);
         assert!(sides.take_stashed(INDEX).is_none());

@@ -6,6 +6,7 @@ use encke_stats::{Family, Source};
 use serde_json::Value;
 
 use super::cluster::NoCluster;
+use super::console;
 use super::figures::{PushFigures, now_ns};
 use super::plan::PushPlan;
 
@@ -35,7 +36,10 @@ impl PushPlan {
             Some(cluster) => Arc::<super::cluster::ClusterLink>::clone(cluster),
             None => Arc::new(NoCluster),
         };
-        vec![Arc::<Self>::clone(self), cluster]
+        [Arc::<Self>::clone(self) as Arc<dyn Source>, cluster]
+            .into_iter()
+            .chain(console::lists(self))
+            .collect()
     }
 }
 

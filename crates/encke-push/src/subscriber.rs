@@ -103,7 +103,11 @@ impl PushWorker {
         let poll = form::is_poll(subscription.kind);
         let draining = slot.draining();
         if asked.head_only {
-            return slot.respond(asked, subscription.share.onto(Reply::new(200)));
+            let mut reply = Reply::new(200);
+            if let Some(head) = &subscription.head {
+                reply.fields.extend(head);
+            }
+            return slot.respond(asked, subscription.share.onto(reply));
         }
         if let Some(away) = self.rejection(slot, &subscription) {
             return self.reject_request(slot, asked, away, subscription.kind, &subscription.share);
@@ -201,7 +205,7 @@ impl PushWorker {
     /// Registers a connection as a subscriber of the hub.
     fn join(&mut self, slot: &mut Slot<'_>, place: SubscribeMode, subscription: Subscription) {
         let SubscribeMode { bits, asked, wait_ns } = place;
-        let Subscription { channels, since, kind, member, identity, share, client, limited, .. } =
+        let Subscription { channels, since, kind, member, identity, share, head, client, limited, .. } =
             subscription;
         let member = member.map(|name| Member { name, client: limited.then_some(client) });
         let end_s = identity.as_ref().and_then(|identity| identity.expires_unix_s);
@@ -230,7 +234,7 @@ impl PushWorker {
                 return slot.respond(asked, share.onto(reply));
             }
         };
-        self.sides.put_request(slot.place(), RequestDetails { right, until_ns, share, client });
+        self.sides.put_request(slot.place(), RequestDetails { right, until_ns, share, head, client });
         self.pending = true;
         slot.set_word(id.0);
         slot.set_form(form.0 | if left_ns.is_some() { EXPIRES } else { 0 });
@@ -302,6 +306,14 @@ impl PushWorker {
             }
             DeliveryContent::Started { position, gap } => self.started(slot, &position, gap.as_deref()),
             DeliveryContent::Overrun => overrun(slot),
+            DeliveryContent::Ended => {
+                // The hub has already removed the subscriber.
+                slot.set_word(NONE);
+                if slot.is_sending() {
+                    return self.sides.stash(slot.place(), Stashed::End);
+                }
+                self.ended(slot);
+            }
         }
     }
 
@@ -347,9 +359,19 @@ impl PushWorker {
             }
         } else {
             slot.count_response(200);
-            let fields = form::stream_fields(form, &self.sides.take_share(slot.place()));
+            let share = self.sides.take_share(slot.place());
+            let is_media = form::kind(form) == MessageForm::Media;
+            let fields = if is_media {
+                let mut fields = self.sides.take_head(slot.place());
+                fields.extend(&share.fields());
+                fields
+            } else {
+                form::stream_fields(form, &share)
+            };
             slot.put_head(form::framing(form), 200, &fields, ContentLength::Open);
-            form::put_stream_start(form, &position.to_string(), retry_ms, gap, slot.out());
+            if !is_media {
+                form::put_stream_start(form, &position.to_string(), retry_ms, gap, slot.out());
+            }
             if slot.draining() {
                 let retry_ms = self.farewell_retry_ms(slot);
                 slot.out().extend_from_slice(&form::last_event(form, retry_ms));
@@ -361,6 +383,16 @@ impl PushWorker {
             self.has_sent(id);
         }
         slot.settle();
+    }
+
+    /// Ends a subscriber whose stream has ended.
+    fn ended(&mut self, slot: &mut Slot<'_>) {
+        let retry_ms = self.retry_ms(slot);
+        let form = Form(slot.form());
+        if is_socket(slot) {
+            slot.linger();
+        }
+        end_subscriber(slot, &form::ended(form, retry_ms), CloseReason::Answered);
     }
 
     /// Reports a completed send: the hub may deliver messages published meanwhile.
@@ -380,7 +412,7 @@ impl PushWorker {
     }
 
     /// Responds to a poll, with messages or without any.
-    fn answer_poll(&mut self, slot: &mut Slot<'_>, answer: Option<Arc<[u8]>>) {
+    pub(crate) fn answer_poll(&mut self, slot: &mut Slot<'_>, answer: Option<Arc<[u8]>>) {
         let (word, form) = (slot.word(), Form(slot.form()));
         let answer = answer.unwrap_or_else(|| {
             // Before the channel is open there is no position, so the response claims nothing.
@@ -448,6 +480,7 @@ impl PushWorker {
             return match stashed {
                 Stashed::Bytes(bytes) => send_stream(slot, bytes),
                 Stashed::Start(position, gap) => self.started(slot, &position, gap.as_deref()),
+                Stashed::End => self.ended(slot),
             };
         }
         if id.0 != NONE {
@@ -531,7 +564,11 @@ impl PushWorker {
             let retry_ms = self.farewell_retry_ms(slot);
             return end_subscriber(slot, &form::last_event(form, retry_ms), CloseReason::Drain);
         }
-        slot.out().extend_from_slice(&form::heartbeat(form));
+        let heartbeat = form::heartbeat(form);
+        if heartbeat.is_empty() {
+            return self.await_due(slot);
+        }
+        slot.out().extend_from_slice(&heartbeat);
         slot.settle();
     }
 
@@ -572,7 +609,7 @@ impl PushWorker {
     }
 
     /// Returns whether the subscriber has received its start position, or is about to.
-    fn has_begun(&self, slot: &Slot<'_>) -> bool {
+    pub(crate) fn has_begun(&self, slot: &Slot<'_>) -> bool {
         let id = SubscriberId(slot.word());
         id.0 == NONE || self.hub.has_begun(id) || slot.form() & RESUMED != 0
     }
@@ -821,7 +858,7 @@ fn overrun(slot: &mut Slot<'_>) {
 }
 
 /// Sends the last bytes of a subscriber and then closes its connection.
-fn end_subscriber(slot: &mut Slot<'_>, bytes: &[u8], reason: CloseReason) {
+pub(crate) fn end_subscriber(slot: &mut Slot<'_>, bytes: &[u8], reason: CloseReason) {
     slot.end_after(reason);
     slot.out().extend_from_slice(bytes);
     slot.settle();
