@@ -1,0 +1,304 @@
+//! What is needed to start a process of an application: its program, user and variables, found before the start.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use encke_io::process::{PASSED_DESCRIPTOR, SystemUser, may_execute};
+
+use crate::settings::AppSettings;
+use crate::slot::SlotTimes;
+
+/// An application whose settings fit this machine.
+#[derive(Clone, Debug)]
+pub(crate) struct AppPlan {
+    pub(crate) settings: AppSettings,
+    pub(crate) program: PathBuf,
+    pub(crate) directory: PathBuf,
+    pub(crate) user: Option<SystemUser>,
+}
+
+/// Why an application cannot be started on this machine.
+#[derive(Debug)]
+pub enum AppError {
+    /// The program is in no directory of `PATH`, or is no file.
+    NoProgram {
+        /// The application.
+        app: String,
+        /// The program, as the settings name it.
+        program: String,
+        /// The directories that were searched.
+        searched: String,
+    },
+    /// The file may not be executed.
+    NotExecutable {
+        /// The application.
+        app: String,
+        /// The file.
+        file: PathBuf,
+    },
+    /// The working directory cannot be used.
+    Directory {
+        /// The application.
+        app: String,
+        /// The directory.
+        directory: PathBuf,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// The user does not exist.
+    User {
+        /// The application.
+        app: String,
+        /// The user.
+        user: String,
+    },
+    /// Only root can start a process of another user.
+    NotRoot {
+        /// The application.
+        app: String,
+        /// The user.
+        user: String,
+    },
+    /// The system has no descriptor, thread or random number left.
+    System(String, io::Error),
+}
+
+impl AppError {
+    /// The name of the application.
+    pub fn app(&self) -> &str {
+        match self {
+            Self::NoProgram { app, .. }
+            | Self::NotExecutable { app, .. }
+            | Self::Directory { app, .. }
+            | Self::User { app, .. }
+            | Self::NotRoot { app, .. }
+            | Self::System(app, _) => app,
+        }
+    }
+
+    /// The key of `[[app]]` that has the wrong value.
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::NoProgram { .. } | Self::NotExecutable { .. } => "run",
+            Self::Directory { .. } => "directory",
+            Self::User { .. } | Self::NotRoot { .. } => "user",
+            Self::System(..) => "name",
+        }
+    }
+}
+
+impl fmt::Display for AppError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "application {:?}: ", self.app())?;
+        match self {
+            Self::NoProgram { program, searched, .. } => {
+                write!(
+                    f,
+                    "there is no program {program:?} in {searched}: install it, or write its whole path in run"
+                )
+            }
+            Self::NotExecutable { file, .. } => {
+                write!(
+                    f,
+                    "{} cannot be executed: change its permissions, or name its interpreter first in run",
+                    file.display()
+                )
+            }
+            Self::Directory { directory, error, .. } => {
+                write!(f, "cannot use the directory {}: {error}", directory.display())
+            }
+            Self::User { user, .. } => {
+                write!(f, "there is no user {user:?}: create it, or name another one")
+            }
+            Self::NotRoot { user, .. } => {
+                write!(f, "only root can start a process of user {user:?}: start Encke as root, or omit user")
+            }
+            Self::System(_, error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AppError {}
+
+/// The directories of programs if there is no variable `PATH`.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+
+impl AppPlan {
+    /// Finds the program, the directory and the user of an application.
+    ///
+    /// # Errors
+    /// One of them does not exist on this machine.
+    pub(crate) fn find(settings: &AppSettings) -> Result<Self, AppError> {
+        let app = settings.name.clone();
+        let here = || std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        let directory = settings.directory.clone().unwrap_or_else(here);
+        if let Err(error) = std::fs::read_dir(&directory) {
+            // A directory without permission to read may be one to work in.
+            if error.kind() != io::ErrorKind::PermissionDenied {
+                return Err(AppError::Directory { app, directory, error });
+            }
+        }
+        let user = settings.user.as_ref().map(|name| find_user(&app, name)).transpose()?;
+        let own_path = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
+        let path = settings.env.get("PATH").map_or(own_path, OsString::from);
+        let name = settings.run.first().map_or("", String::as_str);
+        let program = find_program(&app, name, &path, &directory)?;
+        Ok(Self { settings: settings.clone(), program, directory, user })
+    }
+
+    pub(crate) const fn times(&self) -> SlotTimes {
+        SlotTimes {
+            start_ns: self.settings.start_time.nanoseconds(),
+            drain_ns: self.settings.drain_time.nanoseconds(),
+            stop_ns: self.settings.stop_time.nanoseconds(),
+        }
+    }
+
+    /// The arguments, with the values of their placeholders.
+    pub(crate) fn arguments(&self, address: SocketAddr) -> Vec<OsString> {
+        self.settings.run.iter().map(|text| filled(text, address).into()).collect()
+    }
+
+    /// The environment: that of this process, without variables that concern only itself, then the socket's, then the settings'.
+    pub(crate) fn environment(&self, address: SocketAddr) -> Vec<(OsString, OsString)> {
+        let own = std::env::vars_os().filter(|(name, _)| !is_own(name));
+        let mut variables: BTreeMap<OsString, OsString> = own.collect();
+        let mut set = |name: &str, value: String| variables.insert(name.into(), value.into());
+        if let Some(user) = self.user.as_ref().filter(|user| !user.is_current()) {
+            set("HOME", user.home.display().to_string());
+            set("USER", user.name.clone());
+            set("LOGNAME", user.name.clone());
+        }
+        set("ENCKE_ADDRESS", address.to_string());
+        if !self.settings.listens_itself() {
+            set("LISTEN_FDS", "1".into());
+            for name in ["SERVER_STARTER_PORT", "FPM_SOCKETS"] {
+                set(name, format!("{address}={PASSED_DESCRIPTOR}"));
+            }
+        }
+        for (name, value) in &self.settings.env {
+            set(name, filled(value, address));
+        }
+        variables.into_iter().collect()
+    }
+}
+
+/// Whether a variable of the environment concerns only Encke: its own settings, which may be secrets, and what the service manager
+/// has passed to it (sd_listen_fds(3), sd_notify(3)).
+fn is_own(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    let others =
+        ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
+    name.starts_with("ENCKE_") || others.contains(&&*name)
+}
+
+/// A text with the values of its placeholders.
+fn filled(text: &str, address: SocketAddr) -> String {
+    text.replace("{port}", &address.port().to_string())
+        .replace("{fd}", &PASSED_DESCRIPTOR.to_string())
+        .replace("{address}", &address.to_string())
+}
+
+fn find_user(app: &str, name: &str) -> Result<SystemUser, AppError> {
+    let (app, user) = (app.to_owned(), name.to_owned());
+    match SystemUser::find(name) {
+        Err(error) => Err(AppError::System(app, error)),
+        Ok(None) => Err(AppError::User { app, user }),
+        Ok(Some(found)) if found.is_current() || SystemUser::is_root() => Ok(found),
+        Ok(Some(_)) => Err(AppError::NotRoot { app, user }),
+    }
+}
+
+/// Finds a program as execvp(3) does, in the directories of `path`. A relative path begins at `directory`.
+fn find_program(app: &str, name: &str, path: &OsStr, directory: &Path) -> Result<PathBuf, AppError> {
+    let candidates: Vec<PathBuf> = if name.contains('/') {
+        vec![directory.join(name)]
+    } else {
+        std::env::split_paths(path).map(|folder| directory.join(folder).join(name)).collect()
+    };
+    let mut denied = None;
+    for file in candidates.into_iter().filter(|file| file.is_file()) {
+        if may_execute(&file) {
+            return Ok(file);
+        }
+        denied.get_or_insert(file);
+    }
+    let app = app.to_owned();
+    match denied {
+        Some(file) => Err(AppError::NotExecutable { app, file }),
+        None => {
+            let searched = if name.contains('/') {
+                directory.display().to_string()
+            } else {
+                path.to_string_lossy().into()
+            };
+            Err(AppError::NoProgram { app, program: name.to_owned(), searched })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(run: &[&str]) -> AppSettings {
+        AppSettings {
+            name: "shop".into(),
+            run: run.iter().map(ToString::to_string).collect(),
+            directory: Some("/".into()),
+            ..AppSettings::default()
+        }
+    }
+
+    fn value(variables: &[(OsString, OsString)], name: &str) -> Option<String> {
+        let found = variables.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| value.to_string_lossy().into_owned())
+    }
+
+    #[test]
+    fn a_program_gets_the_socket_in_the_variables_of_three_protocols() {
+        let address: SocketAddr = "127.0.0.1:4711".parse().expect("an address");
+        let mut settings = settings(&["sh", "-c", "{fd} {address}"]);
+        settings.env.insert("POOL".into(), "{address}={fd}".into());
+        let plan = AppPlan::find(&settings).expect("every system has a shell");
+        assert!(plan.program.is_absolute() && plan.program.ends_with("sh"), "{}", plan.program.display());
+        assert_eq!(plan.arguments(address)[2], "3 127.0.0.1:4711");
+        let variables = plan.environment(address);
+        for (name, expected) in [
+            ("LISTEN_FDS", "1"),
+            ("SERVER_STARTER_PORT", "127.0.0.1:4711=3"),
+            ("FPM_SOCKETS", "127.0.0.1:4711=3"),
+            ("ENCKE_ADDRESS", "127.0.0.1:4711"),
+            ("POOL", "127.0.0.1:4711=3"),
+        ] {
+            assert_eq!(value(&variables, name).as_deref(), Some(expected), "{name}");
+        }
+        settings.env.insert("PORT".into(), "{port}".into());
+        let plan = AppPlan::find(&settings).expect("every system has a shell");
+        let variables = plan.environment(address);
+        assert_eq!(value(&variables, "PORT").as_deref(), Some("4711"));
+        assert_eq!(value(&variables, "LISTEN_FDS"), None, "the program listens itself");
+    }
+
+    #[test]
+    fn what_a_machine_lacks_is_named_with_its_key() {
+        let error = |change: &dyn Fn(&mut AppSettings)| {
+            let mut settings = settings(&["sh"]);
+            change(&mut settings);
+            let error = AppPlan::find(&settings).expect_err("it cannot start");
+            (error.key(), error.to_string())
+        };
+        let (key, text) = error(&|app| app.run = vec!["no-such-program".into()]);
+        assert_eq!(key, "run");
+        assert!(text.contains("\"shop\"") && text.contains("no-such-program"), "{text}");
+        let (key, text) = error(&|app| app.run = vec!["./etc/passwd".into()]);
+        assert_eq!(key, "run");
+        assert!(text.contains("cannot be executed"), "{text}");
+        assert_eq!(error(&|app| app.directory = Some("/nonexistent".into())).0, "directory");
+        assert_eq!(error(&|app| app.user = Some("no such user".into())).0, "user");
+    }
+}
