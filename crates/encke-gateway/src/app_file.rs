@@ -142,6 +142,8 @@ impl<'a> AskedHead<'a> {
                 Some(Known::Range) => conditions != KeptConditions::None,
                 _ => !request.route.request.touches(name),
             };
+            // The results of the guards have these fields.
+            let keeps = keeps && !request.guarded.as_ref().is_some_and(|guarded| guarded.removes(name));
             if keeps && let Ok(name) = std::str::from_utf8(name) {
                 // The parser has checked both.
                 let _ = fields.push(name, value);
@@ -152,7 +154,11 @@ impl<'a> AskedHead<'a> {
         let own = String::from_utf8_lossy(own);
         let method = if request.method == Method::Head { "HEAD" } else { "GET" };
         let kept = Kept::sample(method, target.unwrap_or(&own), &String::from_utf8_lossy(host), &fields)?;
-        Some(kept.from_origin(request.origin.clone(), request.started))
+        let kept = kept.from_origin(request.origin.clone(), request.started);
+        Some(match &request.guarded {
+            Some(guarded) => kept.with_guard_results((**guarded).clone()),
+            None => kept,
+        })
     }
 }
 

@@ -14,13 +14,14 @@ use encke_io::Peer;
 use encke_server::Origin;
 use encke_wire::fastcgi::{put_begin, put_pair, put_params};
 use encke_wire::field::Known;
-use encke_wire::http1::{Head, HeadField, Progress};
+use encke_wire::http1::{Head, HeadField, Progress, decimal};
 use encke_wire::target::{decode_path, parse_authority};
 
 use crate::app_file::HEAD_LIMITS;
+use crate::request_head::put_address;
 use crate::script::PhpScript;
 
-/// What [`put_fastcgi_head`] needs besides the head.
+/// What [`FastCgiWriter::put`] needs besides the head.
 pub(crate) struct FastCgiPlan<'a> {
     pub(crate) origin: &'a Origin,
     /// The script of a PHP request; `None` for a program that serves all paths itself.
@@ -31,94 +32,125 @@ pub(crate) struct FastCgiPlan<'a> {
     pub(crate) keep: bool,
 }
 
-/// Appends the start of a request. `head` is that for an HTTP application. Returns false if it is malformed.
-pub(crate) fn put_fastcgi_head(out: &mut Vec<u8>, head: &[u8], plan: &FastCgiPlan<'_>) -> bool {
-    let mut parsed = Box::new(Head::new());
-    if !matches!(parsed.feed(head, &HEAD_LIMITS), Progress::Done { .. }) {
-        return false;
-    }
-    let mut pairs = Vec::with_capacity(head.len() * 2 + 512);
-    let mut pair = |name: &str, value: &[u8]| put_pair(&mut pairs, name.as_bytes(), value);
-    pair("GATEWAY_INTERFACE", b"CGI/1.1");
-    pair("SERVER_SOFTWARE", b"encke");
-    pair("SERVER_PROTOCOL", b"HTTP/1.1");
-    pair("REQUEST_METHOD", parsed.method_text(head));
-    let target = parsed.target(head);
-    pair("REQUEST_URI", target);
-    let query = target.iter().position(|byte| *byte == b'?');
-    pair("QUERY_STRING", query.and_then(|at| target.get(at + 1..)).unwrap_or_default());
-    let mut path = String::new();
-    if decode_path(target.get(..query.unwrap_or(target.len())).unwrap_or_default(), &mut path).is_err() {
-        return false;
-    }
-    match plan.script {
-        Some(script) => {
-            pair("SCRIPT_NAME", script.name.as_bytes());
-            pair("PATH_INFO", script.path_info.as_bytes());
-            pair("SCRIPT_FILENAME", script.file.as_os_str().as_encoded_bytes());
-            // php-cgi refuses to run without it.
-            pair("REDIRECT_STATUS", b"200");
+/// Writes the starts of requests, with buffers that all of them use.
+#[derive(Default)]
+pub(crate) struct FastCgiWriter {
+    parsed: Box<Head>,
+    pairs: Vec<u8>,
+    name: Vec<u8>,
+}
+
+/// Bytes of variables for which a buffer is kept.
+const KEPT_BYTES: usize = 16 * 1024;
+
+impl FastCgiWriter {
+    /// Appends the start of a request. `head` is that for an HTTP application. Returns false if it is malformed.
+    pub(crate) fn put(&mut self, out: &mut Vec<u8>, head: &[u8], plan: &FastCgiPlan<'_>) -> bool {
+        let Self { parsed, pairs, name } = self;
+        parsed.reset();
+        if !matches!(parsed.feed(head, &HEAD_LIMITS), Progress::Done { .. }) {
+            return false;
         }
-        None => {
-            pair("SCRIPT_NAME", b"");
-            pair("PATH_INFO", path.as_bytes());
+        pairs.clear();
+        pairs.reserve(head.len() * 2 + 512);
+        let mut pair = |name: &[u8], value: &[u8]| put_pair(pairs, name, value);
+        pair(b"GATEWAY_INTERFACE", b"CGI/1.1");
+        pair(b"SERVER_SOFTWARE", b"encke");
+        pair(b"SERVER_PROTOCOL", b"HTTP/1.1");
+        pair(b"REQUEST_METHOD", parsed.method_text(head));
+        let target = parsed.target(head);
+        pair(b"REQUEST_URI", target);
+        let query = target.iter().position(|byte| *byte == b'?');
+        pair(b"QUERY_STRING", query.and_then(|at| target.get(at + 1..)).unwrap_or_default());
+        match plan.script {
+            Some(script) => {
+                pair(b"SCRIPT_NAME", script.name.as_bytes());
+                pair(b"PATH_INFO", script.path_info.as_bytes());
+                pair(b"SCRIPT_FILENAME", script.file.as_os_str().as_encoded_bytes());
+                // php-cgi refuses to run without it.
+                pair(b"REDIRECT_STATUS", b"200");
+            }
+            None => {
+                let raw = target.get(..query.unwrap_or(target.len())).unwrap_or_default();
+                let mut path = String::new();
+                if decode_path(raw, &mut path).is_err() {
+                    return false;
+                }
+                pair(b"SCRIPT_NAME", b"");
+                pair(b"PATH_INFO", path.as_bytes());
+            }
         }
-    }
-    if let Some(root) = plan.root {
-        pair("DOCUMENT_ROOT", root.as_os_str().as_encoded_bytes());
-    }
-    put_origin(&mut pair, plan.origin, parsed.host(head));
-    for field in parsed.head_fields(head) {
-        match field.known {
-            Some(Known::ContentType) => pair("CONTENT_TYPE", field.value),
-            Some(Known::ContentLength) => pair("CONTENT_LENGTH", field.value),
-            Some(Known::Connection | Known::TransferEncoding | Known::Te | Known::Upgrade) => {}
-            // PHP reads a dot and others as an underscore, and so as a part of another name.
-            _ if !field
-                .name
-                .iter()
-                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) => {}
-            _ => {
-                let same = |other: &HeadField<'_>| other.name.eq_ignore_ascii_case(field.name);
-                let mut all = parsed.head_fields(head).filter(same).map(|other| other.value);
-                // Several fields are one variable (RFC 3875 §4.1.18), at the place of the first one.
-                if all.next().is_some_and(|first| std::ptr::eq(first, field.value)) {
-                    let separator: &[u8] = if field.known == Some(Known::Cookie) { b"; " } else { b", " };
-                    let joined = std::iter::once(field.value).chain(all).collect::<Vec<_>>().join(separator);
-                    pair(&variable(field.name), &joined);
+        if let Some(root) = plan.root {
+            pair(b"DOCUMENT_ROOT", root.as_os_str().as_encoded_bytes());
+        }
+        put_origin(&mut pair, plan.origin, parsed.host(head), name);
+        let fields: Vec<HeadField<'_>> = parsed.head_fields(head).collect();
+        for (place, field) in fields.iter().enumerate() {
+            match field.known {
+                Some(Known::ContentType) => pair(b"CONTENT_TYPE", field.value),
+                Some(Known::ContentLength) => pair(b"CONTENT_LENGTH", field.value),
+                Some(Known::Connection | Known::TransferEncoding | Known::Te | Known::Upgrade) => {}
+                // PHP reads a dot and others as an underscore, and so as a part of another name.
+                _ if !field
+                    .name
+                    .iter()
+                    .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) => {}
+                _ => {
+                    let same = |other: &&HeadField<'_>| other.name.eq_ignore_ascii_case(field.name);
+                    // Several fields are one variable (RFC 3875 §4.1.18), at the place of the first one.
+                    if fields.iter().take(place).any(|other| same(&other)) {
+                        continue;
+                    }
+                    let mut later = fields.iter().skip(place + 1).filter(same).map(|other| other.value);
+                    put_name(name, field.name);
+                    match later.next() {
+                        None => pair(name, field.value),
+                        Some(second) => {
+                            let separator: &[u8] =
+                                if field.known == Some(Known::Cookie) { b"; " } else { b", " };
+                            let values = [field.value, second].into_iter().chain(later);
+                            pair(name, &values.collect::<Vec<_>>().join(separator));
+                        }
+                    }
                 }
             }
         }
+        put_begin(out, plan.keep);
+        put_params(out, pairs);
+        if pairs.capacity() > KEPT_BYTES {
+            *pairs = Vec::new();
+        }
+        true
     }
-    put_begin(out, plan.keep);
-    put_params(out, &pairs);
-    true
 }
 
-/// Passes the variables of the client and of this server to `pair`.
-fn put_origin(pair: &mut impl FnMut(&str, &[u8]), origin: &Origin, host: &[u8]) {
+/// Passes the variables of the client and of this server to `pair`. The content of `text` is replaced.
+fn put_origin(pair: &mut impl FnMut(&[u8], &[u8]), origin: &Origin, host: &[u8], text: &mut Vec<u8>) {
     if let Some(client) = origin.client {
-        pair("REMOTE_ADDR", client.to_canonical().to_string().as_bytes());
+        text.clear();
+        put_address(text, client.to_canonical());
+        pair(b"REMOTE_ADDR", text);
     }
     if let Peer::Inet(peer) = origin.peer
         && origin.client.is_some_and(|client| client.to_canonical() == peer.ip().to_canonical())
     {
-        pair("REMOTE_PORT", peer.port().to_string().as_bytes());
+        pair(b"REMOTE_PORT", decimal(peer.port().into(), &mut [0; 20]));
     }
-    pair("REQUEST_SCHEME", if origin.secure { b"https" } else { b"http" });
+    pair(b"REQUEST_SCHEME", if origin.secure { b"https" } else { b"http" });
     if origin.secure {
-        pair("HTTPS", b"on");
+        pair(b"HTTPS", b"on");
     }
     let authority = parse_authority(host).ok();
-    pair("SERVER_NAME", authority.as_ref().map_or(host, |authority| authority.host));
+    pair(b"SERVER_NAME", authority.as_ref().map_or(host, |authority| authority.host));
     let port = authority.and_then(|authority| authority.port).unwrap_or(if origin.secure { 443 } else { 80 });
-    pair("SERVER_PORT", port.to_string().as_bytes());
+    pair(b"SERVER_PORT", decimal(port.into(), &mut [0; 20]));
 }
 
-/// The name of the variable for a field (RFC 3875 §4.1.18): `User-Agent` is `HTTP_USER_AGENT`.
-fn variable(name: &[u8]) -> String {
-    let letters = name.iter().map(|byte| if *byte == b'-' { '_' } else { byte.to_ascii_uppercase() as char });
-    "HTTP_".chars().chain(letters).collect()
+/// Replaces `out` by the name of the variable for a field (RFC 3875 §4.1.18): `User-Agent` is `HTTP_USER_AGENT`.
+fn put_name(out: &mut Vec<u8>, name: &[u8]) {
+    out.clear();
+    out.extend_from_slice(b"HTTP_");
+    out.extend(name.iter().map(|byte| if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }));
 }
 
 #[cfg(test)]
@@ -174,7 +206,7 @@ mod tests {
         };
         let plan = FastCgiPlan { origin: &origin, script, root: Some(Path::new("/srv/www")), keep: false };
         let mut out = Vec::new();
-        assert!(put_fastcgi_head(&mut out, head.as_bytes(), &plan));
+        assert!(FastCgiWriter::default().put(&mut out, head.as_bytes(), &plan));
         variables(&out)
     }
 

@@ -10,6 +10,8 @@ use encke_wire::http1::ResponseFault;
 pub(crate) enum GatewayFault {
     /// The target's name has no address.
     Unresolved,
+    /// No process of the supervised application could respond.
+    NotReady,
     /// Nothing listens at the target, or the network does not reach it.
     Unreachable,
     /// The connection was not established in time.
@@ -44,11 +46,14 @@ pub(crate) enum GatewayFault {
     QueueFull,
     /// The client ended its side while its request waited for a connection.
     QueueLeft,
+    /// All targets are drained.
+    NoTarget,
 }
 
 impl GatewayFault {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Unresolved,
+        Self::NotReady,
         Self::Unreachable,
         Self::ConnectTime,
         Self::Tls,
@@ -66,6 +71,7 @@ impl GatewayFault {
         Self::QueueTime,
         Self::QueueFull,
         Self::QueueLeft,
+        Self::NoTarget,
     ];
 
     /// The name in metrics and logs.
@@ -77,6 +83,7 @@ impl GatewayFault {
     pub(crate) const fn reason(self) -> &'static &'static str {
         match self {
             Self::Unresolved => &"unresolved",
+            Self::NotReady => &"not_ready",
             Self::Unreachable => &"unreachable",
             Self::ConnectTime => &"connect_time",
             Self::Tls => &"tls",
@@ -94,6 +101,33 @@ impl GatewayFault {
             Self::QueueTime => &"queue_time",
             Self::QueueFull => &"queue_full",
             Self::QueueLeft => &"queue_left",
+            Self::NoTarget => &"no_target",
+        }
+    }
+
+    /// The fault in words, for an operator.
+    pub(crate) const fn sentence(self) -> &'static str {
+        match self {
+            Self::Unresolved => "its name has no address",
+            Self::NotReady => "no process of the application responds",
+            Self::Unreachable => "connection refused, or no route to it",
+            Self::ConnectTime => "no connection within the time limit",
+            Self::Tls => "TLS to it failed",
+            Self::ResponseTime => "no response within the time limit",
+            Self::IdleTime => "its response stalled",
+            Self::Ended => "it closed the connection before its response",
+            Self::Truncated => "it closed the connection within its response",
+            Self::Malformed => "its response breaks a rule of the protocol",
+            Self::Unasked => "it sent bytes after its response",
+            Self::Upgrade => "it changed to a protocol that the client did not request",
+            Self::Limit => "the limit on outgoing connections is reached",
+            Self::Draining => "the server is stopping",
+            Self::Coding => "the compression of the response failed",
+            Self::Request => "the request cannot be written for it",
+            Self::QueueTime => "the request waited too long for a connection",
+            Self::QueueFull => "too many requests wait for a connection",
+            Self::QueueLeft => "the client left while its request waited",
+            Self::NoTarget => "all targets are drained",
         }
     }
 
@@ -101,14 +135,19 @@ impl GatewayFault {
     pub(crate) const fn status(self) -> u16 {
         match self {
             Self::ConnectTime | Self::ResponseTime | Self::IdleTime => 504,
-            Self::Limit | Self::Draining | Self::QueueTime | Self::QueueFull | Self::QueueLeft => 503,
+            Self::NotReady | Self::Limit | Self::Draining | Self::NoTarget => 503,
+            _ if self.is_queues() => 503,
             _ => 502,
         }
     }
 
     /// Whether the target is at fault, so that it counts towards its ejection.
     pub(crate) const fn is_targets(self) -> bool {
-        !matches!(self, Self::Limit | Self::Draining | Self::Coding | Self::Request) && !self.is_queues()
+        let is_own = matches!(
+            self,
+            Self::NotReady | Self::Limit | Self::Draining | Self::Coding | Self::Request | Self::NoTarget
+        );
+        !is_own && !self.is_queues()
     }
 
     /// Whether the request has not found a connection within the limits of the queue.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use encke_server::Fields;
+use encke_server::{Fields, are_alike};
 use encke_wire::http1::put_field;
 
 use crate::settings::FieldRules;
@@ -120,7 +120,7 @@ impl FieldChanges {
 
     /// Whether the sender's fields of this name are dropped.
     pub(crate) fn drops(&self, name: &[u8]) -> bool {
-        self.dropped.iter().any(|dropped| dropped.eq_ignore_ascii_case(name))
+        self.dropped.iter().any(|dropped| are_alike(dropped, name))
     }
 
     /// Whether fields of this name in a head are not the sender's alone.

@@ -6,11 +6,12 @@ use encke_io::lock;
 use encke_settings::{Level, notice};
 
 use encke_io::clock::Clock;
-use encke_stats::{Counter, Family, Sample, Source, Value};
+use encke_stats::{Cell, Counter, Family, ListTicket, Query, Row, Sample, Source, Value};
 
 use crate::fault::GatewayFault;
 use crate::queue::WaitQueue;
 use crate::target::UpstreamTarget;
+use crate::target_state::{TargetUsage, WHOLE_SHARE};
 use crate::upstream::NamedUpstream;
 
 /// The counters of one worker.
@@ -59,6 +60,18 @@ pub(crate) fn report_messages(upstream: &NamedUpstream, text: &[u8]) {
 /// Reports a target that responds after it was left out.
 pub(crate) fn report_return(upstream: &NamedUpstream, target: &UpstreamTarget) {
     let text = format!("upstream {}: {} responds again", upstream.settings.name, target.url());
+    notice::report(Level::Info, &text);
+}
+
+/// Reports a target whose checks fail.
+pub(crate) fn report_bad_checks(upstream: &NamedUpstream, target: &UpstreamTarget, reason: &str) {
+    let text = format!("upstream {}: {} fails its checks: {reason}", upstream.settings.name, target.url());
+    notice::report(Level::Warn, &text);
+}
+
+/// Reports a target whose checks succeed again.
+pub(crate) fn report_good_checks(upstream: &NamedUpstream, target: &UpstreamTarget) {
+    let text = format!("upstream {}: {} passes its checks again", upstream.settings.name, target.url());
     notice::report(Level::Info, &text);
 }
 
@@ -177,11 +190,35 @@ impl GatewayFigures {
             ),
             by_target(
                 Family::gauge(
+                    "encke_gateway_target_up",
+                    "Whether a target gets requests: it is not ejected or drained, and its checks do not fail.",
+                ),
+                all,
+                |target| u64::from(target.usage(now_ns) == TargetUsage::Normal).into(),
+            ),
+            by_target(
+                Family::gauge(
+                    "encke_gateway_target_share_ratio",
+                    "The part of its share of the requests that a target gets, which rises in a slow start.",
+                ),
+                all,
+                |target| (target.state.share(now_ns) as f64 / WHOLE_SHARE as f64).into(),
+            ),
+            by_target_and(
+                Family::counter("encke_gateway_target_checks_total", "Checks of a target, by result."),
+                all,
+                |target| {
+                    let results = ["good", "bad"].into_iter().zip(target.tally.checks());
+                    results.map(|(result, count)| (Some(("result", result)), count.into())).collect()
+                },
+            ),
+            by_target(
+                Family::gauge(
                     "encke_gateway_target_ejected",
                     "Whether a target is left out after failures in a row.",
                 ),
                 all,
-                |target| u64::from(target.is_ejected(now_ns)).into(),
+                |target| u64::from(target.state.ejected_ns(now_ns) > 0).into(),
             ),
             by_target(
                 Family::counter(
@@ -258,4 +295,92 @@ impl Source for GatewayFigures {
         families.extend(self.of_queues());
         families
     }
+
+    /// The targets with their states; `None` without any.
+    fn status(&self) -> Option<serde_json::Value> {
+        let now_ns = Clock::new().now().mono_ns;
+        let mut targets = Vec::new();
+        for upstream in &self.upstreams {
+            targets.extend(upstream.targets.targets.iter().map(|target| {
+                serde_json::json!({
+                    "upstream": upstream.settings.name,
+                    "target": target.url().to_string(),
+                    "state": target.phase(now_ns).name(),
+                    "requests": target.busy(),
+                    "last_failure": target.tally.last_failure(now_ns).map(super::failure::LastFailure::text),
+                })
+            }));
+        }
+        (!targets.is_empty()).then(|| serde_json::json!({ "targets": targets }))
+    }
+
+    fn columns(&self) -> &'static [&'static str] {
+        COLUMNS
+    }
+
+    /// The targets with their states.
+    fn list(&self, _: &Query, ticket: ListTicket) {
+        let now_ns = Clock::new().now().mono_ns;
+        for upstream in &self.upstreams {
+            ticket.add(upstream.targets.targets.iter().map(|target| target_row(upstream, target, now_ns)));
+        }
+    }
+}
+
+/// The columns of targets, in the order of display. Columns of the queue and its waits are those of the whole upstream.
+const COLUMNS: &[&str] = &[
+    "upstream",
+    "target",
+    "state",
+    "requests",
+    "connections",
+    "responses",
+    "failures",
+    "queue",
+    "waits",
+    "wait_s",
+    "connect_s",
+    "first_byte_s",
+    "ejections",
+    "last_failure",
+    "last_failure_s",
+    "checks_good",
+    "checks_bad",
+    "share",
+    "weight",
+    "backup",
+];
+
+fn target_row(upstream: &NamedUpstream, target: &UpstreamTarget, now_ns: u64) -> Row {
+    let tally = &target.tally;
+    let (waits, wait_s) = upstream.queue.waits();
+    let (connect_s, first_byte_s) = tally.mean_seconds();
+    let [checks_good, checks_bad] = tally.checks();
+    let mut cells: Vec<(&'static str, Cell)> = vec![
+        ("upstream", upstream.settings.name.clone().into()),
+        ("target", target.url().to_string().into()),
+        ("state", target.phase(now_ns).name().into()),
+        ("requests", u64::from(target.busy()).into()),
+        ("connections", u64::from(target.open()).into()),
+        ("responses", tally.responses().iter().sum::<u64>().into()),
+        ("failures", tally.failures().into()),
+        ("queue", u64::from(upstream.queue.len()).into()),
+        ("waits", waits.into()),
+    ];
+    cells.extend((waits > 0).then(|| ("wait_s", (wait_s / waits as f64).into())));
+    cells.extend(connect_s.map(|seconds| ("connect_s", seconds.into())));
+    cells.extend(first_byte_s.map(|seconds| ("first_byte_s", seconds.into())));
+    cells.push(("ejections", tally.ejections().into()));
+    if let Some(failure) = tally.last_failure(now_ns) {
+        cells.push(("last_failure", failure.text().into()));
+        cells.push(("last_failure_s", failure.seconds().into()));
+    }
+    cells.extend([
+        ("checks_good", checks_good.into()),
+        ("checks_bad", checks_bad.into()),
+        ("share", (target.state.share(now_ns) as f64 / WHOLE_SHARE as f64).into()),
+        ("weight", u64::from(target.weight).into()),
+        ("backup", if target.is_backup { "yes" } else { "no" }.into()),
+    ]);
+    Row(cells)
 }

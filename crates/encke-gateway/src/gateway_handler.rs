@@ -13,13 +13,15 @@
 //! The site answers requests of the gateway in place of the client's ([`Exchange::delegate`]): it opens files by its rules, and
 //! evaluates conditions and ranges.
 
+mod redirects;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use encke_io::Done;
 use encke_server::{
-    Body, Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, LogLabel, Outcome, Piece,
-    Reply, Request, Takeover, UpstreamEvent, UpstreamId,
+    Body, ConnDescription, Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, LogLabel,
+    Outcome, Piece, Reply, Request, Takeover, UpstreamEvent, UpstreamId,
 };
 use encke_wire::coding::AcceptEncoding;
 use encke_wire::field::{self, Known};
@@ -27,7 +29,8 @@ use encke_wire::http1::Framing;
 use encke_wire::method::Method;
 use encke_wire::target::encode_target_path;
 
-use crate::app_file::{AppConditions, AskedHead, KeptConditions, app_file, reading};
+use crate::app_file::{AppConditions, AskedHead, KeptConditions, app_file};
+use crate::health_check::HealthChecks;
 use crate::id_map::IdMap;
 use crate::proxied_request::{ClientTarget, ProxiedRequest, Replacement};
 use crate::proxy::Proxy;
@@ -45,6 +48,8 @@ pub(crate) struct GatewayHandler {
     routes: Arc<RouteTable>,
     upstreams: Vec<Arc<NamedUpstream>>,
     proxy: Proxy,
+    /// The checks of targets, on one worker.
+    checks: Option<Box<HealthChecks>>,
     /// The handler of the sites.
     below: Box<dyn Handler>,
     /// Requests whose response comes from the site, later.
@@ -52,18 +57,32 @@ pub(crate) struct GatewayHandler {
     /// The decoded path of a request, for the length of a call.
     decoded: String,
     scripts: ScriptCache,
-    /// Requests of PHP routes, while a job looks for their scripts.
+    /// Requests for PHP routes, while a job looks for their scripts.
     looking: HashMap<JobId, LookingRequest>,
-    /// Requests whose job has ended, and that the worker passes to this handler again.
-    returning: u32,
 }
 
-/// A request of a PHP route, while a job looks for its script.
+/// A request for a PHP route, while a job looks for its script.
 struct LookingRequest {
     exchange: Exchange,
-    request: Kept,
-    /// The key of its script in the cache.
-    key: Box<str>,
+    request: ScriptRequest,
+    /// The key of its scripts in the cache.
+    key: ScriptKey,
+}
+
+/// The number of a route, and a decoded path.
+type ScriptKey = (usize, Box<str>);
+
+/// A request that needs a script.
+enum ScriptRequest {
+    Client(Kept),
+    /// An application has sent the client to this target, with these fields.
+    Redirect(Box<ProxiedRequest>, String, Fields),
+}
+
+/// The scripts for a path, or the job that looks for them, with the key for the cache.
+enum ScriptLookup {
+    Known(ScriptLook),
+    Job(JobId, ScriptKey),
 }
 
 /// A request that the site answers later.
@@ -91,6 +110,8 @@ struct AppFileFields {
     site: Option<Box<SiteFields>>,
     /// The request for the site's page if there is no such file.
     missing: Option<Kept>,
+    /// The request for the front script if there is no such file.
+    front: Option<Box<ProxiedRequest>>,
 }
 
 /// An error in place of an application's response.
@@ -107,9 +128,9 @@ const REDIRECTS_MAX: u8 = 5;
 impl GatewayHandler {
     pub(crate) fn new(
         context: HandlerContext,
-        routes: Arc<RouteTable>,
-        upstreams: Vec<Arc<NamedUpstream>>,
+        (routes, upstreams): (Arc<RouteTable>, Vec<Arc<NamedUpstream>>),
         proxy: Proxy,
+        checks: Option<Box<HealthChecks>>,
         below: Box<dyn Handler>,
     ) -> Self {
         Self {
@@ -117,12 +138,12 @@ impl GatewayHandler {
             routes,
             upstreams,
             proxy,
+            checks,
             below,
             waiting: IdMap::default(),
             decoded: String::new(),
             scripts: ScriptCache::default(),
             looking: HashMap::new(),
-            returning: 0,
         }
     }
 
@@ -134,14 +155,14 @@ impl GatewayHandler {
         route: Arc<SiteRoute>,
         front: &Arc<str>,
     ) -> Outcome {
-        let now_ns = self.context.now().mono_ns;
-        let Some(root) = route.root.clone() else { return Outcome::Now(Reply::error(500)) };
-        let key = format!("{}\0{}\0{front}", root.display(), self.decoded);
-        let Some(look) = self.scripts.get(&key, now_ns).cloned() else {
-            let (path, front) = (self.decoded.clone(), Arc::clone(front));
-            let job = self.context.offload(move || look(&root, &path, &front));
-            self.looking.insert(job, LookingRequest { exchange, request: request.keep(), key: key.into() });
-            return Outcome::Later;
+        let look = match self.look_up(&route, front) {
+            Some(ScriptLookup::Known(look)) => look,
+            Some(ScriptLookup::Job(job, key)) => {
+                let request = ScriptRequest::Client(request.keep());
+                self.looking.insert(job, LookingRequest { exchange, request, key });
+                return Outcome::Later;
+            }
+            None => return Outcome::Now(Reply::error(500)),
         };
         if let Some(script) = look.named {
             if script.name != self.decoded && self.is_closed(request, &route, &script.name) {
@@ -159,6 +180,19 @@ impl GatewayHandler {
         }
     }
 
+    /// Looks for the scripts of the decoded path. `None`: the site has no directory.
+    fn look_up(&mut self, route: &Arc<SiteRoute>, front: &Arc<str>) -> Option<ScriptLookup> {
+        // The table of routes keeps the route where it is.
+        let number = Arc::as_ptr(route).addr();
+        if let Some(look) = self.scripts.get(number, &self.decoded, self.context.now().mono_ns) {
+            return Some(ScriptLookup::Known(look.clone()));
+        }
+        let (root, follows) = (route.root.clone()?, route.follows_links);
+        let (path, front) = (self.decoded.clone(), Arc::clone(front));
+        let job = self.context.offload(move || look(&root, &path, &front, follows));
+        Some(ScriptLookup::Job(job, (number, self.decoded.as_str().into())))
+    }
+
     /// Whether clients may not see a script itself, whatever path leads to it.
     fn is_closed(&self, request: &Request<'_>, route: &SiteRoute, name: &str) -> bool {
         let (mut escaped, mut decoded) = (String::new(), String::new());
@@ -167,23 +201,21 @@ impl GatewayHandler {
         route.is_overruled(name) || matches!(found, Found::Closed | Found::Malformed)
     }
 
-    /// Whether a request that was passed on comes from [`Self::looked`].
-    const fn takes_back(&mut self) -> bool {
-        let takes = self.returning > 0;
-        self.returning = self.returning.saturating_sub(1);
-        takes
-    }
-
-    /// Continues a request after the look-up of its script: the worker calls this handler again.
+    /// Continues a request after the look-up of its script. The worker calls this handler again with one of a client.
     fn looked(&mut self, looking: LookingRequest, done: Option<Done>) {
         let LookingRequest { exchange, request, key } = looking;
-        match done.and_then(|done| done.downcast::<ScriptLook>().ok()) {
-            Some(look) => {
-                self.scripts.insert(key, *look, self.context.now().mono_ns);
-                self.returning += 1;
-                self.context.reroute(exchange, request);
+        let Some(look) = done.and_then(|done| done.downcast::<ScriptLook>().ok()) else {
+            return self.context.respond(exchange, Reply::error(503).with("Retry-After", "1"));
+        };
+        self.scripts.insert(key.0, key.1, *look, self.context.now().mono_ns);
+        match request {
+            ScriptRequest::Client(request) => {
+                self.context.call_again(exchange, request);
             }
-            None => self.context.respond(exchange, Reply::error(503).with("Retry-After", "1")),
+            ScriptRequest::Redirect(request, target, fields) => {
+                self.redirect(exchange, *request, &target, fields);
+                self.replace_all();
+            }
         }
     }
 
@@ -197,7 +229,8 @@ impl GatewayHandler {
     ) -> Outcome {
         let path = route.changed_path(&self.decoded);
         let Some(upstream) = route.upstream else {
-            return self.rewritten(request, exchange, path);
+            let is_hidden = path.is_none() && route.hides(&self.decoded);
+            return if is_hidden { self.closed() } else { self.rewritten(request, exchange, path) };
         };
         if let Framing::Length(length) = request.framing()
             && route.exceeds(length)
@@ -206,7 +239,9 @@ impl GatewayHandler {
         }
         let origin = request.origin();
         let mut upgrading = upgrading(request);
-        let Some(settings) = self.upstreams.get(upstream).map(|upstream| &upstream.settings) else {
+        let Some((settings, wish)) =
+            self.upstreams.get(upstream).map(|upstream| (&upstream.settings, upstream.wish(request)))
+        else {
             return Outcome::Now(Reply::error(500));
         };
         let is_fastcgi = settings.is_fastcgi();
@@ -231,7 +266,8 @@ impl GatewayHandler {
             && let Some(upstream) = self.upstreams.get(upstream).filter(|upstream| !upstream.is_limited())
         {
             let (upstream, counters) = (Arc::clone(upstream), self.proxy.counters());
-            let start = TunnelStart { route, upstream, counters, head, origin, permit: None, waited_ns: 0 };
+            let start =
+                TunnelStart { route, upstream, counters, head, origin, wish, permit: None, waited_ns: 0 };
             return Outcome::Takeover(Takeover::new(start));
         }
         // Only if the application gets the field, it can consent.
@@ -254,6 +290,8 @@ impl GatewayHandler {
         let mut forwarded =
             ProxiedRequest::new((None, route, upstream), shape, (origin, request.now()), head);
         forwarded.site = site;
+        forwarded.guarded = request.guard_results().map(Box::new);
+        forwarded.wish = wish;
         if is_fastcgi {
             forwarded = forwarded.for_fastcgi(script);
         }
@@ -317,12 +355,11 @@ impl GatewayHandler {
         let changed = self.routes.find_any(request.authority(), path.as_bytes(), &mut self.decoded);
         let is_closed = match changed {
             Found::Closed => true,
-            Found::Route(route) => route.internal || route.php.is_some() && names_script(&self.decoded),
+            Found::Route(route) => route.internal || route.hides(&self.decoded),
             Found::None | Found::Malformed => false,
         };
         if is_closed {
-            self.context.refused("internal");
-            return Outcome::Now(Reply::error(404).because(&"internal"));
+            return self.closed();
         }
         let mut fields = Fields::new();
         for (name, value) in request.fields().filter(|(name, _)| !name.eq_ignore_ascii_case(b"host")) {
@@ -349,6 +386,12 @@ impl GatewayHandler {
             }
             outcome => outcome,
         }
+    }
+
+    /// Responds to a request for a place that clients may not see.
+    fn closed(&self) -> Outcome {
+        self.context.refused("internal");
+        Outcome::Now(Reply::error(404).because(&"internal"))
     }
 
     /// Replaces the responses that the proxy has given up.
@@ -382,13 +425,8 @@ impl GatewayHandler {
                 let path = String::from_utf8_lossy(&path).into_owned();
                 match app_file(&request.route.sendfile, &path) {
                     Some((host, target)) => {
-                        self.send_file(
-                            exchange,
-                            &request,
-                            &asked,
-                            (&target, host.as_bytes()),
-                            (fields, site),
-                        );
+                        let place = (target.as_str(), host.as_bytes());
+                        self.send_file(exchange, (&request, &asked), place, (fields, site), None);
                     }
                     None => {
                         self.context.refused("app_file");
@@ -428,100 +466,14 @@ impl GatewayHandler {
         self.replace_by_error(exchange, request, asked, error);
     }
 
-    /// Serves the path to which an application has sent a client.
-    fn redirect(&mut self, exchange: Exchange, mut request: ProxiedRequest, target: &str, fields: Fields) {
-        let (path, query) =
-            target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
-        let site = request.site.take();
-        let Some(asked) = AskedHead::parse(&request.head) else {
-            return self.context.respond(exchange, Reply::error(500));
-        };
-        if let Some(channel) = request.route.subscription(path) {
-            self.proxy.note(&request, exchange.key());
-            let (host, all) = (asked.authority(&request), KeptConditions::All);
-            match asked.for_site(&request, Some(&with_query(&channel, query)), host, all) {
-                Some(kept) => self.context.reroute(exchange, kept),
-                None => self.astray(exchange, &request, &asked, site),
-            }
-            return self.proxy.recycle(request);
-        }
-        let found = self.routes.find_any(asked.authority(&request), path.as_bytes(), &mut self.decoded);
-        match found {
-            Found::Closed | Found::Malformed => {
-                self.proxy.note(&request, exchange.key());
-                self.astray(exchange, &request, &asked, site);
-            }
-            // Only a request of a client leads to a script.
-            Found::Route(route) if route.php.is_some() => {
-                self.proxy.note(&request, exchange.key());
-                self.astray(exchange, &request, &asked, site);
-            }
-            Found::Route(route) if route.upstream.is_some() => {
-                if request.redirects >= REDIRECTS_MAX {
-                    return self.astray(exchange, &request, &asked, site);
-                }
-                let changed = route.changed_path(&self.decoded).unwrap_or_else(|| path.to_owned());
-                let target = with_query(&changed, query);
-                let kept =
-                    asked.for_site(&request, Some(&target), asked.authority(&request), KeptConditions::None);
-                let Some(kept) = kept else { return self.astray(exchange, &request, &asked, site) };
-                let upstream = route.upstream.unwrap_or_default();
-                let Some(settings) = self.upstreams.get(upstream).map(|upstream| &upstream.settings) else {
-                    return self.context.respond(exchange, Reply::error(500));
-                };
-                let mut head = self.proxy.head_buffer();
-                let plan = RequestHeadPlan {
-                    path: None,
-                    changes: &route.request,
-                    upgrading: Upgrading::No,
-                    keep: settings.kept() > 0,
-                    origin: &request.origin,
-                    forwarded: settings.forwarded,
-                    via: settings.via,
-                    expect: false,
-                };
-                if !put_request_head(&mut head, &kept.view(), &plan) {
-                    return self.astray(exchange, &request, &asked, site);
-                }
-                let shape = (reading(request.method), Framing::None, false);
-                let mut next = ProxiedRequest::new(
-                    (Some(exchange), route, upstream),
-                    shape,
-                    (request.origin.clone(), request.started),
-                    head,
-                );
-                if self.upstreams.get(upstream).is_some_and(|upstream| upstream.settings.is_fastcgi()) {
-                    next = next.for_fastcgi(None);
-                }
-                let authority = asked.authority(&request).to_vec();
-                let client = ClientTarget { target: with_query(path, query).into_bytes(), authority };
-                next.client = Some(Box::new(client));
-                next.redirects = request.redirects + 1;
-                next.site = site;
-                self.proxy.begin(next);
-            }
-            found => {
-                let changed = match &found {
-                    Found::Route(route) => route.changed_path(&self.decoded),
-                    _ => None,
-                };
-                let target = with_query(&changed.unwrap_or_else(|| path.to_owned()), query);
-                self.proxy.note(&request, exchange.key());
-                let place = (target.as_str(), asked.authority(&request));
-                self.send_file(exchange, &request, &asked, place, (fields, site));
-            }
-        }
-        self.proxy.recycle(request);
-    }
-
-    /// Sends a file that an application names, at a target of the site with this host.
+    /// Sends a file that an application names, at a target of the site with this host, or else the response of the front script.
     fn send_file(
         &mut self,
         exchange: Exchange,
-        request: &ProxiedRequest,
-        asked: &AskedHead<'_>,
+        (request, asked): (&ProxiedRequest, &AskedHead<'_>),
         (target, host): (&str, &[u8]),
         (fields, site): (Fields, Option<Box<SiteFields>>),
+        front: Option<Box<ProxiedRequest>>,
     ) {
         let conditions = match asked.conditions(request.method, &fields, self.context.now()) {
             AppConditions::Unchanged(status) => {
@@ -536,7 +488,8 @@ impl GatewayHandler {
         };
         let kept = asked.for_site(request, Some(target), host, conditions);
         let missing = error_request(request, asked, 404);
-        self.delegate(exchange, kept, Purpose::AppFile(Box::new(AppFileFields { fields, site, missing })));
+        let own = AppFileFields { fields, site, missing, front };
+        self.delegate(exchange, kept, Purpose::AppFile(Box::new(own)));
     }
 
     /// Lets the site respond to `kept`.
@@ -566,7 +519,7 @@ impl GatewayHandler {
                 reply
             }
             Purpose::AppFile(own) => {
-                let AppFileFields { fields, site, missing } = *own;
+                let AppFileFields { fields, site, missing, front } = *own;
                 match merged(reply, fields) {
                     Some(mut reply) => {
                         if let Some(site) = site {
@@ -575,6 +528,10 @@ impl GatewayHandler {
                         reply
                     }
                     None => {
+                        if let Some(mut front) = front {
+                            (front.exchange, front.site) = (Some(exchange), site);
+                            return self.proxy.begin(*front);
+                        }
                         let error = ErrorResponse { status: 404, reason: Some(&"app_file"), site };
                         match missing {
                             Some(kept) => {
@@ -593,7 +550,7 @@ impl GatewayHandler {
 
 impl Handler for GatewayHandler {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
-        if request.is_rerouted() && !self.takes_back() {
+        if request.is_rerouted() {
             // The path of a channel has led back here: there are no channels.
             self.context.refused("app_redirect");
             return Outcome::Now(Reply::error(502).because(&"app_redirect"));
@@ -605,15 +562,17 @@ impl Handler for GatewayHandler {
                 Some(front) => self.serve_php(request, exchange, route, &front),
                 None => self.serve(request, exchange, route, None),
             },
-            Found::Closed => {
-                self.context.refused("internal");
-                Outcome::Now(Reply::error(404).because(&"internal"))
-            }
+            Found::Closed => self.closed(),
             Found::Malformed => {
                 self.context.refused("path");
                 Outcome::Now(Reply::error(400).because(&"path"))
             }
         }
+    }
+
+    fn describe(&self, key: ExchangeKey) -> ConnDescription {
+        let of_files = || self.below.describe(key);
+        self.proxy.describe(key).unwrap_or_else(of_files)
     }
 
     fn rejected(&mut self, request: &Request<'_>, exchange: Exchange, reply: Reply) -> Outcome {
@@ -660,14 +619,23 @@ impl Handler for GatewayHandler {
     }
 
     fn upstream(&mut self, id: UpstreamId, event: UpstreamEvent<'_>) {
+        if let Some(checks) = self.checks.as_mut().filter(|checks| checks.has(id)) {
+            return checks.upstream(id, event);
+        }
         self.proxy.upstream(id, event);
         self.replace_all();
     }
 
     fn offloaded(&mut self, job: JobId, done: Option<Done>) {
         if let Some(looking) = self.looking.remove(&job) {
-            self.looked(looking, done);
-        } else if let Some(done) = self.proxy.offloaded(job, done) {
+            return self.looked(looking, done);
+        }
+        let done = match &mut self.checks {
+            Some(checks) => checks.offloaded(job, done),
+            None => Some(done),
+        };
+        let Some(done) = done else { return };
+        if let Some(done) = self.proxy.offloaded(job, done) {
             self.below.offloaded(job, done);
         }
     }
@@ -677,6 +645,9 @@ impl Handler for GatewayHandler {
     }
 
     fn woken(&mut self) {
+        if let Some(checks) = &mut self.checks {
+            checks.woken();
+        }
         self.proxy.woken();
         self.replace_all();
         self.below.woken();

@@ -11,14 +11,23 @@
 //!
 //! Known gaps: HTTP/2 to an application, trailers of requests, and `X-Accel-Redirect` to a channel for WebSockets.
 
+mod affinity;
 mod app_file;
+mod app_place;
+mod balance;
+mod balance_settings;
 mod conn_reader;
+mod describe;
+mod drain;
+mod explain;
+mod failure;
 mod fastcgi_head;
 mod fastcgi_reader;
 mod fault;
 mod field_changes;
 mod figures;
 mod gateway_handler;
+mod health_check;
 mod id_map;
 mod log_notes;
 mod overview;
@@ -26,6 +35,8 @@ mod proxied_request;
 mod proxy;
 mod proxy_header;
 mod queue;
+#[cfg(test)]
+mod reload_tests;
 mod request_head;
 mod response_coding;
 mod response_head;
@@ -34,6 +45,7 @@ mod script;
 mod settings;
 mod site_rules;
 mod target;
+mod target_state;
 mod tunnel;
 mod upstream;
 mod waiting;
@@ -41,27 +53,34 @@ mod waiting;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use encke_io::lock;
 use encke_server::{Handler, HandlerContext, Mount, SourceLine, WorkerSetup};
 use encke_session::tls::{ClientSessions, Sessions, TlsError, Trust};
-use encke_settings::{ByteSize, ValueError};
+use encke_settings::{ByteSize, SourceMap, ValueError};
 use encke_stats::Source;
 use encke_wire::host_map::{HostMap, HostMapError};
 use encke_wire::path_pattern::{PathPattern, PathPatternError};
 
+pub use app_place::AppPlaces;
+pub use balance_settings::{Balance, BalanceKey, CheckSettings};
 pub use encke_settings::TargetUrl;
 pub use overview::routes_in_order;
 pub use response_coding::ResponseCompression;
 pub use settings::{
-    FieldRules, FilesOrder, ProxyProtocol, RouteSettings, TargetSettings, UpstreamSettings, UpstreamTls,
+    FieldRules, FilesOrder, ProxyProtocol, RouteSettings, TARGETS_MAX, TargetSettings, UpstreamSettings,
+    UpstreamTls,
 };
 pub use site_rules::{SiteFields, SitePolicy};
 
+use drain::UpstreamActions;
+use explain::ExplainedRoutes;
 use field_changes::FieldChanges;
 use figures::{GatewayFigures, ProxyCounters};
 use gateway_handler::GatewayHandler;
+use health_check::HealthChecks;
 use proxy::Proxy;
 use route::{PathChange, Rewrite, RouteTable, SiteRoute, body_limit, order};
 use target::{NewTarget, TargetSet};
@@ -75,13 +94,32 @@ pub struct SiteRoutes<'a> {
     /// The routes, in any order.
     pub routes: &'a [RouteSettings],
     /// The directory of the site's files; `None` if it has none. Needed for `php`.
-    pub root: Option<&'a Path>,
+    pub root: Option<ScriptRoot<'a>>,
     /// The paths of error pages, by status.
     pub errors: &'a BTreeMap<String, String>,
     /// The compression of responses; `None`: none is compressed.
     pub compression: Option<ResponseCompression>,
     /// The rules of the site that also apply to its routes; `None` if there are none.
     pub rules: Option<Arc<dyn SitePolicy>>,
+}
+
+/// The directory of a site in which routes with `php` find their scripts.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptRoot<'a> {
+    /// The directory of the site's files.
+    pub directory: &'a Path,
+    /// Whether a link below it may lead to a script of the site.
+    pub follows_links: bool,
+}
+
+/// No error pages.
+static NO_ERRORS: BTreeMap<String, String> = BTreeMap::new();
+
+impl Default for SiteRoutes<'_> {
+    /// The site of all names, without routes.
+    fn default() -> Self {
+        Self { hosts: &[], routes: &[], root: None, errors: &NO_ERRORS, compression: None, rules: None }
+    }
 }
 
 /// A directory from which applications may send files (`sendfile`), and the host name under which the mount below serves it. The
@@ -94,6 +132,15 @@ pub struct AppDirectory {
     pub host: String,
 }
 
+/// A supervised application, for [`Gateway::with_apps`].
+#[derive(Clone, Copy, Debug)]
+pub struct AppCount<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// Number of processes.
+    pub count: usize,
+}
+
 /// Sends requests to applications, or to the mount below it: the files of the sites.
 pub struct Gateway {
     below: Arc<dyn Mount>,
@@ -101,13 +148,17 @@ pub struct Gateway {
     upstreams: Vec<Arc<NamedUpstream>>,
     /// The counters of each worker.
     workers: Workers,
+    /// The term of the checks of targets, which each reload begins.
+    check_terms: Arc<AtomicU32>,
+    /// Positions in the section `site` of the settings, for explanations.
+    source: SourceMap,
 }
 
 /// The counters of all workers, by number.
 type Workers = Arc<Mutex<Vec<Arc<ProxyCounters>>>>;
 
 impl Gateway {
-    /// Creates the gateway. Blocks while the system resolves the names of targets. A name that cannot be resolved now is tried
+    /// Creates the gateway, without supervised applications. Blocks while the system resolves the names of targets. A name that cannot be resolved now is tried
     /// again with the requests.
     ///
     /// # Errors
@@ -117,6 +168,21 @@ impl Gateway {
         sites: &[SiteRoutes<'_>],
         upstreams: &[UpstreamSettings],
         directories: &[AppDirectory],
+    ) -> Result<Self, GatewayError> {
+        Self::with_apps(below, sites, upstreams, directories, &[], &AppPlaces::default())
+    }
+
+    /// Creates the gateway as [`Gateway::new`] does, with these supervised applications.
+    ///
+    /// # Errors
+    /// As for [`Gateway::new`]; or a target names no application.
+    pub fn with_apps(
+        below: Arc<dyn Mount>,
+        sites: &[SiteRoutes<'_>],
+        upstreams: &[UpstreamSettings],
+        directories: &[AppDirectory],
+        apps: &[AppCount<'_>],
+        places: &AppPlaces,
     ) -> Result<Self, GatewayError> {
         let mut known: Vec<UpstreamSettings> = upstreams.to_vec();
         let mut hosts = HostMap::default();
@@ -133,9 +199,10 @@ impl Gateway {
                 site.errors.iter().filter_map(|(status, path)| Some((status.parse().ok()?, path.clone())));
             let errors: Arc<[(u16, String)]> = errors.collect();
             let compression = site.compression.clone().map(Arc::new);
-            let root: Option<Arc<Path>> = site.root.map(Arc::from);
+            let hides_scripts = site.routes.iter().any(|route| route.php.is_some());
+            let root: Option<Arc<Path>> = site.root.map(|root| Arc::from(root.directory));
             let mut routes = Vec::new();
-            for settings in site.routes {
+            for (place, settings) in site.routes.iter().enumerate() {
                 let route = compile(settings, &mut known, directories, &errors);
                 let mut route = route.map_err(|(key, error)| GatewayError::Route {
                     pattern: settings.pattern.clone(),
@@ -147,7 +214,10 @@ impl Gateway {
                         RouteError::Invalid("the site has no directory with scripts: set root".into());
                     return Err(GatewayError::Route { pattern: settings.pattern.clone(), key: "php", error });
                 }
+                route.number = place;
                 route.root.clone_from(&root);
+                route.follows_links = site.root.is_none_or(|root| root.follows_links);
+                route.hides_scripts = hides_scripts;
                 route.rules.clone_from(&site.rules);
                 route.compression = compression.clone().filter(|_| settings.compress);
                 routes.push(Arc::new(route));
@@ -163,27 +233,43 @@ impl Gateway {
                 .add(Some(&directory.host), site)
                 .map_err(|error| GatewayError::Host(directory.host.clone(), error))?;
         }
-        let upstreams = known.into_iter().map(open_upstream).collect::<Result<Vec<_>, _>>()?;
+        let open = |settings| open_upstream(settings, apps, places);
+        let upstreams = known.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             below,
             upstreams,
             routes: Arc::new(RouteTable { hosts, sites: tables, closed_from }),
             workers: Arc::default(),
+            check_terms: Arc::default(),
+            source: SourceMap::default(),
         })
+    }
+
+    /// Names the lines of the section `site` in explanations.
+    #[must_use]
+    pub fn with_source(mut self, source: SourceMap) -> Self {
+        self.source = source;
+        self
     }
 
     /// Continues the metrics of the gateway that this one replaces, and the health of upstreams that have not changed.
     #[must_use]
     pub fn with_figures_of(mut self, old: &Self) -> Self {
         self.workers = Arc::clone(&old.workers);
+        self.check_terms = Arc::clone(&old.check_terms);
         for upstream in &mut self.upstreams {
-            // The authorities of others may have changed on disk.
-            let same = |other: &&Arc<NamedUpstream>| {
-                other.settings == upstream.settings && !other.settings.uses_tls()
-            };
-            if let Some(same) = old.upstreams.iter().find(same) {
+            let same = old.upstreams.iter().find(|other| other.is_same(upstream));
+            if let Some(same) = same.filter(|same| !same.settings.uses_tls()) {
                 *upstream = Arc::clone(same);
+                continue;
             }
+            // The authorities may have changed on disk.
+            if let (Some(same), Some(upstream)) = (same, Arc::get_mut(upstream)) {
+                upstream.share_states(same);
+                continue;
+            }
+            let old = old.upstreams.iter().filter(|other| other.settings.name == upstream.settings.name);
+            old.for_each(|old| upstream.continue_drains(old));
         }
         self
     }
@@ -203,7 +289,10 @@ impl Gateway {
             .upstreams
             .iter()
             .flat_map(|upstream| (0..upstream.targets.len()).filter_map(|index| upstream.targets.get(index)));
-        targets.filter(|target| target.address(0).is_none()).map(|target| target.url().clone()).collect()
+        targets
+            .filter(|target| target.place().is_none() && target.address(0).is_none())
+            .map(|target| target.url().clone())
+            .collect()
     }
 }
 
@@ -228,20 +317,40 @@ fn trust(settings: &UpstreamSettings) -> Result<Option<Trust>, TlsError> {
     trust.map(Some)
 }
 
-/// Opens an upstream: resolves the names of its targets, and reads its authorities.
-fn open_upstream(settings: UpstreamSettings) -> Result<Arc<NamedUpstream>, GatewayError> {
+/// Opens an upstream: resolves the names of its targets, and reads its authorities. Each process of an application is a target.
+fn open_upstream(
+    settings: UpstreamSettings,
+    apps: &[AppCount<'_>],
+    places: &AppPlaces,
+) -> Result<Arc<NamedUpstream>, GatewayError> {
     let trust = trust(&settings).map_err(|error| GatewayError::Tls(settings.name.clone(), error))?;
-    let targets = settings.to.iter().map(|TargetSettings { url, weight, backup }| NewTarget {
-        addresses: url.addresses().unwrap_or_default(),
-        weight: weight.get().into(),
-        is_backup: *backup,
-        sessions: url.secure_name().zip(trust.clone()).map(|(host, trust)| {
-            let name = settings.tls.name.clone().unwrap_or_else(|| host.to_owned());
-            Arc::new(ClientSessions::new(trust, name)) as Arc<dyn Sessions>
-        }),
-        url: url.clone(),
-    });
-    let targets = TargetSet::new(targets.collect());
+    let mut targets = Vec::new();
+    for TargetSettings { url, weight, backup } in &settings.to {
+        let target = |url: TargetUrl, place| NewTarget {
+            addresses: url.addresses().unwrap_or_default(),
+            weight: weight.get().into(),
+            is_backup: *backup,
+            sessions: url.secure_name().zip(trust.clone()).map(|(host, trust)| {
+                let name = settings.tls.name.clone().unwrap_or_else(|| host.to_owned());
+                Arc::new(ClientSessions::new(trust, name)) as Arc<dyn Sessions>
+            }),
+            place,
+            url,
+        };
+        let Some(name) = url.app() else {
+            targets.push(target(url.clone(), None));
+            continue;
+        };
+        let app = apps.iter().find(|app| app.name == name);
+        let app = app.ok_or_else(|| GatewayError::App(settings.name.clone(), name.to_owned()))?;
+        let places = places.of(name, app.count).into_iter().enumerate();
+        targets.extend(places.map(|(number, place)| target(url.of_process(number, app.count), Some(place))));
+    }
+    if targets.len() > TARGETS_MAX {
+        return Err(GatewayError::Targets(settings.name.clone(), targets.len()));
+    }
+    let slow_start_ns = settings.slow_start.nanoseconds();
+    let targets = TargetSet::new(targets, settings.balance.clone(), slow_start_ns);
     Ok(NamedUpstream::new(settings, targets))
 }
 
@@ -259,8 +368,13 @@ fn compile(
     let upstream = match (settings.upstream.as_ref().or(settings.php.as_ref()), url.or(php)) {
         (None, _) => None,
         (Some(name), None) => {
+            let key = if settings.php.is_some() { "php" } else { "upstream" };
             let found = upstreams.iter().position(|upstream| upstream.name == *name);
-            Some(found.ok_or_else(|| ("upstream", RouteError::NoUpstream(name.clone())))?)
+            let found = found.ok_or_else(|| (key, RouteError::NoUpstream(name.clone())))?;
+            if settings.php.is_some() && !upstreams.get(found).is_some_and(UpstreamSettings::is_fastcgi) {
+                return Err((key, RouteError::NoFastCgi(name.clone())));
+            }
+            Some(found)
         }
         (Some(name), Some(url)) => {
             let found = upstreams.iter().position(|upstream| upstream.name == *name);
@@ -305,8 +419,11 @@ fn compile(
         response: changes(&settings.response, "response")?,
         pattern,
         upstream,
+        number: 0,
         php: settings.php.as_ref().map(|_| settings.front.as_str().into()),
         root: None,
+        follows_links: true,
+        hides_scripts: false,
         files: settings.files,
         path,
         internal: settings.internal,
@@ -328,8 +445,26 @@ impl Mount for Gateway {
         let counters = self.counters(worker.number());
         let below = self.below.open(context.clone(), worker);
         let proxy = Proxy::new(self.upstreams.clone(), counters, context.clone());
-        worker.resident(|_| Tunnels::new()).add_timer(proxy.waits.timer());
-        Box::new(GatewayHandler::new(context, Arc::clone(&self.routes), self.upstreams.clone(), proxy, below))
+        // One worker checks the targets, and all read the results.
+        let is_first = worker.number() == 0;
+        let checks = || HealthChecks::new(context.clone(), &self.upstreams, &self.check_terms);
+        let checks = is_first.then(checks).flatten();
+        let tunnels = worker.resident(|_| Tunnels::new());
+        tunnels.add_timer(proxy.waits.timer());
+        checks.iter().for_each(|checks| tunnels.add_timer(checks.timer()));
+        if !self.upstreams.is_empty() {
+            let actions = UpstreamActions::new(context.clone(), self.upstreams.clone());
+            worker.actions("upstreams", actions.verbs(), actions);
+        }
+        let below_explains = worker.take_explain();
+        worker.explain(ExplainedRoutes {
+            routes: Arc::clone(&self.routes),
+            upstreams: self.upstreams.clone(),
+            source: self.source.clone(),
+            below: below_explains,
+        });
+        let parts = (Arc::clone(&self.routes), self.upstreams.clone());
+        Box::new(GatewayHandler::new(context, parts, proxy, checks.map(Box::new), below))
     }
 
     fn sources(&self) -> Vec<Arc<dyn Source>> {
@@ -347,6 +482,10 @@ pub enum GatewayError {
     Tls(String, TlsError),
     /// A host name of a site is invalid, or used twice.
     Host(String, HostMapError),
+    /// The upstream of this name has a target that names no application.
+    App(String, String),
+    /// The upstream of this name has too many targets.
+    Targets(String, usize),
     /// System: a directory of `sendfile` cannot be read.
     Directory(PathBuf, std::io::ErrorKind),
     /// A setting of a route is invalid.
@@ -370,6 +509,8 @@ pub enum RouteError {
     Url(ValueError),
     /// There is no upstream of this name.
     NoUpstream(String),
+    /// The applications of the upstream do not speak FastCGI.
+    NoFastCgi(String),
     /// The value is invalid, for this reason.
     Invalid(String),
 }
@@ -381,6 +522,12 @@ impl fmt::Display for GatewayError {
             Self::Tls(name, error) => write!(f, "upstream {name}: {error}"),
             Self::Directory(directory, error) => {
                 write!(f, "cannot read the directory {} of sendfile: {error}", directory.display())
+            }
+            Self::App(upstream, app) => {
+                write!(f, "upstream {upstream}: there is no application {app:?}: add [[app]] with this name")
+            }
+            Self::Targets(upstream, count) => {
+                write!(f, "upstream {upstream} has {count} targets: at most {TARGETS_MAX} are possible")
             }
             Self::Route { pattern, key, error } => write!(f, "route {pattern}: {key}: {error}"),
         }
@@ -395,6 +542,10 @@ impl fmt::Display for RouteError {
             Self::NoUpstream(name) => {
                 write!(f, "there is no upstream {name:?}: add [[upstream]] with this name, or write a URL")
             }
+            Self::NoFastCgi(name) => write!(
+                f,
+                "the upstream {name:?} does not speak FastCGI: to = \"fcgi://unix:/run/php/fpm.sock\", or route by upstream = {name:?}"
+            ),
             Self::Invalid(reason) => f.write_str(reason),
         }
     }
@@ -406,7 +557,7 @@ impl std::error::Error for GatewayError {
             Self::Tls(_, error) => Some(error),
             Self::Host(_, error) => Some(error),
             Self::Route { error, .. } => Some(error),
-            Self::Directory(..) => None,
+            Self::App(..) | Self::Targets(..) | Self::Directory(..) => None,
         }
     }
 }

@@ -37,15 +37,15 @@ impl RouteSettings {
     /// assert_eq!(route.summary(&[]), "/api/** → http://127.0.0.1:3000, without /api");
     /// ```
     pub fn summary(&self, upstreams: &[UpstreamSettings]) -> String {
-        let app = self.upstream.as_ref().map(|name| {
+        let application = |name: &String| {
             let known = upstreams.iter().find(|upstream| upstream.name == *name);
             let targets: Vec<String> =
                 known.iter().flat_map(|known| &known.to).map(|target| target.url.to_string()).collect();
             if targets.is_empty() { name.clone() } else { format!("{name} ({})", targets.join(", ")) }
-        });
-        let mut line = match (app, self.files) {
-            (None, _) => match &self.php {
-                Some(php) => format!("{} → PHP ({php}), files, then {}", self.pattern, self.front),
+        };
+        let mut line = match (self.upstream.as_ref().map(application), self.files) {
+            (None, _) => match self.php.as_ref().map(application) {
+                Some(php) => format!("{} → PHP by {php}, files, then {}", self.pattern, self.front),
                 None => format!("{} → files", self.pattern),
             },
             (Some(app), None) => format!("{} → {app}", self.pattern),
@@ -139,6 +139,10 @@ mod tests {
             (app(None), format!("/** → {targets}")),
             (app(Some(FilesOrder::First)), format!("/** → files, then {targets}")),
             (app(Some(FilesOrder::Last)), format!("/** → {targets}, then files")),
+            (
+                RouteSettings { php: Some("app".into()), ..route("/**") },
+                format!("/** → PHP by {targets}, files, then /index.php"),
+            ),
             (
                 RouteSettings { internal: true, ..route("/p/**") },
                 "/p/** → files, only by X-Accel-Redirect".into(),

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use encke_io::Now;
-use encke_server::{Body, Exchange, ExchangeKey, Fields, Origin, Piece, Reply, UpstreamId};
+use encke_server::{Body, Exchange, ExchangeKey, Fields, GuardResults, Origin, Piece, Reply, UpstreamId};
 use encke_wire::coding::AcceptEncoding;
 use encke_wire::fastcgi::{put_body, put_body_end};
 use encke_wire::field::Known;
 use encke_wire::http1::{Framing, HeadView, LAST_CHUNK, put_chunk_head};
 use encke_wire::method::Method;
 
+use crate::affinity::TargetWish;
 use crate::app_file::AskedHead;
 use crate::conn_reader::ConnReader;
-use crate::fastcgi_head::{FastCgiPlan, put_fastcgi_head};
+use crate::fastcgi_head::{FastCgiPlan, FastCgiWriter};
 use crate::log_notes::AttemptFacts;
 use crate::queue::Permit;
 use crate::request_head::set_length;
@@ -24,6 +25,7 @@ use crate::route::SiteRoute;
 use crate::script::PhpScript;
 use crate::settings::{FilesOrder, UpstreamSettings};
 use crate::site_rules::SiteFields;
+use crate::upstream::NamedUpstream;
 
 /// Time after which the gateway reads the body of a client that waits for the application's consent, in ns.
 const CONSENT_NS: u64 = 1_000_000_000;
@@ -95,6 +97,8 @@ pub(crate) struct ProxiedRequest {
     pub(crate) client: Option<Box<ClientTarget>>,
     /// The fields that the site gives the response.
     pub(crate) site: Option<Box<SiteFields>>,
+    /// The user of the request, and the fields of guards.
+    pub(crate) guarded: Option<Box<GuardResults>>,
     /// The time of the request.
     pub(crate) started: Now,
     pub(crate) upstream: usize,
@@ -125,8 +129,8 @@ pub(crate) struct ProxiedRequest {
     pub(crate) full: bool,
     /// Bytes of the body so far.
     pub(crate) body_seen: u64,
-    /// The targets that have failed, as a bit mask.
-    pub(crate) tried: u64,
+    /// The targets that have failed, and the one that the request prefers.
+    pub(crate) wish: TargetWish,
     /// Whether only new connections are used.
     pub(crate) avoids_kept: bool,
     /// Whether the client accepts trailers.
@@ -182,6 +186,7 @@ impl ProxiedRequest {
             origin,
             client: None,
             site: None,
+            guarded: None,
             started,
             upstream,
             method,
@@ -196,7 +201,7 @@ impl ProxiedRequest {
             replay: Some(Vec::new()),
             full: false,
             body_seen: 0,
-            tried: 0,
+            wish: TargetWish::default(),
             avoids_kept: false,
             trailers: false,
             accepted: None,
@@ -232,7 +237,7 @@ impl ProxiedRequest {
     }
 
     /// Appends the start of the request for the application. Returns false if that is impossible.
-    pub(crate) fn put_head(&self, out: &mut Vec<u8>, keep: bool) -> bool {
+    pub(crate) fn put_head(&self, out: &mut Vec<u8>, keep: bool, writer: &mut FastCgiWriter) -> bool {
         if !self.fastcgi {
             out.extend_from_slice(&self.head);
             return true;
@@ -240,7 +245,7 @@ impl ProxiedRequest {
         let script = self.script.as_deref();
         let root = script.map(|script| &*script.root).or(self.route.root.as_deref());
         let plan = FastCgiPlan { origin: &self.origin, script, root, keep };
-        let is_written = put_fastcgi_head(out, &self.head, &plan);
+        let is_written = writer.put(out, &self.head, &plan);
         if matches!(self.framing, Framing::None | Framing::Length(0)) {
             put_body_end(out);
         }
@@ -292,6 +297,15 @@ impl ProxiedRequest {
             self.keep_piece(Piece::End);
         }
         false
+    }
+
+    /// Adds the cookie that leads the client to this target again.
+    pub(crate) fn stick(&mut self, upstream: Option<&Arc<NamedUpstream>>, target: usize) {
+        let cookie =
+            upstream.and_then(|upstream| upstream.sticky_cookie(&self.wish, target, self.origin.secure));
+        if let (Some(exchange), Some(cookie)) = (&mut self.exchange, cookie) {
+            exchange.add_fields(&cookie);
+        }
     }
 
     /// Bytes of the body that are kept for another attempt.

@@ -19,7 +19,9 @@ use encke_server::{
 };
 use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 
+use crate::balance::TargetChoice;
 use crate::conn_reader::ConnReader;
+use crate::fastcgi_head::FastCgiWriter;
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_messages, report_return};
 use crate::id_map::IdMap;
@@ -28,11 +30,10 @@ use crate::proxy_header::put_proxy_header;
 use crate::queue::Permit;
 use crate::response_coding::EncoderPool;
 use crate::response_head::{VIA, content, response_fields, trailer_fields};
-use crate::settings::UpstreamSettings;
 use crate::site_rules::dressed;
-use crate::target::{TargetChoice, UpstreamTarget};
+use crate::target::UpstreamTarget;
 use crate::upstream::{KeptConns, NamedUpstream};
-use crate::waiting::ProxyWaits;
+use crate::waiting::{ProxyWaits, retry_after};
 
 /// Bytes that may wait on one side before the other side is no longer read.
 const WAITING_MAX: u64 = 64 * 1024;
@@ -61,6 +62,7 @@ pub(crate) struct Proxy {
     resolving: HashMap<JobId, (usize, usize)>,
     /// The head of the response that is being read.
     scratch: Box<ResponseHead>,
+    fastcgi: FastCgiWriter,
     /// Buffers of finished requests.
     spare: Vec<Vec<u8>>,
     /// The encoders of compressed responses.
@@ -87,6 +89,7 @@ impl Proxy {
             requests: IdMap::default(),
             resolving: HashMap::new(),
             scratch: Box::new(ResponseHead::new()),
+            fastcgi: FastCgiWriter::default(),
             spare: Vec::new(),
             encoders: EncoderPool::default(),
             replaced: Vec::new(),
@@ -125,25 +128,25 @@ impl Proxy {
         let Some(request) = self.requests.get(&key) else { return };
         let Some(place) = self.upstreams.get(request.upstream).map(|_| request.upstream) else { return };
         let upstream = Arc::clone(&self.upstreams[place]);
-        let tried = request.tried;
+        let wish = request.wish;
         if request.facts.attempts > upstream.settings.retries {
             return self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable));
         }
         if let Some(permit) = held
             && upstream.is_limited()
-            && tried & (1 << permit.target()) == 0
+            && !wish.has_tried(permit.target())
         {
             // The request has waited for this permit already.
             return self.start(key, permit.target(), Some(permit), fault);
         }
         let kept = &self.kept[place];
-        let is_free = |target: usize| kept.has(target) || upstream.has_room(target);
-        match upstream.targets.choose(tried, now_ns, is_free) {
-            TargetChoice::None => self.refuse(key, fault.unwrap_or(GatewayFault::Unreachable)),
-            TargetChoice::Free(target) if !upstream.queue.is_waiting() => {
-                self.start(key, target, None, fault);
-            }
-            TargetChoice::Free(_) | TargetChoice::Busy => self.wait(key, fault),
+        let awaited = if upstream.queue.is_waiting() { upstream.awaited(now_ns) } else { 0 };
+        let is_free =
+            |target: usize| awaited & 1 << target == 0 && (kept.has(target) || upstream.has_room(target));
+        match upstream.targets.choose(&wish, now_ns, is_free) {
+            TargetChoice::None => self.refuse(key, fault.unwrap_or(GatewayFault::NoTarget)),
+            TargetChoice::Free(target) => self.start(key, target, None, fault),
+            TargetChoice::Busy => self.wait(key, fault),
         }
     }
 
@@ -188,10 +191,11 @@ impl Proxy {
     fn fail_dial(&mut self, key: ExchangeKey, target: usize, fault: GatewayFault) {
         let now_ns = self.context.now().mono_ns;
         let Some(request) = self.requests.get_mut(&key) else { return };
-        request.tried |= 1 << target;
+        request.wish.add_tried(target);
         if let Some(upstream) = self.upstreams.get(request.upstream)
             && let Some(failed) = upstream.targets.get(target)
-            && failed.failed(now_ns)
+            && fault.is_targets()
+            && failed.failed(now_ns, fault)
         {
             self.counters.ejections.increment();
             report_ejection(upstream, failed, fault);
@@ -204,13 +208,13 @@ impl Proxy {
     fn dial(
         &mut self,
         place: usize,
-        permit: Permit,
+        mut permit: Permit,
         attempt: usize,
         now_ns: u64,
     ) -> Result<UpstreamId, GatewayFault> {
         let upstream = self.upstreams.get(place).ok_or(GatewayFault::Unreachable)?;
         let chosen = upstream.targets.get(permit.target()).ok_or(GatewayFault::Unreachable)?;
-        let address = chosen.address(attempt).ok_or(GatewayFault::Unresolved)?;
+        let address = permit.address(attempt)?;
         let session = chosen.session().map_err(|_| GatewayFault::Tls)?;
         let id = self.context.dial(address, session);
         self.context.deadline(id, upstream.settings.connect_time.nanoseconds());
@@ -235,7 +239,8 @@ impl Proxy {
         if let Some(target) = upstream.targets.get(conn.target) {
             target.begin();
             if let Some(version) = upstream.settings.proxy_protocol
-                && let Some(address) = target.address(request.facts.attempts as usize)
+                && let Some(permit) = &conn.permit
+                && let Some(address) = permit.destination(request.facts.attempts as usize)
             {
                 put_proxy_header(&mut buffer, version.into(), &request.origin, &address);
             }
@@ -250,7 +255,7 @@ impl Proxy {
         conn.active_ns = now_ns;
         conn.begun_ns = now_ns;
         conn.interims = 0;
-        if !request.put_head(&mut buffer, upstream.settings.kept() > 0) {
+        if !request.put_head(&mut buffer, upstream.settings.kept() > 0, &mut self.fastcgi) {
             return self.fail(id, GatewayFault::Request);
         }
         if let Some(replay) = &request.replay {
@@ -295,6 +300,11 @@ impl Proxy {
         now_ns: u64,
         fresh_ns: u64,
     ) -> Option<UpstreamId> {
+        while let Some(id) = self.kept.get(upstream)?.last(target)
+            && !self.is_current(id)
+        {
+            self.take_idle_permit(upstream, target);
+        }
         let kept = self.kept.get_mut(upstream)?;
         let id = kept.last(target)?;
         let conn = self.conns.get_mut(&id)?;
@@ -307,6 +317,12 @@ impl Proxy {
         Some(id)
     }
 
+    /// Whether a connection is not to a process that was replaced.
+    pub(crate) fn is_current(&self, id: UpstreamId) -> bool {
+        let permit = self.conns.get(&id).and_then(|conn| conn.permit.as_ref());
+        permit.is_none_or(Permit::is_current)
+    }
+
     /// The target of a connection.
     fn target(&self, conn: &UpstreamConn) -> Option<&UpstreamTarget> {
         self.upstreams.get(conn.upstream)?.targets.get(conn.target)
@@ -315,7 +331,7 @@ impl Proxy {
     /// Responds with an error in place of the application's response.
     pub(crate) fn refuse(&mut self, key: ExchangeKey, fault: GatewayFault) {
         self.counters.failed(fault);
-        if fault.is_queues()
+        if (fault.is_queues() || fault == GatewayFault::NotReady)
             && let Some(request) = self.requests.get_mut(&key)
             && let Some(upstream) = self.upstreams.get(request.upstream)
             && let Some(exchange) = &mut request.exchange
@@ -411,7 +427,7 @@ impl Proxy {
         if counts
             && let Some(upstream) = self.upstreams.get(conn.upstream)
             && let Some(target) = upstream.targets.get(conn.target)
-            && target.failed(now_ns)
+            && target.failed(now_ns, fault)
         {
             self.counters.ejections.increment();
             report_ejection(upstream, target, fault);
@@ -424,7 +440,7 @@ impl Proxy {
         }
         // With a single target, another attempt may find another of its addresses.
         if counts && (!alone || conn.connected) {
-            request.tried |= 1 << conn.target;
+            request.wish.add_tried(conn.target);
         }
         // The application may be closing its other kept connections, too.
         request.avoids_kept |= is_stale;
@@ -438,7 +454,7 @@ impl Proxy {
             && self
                 .upstreams
                 .get(conn.upstream)
-                .is_some_and(|upstream| upstream.targets.has_other(request.tried));
+                .is_some_and(|upstream| upstream.targets.has_other(&request.wish));
         if request.may_retry(&conn, is_stale || is_early) {
             self.counters.retries.increment();
             return self.attempt(key, Some(fault), permit);
@@ -507,7 +523,7 @@ impl Proxy {
                             if let Some(upstream) = upstream
                                 && let Some(target) = upstream.targets.get(conn.target)
                             {
-                                if target.succeeded() {
+                                if target.succeeded(conn.active_ns) {
                                     report_return(upstream, target);
                                 }
                                 let first_byte_ns = conn.active_ns.saturating_sub(conn.begun_ns);
@@ -515,6 +531,7 @@ impl Proxy {
                                 request.facts.first_byte_ns = Some(first_byte_ns);
                             }
                             counters.responded(status);
+                            request.stick(upstream, conn.target);
                             request.replacement = request.replacement_for(&view);
                             if !matches!(request.replacement, Some(Replacement::Path(..))) {
                                 // A path may lead to another application, whose facts the line has then.
@@ -578,12 +595,13 @@ impl Proxy {
     fn complete(&mut self, id: UpstreamId, keeps: bool) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(key) = conn.request.take() else { return };
-        let keeps = keeps && !conn.shut;
+        let mut keeps = keeps && !conn.shut && conn.permit.as_ref().is_none_or(Permit::is_current);
         let (place, target, unsent) = (conn.upstream, conn.target, conn.unsent);
         conn.paused = false;
         let Some(upstream) = self.upstreams.get(place).map(Arc::clone) else { return };
         if let Some(target) = upstream.targets.get(target) {
             target.end();
+            keeps &= !target.state.is_drained();
         }
         let request = self.requests.get_mut(&key);
         let trailers = match &request {
@@ -871,18 +889,6 @@ fn write_content(
         *paused = true;
         context.pause(id);
     }
-}
-
-/// The field Retry-After for a request that has found no connection: from one second to `queue_time` and a second, so that clients
-/// do not all return at once.
-fn retry_after(key: ExchangeKey, settings: &UpstreamSettings) -> Fields {
-    let queue_s = settings.queue_time.nanoseconds() / 1_000_000_000;
-    // Consecutive keys have distant values.
-    let spread = u64::from(key.slot ^ key.generation).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let mut fields = Fields::new();
-    let value = (1 + spread % (queue_s + 1)).to_string();
-    fields.push("Retry-After", value.as_bytes()).expect("digits are a value");
-    fields
 }
 
 /// Buffers that are kept for further requests.

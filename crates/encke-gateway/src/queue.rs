@@ -3,15 +3,17 @@
 //! ```text
 //!  a request ─┬─ a kept connection of its worker ──────────────────────► sent
 //!             ├─ a free permit ─► dial ────────────────────────────────► sent
-//!             └─ neither, or others wait ─► WaitQueue ── a grant ──────► sent
-//!                                              ├─ full ────────────────► 503 queue_full
-//!                                              ├─ queue_time ──────────► 503 queue_time
-//!                                              └─ the client has left
+//!             └─ neither, or others wait for it ─► WaitQueue ─┬─ a grant ─► sent
+//!                                                             ├─ full ────► 503 queue_full
+//!                                                             ├─ queue_time ► 503 queue_time
+//!                                                             └─ the client has left
 //! ```
 //! **A permit is the right to one connection to a target**, from the dial to the close, so a kept connection holds its permit.
 //! Without a limit permits are only counted.
 //!
-//! **Requests keep their order**: while the queue is not empty, further requests join its end.
+//! **Requests for the same target keep their order**: a request joins the end of the queue if an earlier one waits for each
+//! target that it may use. A request whose target no other one waits for starts at once, so a target that hangs delays only the
+//! requests that a cookie or a hash binds to it.
 //!
 //! **A connection that becomes free** goes to the first request of its own worker, if that has waited at least half as long as
 //! the first request of all workers. Otherwise the worker closes the connection, and its permit goes to the first of all. So
@@ -26,15 +28,20 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use encke_io::lock;
+use encke_io::{Address, lock};
 use encke_server::{ExchangeKey, HandlerWaker};
 
+use crate::affinity::TargetWish;
+use crate::app_place::AddressUse;
+use crate::fault::GatewayFault;
 use crate::upstream::NamedUpstream;
 
 /// The right to one connection to a target. Released when dropped.
 pub(crate) struct Permit {
     upstream: Arc<NamedUpstream>,
     target: usize,
+    /// The address of a supervised application's process.
+    used: Option<AddressUse>,
 }
 
 /// The requests that wait for a connection to a target of an upstream.
@@ -45,7 +52,7 @@ pub(crate) struct WaitQueue {
     /// Kept connections of all workers.
     idle: AtomicU32,
     state: Mutex<QueueState>,
-    /// The proxies that may have kept connections.
+    /// All proxies.
     proxies: Mutex<Vec<Arc<GrantInbox>>>,
     /// Requests whose wait has ended, and the sum of their waits.
     waits: AtomicU64,
@@ -63,8 +70,7 @@ struct QueueState {
 pub(crate) struct QueuedRequest {
     pub(crate) key: ExchangeKey,
     pub(crate) ticket: u64,
-    /// The targets that have failed, as a bit mask.
-    tried: u64,
+    wish: TargetWish,
     since_ns: u64,
     /// The proxy of the request.
     pub(crate) inbox: Arc<GrantInbox>,
@@ -89,7 +95,35 @@ impl Permit {
     /// Takes a permit for a target; `None` if all are in use.
     pub(crate) fn take(upstream: &Arc<NamedUpstream>, target: usize) -> Option<Self> {
         let has_room = upstream.targets.get(target)?.open_one(upstream.settings.connections);
-        has_room.then(|| Self { upstream: Arc::clone(upstream), target })
+        has_room.then(|| Self { upstream: Arc::clone(upstream), target, used: None })
+    }
+
+    /// The address for a connection, at the `attempt`th attempt.
+    ///
+    /// # Errors
+    /// The target has none at present.
+    pub(crate) fn address(&mut self, attempt: usize) -> Result<Address, GatewayFault> {
+        let target = self.upstream.targets.get(self.target).ok_or(GatewayFault::Unreachable)?;
+        match target.place() {
+            Some(place) => {
+                self.used = place.use_now();
+                self.used.as_ref().map(AddressUse::address).ok_or(GatewayFault::NotReady)
+            }
+            None => target.address(attempt).ok_or(GatewayFault::Unresolved),
+        }
+    }
+
+    /// The address to which the connection goes.
+    pub(crate) fn destination(&self, attempt: usize) -> Option<Address> {
+        let used = self.used.as_ref().map(AddressUse::address);
+        used.or_else(|| self.upstream.targets.get(self.target)?.address(attempt))
+    }
+
+    /// Whether a new connection would have the same address. If not, the process of the connection was replaced.
+    pub(crate) fn is_current(&self) -> bool {
+        let Some(used) = &self.used else { return true };
+        let target = self.upstream.targets.get(self.target);
+        target.and_then(|target| target.place()).is_none_or(|place| place.is_current(used))
     }
 
     /// The index of the target.
@@ -143,26 +177,6 @@ impl WaitQueue {
         self.len() > 0
     }
 
-    /// Adds a request. Returns its ticket; `None` if `most` requests wait already.
-    pub(crate) fn push(
-        &self,
-        (key, tried): (ExchangeKey, u64),
-        inbox: &Arc<GrantInbox>,
-        now_ns: u64,
-        most: u32,
-    ) -> Option<u64> {
-        let mut state = lock(&self.state);
-        if state.waiters.len() >= most as usize {
-            return None;
-        }
-        state.last_ticket += 1;
-        let ticket = state.last_ticket;
-        let inbox = Arc::clone(inbox);
-        state.waiters.push_back(QueuedRequest { key, ticket, tried, since_ns: now_ns, inbox });
-        self.count(&state);
-        Some(ticket)
-    }
-
     /// Removes a request. Returns false if the queue no longer has it, because a permit for it is in its inbox.
     pub(crate) fn remove(&self, ticket: u64) -> bool {
         let mut state = lock(&self.state);
@@ -198,7 +212,7 @@ impl WaitQueue {
         }
     }
 
-    /// Adds a proxy that may have kept connections.
+    /// Adds a proxy.
     pub(crate) fn join(&self, inbox: &Arc<GrantInbox>) {
         lock(&self.proxies).push(Arc::clone(inbox));
     }
@@ -213,6 +227,11 @@ impl WaitQueue {
         self.wake_first();
     }
 
+    /// Wakes all proxies.
+    pub(crate) fn wake_all(&self) {
+        lock(&self.proxies).iter().for_each(|inbox| inbox.wake());
+    }
+
     /// Counts a connection that is kept (1) or no longer kept (-1).
     pub(crate) fn count_idle(&self, change: i32) {
         self.idle.fetch_add(change as u32, Ordering::SeqCst);
@@ -221,12 +240,43 @@ impl WaitQueue {
     /// Wakes all proxies if one may have a kept connection.
     pub(crate) fn wake_idle(&self) {
         if self.idle.load(Ordering::SeqCst) > 0 {
-            lock(&self.proxies).iter().for_each(|inbox| inbox.wake());
+            self.wake_all();
         }
     }
 }
 
 impl NamedUpstream {
+    /// Adds a request to the queue. Returns its ticket; `None` if as many requests as the settings allow wait for targets that it
+    /// may use. Requests that are bound to another target do not count.
+    pub(crate) fn enqueue(
+        &self,
+        (key, wish): (ExchangeKey, TargetWish),
+        inbox: &Arc<GrantInbox>,
+        now_ns: u64,
+    ) -> Option<u64> {
+        let mut state = lock(&self.queue.state);
+        let most = self.settings.queue as usize;
+        if state.waiters.len() >= most {
+            let own = self.targets.choices(&wish, now_ns);
+            let mut last = (wish, true);
+            let is_rival = |waiter: &&QueuedRequest| {
+                if last.0 != waiter.wish {
+                    last = (waiter.wish, self.targets.choices(&waiter.wish, now_ns) & own != 0);
+                }
+                last.1
+            };
+            if state.waiters.iter().filter(is_rival).count() >= most {
+                return None;
+            }
+        }
+        state.last_ticket += 1;
+        let ticket = state.last_ticket;
+        let inbox = Arc::clone(inbox);
+        state.waiters.push_back(QueuedRequest { key, ticket, wish, since_ns: now_ns, inbox });
+        self.queue.count(&state);
+        Some(ticket)
+    }
+
     /// Gives free permits to waiting requests, in their order.
     pub(crate) fn distribute(self: &Arc<Self>, now_ns: u64) {
         while self.queue.is_waiting() {
@@ -234,12 +284,12 @@ impl NamedUpstream {
             // Nearly all waiters have tried the same targets, and so find the same ones busy.
             let mut busy = None;
             let found = state.waiters.iter().enumerate().find_map(|(place, waiter)| {
-                if busy == Some(waiter.tried) {
+                if busy == Some(waiter.wish) {
                     return None;
                 }
-                let target = self.targets.choose(waiter.tried, now_ns, |target| self.has_room(target)).free();
+                let target = self.targets.choose(&waiter.wish, now_ns, |target| self.has_room(target)).free();
                 if target.is_none() {
-                    busy = Some(waiter.tried);
+                    busy = Some(waiter.wish);
                 }
                 Some((place, target?))
             });
@@ -256,6 +306,23 @@ impl NamedUpstream {
         }
     }
 
+    /// The targets that waiting requests may use, as a bit mask: a new request must not take them first.
+    pub(crate) fn awaited(&self, now_ns: u64) -> u64 {
+        let all = u64::MAX >> (u64::BITS as usize - self.targets.len().clamp(1, 64));
+        let (mut awaited, mut last) = (0, None);
+        for QueuedRequest { wish, .. } in &lock(&self.queue.state).waiters {
+            // Nearly all waiters without a cookie and a hash have the same wish.
+            if last != Some(*wish) {
+                awaited |= self.targets.choices(wish, now_ns);
+                last = Some(*wish);
+            }
+            if awaited == all {
+                break;
+            }
+        }
+        awaited
+    }
+
     /// Removes the request for which a free connection of the proxy `own` is to be used; `None` if no request waits for this
     /// target.
     pub(crate) fn next_waiter(
@@ -268,7 +335,7 @@ impl NamedUpstream {
             return None;
         }
         let mut state = lock(&self.queue.state);
-        let fits = |waiter: &QueuedRequest| self.targets.is_choice(waiter.tried, target, now_ns);
+        let fits = |waiter: &QueuedRequest| self.targets.is_choice(&waiter.wish, target, now_ns);
         let first = state.waiters.iter().position(fits)?;
         let first_own =
             state.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.inbox, own) && fits(waiter));
@@ -289,6 +356,7 @@ mod tests {
     use encke_server::{Exchange, Handler, Outcome, Reply, Request};
 
     use super::*;
+    use crate::balance_settings::Balance;
     use crate::settings::UpstreamSettings;
     use crate::target::{NewTarget, TargetSet};
 
@@ -316,14 +384,17 @@ mod tests {
             weight: 1,
             is_backup: false,
             sessions: Option::None,
+            place: Option::None,
         };
         let settings = UpstreamSettings { connections, ..UpstreamSettings::default() };
-        NamedUpstream::new(settings, TargetSet::new((0..targets).map(target).collect()))
+        let targets = TargetSet::new((0..targets).map(target).collect(), Balance::Two, 0);
+        NamedUpstream::new(settings, targets)
     }
 
     fn push(upstream: &NamedUpstream, slot: u32, tried: u64, inbox: &Arc<GrantInbox>, at_ms: u64) {
         let key = ExchangeKey { slot, generation: 0, stream: 0 };
-        upstream.queue.push((key, tried), inbox, ms(at_ms), 8).expect("room");
+        let wish = TargetWish { tried, ..TargetWish::default() };
+        upstream.enqueue((key, wish), inbox, ms(at_ms)).expect("room");
     }
 
     fn ms(time: u64) -> u64 {
@@ -377,6 +448,23 @@ mod tests {
         drop(grants);
         assert!(!upstream.queue.is_waiting());
         assert!((0..2).all(|target| upstream.has_room(target)));
+    }
+
+    #[test]
+    fn a_target_is_awaited_while_a_request_may_use_it() {
+        let inbox = inbox();
+        let upstream = upstream(3, 1);
+        assert_eq!(upstream.awaited(0), 0, "nobody waits");
+        push(&upstream, 0, 0b101, &inbox, 0);
+        push(&upstream, 1, 0b101, &inbox, 0);
+        assert_eq!(upstream.awaited(0), 0b010, "the others were tried");
+        push(&upstream, 2, 0b110, &inbox, 0);
+        assert_eq!(upstream.awaited(0), 0b011);
+        assert!(upstream.targets.targets.iter().take(1).all(|target| target.state.drain()));
+        assert_eq!(upstream.awaited(0), 0b010, "no request may use a drained target");
+        push(&upstream, 3, 0, &inbox, 0);
+        assert_eq!(upstream.awaited(0), 0b110);
+        assert!(upstream.next_waiter(1, &inbox, 0).is_some_and(|waiter| waiter.key.slot == 0));
     }
 
     #[test]

@@ -13,10 +13,10 @@ use std::io::Write as _;
 use std::net::IpAddr;
 
 use encke_io::Peer;
-use encke_server::{Origin, Request};
+use encke_server::{Origin, PassedFields, Request, are_alike};
 use encke_wire::field::{self, Known};
 use encke_wire::http1::{Framing, put_number};
-use encke_wire::target;
+use encke_wire::target::put_resolved_path;
 
 use crate::field_changes::{FieldChanges, FieldValues};
 use crate::response_head::{VIA, names_a_field};
@@ -52,7 +52,7 @@ pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &
     out.push(b' ');
     match plan.path {
         Some(path) => out.extend_from_slice(path.as_bytes()),
-        None if !put_path(out, request.path()) => return false,
+        None if !put_resolved_path(out, request.path()) => return false,
         None => {}
     }
     if let Some(query) = request.query() {
@@ -65,7 +65,7 @@ pub(crate) fn put_request_head(out: &mut Vec<u8>, request: &Request<'_>, plan: &
         out.extend_from_slice(request.authority());
         out.extend_from_slice(b"\r\n");
     }
-    let by_proxy = is_by_proxy(plan.origin);
+    let by_proxy = plan.origin.is_by_proxy();
     put_fields(out, request, plan, by_proxy);
     put_forwarded(out, request, plan);
     if plan.via {
@@ -129,28 +129,12 @@ pub(crate) fn accepts_trailers(request: &Request<'_>) -> bool {
         && request.all(Known::Te).flat_map(field::list).any(|name| name.eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Appends the path. A path with dot segments or doubled slashes is sent in its resolved form, so that the application cannot
-/// understand another path than the rules here have matched. Any other path is sent as received, because applications may
-/// depend on its escapes.
-fn put_path(out: &mut Vec<u8>, raw: &[u8]) -> bool {
-    if !raw.windows(2).any(|pair| matches!(pair, b"//" | b"/." | b"/%")) {
-        out.extend_from_slice(raw);
-        return true;
-    }
-    let mut path = String::new();
-    if target::decode_path(raw, &mut path).is_err() {
-        return false;
-    }
-    let mut encoded = String::new();
-    target::encode_target_path(&path, &mut encoded);
-    out.extend_from_slice(encoded.as_bytes());
-    true
-}
-
 /// Appends the client's fields for the application: all but those of the connection, of the framing, and those that would let
 /// a client speak for this server.
 fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPlan<'_>, by_proxy: bool) {
     let has_named = request.all(Known::Connection).flat_map(field::list).any(names_a_field);
+    let passed = request.passed_fields();
+    let has_removed = has_named || passed.is_some();
     for field in request.head_fields() {
         let name = field.name;
         let is_dropped = match field.known {
@@ -159,10 +143,28 @@ fn put_fields(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPlan<'
             Some(known) => is_replaced(known),
             None => is_forged(name, by_proxy),
         };
-        if is_dropped || plan.changes.drops(name) || has_named && is_named_by_connection(request, name) {
+        let is_removed = || {
+            has_named && is_named_by_connection(request, name)
+                || passed.is_some_and(|passed| passed.removes(name))
+        };
+        if is_dropped || plan.changes.drops(name) || has_removed && is_removed() {
             continue;
         }
         field.put(out);
+    }
+    if let Some(passed) = passed {
+        put_passed(out, passed, plan.changes);
+    }
+}
+
+/// Appends the fields of guards, such as the name of a user. The route may replace them.
+#[cold]
+fn put_passed(out: &mut Vec<u8>, passed: &PassedFields, changes: &FieldChanges) {
+    for (name, value) in passed.fields.iter().filter(|(name, _)| !changes.drops(name)) {
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
     }
 }
 
@@ -188,16 +190,24 @@ const fn is_replaced(known: Known) -> bool {
 
 /// Fields that only this server may send to an application. `Proxy` becomes the variable `HTTP_PROXY` of CGI programs
 /// (httpoxy); `X-Accel-` and `X-Sendfile-` name directories from which applications let the server send files (CVE-2025-61780).
-/// Many applications take a name with an underscore for the same with a hyphen, so none passes. Only a trusted proxy may send
-/// `X-Forwarded-…`.
+/// Many applications take a name with an underscore for the same with a hyphen, so none passes; some do so with every other
+/// character. Only a trusted proxy may send `X-Forwarded-…`.
 fn is_forged(name: &[u8], by_proxy: bool) -> bool {
-    let begins =
-        |prefix: &[u8]| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+    let begins = |prefix: &[u8]| name.get(..prefix.len()).is_some_and(|start| are_alike(start, prefix));
     name.contains(&b'_')
         || name.eq_ignore_ascii_case(b"proxy")
+        // Whatever a proxy sends: `X.Forwarded-For` is the variable of `X-Forwarded-For` to some applications.
+        || name.get(..X_FORWARDED.len()).is_some_and(|start| !is_plain(start) && are_alike(start, X_FORWARDED))
         || begins(b"x-accel-")
         || begins(b"x-sendfile-")
-        || !by_proxy && begins(b"x-forwarded-")
+        || !by_proxy && begins(X_FORWARDED)
+}
+
+const X_FORWARDED: &[u8] = b"x-forwarded-";
+
+/// Whether a name has only letters, digits and hyphens.
+fn is_plain(name: &[u8]) -> bool {
+    name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn is_named_by_connection(request: &Request<'_>, name: &[u8]) -> bool {
@@ -213,7 +223,7 @@ fn put_forwarded(out: &mut Vec<u8>, request: &Request<'_>, plan: &RequestHeadPla
     }
     let peer = peer_address(origin);
     let client = origin.client.map(|address| address.to_canonical());
-    let by_proxy = is_by_proxy(origin);
+    let by_proxy = origin.is_by_proxy();
     if !plan.changes.drops(b"x-forwarded-for") {
         out.extend_from_slice(b"X-Forwarded-For: ");
         if by_proxy {
@@ -260,11 +270,6 @@ fn peer_address(origin: &Origin) -> Option<IpAddr> {
     }
 }
 
-/// Whether a trusted proxy has named the client.
-fn is_by_proxy(origin: &Origin) -> bool {
-    origin.client.map(|address| address.to_canonical()) != peer_address(origin)
-}
-
 /// Appends the same as one element of Forwarded (RFC 7239 §4). An IPv6 address is quoted, because it has colons.
 fn put_standard(out: &mut Vec<u8>, request: &Request<'_>, origin: &Origin) {
     out.extend_from_slice(b"Forwarded: for=");
@@ -285,7 +290,8 @@ const fn scheme(origin: &Origin) -> &'static str {
     if origin.secure { "https" } else { "http" }
 }
 
-fn put_address(out: &mut Vec<u8>, address: IpAddr) {
+/// Appends an address as text.
+pub(crate) fn put_address(out: &mut Vec<u8>, address: IpAddr) {
     match address {
         // Nearly every request has one, and formatting takes longer.
         IpAddr::V4(address) => {
@@ -306,6 +312,24 @@ fn put_address(out: &mut Vec<u8>, address: IpAddr) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_applications_take_for_those_of_this_server_are_forged() {
+        for (name, from_client, from_proxy) in [
+            ("X_User", true, true),
+            ("X.Accel-Redirect", true, true),
+            ("x~sendfile-type", true, true),
+            ("X.Forwarded-For", true, true),
+            ("X-Forwarded.Host", true, true),
+            ("X-Forwarded-Host", true, false),
+            ("X-Forwarded-Ssl", true, false),
+            ("X.Own", false, false),
+            ("X-Forwarder", false, false),
+        ] {
+            let found = [false, true].map(|by_proxy| is_forged(name.as_bytes(), by_proxy));
+            assert_eq!(found, [from_client, from_proxy], "{name}");
+        }
+    }
 
     #[test]
     fn a_length_replaces_the_chunks_and_no_text_of_the_client() {

@@ -19,12 +19,18 @@ use crate::site_rules::{SiteFields, SitePolicy};
 /// A compiled route.
 pub(crate) struct SiteRoute {
     pub(crate) pattern: PathPattern,
+    /// Index among the routes of the site in the settings.
+    pub(crate) number: usize,
     /// Index of the upstream; `None`: the files of the site.
     pub(crate) upstream: Option<usize>,
     /// The front script of a PHP route.
     pub(crate) php: Option<Arc<str>>,
     /// The directory of the site's files.
     pub(crate) root: Option<Arc<Path>>,
+    /// Whether links below it may lead to scripts.
+    pub(crate) follows_links: bool,
+    /// Whether a route of the site runs PHP, so that no route sends a script as a file.
+    pub(crate) hides_scripts: bool,
     pub(crate) files: Option<FilesOrder>,
     pub(crate) path: PathChange,
     pub(crate) internal: bool,
@@ -193,6 +199,11 @@ impl SiteRoute {
         Some(escaped)
     }
 
+    /// Whether the site must not send the file at a path, because it could be the source of a script.
+    pub(crate) fn hides(&self, path: &str) -> bool {
+        self.hides_scripts && names_script(path)
+    }
+
     /// Whether a rule of the site responds to requests for a decoded path in place of this route.
     pub(crate) fn is_overruled(&self, path: &str) -> bool {
         self.rules.as_ref().is_some_and(|rules| rules.decides(path, self.pattern.weight()))
@@ -283,9 +294,12 @@ mod tests {
     fn route(pattern: &str, path: PathChange) -> SiteRoute {
         SiteRoute {
             pattern: PathPattern::parse(pattern).expect("a pattern"),
+            number: 0,
             upstream: None,
             php: None,
             root: None,
+            follows_links: true,
+            hides_scripts: false,
             files: None,
             path,
             internal: false,

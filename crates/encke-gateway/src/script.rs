@@ -38,15 +38,17 @@ pub(crate) struct ScriptLook {
     pub(crate) front: Option<Arc<PhpScript>>,
 }
 
-/// Looks for the scripts of a decoded path, which has no dot segments. Blocks: file systems may be slow.
-pub(crate) fn look(root: &Path, path: &str, front: &str) -> ScriptLook {
+/// Looks for the scripts of a decoded path, which has no dot segments. `follows_links`: whether a link below the root may lead to a
+/// script. Blocks: file systems may be slow.
+pub(crate) fn look(root: &Path, path: &str, front: &str, follows_links: bool) -> ScriptLook {
     // A deployment may have replaced a link.
     let Ok(root) = &std::fs::canonicalize(root) else { return ScriptLook::default() };
-    let named = candidates(path).find_map(|end| script(root, path, end)).or_else(|| {
+    let script = |path: &str, end| script(root, path, end).filter(|one| follows_links || !is_linked(one));
+    let named = candidates(path).find_map(|end| script(path, end)).or_else(|| {
         let index = format!("{path}index.php");
-        path.ends_with('/').then(|| script(root, &index, index.len())).flatten()
+        path.ends_with('/').then(|| script(&index, index.len())).flatten()
     });
-    let front = script(root, front, front.len()).map(|front| PhpScript { is_front: true, ..front });
+    let front = script(front, front.len()).map(|front| PhpScript { is_front: true, ..front });
     ScriptLook { named: named.map(Arc::new), front: front.map(Arc::new) }
 }
 
@@ -86,25 +88,41 @@ fn script(root: &Path, path: &str, end: usize) -> Option<PhpScript> {
     })
 }
 
+/// Whether a link below the root leads to a script.
+fn is_linked(script: &PhpScript) -> bool {
+    script.root.join(script.name.trim_start_matches('/')) != script.file
+}
+
 const SUFFIX: &str = ".php";
 
 /// The scripts that a worker has found lately.
 #[derive(Default)]
 pub(crate) struct ScriptCache {
-    found: HashMap<Box<str>, (u64, ScriptLook)>,
+    /// By decoded path: the scripts of one route or more.
+    found: HashMap<Box<str>, Vec<FoundScripts>>,
+}
+
+struct FoundScripts {
+    route: usize,
+    /// Time of the look-up, in ns of the monotonic clock.
+    found_ns: u64,
+    look: ScriptLook,
 }
 
 impl ScriptCache {
-    pub(crate) fn get(&self, key: &str, now_ns: u64) -> Option<&ScriptLook> {
-        let (found_ns, look) = self.found.get(key)?;
-        (now_ns.saturating_sub(*found_ns) < KNOWN_NS).then_some(look)
+    /// `route` is a number that no other route of the worker has.
+    pub(crate) fn get(&self, route: usize, path: &str, now_ns: u64) -> Option<&ScriptLook> {
+        let found = self.found.get(path)?.iter().find(|found| found.route == route)?;
+        (now_ns.saturating_sub(found.found_ns) < KNOWN_NS).then_some(&found.look)
     }
 
-    pub(crate) fn insert(&mut self, key: Box<str>, look: ScriptLook, now_ns: u64) {
+    pub(crate) fn insert(&mut self, route: usize, path: Box<str>, look: ScriptLook, now_ns: u64) {
         if self.found.len() >= KNOWN_MAX {
             self.found.clear();
         }
-        self.found.insert(key, (now_ns, look));
+        let found = self.found.entry(path).or_default();
+        found.retain(|found| found.route != route);
+        found.push(FoundScripts { route, found_ns: now_ns, look });
     }
 }
 
@@ -134,7 +152,7 @@ mod tests {
         }
 
         fn named(&self, path: &str) -> Option<(String, String)> {
-            let script = look(&self.0, path, "/index.php").named?;
+            let script = look(&self.0, path, "/index.php", true).named?;
             Some((script.name.clone(), script.path_info.clone()))
         }
     }
@@ -162,8 +180,8 @@ mod tests {
         assert_eq!(root.named("/dir.php/inner.php/x"), pair("/dir.php/inner.php", "/x"));
         assert_eq!(root.named("/a b.php"), pair("/a b.php", ""));
         assert_eq!(root.named("/ü.php/ü"), pair("/ü.php", "/ü"));
-        assert!(look(&root.0, "/about", "/index.php").front.is_some());
-        assert!(look(&root.0, "/about", "/missing.php").front.is_none());
+        assert!(look(&root.0, "/about", "/index.php", true).front.is_some());
+        assert!(look(&root.0, "/about", "/missing.php", true).front.is_none());
     }
 
     #[test]
@@ -203,6 +221,29 @@ mod tests {
     }
 
     #[test]
+    fn a_link_leads_to_no_script_if_the_site_follows_none() {
+        let root = Root::new("links");
+        root.file("dir/index.php");
+        root.file("real.php");
+        for (to, link) in [("real.php", "alias.php"), ("dir", "linked"), ("real.php", "front.php")] {
+            std::os::unix::fs::symlink(to, root.0.join(link)).expect("a link");
+        }
+        let through = root.0.with_extension("link");
+        let _ = std::fs::remove_file(&through);
+        std::os::unix::fs::symlink(&root.0, &through).expect("a link");
+        for path in ["/alias.php", "/alias.php/more", "/linked/index.php", "/linked/"] {
+            assert!(look(&root.0, path, "/front.php", true).named.is_some(), "{path}");
+            let denied = look(&root.0, path, "/front.php", false);
+            assert_eq!(denied, ScriptLook::default(), "{path}");
+        }
+        for path in ["/real.php", "/dir/", "/dir/index.php/more"] {
+            // The root itself may be a link: it is the operator's.
+            assert!(look(&through, path, "/real.php", false).named.is_some(), "{path}");
+        }
+        std::fs::remove_file(through).expect("the link");
+    }
+
+    #[test]
     fn names_of_scripts_are_never_files() {
         for path in ["/a.php", "/A.PHP", "/x.jpg/y.Php/z", "/.php"] {
             assert!(names_script(path), "{path}");
@@ -215,12 +256,16 @@ mod tests {
     #[test]
     fn what_was_found_is_known_for_a_second() {
         let mut cache = ScriptCache::default();
-        cache.insert("/a".into(), ScriptLook::default(), 5);
-        assert!(cache.get("/a", KNOWN_NS + 4).is_some());
-        assert!(cache.get("/a", KNOWN_NS + 5).is_none());
+        cache.insert(1, "/a".into(), ScriptLook::default(), 5);
+        assert!(cache.get(1, "/a", KNOWN_NS + 4).is_some());
+        assert!(cache.get(1, "/a", KNOWN_NS + 5).is_none());
+        assert!(cache.get(2, "/a", 5).is_none(), "another route");
+        cache.insert(2, "/a".into(), ScriptLook::default(), 5);
+        cache.insert(1, "/a".into(), ScriptLook::default(), 9);
+        assert!(cache.get(2, "/a", 5).is_some() && cache.get(1, "/a", KNOWN_NS + 8).is_some());
         for number in 0..KNOWN_MAX {
-            cache.insert(format!("/{number}").into(), ScriptLook::default(), 5);
+            cache.insert(1, format!("/{number}").into(), ScriptLook::default(), 5);
         }
-        assert!(cache.found.len() <= KNOWN_MAX && cache.get("/1023", 5).is_some());
+        assert!(cache.found.len() <= KNOWN_MAX && cache.get(1, "/1023", 5).is_some());
     }
 }

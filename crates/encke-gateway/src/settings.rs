@@ -12,6 +12,7 @@ use encke_wire::proxy::ProxyVersion;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::balance_settings::{self, Balance, CheckSettings};
 use crate::field_changes::FieldChanges;
 use crate::route::Rewrite;
 use encke_settings::{TargetScheme, TargetUrl};
@@ -23,16 +24,32 @@ pub struct UpstreamSettings {
     /// The name by which routes refer to the upstream.
     pub name: String,
     /// The applications: one or a list, each as a URL such as `"http://127.0.0.1:3000"` or `"http://unix:/run/app.sock"`, or as a
-    /// table with further keys. A request goes to the one with the fewest requests in progress.
+    /// table with further keys.
     #[serde(deserialize_with = "text_or_table::list")]
     #[schemars(schema_with = "targets_schema")]
     pub to: Vec<TargetSettings>,
+    /// The choice of the target for a request: `"two"` (of two targets that are drawn by weight, the one with fewer requests in
+    /// progress), `"least"` (the fewest of all), `"round_robin"`, or `{ hash = "address" }`, by which requests of one client lead to
+    /// one target. Other keys of a hash are `"path"`, `{ field = "X-User" }` and `{ cookie = "NAME" }`; requests without them are
+    /// spread as by `"two"`.
+    pub balance: Balance,
+    /// The name of a cookie by which a client returns to the target of its first response, while that gets requests. Its value does
+    /// not show the address of the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sticky: Option<String>,
+    /// Checks of the targets: the path of a GET such as `"/health"`, or a table with further keys. While the checks of a target
+    /// fail, it gets requests only if there is no other one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check: Option<TextOrTable<CheckSettings>>,
+    /// Time in which the share of a target rises from 10 % to 100 % after it has returned; 0: at once.
+    pub slow_start: Period,
     /// TLS to applications with an `https` URL.
     pub tls: UpstreamTls,
     /// Maximum number of connections to each target, of all workers together, including WebSockets and kept connections; 0: no
     /// limit. For an application with a fixed number of workers, use that number.
     pub connections: u32,
-    /// Requests that wait for a connection, of all workers together. Further ones get a 503.
+    /// Requests that wait for a connection, of all workers together; with `sticky` or a hash, for each target. Further ones get a
+    /// 503.
     pub queue: u32,
     /// Time for which a request waits for a connection. Then it gets a 503.
     pub queue_time: Period,
@@ -163,6 +180,10 @@ impl Default for UpstreamSettings {
         Self {
             name: String::new(),
             to: Vec::new(),
+            balance: Balance::Two,
+            sticky: None,
+            check: None,
+            slow_start: Period::seconds(0),
             tls: UpstreamTls::default(),
             connections: 0,
             queue: 256,
@@ -185,7 +206,7 @@ impl Default for UpstreamSettings {
 const KEEP: u32 = 64;
 
 /// Maximum number of targets: a request stores the failed ones in 64 bits.
-pub(crate) const TARGETS_MAX: usize = 64;
+pub const TARGETS_MAX: usize = 64;
 
 impl Section for UpstreamSettings {
     fn check(&self) -> Vec<Contradiction> {
@@ -231,6 +252,7 @@ impl Section for UpstreamSettings {
                 format!("an upstream has at most {TARGETS_MAX} targets, and this one has {}", self.to.len());
             found.push(Contradiction::at(&["to"], message));
         }
+        found.extend(balance_settings::check(self));
         found
     }
 
@@ -253,7 +275,8 @@ pub struct RouteSettings {
     /// are served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// Address of php-fpm: the path of its Unix socket, or `HOST:PORT`. A path that names a script of the site runs it: `/a.php`,
+    /// Address of php-fpm: the path of its Unix socket with a slash, or `HOST:PORT`; or the name of an `[[upstream]]` with `fcgi://`
+    /// targets, for several of them, or for limits and times of your own. A path that names a script of the site runs it: `/a.php`,
     /// `/a.php/more`, and `/dir/` with an `index.php`. Other files are sent, and all other paths run `front`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub php: Option<String>,
@@ -349,12 +372,17 @@ pub struct FieldRules {
 const FRONT: &str = "/index.php";
 
 impl RouteSettings {
-    /// The target of a route with `php`.
+    /// The name of the upstream of a route with `php`; `None` if it has an address.
+    pub fn php_upstream(&self) -> Option<&str> {
+        self.php.as_deref().filter(|text| !text.contains([':', '/']))
+    }
+
+    /// The target of a route whose `php` is an address; `None` if it is a name, or absent.
     ///
     /// # Errors
     /// The text is no address.
     pub fn php_url(&self) -> Result<Option<TargetUrl>, ValueError> {
-        let Some(text) = &self.php else { return Ok(None) };
+        let Some(text) = self.php.as_ref().filter(|_| self.php_upstream().is_none()) else { return Ok(None) };
         let is_host = !text.contains('/') && text.contains(':');
         let url = if is_host { format!("fcgi://{text}") } else { format!("fcgi://unix:{text}") };
         url.parse().map(Some)
@@ -467,7 +495,7 @@ impl Section for RouteSettings {
             *path = folder.join(&*path);
         }
         if let Some(text) = &self.php
-            && (text.contains('/') || !text.contains(':'))
+            && text.contains('/')
         {
             self.php = Some(folder.join(text).to_string_lossy().into_owned());
         }

@@ -18,13 +18,15 @@ use std::sync::Arc;
 
 use encke_io::{Done, Segment, Token};
 use encke_server::{
-    Asked, Body, CloseReason, ContentLength, Engine, Farewells, Fields, Gone, HandlerContext, JobId, Origin,
-    Reply, Resident, Slot, UpstreamEvent, UpstreamId,
+    Asked, Body, CloseReason, ConnDescription, ContentLength, Engine, Farewells, Fields, Gone,
+    HandlerContext, JobId, Origin, Reply, Resident, Slot, UpstreamEvent, UpstreamId,
 };
 use encke_wire::field::Known;
 use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 use encke_wire::method::Method;
 
+use crate::affinity::TargetWish;
+use crate::describe::path_of;
 use crate::fault::GatewayFault;
 use crate::figures::{ProxyCounters, report_ejection, report_return};
 use crate::id_map::IdMap;
@@ -51,6 +53,7 @@ pub(crate) struct TunnelStart {
     pub(crate) counters: Arc<ProxyCounters>,
     pub(crate) head: Vec<u8>,
     pub(crate) origin: Origin,
+    pub(crate) wish: TargetWish,
     /// The permit for the first connection, if the upstream has a limit.
     pub(crate) permit: Option<Permit>,
     /// Time for which the request has waited for it, in ns.
@@ -100,7 +103,6 @@ struct Handshake {
     start: TunnelStart,
     reader: AppResponseReader,
     target: usize,
-    tried: u64,
     /// The time of the present attempt, in ns of the monotonic clock.
     begun_ns: u64,
     facts: AttemptFacts,
@@ -128,6 +130,12 @@ impl Handshake {
         if slot.context().takes_notes() {
             slot.note(self.facts.notes(&self.start.upstream));
         }
+    }
+
+    /// The cookie that leads the client to this target again.
+    fn sticky_cookie(&self) -> Option<Fields> {
+        let TunnelStart { upstream, wish, origin, .. } = &self.start;
+        upstream.sticky_cookie(wish, self.target, origin.secure)
     }
 }
 
@@ -193,8 +201,8 @@ impl Tunnels {
         loop {
             match self.dial_one(context, handshake) {
                 // This target cannot be dialed: the next one is tried, until none is left.
-                Err(fault @ (GatewayFault::Unresolved | GatewayFault::Tls)) => {
-                    handshake.tried |= 1 << handshake.target;
+                Err(fault @ (GatewayFault::Unresolved | GatewayFault::NotReady | GatewayFault::Tls)) => {
+                    handshake.start.wish.add_tried(handshake.target);
                     first.get_or_insert(fault);
                 }
                 Err(fault) => return Err(first.unwrap_or(fault)),
@@ -214,22 +222,26 @@ impl Tunnels {
             return Err(GatewayFault::Unreachable);
         }
         let now_ns = context.now().mono_ns;
-        let permit = granted.filter(|permit| handshake.tried & (1 << permit.target()) == 0).or_else(|| {
-            // Another attempt does not wait for a connection.
-            let is_free = |target: usize| upstream.has_room(target);
-            Permit::take(&upstream, upstream.targets.choose(handshake.tried, now_ns, is_free).free()?)
-        });
-        let permit = permit.ok_or(GatewayFault::Unreachable)?;
+        let permit =
+            granted.filter(|permit| !handshake.start.wish.has_tried(permit.target())).or_else(|| {
+                // Another attempt does not wait for a connection.
+                let is_free = |target: usize| upstream.has_room(target);
+                Permit::take(
+                    &upstream,
+                    upstream.targets.choose(&handshake.start.wish, now_ns, is_free).free()?,
+                )
+            });
+        let mut permit = permit.ok_or(GatewayFault::NoTarget)?;
         let target = permit.target();
         handshake.target = target;
         let chosen = upstream.targets.get(target).ok_or(GatewayFault::Unreachable)?;
-        let address = chosen.address(handshake.facts.attempts as usize);
-        if chosen.must_resolve(now_ns, handshake.facts.attempts > 0 || address.is_none()) {
+        let address = permit.address(handshake.facts.attempts as usize);
+        if chosen.must_resolve(now_ns, handshake.facts.attempts > 0 || address.is_err()) {
             let url = chosen.url().clone();
             let job = context.offload_remote(move || url.addresses());
             self.resolving.insert(job, (Arc::clone(&upstream), target));
         }
-        let address = address.ok_or(GatewayFault::Unresolved)?;
+        let address = address?;
         let session = chosen.session().map_err(|_| GatewayFault::Tls)?;
         let facts = &mut handshake.facts;
         *facts = AttemptFacts {
@@ -273,7 +285,7 @@ impl Tunnels {
         let now_ns = slot.now().mono_ns;
         if let Some(target) = handshake.start.upstream.targets.get(handshake.target)
             && fault.is_targets()
-            && target.failed(now_ns)
+            && target.failed(now_ns, fault)
         {
             report_ejection(&handshake.start.upstream, target, fault);
             handshake.start.counters.ejections.increment();
@@ -282,7 +294,7 @@ impl Tunnels {
             return Self::refuse(slot, &handshake, fault);
         }
         if handshake.start.upstream.targets.len() > 1 {
-            handshake.tried |= 1 << handshake.target;
+            handshake.start.wish.add_tried(handshake.target);
         }
         handshake.start.counters.retries.increment();
         handshake.start.permit = permit;
@@ -325,6 +337,9 @@ impl Tunnels {
                             // The worker writes the fields of the connection for the client's protocol.
                             fields.push_lines(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
                             fields.extend(&kept);
+                            if let Some(cookie) = handshake.sticky_cookie() {
+                                fields.extend(&cookie);
+                            }
                             return self.open(slot, place, &fields, rest);
                         }
                         101 => return self.failed(slot, place, GatewayFault::Upgrade),
@@ -333,6 +348,9 @@ impl Tunnels {
                             handshake.start.counters.responded(status);
                             let mut reply = Reply::new(status);
                             reply.fields = response_fields(&view, &route.response);
+                            if let Some(cookie) = handshake.sticky_cookie() {
+                                reply.fields.extend(&cookie);
+                            }
                             handshake.refusal = Some(reply);
                         }
                     }
@@ -365,7 +383,7 @@ impl Tunnels {
         slot.context().close(tunnel.id);
         let Some(handshake) = tunnel.handshake.take() else { return };
         if let Some(target) = handshake.start.upstream.targets.get(handshake.target)
-            && target.succeeded()
+            && target.succeeded(slot.now().mono_ns)
         {
             report_return(&handshake.start.upstream, target);
         }
@@ -381,7 +399,7 @@ impl Tunnels {
         let Some(tunnel) = self.tunnels.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let Some(handshake) = tunnel.handshake.take() else { return };
         if let Some(target) = handshake.start.upstream.targets.get(handshake.target) {
-            if target.succeeded() {
+            if target.succeeded(slot.now().mono_ns) {
                 report_return(&handshake.start.upstream, target);
             }
             target.end();
@@ -497,6 +515,25 @@ impl Tunnels {
 }
 
 impl Resident for Tunnels {
+    fn describe(&mut self, slot: &mut Slot<'_>) -> ConnDescription {
+        let tunnel = self.tunnels.get(slot.word() as usize).and_then(Option::as_ref);
+        let Some(tunnel) = tunnel else { return ConnDescription::default() };
+        let idle_s = slot.now().mono_ns.saturating_sub(tunnel.active_ns) / 1_000_000_000;
+        let (waits, path) = match &tunnel.handshake {
+            Some(handshake) => {
+                let name = &handshake.start.upstream.settings.name;
+                (format!("waits for upstream {name}"), path_of(&handshake.start.head))
+            }
+            None => (format!("no byte in either direction for {idle_s} s"), None),
+        };
+        let unsent_bytes = tunnel.waiting.len() as u64;
+        ConnDescription { waits: Some(waits), path, unsent_bytes, ..ConnDescription::default() }
+    }
+
+    fn is_tunnel(&self) -> bool {
+        true
+    }
+
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
         let Ok(start) = start.downcast::<TunnelStart>() else { return slot.close(CloseReason::HandlerPanic) };
         let rest_ns = start.upstream.settings.tunnel_time.nanoseconds();
@@ -506,7 +543,6 @@ impl Resident for Tunnels {
             start: *start,
             reader: AppResponseReader::new(),
             target: 0,
-            tried: 0,
             begun_ns: 0,
             facts,
             connected: false,

@@ -7,7 +7,7 @@ use encke_server::UpstreamId;
 
 use crate::queue::WaitQueue;
 use crate::settings::UpstreamSettings;
-use crate::target::TargetSet;
+use crate::target::{TargetSet, UpstreamTarget};
 
 /// An upstream, shared by all workers.
 pub(crate) struct NamedUpstream {
@@ -19,6 +19,31 @@ pub(crate) struct NamedUpstream {
 impl NamedUpstream {
     pub(crate) fn new(settings: UpstreamSettings, targets: TargetSet) -> Arc<Self> {
         Arc::new(Self { settings, targets, queue: WaitQueue::default() })
+    }
+
+    /// Whether an upstream has the same settings and targets. An application may have another number of processes now.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let urls = |upstream: &Self| -> Vec<_> {
+            upstream.targets.targets.iter().map(|target| target.url().clone()).collect()
+        };
+        self.settings == other.settings && urls(self) == urls(other)
+    }
+
+    /// Shares the states of the targets of `old`, an upstream that is the same.
+    pub(crate) fn share_states(&mut self, old: &Self) {
+        for (target, old) in self.targets.targets.iter_mut().zip(&old.targets.targets) {
+            target.state = Arc::clone(&old.state);
+        }
+    }
+
+    /// Drains the targets that an operator has drained in `old`, an upstream of the same name with other settings.
+    pub(crate) fn continue_drains(&self, old: &Self) {
+        for target in &self.targets.targets {
+            let same = |other: &&UpstreamTarget| other.url() == target.url() && other.state.is_drained();
+            if old.targets.targets.iter().any(|other| same(&other)) {
+                target.state.drain();
+            }
+        }
     }
 
     /// Whether the connections to each target are limited.

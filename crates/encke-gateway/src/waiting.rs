@@ -2,8 +2,8 @@
 //! its own requests, and starts them when it gets a permit.
 //!
 //! ```text
-//!  wait ─► WaitQueue::push, own times ─► GrantInbox::give (any worker) ─► Handler::woken ─► Proxy::start
-//!                                   └──► QueueTimer (read by the resident) ─► Handler::woken ─► 503
+//!  wait ─► NamedUpstream::enqueue, own times ─► GrantInbox::give (any worker) ─► Handler::woken ─► Proxy::start
+//!                                              └──► QueueTimer (read by the resident) ─► Handler::woken ─► 503
 //! ```
 
 use std::cell::Cell;
@@ -11,12 +11,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use encke_server::{ExchangeKey, HandlerWaker, Takeover, UpstreamId};
+use encke_server::{ExchangeKey, Fields, HandlerWaker, Takeover, UpstreamId};
 
 use crate::fault::GatewayFault;
 use crate::proxied_request::{ProxiedRequest, RequestWait, is_safe};
 use crate::proxy::{FRESH_NS, Proxy};
 use crate::queue::{Grant, GrantInbox, Permit, QueuedRequest};
+use crate::settings::UpstreamSettings;
 use crate::tunnel::TunnelStart;
 use crate::upstream::NamedUpstream;
 
@@ -39,19 +40,32 @@ struct WaitLimit {
     until_ns: u64,
 }
 
-/// The time at which a proxy looks at its waiting requests. The resident of the worker reads it.
+/// The time at which a handler looks at its waiting requests, or at its checks. The resident of the worker reads it.
 pub(crate) struct QueueTimer {
     due_ns: Cell<u64>,
     inbox: Arc<GrantInbox>,
 }
 
 impl QueueTimer {
-    /// The time in ns of the monotonic clock; `None` if no request waits.
+    /// Creates a timer that wakes the handler of an inbox.
+    pub(crate) fn new(inbox: &Arc<GrantInbox>) -> Rc<Self> {
+        Rc::new(Self { due_ns: Cell::new(u64::MAX), inbox: Arc::clone(inbox) })
+    }
+
+    /// Sets the time, in ns of the monotonic clock; `u64::MAX`: never.
+    pub(crate) fn set(&self, due_ns: u64) {
+        if due_ns < self.due_ns.replace(due_ns) {
+            // The worker may have read the timer already in this turn.
+            self.inbox.wake();
+        }
+    }
+
+    /// The time in ns of the monotonic clock; `None`: never.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         Some(self.due_ns.get()).filter(|due_ns| *due_ns < u64::MAX)
     }
 
-    /// Wakes the proxy if the time has passed.
+    /// Wakes the handler if the time has passed.
     pub(crate) fn check(&self, now_ns: u64) {
         if self.due_ns.get() <= now_ns {
             self.due_ns.set(u64::MAX);
@@ -63,10 +77,8 @@ impl QueueTimer {
 impl ProxyWaits {
     pub(crate) fn new(waker: HandlerWaker, upstreams: &[Arc<NamedUpstream>]) -> Self {
         let inbox = GrantInbox::new(waker);
-        for upstream in upstreams.iter().filter(|upstream| upstream.is_limited()) {
-            upstream.queue.join(&inbox);
-        }
-        let timer = Rc::new(QueueTimer { due_ns: Cell::new(u64::MAX), inbox: Arc::clone(&inbox) });
+        upstreams.iter().for_each(|upstream| upstream.queue.join(&inbox));
+        let timer = QueueTimer::new(&inbox);
         let by_upstream = upstreams.iter().map(|upstream| (Arc::clone(upstream), VecDeque::new())).collect();
         Self { inbox, timer, by_upstream }
     }
@@ -82,9 +94,7 @@ impl ProxyWaits {
 
 impl Drop for ProxyWaits {
     fn drop(&mut self) {
-        for (upstream, _) in self.by_upstream.iter().filter(|(upstream, _)| upstream.is_limited()) {
-            upstream.queue.leave(&self.inbox);
-        }
+        self.by_upstream.iter().for_each(|(upstream, _)| upstream.queue.leave(&self.inbox));
         // Permits that have arrived go to others.
         drop(self.inbox.take());
     }
@@ -98,7 +108,7 @@ impl Proxy {
         let Some((upstream, limits)) = self.waits.by_upstream.get_mut(request.upstream) else { return };
         let upstream = Arc::clone(upstream);
         let settings = &upstream.settings;
-        let ticket = upstream.queue.push((key, request.tried), &self.waits.inbox, now_ns, settings.queue);
+        let ticket = upstream.enqueue((key, request.wish), &self.waits.inbox, now_ns);
         let Some(ticket) = ticket else {
             return self.refuse(key, fault.unwrap_or(GatewayFault::QueueFull));
         };
@@ -135,10 +145,12 @@ impl Proxy {
         true
     }
 
-    /// Handles permits, waits whose time is over, and requests of other workers that wait for a connection which this one keeps.
+    /// Handles permits, waits whose time is over, requests of other workers that wait for a connection which this one keeps, and
+    /// drained targets.
     pub(crate) fn woken(&mut self) {
         let now_ns = self.context.now().mono_ns;
         let mut grants = self.waits.inbox.take();
+        self.close_drained();
         for place in 0..self.upstreams.len() {
             let upstream = Arc::clone(&self.upstreams[place]);
             if upstream.is_limited() && upstream.queue.is_waiting() {
@@ -201,6 +213,7 @@ impl Proxy {
             !request.avoids_kept && !request.upgrades && (is_fresh || is_safe(request.method))
         };
         if request.is_some_and(fits)
+            && self.is_current(id)
             && let Some(conn) = self.conns.get_mut(&id)
         {
             conn.reused = true;
@@ -240,6 +253,7 @@ impl Proxy {
             counters: self.counters(),
             head: std::mem::take(&mut request.head),
             origin: request.origin.clone(),
+            wish: request.wish,
             permit: Some(permit),
             waited_ns: request.facts.waited_ns,
         }));
@@ -263,9 +277,18 @@ impl Proxy {
                 due_ns = due_ns.min(limit.until_ns).min(again_ns);
             }
         }
-        if due_ns < self.waits.timer.due_ns.replace(due_ns) {
-            // The worker may have read the timer already in this turn.
-            self.waits.inbox.wake();
-        }
+        self.waits.timer.set(due_ns);
     }
+}
+
+/// The field Retry-After for a request that has found no connection: from one second to `queue_time` and a second, so that clients
+/// do not all return at once.
+pub(crate) fn retry_after(key: ExchangeKey, settings: &UpstreamSettings) -> Fields {
+    let queue_s = settings.queue_time.nanoseconds() / 1_000_000_000;
+    // Consecutive keys have distant values.
+    let spread = u64::from(key.slot ^ key.generation).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let mut fields = Fields::new();
+    let value = (1 + spread % (queue_s + 1)).to_string();
+    fields.push("Retry-After", value.as_bytes()).expect("digits are a value");
+    fields
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use encke_gateway::{Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
+use encke_gateway::{Gateway, RouteSettings, ScriptRoot, SiteRoutes, UpstreamSettings};
 use encke_server::{Exchange, Options, Outcome, Reply, Request, Running, Server};
 
 /// A time that no step takes.
@@ -123,10 +123,16 @@ fn serve_with(
     upstreams: &[UpstreamSettings],
     root: Option<&Path>,
 ) -> (Running, SocketAddr) {
-    let errors = Default::default();
-    let routes = [route];
-    let sites =
-        [SiteRoutes { hosts: &[], root, routes: &routes, errors: &errors, compression: None, rules: None }];
+    let root = root.map(|directory| ScriptRoot { directory, follows_links: true });
+    serve_routes(&[route], upstreams, root)
+}
+
+fn serve_routes(
+    routes: &[RouteSettings],
+    upstreams: &[UpstreamSettings],
+    root: Option<ScriptRoot<'_>>,
+) -> (Running, SocketAddr) {
+    let sites = [SiteRoutes { root, routes, ..SiteRoutes::default() }];
     let gateway = Gateway::new(Arc::new(files), &sites, upstreams, &[]).expect("valid settings");
     let server = Server::new(Options { workers: Some(1), ..Options::default() });
     let listen = "127.0.0.1:0".parse().expect("an address");
@@ -295,4 +301,176 @@ fn a_php_route_runs_scripts_that_exist_and_sends_other_files() {
     let (running, address) = serve_with(php("/none.php"), &[], Some(&root.0));
     assert!(ask(address, &get("/about")).starts_with("HTTP/1.1 404 "), "there is no front script");
     running.stop();
+}
+
+/// An application that sends each client to the path in the query, or describes the request.
+fn redirecting() -> App {
+    App::start(|call| {
+        let variable = |name: &str| call.variables.get(name).map_or("", String::as_str);
+        match variable("QUERY_STRING").split_once("to=") {
+            Some((_, target)) => output(&format!("X-Accel-Redirect: {target}\nX-Own: 1\n\ndropped")),
+            None => output(&format!(
+                "\n{} {} {} {}{}",
+                variable("REQUEST_METHOD"),
+                variable("SCRIPT_NAME"),
+                variable("REQUEST_URI"),
+                call.body.len(),
+                variable("CONTENT_LENGTH")
+            )),
+        }
+    })
+}
+
+#[test]
+fn an_application_sends_clients_to_scripts_and_to_files_beside_them() {
+    let app = redirecting();
+    let root = Root::new("redirect");
+    std::fs::create_dir_all(root.0.join("private")).expect("a directory");
+    std::fs::write(root.0.join("private/report.php"), "<?php secret").expect("a file");
+    let php = |pattern: &str, internal: bool| RouteSettings {
+        pattern: pattern.into(),
+        php: Some(app.address.to_string()),
+        internal,
+        ..RouteSettings::default()
+    };
+    let routes = [php("/**", false), php("/private/**", true)];
+    let scripts = ScriptRoot { directory: &root.0, follows_links: true };
+    let (running, address) = serve_routes(&routes, &[], Some(scripts));
+    for (to, ran) in [
+        ("/a.php", "GET /a.php /a.php 0"),
+        ("/a.php/x?y=z", "GET /a.php /a.php/x?y=z 0"),
+        ("/private/report.php?id=1", "GET /private/report.php /private/report.php?id=1 0"),
+        ("/blog/", "GET /blog/index.php /blog/ 0"),
+        ("/about", "GET /index.php /about 0"),
+        ("/private/about", "GET /index.php /private/about 0"),
+        ("/index.php?to=/a.php", "GET /a.php /a.php 0"),
+    ] {
+        let response = ask(address, &get(&format!("/index.php?to={to}")));
+        assert!(response.contains(&format!("\r\n{ran}\r\n")), "{to}: {response}");
+    }
+    let post = "POST /?to=/a.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody";
+    assert!(ask(address, post).contains("\r\nGET /a.php /a.php 0\r\n"), "a GET without a body");
+    let file = ask(address, &get("/?to=/page.html"));
+    assert!(file.contains("X-Own: 1\r\n") && content(&file) == "a page", "{file}");
+    for to in ["/missing.php", "/x.jpg/y.php", "/A.PHP", "/a.php%00.jpg", "/a%2fb", "/.git/x.php"] {
+        let response = ask(address, &get(&format!("/?to={to}")));
+        assert!(response.starts_with("HTTP/1.1 502 ") && !response.contains("secret"), "{to}: {response}");
+    }
+    assert!(ask(address, &get("/private/report.php")).starts_with("HTTP/1.1 404 "), "not for clients");
+    running.stop();
+}
+
+#[test]
+fn a_route_of_files_sends_no_script_of_a_site_with_php() {
+    let app = redirecting();
+    let root = Root::new("source");
+    let files = |pattern: &str| RouteSettings { pattern: pattern.into(), ..RouteSettings::default() };
+    let strip = |pattern: &str, prefix: &str| RouteSettings { strip: Some(prefix.into()), ..files(pattern) };
+    let routes = [
+        RouteSettings { php: Some(app.address.to_string()), ..RouteSettings::default() },
+        strip("/blog/**", "/blog"),
+        strip("/old**", "/old"),
+        RouteSettings { rewrite: Some("/index.php".into()), ..files("/moved/*") },
+        files("/plain/**"),
+        RouteSettings { internal: true, ..files("/private/**") },
+        RouteSettings { internal: true, rewrite: Some("/a.php".into()), ..files("/hidden/*") },
+    ];
+    let scripts = ScriptRoot { directory: &root.0, follows_links: true };
+    let (running, address) = serve_routes(&routes, &[], Some(scripts));
+    assert_eq!(content(&ask(address, &get("/blog/page.html"))), "a page");
+    for path in [
+        "/blog/blog/index.php",
+        "/blog/index.php",
+        "/older.php",
+        "/old/index.php",
+        "/old/blog/index.PHP/more",
+        "/moved/x",
+        "/plain/x.php",
+    ] {
+        let response = ask(address, &get(path));
+        assert!(response.starts_with("HTTP/1.1 404 ") && !response.contains("secret"), "{path}: {response}");
+    }
+    for to in ["/private/report.php", "/plain/x.php", "/older.php", "/blog/blog/index.php", "/hidden/x"] {
+        let response = ask(address, &get(&format!("/?to={to}")));
+        assert!(response.starts_with("HTTP/1.1 502 ") && !response.contains("secret"), "{to}: {response}");
+    }
+    assert_eq!(content(&ask(address, &get("/?to=/blog/page.html"))), "a page");
+    running.stop();
+    // Without PHP, a script is a file as any other.
+    let (running, address) = serve_routes(&[strip("/old/**", "/old")], &[], None);
+    assert!(ask(address, &get("/old/a.php")).starts_with("HTTP/1.1 200 "));
+    running.stop();
+}
+
+#[test]
+fn redirects_between_scripts_end() {
+    let app = App::start(|_| output("X-Accel-Redirect: /a.php\n\n"));
+    let root = Root::new("circle");
+    let route = RouteSettings { php: Some(app.address.to_string()), ..RouteSettings::default() };
+    let (running, address) = serve_with(route, &[], Some(&root.0));
+    for path in ["/a.php", "/about"] {
+        let response = ask(address, &get(path));
+        assert!(response.starts_with("HTTP/1.1 502 "), "{path}: {response}");
+        // The request, and five redirects.
+        for _ in 0..6 {
+            app.call();
+        }
+        assert!(app.calls.try_recv().is_err(), "another request");
+    }
+    running.stop();
+    let app = App::start(|_| output("X-Accel-Redirect: /about\n\n"));
+    let route = RouteSettings { php: Some(app.address.to_string()), ..RouteSettings::default() };
+    let (running, address) = serve_with(route, &[], Some(&root.0));
+    assert!(
+        ask(address, &get("/about")).starts_with("HTTP/1.1 502 "),
+        "the front script sends clients to itself"
+    );
+    running.stop();
+}
+
+#[test]
+fn php_has_the_limits_of_a_named_upstream() {
+    let app = App::start(|call| output(&format!("\n{}", call.variables["SCRIPT_NAME"])));
+    let to = vec![format!("fcgi://{}", app.address).parse().expect("a URL")];
+    let upstream = UpstreamSettings {
+        name: "fpm".into(),
+        to,
+        keep: Some(1),
+        connections: 1,
+        ..UpstreamSettings::default()
+    };
+    let root = Root::new("named");
+    let route = RouteSettings { php: Some("fpm".into()), ..RouteSettings::default() };
+    let (running, address) = serve_with(route.clone(), &[upstream], Some(&root.0));
+    for _ in 0..3 {
+        assert!(ask(address, &get("/a.php")).contains("\r\n/a.php\r\n"));
+        assert!(app.call().keeps, "the upstream keeps connections");
+    }
+    running.stop();
+    let error = |upstreams: &[UpstreamSettings]| {
+        let routes = [route.clone()];
+        let root = Some(ScriptRoot { directory: &root.0, follows_links: true });
+        let site = SiteRoutes { root, routes: &routes, ..SiteRoutes::default() };
+        Gateway::new(Arc::new(files), &[site], upstreams, &[]).err().expect("invalid").to_string()
+    };
+    let to = vec!["http://127.0.0.1:3000".parse().expect("a URL")];
+    let http = UpstreamSettings { name: "fpm".into(), to, ..UpstreamSettings::default() };
+    assert!(error(&[]).contains("php: there is no upstream \"fpm\""), "{}", error(&[]));
+    assert!(error(&[http]).contains("php: the upstream \"fpm\" does not speak FastCGI"));
+}
+
+#[test]
+fn a_site_without_links_runs_no_script_through_one() {
+    let app = App::start(|call| output(&format!("\n{}", call.variables["SCRIPT_NAME"])));
+    let root = Root::new("links");
+    std::os::unix::fs::symlink("a.php", root.0.join("alias.php")).expect("a link");
+    let route = [RouteSettings { php: Some(app.address.to_string()), ..RouteSettings::default() }];
+    for (follows_links, status) in [(true, 200), (false, 404)] {
+        let root = ScriptRoot { directory: &root.0, follows_links };
+        let (running, address) = serve_routes(&route, &[], Some(root));
+        let response = ask(address, &get("/alias.php"));
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{follows_links}: {response}");
+        assert!(ask(address, &get("/a.php")).starts_with("HTTP/1.1 200 "));
+        running.stop();
+    }
 }

@@ -63,15 +63,7 @@ fn serve(to: &[SocketAddr], change: impl FnOnce(&mut UpstreamSettings)) -> (Runn
     change(&mut settings);
     let app = RouteSettings { upstream: Some("app".into()), ..RouteSettings::default() };
     let file = RouteSettings { pattern: "/a.pdf".into(), internal: true, ..RouteSettings::default() };
-    let errors = Default::default();
-    let sites = [SiteRoutes {
-        hosts: &[],
-        root: None,
-        routes: &[app, file],
-        errors: &errors,
-        compression: None,
-        rules: None,
-    }];
+    let sites = [SiteRoutes { routes: &[app, file], ..SiteRoutes::default() }];
     let gateway = Gateway::new(Arc::new(site), &sites, &[settings], &[]).expect("valid settings");
     let server = Server::new(Options { workers: Some(1), ..Options::default() });
     let any = "127.0.0.1:0".parse().expect("an address");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use encke_gateway::{Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
+use encke_gateway::{Balance, BalanceKey, Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
 use encke_server::{Exchange, Options, Outcome, Reply, Request, Running, Server};
 use encke_settings::Period;
 
@@ -38,6 +38,11 @@ impl Gate {
     fn open(&self, passes: usize) {
         *self.passes.lock().expect("no panic") += passes;
         self.more.notify_all();
+    }
+
+    /// Lets no response pass from now on.
+    fn shut(&self) {
+        *self.passes.lock().expect("no panic") = 0;
     }
 
     fn pass(&self) {
@@ -123,15 +128,7 @@ fn serve(
     settings.queue_time = Period::seconds(30);
     change(&mut settings);
     let routes = [RouteSettings { upstream: Some("app".into()), ..RouteSettings::default() }];
-    let errors = Default::default();
-    let sites = [SiteRoutes {
-        hosts: &[],
-        root: None,
-        routes: &routes,
-        errors: &errors,
-        compression: None,
-        rules: None,
-    }];
+    let sites = [SiteRoutes { routes: &routes, ..SiteRoutes::default() }];
     let gateway = Gateway::new(Arc::new(none), &sites, &[settings], &[]).expect("valid settings");
     let server = Server::new(Options { workers: Some(workers), ..Options::default() });
     let any = "127.0.0.1:0".parse().expect("an address");
@@ -277,6 +274,75 @@ fn a_full_queue_is_a_503_at_once() {
     assert_eq!(metric(&running, "encke_gateway_failures_total{reason=\"queue_full\"}"), 1.0);
     app.gate.open(2);
     for client in [first, second] {
+        assert_eq!(status(&client.answer()), "200");
+    }
+    running.stop();
+}
+
+/// Two applications of which the first stops responding, and the paths that a hash sends to each.
+fn half_hanging(workers: usize, queue: u32) -> (Running, SocketAddr, [App; 2], [Vec<String>; 2]) {
+    let apps = [App::start(1_000), App::start(1_000)];
+    let targets = apps.each_ref().map(|app| app.address);
+    let (running, address) = serve(&targets, workers, |settings| {
+        settings.balance = Balance::Hash(BalanceKey::Path);
+        settings.queue = queue;
+    });
+    let mut paths = [Vec::new(), Vec::new()];
+    for number in 0..64 {
+        let path = format!("/{number}");
+        assert_eq!(status(&Client::ask(address, &path).answer()), "200");
+        paths[usize::from(apps[0].paths.try_recv().is_err())].push(path);
+    }
+    assert!(paths.iter().all(|paths| paths.len() >= 4), "{paths:?}");
+    while apps.iter().any(|app| app.paths.try_recv().is_ok()) {}
+    apps[0].gate.shut();
+    (running, address, apps, paths)
+}
+
+#[test]
+fn a_target_that_hangs_holds_up_no_requests_for_another() {
+    let (running, address, apps, [hanging, free]) = half_hanging(1, 2);
+    let first = Client::ask(address, &hanging[0]);
+    assert_eq!(apps[0].path(), hanging[0]);
+    let mut waiting = Vec::new();
+    for (number, path) in hanging[1..3].iter().enumerate() {
+        waiting.push(Client::ask(address, path));
+        until(&running, QUEUE, number as f64 + 1.0);
+    }
+    for path in &free {
+        let response = Client::ask(address, path).answer();
+        assert!(response.ends_with(&format!("\r\n\r\n{path}")), "{response}");
+    }
+    let full = Client::ask(address, &hanging[3]).answer();
+    assert_eq!(status(&full), "503", "requests for the target itself still have a limit");
+    assert_eq!(metric(&running, QUEUE), 2.0);
+    apps[0].gate.open(3);
+    assert_eq!(status(&first.answer()), "200");
+    for (client, path) in waiting.into_iter().zip(&hanging[1..]) {
+        assert!(client.answer().ends_with(path));
+        assert_eq!(apps[0].path(), *path, "in their order");
+    }
+    running.stop();
+}
+
+#[test]
+fn a_queue_has_room_for_a_busy_target_beside_one_that_hangs() {
+    let (running, address, apps, [hanging, free]) = half_hanging(1, 1);
+    apps[1].gate.shut();
+    let mut clients = Vec::new();
+    for (app, paths) in apps.iter().zip([&hanging, &free]) {
+        clients.push(Client::ask(address, &paths[0]));
+        assert_eq!(app.path(), paths[0]);
+    }
+    for (number, paths) in [&hanging, &free].into_iter().enumerate() {
+        clients.push(Client::ask(address, &paths[1]));
+        until(&running, QUEUE, number as f64 + 1.0);
+    }
+    for paths in [&hanging, &free] {
+        assert_eq!(status(&Client::ask(address, &paths[2]).answer()), "503");
+    }
+    apps.iter().for_each(|app| app.gate.open(2));
+    for client in clients {
         assert_eq!(status(&client.answer()), "200");
     }
     running.stop();

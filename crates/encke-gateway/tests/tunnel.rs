@@ -52,15 +52,7 @@ fn gateway(to: &[SocketAddr], change: impl FnOnce(&mut UpstreamSettings)) -> Gat
     change(&mut settings);
     let routes =
         [RouteSettings { pattern: "/chat".into(), upstream: Some("app".into()), ..RouteSettings::default() }];
-    let errors = Default::default();
-    let sites = [SiteRoutes {
-        hosts: &[],
-        root: None,
-        routes: &routes,
-        errors: &errors,
-        compression: None,
-        rules: None,
-    }];
+    let sites = [SiteRoutes { routes: &routes, ..SiteRoutes::default() }];
     Gateway::new(Arc::new(none), &sites, &[settings], &[]).expect("valid settings")
 }
 

@@ -65,6 +65,8 @@ struct Arrived {
 }
 
 const MS: u64 = 1_000_000;
+/// The path of the gateway's checks.
+pub(crate) const CHECK: &str = "/check";
 
 /// `count` bytes, each of which shows its position (modulo 26).
 pub(crate) fn filler(count: usize) -> Vec<u8> {
@@ -136,6 +138,8 @@ impl SimApp {
                         self.conns[place].due_ns = Some(now_ns);
                     }
                 }
+                // A listener that was short of descriptors for a moment.
+                Event::Failed { token, .. } if Some(token) == self.listener => arm.push((token, Op::Accept)),
                 Event::Failed { token, .. } => {
                     if let Some(place) = find(token) {
                         self.conns[place].steps = [Step::Abort].into();
@@ -154,6 +158,15 @@ impl SimApp {
     /// Reads the request of a connection, and decides on the response.
     fn read(&mut self, place: usize, world: &World, ledger: &mut Ledger, now_ns: u64) {
         let conn = &mut self.conns[place];
+        if conn.input.starts_with(format!("GET {CHECK} ").as_bytes()) {
+            if conn.input.ends_with(b"\r\n\r\n") && !conn.is_answered {
+                let status = ["200 OK", "200 OK", "302 Found", "500 No"][world.chance(4) as usize];
+                let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+                let after = Step::After(world.chance(100) * MS);
+                conn.respond(now_ns, [after, Step::Send(head.into_bytes()), Step::Close]);
+            }
+            return;
+        }
         if conn.is_socket && !conn.input.is_empty() {
             conn.steps.push_back(Step::Send(std::mem::take(&mut conn.input)));
             conn.due_ns = conn.due_ns.or(Some(now_ns));
@@ -328,7 +341,9 @@ fn response(number: usize, world: &World, ledger: &mut Ledger) -> Option<Vec<Ste
             steps.chain([Step::Next]).collect()
         }
         11 => vec![Step::Send([head("Connection: close\r\n"), body].concat()), Step::Close],
-        12 | 13 => vec![Step::After(world.chance(100) * MS), Step::Send(whole), Step::Next],
+        12 => vec![Step::After(world.chance(100) * MS), Step::Send(whole), Step::Next],
+        // Some of these are late.
+        13 => vec![Step::After(world.chance(1_000) * MS), Step::Send(whole), Step::Next],
         14 => {
             let hint = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".to_vec();
             vec![Step::Send(hint), Step::After(MS), Step::Send(whole), Step::Next]

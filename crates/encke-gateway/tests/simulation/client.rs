@@ -36,6 +36,8 @@ pub(crate) struct Results {
     pub(crate) queue: usize,
     /// Responses that were broken off by a reset.
     pub(crate) resets: usize,
+    /// Good and bad checks of targets.
+    pub(crate) checks: [u64; 2],
 }
 
 impl Visitor {

@@ -1,7 +1,7 @@
 //! The gateway in the simulator: real workers between clients and applications that break every rule, one seed per run.
 //!
 //! ```text
-//! Visitor ◄─► Fleet at 10.0.0.1: Gateway, with a limit on connections and a queue ◄─► SimApp at 10.0.0.2 and 10.0.0.3
+//! Visitor ◄─► Fleet at 10.0.0.1: Gateway, with a limit on connections and a queue ◄─► one to three SimApps at 10.0.0.2 and so on
 //! ```
 //! Each request gets exactly one response: a response of an application to this request, or an error of the gateway. A response
 //! breaks off only if the application has broken it off. No application sees a POST twice. When all clients have left, no permit, no
@@ -15,14 +15,16 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke_gateway::{Gateway, RouteSettings, SiteRoutes, UpstreamSettings};
+use encke_gateway::{
+    Balance, BalanceKey, CheckSettings, Gateway, RouteSettings, SiteRoutes, UpstreamSettings,
+};
 use encke_io::sim::{SimConditions, World};
 use encke_server::testing::{Fleet, Stepped};
 use encke_server::{ConnLimits, Exchange, LimitSettings, Mount, Outcome, Reply, Request};
-use encke_settings::{Level, Period, notice};
+use encke_settings::{Level, Period, TextOrTable, notice};
 use encke_stats::Value;
 
-use app::{Ledger, SimApp};
+use app::{CHECK, Ledger, SimApp};
 use client::{Results, Visitor};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=200;
@@ -40,10 +42,24 @@ fn none(_: &Request<'_>, _: Exchange) -> Outcome {
     Outcome::Now(Reply::error(404))
 }
 
+fn target_count(seed: u64) -> u64 {
+    1 + seed % 3
+}
+
+/// Checks that often fail, and that are often late.
+fn check(world: &World) -> CheckSettings {
+    CheckSettings {
+        path: Some(CHECK.into()),
+        every: Period::milliseconds(100 + world.chance(200)),
+        time: Period::milliseconds(200 + world.chance(200)),
+        ..CheckSettings::default()
+    }
+}
+
 /// The gateway of a seed.
 fn gateway(world: &World, seed: u64) -> (Arc<Gateway>, u32) {
     let connections = 1 + world.chance(4) as u32;
-    let targets = (0..1 + seed % 2)
+    let targets = (0..target_count(seed))
         .map(|target| format!("http://{}", address(2 + target as u8)).parse().expect("a URL"));
     let settings = UpstreamSettings {
         name: "app".into(),
@@ -57,18 +73,18 @@ fn gateway(world: &World, seed: u64) -> (Arc<Gateway>, u32) {
         response_time: Period::milliseconds(300),
         idle_time: Period::milliseconds(200),
         tunnel_time: Period::milliseconds(500),
+        balance: match world.chance(4) {
+            0 => Balance::Two,
+            1 => Balance::Least,
+            2 => Balance::RoundRobin,
+            _ => Balance::Hash(BalanceKey::Path),
+        },
+        check: (world.chance(2) == 0).then(|| TextOrTable(check(world))),
+        slow_start: Period::milliseconds([0, 700][world.chance(2) as usize]),
         ..UpstreamSettings::default()
     };
     let routes = [RouteSettings { upstream: Some("app".into()), ..RouteSettings::default() }];
-    let errors = Default::default();
-    let sites = [SiteRoutes {
-        hosts: &[],
-        root: None,
-        routes: &routes,
-        errors: &errors,
-        compression: None,
-        rules: None,
-    }];
+    let sites = [SiteRoutes { routes: &routes, ..SiteRoutes::default() }];
     let gateway = Gateway::new(Arc::new(none), &sites, &[settings], &[]).expect("valid settings");
     (Arc::new(gateway), connections)
 }
@@ -142,7 +158,8 @@ fn run(seed: u64, results: &mut Results) -> (u64, u64) {
     let policy = ConnLimits { limits, connections: 1_000, ..ConnLimits::default() };
     let mount: Arc<dyn Mount> = Arc::clone(&gateway) as Arc<dyn Mount>;
     let fleet = Fleet::start(&world, 0, workers, address(1), policy, vec![("/".into(), mount)]);
-    let apps = (0..1 + seed % 2).map(|target| SimApp::start(&world, address(2 + target as u8))).collect();
+    let apps =
+        (0..target_count(seed)).map(|target| SimApp::start(&world, address(2 + target as u8))).collect();
     let mut simulation = Simulation { world: world.clone(), seed, fleet, apps, ledger: Ledger::default() };
     let (mut visitors, mut next_number) = (Vec::new(), 0);
     let (mut steps, mut free_since_ns) = (0, None);
@@ -165,6 +182,9 @@ fn run(seed: u64, results: &mut Results) -> (u64, u64) {
         }
     }
     assert_released(&gateway, seed);
+    for (place, count) in metric(&gateway, "encke_gateway_target_checks_total").into_iter().enumerate() {
+        results.checks[place % 2] += count;
+    }
     simulation.fleet.drain(Duration::ZERO, Duration::from_secs(5));
     while simulation.fleet.is_up() {
         assert!(simulation.step(), "seed {seed}: a worker did not end");
@@ -189,7 +209,9 @@ fn every_request_gets_its_response_or_an_error_exactly_once() {
     let mut results = Results::default();
     let deaths: u64 = SEEDS.map(|seed| run(seed, &mut results).1).sum();
     println!("{results:?}, {deaths} deaths of applications in {SEEDS:?}");
-    let Results { gets, posts, sockets, bad, late, queue, resets } = results;
+    let checks = results.checks;
+    assert!(checks.iter().all(|count| *count > 200), "{checks:?} good and bad checks");
+    let Results { gets, posts, sockets, bad, late, queue, resets, .. } = results;
     for (kind, count, least) in [
         ("responses to GET", gets, 2_000),
         ("responses to POST", posts, 300),
