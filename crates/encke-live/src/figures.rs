@@ -1,0 +1,149 @@
+//! The metrics of live streams, and their list for operators.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use encke_io::lock;
+use encke_stats::{Cell, Family, ListTicket, Query, Row, Source};
+use serde_json::{Value, json};
+
+use crate::state::{LiveChannel, LiveState};
+
+/// The metrics and the list of all streams.
+pub(crate) struct LiveReport {
+    pub(crate) state: Arc<LiveState>,
+    /// Begin of the names of all streams.
+    pub(crate) names: String,
+}
+
+impl Source for LiveReport {
+    fn name(&self) -> &'static str {
+        "live"
+    }
+
+    fn families(&self) -> Vec<Family> {
+        let figures = &self.state.figures;
+        let streams = self.state.all();
+        let live = streams.iter().filter(|stream| lock(&stream.inner).source.is_some()).count();
+        let listeners: u64 =
+            streams.iter().map(|stream| u64::from(stream.listeners.load(Ordering::Relaxed))).sum();
+        vec![
+            Family::gauge("encke_live_streams", "Live streams with a source.").value(live as u64),
+            Family::gauge("encke_live_listeners", "Listeners of live streams.").value(listeners),
+            Family::counter("encke_live_source_bytes_total", "Bytes received from sources.")
+                .value(figures.bytes.load(Ordering::Relaxed)),
+            Family::counter("encke_live_sources_total", "Sources that began.")
+                .value(figures.sources_begun.load(Ordering::Relaxed)),
+            Family::counter("encke_live_sources_ended_total", "Sources that ended or were lost.")
+                .value(figures.sources_ended.load(Ordering::Relaxed)),
+            Family::counter(
+                "encke_live_sources_refused_total",
+                "Sources rejected because the stream had one.",
+            )
+            .value(figures.sources_refused.load(Ordering::Relaxed)),
+            Family::counter("encke_live_dropped_pieces_total", "Pieces of streams dropped by a busy server.")
+                .value(figures.pieces_dropped.load(Ordering::Relaxed)),
+        ]
+    }
+
+    fn status(&self) -> Option<Value> {
+        let streams: Vec<Value> =
+            self.state.all().iter().map(|stream| described_for_operator(stream, &self.names)).collect();
+        (!streams.is_empty()).then(|| json!({ "streams": streams }))
+    }
+
+    fn columns(&self) -> &'static [&'static str] {
+        &[
+            "stream",
+            "state",
+            "title",
+            "container",
+            "codecs",
+            "bit_rate",
+            "key_interval_s",
+            "gaps",
+            "listeners",
+            "source",
+            "since_s",
+            "in_bytes",
+        ]
+    }
+
+    fn list(&self, _: &Query, ticket: ListTicket) {
+        ticket.add(self.state.all().iter().map(|stream| row(stream, &self.names)));
+    }
+}
+
+fn row(stream: &LiveChannel, names: &str) -> Row {
+    let mut cells: Vec<(&'static str, Cell)> = Vec::new();
+    let stream_json = described_for_operator(stream, names);
+    let text = |key: &str| stream_json.get(key).and_then(Value::as_str).map(ToOwned::to_owned);
+    let count = |key: &str| stream_json.get(key).and_then(Value::as_u64);
+    cells.push(("stream", text("name").unwrap_or_default().into()));
+    cells.extend(text("state").map(|state| ("state", state.into())));
+    cells.extend(text("title").map(|title| ("title", title.into())));
+    cells.extend(text("container").map(|container| ("container", container.into())));
+    cells.extend(text("codecs").map(|codecs| ("codecs", codecs.into())));
+    cells.extend(count("bit_rate").map(|rate| ("bit_rate", rate.into())));
+    let interval = stream_json.get("key_interval_s").and_then(Value::as_f64);
+    cells.extend(interval.map(|interval_s| ("key_interval_s", interval_s.into())));
+    cells.extend(count("gaps").map(|gaps| ("gaps", gaps.into())));
+    cells.extend(count("listeners").map(|listeners| ("listeners", listeners.into())));
+    cells.extend(text("source").map(|source| ("source", source.into())));
+    cells.extend(count("since_s").map(|since_s| ("since_s", since_s.into())));
+    cells.extend(count("bytes").map(|bytes| ("in_bytes", bytes.into())));
+    Row(cells)
+}
+
+/// Returns a stream as JSON, for operators: with the address of its source.
+fn described_for_operator(stream: &LiveChannel, names: &str) -> Value {
+    let mut json = described(stream, names);
+    if let Some(source) = &lock(&stream.inner).source {
+        json["source"] = source.origin.as_str().into();
+    }
+    json
+}
+
+/// Returns a stream as JSON, for listeners.
+pub(crate) fn described(stream: &LiveChannel, names: &str) -> Value {
+    let listeners = stream.listeners.load(Ordering::Relaxed);
+    let inner = lock(&stream.inner);
+    let mut json = json!({
+        "name": stream.title(names),
+        "state": inner.state(),
+        "listeners": listeners,
+    });
+    if let Some(info) = &inner.info {
+        json["container"] = container_name(info.container).into();
+        json["type"] = info.container.media_type(info.video).into();
+        json["video"] = info.video.into();
+        json["codecs"] = info.codecs.join(", ").into();
+        json["stated_bit_rate"] = info.bit_rate.into();
+    }
+    if let Some(source) = &inner.source {
+        json["title"] = source.title.as_deref().into();
+        json["bit_rate"] = source.bit_rate.into();
+        json["key_interval_s"] = source.key_interval_us.map(|us| us as f64 / 1e6).into();
+        json["gaps"] = source.gaps.into();
+        json["bytes"] = source.bytes.into();
+        let now_s = encke_io::clock::Clock::new().now().unix_s();
+        json["since_s"] = now_s.saturating_sub(source.began_unix_s).into();
+    }
+    json
+}
+
+/// Returns the name of a container in lists.
+pub(crate) const fn container_name(container: encke_wire::media::Container) -> &'static str {
+    use encke_wire::media::Container;
+    match container {
+        Container::MpegTs => "mpeg-ts",
+        Container::Matroska => "matroska",
+        Container::WebM => "webm",
+        Container::FragmentedMp4 => "mp4",
+        Container::Flv => "flv",
+        Container::Mp3 => "mp3",
+        Container::Adts => "adts",
+        Container::Ogg => "ogg",
+        Container::Unknown => "unknown",
+    }
+}

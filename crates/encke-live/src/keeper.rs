@@ -1,0 +1,166 @@
+//! The keeper of live streams: ends listeners whose source was lost for too long, and pulls streams from other servers.
+//!
+//! ```text
+//! source lost ─► held_until_ns ─► the keeper's deadline ─► an empty head with BREAK: each listener's stream ends
+//! want        ─► LivePull ─► until 30 s after its last listener
+//! ```
+//! A resident of every worker; that of the first one acts.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use encke_io::{Address, Done, lock};
+use encke_push::{Draft, Flags, PushPublisher};
+use encke_server::{
+    Asked, Engine, JobId, Kernel, Reply, Resident, ResidentMailbox, Slot, UpstreamEvent, UpstreamId,
+};
+
+use crate::pull::{LivePull, PullSetup};
+use crate::pull_url::PullUrl;
+use crate::state::{KeeperLook, LiveState};
+
+pub(crate) struct LiveKeeper {
+    state: Arc<LiveState>,
+    publisher: PushPublisher,
+    /// Whether this is the keeper of the first worker.
+    is_first: bool,
+    pulls: Vec<LivePull>,
+    mailbox: Option<ResidentMailbox>,
+    /// The next deadline, on the monotonic clock in ns.
+    due_ns: Option<u64>,
+}
+
+impl LiveKeeper {
+    pub(crate) fn new(state: Arc<LiveState>, publisher: PushPublisher, is_first: bool) -> Self {
+        Self { state, publisher, is_first, pulls: Vec::new(), mailbox: None, due_ns: None }
+    }
+
+    /// Ends the streams that are due, and finds the next deadline.
+    fn look(&mut self, now_ns: u64) {
+        self.due_ns = None;
+        for stream in self.state.all() {
+            let mut inner = lock(&stream.inner);
+            let Some(until_ns) = inner.held_until_ns else { continue };
+            if until_ns > now_ns {
+                self.due_ns = Some(self.due_ns.map_or(until_ns, |due_ns| due_ns.min(until_ns)));
+                continue;
+            }
+            inner.held_until_ns = None;
+            inner.info = None;
+            inner.container = None;
+            inner.torn = false;
+            inner.head = Arc::default();
+            let end = Draft {
+                flags: Flags::PREAMBLE.with(Flags::BREAK),
+                ..Draft::new(stream.name.clone(), Vec::new())
+            };
+            // If the server is too busy or stops, listeners stay until they leave or a source returns.
+            self.publisher.publish(end, |_| {});
+        }
+        self.state.drop_unused();
+    }
+
+    /// Begins the pulls that are wanted, and does what is due in all.
+    fn pull(&mut self, engine: &mut Engine<'_>) {
+        for (stream, hops) in self.state.take_wanted() {
+            if self.pulls.iter().any(|pull| Arc::ptr_eq(&pull.stream, &stream)) {
+                continue;
+            }
+            let name = stream.name.as_str().rsplit('/').next().unwrap_or_default().to_owned();
+            let title = self.state.title_of(&stream.name).unwrap_or(name);
+            let urls: Vec<PullUrl> = self
+                .state
+                .rules_of(&stream.name)
+                .pull
+                .iter()
+                .filter_map(|url| PullUrl::parse(url, &title))
+                .collect();
+            if !urls.is_empty() {
+                self.pulls.push(LivePull::begin(engine, stream, urls, hops));
+            }
+        }
+        self.pulls.retain_mut(|pull| pull.look(engine));
+        let due_ns = self.pulls.iter().filter_map(LivePull::due_ns).min();
+        self.due_ns = self.due_ns.into_iter().chain(due_ns).min();
+    }
+}
+
+impl Resident for LiveKeeper {
+    fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, _: Box<dyn Any + Send>) {
+        // No handler gives connections to the keeper.
+        slot.respond(asked, Reply::error(500).and_close());
+    }
+
+    fn sent(&mut self, _: &mut Slot<'_>) {}
+
+    fn overdue(&mut self, _: &mut Slot<'_>) {}
+
+    fn message(&mut self, engine: &mut Engine<'_>, message: Box<dyn Any + Send>) {
+        if message.is::<KeeperLook>() {
+            self.look(engine.now().mono_ns);
+            self.pull(engine);
+        }
+    }
+
+    fn offloaded(&mut self, engine: &mut Engine<'_>, job: JobId, done: Option<Done>) {
+        let addresses = done.and_then(|done| done.downcast::<std::io::Result<Vec<Address>>>().ok());
+        for pull in &mut self.pulls {
+            if pull.resolved(engine, job, addresses.as_deref()) {
+                break;
+            }
+        }
+        self.pull(engine);
+    }
+
+    fn upstream(&mut self, engine: &mut Engine<'_>, id: UpstreamId, event: UpstreamEvent<'_>) {
+        let Self { state, publisher, pulls, mailbox, .. } = self;
+        let setup = PullSetup { state, publisher, mailbox: mailbox.as_ref() };
+        let Some(pull) = pulls.iter_mut().find(|pull| pull.has(id)) else { return };
+        pull.event(engine, &setup, event);
+        let due_ns = pull.due_ns();
+        self.due_ns = self.due_ns.into_iter().chain(due_ns).min();
+    }
+
+    fn each_second(&mut self, engine: &mut Engine<'_>, _: &dyn Kernel) {
+        if !self.is_first {
+            return;
+        }
+        self.state.drop_unused();
+        // Acknowledgements of messages report listeners, too, but a stream may be silent.
+        for stream in self.state.all() {
+            let counted = Arc::clone(&stream);
+            self.publisher.count(stream.name.clone(), move |listeners| {
+                counted.listeners.store(listeners, Ordering::Relaxed);
+            });
+        }
+        if !self.pulls.is_empty() {
+            self.pull(engine);
+        }
+    }
+
+    fn drain(&mut self, engine: &mut Engine<'_>, _: u64) {
+        for mut pull in self.pulls.drain(..) {
+            pull.close(engine);
+        }
+    }
+
+    fn start(&mut self, mailboxes: Arc<[ResidentMailbox]>) {
+        if let Some(first) = mailboxes.first() {
+            self.state.set_keeper(first.clone());
+            self.mailbox = Some(first.clone());
+        }
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.due_ns
+    }
+
+    fn begin(&mut self, engine: &mut Engine<'_>) {
+        let now_ns = engine.now().mono_ns;
+        if self.due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+            self.look(now_ns);
+            self.pull(engine);
+        }
+    }
+}

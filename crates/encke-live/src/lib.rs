@@ -1,0 +1,29 @@
+//! Live streams: a source sends a picture or sound by PUT, and any number of listeners receive it by GET, from a key frame on.
+//!
+//! ```text
+//! PUT /live/film ─► LiveSource: Splitter ─► MediaGatherer ─► messages of the channel live/film ─► hub of push
+//!                                                              head: the preamble                  │
+//!                                                              start: a key frame                  ▼
+//! GET /live/film ─► LivePoint::read: Content-Type ─► subscriber from the newest key frame: preamble, then messages
+//! GET /live/     ─► the list of streams
+//! ```
+//! The crate knows containers (`encke_wire::media`) and sources. Listeners are subscribers of push; so are their limits, rights
+//! and memory. A channel has one source at a time: [`LiveState`] grants leases.
+
+mod counters;
+mod feed;
+mod figures;
+mod keeper;
+mod mirror;
+mod page;
+mod point;
+mod pull;
+mod pull_url;
+mod settings;
+mod source;
+mod state;
+
+pub use feed::{LiveFeed, LiveFeedError, LiveFeeds};
+pub use point::LivePoint;
+pub use settings::{LiveChannelSettings, LiveSettings};
+pub use state::LiveState;

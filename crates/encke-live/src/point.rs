@@ -1,0 +1,349 @@
+//! The requests of live streams: sources, listeners, the list, and the pages of browsers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use encke_io::{Now, lock};
+use encke_push::{
+    ChannelPoint, ChannelRules, Name, Pattern, PointBody, PointHandler, PointRead, PushPublisher,
+};
+use encke_server::{Fields, HandlerContext, Reply, Request, WorkerSetup};
+use encke_settings::OrOff;
+use encke_stats::Source;
+use encke_wire::field::Known;
+use encke_wire::http1::Framing;
+use encke_wire::media::MediaInfo;
+use encke_wire::method::Method;
+use encke_wire::target::query_pairs;
+
+use crate::figures::LiveReport;
+use crate::keeper::LiveKeeper;
+use crate::page;
+use crate::settings::LiveSettings;
+use crate::source::{LiveSource, SourceFault, SourceRequest};
+use crate::state::{LiveChannelState, LiveState};
+
+/// Live streams, at the prefix of the settings.
+pub struct LivePoint {
+    settings: LiveSettings,
+    state: Arc<LiveState>,
+    publisher: PushPublisher,
+}
+
+impl LivePoint {
+    /// Creates the point. `publisher` is that of the push plan to which the point is added; `state` outlives reloads.
+    pub fn new(settings: &LiveSettings, state: &Arc<LiveState>, publisher: PushPublisher) -> Self {
+        Self { settings: settings.clone(), state: Arc::clone(state), publisher }
+    }
+}
+
+impl ChannelPoint for LivePoint {
+    fn prefix(&self) -> &str {
+        &self.settings.prefix
+    }
+
+    fn rules(&self) -> Vec<(Pattern, ChannelRules)> {
+        self.settings.rules()
+    }
+
+    fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn PointHandler> {
+        worker.resident(|worker| {
+            LiveKeeper::new(Arc::clone(&self.state), self.publisher.clone(), worker.number() == 0)
+        });
+        Box::new(LiveDesk {
+            names: self.settings.names().to_owned(),
+            state: Arc::clone(&self.state),
+            publisher: self.publisher.clone(),
+            context,
+            siblings: 0,
+            number: self.state.next_number(),
+        })
+    }
+
+    fn sources(&self) -> Vec<Arc<dyn Source>> {
+        let names = self.settings.names().to_owned();
+        vec![Arc::new(LiveReport { state: Arc::clone(&self.state), names })]
+    }
+}
+
+/// Live streams on one worker.
+struct LiveDesk {
+    names: String,
+
+    state: Arc<LiveState>,
+    publisher: PushPublisher,
+    context: HandlerContext,
+    /// Number of listeners that were sent to siblings.
+    siblings: usize,
+    /// Distinguishes this part from the parts of other workers and of earlier settings.
+    number: u64,
+}
+
+impl PointHandler for LiveDesk {
+    fn list(&mut self, request: &Request<'_>, may_read: &dyn Fn(&Name) -> bool) -> Reply {
+        let streams = self.state.all().into_iter().filter(|stream| may_read(&stream.name));
+        let streams: Vec<_> = streams.map(|stream| crate::figures::described(&stream, &self.names)).collect();
+        if page::is_wanted(request) { page::list() } else { page::json_list(&streams) }
+    }
+
+    fn read(&mut self, request: &Request<'_>, channel: &Name) -> PointRead {
+        if let Some(query) = request.query()
+            && query_pairs(query).any(|(key, _)| key == "info")
+        {
+            return PointRead::Reply(self.info(channel));
+        }
+        let upgrades = request.all(Known::Upgrade).any(|value| value.eq_ignore_ascii_case(b"websocket"));
+        if !upgrades && request.method() == Method::Get && page::is_wanted(request) {
+            return PointRead::Reply(page::player());
+        }
+        let hops = request.field("encke-hops").map(|hops| String::from_utf8_lossy(hops).into_owned());
+        let rules = self.state.rules_of(channel);
+        let (media, path) = match self.media_of(channel) {
+            StreamMedia::Known(media, path) => (media, path),
+            StreamMedia::Waits => return self.wait(channel),
+            StreamMedia::Absent if rules.pull.is_empty() => return PointRead::Reply(self.absent(channel)),
+            StreamMedia::Absent => return self.pull(channel, hops.as_deref().unwrap_or_default()),
+        };
+        if let Some(hops) = &hops
+            && (self.state.has_passed(hops) || shares_node(hops, &path))
+        {
+            return PointRead::Reply(looped());
+        }
+        let listeners = self.state.find(channel).map_or(0, |stream| stream.listeners.load(Ordering::Relaxed));
+        if let OrOff::On(most) = rules.listeners
+            && listeners >= most.get()
+        {
+            return PointRead::Reply(self.full(&rules.siblings));
+        }
+        if request.method() == Method::Get
+            && let Some(stream) = self.state.find(channel)
+        {
+            // Until the workers have counted it.
+            stream.listeners.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut fields = media_fields(&media);
+        if hops.is_some() {
+            let path = if path.is_empty() { String::new() } else { format!("{path}, ") };
+            fields.push_lines(format!("Encke-Hops: {path}{}\r\n", self.state.node()).as_bytes());
+        }
+        PointRead::Stream(fields)
+    }
+
+    fn write(
+        &mut self,
+        request: &Request<'_>,
+        channel: Name,
+        _publisher: u64,
+    ) -> Result<Box<dyn PointBody>, Reply> {
+        // RFC 9112, section 6.3: a request without a length has no body, and its bytes would be the next request.
+        if request.framing() == Framing::None {
+            let text =
+                "a source needs a body of unknown length (Transfer-Encoding: chunked) or a Content-Length";
+            return Err(refusal(411, text.into()).and_close());
+        }
+        let text = |value: &[u8]| std::str::from_utf8(value).ok().map(|value| value.trim().to_owned());
+        let title = request.field("ice-name").and_then(text).filter(|title| !title.is_empty());
+        let title =
+            title.map(|title| title.chars().filter(|one| !one.is_control()).take(TITLE_CHARS_MAX).collect());
+        let takeover = query_pairs(request.query().unwrap_or_default()).any(|(key, _)| key == "takeover");
+        let waker = self.context.waker();
+        let stream = self.state.found_or_made(&channel);
+        let source = LiveSource::begin(
+            &self.state,
+            stream,
+            self.publisher.clone(),
+            SourceRequest {
+                content_type: request.known(Known::ContentType).and_then(text),
+                title: title.map(String::into_boxed_str),
+                origin: request.client().map_or_else(|| "unix".to_owned(), |client| client.to_string()),
+                takeover,
+                path: String::new(),
+                wake: Box::new(move || waker.wake()),
+            },
+            self.context.now(),
+        );
+        match source {
+            Ok(source) => Ok(Box::new(LiveBody(source))),
+            Err(_) => {
+                self.state.figures.sources_refused.fetch_add(1, Ordering::Relaxed);
+                let text = format!(
+                    "{} has a source already: end it, or add ?takeover to the address to replace it",
+                    self.shown(&channel)
+                );
+                Err(refusal(409, text).and_close())
+            }
+        }
+    }
+}
+
+/// Characters of a title that are kept.
+const TITLE_CHARS_MAX: usize = 200;
+
+impl LiveDesk {
+    fn shown(&self, channel: &Name) -> String {
+        format!("/{channel}")
+    }
+
+    /// Returns the state of a channel for a new listener.
+    fn media_of(&self, channel: &Name) -> StreamMedia {
+        let of = |inner: &LiveChannelState| {
+            let path = inner.source.as_ref().map(|source| source.path.clone()).unwrap_or_default();
+            inner.info.clone().map_or(StreamMedia::Waits, |info| StreamMedia::Known(info, path))
+        };
+        if let Some(stream) = self.state.find(channel) {
+            let inner = lock(&stream.inner);
+            if inner.source.is_some() || inner.held_until_ns.is_some() || inner.falls_back {
+                return of(&inner);
+            }
+        }
+        let fallback = self.state.fallback_of(channel).and_then(|fallback| self.state.find(&fallback));
+        let Some(fallback) = fallback.filter(|fallback| lock(&fallback.inner).source.is_some()) else {
+            return StreamMedia::Absent;
+        };
+        // The source of the fallback finds the stream, and publishes to it, too.
+        self.state.found_or_made(channel);
+        of(&lock(&fallback.inner))
+    }
+
+    /// Lets a listener wait until the stream is known.
+    fn wait(&mut self, channel: &Name) -> PointRead {
+        let stream = self.state.found_or_made(channel);
+        let waker = self.context.waker();
+        let mut inner = lock(&stream.inner);
+        inner.wait(self.number, || Box::new(move || waker.wake()));
+        if inner.source.is_some() && inner.info.is_some() {
+            // The description became known after the stream was looked up.
+            inner.wake();
+        }
+        PointRead::Wait
+    }
+
+    /// Fetches a stream from another server, unless that has just failed.
+    fn pull(&mut self, channel: &Name, hops: &str) -> PointRead {
+        if self.state.has_passed(hops) {
+            return PointRead::Reply(looped());
+        }
+        let stream = self.state.found_or_made(channel);
+        let failure = lock(&stream.inner).pull_failure(self.context.now().mono_ns).map(ToOwned::to_owned);
+        if let Some(failure) = failure {
+            return PointRead::Reply(refusal(502, failure).with("Retry-After", "5"));
+        }
+        let waits = self.wait(channel);
+        self.state.want(&stream, hops);
+        waits
+    }
+
+    fn info(&self, channel: &Name) -> Reply {
+        match self.state.find(channel) {
+            Some(stream) => page::json(&crate::figures::described(&stream, &self.names)),
+            None => self.absent(channel),
+        }
+    }
+
+    fn absent(&self, channel: &Name) -> Reply {
+        let text = format!(
+            "no source sends to {0} now: send one by PUT {0}, for example with ffmpeg -re -i FILE -c copy -f webm -method PUT \
+             http://HOST{0}",
+            self.shown(channel)
+        );
+        refusal(404, text).with("Retry-After", "5")
+    }
+
+    /// Responds to a listener above the limit.
+    fn full(&mut self, siblings: &[String]) -> Reply {
+        if siblings.is_empty() {
+            let text = "the stream has as many listeners as live.channel.listeners allows: try again later";
+            return refusal(503, text.into()).with("Retry-After", "10");
+        }
+        self.siblings = self.siblings.wrapping_add(1);
+        match siblings.get(self.siblings % siblings.len()) {
+            Some(sibling) => Reply::text(302, format!("{sibling}\n"))
+                .with("Location", sibling.clone())
+                .with("Cache-Control", "no-store"),
+            None => Reply::error(503),
+        }
+    }
+}
+
+/// The state of a stream for a new listener.
+enum StreamMedia {
+    /// The description of the stream, and the nodes that it has passed.
+    Known(MediaInfo, String),
+    /// There is a source, whose container is not known yet.
+    Waits,
+    /// There is no source.
+    Absent,
+}
+
+/// Returns whether two lists of hops have a node in common.
+fn shares_node(hops: &str, path: &str) -> bool {
+    hops.split(',')
+        .map(str::trim)
+        .any(|one| !one.is_empty() && path.split(',').map(str::trim).any(|other| one == other))
+}
+
+/// The response to a node that would receive its own stream.
+fn looped() -> Reply {
+    refusal(508, "the nodes pull this stream from each other: a loop".into())
+}
+
+/// Returns the header fields of a stream of media.
+fn media_fields(info: &MediaInfo) -> Fields {
+    let lines = format!(
+        "Content-Type: {}\r\nCache-Control: no-store, no-transform\r\nAccept-Ranges: none\r\n\
+         X-Content-Type-Options: nosniff\r\nX-Accel-Buffering: no\r\n",
+        info.container.media_type(info.video)
+    );
+    let mut fields = Fields::new();
+    fields.push_lines(lines.as_bytes());
+    fields
+}
+
+/// Returns an error with this text.
+pub(crate) fn refusal(status: u16, text: String) -> Reply {
+    Reply::text(status, text + "\n")
+        .with("X-Content-Type-Options", "nosniff")
+        .with("Cache-Control", "no-store")
+        .because(match status {
+            404 => &"no_source",
+            409 => &"source_exists",
+            411 => &"source_without_length",
+            415 => &"not_media",
+            502 => &"live_pull",
+            503 => &"live_full",
+            508 => &"live_loop",
+            _ => &"live_request",
+        })
+}
+
+/// The body of a source.
+struct LiveBody(LiveSource);
+
+impl PointBody for LiveBody {
+    fn data(&mut self, bytes: &[u8], now: Now) -> Result<(), Reply> {
+        self.0.data(bytes, now).map_err(|fault| failed(&fault))
+    }
+
+    fn wants_more(&mut self, now: Now) -> Result<bool, Reply> {
+        self.0.wants_more(now).map_err(|fault| failed(&fault))
+    }
+
+    fn end(&mut self, now: Now) -> Reply {
+        self.0.release(now, true);
+        Reply::text(200, "the stream has ended\n".to_owned()).with("Cache-Control", "no-store")
+    }
+
+    fn broken(&mut self, now: Now) {
+        self.0.release(now, false);
+    }
+}
+
+/// Returns the response to a source that ends with a fault.
+fn failed(fault: &SourceFault) -> Reply {
+    let status = match fault {
+        SourceFault::Replaced => 409,
+        SourceFault::Media(_) => 415,
+        SourceFault::Publish(_) => 503,
+    };
+    refusal(status, fault.to_string()).and_close()
+}

@@ -1,0 +1,48 @@
+//! URLs of streams on other servers.
+
+use encke_settings::TargetUrl;
+
+/// The URL of a stream on another server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PullUrl {
+    pub(crate) target: TargetUrl,
+    /// Path and query.
+    pub(crate) path: String,
+}
+
+impl PullUrl {
+    /// Parses a URL. One that ends with a slash gets the name of the stream.
+    pub(crate) fn parse(text: &str, name: &str) -> Option<Self> {
+        let rest = text.strip_prefix("http://")?;
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let target = format!("http://{authority}").parse().ok()?;
+        let path = if path.is_empty() { "/" } else { path };
+        let is_plain = path.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'#');
+        let path = if path.ends_with('/') { format!("{path}{name}") } else { path.to_owned() };
+        is_plain.then_some(Self { target, path })
+    }
+}
+
+impl std::fmt::Display for PullUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.target, self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_ends_with_a_slash_gets_the_name_of_the_stream() {
+        let parse = |text: &str| PullUrl::parse(text, "a/film").map(|url| url.to_string());
+        assert_eq!(parse("http://node-a:8080/live/"), Some("http://node-a:8080/live/a/film".into()));
+        assert_eq!(parse("http://node-a/live/film?x=1"), Some("http://node-a:80/live/film?x=1".into()));
+        assert_eq!(parse("http://node-a"), Some("http://node-a:80/a/film".into()));
+        for wrong in
+            ["https://node-a/", "node-a/live/film", "http:///film", "http://node-a/li ve", "ftp://a/b"]
+        {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! `[live]`: live streams.
+
+use std::num::NonZeroU32;
+
+use encke_push::{ChannelRules, Name, Overrun, Pattern};
+use encke_settings::{ByteSize, Contradiction, OrAuto, OrOff, Period, Section};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::pull_url::PullUrl;
+
+/// `[live]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LiveSettings {
+    /// Whether the server has live streams. They need `push.enabled`. *start*
+    pub enabled: bool,
+    /// Path prefix of the streams. Paths below it never name files. The stream `/live/film` is the channel `live/film`, by which
+    /// `[auth]` grants rights: *publish* to send it, *subscribe* to receive it. *start*
+    pub prefix: String,
+    /// Rules for streams by pattern; the most specific pattern applies.
+    pub channel: Vec<LiveChannelSettings>,
+}
+
+impl Default for LiveSettings {
+    fn default() -> Self {
+        Self { enabled: true, prefix: "/live/".into(), channel: Vec::new() }
+    }
+}
+
+/// `[[live.channel]]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LiveChannelSettings {
+    /// Pattern of the streams, without the prefix: `*` is one segment, `**` the rest, at least one segment.
+    pub pattern: String,
+    /// Time for which frames are gathered into one message. Each message costs one send per listener: 100 ms of 1 Mbit/s cost a
+    /// tenth of the CPU of single frames. `auto` is 100 ms for video and 250 ms for sound; `0s` sends each frame at once.
+    pub gather: OrAuto<Period>,
+    /// Age of the key frame at which a listener starts, if so old a one is kept. A player fills its buffer at once with this much
+    /// of the stream. `0s` is the newest key frame: the least delay.
+    pub burst: Period,
+    /// Memory for the newest part of the stream, in bytes. It must hold two groups of pictures (from one key frame to the next).
+    pub ring: ByteSize,
+    /// Time for which the stream is kept. A listener that is slower than that continues at the newest key frame.
+    pub time: Period,
+    /// Time for which listeners wait when a source is lost, before their streams end.
+    pub hold: Period,
+    /// Number of listeners. Further ones are sent to a `sibling`, or receive a 503. `off` sets no limit.
+    pub listeners: OrOff<NonZeroU32>,
+    /// URLs of the same stream on other servers, for listeners above the limit: they are redirected (302) to each in turn.
+    pub siblings: Vec<String>,
+    /// URLs of the stream on other servers (`http://node-a:8080/live/film`), for a stream without a source of its own. Encke
+    /// fetches the stream from the first server that has it: from the first listener on, until 30 s after the last one has left. A
+    /// URL that ends with a slash gets the name of the stream.
+    pub pull: Vec<String>,
+    /// The stream that listeners receive while the source is absent, without the prefix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
+}
+
+impl Default for LiveChannelSettings {
+    fn default() -> Self {
+        Self {
+            pattern: "**".into(),
+            gather: OrAuto::Auto,
+            burst: Period::seconds(1),
+            ring: ByteSize::of(8 << 20),
+            time: Period::seconds(30),
+            hold: Period::seconds(10),
+            listeners: OrOff::Off,
+            siblings: Vec::new(),
+            pull: Vec::new(),
+            fallback: None,
+        }
+    }
+}
+
+/// The shortest time that two groups of pictures take in practice: two key frames of 2 s each. At 8 Mbit/s they have 4 MB.
+const GROUPS_BYTES: u64 = 1 << 20;
+
+impl LiveSettings {
+    /// Begin of the names of all channels: the prefix without its first slash.
+    pub(crate) fn names(&self) -> &str {
+        self.prefix.strip_prefix('/').unwrap_or_default()
+    }
+
+    /// Returns the pattern of the channels of a rule.
+    fn pattern(&self, of: &str) -> Result<Pattern, encke_push::PatternError> {
+        format!("{}{of}", self.names()).parse()
+    }
+
+    /// Returns the rules of the channels, for push.
+    pub(crate) fn rules(&self) -> Vec<(Pattern, ChannelRules)> {
+        let every = LiveChannelSettings::default();
+        let all = std::iter::once(&every).chain(&self.channel);
+        all.filter_map(|channel| Some((self.pattern(&channel.pattern).ok()?, channel.rules()))).collect()
+    }
+
+    /// Returns the patterns of `channel` with their rules, most specific first.
+    pub(crate) fn by_pattern(&self) -> Vec<(Pattern, LiveChannelSettings)> {
+        let mut all: Vec<(Pattern, LiveChannelSettings)> = self
+            .channel
+            .iter()
+            .filter_map(|channel| Some((self.pattern(&channel.pattern).ok()?, channel.clone())))
+            .collect();
+        // The most specific pattern is the greatest one.
+        all.sort_by(|(one, _), (other, _)| other.cmp(one));
+        all
+    }
+}
+
+impl LiveChannelSettings {
+    fn rules(&self) -> ChannelRules {
+        ChannelRules {
+            messages: usize::MAX,
+            bytes: self.ring.bytes(),
+            age_ms: self.time.nanoseconds() / 1_000_000,
+            policy: Overrun::Key,
+            burst_ms: self.burst.nanoseconds() / 1_000_000,
+            ..ChannelRules::default()
+        }
+    }
+}
+
+impl Section for LiveSettings {
+    fn check(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        let prefix = &self.prefix;
+        let is_prefix = prefix.len() > 2
+            && prefix.starts_with('/')
+            && prefix.ends_with('/')
+            && Name::parse(format!("{}film", self.names()).as_bytes()).is_ok();
+        if !is_prefix {
+            let message = format!("live.prefix {prefix:?} must begin and end with a slash, as /live/ does");
+            found.push(Contradiction::at(&["prefix"], message));
+        }
+        for (place, channel) in self.channel.iter().enumerate() {
+            let place = place.to_string();
+            let mut wrong = |key: &str, message: String| {
+                found.push(Contradiction::at(&["channel", &place, key], message));
+            };
+            if let Err(error) = channel.pattern.parse::<Pattern>() {
+                wrong("pattern", format!("invalid pattern {:?}: {error}", channel.pattern));
+            }
+            if let Some(fallback) = &channel.fallback
+                && let Err(error) = Name::parse(fallback.as_bytes())
+            {
+                wrong("fallback", format!("invalid stream {fallback:?}: {error}"));
+            }
+            for url in &channel.siblings {
+                if !url.starts_with("http://") && !url.starts_with("https://") {
+                    wrong("siblings", format!("{url:?} is no URL: expected http://HOST/live/NAME"));
+                }
+            }
+            for url in channel.pull.iter().filter(|url| PullUrl::parse(url, "film").is_none()) {
+                let text = format!(
+                    "{url:?} is no URL to pull from: expected http://HOST:PORT/live/NAME, without https"
+                );
+                wrong("pull", text);
+            }
+            if channel.listeners == OrOff::Off && !channel.siblings.is_empty() {
+                wrong("siblings", "siblings need a limit: set listeners, too".into());
+            }
+            if channel.ring.bytes() < GROUPS_BYTES {
+                let text = "the ring is too small for two groups of pictures: at 2 Mbit/s with a key frame every 2 s they have 1 MB; \
+                            use 1MiB or more";
+                wrong("ring", text.into());
+            }
+        }
+        found
+    }
+
+    fn start_only(&self, new: &Self) -> Vec<&'static str> {
+        let keys = [("enabled", self.enabled != new.enabled), ("prefix", self.prefix != new.prefix)];
+        keys.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(toml: &[(&str, u64)]) -> LiveSettings {
+        let channel = toml.iter().map(|(pattern, seconds)| LiveChannelSettings {
+            pattern: (*pattern).to_owned(),
+            hold: Period::seconds(*seconds),
+            ..LiveChannelSettings::default()
+        });
+        LiveSettings { channel: channel.collect(), ..LiveSettings::default() }
+    }
+
+    #[test]
+    fn the_most_specific_pattern_applies_in_whatever_order_they_are_written() {
+        let rules = [("**", 1), ("x", 2), ("news/*", 3), ("news/today", 4)];
+        for turned in 0..rules.len() {
+            let mut order = rules;
+            order.rotate_left(turned);
+            let sorted = settings(&order).by_pattern();
+            let of = |name: &str| {
+                let name = Name::parse(format!("live/{name}").as_bytes()).expect("a name");
+                let found =
+                    sorted.iter().find(|(pattern, _)| pattern.matches(&name)).expect("** matches all");
+                found.1.hold.nanoseconds() / 1_000_000_000
+            };
+            assert_eq!([of("film"), of("x"), of("news/old"), of("news/today")], [1, 2, 3, 4]);
+        }
+    }
+
+    #[test]
+    fn wrong_settings_are_named_with_their_key_and_a_remedy() {
+        let wrong = |change: &dyn Fn(&mut LiveChannelSettings)| {
+            let mut channel = LiveChannelSettings::default();
+            change(&mut channel);
+            let found = LiveSettings { channel: vec![channel], ..LiveSettings::default() }.check();
+            found
+                .iter()
+                .map(|one| format!("{}: {}", one.path.join("."), one.message))
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
+        assert_eq!(wrong(&|_| {}), "");
+        assert!(wrong(&|channel| channel.pattern = "a//b".into()).starts_with("channel.0.pattern: "));
+        assert!(wrong(&|channel| channel.fallback = Some("/x".into())).starts_with("channel.0.fallback: "));
+        assert!(wrong(&|channel| channel.pull = vec!["https://a/live/".into()]).contains("without https"));
+        assert!(wrong(&|channel| channel.siblings = vec!["http://a/".into()]).contains("set listeners"));
+        assert!(wrong(&|channel| channel.ring = ByteSize::of(1000)).contains("two groups of pictures"));
+        let prefix = LiveSettings { prefix: "live".into(), ..LiveSettings::default() };
+        assert_eq!(prefix.check().len(), 1);
+    }
+}

@@ -1,0 +1,363 @@
+//! A source: the body of a PUT, split into units and published.
+//!
+//! ```text
+//! bytes ─► Splitter ─► MediaGatherer ─► pieces ─► publish, with the lock of the stream ─► worker of the sequencer
+//!   ▲                                                                                        │ acknowledged
+//!   └───────────── reading goes on while less than PENDING_BYTES_MAX wait ◄──────────────────┘
+//! ```
+//! A piece is passed on with the first bytes that arrive when `gather` has passed since the last one, so a source that is slower
+//! than `gather` is not delayed.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use encke_io::{Now, lock};
+use encke_push::{Accepted, Draft, PublishError, PublishFailure, PushPublisher};
+use encke_settings::OrAuto;
+use encke_settings::notice::{self, Level};
+use encke_wire::media::gather::{GatherLimits, MediaGatherer, MediaPiece, PieceKind};
+use encke_wire::media::splitter::Splitter;
+use encke_wire::media::{Container, MediaError, MediaInfo};
+
+use crate::mirror::flags_of;
+use crate::settings::LiveChannelSettings;
+use crate::state::{LiveChannel, LiveChannelState, LiveState, Occupied, SourceCard, SourceNotice};
+
+/// Bytes of a source that wait for the sequencer. Above it the source is not read. 2 MiB: a second of 16 Mbit/s.
+const PENDING_BYTES_MAX: usize = 2 << 20;
+/// `gather` of video and of sound with `auto`, in ns.
+const VIDEO_GATHER_NS: u64 = 100_000_000;
+const AUDIO_GATHER_NS: u64 = 250_000_000;
+/// Bytes after which a piece ends: the size of one send to a listener.
+const PIECE_BYTES: usize = 64 * 1024;
+/// A larger unit is spread over several messages, below the default of `push.message_bytes`.
+const UNIT_BYTES: usize = 512 * 1024;
+
+/// A request to become the source of a stream.
+pub(crate) struct SourceRequest {
+    pub(crate) content_type: Option<String>,
+    pub(crate) title: Option<Box<str>>,
+    /// The client's address, or the URL that the stream is pulled from.
+    pub(crate) origin: String,
+    pub(crate) takeover: bool,
+    /// The nodes that the stream has passed, as a field value.
+    pub(crate) path: String,
+    pub(crate) wake: Box<dyn Fn() + Send + Sync>,
+}
+
+/// The source of a stream.
+pub(crate) struct LiveSource {
+    state: Arc<LiveState>,
+    stream: Arc<LiveChannel>,
+    rules: LiveChannelSettings,
+    lease: u64,
+    publisher: PushPublisher,
+    splitter: Splitter,
+    gatherer: MediaGatherer,
+    flow: Arc<SourceFlow>,
+    /// When pieces were passed on last.
+    passed_ns: u64,
+    /// Whether the first message of this source was published.
+    has_begun: bool,
+    /// Whether pieces are dropped until a start, because one was lost.
+    awaits_start: bool,
+    /// Whether the head is to be published again before the next start.
+    is_forgotten: bool,
+    /// Whether the last piece ended within a unit.
+    in_unit: bool,
+    has_ended: bool,
+}
+
+/// Why a source ends.
+#[derive(Debug)]
+pub(crate) enum SourceFault {
+    /// Another source took over.
+    Replaced,
+    /// The bytes are not valid in their container.
+    Media(MediaError),
+    /// A message was rejected.
+    Publish(PublishFailure),
+}
+
+/// The results of publishing, reported from any thread.
+struct SourceFlow {
+    pending_bytes: AtomicUsize,
+    is_lost: AtomicBool,
+    failure: Mutex<Option<PublishFailure>>,
+    notice: Arc<SourceNotice>,
+    stream: Arc<LiveChannel>,
+}
+
+impl LiveSource {
+    /// Takes the lease of a stream.
+    ///
+    /// # Errors
+    /// The stream has a source.
+    pub(crate) fn begin(
+        state: &Arc<LiveState>,
+        stream: Arc<LiveChannel>,
+        publisher: PushPublisher,
+        request: SourceRequest,
+        now: Now,
+    ) -> Result<Self, Occupied> {
+        let SourceRequest { content_type, title, origin, takeover, path, wake } = request;
+        let notice = Arc::new(SourceNotice { wake });
+        let lease = state.lease(&stream, takeover, |lease| SourceCard {
+            lease,
+            origin,
+            title,
+            path,
+            began_unix_s: now.unix_s(),
+            bytes: 0,
+            bit_rate: None,
+            key_interval_us: None,
+            gaps: 0,
+            notice: Arc::clone(&notice),
+        })?;
+        let rules = state.rules_of(&stream.name);
+        // The gatherer's own time would need a timer: pieces end by `pass_on`.
+        let limits = GatherLimits { bytes: PIECE_BYTES, unit_bytes: UNIT_BYTES, gather_ms: u32::MAX };
+        Ok(Self {
+            flow: Arc::new(SourceFlow {
+                pending_bytes: AtomicUsize::new(0),
+                is_lost: AtomicBool::new(false),
+                failure: Mutex::default(),
+                notice,
+                stream: Arc::clone(&stream),
+            }),
+            state: Arc::clone(state),
+            stream,
+            rules,
+            lease,
+            publisher,
+            splitter: content_type.map_or_else(Splitter::new, |hint| Splitter::with_hint(&hint)),
+            gatherer: MediaGatherer::new(limits),
+            passed_ns: 0,
+            has_begun: false,
+            awaits_start: false,
+            is_forgotten: false,
+            in_unit: false,
+            has_ended: false,
+        })
+    }
+
+    /// Takes bytes of the stream.
+    ///
+    /// # Errors
+    /// The source ends. It has given up its lease.
+    pub(crate) fn data(&mut self, bytes: &[u8], now: Now) -> Result<(), SourceFault> {
+        self.state.figures.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.gatherer.set_now(now.mono_ns);
+        if let Err(error) = self.splitter.push(bytes, &mut self.gatherer) {
+            self.release(now, false);
+            return Err(SourceFault::Media(error));
+        }
+        if now.mono_ns.saturating_sub(self.passed_ns) >= self.gather_ns() {
+            self.gatherer.flush(now.mono_ns);
+        }
+        self.pass_on(now)
+    }
+
+    /// Returns whether further bytes are wanted now.
+    ///
+    /// # Errors
+    /// The source ends. It has given up its lease.
+    pub(crate) fn wants_more(&mut self, now: Now) -> Result<bool, SourceFault> {
+        let failure = lock(&self.flow.failure).take();
+        if let Some(failure) = failure {
+            self.release(now, false);
+            return Err(SourceFault::Publish(failure));
+        }
+        if !lock(&self.stream.inner).is_held_by(self.lease) {
+            self.has_ended = true;
+            return Err(SourceFault::Replaced);
+        }
+        Ok(self.flow.pending_bytes.load(Ordering::Acquire) < PENDING_BYTES_MAX)
+    }
+
+    /// The source has ended: its last units are published if `is_complete`.
+    pub(crate) fn release(&mut self, now: Now, is_complete: bool) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        if is_complete {
+            self.splitter.finish(&mut self.gatherer);
+            self.gatherer.finish(now.mono_ns);
+        } else {
+            self.gatherer.flush(now.mono_ns);
+        }
+        // A former source has no say.
+        let _replaced = self.pass_on(now);
+        let stream = Arc::clone(&self.stream);
+        let mut inner = lock(&stream.inner);
+        if !inner.is_held_by(self.lease) {
+            return;
+        }
+        inner.source = None;
+        inner.torn |= self.in_unit;
+        inner.wake();
+        self.state.end_mirrors(&self.stream.name, now.mono_ns);
+        inner.held_until_ns = Some(now.mono_ns.saturating_add(self.rules.hold.nanoseconds()));
+        self.state.figures.sources_ended.fetch_add(1, Ordering::Relaxed);
+        let title = self.stream.name.as_str().to_owned();
+        drop(inner);
+        self.state.look_later();
+        notice::report(Level::Info, &format!("live stream {title}: the source has ended"));
+    }
+
+    /// Publishes the pieces that are ready.
+    fn pass_on(&mut self, now: Now) -> Result<(), SourceFault> {
+        let pieces: Vec<MediaPiece> = self.gatherer.drain().collect();
+        let stream = Arc::clone(&self.stream);
+        let mut inner = lock(&stream.inner);
+        if !inner.is_held_by(self.lease) {
+            self.has_ended = true;
+            return Err(SourceFault::Replaced);
+        }
+        if !pieces.is_empty() {
+            let silence_ns = now.mono_ns.saturating_sub(std::mem::replace(&mut self.passed_ns, now.mono_ns));
+            if self.has_begun && silence_ns > self.rules.time.nanoseconds() {
+                // The channel has lost all messages, and with them its head.
+                (self.awaits_start, self.is_forgotten) = (true, true);
+            }
+        }
+        if let Some(info) = self.splitter.info()
+            && inner.info.as_ref() != Some(&info)
+        {
+            inner.info = Some(info);
+            inner.wake();
+        }
+        for piece in pieces {
+            self.publish(&mut inner, piece);
+        }
+        let gauge = self.gatherer.gauge();
+        let bit_rate = gauge.bit_rate(now.mono_ns);
+        if let Some(card) = &mut inner.source {
+            card.bytes = gauge.bytes;
+            card.bit_rate = bit_rate;
+            card.key_interval_us = gauge.start_interval_us;
+            card.gaps = gauge.gaps;
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, inner: &mut MutexGuard<'_, LiveChannelState>, piece: MediaPiece) {
+        self.state.mirror(&self.stream.name, inner, &piece, &self.publisher);
+        let container = self.splitter.info().map_or(Container::Unknown, |info| info.container);
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let title = self.stream.name.as_str();
+            if container == Container::Unknown {
+                let text = format!(
+                    "live stream {title}: the container is not known, so the bytes are relayed as they are, and listeners start \
+                     anywhere in them"
+                );
+                notice::report(Level::Warn, &text);
+            } else {
+                notice::report(Level::Info, &format!("live stream {title}: {}", described(&self.splitter)));
+            }
+            if piece.kind != PieceKind::Head {
+                self.send(self.head_draft(inner, container, Vec::new()));
+            }
+        }
+        if piece.kind == PieceKind::Head {
+            self.awaits_start = false;
+            return self.send(self.head_draft(inner, container, piece.data));
+        }
+        if self.flow.is_lost.swap(false, Ordering::AcqRel) {
+            self.awaits_start = true;
+            inner.torn |= self.in_unit;
+        }
+        if self.awaits_start && !piece.start {
+            self.state.figures.pieces_dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if std::mem::take(&mut self.awaits_start) && (inner.torn || std::mem::take(&mut self.is_forgotten)) {
+            // A part of a unit would be followed by something else.
+            let head = inner.head.to_vec();
+            self.send(self.head_draft(inner, container, head));
+        }
+        self.in_unit = piece.continues;
+        self.send(Draft { flags: flags_of(&piece), ..Draft::new(self.stream.name.clone(), piece.data) });
+    }
+
+    /// Returns the message with a new head, possibly an empty one.
+    fn head_draft(&self, inner: &mut LiveChannelState, container: Container, head: Vec<u8>) -> Draft {
+        let flags = inner.take_head(container, &head);
+        Draft { flags, ..Draft::new(self.stream.name.clone(), head) }
+    }
+
+    fn send(&self, draft: Draft) {
+        let bytes = draft.data.len();
+        self.flow.pending_bytes.fetch_add(bytes, Ordering::AcqRel);
+        let flow = Arc::clone(&self.flow);
+        self.publisher.publish(draft, move |result| flow.acknowledge(bytes, result));
+    }
+
+    fn gather_ns(&self) -> u64 {
+        match self.rules.gather {
+            OrAuto::Set(time) => time.nanoseconds(),
+            OrAuto::Auto if self.splitter.info().is_some_and(|info| !info.video) => AUDIO_GATHER_NS,
+            OrAuto::Auto => VIDEO_GATHER_NS,
+        }
+    }
+}
+
+impl Drop for LiveSource {
+    /// A handler that goes away without an end, such as at the stop of the server, gives up the lease.
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let mut inner = lock(&self.stream.inner);
+            if inner.is_held_by(self.lease) {
+                inner.source = None;
+                inner.torn |= self.in_unit;
+            }
+        }
+    }
+}
+
+impl SourceFlow {
+    fn acknowledge(&self, bytes: usize, result: Result<Accepted, PublishFailure>) {
+        let before = self.pending_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        let mut wakes = before >= PENDING_BYTES_MAX && before - bytes < PENDING_BYTES_MAX;
+        match result {
+            // The count may lack listeners that were admitted just now. The keeper counts all listeners every second.
+            Ok(Accepted::Published(published)) => {
+                self.stream.listeners.fetch_max(published.subscribers, Ordering::Relaxed);
+            }
+            Ok(Accepted::Queued { subscribers }) => {
+                self.stream.listeners.fetch_max(subscribers, Ordering::Relaxed);
+            }
+            // The stream continues with the next start.
+            Err(PublishFailure::Busy) => self.is_lost.store(true, Ordering::Release),
+            Err(failure) => {
+                *lock(&self.failure) = Some(failure);
+                wakes = true;
+            }
+        }
+        if wakes {
+            (self.notice.wake)();
+        }
+    }
+}
+
+/// Returns a stream's container and codecs, for people.
+fn described(splitter: &Splitter) -> String {
+    let Some(MediaInfo { container, codecs, .. }) = splitter.info() else {
+        return "a source has begun".into();
+    };
+    let container = crate::figures::container_name(container);
+    format!("a source has begun: {container}, {}", codecs.join(", "))
+}
+
+impl std::fmt::Display for SourceFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Replaced => f.write_str("another source has taken over the stream"),
+            Self::Media(error) => error.fmt(f),
+            Self::Publish(PublishFailure::Rejected(error @ PublishError::TooLarge { .. })) => {
+                write!(f, "{error}: raise push.message_bytes, or lower the bit rate")
+            }
+            Self::Publish(failure) => failure.fmt(f),
+        }
+    }
+}
