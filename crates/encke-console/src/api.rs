@@ -1,281 +1,282 @@
-//! The endpoints of the admin listener: health, metrics, status.
+//! The admin listener's handler: checks each request, and calls its route.
 //!
+//! ```text
+//!  request ─► host, origin ─► page, probe ───────────────────────────────► response
+//!                     └─► route ─► credentials, role, CSRF token ─► body ─► call ─► response, from any thread
+//! ```
 //! | path | access | response |
 //! |---|---|---|
+//! | `/` and its assets | open | the pages of the console |
 //! | `/healthz` | open | 200 while the process serves |
 //! | `/readyz` | open | 200, or 503 during a drain: for load balancers |
 //! | `/metrics` | token, or open with `metrics = "open"` | Prometheus text |
-//! | `/api/v1/status` | token | JSON, schema 1, which only gains keys |
-//! | `/api/v1/cluster` | token | JSON about the nodes of the cluster; 404 without a cluster |
-//! | `/api/v1/live` | token | the status without `families`, as an event stream: at once, and every second |
-//!
-//! The token is sent as `Authorization: Bearer …` or `?token=…`. A foreign web page can send a browser here if its host name
-//! resolves to this machine (DNS rebinding). Only hosts that no such page can have are therefore served: IP addresses, loopback
-//! names and the names of the settings. Requests for other hosts get a 421. Responses that are open to every client have any
-//! host: a client that may read them needs no browser of another machine for it.
+//! | `/api/v1/…` | by the route's role | see [`ROUTES`](crate::routes::ROUTES) |
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use encke_stats::{Family, json, prometheus};
+use encke_io::Peer;
+use encke_server::{
+    Body, Exchange, ExchangeKey, Handler, HandlerContext, Mount, Outcome, Piece, Reply, Request, WorkerSetup,
+};
+use encke_stats::prometheus;
 use encke_wire::field::Known;
-use encke_wire::host::HostPattern;
 use encke_wire::method::Method;
 use encke_wire::target;
-use serde_json::{Value, json};
 
-use encke_server::{
-    Body, Exchange, Handler, HandlerContext, Mount, Outcome, Reply, Request, ServerStatus, WorkerSetup,
-};
-
-use crate::status_stream::{StatusStream, StatusTicker};
-
-/// The handler of the admin listener: the server that it shows, and the access rules.
-#[derive(Clone)]
-pub struct Console {
-    /// The server that it shows.
-    board: Arc<ServerStatus>,
-    ticker: Arc<StatusTicker>,
-    token: Arc<str>,
-    metrics_open: bool,
-    /// Names of this server that are accepted as the host of a request.
-    hosts: Arc<[HostPattern]>,
-}
-
-impl Console {
-    /// Creates a handler that shows a server to clients with the token. With `metrics_open` the metrics need no token, and are
-    /// served under every host name.
-    pub fn new(board: Arc<ServerStatus>, token: Arc<str>, metrics_open: bool) -> Self {
-        let ticker = Arc::<StatusTicker>::default();
-        let woken = Arc::clone(&ticker);
-        board.on_drain(move || woken.quicken());
-        Self { board, ticker, token, metrics_open, hosts: Arc::default() }
-    }
-
-    /// Serves all paths under these host names, too. Without them only IP addresses and loopback names are accepted.
-    #[must_use]
-    pub fn with_hosts(self, hosts: impl Into<Arc<[HostPattern]>>) -> Self {
-        Self { hosts: hosts.into(), ..self }
-    }
-}
+use crate::access::{self, RequestOrigin};
+use crate::audit::AuditEntry;
+use crate::call::{CERTIFICATE_CSRF, Call, CallResponder, address_text, finished};
+use crate::console::Console;
+use crate::pages;
+use crate::problem::ApiProblem;
+use crate::routes::{ApiRoute, RouteAccess, find};
+use crate::session::{Identity, IdentityProof};
+use crate::settings::{CertFingerprint, ConsoleRole};
+use crate::shared::ConsoleShared;
 
 impl Mount for Console {
     fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        Box::new(self.clone())
+        Box::new(ConsoleHandler { shared: Arc::clone(&self.shared), waiting: HashMap::new() })
     }
 }
 
-impl Handler for Console {
+/// The handler of one worker.
+struct ConsoleHandler {
+    shared: Arc<ConsoleShared>,
+    /// The requests whose bodies are incomplete, one per connection or HTTP/2 stream at most.
+    waiting: HashMap<ExchangeKey, (&'static ApiRoute, Call)>,
+}
+
+impl Handler for ConsoleHandler {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
-        let reply = match self.denial(request) {
-            Some(denial) => denial,
-            None if request.path() == b"/api/v1/live" => self.live(request.method(), &exchange),
-            None => self.answer(request),
+        if let Some(reply) = self.open_reply(request) {
+            return Outcome::Now(reply);
+        }
+        let (route, params) = match self.route(request) {
+            Ok(found) => found,
+            Err(reply) => return Outcome::Now(reply),
         };
-        exchange.answer(reply.with("Cache-Control", "no-store"));
+        let identity = match self.identity(request, route) {
+            Ok(identity) => identity,
+            Err(problem) => return Outcome::Now(finished(problem.into())),
+        };
+        let call = self.take(request, exchange, route, params, identity);
+        if pages::is_read(request.method()) {
+            (route.call)(call);
+        } else {
+            call.responder.exchange.read_more();
+            self.waiting.insert(call.responder.exchange.key(), (route, call));
+        }
         Outcome::Later
     }
+
+    fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        let Some((route, mut call)) = self.waiting.remove(&key) else { return };
+        match piece {
+            Piece::Data(data) if call.body.len() + data.len() > call.body_max => {
+                let text = format!("the body is larger than {} bytes", call.body_max);
+                call.responder.send(Err(ApiProblem::new(413, text)));
+            }
+            Piece::Data(data) => {
+                call.body.extend_from_slice(data);
+                call.responder.exchange.read_more();
+                self.waiting.insert(key, (route, call));
+            }
+            Piece::End => (route.call)(call),
+            // The server responds, or the client has disconnected.
+            Piece::Broken => {}
+        }
+    }
+
+    fn gone(&mut self, key: ExchangeKey) {
+        self.waiting.remove(&key);
+    }
 }
 
-impl Console {
-    /// The response that rejects a request; `None` if the request is allowed.
-    fn denial(&self, request: &Request<'_>) -> Option<Reply> {
+impl ConsoleHandler {
+    /// The response to a request that needs no credentials, or that no foreign page may send; `None` for a request of the API.
+    fn open_reply(&self, request: &Request<'_>) -> Option<Reply> {
         let is_probe = matches!(request.path(), b"/healthz" | b"/readyz");
-        let any_host = is_probe || (self.metrics_open && request.path() == b"/metrics");
-        if !any_host && !self.host_is_safe(request.authority()) {
-            return Some(Reply::text(421, WRONG_HOST));
-        }
-        if !matches!(request.method(), Method::Get | Method::Head) {
-            return Some(Reply::error(405).with("Allow", "GET, HEAD"));
-        }
-        let open = match request.path() {
-            b"/metrics" => self.metrics_open,
-            b"/api/v1/status" | b"/api/v1/cluster" | b"/api/v1/live" => false,
-            _ => true,
-        };
-        if open || self.may(request) {
-            return None;
-        }
-        let text = "401 Unauthorized\nA valid token is required: server.admin.token. If that is not set, the server printed a token at its start.\n";
-        Some(Reply::text(401, text).with("WWW-Authenticate", "Bearer"))
-    }
-
-    fn answer(&self, request: &Request<'_>) -> Reply {
-        match request.path() {
-            b"/healthz" => Reply::text(200, "ok\n"),
-            b"/readyz" if self.stops() => Reply::text(503, "stopping\n"),
-            b"/readyz" => Reply::text(200, "ready\n"),
-            b"/metrics" => Reply::new(200)
-                .with("Content-Type", prometheus::CONTENT_TYPE)
-                .body(Body::Bytes(prometheus::render(&self.families()).into_bytes())),
-            b"/api/v1/status" => {
-                let mut status = self.status();
-                let families = serde_json::from_str::<Value>(&json::render(&self.families()));
-                status["families"] = families.unwrap_or_default()["families"].take();
-                as_json(&status)
+        let is_open_metrics = self.shared.metrics_open && request.path() == b"/metrics";
+        let reply = |reply: Reply| Some(finished(reply));
+        if !is_probe && !is_open_metrics {
+            if !self.host_is_safe(request.authority()) {
+                let is_api = request.path().starts_with(b"/api/");
+                return reply(if is_api {
+                    ApiProblem::of("host", 421, WRONG_HOST).into()
+                } else {
+                    Reply::text(421, format!("421 Misdirected Request\n{WRONG_HOST}\n{OPEN_METRICS}\n"))
+                });
             }
-            b"/api/v1/cluster" => match self.board.part("cluster") {
-                Some(cluster) if !cluster.is_null() => as_json(&cluster),
-                _ => {
-                    let text = "404 Not Found\nThis server is not in a cluster: cluster.nats is not set.\n";
-                    Reply::text(404, text)
+            match RequestOrigin::of(request) {
+                RequestOrigin::Own => {}
+                RequestOrigin::Navigation if !request.path().starts_with(b"/api/") => {}
+                RequestOrigin::Navigation | RequestOrigin::Foreign => {
+                    let text = "a page of another origin sent this request; open the console itself";
+                    return reply(ApiProblem::of("origin", 403, text).into());
                 }
-            },
-            _ => Reply::error(404),
+            }
+        }
+        let is_plain = matches!(request.path(), b"/healthz" | b"/readyz" | b"/metrics");
+        if !pages::is_read(request.method()) {
+            return is_plain.then(|| finished(Reply::error(405).with("Allow", "GET, HEAD")));
+        }
+        match request.path() {
+            b"/healthz" => reply(Reply::text(200, "ok\n")),
+            b"/readyz" if self.shared.stops() => reply(Reply::text(503, "stopping\n")),
+            b"/readyz" => reply(Reply::text(200, "ready\n")),
+            b"/metrics" if !is_open_metrics && !self.has_token(request) => {
+                reply(Reply::text(401, NO_TOKEN).with("WWW-Authenticate", "Bearer"))
+            }
+            b"/metrics" => reply(
+                Reply::new(200)
+                    .with("Content-Type", prometheus::CONTENT_TYPE)
+                    .body(Body::Bytes(self.shared.metrics().into_bytes())),
+            ),
+            _ => pages::reply(request),
         }
     }
 
-    /// The response with the status as an event stream.
-    fn live(&self, method: Method, exchange: &Exchange) -> Reply {
-        let reply = Reply::new(200).with("Content-Type", "text/event-stream");
-        if method == Method::Head {
-            return reply;
+    fn route(&self, request: &Request<'_>) -> Result<(&'static ApiRoute, Vec<String>), Reply> {
+        let path = String::from_utf8_lossy(request.path());
+        let method = if request.method() == Method::Head { b"GET" } else { request.method_text() };
+        find(method, &path).map_err(|allowed| {
+            let reply: Reply = match &*allowed {
+                [] => ApiProblem::new(404, format!("the console has no resource {path}")).into(),
+                _ => {
+                    let allowed = allowed.join(", ");
+                    let text = format!("{path} supports only these methods: {allowed}");
+                    Reply::from(ApiProblem::new(405, text)).with("Allow", allowed)
+                }
+            };
+            finished(reply)
+        })
+    }
+
+    /// Checks the credentials of a request, its role, and its CSRF token. Open routes report the identity of a read, if any.
+    fn identity(&self, request: &Request<'_>, route: &ApiRoute) -> Result<Option<Identity>, ApiProblem> {
+        let least = match route.access {
+            RouteAccess::Open if pages::is_read(request.method()) => return Ok(self.identified(request)),
+            RouteAccess::Open => return Ok(None),
+            RouteAccess::View => ConsoleRole::View,
+            RouteAccess::Admin => ConsoleRole::Admin,
+        };
+        let Some(identity) = self.identified(request) else {
+            let text = "log in, or send the token (server.admin.token, or the one that the server printed at its start) as \
+                        Authorization: Bearer TOKEN";
+            return Err(ApiProblem::of("credentials", 401, text));
+        };
+        if identity.role < least {
+            let text =
+                format!("this needs the role {least}; {} has the role {}", identity.user, identity.role);
+            return Err(ApiProblem::of("role", 403, text));
         }
-        let due = Arc::new(AtomicBool::new(false));
-        if self.ticker.beat_for(&due, exchange.wake_handle()).is_err() {
-            return Reply::error(503).with("Retry-After", "1");
+        // Browsers send cookies and certificates by themselves, but no field of a foreign page.
+        let given = request.field("encke-csrf").unwrap_or_default();
+        let has_csrf = match &identity.credential {
+            IdentityProof::Token => true,
+            IdentityProof::Session(session) => self.shared.sessions.has_csrf(session, given),
+            IdentityProof::Certificate(_) => given == CERTIFICATE_CSRF.as_bytes(),
+        };
+        if !has_csrf && !pages::is_read(request.method()) {
+            let text = "changes need the field Encke-Csrf with the value `csrf` of /api/v1/session";
+            return Err(ApiProblem::of("csrf", 403, text));
         }
-        let console = self.clone();
-        reply.body(Body::Stream(Box::new(StatusStream::new(due, move || {
-            (!console.stops()).then(|| console.status())
-        }))))
+        Ok(Some(identity))
+    }
+
+    /// The identity of a request by its token, its session cookie, or its client certificate, in this order.
+    fn identified(&self, request: &Request<'_>) -> Option<Identity> {
+        if self.has_token(request) {
+            return Some(token_identity());
+        }
+        let now_ms = ConsoleShared::unix_ms();
+        access::session_cookies(request)
+            .find_map(|cookie| self.shared.sessions.find(cookie, now_ms))
+            .or_else(|| self.by_certificate(request))
+    }
+
+    /// The user whose settings name the client's certificate.
+    fn by_certificate(&self, request: &Request<'_>) -> Option<Identity> {
+        let fingerprint = CertFingerprint(*request.tls()?.client.as_ref()?.fingerprint);
+        let (user, role) = self.shared.users().with_certificate(&fingerprint)?;
+        Some(Identity { user, role, credential: IdentityProof::Certificate(fingerprint) })
+    }
+
+    fn take(
+        &self,
+        request: &Request<'_>,
+        exchange: Exchange,
+        route: &ApiRoute,
+        params: Vec<String>,
+        identity: Option<Identity>,
+    ) -> Call {
+        let peer = match request.origin().peer {
+            Peer::Inet(address) => Some(address.ip().to_canonical()),
+            Peer::Local => None,
+        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let is_change = !pages::is_read(request.method()) && route.is_change;
+        let audit = is_change.then(|| AuditEntry {
+            unix_ms: ConsoleShared::unix_ms(),
+            user: identity.as_ref().map_or_else(|| "-".into(), |identity| Arc::clone(&identity.user)),
+            address: address_text(peer),
+            act: format!("{} {}", text(request.method_text()), text(request.path())),
+            old: String::new(),
+            new: String::new(),
+            result: 0,
+        });
+        let query = target::query_pairs(request.query().unwrap_or_default());
+        Call {
+            identity,
+            path: text(request.path()),
+            params,
+            query: query
+                .filter(|(key, _)| key != "token")
+                .map(|(key, value)| (key.into_owned(), value.into_owned()))
+                .collect(),
+            body: Vec::new(),
+            if_match: request.known(Known::IfMatch).map(text),
+            authority: text(request.authority()),
+            is_secure: request.origin().secure,
+            is_head: request.method() == Method::Head,
+            cookie_name: access::cookie_name(request),
+            peer,
+            body_max: route.body_max(),
+            responder: CallResponder { exchange, shared: Arc::clone(&self.shared), audit },
+            shared: Arc::clone(&self.shared),
+        }
     }
 
     /// Whether no foreign web page can have this host: an IP address, a loopback name, a name of the settings, or none.
     fn host_is_safe(&self, authority: &[u8]) -> bool {
-        host_is_own(authority) || self.hosts.iter().any(|host| host.matches(authority))
+        access::host_is_own(authority) || self.shared.hosts.iter().any(|host| host.matches(authority))
     }
 
-    fn stops(&self) -> bool {
-        self.board.is_stopping()
-    }
-
-    fn may(&self, request: &Request<'_>) -> bool {
-        let bearer = request
-            .known(Known::Authorization)
-            .and_then(|value| value.split_first_chunk::<7>())
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "))
-            .is_some_and(|(_, token)| same(token.trim_ascii(), self.token.as_bytes()));
-        let query = request.query().unwrap_or_default();
-        bearer
-            || target::query_pairs(query)
-                .any(|(name, value)| name == "token" && same(value.as_bytes(), self.token.as_bytes()))
-    }
-
-    fn families(&self) -> Vec<Family> {
-        let mut families = self.board.families();
-        let info = Family::gauge("encke_build_info", "Version and back end. The value is always 1.");
-        families.push(info.with(
-            &[("version", env!("CARGO_PKG_VERSION")), ("backend", self.board.backend().0.name())],
-            1u64,
-        ));
-        families.push(
-            Family::gauge("encke_connections_limit", "Maximum number of open connections.")
-                .value(self.board.connections_limit() as u64),
-        );
-        let process = [
-            ("process_resident_memory_bytes", "Resident memory in bytes.", encke_io::host::resident_bytes()),
-            (
-                "process_open_fds",
-                "Open file descriptors.",
-                encke_io::host::open_descriptors().map(|count| count as u64),
-            ),
-            (
-                "process_start_time_seconds",
-                "Start time in seconds since 1970.",
-                Some(self.board.started_unix_s()),
-            ),
-        ];
-        for (name, help, value) in process {
-            if let Some(value) = value {
-                families.push(Family::gauge(name, help).value(value));
-            }
-        }
-        #[cfg(unix)]
-        families.push(
-            Family::counter("process_cpu_seconds_total", "User and system CPU time in seconds.")
-                .value(encke_io::host::cpu_seconds()),
-        );
-        families
-    }
-
-    /// The status as JSON, without the metric families.
-    fn status(&self) -> Value {
-        let board = &self.board;
-        let text =
-            |addresses: &[encke_io::Address]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let mut status = json!({
-            "schema": 1,
-            "version": env!("CARGO_PKG_VERSION"),
-            "state": if self.stops() { "stopping" } else { "serving" },
-            "backend": board.backend().0.name(),
-            "backend_reason": board.backend().1,
-            "workers": board.workers(),
-            "pid": std::process::id(),
-            "started_s": board.started_unix_s(),
-            "listen": text(&board.addresses()),
-            "admin": text(&board.admin_addresses()),
-            "connections_limit": board.connections_limit(),
-            "connections": board.connections(),
-            "requests": board.requests(),
-            "resident_bytes": encke_io::host::resident_bytes(),
-            "descriptors": encke_io::host::open_descriptors(),
-        });
-        for source in board.sources() {
-            // A source cannot replace a key of the engine.
-            if let (None, Some(part)) = (status.get(source.name()), source.status()) {
-                status[source.name()] = part;
-            }
-        }
-        status
+    /// Whether a request has the admin token. The query may have it only in requests that change nothing: a link on a foreign
+    /// page cannot contain it, but logs of a proxy may.
+    fn has_token(&self, request: &Request<'_>) -> bool {
+        let is_token = |given: &[u8]| access::same(given, self.shared.token.as_bytes());
+        let in_query = || {
+            let query = request.query().unwrap_or_default();
+            pages::is_read(request.method())
+                && target::query_pairs(query)
+                    .any(|(name, value)| name == "token" && is_token(value.as_bytes()))
+        };
+        access::bearer(request).is_some_and(is_token) || in_query()
     }
 }
 
-/// The content of a 421.
-const WRONG_HOST: &str = "421 Misdirected Request\nUse an IP address or localhost as the host, or add the name to server.admin.hosts of the settings file. Other names are rejected, because a page on the Internet could use them to read this response.\nserver.admin.metrics = \"open\" serves /metrics under every name, without a token.\n";
-
-fn as_json(value: &Value) -> Reply {
-    Reply::new(200).with("Content-Type", "application/json").body(Body::Bytes(value.to_string().into_bytes()))
+/// The user of the admin token.
+fn token_identity() -> Identity {
+    Identity { user: "token".into(), role: ConsoleRole::Admin, credential: IdentityProof::Token }
 }
 
-/// Compares in constant time: the time does not depend on the position of the first difference.
-fn same(given: &[u8], wanted: &[u8]) -> bool {
-    let differing = given.iter().zip(wanted).fold(0, |differing, (one, other)| differing | (one ^ other));
-    given.len() == wanted.len() && differing == 0
-}
+/// The content of a 401 without JSON.
+const NO_TOKEN: &str = "401 Unauthorized\nA valid token is required: server.admin.token. If that is not set, the server printed a token at its start.\n";
 
-/// Returns whether a foreign web page cannot have this host: an IP address, a loopback name, or none.
-fn host_is_own(authority: &[u8]) -> bool {
-    let Ok(authority) = target::parse_authority(authority) else { return authority.is_empty() };
-    let host = std::str::from_utf8(authority.host).unwrap_or_default();
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    authority.is_loopback()
-        || host.parse::<Ipv4Addr>().is_ok()
-        || address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_hosts_that_no_foreign_page_can_have_are_answered() {
-        for host in
-            ["", "localhost", "localhost:8081", "127.0.0.1:8081", "[::1]:8081", "10.1.2.3", "[2001:db8::1]"]
-        {
-            assert!(host_is_own(host.as_bytes()), "{host}");
-        }
-        for host in ["example.org", "localhost.example.org", "127.0.0.1.example.org:8081", "1.2.3", "a b"] {
-            assert!(!host_is_own(host.as_bytes()), "{host}");
-        }
-    }
-
-    #[test]
-    fn a_token_is_compared_whole() {
-        assert!(same(b"secret", b"secret"));
-        for other in ["", "secre", "secret ", "Secret", "secretsecret"] {
-            assert!(!same(other.as_bytes(), b"secret"), "{other}");
-        }
-    }
-}
+/// The remedy for a 421.
+const WRONG_HOST: &str = "Use an IP address or localhost as the host, or add the name to server.admin.hosts of the settings file. Other names are rejected, because a page on the Internet could use them to read this response.";
+const OPEN_METRICS: &str =
+    "server.admin.metrics = \"open\" serves /metrics under every name, without a token.";

@@ -1,0 +1,179 @@
+//! Log-in and log-out: one-time tokens, passwords, cookies.
+
+use std::sync::Arc;
+
+use encke_server::Reply;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::call::{CERTIFICATE_CSRF, Call};
+use crate::json::{as_json, json_text};
+use crate::problem::ApiProblem;
+use crate::session::{Identity, IdentityProof, SessionUser};
+use crate::settings::{ConsoleRole, NAME_BYTES_MAX};
+use crate::shared::ConsoleShared;
+
+/// The user of a one-time token: the person who can read the server's output, or has its admin token.
+const OPERATOR: &str = "operator";
+
+/// The user of the program's own one-time tokens.
+pub(crate) fn operator() -> SessionUser {
+    SessionUser { name: OPERATOR.into(), role: ConsoleRole::Admin, credentials: None }
+}
+
+/// The user of a one-time token: the one that requests it, so that the token has no longer life than its user.
+fn token_user(call: &Call) -> SessionUser {
+    let Some(identity) = &call.identity else { return operator() };
+    match identity.credential {
+        IdentityProof::Token => operator(),
+        IdentityProof::Session(key) => call.shared.sessions.user(&key).unwrap_or_else(operator),
+        IdentityProof::Certificate(_) => SessionUser {
+            name: Arc::clone(&identity.user),
+            role: identity.role,
+            credentials: call.shared.users().credentials(&identity.user),
+        },
+    }
+}
+
+/// The credentials of a log-in.
+#[derive(Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum LogInBody {
+    Token { token: String },
+    Password { user: String, password: String },
+}
+
+pub(crate) fn log_in(call: Call) {
+    let now_ms = ConsoleShared::unix_ms();
+    let parsed = call.allow_query(&[]).and_then(|()| {
+        // The error of the parser could contain the password.
+        serde_json::from_slice::<LogInBody>(&call.body)
+            .map_err(|_| ApiProblem::new(400, "the body has either {\"token\"} or {\"user\", \"password\"}"))
+    });
+    // A right token counts for no limit: whoever guesses passwords from the same address must not block it.
+    let checked = parsed.and_then(|credentials| match credentials {
+        LogInBody::Token { .. } => Ok(credentials),
+        LogInBody::Password { .. } => begin_attempt(&call).map(|()| credentials),
+    });
+    match checked {
+        Err(problem) => call.responder.send(Err(problem)),
+        Ok(LogInBody::Token { token }) => {
+            let user = call.shared.sessions.take_login_token(&token, now_ms);
+            if user.is_none()
+                && let Err(problem) = begin_attempt(&call)
+            {
+                return call.responder.send(Err(problem));
+            }
+            let wrong = "the token is wrong, used, or older than ten minutes; `encke console` opens the page with a new one";
+            open(call, user, wrong);
+        }
+        Ok(LogInBody::Password { user, password }) => {
+            let mut call = call;
+            if user.len() > NAME_BYTES_MAX {
+                let text = format!("a user's name has at most {NAME_BYTES_MAX} bytes");
+                return call.responder.send(Err(ApiProblem::new(400, text)));
+            }
+            call.responder.set_user(&user.as_str().into());
+            let (shared, users) = (Arc::clone(&call.shared), call.shared.users());
+            let rejected = shared.passwords.run(call, move |call| {
+                let found = users.log_in(&user, password.as_bytes()).map(|(name, role)| {
+                    let credentials = users.credentials(&name);
+                    SessionUser { name, role, credentials }
+                });
+                open(call, found, "the user or the password is wrong");
+            });
+            if let Some(call) = rejected {
+                call.responder.send(Err(busy()));
+            }
+        }
+    }
+}
+
+/// Too many jobs wait for the console's thread.
+pub(crate) fn busy() -> ApiProblem {
+    ApiProblem::of("busy", 503, "too many requests wait for the console; try again")
+}
+
+fn begin_attempt(call: &Call) -> Result<(), ApiProblem> {
+    call.shared.sessions.begin_attempt(call.peer, ConsoleShared::mono_ms()).map_err(|wait_s| {
+        let text = format!("too many failed attempts from this address; wait {wait_s} s");
+        ApiProblem::of("attempts", 429, text).retry_after(wait_s)
+    })
+}
+
+/// Opens a session for a user. Without one the attempt stays counted.
+fn open(call: Call, user: Option<SessionUser>, wrong: &'static str) {
+    let Call { shared, mut responder, peer, is_secure, cookie_name, .. } = call;
+    let now_ms = ConsoleShared::unix_ms();
+    let Some(user) = user else {
+        return responder.send(Err(ApiProblem::of("credentials", 401, wrong)));
+    };
+    shared.sessions.forgive_attempt(peer);
+    responder.set_user(&user.name);
+    let (name, role) = (Arc::clone(&user.name), user.role);
+    let opened = match shared.sessions.open(user, now_ms) {
+        Ok(opened) => opened,
+        Err(error) => {
+            let text = format!("the system gives no random bytes: {error}");
+            return responder.send(Err(ApiProblem::new(503, text)));
+        }
+    };
+    let session =
+        json!({ "schema": 1, "user": &*name, "role": role, "csrf": opened.csrf, "ends_ms": opened.ends_ms });
+    let seconds = opened.ends_ms.saturating_sub(now_ms) / 1000;
+    let reply = json_text(201, session.to_string())
+        .with("Set-Cookie", cookie(&cookie_name, &opened.cookie, seconds, is_secure));
+    responder.send(Ok(reply));
+}
+
+/// The cookie of a session, for this listener's pages only.
+fn cookie(name: &str, value: &str, seconds: u64, is_secure: bool) -> String {
+    let secure = if is_secure { "; Secure" } else { "" };
+    format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// Responds with the identity of a request. Without one `role` is null instead of a 401: browsers report every 401 as an error, and
+/// the log-in page always begins with this request.
+pub(crate) fn session(call: Call) {
+    let result = call.allow_query(&[]).map(|()| {
+        let Some(identity) = &call.identity else {
+            return as_json(&json!({ "schema": 1, "user": null, "role": null, "csrf": "", "ends_ms": null }));
+        };
+        let (csrf, ends_ms) = match identity.credential {
+            IdentityProof::Token => (String::new(), None),
+            IdentityProof::Certificate(_) => (CERTIFICATE_CSRF.to_owned(), None),
+            IdentityProof::Session(key) => match call.shared.sessions.view(&key, ConsoleShared::unix_ms()) {
+                Some(view) => (view.csrf, Some(view.ends_ms)),
+                None => (String::new(), None),
+            },
+        };
+        let (user, role) = (&*identity.user, identity.role);
+        as_json(&json!({ "schema": 1, "user": user, "role": role, "csrf": csrf, "ends_ms": ends_ms }))
+    });
+    call.responder.send(result);
+}
+
+pub(crate) fn log_out(call: Call) {
+    let result = call.allow_query(&[]).map(|()| {
+        if let Some(session) = call.identity.as_ref().and_then(Identity::session) {
+            call.shared.sessions.close(&session);
+        }
+        Reply::new(204).with("Set-Cookie", cookie(&call.cookie_name, "", 0, call.is_secure))
+    });
+    call.responder.send(result);
+}
+
+pub(crate) fn new_token(call: Call) {
+    let user = token_user(&call);
+    let Call { shared, responder, authority, is_secure, .. } = call;
+    let result = shared.sessions.login_token(user, ConsoleShared::unix_ms());
+    responder.send(match result {
+        Ok((token, ends_ms)) => {
+            let scheme = if is_secure { "https" } else { "http" };
+            let url = format!("{scheme}://{authority}/#login={token}");
+            let made = json!({ "schema": 1, "token": token, "url": url, "ends_ms": ends_ms });
+            Ok(json_text(201, made.to_string()))
+        }
+        Err(error) => Err(ApiProblem::new(503, format!("the system gives no random bytes: {error}"))),
+    });
+}

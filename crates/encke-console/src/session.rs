@@ -1,0 +1,407 @@
+//! Console sessions: one-time tokens, cookies, roles, and the limit of attempts.
+//!
+//! ```text
+//!  start line, encke console ─ one-time token ─┐
+//!  configured user ─ password, certificate ────┴─► open ─► cookie and CSRF token ─► find, until its end or the log-out
+//! ```
+//! Only digests of secrets are kept: neither a table's order nor the time of a look-up tells anything about a secret.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use encke_io::{host, lock};
+use encke_server::household;
+use sha2::{Digest as _, Sha256};
+
+use crate::settings::{CertFingerprint, ConsoleRole, ConsoleUsers};
+
+/// Time for which a one-time token is valid.
+const LOGIN_TOKEN_MS: u64 = 10 * 60 * 1000;
+/// Maximum number of unused one-time tokens; a new one then replaces the oldest.
+const LOGIN_TOKENS_MAX: usize = 16;
+/// Maximum number of open sessions; a new one then replaces the one that ends first.
+const SESSIONS_MAX: usize = 1024;
+/// Maximum number of addresses whose failed attempts are counted. Beyond it, the oldest count is forgotten.
+const ADDRESSES_MAX: usize = 4096;
+/// The period in which attempts are limited.
+const ATTEMPTS_MS: u64 = 60 * 1000;
+/// Bytes of a token: 128 bits.
+const TOKEN_BYTES: usize = 16;
+
+/// The user of a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    pub(crate) user: Arc<str>,
+    pub(crate) role: ConsoleRole,
+    pub(crate) credential: IdentityProof,
+}
+
+/// How a request proves its user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum IdentityProof {
+    /// The admin token, which no browser sends by itself.
+    Token,
+    /// The cookie of a session.
+    Session(SessionKey),
+    /// A client certificate.
+    Certificate(CertFingerprint),
+}
+
+impl Identity {
+    /// The session, if there is one.
+    pub(crate) fn session(&self) -> Option<SessionKey> {
+        match self.credential {
+            IdentityProof::Session(key) => Some(key),
+            IdentityProof::Token | IdentityProof::Certificate(_) => None,
+        }
+    }
+}
+
+/// Identifies a session. Derived from its cookie, and no secret.
+pub(crate) type SessionKey = [u8; 32];
+
+/// A session that has just been opened, with its secrets.
+pub(crate) struct OpenedSession {
+    /// The value of the cookie.
+    pub(crate) cookie: String,
+    /// The CSRF token.
+    pub(crate) csrf: String,
+    pub(crate) ends_ms: u64,
+}
+
+/// What a session knows about itself.
+pub(crate) struct SessionView {
+    pub(crate) csrf: String,
+    pub(crate) ends_ms: u64,
+}
+
+/// Limits of sessions.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionLimits {
+    /// Time after which a session ends.
+    pub time: Duration,
+    /// Maximum number of failed log-ins per minute and address.
+    pub attempts: u32,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self { time: Duration::from_secs(12 * 60 * 60), attempts: 10 }
+    }
+}
+
+/// The open sessions, the unused one-time tokens, and the failed attempts.
+pub(crate) struct ConsoleSessions {
+    limits: Mutex<SessionLimits>,
+    state: Mutex<SessionState>,
+}
+
+#[derive(Default)]
+struct SessionState {
+    sessions: HashMap<SessionKey, ConsoleSession>,
+    /// Oldest first.
+    login_tokens: Vec<LoginToken>,
+    /// By address, or by the /64 network of an IPv6 address.
+    attempts: HashMap<Option<IpAddr>, Attempts>,
+}
+
+struct ConsoleSession {
+    user: SessionUser,
+    csrf: String,
+    ends_ms: u64,
+}
+
+/// An unused one-time token.
+struct LoginToken {
+    digest: [u8; 32],
+    user: SessionUser,
+    ends_ms: u64,
+}
+
+/// The user of a session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SessionUser {
+    pub(crate) name: Arc<str>,
+    pub(crate) role: ConsoleRole,
+    /// The digest of a configured user's credentials and role: the session ends when they change. `None` for the person who
+    /// reads the server's output, or has its admin token.
+    pub(crate) credentials: Option<[u8; 32]>,
+}
+
+/// Open and failed attempts of an address in the present period.
+struct Attempts {
+    since_ms: u64,
+    count: u32,
+}
+
+impl ConsoleSessions {
+    pub(crate) fn new(limits: SessionLimits) -> Self {
+        Self { limits: Mutex::new(limits), state: Mutex::default() }
+    }
+
+    /// Sets the limits of later sessions and attempts.
+    pub(crate) fn set_limits(&self, limits: SessionLimits) {
+        *lock(&self.limits) = limits;
+    }
+
+    fn limits(&self) -> SessionLimits {
+        *lock(&self.limits)
+    }
+
+    /// Creates a one-time token for a user. Returns it and the time of its end.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub(crate) fn login_token(&self, user: SessionUser, now_ms: u64) -> io::Result<(String, u64)> {
+        let token = new_secret()?;
+        let ends_ms = now_ms + LOGIN_TOKEN_MS;
+        let mut state = lock(&self.state);
+        state.login_tokens.retain(|token| token.ends_ms > now_ms);
+        if state.login_tokens.len() >= LOGIN_TOKENS_MAX {
+            state.login_tokens.remove(0);
+        }
+        state.login_tokens.push(LoginToken { digest: digest(&token), user, ends_ms });
+        Ok((token, ends_ms))
+    }
+
+    /// Uses a one-time token up. Returns its user, if it was valid.
+    pub(crate) fn take_login_token(&self, token: &str, now_ms: u64) -> Option<SessionUser> {
+        let wanted = digest(token);
+        let mut state = lock(&self.state);
+        let found = state.login_tokens.iter().position(|known| known.digest == wanted)?;
+        let token = state.login_tokens.remove(found);
+        (token.ends_ms > now_ms).then_some(token.user)
+    }
+
+    /// Opens a session.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub(crate) fn open(&self, user: SessionUser, now_ms: u64) -> io::Result<OpenedSession> {
+        let (cookie, csrf) = (new_secret()?, new_secret()?);
+        let time_ms = u64::try_from(self.limits().time.as_millis()).unwrap_or(u64::MAX);
+        let ends_ms = now_ms.saturating_add(time_ms);
+        let mut state = lock(&self.state);
+        state.sessions.retain(|_, session| session.ends_ms > now_ms);
+        if state.sessions.len() >= SESSIONS_MAX {
+            let first = state.sessions.iter().min_by_key(|(_, session)| session.ends_ms).map(|(key, _)| *key);
+            first.and_then(|key| state.sessions.remove(&key));
+        }
+        state.sessions.insert(digest(&cookie), ConsoleSession { user, csrf: csrf.clone(), ends_ms });
+        Ok(OpenedSession { cookie, csrf, ends_ms })
+    }
+
+    /// Returns the user of a cookie.
+    pub(crate) fn find(&self, cookie: &str, now_ms: u64) -> Option<Identity> {
+        let key = digest(cookie);
+        let state = lock(&self.state);
+        let session = state.sessions.get(&key).filter(|session| session.ends_ms > now_ms)?;
+        Some(Identity {
+            user: Arc::clone(&session.user.name),
+            role: session.user.role,
+            credential: IdentityProof::Session(key),
+        })
+    }
+
+    /// Returns the user of a session.
+    pub(crate) fn user(&self, key: &SessionKey) -> Option<SessionUser> {
+        lock(&self.state).sessions.get(key).map(|session| session.user.clone())
+    }
+
+    /// Returns the facts of a session.
+    pub(crate) fn view(&self, key: &SessionKey, now_ms: u64) -> Option<SessionView> {
+        let state = lock(&self.state);
+        let session = state.sessions.get(key).filter(|session| session.ends_ms > now_ms)?;
+        Some(SessionView { csrf: session.csrf.clone(), ends_ms: session.ends_ms })
+    }
+
+    /// Ends a session.
+    pub(crate) fn close(&self, key: &SessionKey) {
+        lock(&self.state).sessions.remove(key);
+    }
+
+    /// Ends the sessions and one-time tokens of users that are gone, or have another role, password or certificate now.
+    pub(crate) fn close_changed(&self, users: &ConsoleUsers) {
+        let is_unchanged = |user: &SessionUser| {
+            user.credentials.is_none_or(|credentials| users.credentials(&user.name) == Some(credentials))
+        };
+        let mut state = lock(&self.state);
+        state.sessions.retain(|_, session| is_unchanged(&session.user));
+        state.login_tokens.retain(|token| is_unchanged(&token.user));
+    }
+
+    /// Whether this is the CSRF token of the session.
+    pub(crate) fn has_csrf(&self, key: &SessionKey, given: &[u8]) -> bool {
+        let state = lock(&self.state);
+        let session = state.sessions.get(key);
+        session.is_some_and(|session| digest_bytes(session.csrf.as_bytes()) == digest_bytes(given))
+    }
+
+    /// Counts an attempt of an address to log in. Attempts count from their begin, so that many at once are limited as well;
+    /// [`forgive_attempt`](Self::forgive_attempt) takes a successful one back.
+    ///
+    /// # Errors
+    /// The address has reached its limit: the time until the next attempt, in seconds.
+    pub(crate) fn begin_attempt(&self, address: Option<IpAddr>, now_ms: u64) -> Result<(), u64> {
+        let (address, limit) = (address.map(household), self.limits().attempts);
+        let mut state = lock(&self.state);
+        if state.attempts.len() >= ADDRESSES_MAX && !state.attempts.contains_key(&address) {
+            state.attempts.retain(|_, attempts| now_ms.saturating_sub(attempts.since_ms) < ATTEMPTS_MS);
+            if state.attempts.len() >= ADDRESSES_MAX {
+                // Otherwise attempts from many networks would lock everyone else out.
+                let oldest = state.attempts.iter().min_by_key(|(_, attempts)| attempts.since_ms);
+                let oldest = oldest.map(|(address, _)| *address);
+                oldest.and_then(|address| state.attempts.remove(&address));
+            }
+        }
+        let attempts = state.attempts.entry(address).or_insert(Attempts { since_ms: now_ms, count: 0 });
+        let age_ms = now_ms.saturating_sub(attempts.since_ms);
+        if age_ms >= ATTEMPTS_MS {
+            *attempts = Attempts { since_ms: now_ms, count: 0 };
+        } else if attempts.count >= limit {
+            return Err((ATTEMPTS_MS - age_ms).div_ceil(1000));
+        }
+        attempts.count += 1;
+        Ok(())
+    }
+
+    /// Takes an attempt back, because it was successful.
+    pub(crate) fn forgive_attempt(&self, address: Option<IpAddr>) {
+        let mut state = lock(&self.state);
+        let address = address.map(household);
+        if let Some(attempts) = state.attempts.get_mut(&address) {
+            attempts.count = attempts.count.saturating_sub(1);
+            if attempts.count == 0 {
+                state.attempts.remove(&address);
+            }
+        }
+    }
+}
+
+fn new_secret() -> io::Result<String> {
+    let mut bytes = [0; TOKEN_BYTES];
+    host::random(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn digest(secret: &str) -> [u8; 32] {
+    digest_bytes(secret.as_bytes())
+}
+
+fn digest_bytes(secret: &[u8]) -> [u8; 32] {
+    Sha256::digest(secret).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE_MS: u64 = 60_000;
+
+    fn user(name: &str, role: ConsoleRole) -> SessionUser {
+        SessionUser { name: name.into(), role, credentials: None }
+    }
+
+    fn sessions() -> ConsoleSessions {
+        ConsoleSessions::new(SessionLimits { time: Duration::from_secs(600), attempts: 3 })
+    }
+
+    #[test]
+    fn a_login_token_is_valid_once_and_for_ten_minutes() {
+        let sessions = sessions();
+        let token = || sessions.login_token(user("ann", ConsoleRole::View), 1_000).expect("random bytes").0;
+        let (first, second) = (token(), token());
+        assert!(sessions.take_login_token("0123456789abcdef", 1_000).is_none());
+        assert!(sessions.take_login_token(&first, 1_000).is_some());
+        assert!(sessions.take_login_token(&first, 1_000).is_none(), "it was used");
+        assert!(sessions.take_login_token(&second, 1_000 + 10 * MINUTE_MS).is_none(), "it has ended");
+        let last = token();
+        assert!(sessions.take_login_token(&last, 999 + 10 * MINUTE_MS).is_some());
+    }
+
+    #[test]
+    fn unused_login_tokens_are_limited() {
+        let sessions = sessions();
+        let tokens: Vec<String> = (0..=LOGIN_TOKENS_MAX)
+            .map(|_| sessions.login_token(user("ann", ConsoleRole::View), 0).expect("random bytes").0)
+            .collect();
+        assert!(sessions.take_login_token(&tokens[0], 0).is_none(), "the oldest was replaced");
+        assert!(tokens[1..].iter().all(|token| sessions.take_login_token(token, 0).is_some()));
+    }
+
+    #[test]
+    fn a_session_is_found_by_its_cookie_until_its_end_or_the_log_out() {
+        let sessions = sessions();
+        let open = |name: &str, role| sessions.open(user(name, role), 0).expect("random bytes");
+        let (ann, ben) = (open("ann", ConsoleRole::Admin), open("ben", ConsoleRole::View));
+        let found = sessions.find(&ann.cookie, 1).expect("it is open");
+        assert_eq!((&*found.user, found.role), ("ann", ConsoleRole::Admin));
+        let key = found.session().expect("a session");
+        assert!(sessions.has_csrf(&key, ann.csrf.as_bytes()));
+        for wrong in ["", &ben.csrf, &ann.cookie] {
+            assert!(!sessions.has_csrf(&key, wrong.as_bytes()), "{wrong}");
+        }
+        sessions.close(&key);
+        assert!(sessions.find(&ann.cookie, 1).is_none(), "it was closed");
+        assert!(sessions.find(&ben.cookie, ben.ends_ms - 1).is_some());
+        assert!(sessions.find(&ben.cookie, ben.ends_ms).is_none(), "it has ended");
+        assert!(sessions.find("", 1).is_none());
+    }
+
+    #[test]
+    fn the_session_that_ends_first_is_replaced_at_the_limit() {
+        let sessions = sessions();
+        let open = |now_ms| sessions.open(user("ann", ConsoleRole::View), now_ms).expect("random bytes");
+        let first = open(0);
+        let others: Vec<OpenedSession> = (1..=SESSIONS_MAX as u64).map(open).collect();
+        assert!(sessions.find(&first.cookie, 1).is_none());
+        assert!(others.iter().all(|other| sessions.find(&other.cookie, 1).is_some()));
+    }
+
+    #[test]
+    fn failed_attempts_of_an_address_are_limited_per_minute() {
+        let sessions = sessions();
+        let one = Some(IpAddr::from([192, 0, 2, 1]));
+        for now_ms in 0..3 {
+            assert_eq!(sessions.begin_attempt(one, now_ms), Ok(()));
+        }
+        assert_eq!(sessions.begin_attempt(one, 30_000), Err(30), "none of the three has an end yet");
+        assert_eq!(sessions.begin_attempt(None, 30_000), Ok(()), "another address");
+        assert_eq!(sessions.begin_attempt(one, MINUTE_MS), Ok(()), "a minute has passed");
+        assert_eq!(sessions.begin_attempt(one, MINUTE_MS), Ok(()), "the count has begun again");
+    }
+
+    #[test]
+    fn attempts_from_many_networks_lock_nobody_out() {
+        let sessions = sessions();
+        for number in 0..=ADDRESSES_MAX as u32 {
+            let address = Some(IpAddr::from(number.to_be_bytes()));
+            assert_eq!(sessions.begin_attempt(address, number.into()), Ok(()), "{number}");
+        }
+        assert_eq!(lock(&sessions.state).attempts.len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn successful_attempts_are_not_limited() {
+        let sessions = sessions();
+        for _ in 0..10 {
+            assert_eq!(sessions.begin_attempt(None, 0), Ok(()));
+            sessions.forgive_attempt(None);
+        }
+        assert!(lock(&sessions.state).attempts.is_empty());
+    }
+
+    #[test]
+    fn addresses_of_an_ipv6_network_share_their_attempts() {
+        let sessions = sessions();
+        let address = |text: &str| Some(text.parse::<IpAddr>().expect("an address"));
+        for text in ["2001:db8::1", "2001:db8::2", "2001:db8::3"] {
+            assert_eq!(sessions.begin_attempt(address(text), 0), Ok(()), "{text}");
+        }
+        assert_eq!(sessions.begin_attempt(address("2001:db8::4"), 0), Err(60));
+        assert_eq!(sessions.begin_attempt(address("2001:db8:0:1::1"), 0), Ok(()), "another network");
+    }
+}
