@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use encke_console::Console;
+use encke_console::{Console, ConsoleOptions};
 use encke_server::{Mount, Options, Outcome, Reply, Request, Running, Server, ServerError};
 use encke_stats::{Family, Source};
 
@@ -45,7 +45,9 @@ pub(crate) fn start(server: Server, admin: SocketAddr) -> Result<Running, Server
     let admin = Server::bind_admin(&admin.into(), 128)?;
     server.mount("/order", order).source(shop).admin(admin).start_with(|board| {
         // Metrics are open; the status needs the token.
-        let console = Console::new(Arc::clone(board), "secret".into(), true);
-        vec![("/".to_owned(), Arc::new(console) as Arc<dyn Mount>)]
+        let options =
+            ConsoleOptions { token: "secret".into(), metrics_open: true, ..ConsoleOptions::default() };
+        let console = Console::start(Arc::clone(board), options)?;
+        Ok(vec![("/".to_owned(), Arc::new(console) as Arc<dyn Mount>)])
     })
 }

@@ -4,9 +4,11 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use encke_apps::AppError;
+use encke_console::ConsoleUserError;
 use encke_gateway::GatewayError;
 use encke_push::PushError;
-use encke_rights::AccessError;
+use encke_rights::{AccessError, RateError};
 use encke_server::ServerError;
 use encke_session::tls::TlsError;
 use encke_settings::SecretError;
@@ -31,8 +33,14 @@ pub enum ServiceError {
     Site(SiteError),
     /// The routes of a site, or an upstream.
     Gateway(GatewayError),
+    /// A supervised application.
+    App(AppError),
     /// Access rules, or a password file.
     Access(AccessError),
+    /// A user of the console.
+    ConsoleUser(ConsoleUserError),
+    /// Rates.
+    Rate(RateError),
     /// Channels: their rules, their rights, the store or the cluster.
     Push(PushError),
     /// The token of the admin listener.
@@ -43,7 +51,7 @@ pub enum ServiceError {
     Inherited(io::Error),
     /// System: there are no random bytes for a token.
     Random(io::Error),
-    /// System: the thread that orders certificates cannot be started.
+    /// System: the thread that orders certificates, or supervises applications, cannot be started.
     Thread(io::Error),
 }
 
@@ -71,7 +79,10 @@ impl fmt::Display for ServiceError {
             Self::State(error) => error.fmt(f),
             Self::Site(error) => error.fmt(f),
             Self::Gateway(error) => error.fmt(f),
+            Self::App(error) => error.fmt(f),
             Self::Access(error) => error.fmt(f),
+            Self::ConsoleUser(error) => error.fmt(f),
+            Self::Rate(error) => error.fmt(f),
             Self::Push(error) => error.fmt(f),
             Self::Secret(error) => error.fmt(f),
             Self::Name(address, error) => write!(f, "cannot listen on {address}: {error}"),
@@ -90,7 +101,10 @@ impl Error for ServiceError {
             Self::State(error) => Some(error),
             Self::Site(error) => Some(error),
             Self::Gateway(error) => Some(error),
+            Self::App(error) => Some(error),
             Self::Access(error) => Some(error),
+            Self::ConsoleUser(error) => Some(error),
+            Self::Rate(error) => Some(error),
             Self::Push(error) => Some(error),
             Self::Secret(error) => Some(error),
             Self::Name(_, error) | Self::Inherited(error) | Self::Random(error) | Self::Thread(error) => {
@@ -132,5 +146,7 @@ from! {
     SiteError => Site,
     GatewayError => Gateway,
     AccessError => Access,
+    ConsoleUserError => ConsoleUser,
+    RateError => Rate,
     SecretError => Secret,
 }

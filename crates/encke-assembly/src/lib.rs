@@ -15,12 +15,16 @@ mod acme;
 #[cfg(not(feature = "tls"))]
 #[path = "acme/without.rs"]
 mod acme;
+mod app_actions;
 mod error;
 mod predecessor;
 mod service;
 pub mod settings;
+mod settings_access;
 
+pub use encke_console::{ApplyError, OverriddenSetting};
 pub use encke_server::{Drained, OpenWork};
 pub use error::ServiceError;
 pub use predecessor::Predecessor;
 pub use service::Service;
+pub use settings_access::{FlagConflict, ReloadRequests, ReloadResult, SettingsAccess};

@@ -5,22 +5,27 @@
 //!             Service::reload: prepares everything new first, and replaces the old only if all of it succeeded
 //! ```
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke_console::Console;
+use encke_apps::{AppRouting, Apps, FoundApps};
+use encke_console::{
+    Console, ConsoleOptions, ConsoleSettings, ConsoleUsers, SessionLimits, history_folder, temporary_files,
+};
 use encke_io::drain_mark::DrainMark;
-use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
 use encke_server::{
-    AccessLog, Bound, CHALLENGES, Drained, Exchange, GuardPoint, ListenConfig, LogOutput, Mount, OpenWork,
-    Options, Request, Running, Server, TlsIdentity,
+    AccessLog, Bound, CHALLENGES, Drained, Exchange, GuardMount, GuardPoint, ListenConfig, LogOutput, Mount,
+    OpenWork, Options, Request, Running, Server, TlsIdentity,
 };
 
 use crate::acme::Acme;
+use crate::app_actions::with_app_actions;
 use crate::error::ServiceError;
 use crate::predecessor::held;
+use crate::settings_access::SettingsAccess;
 use encke_settings::{Section, state};
 
 use crate::settings::{
@@ -28,10 +33,13 @@ use crate::settings::{
 };
 
 use encke_gateway::{
-    AppDirectory, Gateway, GatewayError, ResponseCompression, SiteFields, SitePolicy, SiteRoutes,
+    AppCount, AppDirectory, AppPlaces, Gateway, GatewayError, ResponseCompression, ScriptRoot, SiteFields,
+    SitePolicy, SiteRoutes,
 };
+use encke_live::{LiveFeeds, LivePoint, LiveState};
 use encke_push::{PushPlan, PushPublisher};
-use encke_rights::{AccessFigures, AccessRules, Openness};
+use encke_rights::{AccessFigures, AccessRules, Openness, RateRules};
+use encke_site::settings::Symlinks;
 use encke_site::{PathFields, PathRules, Site};
 
 /// Descriptors reserved for temporary use: logs, directories, jobs, libraries.
@@ -47,15 +55,24 @@ const TOKEN_BYTES: usize = 16;
 /// A running server, made from settings.
 pub struct Service {
     running: Running,
+    /// The pages and API of the admin listener.
+    console: Option<Console>,
     /// Orders certificates.
     acme: Arc<Acme>,
     log: AccessLog,
     /// The channels, if push is enabled.
     push: Option<Arc<PushPlan>>,
+    /// The live streams, which outlive reloads.
+    live: Arc<LiveState>,
     /// The gateway, if a site has routes.
     gateway: Option<Arc<Gateway>>,
+    /// The applications that this server supervises, and their addresses.
+    apps: Apps,
+    places: Arc<AppPlaces>,
     access: Arc<AccessFigures>,
+    rates: RateRules,
     settings: Settings,
+    settings_access: Arc<SettingsAccess>,
     connections: usize,
     token: Arc<str>,
     notes: Vec<String>,
@@ -67,9 +84,17 @@ impl Service {
     ///  # Errors
     /// The first step that failed, with its name.
     pub fn start(settings: &Settings) -> Result<Self, ServiceError> {
-        Self::start_by(settings, |log, notes| {
+        Self::start_reloadable(settings, Arc::new(SettingsAccess::fixed(settings)))
+    }
+
+    /// Starts a server as [`Service::start`] does, whose console may request reloads through `access`.
+    ///
+    ///  # Errors
+    /// The first step that failed, with its name.
+    pub fn start_reloadable(settings: &Settings, access: Arc<SettingsAccess>) -> Result<Self, ServiceError> {
+        Self::start_by(settings, access, |log, places, notes| {
             notes.extend(settings.warnings().iter().map(ToString::to_string));
-            front(settings, log, None)
+            front(settings, log, places, None)
         })
     }
 
@@ -79,12 +104,14 @@ impl Service {
     ///  # Errors
     /// The first step that failed, with its name.
     pub fn start_with(settings: &Settings, pages: impl Mount + 'static) -> Result<Self, ServiceError> {
-        Self::start_by(settings, |_, _| Ok(Front { mount: Arc::new(pages), gateway: None }))
+        let access = Arc::new(SettingsAccess::fixed(settings));
+        Self::start_by(settings, access, |_, _, _| Ok(Front { mount: Arc::new(pages), gateway: None }))
     }
 
     fn start_by(
         settings: &Settings,
-        front: impl FnOnce(&AccessLog, &mut Vec<String>) -> Result<Front, ServiceError>,
+        settings_access: Arc<SettingsAccess>,
+        front: impl FnOnce(&AccessLog, &AppPlaces, &mut Vec<String>) -> Result<Front, ServiceError>,
     ) -> Result<Self, ServiceError> {
         let mut notes = Vec::new();
         let acme = Arc::<Acme>::default();
@@ -102,11 +129,16 @@ impl Service {
         if let Some(folder) = &settings.server.state_dir {
             state::prepare(folder)?;
         }
-        let front = front(&log, &mut notes)?;
+        let places = Arc::<AppPlaces>::default();
+        let found = FoundApps::find(&settings.app).map_err(ServiceError::App)?;
+        let apps = Apps::new(GatewayRouting(Arc::clone(&places)));
+        let front = front(&log, &places, &mut notes)?;
         notes.extend(front.notes());
         let Front { mount, gateway } = front;
+        let mount = with_app_actions(mount, apps.restarter(), &settings.app);
         let access = Arc::<AccessFigures>::default();
         let rules = access_rules(settings, &access)?;
+        let rates = rate_rules(settings, None)?;
         note_backlog(settings, &mut notes);
 
         let mut server = Server::new(Options {
@@ -125,13 +157,14 @@ impl Service {
         })
         .log(log.clone())
         .mount_all([("/".to_owned(), mount)]);
-        if let Some(rules) = rules {
-            server = server.guard(rules);
+        for guard in guards(rules, &rates) {
+            server = server.guard_point(guard);
         }
-        server = server.source(Arc::<AccessFigures>::clone(&access));
+        server = server.source(Arc::<AccessFigures>::clone(&access)).source(rates.figures());
         if let Some((prefix, proofs)) = challenge_mount(settings, &acme) {
             server = server.mount(&prefix, proofs);
         }
+        let live = LiveState::new(&settings.live);
         let mut push = None;
         if settings.push.enabled {
             let openness = openness(settings, &listen_configs);
@@ -142,13 +175,13 @@ impl Service {
             } else if let Some(folder) = &settings.server.state_dir {
                 plan = plan.kept_in(folder)?;
             }
-            let plan = Arc::new(plan);
+            let plan = Arc::new(with_live(plan, settings, &live, &mut notes));
             server = server.mount_all(plan.mounts());
             push = Some(plan);
         } else {
             server = encke_push::sources_without_push().into_iter().fold(server, Server::source);
         }
-        server = server.source(Arc::<Acme>::clone(&acme));
+        server = server.source(Arc::<Acme>::clone(&acme)).source(apps.source());
         if inherited.is_empty() {
             for config in listen_configs {
                 server = server.listener(config);
@@ -161,6 +194,7 @@ impl Service {
         let mut token: Arc<str> = "".into();
         let mut metrics_open = false;
         let mut admin_hosts = Vec::new();
+        let mut admin_tls = None;
         if let OrOff::On(admin) = &settings.server.admin {
             token = match &admin.token {
                 Some(secret) => secret.reveal()?.into(),
@@ -168,10 +202,13 @@ impl Service {
             };
             metrics_open = admin.metrics == MetricsAccess::Open;
             admin_hosts = admin.hosts.iter().map(|host| host.0.clone()).collect();
+            if let Some(tls) = &admin.tls {
+                admin_tls = Some(Arc::new(TlsIdentity::proved_by(tls, acme.proofs(), &mut notes)?));
+            }
             let wanted = admin.address();
             for address in wanted.addresses().map_err(|error| ServiceError::Name(wanted.clone(), error))? {
                 match Server::bind_admin(&address, settings.server.backlog) {
-                    Ok(listener) => server = server.admin(listener),
+                    Ok(listener) => server = server.admin_with(listener, admin_tls.clone()),
                     Err(error) if admin.address.is_none() && error.is_address_in_use() => {
                         notes.push(format!(
                             "no admin listener: {address} is in use; choose another address with --admin ADDRESS, or \
@@ -182,17 +219,44 @@ impl Service {
                 }
             }
         }
-        let for_admin = Arc::clone(&token);
+        apps.prepare(&found).map_err(ServiceError::Thread)?;
+        let options = ConsoleOptions {
+            token: Arc::clone(&token),
+            metrics_open,
+            hosts: admin_hosts,
+            users: ConsoleUsers::read(&settings.console)?,
+            limits: session_limits(&settings.console),
+            settings: Some(Arc::<SettingsAccess>::clone(&settings_access)),
+        };
+        let mut console = None;
         let running = server.start_with(|board| {
-            let console = Console::new(Arc::clone(board), for_admin, metrics_open).with_hosts(admin_hosts);
-            vec![("/".to_owned(), Arc::new(console) as Arc<dyn Mount>)]
+            let started = console.insert(Console::start(Arc::clone(board), options)?);
+            Ok(vec![("/".to_owned(), Arc::new(started.clone()) as Arc<dyn Mount>)])
         })?;
         if let Err(error) = acme.care(acme_settings(settings)) {
             running.stop();
             return Err(error);
         }
+        apps.run(found);
         let settings = settings.clone();
-        Ok(Self { running, acme, log, push, gateway, access, settings, connections, token, notes })
+        Ok(Self {
+            running,
+            console,
+            acme,
+            log,
+            push,
+            live,
+            gateway,
+            apps,
+            places,
+            access,
+            rates,
+            settings,
+            settings_access,
+            connections,
+            token,
+            notes,
+        })
     }
 
     /// Warnings for the operator about the start, with remedies.
@@ -230,6 +294,12 @@ impl Service {
         &self.token
     }
 
+    /// Creates a one-time token for the console, which is valid for ten minutes. `None` if the admin listener is off, or the
+    /// system gives no random bytes.
+    pub fn console_token(&self) -> Option<String> {
+        self.console.as_ref().filter(|_| !self.admin_addresses().is_empty())?.login_token().ok()
+    }
+
     /// The reactor's back end, and the reason for the choice.
     pub fn backend(&self) -> (Backend, &'static str) {
         self.running.backend()
@@ -248,6 +318,13 @@ impl Service {
     /// Creates a publisher for messages of this program; `None` if channels are off.
     pub fn publisher(&self) -> Option<PushPublisher> {
         self.push.as_ref().map(|push| push.publisher())
+    }
+
+    /// Creates sources of live streams within this program; `None` if live streams are off.
+    pub fn live_feeds(&self) -> Option<LiveFeeds> {
+        let is_on = self.settings.live.enabled && !self.settings.cluster.is_on();
+        let publisher = self.publisher().filter(|_| is_on)?;
+        Some(LiveFeeds::new(&self.settings.live, &self.live, publisher))
     }
 
     /// Applies new settings. Unchanged listeners stay open, and an open request keeps its settings. Returns warnings for the
@@ -277,16 +354,22 @@ impl Service {
         let listen_configs = listen_configs(settings, &self.acme, &mut notes)?;
         let connections = connections(settings, listen_configs.len());
         let log = self.log.prepare(&settings.log, &site_logs(settings))?;
-        let front = front(settings, &self.log, self.gateway.as_deref())?;
+        let found = FoundApps::find(&settings.app).map_err(ServiceError::App)?;
+        self.apps.prepare(&found).map_err(ServiceError::Thread)?;
+        let front = front(settings, &self.log, &self.places, self.gateway.as_deref())?;
         notes.extend(front.notes());
         let Front { mount, gateway } = front;
+        let mount = with_app_actions(mount, self.apps.restarter(), &settings.app);
         let rules = access_rules(settings, &self.access)?;
+        let rates = rate_rules(settings, Some(&self.rates))?;
+        let users = ConsoleUsers::read(&settings.console)?;
         let push = self
             .push
             .as_ref()
             .map(|old| {
                 let new = PushPlan::new(&settings.push, &settings.auth, openness(settings, &listen_configs))?;
-                Ok::<_, ServiceError>(Arc::new(new.with_epoch_of(old)))
+                let plan = with_live(new.with_epoch_of(old), settings, &self.live, &mut Vec::new());
+                Ok::<_, ServiceError>(Arc::new(plan))
             })
             .transpose()?;
         // If `listen` is unchanged, the sockets stay as they are: neither a port that the system chose nor a socket from the
@@ -295,6 +378,7 @@ impl Service {
         let bound = if moved { self.running.bind_new(&listen_configs)? } else { Bound::default() };
         self.acme.care(acme_settings(settings))?;
         // From here on nothing can fail.
+        self.live.reload(&settings.live);
         self.log.turn(log);
         if moved {
             self.running.listen_only(&listen_configs, bound);
@@ -306,17 +390,19 @@ impl Service {
             notes.push(format!("{key} has changed; it takes effect at the next start"));
         }
         let mounts = mounts(mount, settings, &self.acme, push.as_ref());
-        let guards = rules.map(|rules| GuardPoint { at: None, guard: Arc::new(rules) });
-        let reloaded = self.running.reload_guarded(
-            settings.policy(connections),
-            Some(mounts),
-            guards.into_iter().collect(),
-        );
-        reloaded.expect("one guard, of the whole server");
+        let guards = guards(rules, &rates);
+        let reloaded = self.running.reload_guarded(settings.policy(connections), Some(mounts), guards);
+        reloaded.expect("three guards at most, of the whole server");
+        self.apps.run(found);
+        if let Some(console) = &self.console {
+            console.set_users(users, session_limits(&settings.console));
+        }
+        self.rates = rates;
         self.push = push;
         self.gateway = gateway;
         self.connections = connections;
         self.settings = settings.clone();
+        self.settings_access.set_running(settings);
         Ok(notes)
     }
 
@@ -324,21 +410,23 @@ impl Service {
     ///
     ///  # Errors
     /// The file cannot be opened. Lines continue to go to the old one.
-    pub fn reopen_logs(&self) -> Result<(), ServiceError> {
+    pub fn reopen_logs(&mut self) -> Result<(), ServiceError> {
         self.log.reopen()?;
         let is_file = |target: &LogTarget| matches!(target, LogTarget::File(_));
         if is_file(&self.settings.log.access) || site_logs(&self.settings).iter().any(is_file) {
             // The new log files must not be served either, so the sites are mounted again.
-            let front = front(&self.settings, &self.log, self.gateway.as_deref())?;
+            let front = front(&self.settings, &self.log, &self.places, self.gateway.as_deref())?;
             let policy = self.settings.policy(self.connections);
             self.running
                 .reload(policy, Some(mounts(front.mount, &self.settings, &self.acme, self.push.as_ref())));
+            self.gateway = front.gateway;
         }
         Ok(())
     }
 
     /// Starts to drain, according to `server.drain_delay` and `server.drain_time`.
     pub fn drain(&self) {
+        self.settings_access.close();
         self.acme.end();
         let (delay, time) = self.drain_periods();
         self.running.drain(delay, time);
@@ -365,6 +453,8 @@ impl Service {
     /// Waits for the end of the drain that [`Service::drain`] started. Returns its result.
     pub fn join(self) -> Drained {
         let drained = self.running.join();
+        // All requests have ended.
+        drop(self.apps);
         self.log.finish();
         drained
     }
@@ -410,6 +500,27 @@ fn challenge_mount(settings: &Settings, acme: &Arc<Acme>) -> Option<(String, imp
     (!acme_settings(settings).is_empty()).then(|| (CHALLENGES.to_owned(), answer))
 }
 
+/// Adds live streams to the channels.
+fn with_live(
+    plan: PushPlan,
+    settings: &Settings,
+    state: &Arc<LiveState>,
+    notes: &mut Vec<String>,
+) -> PushPlan {
+    if !settings.live.enabled {
+        return plan;
+    }
+    if settings.cluster.is_on() {
+        // The stream of a cluster would store every picture on several disks.
+        notes.push(
+            "a node of a cluster has no live streams yet: run them on a server without [cluster]".into(),
+        );
+        return plan;
+    }
+    let point = LivePoint::new(&settings.live, state, plan.publisher());
+    plan.with_point(Arc::new(point))
+}
+
 /// Returns all mounts except that of the admin listener.
 fn mounts(
     site: Arc<dyn Mount>,
@@ -450,6 +561,11 @@ fn connections(settings: &Settings, listeners: usize) -> usize {
     }
 }
 
+/// The limits of console sessions.
+fn session_limits(settings: &ConsoleSettings) -> SessionLimits {
+    SessionLimits { time: settings.session_time.duration(), attempts: settings.attempts.get() }
+}
+
 /// Builds the access rules and reads their password files; `None` if there are no rules.
 fn access_rules(
     settings: &Settings,
@@ -458,6 +574,19 @@ fn access_rules(
     let rules = AccessRules::new(&settings.access)?.with_figures(figures);
     let rules = rules.with_source(settings.source.section("access"));
     Ok(Some(rules).filter(|rules| !rules.is_empty()))
+}
+
+/// Builds the rates. Unchanged ones continue with the state of `old`.
+fn rate_rules(settings: &Settings, old: Option<&RateRules>) -> Result<RateRules, ServiceError> {
+    Ok(RateRules::new(&settings.rate, old)?.with_source(settings.source.section("rate")))
+}
+
+/// Returns the guards in their order: rates by address come before passwords, so that guesses cost no hash.
+fn guards(rules: Option<AccessRules>, rates: &RateRules) -> Vec<GuardPoint> {
+    let early = rates.early().map(|rates| Arc::new(rates) as Arc<dyn GuardMount>);
+    let late = rates.late().map(|rates| Arc::new(rates) as Arc<dyn GuardMount>);
+    let access = rules.map(|rules| Arc::new(rules) as Arc<dyn GuardMount>);
+    [early, access, late].into_iter().flatten().map(|guard| GuardPoint { at: None, guard }).collect()
 }
 
 /// Returns the targets of the access logs of sites.
@@ -474,7 +603,7 @@ fn site(settings: &Settings, log: &AccessLog, directories: &[AppDirectory]) -> R
         hidden: true,
         ..RoutedSite::default()
     }));
-    let site = Site::new(&sites, forbidden(settings))?;
+    let site = Site::new(&sites, Vec::new())?.never_serving(never_served(settings));
     let output = |site: &RoutedSite| {
         site.access_log.as_ref().map_or(LogOutput::default(), |target| log.output(target))
     };
@@ -496,13 +625,18 @@ impl Front {
 }
 
 /// Opens the sites, and the gateway if one of them has routes. `old` is the gateway that it replaces.
-fn front(settings: &Settings, log: &AccessLog, old: Option<&Gateway>) -> Result<Front, ServiceError> {
+fn front(
+    settings: &Settings,
+    log: &AccessLog,
+    places: &AppPlaces,
+    old: Option<&Gateway>,
+) -> Result<Front, ServiceError> {
     let directories = app_directories(settings)?;
     let site = Arc::new(site(settings, log, &directories)?);
     if settings.site.iter().all(|site| site.route.is_empty()) {
         return Ok(Front { mount: site, gateway: None });
     }
-    let mut gateway = gateway(&site, settings, &directories)?;
+    let mut gateway = gateway(&site, settings, &directories, places)?;
     if let Some(old) = old {
         gateway = gateway.with_figures_of(old);
     }
@@ -515,11 +649,13 @@ fn gateway(
     below: &Arc<Site>,
     settings: &Settings,
     directories: &[AppDirectory],
+    places: &AppPlaces,
 ) -> Result<Gateway, ServiceError> {
     let routes = settings.site.iter().enumerate().map(|(number, site)| SiteRoutes {
         hosts: &site.host,
         routes: &site.route,
-        root: Some(&*site.root).filter(|root| !root.as_os_str().is_empty()),
+        root: (!site.root.as_os_str().is_empty())
+            .then(|| ScriptRoot { directory: &site.root, follows_links: site.symlinks != Symlinks::Deny }),
         errors: &site.errors,
         compression: site.compression.on_the_fly.then(|| ResponseCompression {
             types: site.compression.types.clone(),
@@ -529,7 +665,24 @@ fn gateway(
         rules: below.path_rules(number).map(|rules| Arc::new(RouteRules(rules)) as Arc<dyn SitePolicy>),
     });
     let below = Arc::<Site>::clone(below);
-    Ok(Gateway::new(below, &routes.collect::<Vec<_>>(), &settings.upstream, directories)?)
+    let apps: Vec<AppCount<'_>> =
+        settings.app.iter().map(|app| AppCount { name: &app.name, count: app.count.get().into() }).collect();
+    let routes: Vec<_> = routes.collect();
+    let gateway = Gateway::with_apps(below, &routes, &settings.upstream, directories, &apps, places)?;
+    Ok(gateway.with_source(settings.source.section("site")))
+}
+
+/// Tells the gateway the addresses of supervised applications.
+struct GatewayRouting(Arc<AppPlaces>);
+
+impl AppRouting for GatewayRouting {
+    fn direct(&mut self, app: &str, number: usize, address: Option<SocketAddr>) {
+        self.0.direct(app, number, address);
+    }
+
+    fn is_used(&mut self, address: SocketAddr) -> bool {
+        self.0.is_used(address)
+    }
 }
 
 /// The rules of a site, for its routes.
@@ -567,28 +720,38 @@ fn app_directories(settings: &Settings) -> Result<Vec<AppDirectory>, ServiceErro
     Ok(found)
 }
 
-/// Returns the files that are never served, wherever they are: settings, state, logs, keys.
-pub(crate) fn forbidden(settings: &Settings) -> Vec<FileId> {
+/// Returns the files that are never served, wherever they are: settings, state, logs, keys. They need not exist.
+pub(crate) fn never_served(settings: &Settings) -> Vec<PathBuf> {
     let log = match &settings.log.access {
         LogTarget::File(path) => Some(path),
         LogTarget::Stdout | LogTarget::Off => None,
     };
-    let tls = settings.server.listen.iter().filter_map(|listen| listen.tls.as_ref());
+    let admin_tls = match &settings.server.admin {
+        OrOff::On(admin) => admin.tls.as_ref(),
+        OrOff::Off => None,
+    };
+    let tls = settings.server.listen.iter().filter_map(|listen| listen.tls.as_ref()).chain(admin_tls);
     let keys: Vec<PathBuf> = tls.flat_map(TlsSettings::pairs).map(|pair| pair.key).collect();
     let mut private = settings.auth.private_files();
     private.extend(settings.site.iter().flat_map(Section::private_files));
     private.extend(settings.access.iter().flat_map(Section::private_files));
-    let paths: Vec<&PathBuf> =
-        [&settings.file, &settings.keys, &settings.server.state_dir, &settings.server.pid_file]
-            .into_iter()
-            .flatten()
-            .chain(log)
-            .chain(&private)
-            .chain(&keys)
-            .chain(&settings.included)
-            .collect();
-    // Missing files have no id. The log file is opened, and so created, before the sites.
-    paths.into_iter().filter_map(|path| encke_io::files::id_of(path)).collect()
+    private.extend(settings.console.private_files());
+    // Versions of the settings file have its secrets.
+    let file = settings.file.as_ref().and_then(|file| file.canonicalize().ok());
+    if let Some(file) = file {
+        private.push(history_folder(&file, settings.server.state_dir.as_deref()));
+        private.extend(temporary_files(&file));
+    }
+    // The log file is opened, and so created, before the sites.
+    [&settings.file, &settings.keys, &settings.server.state_dir, &settings.server.pid_file]
+        .into_iter()
+        .flatten()
+        .chain(log)
+        .chain(&private)
+        .chain(&keys)
+        .chain(&settings.included)
+        .cloned()
+        .collect()
 }
 
 /// Determines which clients may use channels without a token.
@@ -626,3 +789,6 @@ fn new_token() -> Result<String, ServiceError> {
     host::random(&mut bytes).map_err(ServiceError::Random)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
+
+#[cfg(test)]
+mod tests;

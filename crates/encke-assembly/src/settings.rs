@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use encke_io::Backend;
 use encke_settings::{
@@ -24,20 +25,26 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, SeqAccess, Visitor, value};
 use serde::{Deserialize, Serialize};
 
+mod apps;
 mod files;
 mod foreign;
 mod listen;
+mod path_rules;
 mod routes;
 mod template;
 mod warnings;
 
+pub use encke_apps::AppSettings;
+pub use encke_console::{CertFingerprint, ConsoleRole, ConsoleSettings, ConsoleUser};
 pub use encke_gateway::{
     FieldRules, FilesOrder, RouteSettings, TargetUrl, UpstreamSettings, routes_in_order,
 };
+pub use encke_live::{LiveChannelSettings, LiveSettings};
 pub use encke_push::{ChannelSettings, OverrunPolicy, PushSettings};
 pub use encke_push::{ClusterSettings, StreamSettings, StreamStorage};
 pub use encke_rights::{
-    AccessSettings, Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken,
+    AccessSettings, Act, AskUrl, AuthSettings, CertificateRights, KeySettings, RateBy, RateSettings,
+    RequestRate, StaticToken,
 };
 pub use encke_server::LimitSettings;
 pub use encke_server::{LogFormat, LogSettings};
@@ -82,11 +89,18 @@ pub struct Settings {
     pub site: Vec<RoutedSite>,
     /// Applications to which Encke forwards requests. Routes of sites refer to them by name.
     pub upstream: Vec<UpstreamSettings>,
+    /// Applications that Encke starts, supervises and ends. Routes of sites refer to them by `app:NAME`.
+    pub app: Vec<AppSettings>,
     /// Rules for addresses and passwords, by host and path, for files, channels and routes alike. All rules that match a request
     /// must pass. They never apply to ACME challenges, nor to the admin listener.
     pub access: Vec<AccessSettings>,
+    /// Limits of requests, by host and path, for files, channels and routes alike. They never apply to ACME challenges, nor to the
+    /// admin listener.
+    pub rate: Vec<RateSettings>,
     /// Channels: Encke delivers every message published to a channel to all of its subscribers.
     pub push: PushSettings,
+    /// Live streams: a source sends video or sound by PUT, and Encke relays it to the clients that GET it.
+    pub live: LiveSettings,
     /// Rights to publish and subscribe. A client sends its token as `Authorization: Bearer …`, as `?access_token=…` or in a
     /// cookie. The token is one of `tokens`, or a JWT signed by one of `keys`, as `encke token` makes them: `{"sub": "ann",
     /// "exp": 1795300000, "encke": {"subscribe": ["news/*"]}}`, with patterns of channels for `publish`, `subscribe`,
@@ -95,12 +109,17 @@ pub struct Settings {
     /// Several servers that share their channels through NATS JetStream: a message published on one node reaches the
     /// subscribers of all nodes, and an id of one node is valid on all.
     pub cluster: ClusterSettings,
+    /// The console of the admin listener: its users, and whether it may edit this file.
+    pub console: ConsoleSettings,
     /// Opens the channels to every client without a token: a flag for demonstrations, not a key of the file.
     #[serde(skip)]
     pub open: bool,
     /// The settings file, which Encke never serves.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    /// The text of the settings file.
+    #[serde(skip)]
+    pub text: Option<Arc<str>>,
     /// The files that it includes, which Encke never serves either.
     #[serde(skip)]
     pub included: Vec<PathBuf>,
@@ -224,9 +243,29 @@ impl Settings {
             return Err(SettingsError::TooLarge { path: path.to_owned() });
         }
         let absolute = std::path::absolute(path).map_err(unreadable)?;
+        Self::parse_file(path, &absolute, &text).map_err(SettingsError::Wrong)
+    }
+
+    /// Parses the text of the settings file at an absolute path, which need not be on the disk yet. `shown` is its name in error
+    /// messages.
+    ///
+    ///  # Errors
+    /// All problems of the text.
+    pub fn parse_file(shown: &Path, absolute: &Path, text: &str) -> Result<Self, Problems> {
         let folder = absolute.parent().unwrap_or(Path::new("/"));
-        let parsed = document::parse(&path.display().to_string(), &text, folder);
-        Ok(Self { file: Some(absolute), ..Self::of(parsed.map_err(SettingsError::Wrong)?) })
+        let parsed = document::parse(&shown.display().to_string(), text, folder)?;
+        Ok(Self { file: Some(absolute.to_owned()), text: Some(text.into()), ..Self::of(parsed) })
+    }
+
+    /// The names of the included files in the positions of values. `shown` is the name of the settings file there.
+    pub(crate) fn included_names(&self, shown: &Path) -> Vec<String> {
+        let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new("/"));
+        let shown_folder = shown.parent().unwrap_or(Path::new(""));
+        let name = |path: &PathBuf| match path.strip_prefix(folder) {
+            Ok(inner) => shown_folder.join(inner).display().to_string(),
+            Err(_) => path.display().to_string(),
+        };
+        self.included.iter().map(name).collect()
     }
 
     /// Parses settings from text; `file` is its name in error messages. Relative paths stay as they are; paths of included files
@@ -261,6 +300,7 @@ impl Settings {
         .filter(|(_, differs)| *differs)
         .map(|(key, _)| key.to_owned())
         .chain(within("push", self.push.start_only(&whole.push)))
+        .chain(within("live", self.live.start_only(&whole.live)))
         .chain((self.cluster != whole.cluster).then(|| "cluster".to_owned()))
         .collect()
     }
@@ -309,17 +349,14 @@ impl Settings {
 }
 
 impl Settings {
-    /// Access rules for some channels, which clients could evade: one request may subscribe to several channels, and a WebSocket
-    /// to others than those of its address.
+    /// Rules of access and rates for some channels, which clients could evade: one request may subscribe to several channels, and
+    /// a WebSocket to others than those of its address.
     fn evadable_rules(&self) -> Vec<Contradiction> {
         let prefix = &self.push.prefix;
         let mut found = Vec::new();
-        for (place, rule) in self.access.iter().enumerate().filter(|_| self.push.enabled) {
+        for rule in self.path_rules().filter(|_| self.push.enabled) {
             let Some(channels) = rule.pattern.strip_prefix(prefix.as_str()) else { continue };
-            let place = place.to_string();
-            let mut wrong = |key: &str, message: String| {
-                found.push(Contradiction::at(&["access", &place, key], message));
-            };
+            let mut wrong = |key: &str, message: String| found.push(rule.at(key, message));
             if channels != "**" {
                 let text = format!(
                     "a rule for some channels can be evaded by the path of another channel: write pattern = \"{prefix}**\", \
@@ -337,7 +374,7 @@ impl Settings {
 
 impl Document for Settings {
     const TITLE: &'static str = "Settings of Encke";
-    const LISTS: &'static [&'static str] = &["site", "upstream", "access"];
+    const LISTS: &'static [&'static str] = &["site", "upstream", "app", "access", "rate"];
     const FOREIGN: &'static [ForeignKey] = foreign::FOREIGN;
 
     fn anchor(&mut self, folder: &Path) {
@@ -346,9 +383,10 @@ impl Document for Settings {
             OrOff::On(admin) => Some(admin),
             OrOff::Off => None,
         };
-        let (admin_address, admin_token) =
-            admin.map_or((None, None), |admin| (admin.address.as_mut(), admin.token.as_mut()));
-        for tls in server.listen.iter_mut().filter_map(|listen| listen.tls.as_mut()) {
+        let (admin_address, admin_token, admin_tls) = admin.map_or((None, None, None), |admin| {
+            (admin.address.as_mut(), admin.token.as_mut(), admin.tls.as_mut())
+        });
+        for tls in server.listen.iter_mut().filter_map(|listen| listen.tls.as_mut()).chain(admin_tls) {
             tls.files_mut().for_each(|path| *path = folder.join(&*path));
         }
         let sockets = server.listen.iter_mut().map(|listen| &mut listen.address).chain(admin_address);
@@ -367,10 +405,12 @@ impl Document for Settings {
         }
         self.site.iter_mut().for_each(|site| site.anchor(folder));
         self.upstream.iter_mut().for_each(|upstream| upstream.anchor(folder));
+        self.app.iter_mut().for_each(|app| app.anchor(folder));
         self.access.iter_mut().for_each(|rule| rule.anchor(folder));
         self.log.anchor(folder);
         self.auth.anchor(folder);
         self.cluster.anchor(folder);
+        self.console.anchor(folder);
         let state_dir = self.server.state_dir.clone().unwrap_or_default();
         let listeners = self.server.listen.iter_mut();
         for acme in listeners.filter_map(|listen| listen.tls.as_mut()?.acme.as_mut()) {
@@ -384,6 +424,17 @@ impl Document for Settings {
         let listen = &self.server.listen;
         if listen.is_empty() {
             wrong(&["server", "listen"], "server.listen must not be empty".into());
+        }
+        let admin_tls = match &self.server.admin {
+            OrOff::On(admin) => admin.tls.as_ref(),
+            OrOff::Off => None,
+        };
+        if let Some(error) = admin_tls.and_then(TlsSettings::contradiction) {
+            wrong(&["server", "admin", "tls"], error);
+        }
+        if admin_tls.is_some_and(|tls| tls.acme.is_some()) {
+            let text = "the admin listener has no acme: name the certificate that a listener has fetched in cert and key";
+            wrong(&["server", "admin", "tls", "acme"], text.into());
         }
         for (place, one) in listen.iter().enumerate() {
             let (path, address) = (["server", "listen", &place.to_string()], &one.address);
@@ -430,6 +481,7 @@ impl Document for Settings {
                 found.push(Contradiction::at(&["upstream", &place_text, "name"], text));
             }
         }
+        found.extend(self.app_errors());
         found.extend(self.unknown_upstreams());
         found.extend(self.repeated_patterns());
         found.extend(self.foreign_subscriptions());
@@ -437,6 +489,10 @@ impl Document for Settings {
         for (place, rule) in self.access.iter().enumerate() {
             let place = place.to_string();
             found.extend(rule.check().into_iter().map(|one| one.within(&place).within("access")));
+        }
+        for (place, rule) in self.rate.iter().enumerate() {
+            let place = place.to_string();
+            found.extend(rule.check().into_iter().map(|one| one.within(&place).within("rate")));
         }
         found.extend(self.evadable_rules());
         found.extend(self.auth.check().into_iter().map(|one| one.within("auth")));
@@ -462,7 +518,14 @@ impl Document for Settings {
             }
         }
         found.extend(pushes);
+        found.extend(self.live.check().into_iter().map(|one| one.within("live")));
+        if self.live.enabled && (self.live.prefix == self.push.prefix) {
+            let text =
+                "live.prefix and push.prefix are the same: give live streams another one, such as /live/";
+            found.push(Contradiction::at(&["live", "prefix"], text));
+        }
         found.extend(self.cluster.check().into_iter().map(|one| one.within("cluster")));
+        found.extend(self.console.check().into_iter().map(|one| one.within("console")));
         found
     }
 }

@@ -1,10 +1,11 @@
 //! Errors in the files and directories that the settings name. A start would open the same files; this check starts nothing.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use encke_console::ConsoleUsers;
 use encke_io::files;
 use encke_rights::{AccessRules, RightsError};
 use encke_server::TlsIdentity;
@@ -42,6 +43,14 @@ impl Settings {
         let mut wrong = |path: &[&str], message: String| {
             found.push(SettingsFileError { place: self.source.line(path), message });
         };
+        if let OrOff::On(admin) = &self.server.admin
+            && let Some(tls) = &admin.tls
+            && let Err(error) = TlsIdentity::read(tls, notes)
+        {
+            let key = tls_key(tls, &error);
+            let path: Vec<&str> = ["server", "admin", "tls"].into_iter().chain(key).collect();
+            wrong(&path, error.to_string());
+        }
         for (number, listen) in self.server.listen.iter().enumerate() {
             let Some(tls) = &listen.tls else { continue };
             if let Err(error) = TlsIdentity::read(tls, notes) {
@@ -62,6 +71,9 @@ impl Settings {
             && let Some(Err(error)) = admin.token.as_ref().map(Secret::reveal)
         {
             wrong(&["server", "admin", "token"], format!("server.admin.token: {error}"));
+        }
+        if let Err(error) = ConsoleUsers::read(&self.console) {
+            wrong(&["console", "user", &error.place.to_string(), "password"], error.to_string());
         }
         if let Some(error) = log_error(&self.log.access) {
             wrong(&["log", "access"], format!("log.access: {error}"));
@@ -117,11 +129,13 @@ impl Settings {
                 }
             }
             for (key, file) in [("credentials", &self.cluster.credentials), ("ca", &self.cluster.ca)] {
-                if let Some((path, Err(error))) = file.as_ref().map(|path| (path, File::open(path))) {
+                if let Some((path, Err(error))) = file.as_ref().map(|path| (path, files::open_regular(path)))
+                {
                     wrong(&["cluster", key], format!("cluster.{key}: {}: {error}", path.display()));
                 }
             }
         }
+        found.extend(self.missing_programs());
         found
     }
 
@@ -133,8 +147,12 @@ impl Settings {
         });
         let routes = self.site.iter().enumerate().flat_map(|(number, site)| {
             site.route.iter().enumerate().filter_map(move |(place, route)| {
-                let keys = ["site", &number.to_string(), "route", &place.to_string(), "upstream"];
-                Some((route.url().ok().flatten()?, keys.map(str::to_owned).to_vec()))
+                let (url, key) = match route.url().ok().flatten() {
+                    Some(url) => (url, "upstream"),
+                    None => (route.php_url().ok().flatten()?, "php"),
+                };
+                let keys = ["site", &number.to_string(), "route", &place.to_string(), key];
+                Some((url, keys.map(str::to_owned).to_vec()))
             })
         });
         let unresolved = upstreams.chain(routes).filter(|(url, _)| url.addresses().is_err());

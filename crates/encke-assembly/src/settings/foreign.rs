@@ -10,6 +10,8 @@ use encke_settings::Equivalent::{Always, Like, Missing, Setting};
 const ONLY_HTTP: &str = "Encke reaches applications over HTTP/1.1 and FastCGI only";
 const ROUTE: &str = "[[site.route]] has a pattern and an upstream, such as \"http://127.0.0.1:3000\"";
 const PASSWORDS: &str = "[[access]] with pattern = \"/admin/**\" and passwords = \"admin.htpasswd\"";
+const ASK: &str = "[[access]] with pattern = \"/**\" and ask = \"http://127.0.0.1:4000/check\"";
+const RATES: &str = "[[rate]] with pattern = \"/login\" and limit = \"10/s\"";
 const TLS: &str = "listen = { address = \":443\", tls = { cert = \"cert.pem\", key = \"key.pem\" } }";
 const PATHS: &str = "paths = [{ pattern = \"/private/**\", status = 403 }]; there are no regular expressions";
 const REDIRECTS: &str = "redirects = [{ from = \"/old/*\", to = \"/new/$1\" }]";
@@ -112,19 +114,10 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("keepalive_requests", Setting("limits.requests_per_connection")),
     ("maxconn", Setting("limits.connections")),
     ("client_connection_limit", Setting("limits.connections")),
-    ("limit_conn", Setting("limits.connections_per_address")),
-    (
-        "limit_req",
-        Missing(
-            "files have no rate; limits.connections_per_address bounds connections, push.channel_rate subscriptions",
-        ),
-    ),
-    (
-        "rate_limit",
-        Missing(
-            "files have no rate; limits.connections_per_address bounds connections, push.channel_rate subscriptions",
-        ),
-    ),
+    ("limit_conn", Like("rate.at_once", "[[rate]] with at_once = 10")),
+    ("limit_req", Like("rate.limit", RATES)),
+    ("limit_req_zone", Like("rate.limit", RATES)),
+    ("rate_limit", Like("rate.limit", RATES)),
     // Logs.
     ("access_log", Setting("log.access")),
     ("log_file", Setting("log.access")),
@@ -308,8 +301,8 @@ pub(super) const FOREIGN: &[ForeignKey] = &[
     ("uwsgi_pass", Missing(ONLY_HTTP)),
     ("grpc_pass", Missing(ONLY_HTTP)),
     ("proxy_cache", Missing("Encke caches files, and no responses of applications")),
-    ("auth_request", Like("auth.ask", "for channels only")),
-    ("forward_auth", Like("auth.ask", "for channels only")),
+    ("auth_request", Like("access.ask", ASK)),
+    ("forward_auth", Like("access.ask", ASK)),
     ("templates", Missing("Encke sends files as they are")),
     ("ssi", Missing("Encke sends files as they are")),
     // Channels: Centrifugo.

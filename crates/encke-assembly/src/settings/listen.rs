@@ -12,7 +12,7 @@ use encke_io::Address;
 use encke_settings::{Secret, ShortForm, TextOrTable, TlsSettings, ValueError, Written, written};
 use encke_wire::host::HostPattern;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::ser::{Serialize, Serializer};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 /// A listener, or a pair of listeners for both address families.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]
@@ -243,6 +243,10 @@ pub struct Admin {
     /// `/readyz` and open metrics are served under every name.
     #[serde(default)]
     pub hosts: Vec<AdminHost>,
+    /// TLS, as in `listen`, without `acme`. Client certificates (`client_ca`) are credentials of the users in `[[console.user]]`
+    /// that name them.
+    #[serde(default)]
+    pub tls: Option<TlsSettings>,
     /// Token for all paths but `/healthz` and `/readyz`. Without it Encke makes a new one at each start.
     #[serde(default)]
     pub token: Option<Secret>,
@@ -254,7 +258,7 @@ pub const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCAL
 impl Admin {
     /// Creates the default settings.
     pub const fn new() -> Self {
-        Self { address: None, metrics: MetricsAccess::Token, hosts: Vec::new(), token: None }
+        Self { address: None, metrics: MetricsAccess::Token, hosts: Vec::new(), tls: None, token: None }
     }
 
     /// Returns the configured or the default address.
@@ -324,9 +328,27 @@ impl ShortForm for Admin {
     const EXPECTED: &'static str = "an address in quotes, or a table { address = … }";
 }
 
-/// Serializes the listeners as their addresses.
 pub(crate) fn serialize_listens<S: Serializer>(listens: &[Listen], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(listens.iter().map(|listen| &listen.address))
+    serializer.collect_seq(listens)
+}
+
+/// As its address, or as a table with the keys that are set.
+impl Serialize for Listen {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { address, proxy_protocol, mode, tls, redirect } = self;
+        if *self == Self::at(address.clone()) {
+            return serializer.collect_str(address);
+        }
+        let mut table = serializer.serialize_map(None)?;
+        table.serialize_entry("address", address)?;
+        if *proxy_protocol {
+            table.serialize_entry("proxy_protocol", proxy_protocol)?;
+        }
+        mode.iter().try_for_each(|mode| table.serialize_entry("mode", mode))?;
+        tls.iter().try_for_each(|tls| table.serialize_entry("tls", tls))?;
+        redirect.iter().try_for_each(|redirect| table.serialize_entry("redirect", redirect))?;
+        table.end()
+    }
 }
 
 pub(crate) fn listens_schema(generator: &mut SchemaGenerator) -> Schema {
@@ -334,9 +356,20 @@ pub(crate) fn listens_schema(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
 }
 
+/// As its address, or as a table with the keys that are set.
 impl Serialize for Admin {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.address())
+        let Self { address, metrics, hosts, tls, token } = self;
+        if *self == (Self { address: address.clone(), ..Self::new() }) {
+            return serializer.collect_str(&self.address());
+        }
+        let mut table = serializer.serialize_map(None)?;
+        address.iter().try_for_each(|address| table.serialize_entry("address", address))?;
+        table.serialize_entry("metrics", metrics)?;
+        table.serialize_entry("hosts", hosts)?;
+        tls.iter().try_for_each(|tls| table.serialize_entry("tls", tls))?;
+        token.iter().try_for_each(|token| table.serialize_entry("token", token))?;
+        table.end()
     }
 }
 

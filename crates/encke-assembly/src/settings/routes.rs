@@ -1,12 +1,12 @@
-//! Checks of routes against each other and against the other sections: routes that no request reaches, that lead around an access
-//! rule, or back to this server.
+//! Checks of routes against each other and against the other sections: routes that no request reaches, that lead around a
+//! rule of access or rates, or back to this server.
 
 use encke_gateway::{RouteSettings, TargetUrl};
 use encke_io::Address;
-use encke_rights::AccessSettings;
-use encke_settings::{ByteSize, Contradiction};
+use encke_settings::{ByteSize, Contradiction, TargetScheme};
 use encke_wire::path_pattern::PathPattern;
 
+use super::path_rules::GuardedPath;
 use super::{ListenAddress, RoutedSite, Settings};
 
 /// The key of a route in the settings file.
@@ -30,10 +30,13 @@ impl Settings {
         })
     }
 
-    /// Routes to upstreams that do not exist.
+    /// Routes to upstreams that do not exist, or that do not speak the protocol of the route.
     pub(super) fn unknown_upstreams(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         for (_, route, path) in self.routes() {
+            if let Some(name) = route.php_upstream() {
+                found.extend(self.php_upstream_fault(name).map(|text| at(&path, "php", text)));
+            }
             let Some(name) = route.upstream_name() else { continue };
             if self.upstream.iter().any(|upstream| upstream.name == name) {
                 continue;
@@ -47,6 +50,23 @@ impl Settings {
         found
     }
 
+    /// Why the upstream of this name cannot run PHP; `None` if it can.
+    fn php_upstream_fault(&self, name: &str) -> Option<String> {
+        let Some(upstream) = self.upstream.iter().find(|upstream| upstream.name == name) else {
+            return Some(format!(
+                "there is no upstream {name:?}: add [[upstream]] with name = {name:?}, or write an address: php = \
+                 \"/run/php/fpm.sock\", \"./{name}\" or \"127.0.0.1:9000\""
+            ));
+        };
+        let speaks = upstream.to.iter().all(|target| target.url.scheme() == TargetScheme::FastCgi);
+        (!speaks).then(|| {
+            format!(
+                "the upstream {name:?} does not speak FastCGI: to = \"fcgi://unix:/run/php/fpm.sock\", or route to it by \
+                 upstream = {name:?}"
+            )
+        })
+    }
+
     /// Sites with PHP that could send the source of a script.
     pub(super) fn script_sources(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
@@ -56,11 +76,21 @@ impl Settings {
                     "this site runs PHP, so another route must not send its files: files could be scripts";
                 found.push(at(&path, "files", text.to_owned()));
             }
+            if site.route.iter().any(|other| other.php.is_some())
+                && route.upstream.is_none()
+                && let Some(rewrite) = route.rewrite.as_deref().filter(|rewrite| is_script(rewrite))
+            {
+                let text = format!(
+                    "{rewrite} is a script, and this route sends files, so its requests get a 404: without rewrite, php = \
+                     \"…\" with front = \"/index.php\" runs a script for all paths"
+                );
+                found.push(at(&path, "rewrite", text));
+            }
         }
         for (number, site) in self.site.iter().enumerate() {
             let has_php = site.route.iter().any(|route| route.php.is_some());
             let mut pages = site.errors.values().chain(&site.index);
-            if has_php && let Some(page) = pages.find(|page| page.to_ascii_lowercase().ends_with(".php")) {
+            if has_php && let Some(page) = pages.find(|page| is_script(page)) {
                 let text = format!("{page} would be sent as it is, and not executed: name a page in HTML");
                 found.push(Contradiction::at(&["site", &number.to_string()], text));
             }
@@ -112,6 +142,7 @@ impl Settings {
     /// Routes that are valid, but probably not meant.
     pub(super) fn route_warnings(&self) -> Vec<Contradiction> {
         let mut found = self.returning_targets();
+        found.extend(self.unused_apps());
         for (site, route, path) in self.routes() {
             let limit = self.limits.body_bytes.as_ref().on().map(|limit| limit.bytes());
             let own = route.body_bytes.map(ByteSize::bytes);
@@ -126,18 +157,18 @@ impl Settings {
             }
             if route.php.is_some() {
                 let of_script =
-                    |rule: &&AccessSettings| applies_to(rule, site) && rule.pattern.ends_with(".php");
-                for rule in self.access.iter().filter(of_script) {
+                    |rule: &GuardedPath<'_>| rule.applies_to(site) && rule.pattern.ends_with(".php");
+                for rule in self.path_rules().filter(of_script) {
                     let text = format!(
-                        "the rule of [[access]] for {0:?} does not apply to {0}/more, which runs the same script: write \
-                         {0}**",
+                        "{0} does not apply to {1}/more, which runs the same script: write {1}**",
+                        rule.name(),
                         rule.pattern
                     );
                     found.push(at(&path, "php", text));
                 }
             }
-            let rules = self.access.iter().filter(|rule| applies_to(rule, site));
-            let evaded = rules.filter_map(|rule| evasion(rule, site, route));
+            let rules = self.path_rules().filter(|rule| rule.applies_to(site));
+            let evaded = rules.filter_map(|rule| evasion(&rule, site, route));
             found.extend(evaded.map(|(key, text)| at(&path, key, text)));
         }
         found
@@ -176,26 +207,25 @@ impl Settings {
     }
 }
 
-/// Whether a rule applies to a host of the site.
-fn applies_to(rule: &AccessSettings, site: &RoutedSite) -> bool {
-    let has = |host: &String| rule.host.iter().any(|name| name.eq_ignore_ascii_case(host));
-    rule.host.is_empty() || site.host.is_empty() || site.host.iter().any(has)
+/// Whether a path has the name of a script in PHP.
+fn is_script(path: &str) -> bool {
+    path.to_ascii_lowercase().ends_with(".php")
 }
 
-/// How a route leads around an access rule: the key, and the message. Rules see the path that the client has sent.
+/// How a route leads around a rule of access or rates: the key, and the message. Rules see the path that the client has sent.
 fn evasion(
-    rule: &AccessSettings,
+    rule: &GuardedPath<'_>,
     site: &RoutedSite,
     route: &RouteSettings,
 ) -> Option<(&'static str, String)> {
-    let protected = PathPattern::parse(&rule.pattern).ok()?;
+    let protected = PathPattern::parse(rule.pattern).ok()?;
     let pattern = PathPattern::parse(&route.pattern).ok()?;
     if protected.matches(&pattern.sample()) {
         if route.internal && pattern.matches(&protected.sample()) {
             let text = format!(
-                "the access rule for {:?} has no effect here, because clients get a 404 and an X-Accel-Redirect is not \
-                 checked: restrict the paths whose responses have X-Accel-Redirect",
-                rule.pattern
+                "{} has no effect here, because clients get a 404 and an X-Accel-Redirect is not checked: restrict the \
+                 paths whose responses have X-Accel-Redirect",
+                rule.name()
             );
             return Some(("internal", text));
         }
@@ -210,9 +240,11 @@ fn evasion(
         });
     let key = if route.rewrite.is_some() { "rewrite" } else { "strip" };
     let text = format!(
-        "this route leads to {leads_to}, and so around the access rule for {:?}, which checks the path that the client has \
-         sent: add an [[access]] rule with pattern = {:?}",
-        rule.pattern, route.pattern
+        "this route leads to {leads_to}, and so around {}, which checks the path that the client has sent: add a rule to \
+         [[{}]] with pattern = {:?}",
+        rule.name(),
+        rule.section,
+        route.pattern
     );
     is_same.then_some((key, text))
 }
@@ -254,11 +286,15 @@ mod tests {
 
     #[test]
     fn a_site_with_php_sends_no_scripts_and_an_application_subscribes_to_channels_only() {
-        const PHP: &str = "[[site.route]]\npattern = \"/a/**\"\nphp = \"fpm.sock\"\n";
+        const PHP: &str = "[[site.route]]\npattern = \"/a/**\"\nphp = \"./fpm.sock\"\n";
         for (text, said) in [
             (
                 format!("[[site]]\n{PHP}[[site.route]]\nfiles = \"first\"\n{APP}"),
                 "another route must not send its files",
+            ),
+            (
+                format!("[[site]]\n{PHP}[[site.route]]\npattern = \"/b/*\"\nrewrite = \"/index.php\"\n"),
+                "/index.php is a script, and this route sends files",
             ),
             (
                 format!("[[site]]\nerrors = {{ 404 = \"/404.php\" }}\n{PHP}"),
@@ -293,6 +329,24 @@ mod tests {
     }
 
     #[test]
+    fn php_names_an_upstream_that_speaks_fastcgi() {
+        const UPSTREAMS: &str = "[[upstream]]\nname = \"fpm\"\nto = [\"fcgi://unix:/run/fpm.sock\"]\nconnections = 2\n\
+                                 [[upstream]]\nname = \"app\"\nto = [\"http://127.0.0.1:3000\"]\n[[site]]\n[[site.route]]\n";
+        assert!(read(&format!("{UPSTREAMS}php = \"fpm\"\n")).is_ok());
+        assert!(read(&format!("{UPSTREAMS}php = \"127.0.0.1:9000\"\n")).is_ok());
+        for (name, said) in [
+            ("app", "the upstream \"app\" does not speak FastCGI"),
+            (
+                "fpm.sock",
+                "there is no upstream \"fpm.sock\": add [[upstream]] with name = \"fpm.sock\", or write an address",
+            ),
+        ] {
+            let error = read(&format!("{UPSTREAMS}php = \"{name}\"\n")).expect_err(name).to_string();
+            assert!(error.contains(said) && error.contains("encke.toml:10:7"), "{error}");
+        }
+    }
+
+    #[test]
     fn routes_that_are_probably_not_meant_are_reported_with_their_place() {
         for (text, place, said) in [
             (
@@ -315,7 +369,7 @@ mod tests {
                  rewrite = \"/admin/$1\"\n"
                     .into(),
                 "encke.toml:7",
-                "leads to /admin/**, and so around the access rule for \"/admin/**\"",
+                "leads to /admin/**, and so around the rule of [[access]] for \"/admin/**\"",
             ),
             (
                 format!(
@@ -323,7 +377,7 @@ mod tests {
                      [[site.route]]\npattern = \"/api/**\"\nstrip = \"/api\"\n{APP}"
                 ),
                 "encke.toml:9",
-                "add an [[access]] rule with pattern = \"/api/**\"",
+                "add a rule to [[access]] with pattern = \"/api/**\"",
             ),
             (
                 "[[access]]\npattern = \"/files/**\"\ndeny = [\"::1\"]\n[[site]]\n[[site.route]]\npattern = \"/files/**\"\n\
@@ -337,6 +391,40 @@ mod tests {
             let [line] = &warnings[..] else { panic!("{text}: {warnings:?}") };
             assert!(line.starts_with(place) && line.contains(said), "{text}: {line}");
         }
+    }
+
+    #[test]
+    fn routes_that_lead_around_a_rate_are_reported_as_those_around_access() {
+        const RATE: &str = "[[rate]]\nlimit = \"5/m\"\npattern = ";
+        for (text, said) in [
+            (
+                format!("{RATE}\"/login.php\"\n[[site]]\n[[site.route]]\nphp = \"./fpm.sock\"\n"),
+                "the rule of [[rate]] for \"/login.php\" does not apply to /login.php/more",
+            ),
+            (
+                format!(
+                    "{RATE}\"/login\"\n[[site]]\n[[site.route]]\n{APP}[[site.route]]\npattern = \"/api/**\"\n\
+                     strip = \"/api\"\n{APP}"
+                ),
+                "around the rule of [[rate]] for \"/login\", which checks the path that the client has sent: add a rule to \
+                 [[rate]] with pattern = \"/api/**\"",
+            ),
+        ] {
+            let warnings = told(&text);
+            let [line] = &warnings[..] else { panic!("{text}: {warnings:?}") };
+            assert!(line.contains(said), "{text}: {line}");
+        }
+        let text = format!("{RATE}\"/push/news\"\n");
+        let error = read(&text).expect_err(&text).to_string();
+        assert!(
+            error.contains("encke.toml:3:11") && error.contains("by the path of another channel"),
+            "{error}"
+        );
+        let text = format!("{RATE}\"/push/**\"\nhost = [\"a\"]\n");
+        let error = read(&text).expect_err(&text).to_string();
+        assert!(error.contains("all hosts have the same channels"), "{error}");
+        assert!(read(&format!("{RATE}\"/push/**\"\n")).is_ok());
+        assert!(read("[[rate]]\nlimit = \"5/m\"\nhost = [\"a\"]\n").is_ok());
     }
 
     #[test]

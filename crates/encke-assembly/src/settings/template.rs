@@ -67,6 +67,15 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("access.allow", "allow = [\"10.0.0.0/8\", \"::1\"]"),
     ("access.deny", "deny = [\"10.0.0.66\"]"),
     ("access.passwords", "passwords = \"/etc/encke/admin.htpasswd\""),
+    ("access.ask", "ask = \"http://127.0.0.1:4000/check\""),
+    ("access.ask_ca", "ask = \"https://auth.internal/check\"\nask_ca = \"/etc/encke/auth-ca.pem\""),
+    ("access.copy", "ask = \"http://127.0.0.1:4000/check\"\ncopy = [\"X-User\", \"X-Groups\"]"),
+    ("access.user", "ask = \"http://127.0.0.1:4000/check\"\nuser = \"X-User\""),
+    ("rate.host", "host = [\"example.org\"]"),
+    ("rate.methods", "methods = [\"POST\"]"),
+    ("rate.limit", "limit = \"10/s\""),
+    ("rate.burst", "limit = \"10/s\"\nburst = 20"),
+    ("rate.at_once", "at_once = 10"),
     ("push.origins", "origins = [\"https://app.example.org\"]"),
     (
         "push.channel",
@@ -93,6 +102,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     (
         "cluster.streams",
         "streams = [{ name = \"ticks\", channels = [\"ticks/**\"], storage = \"memory\", age = \"10m\", bytes = \"256MiB\" }]",
+    ),
+    (
+        "console.user",
+        "user = [{ name = \"ann\", password = { file = \"/etc/encke/ann.hash\" }, role = \"admin\" }]",
     ),
 ];
 
@@ -160,7 +173,7 @@ mod tests {
     fn every_example_is_valid_and_belongs_to_a_key() {
         for (path, lines) in EXAMPLES {
             let (section, key) = path.split_once('.').expect("a section");
-            let is_list = ["site", "upstream", "access"].contains(&section);
+            let is_list = ["site", "upstream", "access", "rate"].contains(&section);
             let header = if is_list { format!("[[{section}]]") } else { format!("[{section}]") };
             let more = if section == "cluster" && key != "nats" { "nats = \"nats://h:4222\"\n" } else { "" };
             assert_eq!(refused(&format!("{header}\n{more}{lines}")), None, "{path}");

@@ -393,7 +393,7 @@ fn no_number_of_problems_is_too_many() {
 
 #[test]
 fn a_section_that_is_written_as_a_list_occurs_once() {
-    let hint = "write [server] once; [[site]], [[upstream]], [[access]] may be repeated";
+    let hint = "write [server] once; [[site]], [[upstream]], [[app]], [[access]], [[rate]] may be repeated";
     for text in
         ["[[server]]\nlisten = 80\nserver_name = \"a\"\nroot = \"a\"\n", "[[server]]\naddress = \":80\"\n"]
     {

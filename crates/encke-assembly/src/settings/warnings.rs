@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::{RoutedSite, Settings};
+use super::{AskUrl, RoutedSite, Settings};
+use encke_rights::RateBy;
 use encke_settings::{Contradiction, Section as _, SourceLine};
+use encke_wire::path_pattern::PathPattern;
 
 /// A warning about the settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +31,8 @@ impl Settings {
         let mut found = self.redirect_warnings();
         found.extend(self.site_warnings());
         found.extend(self.access_warnings());
+        found.extend(self.host_warnings());
+        found.extend(self.rate_warnings());
         found.extend(self.route_warnings());
         found.extend(self.rights_warnings());
         let place = |path: &[String]| self.source.line(&path.iter().map(String::as_str).collect::<Vec<_>>());
@@ -83,6 +87,7 @@ impl Settings {
                 found.push(Contradiction::at(&["site", &number], text));
             }
             found.extend(self.hidden_by_channels(site, &["site", &number, "root"]));
+            found.extend(self.hidden_by_live(site, &["site", &number, "root"]));
         }
         found
     }
@@ -101,30 +106,38 @@ impl Settings {
         })
     }
 
-    /// Access rules that restrict nothing, that another host name evades, or whose password file is in the directory of a site.
+    /// A directory of a site that the prefix of live streams hides.
+    fn hidden_by_live(&self, site: &RoutedSite, path: &[&str]) -> Option<Contradiction> {
+        let prefix = &self.live.prefix;
+        let hidden = site.root.join(prefix.trim_matches('/'));
+        let is_hidden = self.push.enabled && self.live.enabled && encke_io::files::id_of(&hidden).is_some();
+        is_hidden.then(|| {
+            let text = format!(
+                "{} is not served, because live streams use {prefix}; set live.prefix, or live.enabled = false",
+                hidden.display()
+            );
+            Contradiction::at(path, text)
+        })
+    }
+
+    /// Access rules that restrict nothing, that ask this server itself, or whose password file is in the directory of a site.
     fn access_warnings(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
-        let names: Vec<&String> = self.site.iter().flat_map(|site| &site.host).collect();
-        let serves_all = self.site.is_empty() || self.site.iter().any(|site| site.host.is_empty());
+        let listeners = self.listener_addresses();
         for (number, rule) in self.access.iter().enumerate() {
             let number = number.to_string();
             found.extend(rule.warnings().into_iter().map(|one| one.within(&number).within("access")));
-            let unnamed = |host: &&String| !names.iter().any(|name| name.eq_ignore_ascii_case(host));
-            if let Some(host) = rule.host.iter().find(unnamed).filter(|_| serves_all) {
+            let is_asked = |url: &&AskUrl| {
+                let path = url.target().split('?').next().unwrap_or_default();
+                url.place().is_one_of(&listeners)
+                    && PathPattern::parse(&rule.pattern).is_ok_and(|pattern| pattern.matches(path))
+            };
+            if let Some(url) = rule.ask.as_ref().filter(is_asked) {
                 let text = format!(
-                    "requests for other hosts get the same files without this rule, because no site has the host {host:?}: add \
-                     it to a site, or omit host here"
+                    "{url} is a page of this server that this rule protects, so every question gets a 503: name the \
+                     application's address"
                 );
-                found.push(Contradiction::at(&["access", &number, "host"], text));
-            }
-            let has = |host: &String| rule.host.iter().any(|name| name.eq_ignore_ascii_case(host));
-            let partly =
-                self.site.iter().find(|site| site.host.iter().any(has) && !site.host.iter().all(has));
-            if let Some(host) = partly.and_then(|site| site.host.iter().find(|host| !has(host))) {
-                let text = format!(
-                    "requests for {host:?} get the same site without this rule: add this host to the rule, or to another site"
-                );
-                found.push(Contradiction::at(&["access", &number, "host"], text));
+                found.push(Contradiction::at(&["access", &number, "ask"], text));
             }
             let site = |file: &std::path::PathBuf| self.site.iter().find(|site| file.starts_with(&site.root));
             if let Some(site) = rule.passwords.as_ref().and_then(site) {
@@ -134,6 +147,49 @@ impl Settings {
                     site.root.display()
                 );
                 found.push(Contradiction::at(&["access", &number, "passwords"], text));
+            }
+        }
+        found
+    }
+
+    /// Rules of access and rates that another host name evades.
+    fn host_warnings(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        let names: Vec<&String> = self.site.iter().flat_map(|site| &site.host).collect();
+        let serves_all = self.site.is_empty() || self.site.iter().any(|site| site.host.is_empty());
+        for rule in self.path_rules() {
+            let unnamed = |host: &&String| !names.iter().any(|name| name.eq_ignore_ascii_case(host));
+            if let Some(host) = rule.host.iter().find(unnamed).filter(|_| serves_all) {
+                let text = format!(
+                    "requests for other hosts get the same files without this rule, because no site has the host {host:?}: add \
+                     it to a site, or omit host here"
+                );
+                found.push(rule.at("host", text));
+            }
+            let has = |host: &String| rule.host.iter().any(|name| name.eq_ignore_ascii_case(host));
+            let partly =
+                self.site.iter().find(|site| site.host.iter().any(has) && !site.host.iter().all(has));
+            if let Some(host) = partly.and_then(|site| site.host.iter().find(|host| !has(host))) {
+                let text = format!(
+                    "requests for {host:?} get the same site without this rule: add this host to the rule, or to another site"
+                );
+                found.push(rule.at("host", text));
+            }
+        }
+        found
+    }
+
+    /// Rates that limit nothing, or that never find a user.
+    fn rate_warnings(&self) -> Vec<Contradiction> {
+        let names_users = self.access.iter().any(|rule| rule.passwords.is_some() || rule.user.is_some());
+        let mut found = Vec::new();
+        for (number, rule) in self.rate.iter().enumerate() {
+            let number = number.to_string();
+            found.extend(rule.warnings().into_iter().map(|one| one.within(&number).within("rate")));
+            if rule.by == RateBy::User && !names_users {
+                let text = "no rule of [[access]] names users, so this rate counts by address: set passwords or user in \
+                            [[access]], or by = \"address\"";
+                found.push(Contradiction::at(&["rate", &number, "by"], text));
             }
         }
         found
@@ -223,6 +279,27 @@ mod tests {
                 "4:1: ",
                 "the directory of a site: if an editor replaces it",
             ),
+            (
+                "[server]\nlisten = 8080\n[[access]]\nask = \"http://localhost:8080/check?a\"",
+                "4:1: ",
+                "is a page of this server that this rule protects",
+            ),
+            ("[[rate]]\npattern = \"/login\"", "2:1: ", "this rule limits nothing"),
+            (
+                "[[rate]]\nhost = [\"a\"]\nlimit = \"1/s\"",
+                "2:1: ",
+                "requests for other hosts get the same files without this rule",
+            ),
+            (
+                "[[site]]\nroot = \"push\"\nhost = [\"a\", \"b\"]\n[[rate]]\nhost = [\"A\"]\nlimit = \"1/s\"",
+                "5:1: ",
+                "requests for \"b\" get the same site without this rule",
+            ),
+            (
+                "[[access]]\nask = \"http://127.0.0.1:1/\"\n[[rate]]\nlimit = \"1/s\"\nby = \"user\"",
+                "5:1: ",
+                "no rule of [[access]] names users, so this rate counts by address",
+            ),
             ("[auth]\ncookie = \"session\"", "1:2: ", "[auth] grants no rights"),
             ("[[push.channel]]\npattern = \"news\"", "1:", "no client may use channels"),
             (
@@ -248,8 +325,11 @@ mod tests {
             "[push]\n[auth]\n[cluster]",
             "[push]\nenabled = false\n[[site]]\nroot = \".\"\nhost = [\"a\"]\n[auth]\nanonymous = []",
             "[[site]]\nroot = \"push\"\nhost = [\"A\"]\n[[access]]\nhost = [\"a\"]\npasswords = \"users\"\n[[access]]",
+            "[[access]]\npasswords = \"users\"\n[[rate]]\nlimit = \"1/s\"\nby = \"user\"",
+            "[[access]]\nask = \"http://127.0.0.1:1/\"\nuser = \"X-User\"\n[[rate]]\nlimit = \"1/s\"\nby = \"user\"",
             "[push]\nretry = \"1s\"\n[auth]\nanonymous = [\"subscribe\"]",
             "[server]\nlisten = [{ address = 8081, redirect = \"https:443\" }]",
+            "[server]\nlisten = 8080\n[[access]]\npattern = \"/a/**\"\nask = \"http://localhost:8080/check\"\n[[rate]]\nat_once = 1",
             "[server]\nlisten = [{ address = 8081, redirect = \"https\" }]\ntrusted_proxies = [\"10.0.0.1\"]",
             &format!(
                 "[server]\nlisten = [{{ address = 8081, redirect = \"https\" }}, {{ address = 8082, {tls} }}]"

@@ -44,7 +44,7 @@ fn every_error_of_a_request_has_one_plain_text(on: Stand) {
             "",
             "",
             400,
-            "invalid since=5: expected now, all, last:N, an age such as 90s, 10m, 12h or 7d, or the id of a message",
+            "invalid since=5: expected now, all, key, last:N, an age such as 90s, 10m, 12h or 7d, or the id of a message",
         ),
         ("GET", "/push/x?wait=soon", "", "", 400, "invalid wait=soon: expected seconds from 0 to 55"),
         ("GET", "/push/x?as=xml", "", "", 400, "invalid as=xml: expected sse, ws, poll, json or ndjson"),

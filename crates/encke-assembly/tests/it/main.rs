@@ -14,6 +14,7 @@ mod stands;
 
 mod access;
 mod asking;
+mod console_push;
 mod cuts;
 mod defects;
 mod deflate;

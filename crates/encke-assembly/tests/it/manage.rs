@@ -28,7 +28,7 @@ on_two_stands! {
     a_busy_socket_of_a_user_ends_at_a_log_out,
 }
 
-fn serve(on: Stand, anonymous: Vec<Act>) -> (Rig, Signer) {
+pub(super) fn serve(on: Stand, anonymous: Vec<Act>) -> (Rig, Signer) {
     let secret = Secret::Text("0123456789abcdef0123456789abcdef".into());
     let key = KeySettings { kid: None, secret: Some(secret), pem: None };
     let auth = AuthSettings { keys: vec![key], anonymous, ..AuthSettings::default() };
@@ -41,7 +41,7 @@ fn serve(on: Stand, anonymous: Vec<Act>) -> (Rig, Signer) {
 }
 
 /// Signs a token of a user that may publish and subscribe everywhere, and manage these channels.
-fn token(signer: &Signer, user: &str, manage: &[&str]) -> String {
+pub(super) fn token(signer: &Signer, user: &str, manage: &[&str]) -> String {
     let all = vec!["**".to_owned()];
     let contents = TokenContents {
         subject: (!user.is_empty()).then(|| user.to_owned()),

@@ -1,9 +1,13 @@
 //! The operator's contracts from outside: actions of a toy feature on all workers, explanations of requests, and live views of the
 //! access log.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use encke_assembly::settings::Settings;
+use encke_assembly::settings::{Act, AuthSettings, ChannelSettings, PushSettings, Settings};
+use encke_gateway::{Gateway, SiteRoutes};
+use encke_push::PushPlan;
+use encke_rights::{Openness, Shut};
 use encke_server::{
     ActionError, ActionReport, ActionResult, ActionValue, Actions, ConnLimits, Explain, FieldShape,
     FieldValue, Fields, Guard, GuardCall, GuardMount, GuardOutcome, Handler, HandlerContext, Kept, LogTail,
@@ -31,6 +35,8 @@ on_two_stands! {
     actions_follow_a_reload,
     an_explanation_names_the_mount_point_and_its_guards,
     an_explanation_names_the_lines_of_a_sites_rules,
+    an_explanation_names_the_route_and_the_state_of_its_targets,
+    an_explanation_names_the_limits_and_rights_of_a_channel,
 }
 
 /// A feature whose workers have three connections each to disconnect.
@@ -107,10 +113,11 @@ fn verbs_are_listed_with_their_fields(on: Stand) {
     let (ticket, listed) = ticket();
     rig.running().verbs(ticket);
     let listed = listed.recv_timeout(PATIENCE).expect("an end").expect("a list");
-    assert_eq!(
-        listed.iter().map(|verbs| (verbs.feature, verbs.verbs.clone())).collect::<Vec<_>>(),
-        [("toy", verbs())]
-    );
+    // The engine's own actions come first.
+    let [own, toy] = &listed[..] else { panic!("two features: {listed:?}") };
+    let names: Vec<&str> = own.verbs.iter().map(|verb| verb.name).collect();
+    assert_eq!((own.feature, names), ("connections", vec!["close", "close_address", "block", "unblock"]));
+    assert_eq!((toy.feature, &toy.verbs), ("toy", &verbs()));
     rig.end();
 }
 
@@ -282,6 +289,83 @@ status = 403
     rig.end();
 }
 
+fn an_explanation_names_the_route_and_the_state_of_its_targets(on: Stand) {
+    let folder = Folder::new().with("file", "text");
+    let root = folder.path().display().to_string();
+    let text = format!(
+        r#"[[upstream]]
+name = "app"
+to = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+[[site]]
+root = "{root}"
+[[site.route]]
+pattern = "/api/**"
+upstream = "app"
+strip = "/api"
+[[site.route]]
+pattern = "/files/**"
+upstream = "app"
+files = "first"
+"#
+    );
+    let settings = Settings::parse("encke.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+    let source = settings.source.section("site");
+    let site = Site::new(&settings.site, Vec::new()).expect("a folder that can be read");
+    let site = Arc::new(site.with_source(source.clone()));
+    let routes = [SiteRoutes { routes: &settings.site[0].route, ..SiteRoutes::default() }];
+    let gateway = Gateway::new(site, &routes, &settings.upstream, &[]).expect("valid settings");
+    let rig = on.serve(|server| server.mount("/", gateway.with_source(source)));
+    let api = explained(&rig, "GET", "/api/x", "h");
+    assert_eq!(
+        api,
+        [
+            "mount point / (encke.toml:4)",
+            "the most specific route with this path is /api/** (encke.toml:6)",
+            "the path becomes /x",
+            "upstream app",
+            "target http://127.0.0.1:1 is up, with 0 requests in progress",
+            "target http://127.0.0.1:2 is up, with 0 requests in progress",
+        ]
+    );
+    let files = explained(&rig, "GET", "/files/x", "h");
+    let first = files.iter().position(|step| step == "the files of the site come first").expect("a step");
+    assert!(files[first + 1].starts_with("site 1 of the settings"), "{files:?}");
+    assert_eq!(files[first + 3], "upstream app", "{files:?}");
+    assert_eq!(explained(&rig, "GET", "/%2e%2e%2f", "h")[1], "the path cannot be decoded: 400");
+    assert_eq!(
+        explained(&rig, "GET", "/file", "h"),
+        [
+            "mount point / (encke.toml:4)",
+            "site 1 of the settings (encke.toml:4)",
+            &format!("/ from {root} (encke.toml:5)")
+        ],
+        "no route: the rules of the site"
+    );
+    rig.end();
+}
+
+fn an_explanation_names_the_limits_and_rights_of_a_channel(on: Stand) {
+    let pattern = ChannelSettings { pattern: "chat/*".into(), messages: 7, ..ChannelSettings::default() };
+    let push = PushSettings { channel: vec![pattern], ..PushSettings::default() };
+    let auth = AuthSettings { anonymous: vec![Act::Subscribe], ..AuthSettings::default() };
+    let rig = on.serve(|server| {
+        let plan = PushPlan::new(&push, &auth, Openness::Shut(Shut::Settings)).expect("valid settings");
+        server.mount_all(Arc::new(plan).mounts())
+    });
+    let read = explained(&rig, "GET", "/push/chat/a,news", "h");
+    assert_eq!(read[..2], ["mount point /push/", "push: the client is no user"]);
+    assert!(read[2].starts_with("channel chat/a has the pattern chat/*: it keeps 7 messages, "), "{read:?}");
+    assert_eq!(read[3], "may subscribe to chat/a");
+    assert!(
+        read[4].starts_with("channel news has no pattern of push.channel, so the defaults: "),
+        "{read:?}"
+    );
+    let publish = explained(&rig, "POST", "/push/news", "h");
+    assert!(publish[3].contains("token") && publish[3].ends_with(": 401"), "{publish:?}");
+    assert_eq!(explained(&rig, "GET", "/push/", "h")[2], "the path names no channel");
+    rig.end();
+}
+
 /// Returns the next lines of a tail, each as JSON.
 fn lines(tail: &LogTail, count: usize) -> Vec<serde_json::Value> {
     let next = |_| tail.next_within(PATIENCE).expect("another line");
@@ -290,7 +374,11 @@ fn lines(tail: &LogTail, count: usize) -> Vec<serde_json::Value> {
 
 fn filter(class: Option<u8>, prefix: &str, text: &str) -> TailFilter {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    TailFilter { status_class: class, path_prefix: some(prefix), text: some(text) }
+    TailFilter { status_class: class, path_prefix: some(prefix), text: some(text), ..TailFilter::default() }
+}
+
+fn from(network: &str, class: Option<u8>) -> TailFilter {
+    TailFilter { client: Some(network.parse().expect("a network")), ..filter(class, "", "") }
 }
 
 fn answering(request: &Request<'_>, _: encke_server::Exchange) -> Outcome {
@@ -307,6 +395,8 @@ fn a_tail_gets_the_requests_that_its_filter_admits(on: Stand) {
         (tail(filter(Some(2), "/a/", "")), vec!["/a/1", "/a/3?access_token=***"]),
         (tail(filter(None, "", "needle")), vec!["/b/needle"]),
         (tail(filter(None, "", "secret")), vec![]),
+        (tail(from("127.0.0.0/8", Some(5))), vec!["/bad/2"]),
+        (tail(from("192.0.2.0/24", None)), vec![]),
     ];
     // One worker serves one connection, so its lines are ordered.
     let mut client = rig.client();

@@ -181,6 +181,11 @@ impl Stream {
         event
     }
 
+    /// The id of the last event, or of the start.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     pub(super) fn data(&mut self) -> String {
         self.next().data
     }

@@ -20,6 +20,7 @@ on_two_stands! {
     the_admin_listener_serves_all_paths_under_the_names_of_the_settings,
     a_used_address_of_the_admin_listener_names_its_own_remedy,
     a_feature_shows_its_figures_by_a_source_of_its_own,
+    an_operator_restarts_an_application_over_the_api,
 }
 
 fn readiness_ends_before_the_service_does(stand: Stand) {
@@ -123,6 +124,51 @@ fn a_feature_shows_its_figures_by_a_source_of_its_own(stand: Stand) {
         assert!(status.get(part).is_some(), "{part} is missing");
     }
     assert_eq!(get("/api/v1/cluster").status, 404);
+    service.drain();
+    service.join();
+}
+
+/// Responds with its process id, and exits with status 7 at its start if there is a file `stop`.
+const APPLICATION: &str = "
+if (require('node:fs').existsSync('stop')) process.exit(7)
+const http = require('node:http')
+const respond = (_, response) => response.end(String(process.pid))
+http.createServer(respond).listen({ fd: 3 })
+";
+
+fn an_operator_restarts_an_application_over_the_api(stand: Stand) {
+    let folder = Folder::new().with("application.js", APPLICATION);
+    let mut settings = settings(stand, &folder, "");
+    let app = format!(
+        "[[app]]\nname = \"shop\"\nrun = [\"node\", \"application.js\"]\ndirectory = \"{0}\"\n\
+         [[site]]\nroot = \"{0}\"\n[[site.route]]\npattern = \"/**\"\nupstream = \"app:shop\"\n",
+        folder.path().display()
+    );
+    let with_app = Settings::parse("case", &app).unwrap_or_else(|problems| panic!("{problems}"));
+    (settings.app, settings.site) = (with_app.app, with_app.site);
+    let service = Service::start(&settings).expect("free ports");
+    let (site, admin) = (service.addresses()[0].clone(), service.admin_addresses()[0].clone());
+    let pid = || Client::connect(&site).get("/").text().to_owned();
+    let restart = |app: &str| {
+        let body = format!("{{\"app\":\"{app}\"}}");
+        Client::connect(&admin).ask(format!(
+            "POST /api/v1/actions/apps/restart HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer t\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    };
+    let first = pid();
+    let answer = restart("shop");
+    let report: Value = serde_json::from_str(answer.text()).expect("JSON");
+    assert_eq!((answer.status, &report["affected"]), (200, &json!(1)), "{answer:?}");
+    let second = pid();
+    assert_ne!(first, second, "requests go to the new process");
+    folder.write("stop", "");
+    let failed = restart("shop");
+    let text = "the new process exited with status 7; the old one stays";
+    assert!(failed.status == 409 && failed.text().contains(text), "{failed:?}");
+    assert_eq!(pid(), second);
+    assert_eq!(restart("absent").status, 422, "no choice of the verb");
     service.drain();
     service.join();
 }
