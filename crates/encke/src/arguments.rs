@@ -14,6 +14,7 @@ use encke_lab::texts::Language;
 use encke_load::plan::WarmUp;
 use encke_load::{Rate, Slo, Sources};
 
+use crate::command_line::CommandLine;
 use crate::error::ArgumentError;
 use crate::load::{self, Foreign, LoadPushArgs, Watching, Weighted};
 use crate::publish::PublishPace;
@@ -71,13 +72,16 @@ pub(crate) enum Command {
     Lab(Lab),
     Check(Check),
     Status(Status),
+    Console(ConsoleArgs),
     Schema(Schema),
     Completions(Completions),
+    // Not in the help, which fits one screen: packages run it.
+    #[command(hide = true)]
     Man(Man),
 }
 
 /// Serve a directory, or the sites of a settings file.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
   encke serve public --list              a directory, with listings, on http://localhost:8080/
@@ -97,10 +101,10 @@ pub(crate) struct Serve {
     #[arg(short, long, value_name = "COUNT")]
     pub(crate) workers: Option<OrAuto<NonZeroU16>>,
     /// Back end: auto, uring, epoll-edge, epoll-level or poll [default: auto]
-    #[arg(long, value_name = "NAME")]
+    // This and the next one are not in the help, which fits one screen: both are also settings.
+    #[arg(long, hide = true, value_name = "NAME")]
     pub(crate) backend: Option<OrAuto<Backend>>,
     /// Connections that the kernel queues until accepted [default: 4096]
-    // Not in the help, which fits one screen: it is also a setting.
     #[arg(long, hide = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub(crate) backlog: Option<u32>,
     /// Address of the admin listener, or off [default: 127.0.0.1:8081]
@@ -115,6 +119,9 @@ pub(crate) struct Serve {
     /// Application for requests (with DIR: those without a file): URL or port
     #[arg(long, value_name = "URL")]
     pub(crate) to: Option<TargetUrl>,
+    /// Application that Encke starts for these requests: 'starman app.psgi'
+    #[arg(long, value_name = "COMMAND", conflicts_with = "to")]
+    pub(crate) run: Option<CommandLine>,
     /// Let every client publish and subscribe without a token
     #[arg(long)]
     pub(crate) open: bool,
@@ -123,13 +130,13 @@ pub(crate) struct Serve {
     pub(crate) tls_self_signed: bool,
 }
 
-/// Serve a built-in chat that demonstrates push.
+/// Serve a built-in chat that demonstrates push, or a live stream.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   encke demo                    then open http://localhost:8080/ in two windows
   encke demo -l :8080 --open    for other devices in the network, too
-  encke sub --json chat/lobby   print the messages in a terminal")]
+  encke demo --live             a live stream: a test picture with sound")]
 pub(crate) struct Demo {
     /// Address: 8080, :8080, HOST:PORT or unix:PATH; repeatable [default: 8080]
     #[arg(short, long, alias = "port", value_name = "ADDRESS")]
@@ -137,6 +144,9 @@ pub(crate) struct Demo {
     /// Allow all clients, not only those on this machine
     #[arg(long)]
     pub(crate) open: bool,
+    /// Send a test picture with sound as a live stream, in place of the chat
+    #[arg(long)]
+    pub(crate) live: bool,
 }
 
 /// Publish to a channel.
@@ -726,6 +736,34 @@ Examples:
   encke status --watch -c /etc/encke/encke.toml
   encke status --json 127.0.0.1:8081 --token TOKEN | jq .connections")]
 pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// Refresh every second
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) watch: bool,
+    /// Print the complete status as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Open the console of a running server in the browser, logged in.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke console 'http://127.0.0.1:8081/?token=TOKEN'
+  encke console -c /etc/encke/encke.toml
+  encke console --print 127.0.0.1:8081 --token TOKEN    only print the address")]
+pub(crate) struct ConsoleArgs {
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// Print the address, which is valid once and for ten minutes, in place of opening it
+    #[arg(long)]
+    pub(crate) print: bool,
+}
+
+/// The admin listener of a running server.
+#[derive(Args, Debug)]
+pub(crate) struct AdminArgs {
     /// Admin listener: HOST:PORT, or the printed URL [default: 127.0.0.1:8081]
     #[arg(value_name = "ADMIN")]
     pub(crate) admin: Option<String>,
@@ -735,12 +773,9 @@ pub(crate) struct Status {
     /// Settings file of the server, for address and token
     #[arg(short, long, value_name = "FILE", env = "ENCKE_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Refresh every second
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) watch: bool,
-    /// Print the complete status as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// Certificate authority of the server, as PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 /// Print the JSON Schema of the settings file.

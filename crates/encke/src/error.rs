@@ -168,11 +168,17 @@ pub(crate) enum ArgumentError {
     Since(String),
     /// An invalid share of the subscribers: the text.
     Share(String),
+    /// A command without a program.
+    NoCommand,
+    /// A quote without its end.
+    Quote(char),
 }
 
 impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoCommand => f.write_str("expected a program and its arguments: --run 'node server.js'"),
+            Self::Quote(quote) => write!(f, "the quote {quote} has no end"),
             Self::Count => f.write_str("expected a whole number, 1 or more, such as 500, 10k or 2M"),
             Self::CountTooLarge => f.write_str("the number is too large"),
             Self::Threads => f.write_str("expected a number, 1 or more"),
@@ -199,7 +205,7 @@ impl fmt::Display for ArgumentError {
             ),
             Self::Since(text) => write!(
                 f,
-                "invalid start `{text}`: expected now, all, last:N, an age such as 10m, or a message id"
+                "invalid start `{text}`: expected now, all, key, last:N, an age such as 10m, or a message id"
             ),
             Self::Share(text) => write!(f, "invalid share `{text}`: expected 1% or 0.01"),
         }

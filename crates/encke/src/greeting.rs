@@ -10,6 +10,7 @@
 //!   read     http://127.0.0.1:8080/push/news in a browser, or: encke sub http://127.0.0.1:8080/push/news
 //!   rights   only clients on this machine may publish and subscribe
 //!   admin    http://127.0.0.1:8081/api/v1/status?token=…
+//!   console  http://127.0.0.1:8081/#login=…
 //!   backend  epoll-edge: …
 //!   capacity 2 workers, up to 1000 connections
 //! ```
@@ -91,8 +92,17 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
     } else {
         ("api/v1/status".to_owned(), "the token is server.admin.token")
     };
-    for admin in addresses::admin(service.admin_addresses(), &path, remark) {
+    let secure = service.admin_addresses().first().is_some_and(|address| service.is_secure(address));
+    for admin in addresses::admin(service.admin_addresses(), secure, &path, remark) {
         line("admin", admin);
+    }
+    // A one-time token is no lasting secret, but a server with a configured token may write this text to a log of others.
+    let (path, remark) = match service.console_token().filter(|_| token_is_ours) {
+        Some(token) => (format!("#login={token}"), "valid once, for ten minutes; later: encke console"),
+        None => (String::new(), "`encke console` opens it, logged in"),
+    };
+    for console in console(service, &path, remark) {
+        line("console", console);
     }
     line("backend", format!("{backend}: {reason}"));
     line("capacity", format!("{workers} {threads}, up to {} connections", service.connections()));
@@ -101,6 +111,13 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         other => line("log", other.to_string()),
     }
     lines.join("\n") + "\n"
+}
+
+/// Returns the addresses of the console, one for each listener that a browser can open.
+pub(crate) fn console(service: &Service, path: &str, remark: &str) -> Vec<String> {
+    let addresses = service.admin_addresses();
+    let secure = addresses.first().is_some_and(|address| service.is_secure(address));
+    addresses::console(addresses, secure, path, remark)
 }
 
 /// Returns the URL to open, or the command to type, for an address.

@@ -11,10 +11,13 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
+mod admin_target;
 mod arguments;
 mod check;
 mod client;
+mod command_line;
 mod completions;
+mod console;
 mod demo;
 mod error;
 mod foreign;
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Check(check) => check::run(check),
         Command::Schema(schema) => schema::run(schema),
         Command::Status(status) => status::run(status),
+        Command::Console(console) => console::run(console),
         Command::Completions(completions) => completions::run(completions),
         Command::Man(man) => man::run(man),
     };

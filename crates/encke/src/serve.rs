@@ -13,27 +13,35 @@ use std::io::{self, Write as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use encke_assembly::settings::{
-    CertSettings, FilesOrder, Level, Listen, ListenAddress, OrOff, RouteSettings, RoutedSite, Settings,
-    TlsSettings,
+    AppSettings, CertSettings, FilesOrder, Level, Listen, ListenAddress, OrOff, RouteSettings, RoutedSite,
+    Settings, SettingsError, TlsSettings,
 };
-use encke_assembly::{OpenWork, Predecessor, Service};
+use encke_assembly::{
+    ApplyError, FlagConflict, OpenWork, OverriddenSetting, Predecessor, ReloadResult, Service, SettingsAccess,
+};
 use encke_io::clock::Clock;
 use encke_io::host::{self, Signal, Signals};
+use encke_io::process;
 use encke_session::tls::LocalAuthority;
-use encke_settings::notice;
+use encke_settings::Section as _;
+use encke_settings::notice::{self, Details};
 
 use crate::arguments::Serve;
 use crate::check;
+use crate::command_line::CommandLine;
 use crate::error::{CommandError, CommandResult, INTERRUPTED};
 use crate::greeting;
 use crate::notify::{Manager, ServiceState};
 
 /// Added to the time for which a new server waits for a draining one.
 const DRAIN_SPARE: Duration = Duration::from_secs(1);
+/// The name of the application of `--run`.
+const RUN_NAME: &str = "run";
 /// Time for the workers to count their open work. A turn takes milliseconds.
 const COUNT_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -43,25 +51,71 @@ pub(crate) fn run(arguments: &Serve) -> CommandResult {
     let mut settings = settings(arguments)?;
     let authority = secure(&mut settings, arguments)?;
     notice::set_level(settings.log.level);
-    let service = start(&settings, &signals)?;
+    let access = Arc::new(access(&settings, arguments));
+    let service = start(&settings, &signals, &access)?;
     let pid_file = settings.server.pid_file.as_deref().map(PidFile::write).transpose()?;
     let _nobody_listens =
         io::stderr().write_all(greeting::text(&service, &settings, authority.as_ref()).as_bytes());
     attend(service, signals, pid_file, |service| {
-        reload(service, arguments);
+        // Requests that arrive during the reload raise the signal again.
+        let requests = access.begin();
+        requests.finish(&reload(service, arguments));
         ControlFlow::Continue(())
     })
 }
 
+/// The console's access to the settings: a request for a reload is a SIGHUP to this process.
+fn access(settings: &Settings, arguments: &Serve) -> SettingsAccess {
+    let flags = {
+        let arguments = arguments.clone();
+        move |settings| with_flags(settings, &arguments).map_err(|error| FlagConflict(error.to_string()))
+    };
+    let wake = || {
+        // A process may send signals to itself.
+        let _own = host::send_signal(std::process::id(), Signal::HangUp);
+    };
+    match &arguments.config {
+        Some(file) => SettingsAccess::new(settings, file, flags, overridden(arguments), wake),
+        None => SettingsAccess::new(settings, Path::new(""), flags, overridden(arguments), wake),
+    }
+}
+
+/// The settings that the flags override.
+fn overridden(arguments: &Serve) -> Vec<OverriddenSetting> {
+    let site = arguments.root.is_some();
+    [
+        ("server.listen", "--listen", !arguments.listen.is_empty()),
+        ("server.listen", "--tls-self-signed", arguments.tls_self_signed),
+        ("server.workers", "--workers", arguments.workers.is_some()),
+        ("server.backend", "--backend", arguments.backend.is_some()),
+        ("server.backlog", "--backlog", arguments.backlog.is_some()),
+        ("server.admin", "--admin", arguments.admin.is_some()),
+        ("site.root", "DIR", site),
+        ("site.list", "--list", arguments.list),
+        ("site.spa", "--spa", arguments.spa),
+        ("site.route", "--to", arguments.to.is_some()),
+        ("site.route", "--run", arguments.run.is_some()),
+        ("auth.anonymous", "--open", arguments.open),
+    ]
+    .into_iter()
+    .filter(|(_, _, is_set)| *is_set)
+    .map(|(key, by, _)| OverriddenSetting { key: key.into(), by: by.into() })
+    .collect()
+}
+
 /// Starts a server. If a draining process still holds an address or the state directory, waits until that process has ended: a
 /// script that sends TERM and starts the next server at once needs no wait of its own.
-fn start(settings: &Settings, signals: &Signals) -> Result<Service, CommandError> {
+fn start(
+    settings: &Settings,
+    signals: &Signals,
+    access: &Arc<SettingsAccess>,
+) -> Result<Service, CommandError> {
     let server = &settings.server;
     let time = server.drain_delay.duration() + server.drain_time.duration() + DRAIN_SPARE;
     let end = Clock::new().now().plus(time);
     let mut told = None;
     loop {
-        let error = match Service::start(settings) {
+        let error = match Service::start_reloadable(settings, Arc::clone(access)) {
             Ok(service) => return Ok(service),
             Err(error) => error,
         };
@@ -116,6 +170,7 @@ pub(crate) fn attend(
         if let Some(path) = at_once {
             let _may_be_gone = fs::remove_file(path);
         }
+        process::kill_all();
         host::exit_now(if again == Signal::Interrupt { INTERRUPTED.into() } else { 1 })
     });
     let told = tell_drain(&service);
@@ -208,7 +263,8 @@ fn wait_for_end(signals: &Signals) -> Signal {
     }
 }
 
-fn reload(service: &mut Service, arguments: &Serve) {
+/// Reads the settings again and applies them. Reports the result to the operator, too.
+fn reload(service: &mut Service, arguments: &Serve) -> ReloadResult {
     let new = settings(arguments).and_then(|mut new| {
         secure(&mut new, arguments)?;
         Ok(new)
@@ -223,16 +279,24 @@ fn reload(service: &mut Service, arguments: &Serve) {
             let message = failure.message();
             let lines: Vec<&str> =
                 message.lines().map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
-            return notice::report_with(Level::Error, &text, &lines.join("\n"));
+            // The console shows recent lines to users that may not see the secrets of the file.
+            let recent = match &failure {
+                CommandError::Settings(SettingsError::Wrong(problems)) => problems.without_values(),
+                _ => String::new(),
+            };
+            let details = Details { on_stderr: &lines.join("\n"), recent: &recent };
+            notice::report_with(Level::Error, &text, &details);
+            return Err(ApplyError::Rejected(lines.join("\n")));
         }
     };
     match service.reload(&new) {
         Ok(notes) => {
             notice::set_level(new.log.level);
             notice::report(Level::Info, "settings reloaded");
-            for note in notes {
-                notice::report(Level::Warn, &note);
+            for note in &notes {
+                notice::report(Level::Warn, note);
             }
+            Ok(notes)
         }
         Err(error) => {
             let found = check::files_error(&new, &mut Vec::new());
@@ -240,16 +304,22 @@ fn reload(service: &mut Service, arguments: &Serve) {
             // A message of the log is one line.
             let text = text.replace("\nerror: ", "; ");
             notice::report(Level::Error, &format!("cannot apply the settings, keeping the old ones: {text}"));
+            Err(ApplyError::Rejected(text))
         }
     }
 }
 
 /// Returns the settings of the file, overridden by the flags.
 fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
-    let mut settings = match &arguments.config {
+    let settings = match &arguments.config {
         Some(file) => Settings::read(file)?,
         None => Settings::default(),
     };
+    with_flags(settings, arguments)
+}
+
+/// Overrides settings by the flags.
+fn with_flags(mut settings: Settings, arguments: &Serve) -> Result<Settings, CommandError> {
     let server = &mut settings.server;
     if !arguments.listen.is_empty() {
         server.listen = arguments.listen.iter().cloned().map(Listen::at).collect();
@@ -274,6 +344,14 @@ fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
     }
     settings.open = arguments.open;
     add_directory(arguments, &mut settings.site)?;
+    if let Some(CommandLine(run)) = &arguments.run {
+        settings.app.retain(|other| other.name != RUN_NAME);
+        let app = AppSettings { name: RUN_NAME.into(), run: run.clone(), ..AppSettings::default() };
+        if let Some(error) = app.check().first() {
+            return Err(CommandError::usage(format!("--run: {}", error.message)));
+        }
+        settings.app.push(app);
+    }
     if let Some(to) = &arguments.to
         && to.is_one_of(&settings.listener_addresses())
     {
@@ -329,7 +407,9 @@ fn state_folder(
 /// working directory is served only without a settings file: a file that has lost its sites must not publish other files.
 fn add_directory(arguments: &Serve, sites: &mut Vec<RoutedSite>) -> Result<(), CommandError> {
     let flag = [(arguments.list, "--list"), (arguments.spa, "--spa")].into_iter().find(|(is_set, _)| *is_set);
-    let names_none = arguments.root.is_none() && arguments.to.is_none();
+    let target = arguments.to.as_ref().map(ToString::to_string);
+    let target = target.or_else(|| arguments.run.as_ref().map(|_| format!("app:{RUN_NAME}")));
+    let names_none = arguments.root.is_none() && target.is_none();
     if arguments.config.is_some() && names_none && flag.is_none() {
         return Ok(());
     }
@@ -367,9 +447,9 @@ fn add_directory(arguments: &Serve, sites: &mut Vec<RoutedSite>) -> Result<(), C
     }
     site.list |= arguments.list;
     site.spa |= arguments.spa;
-    if let Some(to) = &arguments.to {
+    if target.is_some() {
         let route = RouteSettings {
-            upstream: Some(to.to_string()),
+            upstream: target,
             files: arguments.root.as_ref().map(|_| FilesOrder::First),
             ..RouteSettings::default()
         };

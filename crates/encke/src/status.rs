@@ -1,27 +1,22 @@
 //! `encke status`: queries the admin listener of a running server.
 
-use std::error::Error;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use encke_assembly::settings::{ADMIN_DEFAULT, ListenAddress, OrOff, Settings};
-use encke_wire::method::Method;
 use serde_json::Value;
 
+use crate::admin_target::AdminTarget;
 use crate::arguments::Status;
-use crate::client::{self, ClientError, ClientRequest, Connection, Location, ServerLocation, TrustSettings};
-use crate::error::{CommandError, CommandResult};
+use crate::client;
+use crate::error::CommandResult;
 use crate::output::print;
-
-/// Timeout of a request. A listener on this machine responds within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Time between two queries with `--watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(arguments: &Status) -> CommandResult {
-    let admin = AdminTarget::of(arguments)?;
+    let admin = AdminTarget::of(&arguments.admin)?;
     let mut before: Option<Value> = None;
     loop {
         let answer = admin.ask()?;
@@ -37,139 +32,6 @@ pub(crate) fn run(arguments: &Status) -> CommandResult {
         }
         before = Some(status);
         client::pause(WATCH_PAUSE);
-    }
-}
-
-/// The admin listener and its token.
-#[derive(Debug, PartialEq, Eq)]
-struct AdminTarget {
-    server: ServerLocation,
-    token: Option<String>,
-}
-
-/// Why a server sent no status. The origin is the server, or another program at its address.
-#[derive(Debug)]
-enum AdminError {
-    /// There was no response.
-    Client(ClientError),
-    /// The server requires a token, and none was sent.
-    NoToken,
-    /// The server rejected the token.
-    WrongToken,
-    /// The response has this status.
-    Status(u16),
-    /// The response is not a status of Encke.
-    Foreign,
-}
-
-impl AdminTarget {
-    /// Address and token: from the arguments, else from the settings file, else the default address.
-    fn of(arguments: &Status) -> Result<Self, CommandError> {
-        let mut admin = Self {
-            server: ServerLocation::Inet(ADMIN_DEFAULT.ip().to_string(), ADMIN_DEFAULT.port()),
-            token: None,
-        };
-        if let Some(file) = &arguments.config {
-            let OrOff::On(settings) = Settings::read(file)?.server.admin else {
-                let text = format!("the admin listener is off in {}", file.display());
-                return Err(CommandError::system(text));
-            };
-            admin.server = server_at(&settings.address());
-            if let Some(secret) = &settings.token {
-                admin.token = Some(secret.reveal().map_err(CommandError::system)?);
-            }
-        }
-        if let Some(text) = &arguments.admin {
-            let named = Self::parse(text)?;
-            admin = Self { token: named.token.or(admin.token), ..named };
-        }
-        if let Some(token) = &arguments.token {
-            admin.token = Some(token.clone());
-        }
-        if admin.token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err(CommandError::usage("a token has no spaces or control characters"));
-        }
-        Ok(admin)
-    }
-
-    /// Parses `8081`, `HOST:PORT`, or a URL with `?token=`.
-    fn parse(text: &str) -> Result<Self, CommandError> {
-        let Location { server, query, .. } = Location::parse(text)
-            .map_err(|error| CommandError::usage(error).context("invalid admin listener"))?;
-        let mut pairs = query.as_deref().unwrap_or_default().split('&');
-        let token = pairs.find_map(|pair| pair.strip_prefix("token=")).map(ToOwned::to_owned);
-        Ok(Self { server, token })
-    }
-
-    /// Requests `/api/v1/status` and returns the response body.
-    fn ask(&self) -> Result<String, CommandError> {
-        let failed = |error: AdminError| CommandError::server(error).context(&self.server);
-        let authorization = self.token.as_ref().map(|token| format!("Bearer {token}"));
-        let field = authorization.as_deref().map(|value| ("Authorization", value));
-        let request = ClientRequest {
-            method: Method::Get,
-            target: "/api/v1/status",
-            fields: field.as_slice(),
-            body: b"",
-        };
-        let mut connection = Connection::to(&self.server, &TrustSettings::new(None, false))
-            .map_err(|error| failed(AdminError::Client(error)))?;
-        let answer = connection.ask(&request, PATIENCE).map_err(|error| failed(AdminError::Client(error)))?;
-        match answer.head.status() {
-            200 => {
-                let text = String::from_utf8_lossy(&answer.body).into_owned();
-                // A site with `spa`, for example, responds to every path.
-                let status: Value = serde_json::from_str(&text).unwrap_or_default();
-                if status["schema"].is_u64() { Ok(text) } else { Err(failed(AdminError::Foreign)) }
-            }
-            401 if self.token.is_some() => Err(failed(AdminError::WrongToken)),
-            401 => Err(failed(AdminError::NoToken)),
-            status => Err(failed(AdminError::Status(status))),
-        }
-    }
-}
-
-/// The remedy for an address of another listener or program.
-const NOT_ADMIN: &str = "this is not the admin listener of Encke; the start-up lines print its URL";
-
-/// Where the token is found.
-const TOKEN_ORIGIN: &str =
-    "it is server.admin.token, or, if that is not set, in the start-up lines of the server";
-
-impl fmt::Display for AdminError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Client(error) => error.fmt(f),
-            Self::NoToken => write!(f, "a token is required (--token or $ENCKE_TOKEN): {TOKEN_ORIGIN}"),
-            Self::WrongToken => write!(f, "wrong token: {TOKEN_ORIGIN}"),
-            Self::Status(421) => f.write_str(
-                "the admin listener does not accept this host name: use an IP address, or add the name to \
-                 server.admin.hosts in its settings file",
-            ),
-            Self::Status(status) => write!(f, "unexpected status {status}: {NOT_ADMIN}"),
-            Self::Foreign => write!(f, "the response is not a status: {NOT_ADMIN}"),
-        }
-    }
-}
-
-impl Error for AdminError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Client(error) => Some(error),
-            Self::NoToken | Self::WrongToken | Self::Status(_) | Self::Foreign => None,
-        }
-    }
-}
-
-/// Returns the server that reaches a listener at this address from the same machine.
-fn server_at(address: &ListenAddress) -> ServerLocation {
-    match address {
-        ListenAddress::Loopback(port) | ListenAddress::Everywhere(port) => {
-            ServerLocation::Inet("127.0.0.1".into(), *port)
-        }
-        ListenAddress::Inet(address) => ServerLocation::Inet(address.ip().to_string(), address.port()),
-        ListenAddress::Name(host, port) => ServerLocation::Inet(host.clone(), *port),
-        ListenAddress::Unix(path) => ServerLocation::Unix(path.clone()),
     }
 }
 
@@ -218,8 +80,10 @@ fn format_status(status: &Value, before: Option<&Value>) -> String {
     if let Some(store) = store(status) {
         line("store", store);
     }
-    for (place, node) in nodes(status).into_iter().enumerate() {
-        line(if place == 0 { "nodes" } else { "" }, node);
+    for (name, all) in [("nodes", nodes(status)), ("targets", targets(status)), ("apps", apps(status))] {
+        for (place, text) in all.into_iter().enumerate() {
+            line(if place == 0 { name } else { "" }, text);
+        }
     }
     if let Some(bytes) = number("resident_bytes") {
         line("memory", format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)));
@@ -285,6 +149,53 @@ fn nodes(status: &Value) -> Vec<String> {
     lines
 }
 
+/// Lines of targets, and of applications.
+const LINES_MAX: usize = 10;
+
+/// Cuts lines to [`LINES_MAX`], and says how many are missing.
+fn first_lines(mut lines: Vec<String>) -> Vec<String> {
+    if let Some(more) = lines.len().checked_sub(LINES_MAX).filter(|more| *more > 0) {
+        lines.truncate(LINES_MAX);
+        lines.push(format!("and {more} more"));
+    }
+    lines
+}
+
+/// Describes the targets of the gateway, one line each: first those that are not up.
+fn targets(status: &Value) -> Vec<String> {
+    let mut targets: Vec<&Value> = status["gateway"]["targets"].as_array().into_iter().flatten().collect();
+    targets.sort_by_key(|target| target["state"] == "up");
+    let line = |target: &&Value| {
+        let text = |key: &str| target[key].as_str().unwrap_or("?");
+        let state = text("state");
+        let failure = target["last_failure"].as_str().filter(|_| state != "up");
+        let failure = failure.map_or_else(String::new, |failure| format!(": {failure}"));
+        format!("{} {}, {state}{failure}", text("upstream"), text("target"))
+    };
+    first_lines(targets.iter().map(line).collect())
+}
+
+/// Describes the supervised applications, one line each: first those with a process that does not respond.
+fn apps(status: &Value) -> Vec<String> {
+    let all = status["apps"].as_object().into_iter().flatten();
+    let mut apps: Vec<(bool, String)> = all
+        .map(|(name, app)| {
+            let number = |key: &str| app[key].as_u64();
+            let (ready, processes) = (number("ready"), number("processes"));
+            let of = processes.map_or_else(String::new, |processes| format!(" of {processes}"));
+            let mut line = format!("{name}, {}{of} ready", ready.unwrap_or(0));
+            if let Some(restarts) = number("restarts").filter(|restarts| *restarts > 0) {
+                let end =
+                    app["last_end"].as_str().map_or_else(String::new, |end| format!(", the last one {end}"));
+                line += &format!("; {restarts} unexpected ends{end}");
+            }
+            (ready.is_some() && ready == processes, line)
+        })
+        .collect();
+    apps.sort();
+    first_lines(apps.into_iter().map(|(_, line)| line).collect())
+}
+
 /// Returns the value of the first sample of a metric family.
 fn family<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
     let families = status["families"].as_array()?;
@@ -306,57 +217,6 @@ fn duration(ns: u64) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn an_admin_listener_is_named_in_any_form() {
-        for (text, host, token) in [
-            ("8081", "127.0.0.1:8081", None),
-            ("localhost:8081", "localhost:8081", None),
-            ("[::1]:8081", "[::1]:8081", None),
-            ("http://127.0.0.1:8081", "127.0.0.1:8081", None),
-            ("https://example.com/", "example.com:443", None),
-            ("http://127.0.0.1:8081/?token=abc", "127.0.0.1:8081", Some("abc")),
-            ("http://127.0.0.1:8081/api/v1/status?x=1&token=abc", "127.0.0.1:8081", Some("abc")),
-        ] {
-            let admin = AdminTarget::parse(text).unwrap_or_else(|failure| panic!("{failure}"));
-            assert_eq!((admin.server.to_string().as_str(), admin.token.as_deref()), (host, token), "{text}");
-        }
-        for text in ["", "localhost", "a b:1", "http:///x"] {
-            assert!(matches!(AdminTarget::parse(text), Err(CommandError::Usage(_))), "{text}");
-        }
-    }
-
-    #[test]
-    fn other_servers_and_other_listeners_are_named_as_such() {
-        use std::io::{Read as _, Write as _};
-        for (status, body, said) in [
-            ("404 Not Found", "", "unexpected status 404: this is not the admin listener of Encke"),
-            ("421 Misdirected Request", "", "add the name to server.admin.hosts"),
-            ("200 OK", "<p>hello", "the response is not a status: this is not the admin listener"),
-            ("200 OK", "{}", "the response is not a status: this is not the admin listener"),
-            ("401 Unauthorized", "", "a token is required"),
-        ] {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let address = listener.local_addr().expect("bound").to_string();
-            let server = std::thread::spawn(move || {
-                let (mut client, _) = listener.accept().expect("a client");
-                let mut head = Vec::new();
-                let mut byte = [0];
-                while !head.ends_with(b"\r\n\r\n") {
-                    client.read_exact(&mut byte).expect("a head");
-                    head.push(byte[0]);
-                }
-                let length = body.len();
-                let response = format!(
-                    "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-                );
-                client.write_all(response.as_bytes()).expect("the client reads");
-            });
-            let failure = AdminTarget::parse(&address).and_then(|admin| admin.ask()).expect_err(status);
-            assert!(failure.to_string().contains(said), "{status}: {failure}");
-            server.join().expect("no panic");
-        }
-    }
 
     #[test]
     fn a_status_is_told_in_a_few_lines() {
@@ -396,5 +256,36 @@ mod tests {
         }
         // A server of another version may omit any field.
         assert!(format_status(&json!({}), None).contains('?'));
+    }
+
+    #[test]
+    fn targets_and_applications_have_a_line_each_and_those_in_trouble_come_first() {
+        let target = |number: usize, state: &str, failure: Option<&str>| {
+            let url = format!("http://127.0.0.1:{number}");
+            json!({"upstream": "app", "target": url, "state": state, "requests": 0, "last_failure": failure})
+        };
+        let mut targets: Vec<Value> =
+            (1..=11).map(|number| target(number, "up", Some("refused (9 s ago)"))).collect();
+        targets.push(target(12, "ejected", Some("refused (3 s ago)")));
+        let status = json!({
+            "gateway": {"targets": targets},
+            "apps": {
+                "blog": {"ready": 2, "processes": 2, "restarts": 0},
+                "shop": {"ready": 0, "processes": 1, "restarts": 4, "last_end": "exited with status 1"},
+            },
+        });
+        let lines = format_status(&status, None);
+        for part in [
+            "targets      app http://127.0.0.1:12, ejected: refused (3 s ago)\n",
+            "             app http://127.0.0.1:1, up\n",
+            "             and 2 more\n",
+            "apps         shop, 0 of 1 ready; 4 unexpected ends, the last one exited with status 1\n",
+            "             blog, 2 of 2 ready\n",
+        ] {
+            assert!(lines.contains(part), "{part} is missing in\n{lines}");
+        }
+        assert!(!lines.contains("127.0.0.1:10,"), "at most ten targets:\n{lines}");
+        let none = format_status(&json!({}), None);
+        assert!(!none.contains("targets") && !none.contains("apps"), "{none}");
     }
 }

@@ -227,7 +227,7 @@ pub(super) fn sites(faces: &[Face], settings: &Settings) -> Vec<String> {
 }
 
 /// The `admin` lines: each URL of the path once, with remarks.
-pub(super) fn admin(addresses: Vec<Address>, path: &str, remark: &str) -> Vec<String> {
+pub(super) fn admin(addresses: Vec<Address>, secure: bool, path: &str, remark: &str) -> Vec<String> {
     // Listeners of both families have the same URL.
     let mut lines: Vec<(String, Vec<SocketAddr>)> = Vec::new();
     for address in addresses {
@@ -235,7 +235,7 @@ pub(super) fn admin(addresses: Vec<Address>, path: &str, remark: &str) -> Vec<St
             Address::Inet(inet) if inet.ip().is_unspecified() => Some(*inet),
             _ => None,
         };
-        let entry = Face { address, secure: false, redirect: false, certificate: Vec::new() }.own();
+        let entry = Face { address, secure, redirect: false, certificate: Vec::new() }.own();
         let line = if entry.is_url() { entry.url(path) } else { format!("curl {}", entry.curl(path)) };
         match lines.iter_mut().find(|(other, _)| *other == line) {
             Some((_, addresses)) => addresses.extend(everywhere),
@@ -243,6 +243,12 @@ pub(super) fn admin(addresses: Vec<Address>, path: &str, remark: &str) -> Vec<St
         }
     }
     lines.into_iter().map(|(line, addresses)| with_remarks(&line, &addresses, remark)).collect()
+}
+
+/// The `console` lines: those of the admin listeners that a browser can open.
+pub(super) fn console(mut addresses: Vec<Address>, secure: bool, path: &str, remark: &str) -> Vec<String> {
+    addresses.retain(|address| matches!(address, Address::Inet(_)));
+    admin(addresses, secure, path, remark)
 }
 
 /// A line with its unspecified addresses, and with a remark that may be empty.
@@ -475,7 +481,7 @@ mod tests {
     fn an_admin_url_is_shown_once() {
         let told = |addresses: &[&str], remark| {
             let addresses = addresses.iter().map(|address| face(address, None).address).collect();
-            admin(addresses, "x", remark)
+            admin(addresses, false, "x", remark)
         };
         assert_eq!(told(&["127.0.0.1:81", "[::1]:81"], ""), ["http://127.0.0.1:81/x", "http://[::1]:81/x"]);
         let both = ["0.0.0.0:81", "[::]:81"];

@@ -111,6 +111,18 @@ fn a_node_knows_who_listens_on_the_others_until_they_end_or_die() {
     });
     let expected = [("ann", 1), ("bob", 2), ("cid", 1)].map(|(name, count)| (name.to_owned(), count));
     assert_eq!(one.nodes(3), expected);
+    // The lists of the console have the same facts.
+    let rows = |name: &str, so: &dyn Fn(&Value) -> bool| {
+        one.until(&format!("admin:/api/v1/lists/{name}"), |list| {
+            list["rows"].as_array().is_some_and(|rows| rows.iter().any(so))
+        })
+    };
+    let nodes = rows("nodes", &|node| node["node"] == "bob" && node["subscriptions"] == 2);
+    assert_eq!(nodes["total"], 3, "{nodes}");
+    let here = nodes["rows"].as_array().expect("rows").iter().find(|node| node["state"] == "this node");
+    assert_eq!(here.expect("it lists itself")["node"], "ann");
+    let streams = rows("streams", &|stream| stream["state"] == "up" && stream["lag"] == 0);
+    assert_eq!((&streams["total"], &streams["rows"][0]["reconnects"]), (&1.into(), &0.into()), "{streams}");
     let output = encke().args(["status", &one.running.admin]).output().expect("the program starts");
     let said = text(&output.stdout);
     for line in ["1 subscriptions to 1 channels (this node)", "bob ", "cid "] {

@@ -14,6 +14,7 @@ const PAGES: &[&str] = &[
     "docs/from-nchan.md",
     "docs/from-nginx.md",
     "docs/guide.md",
+    "docs/streams.md",
 ];
 
 #[test]

@@ -10,6 +10,7 @@ mod cluster_failures;
 mod cluster_nodes;
 mod cluster_storms;
 mod cluster_streams;
+mod console_settings;
 mod documents;
 mod durable;
 mod https;

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::running::{Folder, Running, encke, get, text};
+use crate::running::{Folder, Running, encke, get, patiently, text};
 use encke_io::host::{Signal, send_signal};
 use serde_json::Value;
 
@@ -373,7 +373,7 @@ fn what_cannot_be_meant_is_a_usage_error() {
         (&["pub", "news", "@"], "without a file name"),
         (&["pub", "news", "--jsn"], "'--json'"),
         (&["sub"], "CHANNEL|URL"),
-        (&["sub", "news", "--since", "later"], "expected now, all, last:N"),
+        (&["sub", "news", "--since", "later"], "expected now, all, key, last:N"),
         (&["sub", "news", "-n", "0"], "0"),
         (&["sub", "news", "--timeout", "5"], "write 5s"),
         (&["sub", "news", "--json", "--raw"], "cannot be used with"),
@@ -605,6 +605,70 @@ fn the_demo_brings_its_chat_along() {
     // The terminal that started the program is closed.
     send_signal(child.id(), Signal::HangUp).expect("it lives");
     assert_eq!(child.wait().expect("a child").code(), Some(0));
+}
+
+#[test]
+fn the_live_demo_continues_over_a_repetition_of_its_clip() {
+    let folder = Folder::new("live-demo");
+    let mut demo = encke();
+    demo.args(["demo", "--live", "-l", "127.0.0.1:0"]).current_dir(folder.path("")).stderr(Stdio::piped());
+    let mut child = demo.spawn().expect("it starts");
+    let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let greeting: Vec<String> = patiently(child.id(), || {
+        let lines = lines.map(|line| line.expect("text"));
+        let mut greeting = Vec::new();
+        for line in lines {
+            greeting.push(line);
+            if greeting.last().is_some_and(|line| line.starts_with("  end ")) {
+                break;
+            }
+        }
+        greeting
+    });
+    let value = |name: &str| {
+        let line = greeting.iter().find_map(|line| line.trim().strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}: {greeting:?}")).trim().to_owned()
+    };
+    let open = value("open");
+    let site = open.trim_start_matches("http://").trim_end_matches('/');
+    assert_eq!(value("player"), format!("mpv http://{site}/live/demo"));
+    assert!(value("send").ends_with(&format!(" -method PUT http://{site}/live/film")), "{greeting:?}");
+    let front = get(site, "/");
+    assert!(front.starts_with("HTTP/1.1 302 ") && front.contains("\r\nLocation: /live/demo\r\n"), "{front}");
+
+    let mut listener = TcpStream::connect(site).expect("it listens");
+    listener.write_all(b"GET /live/demo HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+    // The steps from one Cluster of the clip to the next, and from its last one to the first of the next repetition.
+    let is_step = |pair: &[u64]| [1_981, 2_000, 2_019].contains(&pair[1].wrapping_sub(pair[0]));
+    let times = patiently(child.id(), || {
+        let mut received = Vec::new();
+        let mut part = [0; 65536];
+        loop {
+            let count = listener.read(&mut part).expect("a live stream has no end");
+            assert!(count > 0, "the stream has ended: {}", text(&received));
+            received.extend_from_slice(&part[..count]);
+            let times = cluster_times(&received);
+            let is_repeated = times.iter().skip(1).any(|time| time % 8_000 == 0);
+            if is_repeated || !times.windows(2).all(is_step) {
+                return times;
+            }
+        }
+    });
+    assert!(times.windows(2).all(is_step), "{times:?}");
+
+    // A listener does not delay the end.
+    send_signal(child.id(), Signal::Interrupt).expect("it lives");
+    let status = patiently(child.id(), || child.wait().expect("a child"));
+    assert_eq!(status.code(), Some(130));
+    let mut rest = Vec::new();
+    listener.read_to_end(&mut rest).expect("the stream has ended");
+}
+
+/// The times of all Clusters of a WebM stream whose Timestamps have 8 bytes, in ms.
+fn cluster_times(stream: &[u8]) -> Vec<u64> {
+    let header = b"\x1F\x43\xB6\x75\x01\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xE7\x88";
+    let headers = stream.windows(header.len() + 8).filter_map(|bytes| bytes.strip_prefix(header));
+    headers.map(|time| u64::from_be_bytes(time.try_into().expect("8 bytes"))).collect()
 }
 
 #[test]
