@@ -38,8 +38,20 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "directory",
         place: "crates/encke-server/src/",
+        limit: RatchetLimit::Exactly(13),
+        why: "the worker's `Core` has the state of h2/, tls/ and inspect/, and all extend it",
+    },
+    Ratchet {
+        rule: "directory",
+        place: "crates/encke-hub/src/",
+        limit: RatchetLimit::Exactly(2),
+        why: "the sequencer's lists for operators read rosters, which the sequencer owns",
+    },
+    Ratchet {
+        rule: "directory",
+        place: "crates/encke-push/src/",
         limit: RatchetLimit::Exactly(7),
-        why: "the worker's `Core` has the state of h2/ and tls/, and both extend it",
+        why: "the lists of console/ are walks of the worker that owns channels and subscribers",
     },
     Ratchet {
         rule: "directory",
@@ -62,13 +74,13 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "size",
         place: "crates/encke-hub/src/hub.rs",
-        limit: RatchetLimit::UpTo(1450),
+        limit: RatchetLimit::UpTo(1500),
         why: "one state machine: the subscribers of a worker and their positions",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-hub/src/sequencer.rs",
-        limit: RatchetLimit::UpTo(1250),
+        limit: RatchetLimit::UpTo(1300),
         why: "one state machine: offsets, histories and the memory limit change together",
     },
     Ratchet {
@@ -110,7 +122,7 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "size",
         place: "crates/encke-push/src/push_worker.rs",
-        limit: RatchetLimit::UpTo(1100),
+        limit: RatchetLimit::UpTo(1200),
         why: "one state machine: push on one worker",
     },
     Ratchet {
