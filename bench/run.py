@@ -19,18 +19,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import (agreement, cluster, counts, crowds, durable, gateway, load, machine, plot, promises, push, report, servers,
-                         timed, tls, verdicts)
+from encke_bench import (agreement, cluster, console, counts, crowds, durable, gateway, load, machine, plot, promises, push, report, servers,
+                         stream, timed, tls, verdicts)
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
-from encke_bench.servers import BACKENDS, BENCH, CLUSTER, GATEWAY, LOAD, PEER_NAMES, PUSH, SERVERS, TLS, Bench, Encke, located
+from encke_bench.servers import BACKENDS, BENCH, CLUSTER, CONSOLE, GATEWAY, LOAD, PEER_NAMES, PUSH, SERVERS, STREAM, TLS, Bench, Encke, located
 
 REPOSITORY = BENCH.parent
 SAMPLES = BENCH / "out" / "samples.json"
 QUICK_ROUNDS = 3
 QUICK_BACKENDS = "epoll-edge,uring"
-QUICK_PEERS = "floor,nginx,nchan"
+QUICK_PEERS = "floor,nginx,nchan,icecast2"
 NONE = "none"
 
 EXAMPLES = """
@@ -57,6 +57,7 @@ WRK = ("wrk", "wrk")
 AB = ("ab", "apache2-utils")
 H2LOAD = ("h2load", "nghttp2-client")
 VALGRIND = ("valgrind", "valgrind")
+PHP = ("php-fpm8.2", "php8.2-fpm")
 STRACE = ("strace", "strace")
 NGINX = ("nginx", "nginx")
 OPENSSL = ("openssl", "openssl")
@@ -107,13 +108,23 @@ PLAN: tuple[Measurement, ...] = (
     Measurement("cluster-cost", "cluster: cost of a delivery, and its delay on another node", cluster.seconds_of, cluster.cost,
                 (NATS,), quick=False),
     *(Measurement(workload.name, workload.title, functools.partial(gateway.timed_seconds, workload),
-                  functools.partial(gateway.timed, workload), (NGINX, WRK), quick=False)
+                  functools.partial(gateway.timed, workload), (NGINX, WRK, *((PHP,) if workload.name in servers.GATEWAY_PHP else ())),
+                  quick=False)
       for workload in gateway.TIMED),
     Measurement("gateway-calls", "gateway: system calls per GET", gateway.calls_seconds, gateway.calls, (NGINX, STRACE, H2LOAD),
                 quick=False),
     Measurement("gateway-tunnels", "gateway: memory of an idle WebSocket", gateway.tunnels_seconds, gateway.tunnels, (),
                 quick=False),
     Measurement("gateway-sse", "gateway: delay of the first event of a stream", gateway.sse_seconds, gateway.sse, (), quick=False),
+    Measurement("console-open", "console: CPU of an open page among 15,000 connections", console.open_seconds, console.open_page, (),
+                quick=False),
+    Measurement("console-page", "console: requests per second of its start page", console.page_seconds, console.page, (AB,),
+                quick=False),
+    Measurement("stream-cpu", "live streams: CPU time of a delivered megabyte", stream.cpu_seconds, stream.per_megabyte, (), quick=False),
+    Measurement("stream-memory", "live streams: memory of a listener", stream.memory_seconds, stream.memory, (), quick=False),
+    Measurement("stream-storm", "live streams: 500 listeners connect at once", stream.storm_seconds, stream.storm, (), quick=False),
+    Measurement("stream-many", "live streams: 18,000 listeners", stream.many_seconds, stream.many, (), quick=False),
+    Measurement("stream-split", "live streams: throughput of the splitters", stream.split_seconds, stream.split, (), quick=False),
     Measurement("gateway-gigabyte", "gateway: memory while 1 GiB is relayed", gateway.gigabyte_seconds, gateway.gigabyte, (NGINX,),
                 quick=False),
 )
@@ -155,6 +166,9 @@ def _bench(options: argparse.Namespace) -> int:
             programs = replace(programs, push_floor=servers.build_floor(folder / "rawpush", "uring"))
         if any(entry.name == "push-agreement" for entry in plan):
             programs = replace(programs, witness=servers.build_floor(folder / "witness", "pthread"))
+        if any(entry.name in STREAM for entry in plan):
+            programs = replace(programs, stream_floor=servers.build_floor(folder / "rawstream", "pthread"),
+                               listeners=servers.build_floor(folder / "listeners", "pthread"), media_speed=_media_speed(plan))
         bench = Bench(root, state, cores, programs, chosen, options.rounds, options.seconds, options.quick,
                       random.Random(options.seed))
         os.sched_setaffinity(0, {cores.generator})  # the bench itself must not use the server's core
@@ -210,7 +224,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--realtime", action="store_true", help="run servers and generators with priority over all other "
                         "processes (as root), to measure wake-up latencies on a shared machine")
     parser.add_argument("--write", action="store_true", help="write the results to bench/RESULTS.md, results.svg, "
-                        "RESULTS-push.md, RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md, RESULTS-cluster.md and RESULTS-gateway.md")
+                        "RESULTS-push.md, RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md, RESULTS-cluster.md, RESULTS-gateway.md, RESULTS-console.md and RESULTS-live.md")
     parser.add_argument("--list", action="store_true", help="list the measurements and exit")
     options = parser.parse_args()
     if options.quick and options.write:
@@ -276,6 +290,13 @@ def _require(plan: list[Measurement], chosen: list[servers.Server]) -> None:
                       f"apt install {' '.join(sorted(set(missing.values())))} (or exclude peers with --servers)")
 
 
+def _media_speed(plan: list[Measurement]) -> Path:
+    binary = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "release/examples/media_speed"
+    if any(entry.name == "stream-split" for entry in plan) and not os.access(binary, os.X_OK):
+        raise Trouble(f"{_shown(binary)} is missing: run cargo build --release -p encke-wire --example media_speed")
+    return binary
+
+
 def _encke(options: argparse.Namespace, chosen: list[servers.Server], plan: list[Measurement]) -> Path:
     target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
     binary = (options.encke or target / "release" / "encke").resolve()
@@ -294,8 +315,8 @@ def _takes_part(server: servers.Server, plan: list[Measurement]) -> bool:
 def _versions(chosen: list[servers.Server], programs: servers.Programs) -> list[tuple[str, str]]:
     versions = {}
     for server in chosen:
-        push = ", push" if isinstance(server, servers.PushFloor) else ""
-        versions.setdefault("encke" if isinstance(server, Encke) else server.peer + push, server.version(programs))
+        kind = {servers.PushFloor: ", push", servers.StreamFloor: ", live streams"}.get(type(server), "")
+        versions.setdefault("encke" if isinstance(server, Encke) else server.peer + kind, server.version(programs))
     return list(versions.items())
 
 
@@ -321,7 +342,9 @@ def _write(account: report.Account, sections: list[Section]) -> None:
     load_sections = [section for section in sections if section.name in LOAD]
     cluster_sections = [section for section in sections if section.name in CLUSTER]
     gateway_sections = [section for section in sections if section.name in GATEWAY]
-    others = gateway_sections + push + agreement_sections + tls_sections + load_sections + cluster_sections
+    console_sections = [section for section in sections if section.name in CONSOLE]
+    live_sections = [section for section in sections if section.name in STREAM]
+    others = live_sections + console_sections + gateway_sections + push + agreement_sections + tls_sections + load_sections + cluster_sections
     requests = [section for section in sections if section not in others]
     written = []
     if requests:
@@ -347,6 +370,12 @@ def _write(account: report.Account, sections: list[Section]) -> None:
     if gateway_sections:
         report.write_results(BENCH / "RESULTS-gateway.md", account, gateway_sections)
         written.append("RESULTS-gateway.md")
+    if console_sections:
+        report.write_results(BENCH / "RESULTS-console.md", account, console_sections)
+        written.append("RESULTS-console.md")
+    if live_sections:
+        report.write_results(BENCH / "RESULTS-live.md", account, live_sections)
+        written.append("RESULTS-live.md")
     print("Written: " + ", ".join(f"bench/{name}" for name in written))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import run as program
-from encke_bench import agreement, counts, generators, holder, machine, plot, promises, push, report, servers, timed
+from encke_bench import agreement, console, counts, crowds, generators, holder, machine, plot, promises, push, report, servers, sources, stream, timed
 from encke_bench.figures import Bar, Ratio, Section, judge, paired
 from encke_bench.machine import Cpu, Trouble
 
@@ -163,7 +163,8 @@ class Accounting(unittest.TestCase):
     def test_every_template_is_filled_in_completely(self):
         with tempfile.TemporaryDirectory() as scratch:
             for template in ("nginx.conf", "h2o.conf", "lighttpd.conf", "nchan.conf", "encke-push.toml", "gateway-nginx.conf",
-                             "gateway-haproxy.cfg", "gateway-haproxy-events.cfg", "gateway-haproxy-large.cfg", "gateway-h2o.conf", "gateway-backend.conf", "encke-gateway.toml"):
+                             "gateway-haproxy.cfg", "gateway-haproxy-events.cfg", "gateway-haproxy-large.cfg", "gateway-h2o.conf", "gateway-backend.conf", "encke-gateway.toml",
+                             "gateway-php.conf", "gateway-nginx-php.conf", "encke-gateway-php.toml"):
                 place = servers.Place(17100, Path(scratch), Path(scratch), servers.HELLO, False,
                                       servers.Programs(Path(), Path()))
                 settings = [line for line in servers._fill(template, place).read_text().splitlines()
@@ -421,7 +422,7 @@ class PushVerdicts(unittest.TestCase):
 
     def test_push_servers_take_part_in_push_and_the_others_do_not(self):
         for server in servers.SERVERS:
-            if set(server.only) & set(servers.GATEWAY):
+            if set(server.only) & {*servers.GATEWAY, *servers.STREAM}:
                 continue
             sections = {section for section in (*servers.PUSH, *servers.TLS, "keepalive", "memory")
                         if server.takes_part(section)}
@@ -430,6 +431,91 @@ class PushVerdicts(unittest.TestCase):
             self.assertEqual(server.scheme == "https", sections == set(servers.TLS), server.name)
             if sections & set(servers.PUSH):
                 self.assertTrue(server.dialect and server.transports, server.name)
+
+
+class Streams(unittest.TestCase):
+    def test_mp3_frames_have_the_rate_and_the_length_that_their_headers_tell(self):
+        mp3 = sources.Mp3()
+        frames = [mp3.step(number) for number in range(44_100 // 1152 * 60)]
+        for frame in frames:
+            self.assertEqual(frame[:2], b"\xff\xfb")
+            self.assertEqual(len(frame), 417 + (frame[2] >> 1 & 1))
+            self.assertNotIn(b"\xff", frame[4:])
+        rate = 8 * sum(map(len, frames)) / (len(frames) * mp3.seconds_a_step)
+        self.assertAlmostEqual(rate, 128_000, delta=100)
+        self.assertEqual(len(set(frames)), len(frames))
+
+    def test_the_transport_stream_has_tables_key_frames_and_the_rate(self):
+        media = sources.TransportStream()
+        steps = [media.step(number) for number in range(100)]
+        stream_bytes = b"".join(steps)
+        packets = [stream_bytes[at:at + 188] for at in range(0, len(stream_bytes), 188)]
+        self.assertTrue(all(packet[0] == 0x47 and len(packet) == 188 for packet in packets))
+        self.assertEqual(packets[0][1:3], b"\x40\0")
+        keys = [number for number, packet in enumerate(packets) if packet[1] == 0x41 and packet[5] & 0x40]
+        self.assertEqual(len(keys), 2)
+        counters = [packet[3] & 15 for packet in packets if packet[1] & 0x1F == 1]
+        self.assertEqual(counters, [index & 15 for index in range(len(counters))])
+        self.assertAlmostEqual(8 * len(stream_bytes) / 4, 1e6, delta=1e4)
+        # The CRC of a section with its check sum is zero, as in the splitter's test.
+        self.assertEqual(sources._section(0, 1, b"\0\1\xf0\0"), bytes.fromhex("00b00d0001c100000001f0002ab104b2"))
+
+    def test_a_lost_or_foreign_frame_is_found(self):
+        mp3 = sources.Mp3()
+        frames = [mp3.step(number) for number in range(100)]
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+        def chunked(parts: list[bytes]) -> bytes:
+            return head + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
+
+        sent, whole = b"".join(frames), frames[20:90]
+        stream.compare("server", chunked(whole) + b"1a1\r\ncut", sent, 0)
+        stream.compare("server", chunked([b"p" * 376, *whole]), sent, 376)
+        stream.compare("server", head.replace(b"chunked", b"none") + b"".join(whole), sent, 0)
+        for wrong in (whole[:10] + whole[11:], whole + whole[-1:], [*whole[:-1], b"x" * 417], [b"p" * 376, *whole], whole[:5],
+                      [*whole[:30], whole[31], whole[30], *whole[32:]]):
+            with self.assertRaises(Trouble):
+                stream.compare("server", chunked(wrong), sent, 0)
+        with self.assertRaisesRegex(Trouble, "invalid chunk size"):
+            stream.compare("server", head + b"nothing\r\n", sent, 0)
+
+    def test_a_lost_or_late_listener_has_no_figure(self):
+        window = {"open": 3, "least": 1_000, "most": 1_000}
+        stream.check("server", 3, 1_050, window)
+        for wrong, sent in (({"open": 2}, 1_050), ({"least": 900}, 950), ({"most": 1_200}, 1_050), ({}, 2_000)):
+            with self.assertRaises(Trouble):
+                stream.check("server", 3, sent, window | wrong)
+
+    def test_floor_and_listeners_agree_on_every_byte(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            programs = servers.Programs(Path(), Path(), stream_floor=servers.build_floor(folder / "rawstream", "pthread"),
+                                        listeners=servers.build_floor(folder / "listeners", "pthread"))
+            core = min(os.sched_getaffinity(0))
+            bench = servers.Bench(folder, folder, machine.Cores(core, core), programs, [], 1, 1, True, mock.Mock())
+            with bench.running(servers.StreamFloor(10), servers.HELLO) as run, \
+                    stream.sending_to(run, sources.Mp3()) as source, stream.listening_to(bench, run) as crowd:
+                with source.playing():
+                    self.assertEqual(crowd.connect(50, 0, 10)["heard"], 50)
+                crowd.window()
+                sent = source.play(1)
+                crowds.settle(run)
+                window = crowd.window()
+                self.assertEqual((window["open"], window["least"]), (50, window["most"]))
+                self.assertLess(abs(sent - window["least"]), 2 * 418)
+                stream.compare("floor", crowd.received(), bytes(source.sent), 0)
+                run.process.stop()
+                with self.assertRaisesRegex(Trouble, "closed 50 of 50"):
+                    stream.check("floor", 50, 0, crowd.window())
+
+
+class Consoles(unittest.TestCase):
+    def test_updates_are_counted_across_reads(self):
+        events = b"event: overview\ndata: {}\n\nevent: list\ndata: {}\n\n" * 3
+        for cut in range(1, len(events)):
+            page = console.OpenPage(mock.Mock(recv=mock.Mock(side_effect=[events[:cut], events[cut:], b""])))
+            page.run()
+            self.assertEqual((page.updates, page.received), (3, len(events)), cut)
 
 
 class Reports(unittest.TestCase):
@@ -504,7 +590,8 @@ class CommandLine(unittest.TestCase):
         self.assertTrue(variants <= set(names))
 
     def test_every_measurement_is_written_to_the_page_of_its_kind(self):
-        for kind, page in (("load-", servers.LOAD), ("tls-", servers.TLS), ("cluster-", servers.CLUSTER), ("gateway-", servers.GATEWAY)):
+        for kind, page in (("load-", servers.LOAD), ("tls-", servers.TLS), ("cluster-", servers.CLUSTER), ("gateway-", servers.GATEWAY),
+                           ("console-", servers.CONSOLE), ("stream-", servers.STREAM)):
             named = {entry.name for entry in program.PLAN if entry.name.startswith(kind)}
             self.assertEqual(named, set(page))
 

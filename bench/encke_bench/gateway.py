@@ -2,9 +2,9 @@
 
     client ─► front ─► application
     │         └─ on the server's core: only its CPU time, memory and system calls count
-    └─ on the generator's core, and so is the application: nginx with fixed responses, or a thread of this process
+    └─ on the generator's core, and so is the application: nginx with fixed responses, php-fpm, or a thread of this process
 
-Fronts have kept connections on both sides, and are loaded by rounds in random order. All of them get the same bytes from the same
+Fronts have kept connections on both sides, except to php-fpm, and are loaded by rounds in random order. All of them get the same bytes from the same
 application. Tunnels and event streams have an application in Python: it only has to accept, to echo and to write an event.
 """
 
@@ -23,9 +23,11 @@ from .figures import Bar, Ratio, Section, Verdict, judge, number, paired
 from .generators import h2load
 from .machine import Trouble, rss_bytes
 from .report import Progress
-from .servers import APPLICATION, HELLO, IMAGE, Bench, Encke, Resource, Running, located
+from .servers import APPLICATION, HELLO, IMAGE, PHP, Bench, Encke, Resource, Running, located
 from .timed import SETUP_SECONDS, WARM_REQUESTS, Entry, Workload, disturbances, sample
 
+SCRIPT = Resource("hello.php", HELLO.size)
+SCRIPT_TEXT = "<?php header('Content-Type: text/plain'); echo 'Hello, World!';"
 ACCEL = Resource("accel/image.png", IMAGE.size)
 OWN_FILE = ", own file"
 TUNNELS = 3_000
@@ -44,6 +46,7 @@ TIMED = (
     Workload("gateway-relay", "gateway: 2,397,701 bytes relayed, c = 16", IMAGE, 16, (Bar(0.9, "CPU ÷ haproxy", "haproxy"),)),
     Workload("gateway-accel", "gateway: 2,397,701 bytes by X-Accel-Redirect, c = 16", ACCEL, 16,
              (Bar(1.0, "CPU ÷ nginx", "nginx"), Bar(1.1, "CPU ÷ own file", OWN_FILE))),
+    Workload("gateway-fastcgi", "gateway: a script of php-fpm, 13 bytes, c = 16", SCRIPT, 16, (Bar(1.0, "CPU ÷ nginx", "nginx"),)),
 )
 CALLS_BAR = Bar(6, "system calls per proxied GET")
 TUNNEL_BAR = Bar(600, "bytes of RSS per idle WebSocket")
@@ -59,13 +62,13 @@ def timed_seconds(workload: Workload, bench: Bench) -> float:
 def timed(workload: Workload, bench: Bench, progress: Progress) -> Section:
     entries = [Entry(server) for server in bench.servers_for(workload.name)]
     with ExitStack() as stack:
-        behind = stack.enter_context(_application(bench))
+        behind = stack.enter_context(_application(bench, workload.resource))
         for entry in entries:
             own = OWN_FILE in entry.server.name
             resource = IMAGE if own else workload.resource
             try:
                 entry.run = stack.enter_context(bench.running(entry.server, resource, backend=behind.port))
-                content = IMAGE if workload.resource is ACCEL else workload.resource
+                content = {ACCEL: IMAGE, SCRIPT: HELLO}.get(workload.resource, workload.resource)
                 entry.run.verify(bench.root, WARM_REQUESTS if content is HELLO else 2, content)
             except Trouble as trouble:
                 entry.failure = str(trouble)
@@ -368,8 +371,11 @@ def _relay(run: Running) -> float:
 
 
 @contextmanager
-def _application(bench: Bench) -> Iterator[Running]:
-    with bench.running(APPLICATION, HELLO, core=bench.cores.generator) as run:
+def _application(bench: Bench, resource: Resource = HELLO) -> Iterator[Running]:
+    if resource is SCRIPT:
+        (bench.root / SCRIPT.name).write_text(SCRIPT_TEXT)
+    server = PHP if resource is SCRIPT else APPLICATION
+    with bench.running(server, HELLO, core=bench.cores.generator) as run:
         yield run
 
 

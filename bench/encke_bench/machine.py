@@ -108,6 +108,12 @@ def rss_bytes(pid: int) -> int:
     raise Trouble(f"/proc/{pid}/smaps_rollup has no Rss line")
 
 
+def dirty_bytes(pid: int) -> int:
+    """Bytes of pages that the process has written: its heap and stacks, but not its program."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Private_Dirty:", "Shared_Dirty:")))
+
+
 def stolen_seconds(core: int) -> float:
     """Seconds of this core that the hypervisor has given to others (proc(5), "steal")."""
     for line in Path("/proc/stat").read_text().splitlines():

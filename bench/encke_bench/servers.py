@@ -31,8 +31,16 @@ TLS = ("tls-keepalive", "tls-16k", "tls-image", "tls-full", "tls-resumed", "tls-
 LOAD = ("load-keepalive", "load-connect", "load-pipelined", "load-held", "load-screen", "load-verdict")
 # Sections of Encke with NATS.
 CLUSTER = ("cluster-cost",)
+# Sections of Encke's console, only its default configurations.
+CONSOLE = ("console-open", "console-page")
+# Sections of live streams; the last one has no server.
+STREAM = ("stream-cpu", "stream-memory", "stream-storm", "stream-many", "stream-split")
+STREAM_PEER = STREAM[:3]
+STREAM_PATH = "/live/bench"
 # Sections of gateways, in front of an application.
-GATEWAY = ("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-accel", "gateway-sse", "gateway-gigabyte")
+GATEWAY_HTTP = ("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-accel", "gateway-sse", "gateway-gigabyte")
+GATEWAY_PHP = ("gateway-fastcgi",)
+GATEWAY = GATEWAY_HTTP + GATEWAY_PHP
 TRANSPORTS = ("sse", "poll", "ws")
 # The publisher without a rate limit in peers/encke-push.toml; others have 10 messages per second.
 PUBLISHER_TOKEN = "a-token-for-the-bench"
@@ -70,12 +78,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Programs:
-    """Programs that are built before the bench; the last two only for push."""
+    """Programs that are built before the bench; from the third on only if a measurement needs them."""
 
     floor: Path
     encke: Path
     push_floor: Path = Path()
     witness: Path = Path()
+    stream_floor: Path = Path()
+    listeners: Path = Path()
+    media_speed: Path = Path()
 
 
 class Server:
@@ -105,10 +116,14 @@ class Server:
         return ((self.program, self.package),) if self.package else ()
 
     def takes_part(self, section: str) -> bool:
-        return section in self.only if self.only else section not in PUSH + TLS + CLUSTER + GATEWAY
+        return section in self.only if self.only else section not in PUSH + TLS + CLUSTER + STREAM + GATEWAY
 
     def speaking(self, transport: str) -> "Server":
         """Returns this server, or another configuration of it that the transport needs."""
+        return self
+
+    def sending(self, gather_ms: int) -> "Server":
+        """Returns this server, or another configuration of it with this gather time of live streams."""
         return self
 
     def command(self, place: Place) -> list[str]:
@@ -164,6 +179,26 @@ class PushFloor(Server):
 
     def version(self, programs: Programs) -> str:
         return f"bench/floor/rawpush.c, cc -O2, sha256 {_digest((BENCH / 'floor/rawpush.c').read_bytes())[:12]}"
+
+
+class StreamFloor(Server):
+    """The minimum of a server of live streams: gathered bytes, one send() for each descriptor of an array."""
+
+    name = peer = "floor"
+    only = STREAM[:4]
+    dialect = "rawstream"
+
+    def __init__(self, gather_ms: int = 250):
+        self._gather_ms = gather_ms
+
+    def command(self, place: Place) -> list[str]:
+        return [str(place.programs.stream_floor), str(place.port), str(self._gather_ms)]
+
+    def sending(self, gather_ms: int) -> Server:
+        return StreamFloor(gather_ms)
+
+    def version(self, programs: Programs) -> str:
+        return f"bench/floor/rawstream.c, cc -O2, sha256 {_digest((BENCH / 'floor/rawstream.c').read_bytes())[:12]}"
 
 
 class Templated(Server):
@@ -269,7 +304,10 @@ SERVERS: tuple[Server, ...] = (
     *(SecureEncke(backend) for backend in BACKENDS[:2]),
     Encke("epoll-edge", name="encke, backlog 128", settings="encke-push.toml", only=("push-cycle",), variant=True,
           arguments=("--backlog", "128")),
-    Templated("nginx", "nginx", "nginx", "gateway-nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], only=GATEWAY),
+    Templated("nginx", "nginx", "nginx", "gateway-nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
+              only=GATEWAY_HTTP),
+    Templated("nginx", "nginx", "nginx", "gateway-nginx-php.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
+              only=GATEWAY_PHP),
     Templated("haproxy", "haproxy", "haproxy", "gateway-haproxy.cfg", ["-db", "-q", "-f", "@SETTINGS@"],
               only=("gateway-get", "gateway-calls", "gateway-tunnels")),
     Templated("haproxy", "haproxy", "haproxy", "gateway-haproxy-large.cfg", ["-db", "-q", "-f", "@SETTINGS@"],
@@ -278,13 +316,19 @@ SERVERS: tuple[Server, ...] = (
               only=("gateway-sse",)),
     Templated("h2o", "h2o", "h2o", "gateway-h2o.conf", ["-m", "worker", "-c", "@SETTINGS@"],
               only=("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-sse")),
-    *(Encke(backend, settings="encke-gateway.toml", only=GATEWAY) for backend in BACKENDS[:2]),
+    *(Encke(backend, settings="encke-gateway.toml", only=GATEWAY_HTTP) for backend in BACKENDS[:2]),
+    *(Encke(backend, settings="encke-gateway-php.toml", only=GATEWAY_PHP) for backend in BACKENDS[:2]),
     *(Encke(backend, name=f"encke {backend}, own file", only=("gateway-accel",)) for backend in BACKENDS[:2]),
+    StreamFloor(),
+    Templated("icecast2", "icecast2", "icecast2", "icecast2.xml", ["-c", "@SETTINGS@"], only=STREAM_PEER),
+    *(Encke(backend, settings="encke-push.toml", only=STREAM[:4]) for backend in BACKENDS[:2]),
 )
 # The application of the gateway measurements.
 APPLICATION = Templated("application", "nginx", "nginx", "gateway-backend.conf",
                         ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"])
-PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan")
+# The same for FastCGI. -R: it may run as root.
+PHP = Templated("php-fpm", "php-fpm8.2", "php8.2-fpm", "gateway-php.conf", ["-F", "-R", "-y", "@SETTINGS@"])
+PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan", "icecast2")
 
 
 @dataclass
@@ -428,7 +472,9 @@ def located(program: str, package: str) -> str:
 def _fill(template: str, place: Place) -> Path:
     text = (PEERS / template).read_text()
     user = "user: root" if os.geteuid() == 0 else ""  # h2o started by root would switch to nobody
-    for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user),
+    # icecast2 does not run as root.
+    owner = "<changeowner><user>nobody</user><group>nogroup</group></changeowner>" if os.geteuid() == 0 else ""
+    for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user), ("@OWNER@", owner),
                         ("@TOKEN@", PUBLISHER_TOKEN), ("@BACKEND@", place.backend), ("@TLS@", place.state.parent / TLS_FOLDER)):
         text = text.replace(word, str(value))
     filled = place.state / template
