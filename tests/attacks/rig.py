@@ -111,8 +111,7 @@ class Server:
         (self.root / "small.txt").write_bytes(SMALL_FILE)
         self.lives, self.process = 0, None
 
-    def start(self) -> None:
-        self.lives += 1
+    def write_settings(self) -> Path:
         common = {
             "server": {"listen": "127.0.0.1:0", "workers": 2, "backend": self.rig.backend, "drain_time": "1s",
                        "admin": {"address": "127.0.0.1:0", "token": TOKEN}},
@@ -123,6 +122,11 @@ class Server:
         }
         path = self.folder / "encke.toml"
         path.write_text(toml(merged(merged(common, self.settings), self.rig.overrides)))
+        return path
+
+    def start(self) -> None:
+        self.lives += 1
+        path = self.write_settings()
         self.log = self.folder / f"log-{self.lives}"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -451,11 +455,12 @@ def merged(base: dict, more: dict) -> dict:
 
 
 def toml(settings: dict) -> str:
-    """Settings as inline values, one per line."""
+    """Settings as inline values, one per line. None removes a setting."""
 
     def text(value) -> str:
         if isinstance(value, dict):
-            return "{ " + ", ".join(f"{json.dumps(key)} = {text(below)}" for key, below in value.items()) + " }"
+            return "{ " + ", ".join(f"{json.dumps(key)} = {text(below)}" for key, below in value.items()
+                                    if below is not None) + " }"
         if isinstance(value, list):
             return "[" + ", ".join(map(text, value)) + "]"
         return json.dumps(value)

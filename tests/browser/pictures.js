@@ -1,13 +1,14 @@
 /**
- * Takes the screenshots of the documents: the chat, light, dark, on a phone, in Japanese; load reports.
+ * Takes the screenshots of the documents: the chat, light, dark, on a phone, in Japanese; load reports; the console.
  *
- *   npm run pictures             writes docs/chat-*.png, docs/load-report.png and docs/load-push.png
- *   npm run pictures -- load     only those whose names begin with `load`
+ *   npm run pictures             writes docs/chat-*.png, docs/load-report.png, docs/load-push.png and docs/console-*.webp
+ *   npm run pictures -- load     only those whose names begin with `load`; several beginnings are possible
  */
 
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
+import { consolePictures } from './console-pictures.js';
 import { load, staged } from './rig.js';
 
 const DOCS = fileURLToPath(new URL('../../docs/', import.meta.url));
@@ -38,7 +39,8 @@ const PICTURES = [
   { file: 'chat-japanese.png', me: '百武', room: '観測会', lines: JAPANESE, width: 390, height: 760, locale: 'ja' },
 ];
 
-const wanted = process.argv[2] ?? '';
+const words = process.argv.slice(2);
+const isWanted = ({ file }) => words.length === 0 || words.some((word) => file.startsWith(word));
 
 const REPORTS = [
   { file: 'load-report.png', words: ['-r', '2k', '-c', '200', '-d', '15s'] },
@@ -46,7 +48,7 @@ const REPORTS = [
 ];
 
 await staged(async (stack) => {
-  for (const report of REPORTS.filter(({ file }) => file.startsWith(wanted))) {
+  for (const report of REPORTS.filter(isWanted)) {
     const encke = await stack.encke();
     const file = join(await stack.folder(), 'report.html');
     await load(...report.words, '--report', file, encke.url);
@@ -61,7 +63,7 @@ await staged(async (stack) => {
 
 await staged(async (stack) => {
   const browser = await stack.browser();
-  for (const picture of PICTURES.filter(({ file }) => file.startsWith(wanted))) {
+  for (const picture of PICTURES.filter(isWanted)) {
     const encke = await stack.encke();
     const { me, room, lines, width, height, colorScheme = 'light', locale = 'en', poll = false } = picture;
     const open = async (name) => {
@@ -94,3 +96,5 @@ await staged(async (stack) => {
     for (const page of pages.values()) await page.context().close();
   }
 });
+
+await staged((stack) => consolePictures(stack, DOCS, isWanted));

@@ -244,7 +244,10 @@ class CutLine {
   }
 }
 
-/** A misconfigured proxy: optionally it buffers the beginning of each response, or does not support WebSockets. */
+/**
+ * An HTTP proxy, misconfigured on request: it buffers the beginning of each response, or does not support WebSockets. `answers`
+ * responds to some requests itself, and returns whether it did.
+ */
 class Proxy {
   #server = http.createServer((request, answer) => this.#forward(request, answer));
   #sockets = new Set();
@@ -253,9 +256,10 @@ class Proxy {
   /** URLs of all requests. */
   asked = [];
 
-  constructor(target, { keeps = 0, upgrades = true } = {}) {
+  constructor(target, { keeps = 0, upgrades = true, answers = () => false } = {}) {
     this.target = target;
     this.keeps = keeps;
+    this.answers = answers;
     this.#server.on('connection', (socket) => {
       this.#sockets.add(socket);
       socket.on('close', () => this.#sockets.delete(socket));
@@ -279,6 +283,7 @@ class Proxy {
   }
 
   #forward(request, answer) {
+    if (this.answers(request, answer)) return;
     const entry = `${request.headers.accept} ${request.url}`;
     this.asked.push(entry);
     this.open.push(entry);

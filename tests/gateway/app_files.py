@@ -9,20 +9,21 @@ from harness import KIB, MIB, Fault, Gateway, Lab, case, connect, read_head, req
 IMAGE_BYTES = 2_397_701
 # Larger than the buffers of the kernel: the response is incomplete as long as its client does not read.
 LARGE_BYTES = 32 * MIB
+PSGI = ("starman", "plackup")
 IMAGE_PSGI = Path("/usr/share/doc/libplack-perl/examples/dot-psgi/image.psgi")
 
 
 def sent(app: str, file: Path) -> str:
     """The target of a file."""
-    if app == "starman":
+    if app in PSGI:
         return "/a/image"
     return f"/a/send?{urllib.parse.urlencode({'file': file, 'X-Sendfile': file, 'Content-Type': 'image/jpeg'})}"
 
 
 def gateway(lab: Lab, app: str, file: Path) -> Gateway:
     """Encke before an application with one worker."""
-    if app == "starman":
-        application = lab.application("starman", environment={"PSGI_IMAGE_FILE": str(file)}, psgi=IMAGE_PSGI)
+    if app in PSGI:
+        application = lab.application(app, environment={"PSGI_IMAGE_FILE": str(file)}, psgi=IMAGE_PSGI)
     else:
         application = lab.application("plain", environment={"SINGLE": "1"})
     directories = [] if lab.planted else [str(file.parent)]
@@ -48,7 +49,7 @@ def by_sendfile(calls: Path) -> int:
     return sum(int(result[0]) for result in results if result and result[0].isdigit())
 
 
-@case(basic=("plain",), more=("starman",))
+@case(basic=("plain",), more=PSGI)
 def the_worker_is_free_before_its_file_is_sent(lab: Lab, app: str) -> str:
     """A client stops to read in the middle of a file that the only worker of an application has named. The worker serves other
     clients meanwhile, while sendfile(2) has sent a part of the file, and the file is complete once the client reads on. Planted: no
@@ -75,7 +76,7 @@ def the_worker_is_free_before_its_file_is_sent(lab: Lab, app: str) -> str:
     return f"a response of {LARGE_BYTES // MIB} MiB was open meanwhile{by}"
 
 
-@case(basic=("plain",), more=("starman",))
+@case(basic=("plain",), more=PSGI)
 def a_file_leaves_by_sendfile(lab: Lab, app: str) -> str:
     """The bytes of a named file are the file's, and leave by sendfile(2), not through the application. Planted: no directory in
     `sendfile`, so that the application's own copy is relayed."""
@@ -98,7 +99,7 @@ def a_file_leaves_by_sendfile(lab: Lab, app: str) -> str:
     return f"{bytes_} bytes by sendfile(2)"
 
 
-@case(basic=("plain", "node"), more=("starman",))
+@case(basic=("plain", "node"), more=PSGI)
 def named_files_obey_the_rules_of_files(lab: Lab, app: str) -> str:
     """Ranges, conditions and HEAD apply to named files. Every path outside the directories is a 404, in every notation. An
     internal route serves applications only. Planted: the route has no `sendfile`."""
@@ -164,7 +165,7 @@ def named_files_obey_the_rules_of_files(lab: Lab, app: str) -> str:
     return f"{checked} requests"
 
 
-@case(basic=("plain", "node"), more=("starman", "puma", "uvicorn"))
+@case(basic=("plain", "node"), more=(*PSGI, "puma", "uvicorn"))
 def clients_cannot_give_orders_for_files(lab: Lab, app: str) -> str:
     """Fields by which a proxy tells applications where files are, and `Proxy`, never reach the application from a client (rails,
     CVE-2025-61780; httpoxy). Planted: a field that is not in the list."""

@@ -12,8 +12,10 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import MIB, REPOSITORY, START_PATIENCE, VENV, Fault, Lab, case, require
+from harness import MIB, REPOSITORY, START_PATIENCE, VENV, Fault, Lab, case, readable, require
 
+# FCGI::ProcManager, for one, does not end by SIGTERM while a process of it waits for a request.
+STOP_PATIENCE = 5.0
 # Debian's place for servers may not be in the PATH.
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/sbin")
 
@@ -76,6 +78,8 @@ EXAMPLES = {
     "django": Example("python", "shop.py", "Django", "uvicorn --host 127.0.0.1 --port 8001 --proxy-headers shop:application", "8001",
                       programs=VENV),
     "plack": Example("perl", "app.psgi", "Plack", "REPORTS=/srv/reports starman --workers 2 --listen 127.0.0.1:5000 app.psgi", "5000"),
+    "plack-fcgi": Example("perl", "app.psgi", "Plack over FastCGI",
+                          "REPORTS=/srv/reports plackup -s FCGI --listen 127.0.0.1:9000 --nproc 2 app.psgi", "9000"),
     "rails": Example("ruby", "config.ru", "Rails", "REPORTS=/srv/reports puma -b tcp://127.0.0.1:3000 config.ru", "3000"),
 }
 REQUESTS = [
@@ -247,7 +251,7 @@ def stop(process: subprocess.Popen) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:
-        process.wait(START_PATIENCE)
+        process.wait(STOP_PATIENCE)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -272,7 +276,7 @@ def the_shop_of_from_nginx_works_with_both_files(lab: Lab, server: str) -> str:
     return f"{len(REQUESTS) + len(DOWN)} requests, a WebSocket"
 
 
-@case(basic=(), more=("node", "django", "plack", "rails"))
+@case(basic=(), more=("node", "django", "plack", "plack-fcgi", "rails"))
 def the_applications_of_the_manual_work(lab: Lab, name: str) -> str:
     """Each application of docs/gateway.md serves requests through Encke with its settings from there: pages with the client's address,
     files that it names, events and WebSockets. Planted: the application is not started."""
@@ -317,7 +321,7 @@ def the_applications_of_the_manual_work(lab: Lab, name: str) -> str:
     status, _, body = ask("/")
     hello = {"django": b"hello 127.0.0.1 by http", "rails": b"hello 127.0.0.1 by http://"}.get(name, b"hello 127.0.0.1\n")
     require((status, body) == (200, hello), f"/: {status} {body}")
-    if name != "plack":
+    if not name.startswith("plack"):
         require(ask("/about.txt")[2] == b"about", "files come first")
     if name == "node":
         with connect_to("127.0.0.1", encke, lab.patience) as events:
@@ -334,6 +338,89 @@ def the_applications_of_the_manual_work(lab: Lab, name: str) -> str:
         websocket_echoes(lab, encke, "/ws/")
         require(ask("/reports/2026.pdf")[0] == 404, "an internal path is open")
     return "a page, a file, a report"
+
+
+@case(basic=(), more=("rails",))
+def an_application_of_the_manual_starts_with_encke(lab: Lab, name: str) -> str:
+    """The Rails application of docs/gateway.md runs under [[app]] with the settings from there, and is replaced by a reload. Planted: its
+    program has an error."""
+    folder = lab.path("example")
+    for file, text in {"public/about.txt": "about", "reports/2026.pdf": "the report"}.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text)
+    (folder / "config.ru").write_text(block("gateway.md", "ruby", "# config.ru") + ("raise 'planted'\n" if lab.planted else ""))
+    own = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "off"\nbackend = "{lab.backend}"\n[push]\nenabled = false\n[log]\naccess = "off"\n'
+    settings = block("gateway.md", "toml", "# encke.toml for Rails started by Encke")
+    (folder / "encke.toml").write_text(own + settings.replace("/srv/reports", str(folder / "reports")))
+    checked = subprocess.run([lab.encke, "check", folder / "encke.toml"], capture_output=True, text=True)
+    require(checked.returncode == 0 and not checked.stderr, f"encke check: {checked.stdout} {checked.stderr}")
+    log = lab.path("encke.log")
+    with log.open("wb") as file:
+        process = subprocess.Popen([lab.encke, "serve", "-c", folder / "encke.toml"], stdout=file, stderr=file,
+                                   env={**os.environ, "RAILS_ENV": "production"})
+    lab.stack.callback(process.wait, START_PATIENCE)
+    lab.stack.callback(process.terminate)
+    match = lab.until(lambda: re.search(r"http://(?:127\.0\.0\.1|shop\.example):(\d+)/", log.read_text()), "Encke did not start",
+                      START_PATIENCE)
+
+    def ask(target: str) -> tuple[int, bytes]:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=lab.patience)) as client:
+            client.request("GET", target, headers={"Host": "shop.example"})
+            response = client.getresponse()
+            return response.status, response.read()
+
+    for turn in range(2):
+        seen = [ask(target) for target in ("/", "/about.txt", "/report")]
+        require(seen == [(200, b"hello 127.0.0.1 by http://"), (200, b"about"), (200, b"the report")], f"{turn}: {seen}")
+        if turn == 0:
+            process.send_signal(signal.SIGHUP)
+            lab.until(lambda: "app rails: replaced by" in log.read_text(), f"not replaced: {log.read_text()[-600:]}")
+    return "a page, a file, a report, before and after a replacement"
+
+
+@case(basic=(), more=("php-fpm",))
+def the_php_application_of_the_manual_works(lab: Lab, name: str) -> str:
+    """The PHP application of docs/gateway.md takes an upload and lets Encke send it, with its settings from there. Planted: php-fpm
+    is not started."""
+    folder = lab.path("example")
+    for directory in ("public", "reports"):
+        (folder / directory).mkdir(parents=True)
+    (folder / "reports").chmod(0o777)  # in place of its owner www-data
+    (folder / "public/index.php").write_text(block("gateway.md", "php", "<?php // public/index.php"))
+    (folder / "public/about.txt").write_text("about")
+    readable(folder / "public")
+    socket_file = folder / "fpm.sock"
+    own = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "off"\nbackend = "{lab.backend}"\n[push]\nenabled = false\n[log]\naccess = "off"\n'
+    settings = block("gateway.md", "toml", "# encke.toml for PHP")
+    (folder / "encke.toml").write_text(own + replaced(settings, {"/run/php/php8.2-fpm.sock": str(socket_file)}))
+    (folder / "fpm.conf").write_text(f"[global]\nerror_log = {folder}/fpm.log\n[www]\nlisten = {socket_file}\nlisten.mode = 0666\n"
+                                     "user = www-data\npm = static\npm.max_children = 5\n")
+    if not lab.planted:
+        start(lab, ["/usr/sbin/php-fpm8.2", "-F", "-y", folder / "fpm.conf"])
+        lab.until(socket_file.exists, "php-fpm did not start", START_PATIENCE)
+    served = start(lab, [lab.encke, "serve", "-c", folder / "encke.toml"])
+    port = int(lab.until(lambda: re.search(r"http://127\.0\.0\.1:(\d+)/", served.read_text()), "Encke did not start", START_PATIENCE)[1])
+
+    def ask(method: str, target: str, body: bytes | None = None) -> tuple[int, http.client.HTTPMessage, bytes]:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=lab.patience)) as client:
+            client.request(method, target, body, {"Content-Type": "multipart/form-data; boundary=b"} if body else {})
+            response = client.getresponse()
+            return response.status, response.headers, response.read()
+
+    status, _, body = ask("GET", "/")
+    require((status, body) == (200, b"hello 127.0.0.1\n"), f"/: {status} {body}")
+    require(ask("GET", "/about.txt")[2] == b"about", "a file")
+    report = lab.chance.randbytes(MIB)
+    part = b'--b\r\nContent-Disposition: form-data; name="report"; filename="2026.pdf"\r\n\r\n'
+    status, fields, body = ask("POST", "/report", part + report + b"\r\n--b--\r\n")
+    require(status == 201, f"upload: {status} {body}")
+    place = fields["Location"]
+    status, fields, body = ask("GET", place)
+    require((status, body, fields["Content-Type"]) == (200, report, "application/pdf"), f"{place}: {status} {fields}")
+    require("X-Accel-Redirect" not in fields and fields["Accept-Ranges"] == "bytes", fields)
+    require(ask("GET", place.replace("/report/", "/reports/"))[0] == 404, "an internal path is open")
+    require(ask("POST", "/report", part + bytes(4 * MIB) + b"\r\n--b--\r\n")[0] == 413, "a larger upload")
+    return "an upload of 1 MiB, sent back by Encke"
 
 
 def read_until(client: socket.socket, end: bytes) -> bytes:

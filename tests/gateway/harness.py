@@ -39,7 +39,7 @@ VENV = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "gate
 PLANTED_PATIENCE = 5.0
 BLOCK_BYTES = 64 * KIB
 # Applications that speak FastCGI.
-FASTCGI = ("php-fpm",)
+FASTCGI = ("php-fpm", "plackup")
 
 
 @dataclass(eq=False)
@@ -169,8 +169,8 @@ class Response:
 
 
 class Client(http.client.HTTPConnection):
-    def __init__(self, server: Server):
-        super().__init__("127.0.0.1", server.port, timeout=server.rig.patience)
+    def __init__(self, server: Server, port: int | None = None, source: str = "127.0.0.1"):
+        super().__init__("127.0.0.1", port or server.port, timeout=server.rig.patience, source_address=(source, 0))
 
     def ask(self, target: str, method: str = "GET", body: bytes | None = None, fields: dict | None = None) -> Response:
         try:
@@ -229,6 +229,7 @@ class Application:
             "plain": [sys.executable, "plain.py"],
             "raw": [sys.executable, "raw.py"],
             "echo": [sys.executable, "echo.py"],
+            "gatekeeper": [sys.executable, "gatekeeper.py"],
             "node": ["node", "app.js"],
             "gunicorn": [VENV / "gunicorn", "--workers", "1", "--threads", "4", "wsgi:app"],
             "uvicorn": [VENV / "uvicorn", "--fd", "3", "--log-level", "warning", "--lifespan", "off", "asgi:app"],
@@ -238,6 +239,8 @@ class Application:
             "puma": ["puma", "--environment", "production", "--bind", f"tcp://{address}", "config.ru"],
             "php-fpm": ["/usr/sbin/php-fpm8.2", "-F", "-y", self.php_settings()],
             "starman": ["starman", "--listen", address, "--workers", "1", self.psgi],
+            # As a web server starts a FastCGI program: its standard input is the listening socket.
+            "plackup": ["bash", "-c", f"unset SERVER_STARTER_PORT; exec plackup -s FCGI --nproc 1 {self.psgi} <&3"],
         }
         return [str(word) for word in [*commands[self.name], *self.arguments]]
 
@@ -246,7 +249,8 @@ class Application:
         path = self.folder / "fpm.conf"
         path.write_text(f"[global]\nerror_log = {self.folder}/fpm.log\n[www]\nlisten = 127.0.0.1:{self.port}\npm = static\n"
                         "pm.max_children = 2\nphp_admin_flag[log_errors] = on\nphp_admin_value[error_log] =\n"
-                        "user = www-data\n")
+                        # PHP itself would execute a file of any name: only Encke's rules protect other files.
+                        "user = www-data\nsecurity.limit_extensions =\n")
         return path
 
     def is_ready(self) -> None:
@@ -346,6 +350,13 @@ def digest(pieces) -> str:
     for piece in pieces:
         sum_.update(piece)
     return sum_.hexdigest()
+
+
+def readable(root: Path) -> None:
+    """Lets the processes of php-fpm, which run as another user, read the scripts of a site."""
+    for folder in [root, *root.parents]:
+        if folder.stat().st_uid == os.getuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
 
 
 def require(holds: object, complaint: object) -> None:

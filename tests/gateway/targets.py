@@ -3,6 +3,7 @@ import collections
 import contextlib
 import re
 import signal
+import socket
 import threading
 
 from harness import PATIENCE, Fault, Lab, case, require
@@ -131,3 +132,82 @@ def a_target_returns_after_its_ejection(lab: Lab, app: str) -> str:
             victim.start()
         lab.until(lambda: len(victim.record()) > seen + 20, "the target gets no requests")
     return f"{len(victim.record())} of {sum(load.counts.values())} requests"
+
+
+def fill(port: int) -> list[socket.socket]:
+    """A listener on this port that accepts no connection, and whose queue is full: further connections are neither established nor
+    refused."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(0)
+    sockets = [listener]
+    while True:
+        client = socket.socket()
+        sockets.append(client)
+        client.settimeout(0.5)
+        try:
+            client.connect(("127.0.0.1", port))
+        except TimeoutError:
+            return sockets
+
+
+@case(basic=("node",), more=("uvicorn",))
+def no_read_fails_while_checked_targets_die_stop_and_return(lab: Lab, app: str) -> str:
+    """Under load, one of three targets is killed, stopped (SIGSTOP), and cut off (its address neither accepts nor refuses
+    connections), and returns each time. Its checks find each fault and its end. No GET fails; a POST fails only if it was sent to that
+    target. Meanwhile requests wait in the queue for the other two, and the share of a target that has returned rises to the whole.
+    Planted: the target does not return."""
+    applications = [lab.application(app) for _ in range(3)]
+    victim, port = applications[0], applications[0].port
+    upstream = {"name": "app", "to": applications, "connections": 2, "response_time": "2s", "connect_time": "500ms",
+                "slow_start": "2s", "check": {"path": "/ready", "every": "100ms", "time": "500ms", "rise": 2, "fall": 2}}
+    server = lab.gateway([{"pattern": "/**", "upstream": "app"}], [upstream])
+
+    def up() -> int:
+        return server.value("encke_gateway_target_up", target=victim.url)
+
+    def share() -> float:
+        return server.value("encke_gateway_target_share_ratio", target=victim.url)
+
+    def bad() -> int:
+        return server.value("encke_gateway_target_checks_total", target=victim.url, result="bad")
+
+    first_shares = {}
+    with Load(lab, server) as load:
+        load.served()
+        require(up() == 1 and share() == 1, "the target was not up at the start")
+        for phase in ["kill", "stop", "cut off"]:
+            load.phase = phase
+            bad_before = bad()
+            if phase == "stop":
+                victim.send_signal(signal.SIGSTOP)
+            else:
+                victim.stop(signal.SIGKILL)
+            cut = fill(port) if phase == "cut off" else []
+            lab.until(lambda: not up(), f"{phase}: the target is still up")
+            # Failed requests can end the target's turn before its checks do; the checks find the fault as well.
+            lab.until(lambda: bad() >= bad_before + 2, f"{phase}: the checks have not found the fault")
+            load.served(120)
+            for socket_ in cut:
+                socket_.close()
+            if not lab.planted:
+                victim.send_signal(signal.SIGCONT) if phase == "stop" else victim.start()
+            load.phase = f"after {phase}"
+            samples: list[tuple[int, float]] = []
+
+            def is_whole(samples: list[tuple[int, float]] = samples) -> bool:
+                samples.append((up(), share()))
+                return samples[-1] == (1, 1)
+
+            lab.until(is_whole, f"{phase}: the target has not got its whole share again")
+            returned = max((number for number, (is_up, _) in enumerate(samples) if not is_up), default=-1) + 1
+            ramp = [part for _, part in samples[returned:]]
+            require(ramp == sorted(ramp) and ramp[0] < 1, f"{phase}: the shares {ramp} do not rise")
+            first_shares[phase] = ramp[0]
+            load.served()
+    require(server.value("encke_gateway_queue_waits_total") > 0, "no request has waited in the queue")
+    others = sum(server.value("encke_gateway_target_checks_total", target=other.url, result="bad") for other in applications[1:])
+    figures = judge(lab, load, {"before", *(f"after {phase}" for phase in first_shares)}, 3)
+    waits = server.value("encke_gateway_queue_waits_total")
+    return f"{figures}; {waits} waits, {bad()} bad checks, {others} of the others; first shares {first_shares}"

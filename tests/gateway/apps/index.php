@@ -12,7 +12,7 @@ if (isset($_GET['warn'])) {
     error_log('a warning for the operator');
 }
 if (isset($_GET['accel'])) {
-    header('X-Accel-Redirect: /protected/file');
+    header('X-Accel-Redirect: ' . $_GET['accel']);
     exit;
 }
 if (isset($_GET['status'])) {
@@ -22,9 +22,11 @@ header('Content-Type: application/json');
 echo json_encode([
     'script' => $_SERVER['SCRIPT_NAME'],
     'info' => $_SERVER['PATH_INFO'] ?? null,
+    'pid' => getmypid(),
     'method' => $_SERVER['REQUEST_METHOD'],
     'addr' => $_SERVER['REMOTE_ADDR'],
     'length' => strlen(file_get_contents('php://input')),
     'big' => strlen($_SERVER['HTTP_X_BIG'] ?? ''),
+    'user' => $_SERVER['HTTP_X_USER'] ?? null,
     'proxy' => $_SERVER['HTTP_PROXY'] ?? $_SERVER['HTTP_X_OWN'] ?? null,
 ]);

@@ -1,0 +1,86 @@
+"""Players: mpv, and Chromium by its own elements and by the pages of the server."""
+import json
+import subprocess
+
+from harness import REPOSITORY, Fault, at_once, case, require
+from media import FILES, sending
+from stage import LiveLab, end_process
+
+BROWSER = REPOSITORY / "tests/browser"
+# A stream and the element that plays it. MPEG-TS needs the player page, which feeds a SourceBuffer.
+IN_CHROMIUM = (("webm", "video"), ("mp4", "video"), ("mp3", "audio"), ("ogg-opus", "audio"), ("mpegts", "page"), ("webm", "page"),
+               ("mp4", "list"))
+# Debug binaries, a browser and six sources on two busy cores. On an idle machine it is one
+# second.
+START_MS = 20_000
+
+
+@case(basic=(), more=(None,))
+def mpv_plays_every_container(lab: LiveLab) -> str:
+    """mpv plays three seconds of each container that ffmpeg sends, and reports no error. Planted: the streams are no media."""
+    station = lab.station(channel={"gather": "auto", "burst": "1s"})
+    played = {}
+
+    def play(name: str) -> None:
+        if lab.planted:
+            station.source(name).send(lab.chance.randbytes(100_000))
+            station.until_info(name, lambda info: info.get("container") == "unknown", f"{name}: no stream")
+        else:
+            station.ffmpeg(name, sending(name))
+            station.until_info(name, lambda info: info.get("codecs"), f"{name}: no stream")
+        words = ["mpv", "--no-config", "--vo=null", "--ao=null", "--length=3", "--msg-level=all=warn",
+                 f"http://127.0.0.1:{station.port}/live/{name}"]
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        lab.stack.callback(end_process, process)
+        try:
+            said, _ = process.communicate(timeout=lab.patience)
+        except subprocess.TimeoutExpired:
+            raise Fault(f"{name}: mpv does not end") from None
+        bad = [line for line in said.splitlines() if any(word in line.lower() for word in ("error", "fail", "invalid", "corrupt"))]
+        require(process.returncode == 0 and not bad, f"{name}: mpv exited with {process.returncode}: {said[-300:]}")
+        played[name] = said
+
+    at_once([lambda name=name: play(name) for name in FILES])
+    return f"{len(played)} containers"
+
+
+@case(basic=(), more=(None,))
+def chromium_plays_without_a_stall(lab: LiveLab) -> str:
+    """Chromium joins and plays `<video>` of WebM and fMP4, `<audio>` of MP3 and Ogg, and the player page of MPEG-TS and WebM: soon after
+    the join, without a stall, and in time; the list shows a stream, and no page logs a message. Planted: the sources stop while
+    Chromium plays."""
+    station = lab.station(channel={"gather": "auto", "burst": "1s", "hold": "60s"})
+    pushers = []
+    for name in dict.fromkeys(name for name, _ in IN_CHROMIUM):
+        pushers.append(station.ffmpeg(name, sending(name)))
+        station.until_info(name, lambda info: info.get("codecs") and info["bit_rate"], f"{name}: no stream")
+    seconds = lab.of(0, 10, 60)
+    order = {"origin": f"http://127.0.0.1:{station.port}", "seconds": seconds, "streams": IN_CHROMIUM}
+    process = subprocess.Popen(["node", "live-player.js", json.dumps(order)], cwd=BROWSER, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lab.stack.callback(end_process, process)
+    if lab.planted:
+        for name, element in IN_CHROMIUM:
+            if element != "list":
+                station.until_info(name, lambda info: info["listeners"] > 0, f"{name}: nobody listens")
+        for pusher in pushers:
+            pusher.kill()
+    try:
+        said, errors = process.communicate(timeout=seconds + 100)
+    except subprocess.TimeoutExpired:
+        raise Fault("Chromium does not end") from None
+    require(process.returncode == 0, f"node exited with {process.returncode}: {errors[-400:]}")
+    starts = []
+    for (name, element), seen in zip(IN_CHROMIUM, json.loads(said)):
+        what = f"{element} of {name}"
+        require(not seen["messages"], f"{what}: {seen['messages']}")
+        if element == "list":
+            require(name in seen["text"], f"{what}: {seen['text'][:200]!r}")
+            continue
+        require(not seen["errors"], f"{what}: {seen}")
+        require(seen["playing"] < START_MS, f"{what}: plays after {seen['playing']} ms")
+        require(not seen["waits"], f"{what}: stalls after {seen['waits']} ms")
+        require(abs(seen["played"] - seen["took"]) < 1.5, f"{what}: plays {seen['played']:.1f} s in {seen['took']:.1f} s")
+        require(element == "audio" or seen["frames"] > seconds * 10, f"{what}: {seen['frames']} pictures in {seconds} s")
+        starts.append(seen["playing"])
+    return f"playing after {starts} ms"
