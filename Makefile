@@ -10,7 +10,7 @@ NPM_CI := npm ci --silent --no-audit --no-fund
 # Targets that the crates must also compile for, in addition to Linux on x86_64. The program itself needs Linux until another
 # back end exists.
 ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin aarch64-unknown-linux-musl
-PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-gateway -p encke-console -p encke-assembly -p encke-load
+PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-apps -p encke-gateway -p encke-console -p encke-assembly -p encke-load
 
 .PHONY: help run cluster build test bench bench-load lint fmt fuzz soak dist dist-all
 
@@ -50,6 +50,8 @@ test:
 	    --also client,browser 'cd client; $(NPM_CI); npm test; cd ../tests/browser; $(NPM_CI); ENCKE=$(program) npm test' \
 	    --also attacks 'tests/attacks/run --encke $(program)' \
 	    --also gateway 'tests/gateway/run --basic --encke $(program)' \
+	    --also console 'tests/console/run --basic --encke $(program)' \
+	    --also live 'tests/live/run --basic --encke $(program)' \
 	    --also cluster 'tests/cluster --encke $(program) --polls 1500 --rounds 20' \
 	    --also bench 'cd bench; python3 -m unittest -q'
 
@@ -70,6 +72,8 @@ lint:
 	    RUSTFLAGS=-Aunused $(CARGO) check --locked --target $$target $(PORTABLE) --no-default-features || exit; \
 	done
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+	.ci/need node
+	cd console; $(NPM_CI); npm run check; npm test; npm run reproduce
 
 fmt:
 	$(CARGO) fmt --all
@@ -83,8 +87,9 @@ fuzz:
 	done
 
 soak: build
-	.ci/need python3 cc curl go openssl ab wrk h2load strace script node nginx haproxy apache2
-	.ci/need pebble pebble-challtestsrv nats-server nats testssl starman plackup puma node-ws ruby-railties gateway-venv
+	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm chromium nginx haproxy apache2
+	.ci/need pebble pebble-challtestsrv nats-server nats testssl starman plackup perl-fcgi cgi-fcgi php-fpm8.2 puma node-ws ruby-railties gateway-venv
+	.ci/need ffmpeg mpv chromium npm
 	CARGO=$(CARGO) .ci/soak $(TARGET)/release/encke $(SOAK_MINUTES) $(SOAK_TURNS)
 
 dist:
