@@ -111,7 +111,7 @@ class Console(Server):
         self.rig.until(lambda: self.log_text().count("settings reloaded") > before, f"no reload: {self.log_text()[-400:]}")
 
     def state(self) -> dict[str, object]:
-        """What a rejected request must leave as it was."""
+        """The state that a rejected request must not change."""
         files = {str(path): path.read_bytes() for path in sorted(self.folder.rglob("*"))
                  if path.is_file() and path != self.log}
         return {"audit": self.get("/audit")["entries"], "level": self.get("/log/level"), "files": files,

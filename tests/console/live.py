@@ -37,8 +37,8 @@ def idle_connections(server: Console, count: int) -> list:
 
 @case()
 def a_list_of_many_connections_is_live_four_times_per_second(lab: ConsoleLab) -> str:
-    """With 2,000 open connections a page gets the hundred that are idle longest, in order, at most four times per second, and follows
-    what is closed; a client is served meanwhile. Fault: the page wants twice as many updates."""
+    """With 2,000 open connections a page gets the hundred with the longest idle time, in order, at most four times per second, and
+    their changes; a client is served meanwhile. Fault: the page wants twice as many updates."""
     server = lab.console()
     clients = idle_connections(server, IDLE)
     with server.innocent() as innocent:
@@ -175,8 +175,8 @@ def wake_ups_in(server: Console, seconds: float) -> int:
 
 @case()
 def closed_pages_cost_nothing(lab: ConsoleLab) -> str:
-    """Without an open page the threads of a server wake as seldom as those of a server that never had one, with idle
-    connections, too. Fault: a page stays open."""
+    """Without an open page the threads of a server wake as seldom as those of a server without any page so far, even
+    with idle connections. Fault: a page stays open."""
     never, closed = lab.console(), lab.console()
     idle_connections(closed, 50)
     pages = [closed.page("overview", LONGEST_IDLE, "log", "notices") for _ in range(8)]

@@ -42,7 +42,7 @@ pub(crate) struct LogOutOrder {
     pub(crate) user: Arc<str>,
     /// Subscriptions with one of these channels; `None`: with a channel that the administrator may manage.
     pub(crate) channels: Option<Vec<Name>>,
-    /// The client that requests it; `None`: an operator, who may manage all channels.
+    /// The client of the request; `None`: an operator, who may manage all channels.
     pub(crate) identity: Option<Principal>,
 }
 

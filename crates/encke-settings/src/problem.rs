@@ -145,7 +145,7 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// A message without what it quotes, and without `value` and the words of it. A value may contain quotes itself, so everything
+/// A message without its quotations, and without `value` and the words of `value`. A value may contain quotes itself, so everything
 /// from the first quote to the last one is left out.
 fn without_quotes(message: &str, value: &str) -> String {
     const QUOTES: [char; 2] = ['`', '"'];

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct AdminTarget {
     server: ServerLocation,
     token: Option<String>,
-    /// The authority of the server's certificate (PEM), in place of those of the system.
+    /// The authority of the server's certificate (PEM), in place of the system's authorities.
     authority: Option<PathBuf>,
 }
 

@@ -161,7 +161,7 @@ fn first_lines(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// Describes the targets of the gateway, one line each: first those that are not up.
+/// Describes the targets of the gateway, one line each: first targets that are not up.
 fn targets(status: &Value) -> Vec<String> {
     let mut targets: Vec<&Value> = status["gateway"]["targets"].as_array().into_iter().flatten().collect();
     targets.sort_by_key(|target| target["state"] == "up");
@@ -175,7 +175,7 @@ fn targets(status: &Value) -> Vec<String> {
     first_lines(targets.iter().map(line).collect())
 }
 
-/// Describes the supervised applications, one line each: first those with a process that does not respond.
+/// Describes the supervised applications, one line each: first applications with a process that does not respond.
 fn apps(status: &Value) -> Vec<String> {
     let all = status["apps"].as_object().into_iter().flatten();
     let mut apps: Vec<(bool, String)> = all

@@ -10,7 +10,7 @@ pub(super) struct BestRows<T> {
     limit: usize,
     /// At most twice the limit.
     kept: Vec<(Option<Cell>, T)>,
-    /// Whether `kept` was cut: its entry at `limit - 1` is then the last one that counts.
+    /// Whether `kept` was cut: then the entry at `limit - 1` is the last valid one.
     is_cut: bool,
     total: usize,
 }

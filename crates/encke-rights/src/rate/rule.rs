@@ -220,7 +220,7 @@ impl RateRule {
     }
 }
 
-/// Whether a rule for a method counts requests with another one: a HEAD costs nearly what a GET costs.
+/// Whether a rule for a method counts requests with another method: a HEAD costs nearly what a GET costs.
 fn counts(method: &str, sent: &[u8]) -> bool {
     method.as_bytes() == sent || method == "GET" && sent == b"HEAD"
 }

@@ -245,7 +245,7 @@ pub(super) fn admin(addresses: Vec<Address>, secure: bool, path: &str, remark: &
     lines.into_iter().map(|(line, addresses)| with_remarks(&line, &addresses, remark)).collect()
 }
 
-/// The `console` lines: those of the admin listeners that a browser can open.
+/// The `console` lines: the addresses of admin listeners that a browser can open.
 pub(super) fn console(mut addresses: Vec<Address>, secure: bool, path: &str, remark: &str) -> Vec<String> {
     addresses.retain(|address| matches!(address, Address::Inet(_)));
     admin(addresses, secure, path, remark)

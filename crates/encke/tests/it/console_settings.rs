@@ -436,7 +436,7 @@ fn descriptors(pid: u32) -> usize {
 /// Watches of replaced sites that may still be open, however many reloads there were. A leak would be one for each of them.
 const REPLACED_WATCHES: usize = 8;
 
-/// What each open descriptor of a process leads to.
+/// The targets of the open descriptors of a process.
 fn descriptor_targets(pid: u32) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.display().to_string())).collect()
@@ -519,7 +519,7 @@ fn two_writers_under_load_lose_no_request_and_no_version() {
             writer.expect("no writer failed");
         }
     });
-    // A writer that read the file before a change of the other one is told.
+    // A writer with an old version of the file gets an error.
     let etag = console.etag();
     console.put(&etag, &format!("{first}# one\n")).with(200);
     console.put(&etag, &format!("{first}# other\n")).with(412);
@@ -539,7 +539,7 @@ fn two_writers_under_load_lose_no_request_and_no_version() {
         if descriptors(pid) <= descriptors_before + REPLACED_WATCHES {
             break;
         }
-        // A worker at rest frees what a reload has replaced in its next turn.
+        // An idle worker frees the replaced settings in its next turn.
         assert!(console.server.get("/").contains("200 OK"));
         thread::park_timeout(std::time::Duration::from_millis(1));
     }
