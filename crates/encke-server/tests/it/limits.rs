@@ -58,6 +58,11 @@ fn serve(stand: Stand, folder: &Folder, limit: impl FnOnce(&mut ConnLimits)) -> 
     stand.serve_by(limit, |server| server.mount("/", hello).mount("/echo", Echo).mount("/large", files))
 }
 
+/// A client of a busy machine may pause between its connection and its request.
+fn with_time_for_heads(policy: &mut ConnLimits) {
+    policy.limits.head_time = ms(60_000);
+}
+
 fn large() -> Folder {
     Folder::new().with("large", vec![b'x'; 32 << 20])
 }
@@ -113,7 +118,7 @@ fn clients_whose_heads_drip_are_ended(stand: Stand) {
 
 /// A byte per second must not hold a connection forever, however often the handler reads.
 fn clients_whose_bodies_drip_are_ended(stand: Stand) {
-    let rig = serve(stand, &Folder::new(), |_| {});
+    let rig = serve(stand, &Folder::new(), with_time_for_heads);
     let mut clients = slow(&rig, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n");
     let mut good = rig.client();
     let mut drops = 0;
@@ -134,7 +139,7 @@ fn clients_whose_bodies_drip_are_ended(stand: Stand) {
 }
 
 fn clients_whose_bodies_stop_are_ended(stand: Stand) {
-    let rig = serve(stand, &Folder::new(), |_| {});
+    let rig = serve(stand, &Folder::new(), with_time_for_heads);
     for (request, status) in [
         ("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf", 408),
         ("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhal", 408),
@@ -152,7 +157,7 @@ fn clients_whose_bodies_stop_are_ended(stand: Stand) {
 
 fn clients_that_do_not_read_a_file_are_ended(stand: Stand) {
     let folder = large();
-    let rig = serve(stand, &folder, |_| {});
+    let rig = serve(stand, &folder, with_time_for_heads);
     let clients = slow(&rig, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
     serve_on_until_closed(&rig, CloseReason::WriteRate, SLOW);
     for mut client in clients {

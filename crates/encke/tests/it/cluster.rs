@@ -203,5 +203,5 @@ fn a_node_that_may_not_join_says_why_and_ends() {
     folder.write("secret", "secret\n");
     let file =
         folder.write("encke.toml", &settings(&nats, "user = \"encke\"\npassword = { file = \"secret\" }\n"));
-    drop(Running::start(&["-c", &file]).child.kill());
+    Running::start(&["-c", &file]).kill();
 }

@@ -148,7 +148,7 @@ fn what_was_acknowledged_is_there_after_a_kill_at_any_moment_and_no_id_comes_aga
             while count.load(Ordering::Relaxed) < 20 + 37 * round {
                 thread::yield_now();
             }
-            server.child.kill().expect("it lives");
+            server.child.kill().expect("it runs");
             over.store(true, Ordering::Relaxed);
         });
         drop(server);
@@ -334,8 +334,7 @@ fn delete_and_publish(place: &Place, mut server: Running) {
     assert_eq!(deleted.status, 204, "{}", deleted.body);
     assert_eq!(history(&server.site, "disk/a", "all"), []);
     let again = (publish(&server.site, "disk/a", "again"), "again".to_owned());
-    server.child.kill().expect("it lives");
-    let end = server.child.wait().expect("a child");
+    let end = server.kill();
     assert_eq!(end.code(), None, "it was killed, and not before");
     if std::path::Path::new(&place.folder.path("state/push.redb")).exists() {
         let server = place.start();
@@ -420,7 +419,7 @@ fn a_store_file_that_is_gone_rejects_publishes_and_deletes() {
         server.error_with("accept messages again");
         assert_eq!(history(&server.site, "disk/c", "all"), []);
     }
-    server.child.kill().expect("it lives");
+    server.kill();
     assert_eq!(history(&place.start().site, "disk/a", "all"), kept);
 }
 

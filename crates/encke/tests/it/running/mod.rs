@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -197,6 +197,12 @@ impl Running {
         let is_warning =
             |line: &&str| is_container() && line.contains("runs in a container: a reverse proxy");
         (status, said.split_inclusive('\n').filter(|line| !is_warning(line)).collect())
+    }
+
+    /// Kills the process as `kill -9` does, and waits for its end: until then it holds its files and ports.
+    pub(crate) fn kill(&mut self) -> ExitStatus {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("a child")
     }
 
     /// Waits as [`Running::end`] does, and returns every line.
