@@ -2,6 +2,7 @@
 import base64
 import contextlib
 import http.client
+import itertools
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ from harness import MIB, REPOSITORY, START_PATIENCE, VENV, Fault, Lab, case, rea
 
 # FCGI::ProcManager, for one, does not end by SIGTERM while a process of it waits for a request.
 STOP_PATIENCE = 5.0
+# Each port is used once per run. Runs at the same time begin at different ports.
+PORTS = itertools.cycle(range(16_000 + os.getpid() % 256 * 64, 32_700))
 # Debian's place for servers may not be in the PATH.
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/sbin")
 
@@ -242,8 +245,10 @@ def connect_to(host: str, port: int, patience: float = 10) -> socket.socket:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.2", 0)) as listener:
-        return listener.getsockname()[1]
+    """A port for a program that cannot choose one itself. It is below those that the kernel gives to other cases meanwhile."""
+    for port in PORTS:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)), socket.create_server(("127.0.0.2", port)):
+            return port
 
 
 def stop(process: subprocess.Popen) -> None:

@@ -3,6 +3,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import threading
@@ -161,14 +162,26 @@ def open_requests_of_a_client_are_limited_to_their_end(lab: Lab, app: str) -> st
     def is_free() -> bool:
         return server.ask("/x/fields").status == 200
 
+    def admitted(target: str, fields: str) -> socket.socket | None:
+        """A client whose response has begun, or `None` while requests before it still count."""
+        client = raw(target, fields)
+        head = client.recv(4096)
+        if head.startswith(b"HTTP/1.1 429 "):
+            client.close()
+            return None
+        require(re.match(rb"HTTP/1.1 (200|101) ", head), head)
+        return client
+
     upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     for target, fields in [("/x/hold", ""), ("/x/make?blocks=2000", ""), ("/x/ws", upgrade)]:
         with contextlib.ExitStack() as stack:
-            clients = [stack.enter_context(contextlib.closing(raw(target, fields))) for _ in range(2)]
             if target != "/x/hold":
-                for client in clients:
-                    require(client.recv(4096).startswith(b"HTTP/1.1 "), target)
+                clients = [lab.until(lambda: admitted(target, fields), f"a place for {target}") for _ in range(2)]
             else:
+                clients = [raw(target) for _ in range(2)]
+            for client in clients:
+                stack.enter_context(contextlib.closing(client))
+            if target == "/x/hold":
                 lab.until(lambda: len([1 for line in application.record() if line.get("event") == "held"]) == 2, "held")
             for _ in range(3):
                 response = server.ask("/x/fields")
