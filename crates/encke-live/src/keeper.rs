@@ -3,6 +3,7 @@
 //! ```text
 //! source lost ─► held_until_ns ─► the keeper's deadline ─► an empty head with BREAK: each listener's stream ends
 //! want        ─► LivePull ─► until 30 s after its last listener
+//! SourceBoard ─► a source here whose stream another node has taken over ends; streams with listeners are pulled from that node
 //! ```
 //! A resident of every worker; that of the first one acts.
 
@@ -17,7 +18,6 @@ use encke_server::{
 };
 
 use crate::pull::{LivePull, PullSetup};
-use crate::pull_url::PullUrl;
 use crate::state::{KeeperLook, LiveState};
 
 pub(crate) struct LiveKeeper {
@@ -63,26 +63,37 @@ impl LiveKeeper {
 
     /// Begins the pulls that are wanted, and does what is due in all.
     fn pull(&mut self, engine: &mut Engine<'_>) {
+        self.want_from_others();
         for (stream, hops) in self.state.take_wanted() {
             if self.pulls.iter().any(|pull| Arc::ptr_eq(&pull.stream, &stream)) {
                 continue;
             }
-            let name = stream.name.as_str().rsplit('/').next().unwrap_or_default().to_owned();
-            let title = self.state.title_of(&stream.name).unwrap_or(name);
-            let urls: Vec<PullUrl> = self
-                .state
-                .rules_of(&stream.name)
-                .pull
-                .iter()
-                .filter_map(|url| PullUrl::parse(url, &title))
-                .collect();
-            if !urls.is_empty() {
-                self.pulls.push(LivePull::begin(engine, stream, urls, hops));
+            let places = self.state.places_of(&stream.name);
+            if !places.is_empty() {
+                self.pulls.push(LivePull::begin(engine, stream, places, hops));
             }
         }
-        self.pulls.retain_mut(|pull| pull.look(engine));
+        let state = &self.state;
+        self.pulls.retain_mut(|pull| {
+            pull.redirect(engine, state.places_of(&pull.stream.name));
+            pull.look(engine)
+        });
         let due_ns = self.pulls.iter().filter_map(LivePull::due_ns).min();
         self.due_ns = self.due_ns.into_iter().chain(due_ns).min();
+    }
+
+    /// Requests the streams that have listeners here and their source on another node.
+    fn want_from_others(&self) {
+        if !self.state.is_clustered() {
+            return;
+        }
+        for stream in self.state.all() {
+            let is_wanted = stream.listeners.load(Ordering::Relaxed) > 0 || lock(&stream.inner).is_awaited();
+            let has_source = lock(&stream.inner).source.is_some();
+            if is_wanted && !has_source && self.state.holder_of(&stream.name).is_some() {
+                self.state.add_wanted(&stream, "");
+            }
+        }
     }
 }
 
@@ -98,6 +109,7 @@ impl Resident for LiveKeeper {
 
     fn message(&mut self, engine: &mut Engine<'_>, message: Box<dyn Any + Send>) {
         if message.is::<KeeperLook>() {
+            self.state.yield_to_others(engine.now().mono_ns);
             self.look(engine.now().mono_ns);
             self.pull(engine);
         }
@@ -134,7 +146,7 @@ impl Resident for LiveKeeper {
                 counted.listeners.store(listeners, Ordering::Relaxed);
             });
         }
-        if !self.pulls.is_empty() {
+        if !self.pulls.is_empty() || self.state.is_clustered() {
             self.pull(engine);
         }
     }

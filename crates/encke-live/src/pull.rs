@@ -21,7 +21,7 @@ use encke_wire::method::Method;
 
 use crate::pull_url::PullUrl;
 use crate::source::{LiveSource, SourceRequest};
-use crate::state::{KeeperLook, LiveChannel, LiveState};
+use crate::state::{KeeperLook, LiveChannel, LiveState, PullPlaces};
 
 /// Time without listeners after which a pull ends.
 const IDLE_NS: u64 = 30_000_000_000;
@@ -40,7 +40,7 @@ const REDIRECTS_MAX: u8 = 3;
 /// The fetching of one stream.
 pub(crate) struct LivePull {
     pub(crate) stream: Arc<LiveChannel>,
-    urls: Vec<PullUrl>,
+    places: PullPlaces,
     /// The nodes for which the stream is fetched, as a field value.
     hops: String,
     /// Attempts so far without a byte of the stream.
@@ -162,6 +162,7 @@ fn begin_source(
         origin: origin.to_owned(),
         takeover: false,
         path,
+        pulls: true,
         wake: Box::new(move || {
             if let Some(mailbox) = &mailbox {
                 mailbox.send(KeeperLook);
@@ -177,12 +178,12 @@ impl LivePull {
     pub(crate) fn begin(
         engine: &mut Engine<'_>,
         stream: Arc<LiveChannel>,
-        urls: Vec<PullUrl>,
+        places: PullPlaces,
         hops: String,
     ) -> Self {
         let mut pull = Self {
             stream,
-            urls,
+            places,
             hops,
             tries: 0,
             redirected: None,
@@ -208,7 +209,7 @@ impl LivePull {
     }
 
     fn url(&self) -> Option<&PullUrl> {
-        self.redirected.as_ref().or_else(|| self.urls.get(self.tries % self.urls.len().max(1)))
+        self.redirected.as_ref().or_else(|| self.places.of_attempt(self.tries))
     }
 
     fn resolve(&mut self, engine: &mut Engine<'_>) {
@@ -229,7 +230,7 @@ impl LivePull {
         }
         let address = match addresses {
             Some(Ok(addresses)) => {
-                addresses.get(self.tries / self.urls.len().max(1) % addresses.len().max(1)).cloned()
+                addresses.get(self.tries / self.places.count().max(1) % addresses.len().max(1)).cloned()
             }
             Some(Err(_)) | None => None,
         };
@@ -316,8 +317,9 @@ impl LivePull {
         notice::report(Level::Warn, &format!("live stream {name}: cannot be pulled from {from}: {text}"));
         (self.redirected, self.redirects) = (None, 0);
         self.tries += 1;
-        let round = self.tries / self.urls.len().max(1);
-        let pause_ns = if self.tries.is_multiple_of(self.urls.len().max(1)) {
+        let places = self.places.count().max(1);
+        let round = self.tries / places;
+        let pause_ns = if self.tries.is_multiple_of(places) {
             let text = format!("the stream cannot be pulled from {from}: {text}");
             lock(&self.stream.inner).fail_pull(text, now.mono_ns);
             PAUSE_NS.saturating_mul(1 << round.min(4)).min(PAUSE_MAX_NS)
@@ -325,6 +327,24 @@ impl LivePull {
             0
         };
         self.phase = PullPhase::Pause(now.mono_ns.saturating_add(pause_ns));
+    }
+
+    /// Applies the places where the stream is now. If its source is on another node than before, the stream is fetched from there at
+    /// once. While no node is known to have it, a connection that delivers it stays.
+    pub(crate) fn redirect(&mut self, engine: &mut Engine<'_>, places: PullPlaces) {
+        if self.places == places {
+            return;
+        }
+        let moves = places.node.is_some() && places.node != self.places.node;
+        self.places = places;
+        if moves {
+            if let PullPhase::Open(conn) = &self.phase {
+                engine.context().close(conn.id);
+            }
+            self.lost(engine.now());
+            (self.tries, self.redirected, self.redirects) = (0, None, 0);
+            self.resolve(engine);
+        }
     }
 
     /// Ends the pull.
@@ -349,7 +369,12 @@ impl LivePull {
         // A source of its own has begun, or a failing pull has no listeners left.
         let is_left = !is_wanted && now.mono_ns.saturating_sub(idle_ns) >= COUNTED_NS;
         let is_over = !has_source && (lock(&self.stream.inner).source.is_some() || is_left);
-        if is_idle || is_over {
+        let is_lost = !has_source && self.places.is_empty();
+        if is_lost {
+            let text = "no node has the source of the stream any more".to_owned();
+            lock(&self.stream.inner).fail_pull(text, now.mono_ns);
+        }
+        if is_idle || is_over || is_lost {
             self.close(engine);
             return false;
         }

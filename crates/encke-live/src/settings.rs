@@ -85,6 +85,11 @@ impl LiveSettings {
         self.prefix.strip_prefix('/').unwrap_or_default()
     }
 
+    /// Returns the pattern of all channels.
+    pub fn channels(&self) -> Result<Pattern, encke_push::PatternError> {
+        self.pattern("**")
+    }
+
     /// Returns the pattern of the channels of a rule.
     fn pattern(&self, of: &str) -> Result<Pattern, encke_push::PatternError> {
         format!("{}{of}", self.names()).parse()

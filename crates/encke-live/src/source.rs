@@ -42,6 +42,8 @@ pub(crate) struct SourceRequest {
     pub(crate) takeover: bool,
     /// The nodes that the stream has passed, as a field value.
     pub(crate) path: String,
+    /// Whether the stream is pulled from another server, which has its source.
+    pub(crate) pulls: bool,
     pub(crate) wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -92,7 +94,7 @@ impl LiveSource {
     /// Takes the lease of a stream.
     ///
     /// # Errors
-    /// The stream has a source.
+    /// The stream has a source, or this node has too many.
     pub(crate) fn begin(
         state: &Arc<LiveState>,
         stream: Arc<LiveChannel>,
@@ -100,10 +102,12 @@ impl LiveSource {
         request: SourceRequest,
         now: Now,
     ) -> Result<Self, Occupied> {
-        let SourceRequest { content_type, title, origin, takeover, path, wake } = request;
+        let SourceRequest { content_type, title, origin, takeover, path, pulls, wake } = request;
         let notice = Arc::new(SourceNotice { wake });
-        let lease = state.lease(&stream, takeover, |lease| SourceCard {
+        let lease = state.lease(&stream, takeover, pulls, now, |lease, rank| SourceCard {
             lease,
+            rank,
+            in_unit: false,
             origin,
             title,
             path,
@@ -193,12 +197,7 @@ impl LiveSource {
         if !inner.is_held_by(self.lease) {
             return;
         }
-        inner.source = None;
-        inner.torn |= self.in_unit;
-        inner.wake();
-        self.state.end_mirrors(&self.stream.name, now.mono_ns);
-        inner.held_until_ns = Some(now.mono_ns.saturating_add(self.rules.hold.nanoseconds()));
-        self.state.figures.sources_ended.fetch_add(1, Ordering::Relaxed);
+        self.state.vacate(&stream, &mut inner, now.mono_ns);
         let title = self.stream.name.as_str().to_owned();
         drop(inner);
         self.state.look_later();
@@ -233,6 +232,7 @@ impl LiveSource {
         let gauge = self.gatherer.gauge();
         let bit_rate = gauge.bit_rate(now.mono_ns);
         if let Some(card) = &mut inner.source {
+            card.in_unit = self.in_unit;
             card.bytes = gauge.bytes;
             card.bit_rate = bit_rate;
             card.key_interval_us = gauge.start_interval_us;
@@ -308,8 +308,7 @@ impl Drop for LiveSource {
         if !self.has_ended {
             let mut inner = lock(&self.stream.inner);
             if inner.is_held_by(self.lease) {
-                inner.source = None;
-                inner.torn |= self.in_unit;
+                self.state.remove_source(&self.stream, &mut inner);
             }
         }
     }
