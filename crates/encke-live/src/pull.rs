@@ -6,19 +6,23 @@
 //!                        └─ the next URL, after a pause ◄─ loss, silence, error, 508
 //! no listener for IDLE_NS ─► closed
 //! ```
+//! **TLS.** A server with an `https` URL must prove its name, as the servers of upstreams do. Authorities are read for each
+//! connection, so a changed file applies to the next one. A redirection never leaves TLS.
+//!
 //! **Loops.** Every node has an id. A request names the nodes that it is for (`Encke-Hops`), and a response the nodes that the
 //! stream has passed. A node that finds itself there responds with 508 (RFC 5842, section 7.2) or drops the stream.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use encke_io::{Address, Now, Segment, lock};
+use encke_io::{Now, Segment, lock};
 use encke_push::PushPublisher;
 use encke_server::{Engine, JobId, ResidentMailbox, UpstreamEvent, UpstreamId};
 use encke_settings::notice::{self, Level};
 use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 use encke_wire::method::Method;
 
+use crate::pull_lookup::{LookupError, PullLookup};
 use crate::pull_url::PullUrl;
 use crate::source::{LiveSource, SourceRequest};
 use crate::state::{KeeperLook, LiveChannel, LiveState, PullPlaces};
@@ -125,7 +129,7 @@ impl PullConn {
                         200 => self.source = Some(begin_source(stream, setup, &self.from, text, now)?),
                         status @ (301 | 302 | 303 | 307 | 308) => {
                             let url = text("location").and_then(|location| PullUrl::parse(&location, ""));
-                            let without = || format!("status {status} without an http:// URL as Location");
+                            let without = || format!("status {status} without an http:// or https:// URL as Location");
                             return Err(url.map_or_else(|| PullEnd::Failure(without()), PullEnd::Redirect));
                         }
                         508 => return Err(failure("status 508: the nodes pull from each other, a loop")),
@@ -203,6 +207,26 @@ impl LivePull {
         }
     }
 
+    /// Returns when [`Self::flush_due`] is to be called.
+    pub(crate) fn flush_ns(&self) -> Option<u64> {
+        match &self.phase {
+            PullPhase::Open(conn) => conn.source.as_ref()?.flush_ns(),
+            PullPhase::Resolving(_) | PullPhase::Pause(_) => None,
+        }
+    }
+
+    /// Passes on the units of the source whose time has come.
+    pub(crate) fn flush_due(&mut self, engine: &mut Engine<'_>) {
+        let now = engine.now();
+        if let PullPhase::Open(conn) = &mut self.phase
+            && let Some(source) = &mut conn.source
+            && let Err(fault) = source.flush_due(now)
+        {
+            engine.context().close(conn.id);
+            self.failed(now, &fault.to_string());
+        }
+    }
+
     /// Returns whether this connection is the pull's.
     pub(crate) fn has(&self, id: UpstreamId) -> bool {
         matches!(&self.phase, PullPhase::Open(conn) if conn.id == id)
@@ -214,8 +238,8 @@ impl LivePull {
 
     fn resolve(&mut self, engine: &mut Engine<'_>) {
         let Some(url) = self.url() else { return };
-        let target = url.target.clone();
-        self.phase = PullPhase::Resolving(engine.offload(move || target.addresses()));
+        let (target, tls) = (url.target.clone(), self.places.tls.clone());
+        self.phase = PullPhase::Resolving(engine.offload(move || PullLookup::of(&target, &tls)));
     }
 
     /// A name was resolved. Returns whether it was this pull's.
@@ -223,21 +247,17 @@ impl LivePull {
         &mut self,
         engine: &mut Engine<'_>,
         job: JobId,
-        addresses: Option<&std::io::Result<Vec<Address>>>,
+        lookup: Option<&PullLookup>,
     ) -> bool {
         if !matches!(self.phase, PullPhase::Resolving(one) if one == job) {
             return false;
         }
-        let address = match addresses {
-            Some(Ok(addresses)) => {
-                addresses.get(self.tries / self.places.count().max(1) % addresses.len().max(1)).cloned()
-            }
-            Some(Err(_)) | None => None,
-        };
-        match (address, self.url()) {
-            (Some(address), Some(url)) => {
+        let round = self.tries / self.places.count().max(1);
+        let lookup = lookup.map_or(Err(LookupError::Ended), |lookup| lookup.connection(round));
+        match (lookup, self.url()) {
+            (Ok((address, session)), Some(url)) => {
                 let context = engine.context();
-                let id = context.dial(address, None);
+                let id = context.dial(address, session);
                 let request = format!(
                     "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: encke\r\nAccept: */*\r\nEncke-Hops: {}\r\n\r\n",
                     url.path,
@@ -253,7 +273,8 @@ impl LivePull {
                 self.phase =
                     PullPhase::Open(Box::new(PullConn { id, from, reader, head, source, is_paused: false }));
             }
-            _ => self.failed(engine.now(), "the name has no address"),
+            (Ok(_), None) => self.failed(engine.now(), "the URL was removed"),
+            (Err(error), _) => self.failed(engine.now(), &error.to_string()),
         }
         true
     }
@@ -274,6 +295,8 @@ impl LivePull {
             UpstreamEvent::Failed(fault) => Err(PullEnd::Failure(fault.to_string())),
             _ => return,
         };
+        let is_secure = self.url().is_some_and(|url| url.target.secure_name().is_some());
+        let PullPhase::Open(conn) = &mut self.phase else { return };
         let end = match outcome {
             Ok(wants_more) => {
                 if conn.source.is_some() {
@@ -291,6 +314,9 @@ impl LivePull {
         context.close(id);
         self.lost(now);
         match end {
+            PullEnd::Redirect(url) if is_secure && url.target.secure_name().is_none() => {
+                self.failed(now, &format!("the server redirects to {url}, without TLS"));
+            }
             PullEnd::Redirect(url) if self.redirects < REDIRECTS_MAX => {
                 self.redirects += 1;
                 self.redirected = Some(url);

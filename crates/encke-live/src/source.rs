@@ -5,8 +5,7 @@
 //!   ▲                                                                                        │ acknowledged
 //!   └───────────── reading goes on while less than PENDING_BYTES_MAX wait ◄──────────────────┘
 //! ```
-//! A piece is passed on with the first bytes that arrive when `gather` has passed since the last one, so a source that is slower
-//! than `gather` is not delayed.
+//! Complete units are passed on when `gather` has passed since the last ones, so a source that is slower than `gather` is not delayed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -59,6 +58,10 @@ pub(crate) struct LiveSource {
     flow: Arc<SourceFlow>,
     /// When pieces were passed on last.
     passed_ns: u64,
+    /// When the units that wait are to be passed on, on the monotonic clock in ns.
+    flush_ns: Option<u64>,
+    /// Whether the keeper wakes the source then. The keeper itself has the sources that pull.
+    is_woken: bool,
     /// Whether the first message of this source was published.
     has_begun: bool,
     /// Whether pieces are dropped until a start, because one was lost.
@@ -137,6 +140,8 @@ impl LiveSource {
             splitter: content_type.map_or_else(Splitter::new, |hint| Splitter::with_hint(&hint)),
             gatherer: MediaGatherer::new(limits),
             passed_ns: 0,
+            flush_ns: None,
+            is_woken: !pulls,
             has_begun: false,
             awaits_start: false,
             is_forgotten: false,
@@ -156,10 +161,40 @@ impl LiveSource {
             self.release(now, false);
             return Err(SourceFault::Media(error));
         }
-        if now.mono_ns.saturating_sub(self.passed_ns) >= self.gather_ns() {
+        self.flush(now)
+    }
+
+    /// Passes on the complete units, if the last ones were passed on long enough ago. Otherwise they wait.
+    fn flush(&mut self, now: Now) -> Result<(), SourceFault> {
+        let due_ns = self.passed_ns.saturating_add(self.gather_ns());
+        if due_ns <= now.mono_ns {
             self.gatherer.flush(now.mono_ns);
         }
-        self.pass_on(now)
+        self.pass_on(now)?;
+        if self.flush_ns.is_none() && self.gatherer.due_ns().is_some() {
+            self.flush_ns = Some(due_ns);
+            if self.is_woken {
+                self.state.wake_at(due_ns, &self.flow.notice);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when [`Self::flush_due`] is to be called.
+    pub(crate) fn flush_ns(&self) -> Option<u64> {
+        self.flush_ns
+    }
+
+    /// Passes on the units whose time has come.
+    ///
+    /// # Errors
+    /// The source ends. It has given up its lease.
+    pub(crate) fn flush_due(&mut self, now: Now) -> Result<(), SourceFault> {
+        if self.flush_ns.is_none_or(|flush_ns| now.mono_ns < flush_ns) {
+            return Ok(());
+        }
+        self.flush_ns = None;
+        self.flush(now)
     }
 
     /// Returns whether further bytes are wanted now.
@@ -176,6 +211,7 @@ impl LiveSource {
             self.has_ended = true;
             return Err(SourceFault::Replaced);
         }
+        self.flush_due(now)?;
         Ok(self.flow.pending_bytes.load(Ordering::Acquire) < PENDING_BYTES_MAX)
     }
 
@@ -243,7 +279,8 @@ impl LiveSource {
 
     fn publish(&mut self, inner: &mut MutexGuard<'_, LiveChannelState>, piece: MediaPiece) {
         self.state.mirror(&self.stream.name, inner, &piece, &self.publisher);
-        let container = self.splitter.info().map_or(Container::Unknown, |info| info.container);
+        let described = self.splitter.info().map(|info| info.container);
+        let container = described.or(self.splitter.container()).unwrap_or(Container::Unknown);
         if !std::mem::replace(&mut self.has_begun, true) {
             let title = self.stream.name.as_str();
             if container == Container::Unknown {

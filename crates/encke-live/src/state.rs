@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use encke_io::{Now, lock};
 use encke_push::{CLAIMS_MAX, ClaimError, Flags, Name, Pattern, SourceBoard, SourceHolder};
 use encke_server::ResidentMailbox;
-use encke_settings::TargetUrl;
+use encke_settings::{TargetUrl, UpstreamTls};
 use encke_wire::media::{Container, MediaInfo};
 
 use crate::counters::LiveFigures;
@@ -26,6 +26,8 @@ use crate::settings::{LiveChannelSettings, LiveSettings};
 pub struct LiveState {
     streams: Mutex<HashMap<Name, Arc<LiveChannel>>>,
     rules: RwLock<Vec<(Pattern, LiveChannelSettings)>>,
+    /// TLS to the servers that streams are pulled from.
+    tls: RwLock<UpstreamTls>,
     leases: AtomicU64,
     /// Begin of the names of all streams.
     names: String,
@@ -96,6 +98,9 @@ pub(crate) struct SourceCard {
 /// A message to the keeper: a deadline may be new, or a stream is to be pulled.
 pub(crate) struct KeeperLook;
 
+/// A message to the keeper: a source is to be woken at a time, on the monotonic clock in ns.
+pub(crate) struct KeeperWake(pub(crate) u64, pub(crate) Arc<SourceNotice>);
+
 /// Nodes in a chain. A longer list of hops counts as a loop.
 const HOPS_MAX: usize = 16;
 
@@ -128,6 +133,8 @@ pub(crate) struct PullPlaces {
     pub(crate) node: Option<PullUrl>,
     /// The URLs of the settings.
     pub(crate) urls: Vec<PullUrl>,
+    /// TLS to these servers.
+    pub(crate) tls: UpstreamTls,
 }
 
 impl LiveState {
@@ -136,6 +143,7 @@ impl LiveState {
         Arc::new(Self {
             streams: Mutex::default(),
             rules: RwLock::new(settings.by_pattern()),
+            tls: RwLock::new(settings.tls.clone()),
             leases: AtomicU64::new(0),
             names: settings.names().to_owned(),
             node: node_id(),
@@ -149,6 +157,7 @@ impl LiveState {
     /// Applies new settings. Sources apply them when they begin.
     pub fn reload(&self, settings: &LiveSettings) {
         *self.rules.write().unwrap_or_else(std::sync::PoisonError::into_inner) = settings.by_pattern();
+        *self.tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = settings.tls.clone();
     }
 
     /// Returns the rules of a stream.
@@ -197,6 +206,13 @@ impl LiveState {
     pub(crate) fn look_later(&self) {
         if let Some(keeper) = &*lock(&self.keeper) {
             keeper.send(KeeperLook);
+        }
+    }
+
+    /// Asks the keeper to wake a source at a time, on the monotonic clock in ns.
+    pub(crate) fn wake_at(&self, at_ns: u64, notice: &Arc<SourceNotice>) {
+        if let Some(keeper) = &*lock(&self.keeper) {
+            keeper.send(KeeperWake(at_ns, Arc::clone(notice)));
         }
     }
 
@@ -287,7 +303,9 @@ impl LiveState {
         let Some(title) = self.title_of(name) else { return PullPlaces::default() };
         let node = self.holder_of(name).and_then(|holder| PullUrl::parse(&holder.address, &title));
         let urls = self.rules_of(name).pull;
-        PullPlaces { node, urls: urls.iter().filter_map(|url| PullUrl::parse(url, &title)).collect() }
+        let urls = urls.iter().filter_map(|url| PullUrl::parse(url, &title)).collect();
+        let tls = self.tls.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        PullPlaces { node, urls, tls }
     }
 
     /// Ends the sources whose streams another node has taken over. Their listeners wait for `hold`.
