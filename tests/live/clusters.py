@@ -8,7 +8,7 @@ from containers import layout
 from harness import case, require
 from media import committed
 from refusals import FRAME
-from stage import LiveLab, Station, end_process
+from stage import LiveLab, Source, Station, end_process
 
 NODES = ("a", "b", "c")
 
@@ -58,6 +58,21 @@ def until_held(lab: LiveLab, station: Station, name: str, node: str | None) -> N
         return next((stream.get("node") for stream in streams if stream["name"] == name), None) == node
 
     lab.until(known, f"node-{node} is not known to have {name}")
+
+
+def arrives(source: Source, listeners: list, before: list[int]) -> None:
+    """Sends until all listeners have a whole film more than `before`. A node may have to fetch the stream from its new place first."""
+    for listener, seen in zip(listeners, before):
+        for _ in range(400):
+            if FRAME[-2_000:-1_000] in listener.body[seen + 2_000:]:
+                break
+            source.send(FRAME)
+            listener.socket.settimeout(0.1)
+            try:
+                listener.took(listener.socket.recv(1 << 16))
+            except TimeoutError:
+                continue
+        require(FRAME[-2_000:-1_000] in listener.body[seen + 2_000:], f"a listener gets nothing more after {len(listener.body)} bytes")
 
 
 @case()
@@ -116,19 +131,7 @@ def a_cluster_has_one_source_of_a_stream_and_takeover_moves_it(lab: LiveLab) -> 
     for other in (one, three):
         until_held(lab, other, "song", "node-b")
     before = [len(listener.body) for listener in listeners]
-    # The source sends until each node fetches the stream from its new place.
-    second.send(FRAME)
-    for listener, seen in zip(listeners, before):
-        for _ in range(400):
-            if FRAME[-2_000:-1_000] in listener.body[seen + 2_000:]:
-                break
-            second.send(FRAME)
-            listener.socket.settimeout(0.1)
-            try:
-                listener.took(listener.socket.recv(1 << 16))
-            except TimeoutError:
-                continue
-        require(FRAME[-2_000:-1_000] in listener.body[seen + 2_000:], "a listener does not get the second source")
+    arrives(second, listeners, before)
     return f"{[len(listener.body) for listener in listeners]} bytes"
 
 
@@ -159,3 +162,27 @@ def the_death_of_a_node_ends_its_streams_on_the_others(lab: LiveLab) -> str:
     again.send(FRAME)
     late.until(5_000)
     return f"{[len(listener.body) for listener in listeners]} bytes"
+
+
+@case()
+def a_lost_source_returns_on_another_node_without_takeover(lab: LiveLab) -> str:
+    """The source on node A is lost, and returns on node B, which still pulls the stream from A for its listener. B accepts it, and the
+    listeners on A and B continue with it. Planted: the source on A stays."""
+    one, two = cluster(lab, 2)
+    first = one.source("song").begin(FRAME[:8_000])
+    until_held(lab, two, "song", "node-a")
+    listeners = [node.listener("song") for node in (one, two)]
+    for listener in listeners:
+        listener.opened()
+    first.send(FRAME[8_000:])
+    for listener in listeners:
+        listener.until_true(lambda body: FRAME[-2_000:-1_000] in body)
+    if not lab.planted:
+        first.kill()
+    until_held(lab, two, "song", None)
+    require(two.info("song").get("state") == "live", "node B pulls the stream no more")
+    second = two.source("song")
+    until_held(lab, one, "song", "node-b")
+    before = [len(listener.body) for listener in listeners]
+    arrives(second, listeners, before)
+    return f"{before} bytes from the first source"

@@ -12,7 +12,7 @@ use encke_push::{Name, PushPublisher};
 
 use crate::settings::LiveSettings;
 use crate::source::{LiveSource, SourceFault, SourceRequest};
-use crate::state::{LiveState, Occupied};
+use crate::state::{LiveState, Occupied, SourceKind};
 
 /// Begins sources within the program, from any thread.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl LiveFeeds {
             origin: "this program".into(),
             takeover: false,
             path: String::new(),
-            pulls: false,
+            kind: SourceKind::Own,
             // The next push reports the end.
             wake: Box::new(|| {}),
         };

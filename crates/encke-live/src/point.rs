@@ -21,7 +21,7 @@ use crate::keeper::LiveKeeper;
 use crate::page;
 use crate::settings::LiveSettings;
 use crate::source::{LiveSource, SourceFault, SourceRequest};
-use crate::state::{LiveChannelState, LiveState, Occupied};
+use crate::state::{LiveChannelState, LiveState, Occupied, SourceKind};
 
 /// Live streams, at the prefix of the settings.
 pub struct LivePoint {
@@ -160,7 +160,7 @@ impl PointHandler for LiveDesk {
                 origin: request.client().map_or_else(|| "unix".to_owned(), |client| client.to_string()),
                 takeover,
                 path: String::new(),
-                pulls: false,
+                kind: SourceKind::Own,
                 wake: Box::new(move || waker.wake()),
             },
             self.context.now(),

@@ -25,7 +25,7 @@ use encke_wire::method::Method;
 use crate::pull_lookup::{LookupError, PullLookup};
 use crate::pull_url::PullUrl;
 use crate::source::{LiveSource, SourceRequest};
-use crate::state::{KeeperLook, LiveChannel, LiveState, PullPlaces};
+use crate::state::{KeeperLook, LiveChannel, LiveState, PullPlaces, SourceKind};
 
 /// Time without listeners after which a pull ends.
 const IDLE_NS: u64 = 30_000_000_000;
@@ -67,6 +67,7 @@ struct PullConn {
     id: UpstreamId,
     /// The URL, for operators.
     from: String,
+    kind: SourceKind,
     reader: AppResponseReader,
     head: ResponseHead,
     source: Option<LiveSource>,
@@ -126,7 +127,7 @@ impl PullConn {
                     };
                     match view.head.status() {
                         100..=199 => {}
-                        200 => self.source = Some(begin_source(stream, setup, &self.from, text, now)?),
+                        200 => self.source = Some(begin_source(stream, setup, (self.kind, &self.from), text, now)?),
                         status @ (301 | 302 | 303 | 307 | 308) => {
                             let url = text("location").and_then(|location| PullUrl::parse(&location, ""));
                             let without = || format!("status {status} without an http:// or https:// URL as Location");
@@ -151,7 +152,7 @@ impl PullConn {
 fn begin_source(
     stream: &Arc<LiveChannel>,
     setup: &PullSetup<'_>,
-    origin: &str,
+    (kind, origin): (SourceKind, &str),
     text: impl Fn(&str) -> Option<String>,
     now: Now,
 ) -> Result<LiveSource, PullEnd> {
@@ -166,7 +167,7 @@ fn begin_source(
         origin: origin.to_owned(),
         takeover: false,
         path,
-        pulls: true,
+        kind,
         wake: Box::new(move || {
             if let Some(mailbox) = &mailbox {
                 mailbox.send(KeeperLook);
@@ -267,11 +268,13 @@ impl LivePull {
                 context.send(id, [Segment::Bytes(request.into_bytes())]);
                 context.deadline(id, RESPONSE_NS);
                 let from = url.to_string();
+                let is_node = self.redirected.is_none() && self.places.node.as_ref() == Some(url);
+                let kind = if is_node { SourceKind::NodePull } else { SourceKind::Pull };
                 let mut reader = AppResponseReader::new();
                 reader.begin(Method::Get);
                 let (head, source) = (ResponseHead::new(), None);
                 self.phase =
-                    PullPhase::Open(Box::new(PullConn { id, from, reader, head, source, is_paused: false }));
+                    PullPhase::Open(Box::new(PullConn { id, from, kind, reader, head, source, is_paused: false }));
             }
             (Ok(_), None) => self.failed(engine.now(), "the URL was removed"),
             (Err(error), _) => self.failed(engine.now(), &error.to_string()),
@@ -395,7 +398,7 @@ impl LivePull {
         // A source of its own has begun, or a failing pull has no listeners left.
         let is_left = !is_wanted && now.mono_ns.saturating_sub(idle_ns) >= COUNTED_NS;
         let is_over = !has_source && (lock(&self.stream.inner).source.is_some() || is_left);
-        let is_lost = !has_source && self.places.is_empty();
+        let is_lost = !has_source && !is_over && self.places.is_empty();
         if is_lost {
             let text = "no node has the source of the stream any more".to_owned();
             lock(&self.stream.inner).fail_pull(text, now.mono_ns);

@@ -20,7 +20,9 @@ use encke_wire::media::{Container, MediaError, MediaInfo};
 
 use crate::mirror::flags_of;
 use crate::settings::LiveChannelSettings;
-use crate::state::{LiveChannel, LiveChannelState, LiveState, Occupied, SourceCard, SourceNotice};
+use crate::state::{
+    LiveChannel, LiveChannelState, LiveState, Occupied, SourceCard, SourceKind, SourceNotice,
+};
 
 /// Bytes of a source that wait for the sequencer. Above it the source is not read. 2 MiB: a second of 16 Mbit/s.
 const PENDING_BYTES_MAX: usize = 2 << 20;
@@ -41,8 +43,7 @@ pub(crate) struct SourceRequest {
     pub(crate) takeover: bool,
     /// The nodes that the stream has passed, as a field value.
     pub(crate) path: String,
-    /// Whether the stream is pulled from another server, which has its source.
-    pub(crate) pulls: bool,
+    pub(crate) kind: SourceKind,
     pub(crate) wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -105,10 +106,11 @@ impl LiveSource {
         request: SourceRequest,
         now: Now,
     ) -> Result<Self, Occupied> {
-        let SourceRequest { content_type, title, origin, takeover, path, pulls, wake } = request;
+        let SourceRequest { content_type, title, origin, takeover, path, kind, wake } = request;
         let notice = Arc::new(SourceNotice { wake });
-        let lease = state.lease(&stream, takeover, pulls, now, |lease, rank| SourceCard {
+        let lease = state.lease(&stream, takeover, kind, now, |lease, rank| SourceCard {
             lease,
+            kind,
             rank,
             in_unit: false,
             origin,
@@ -141,7 +143,7 @@ impl LiveSource {
             gatherer: MediaGatherer::new(limits),
             passed_ns: 0,
             flush_ns: None,
-            is_woken: !pulls,
+            is_woken: kind == SourceKind::Own,
             has_begun: false,
             awaits_start: false,
             is_forgotten: false,

@@ -77,6 +77,7 @@ pub(crate) struct LiveChannelState {
 #[derive(Clone, Debug)]
 pub(crate) struct SourceCard {
     pub(crate) lease: u64,
+    pub(crate) kind: SourceKind,
     /// The rank of its claim in the cluster; `None` without a cluster, and for a stream that is pulled.
     pub(crate) rank: Option<u64>,
     /// Whether the last message of the source ended within a unit.
@@ -93,6 +94,17 @@ pub(crate) struct SourceCard {
     pub(crate) gaps: u64,
     /// Notifies the source that another one has taken over.
     pub(crate) notice: Arc<SourceNotice>,
+}
+
+/// Where the bytes of a source come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SourceKind {
+    /// A request, or this program: the source of the stream itself.
+    Own,
+    /// Another server, which has the source.
+    Pull,
+    /// The node of the cluster that has the source, or had it.
+    NodePull,
 }
 
 /// A message to the keeper: a deadline may be new, or a stream is to be pulled.
@@ -356,8 +368,8 @@ impl LiveState {
         Some(former)
     }
 
-    /// Gives the lease of a stream to a new source. With `takeover` the present source loses it, on whichever node it is. A source
-    /// that pulls the stream claims nothing in the cluster.
+    /// Gives the lease of a stream to a new source. With `takeover` the present source loses it, on whichever node it is. Only own
+    /// sources claim the stream in the cluster. They need no takeover to replace a pull from a node that has lost its source.
     ///
     /// # Errors
     /// The stream has a source, or this node has too many.
@@ -365,15 +377,21 @@ impl LiveState {
         &self,
         stream: &LiveChannel,
         takeover: bool,
-        pulls: bool,
+        kind: SourceKind,
         now: Now,
         card: impl FnOnce(u64, Option<u64>) -> SourceCard,
     ) -> Result<u64, Occupied> {
         let mut inner = lock(&stream.inner);
-        if inner.source.is_some() && !takeover {
-            return Err(self.holder_of(&stream.name).map_or(Occupied::Here, Occupied::Elsewhere));
+        if let Some(present) = &inner.source
+            && !takeover
+        {
+            match self.holder_of(&stream.name) {
+                Some(holder) => return Err(Occupied::Elsewhere(holder)),
+                None if present.kind == SourceKind::NodePull && kind == SourceKind::Own => {}
+                None => return Err(Occupied::Here),
+            }
         }
-        let rank = match self.board.get().filter(|_| !pulls) {
+        let rank = match self.board.get().filter(|_| kind == SourceKind::Own) {
             Some(board) => {
                 let rank = board.claim(stream.title(&self.names), takeover, now.unix_ns / 1_000_000);
                 Some(rank.map_err(|error| match error {
