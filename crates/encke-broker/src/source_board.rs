@@ -133,7 +133,9 @@ impl SourceBoard {
     pub fn outranked(&self) -> Vec<(Box<str>, u64)> {
         let state = self.state();
         let is_outranked = |stream: &str| {
-            state.holder(stream).is_some_and(|holder| Some((holder.rank, holder.id)) > state.own_place(stream))
+            state
+                .holder(stream)
+                .is_some_and(|holder| Some((holder.rank, holder.id)) > state.own_place(stream))
         };
         let own = state.own.iter().filter(|(stream, _)| is_outranked(stream));
         own.map(|(stream, rank)| (stream.clone(), *rank)).collect()
@@ -228,7 +230,10 @@ impl BoardState {
 impl fmt::Debug for SourceBoard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
-        f.debug_struct("SourceBoard").field("own", &state.own).field("others", &state.others).finish_non_exhaustive()
+        f.debug_struct("SourceBoard")
+            .field("own", &state.own)
+            .field("others", &state.others)
+            .finish_non_exhaustive()
     }
 }
 
@@ -266,7 +271,9 @@ mod tests {
         assert!(one.take_change() && !one.take_change());
         carry(&one, 1, &[&two]);
         assert_eq!(holder(&two, "film"), Some("http://node-1/live/".into()));
-        assert!(matches!(two.claim("film", false, MOMENT), Err(ClaimError::Held(held)) if *held.node == *"node 1"));
+        assert!(
+            matches!(two.claim("film", false, MOMENT), Err(ClaimError::Held(held)) if *held.node == *"node 1")
+        );
         one.release("film", rank + 1);
         assert!(!one.take_change(), "another claim has ended");
         one.release("film", rank);

@@ -325,7 +325,8 @@ fn nodes_announce_their_sources_and_forget_those_of_a_node_that_ends() {
         let (board, tell) = (Arc::new(SourceBoard::default()), tell.clone());
         board.open(&format!("http://node-{number}/live/"), move || drop(tell.send(())));
         let about = About { name: format!("node {number}").into(), ..About::default() };
-        let node = Node::join_by(ClusterConfig { sources: Some(Arc::clone(&board)), about, ..cluster(&nats) });
+        let node =
+            Node::join_by(ClusterConfig { sources: Some(Arc::clone(&board)), about, ..cluster(&nats) });
         (board, node)
     };
     let [(one, first), (two, second), (three, _third)] = [1, 2, 3].map(join);

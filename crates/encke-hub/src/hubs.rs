@@ -114,8 +114,7 @@ impl Hubs {
     /// The number of epochs differs from that of the streams.
     pub fn new(core: usize, epochs: &[Epoch], streams: Arc<Streams>, rules: &Arc<Rules>) -> Self {
         assert_eq!(epochs.len(), streams.count(), "each stream has an epoch");
-        let hub =
-            |(stream, epoch): (usize, &Epoch)| Hub::new(core, *epoch, rules.share(&streams, stream));
+        let hub = |(stream, epoch): (usize, &Epoch)| Hub::new(core, *epoch, rules.share(&streams, stream));
         Self {
             hubs: epochs.iter().enumerate().map(hub).collect(),
             streams,

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use encke_io::{Now, lock};
 use encke_push::{
-    ChannelPoint, ChannelRules, Name, Pattern, PointBody, PointHandler, PointRead, PushPublisher, SourceHolder,
+    ChannelPoint, ChannelRules, Name, Pattern, PointBody, PointHandler, PointRead, PushPublisher,
+    SourceHolder,
 };
 use encke_server::{Fields, HandlerContext, Reply, Request, WorkerSetup};
 use encke_settings::OrOff;
@@ -82,7 +83,8 @@ struct LiveDesk {
 impl PointHandler for LiveDesk {
     fn list(&mut self, request: &Request<'_>, may_read: &dyn Fn(&Name) -> bool) -> Reply {
         let streams = self.state.all().into_iter().filter(|stream| may_read(&stream.name));
-        let mut streams: Vec<_> = streams.map(|stream| crate::figures::described(&stream, &self.names)).collect();
+        let mut streams: Vec<_> =
+            streams.map(|stream| crate::figures::described(&stream, &self.names)).collect();
         crate::figures::add_elsewhere(&mut streams, self.state.held_elsewhere(), |title| {
             Name::parse(format!("{}{title}", self.names).as_bytes()).is_ok_and(|name| may_read(&name))
         });
@@ -225,7 +227,9 @@ impl LiveDesk {
             return PointRead::Reply(match self.state.holder_of(channel) {
                 Some(SourceHolder { node, .. }) => refusal(
                     502,
-                    format!("{node} has the source of this stream, and does not say where it can be reached: set cluster.address there"),
+                    format!(
+                        "{node} has the source of this stream, and does not say where it can be reached: set cluster.address there"
+                    ),
                 ),
                 None => self.absent(channel),
             });

@@ -127,10 +127,14 @@ impl PullConn {
                     };
                     match view.head.status() {
                         100..=199 => {}
-                        200 => self.source = Some(begin_source(stream, setup, (self.kind, &self.from), text, now)?),
+                        200 => {
+                            self.source =
+                                Some(begin_source(stream, setup, (self.kind, &self.from), text, now)?)
+                        }
                         status @ (301 | 302 | 303 | 307 | 308) => {
                             let url = text("location").and_then(|location| PullUrl::parse(&location, ""));
-                            let without = || format!("status {status} without an http:// or https:// URL as Location");
+                            let without =
+                                || format!("status {status} without an http:// or https:// URL as Location");
                             return Err(url.map_or_else(|| PullEnd::Failure(without()), PullEnd::Redirect));
                         }
                         508 => return Err(failure("status 508: the nodes pull from each other, a loop")),
@@ -273,8 +277,15 @@ impl LivePull {
                 let mut reader = AppResponseReader::new();
                 reader.begin(Method::Get);
                 let (head, source) = (ResponseHead::new(), None);
-                self.phase =
-                    PullPhase::Open(Box::new(PullConn { id, from, kind, reader, head, source, is_paused: false }));
+                self.phase = PullPhase::Open(Box::new(PullConn {
+                    id,
+                    from,
+                    kind,
+                    reader,
+                    head,
+                    source,
+                    is_paused: false,
+                }));
             }
             (Ok(_), None) => self.failed(engine.now(), "the URL was removed"),
             (Err(error), _) => self.failed(engine.now(), &error.to_string()),

@@ -13,7 +13,8 @@ pub(crate) struct PullUrl {
 impl PullUrl {
     /// Parses a URL. One that ends with a slash gets the name of the stream.
     pub(crate) fn parse(text: &str, name: &str) -> Option<Self> {
-        let (scheme, rest) = text.split_once("://").filter(|(scheme, _)| matches!(*scheme, "http" | "https"))?;
+        let (scheme, rest) =
+            text.split_once("://").filter(|(scheme, _)| matches!(*scheme, "http" | "https"))?;
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let target = format!("{scheme}://{authority}").parse().ok()?;
         let path = if path.is_empty() { "/" } else { path };
@@ -40,7 +41,8 @@ mod tests {
         assert_eq!(parse("http://node-a/live/film?x=1"), Some("http://node-a:80/live/film?x=1".into()));
         assert_eq!(parse("http://node-a"), Some("http://node-a:80/a/film".into()));
         assert_eq!(parse("https://node-a/live/"), Some("https://node-a:443/live/a/film".into()));
-        for wrong in ["node-a/live/film", "http:///film", "https:///film", "http://node-a/li ve", "ftp://a/b"] {
+        for wrong in ["node-a/live/film", "http:///film", "https:///film", "http://node-a/li ve", "ftp://a/b"]
+        {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

@@ -115,7 +115,8 @@ impl Hub {
             return self.end(id, DeliveryContent::Ended, out);
         }
         let preamble = channel.preamble.as_ref().and_then(|preamble| preamble.message());
-        let has_ended = preamble.is_some_and(|last| last.offset > position && last.flags.contains(Flags::END));
+        let has_ended =
+            preamble.is_some_and(|last| last.offset > position && last.flags.contains(Flags::END));
         if entry == SubscriberEntry::AwaitsHead && has_ended {
             return self.end(id, DeliveryContent::Ended, out);
         }

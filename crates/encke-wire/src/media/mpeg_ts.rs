@@ -203,7 +203,8 @@ impl MpegTsParser {
     /// Begins the unit that is held back.
     fn decide(&mut self, start: bool, sink: &mut impl MediaSink) {
         if let Some(Undecided { held, time_us, .. }) = self.undecided.take() {
-            self.unsettled = self.unsettled.map(|units| units + 1).filter(|units| !start && *units < UNSETTLED_UNITS_MAX);
+            self.unsettled =
+                self.unsettled.map(|units| units + 1).filter(|units| !start && *units < UNSETTLED_UNITS_MAX);
             sink.unit(MediaUnit { start, time_us });
             sink.bytes(&held);
         }

@@ -223,7 +223,10 @@ fn fragments_clusters_and_blocks_end_with_their_last_byte() {
         for (number, (received, out)) in ends.iter().enumerate() {
             assert_eq!(received, out, "{name}: unit {number} ends late");
             let next = units.get(number + 1);
-            assert!(next.is_none_or(|next| next == out), "{name}: unit {number} does not end at the next one");
+            assert!(
+                next.is_none_or(|next| next == out),
+                "{name}: unit {number} does not end at the next one"
+            );
         }
     }
 }
