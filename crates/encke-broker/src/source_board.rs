@@ -142,19 +142,19 @@ impl SourceBoard {
     }
 
     /// Names this node.
-    #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "only a cluster calls it"))]
+    #[cfg_attr(not(any(feature = "nats", test)), expect(dead_code, reason = "only a cluster calls it"))]
     pub(crate) fn set_here(&self, here: NodeId) {
         self.state().here = Some(here);
     }
 
     /// Returns whether the own claims have changed since the last call.
-    #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "only a cluster calls it"))]
+    #[cfg_attr(not(any(feature = "nats", test)), expect(dead_code, reason = "only a cluster calls it"))]
     pub(crate) fn take_change(&self) -> bool {
         std::mem::take(&mut self.state().has_changed)
     }
 
     /// Returns the own claims for a heartbeat; `None` if the node has no live streams.
-    #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "only a cluster calls it"))]
+    #[cfg_attr(not(any(feature = "nats", test)), expect(dead_code, reason = "only a cluster calls it"))]
     pub(crate) fn announcement(&self) -> Option<SourceAnnouncement> {
         let state = self.state();
         let claims = state.own.iter().map(|(stream, rank)| (stream.clone(), *rank)).collect();
@@ -162,7 +162,7 @@ impl SourceBoard {
     }
 
     /// Takes the claims of another node, which replace its earlier ones.
-    #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "only a cluster calls it"))]
+    #[cfg_attr(not(any(feature = "nats", test)), expect(dead_code, reason = "only a cluster calls it"))]
     pub(crate) fn hears(&self, node: NodeId, name: &str, mut announcement: SourceAnnouncement) {
         announcement.claims.truncate(CLAIMS_MAX);
         let mut state = self.state();
@@ -178,7 +178,7 @@ impl SourceBoard {
     }
 
     /// Forgets the claims of a node that has ended.
-    #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "only a cluster calls it"))]
+    #[cfg_attr(not(any(feature = "nats", test)), expect(dead_code, reason = "only a cluster calls it"))]
     pub(crate) fn forget(&self, node: NodeId) {
         let mut state = self.state();
         if state.others.remove(&node).is_some_and(|peer| !peer.announcement.claims.is_empty()) {
