@@ -281,8 +281,8 @@ impl LiveSource {
 
     fn publish(&mut self, inner: &mut MutexGuard<'_, LiveChannelState>, piece: MediaPiece) {
         self.state.mirror(&self.stream.name, inner, &piece, &self.publisher);
-        let described = self.splitter.info().map(|info| info.container);
-        let container = described.or(self.splitter.container()).unwrap_or(Container::Unknown);
+        let stated = self.splitter.info().map(|info| info.container);
+        let container = stated.or(self.splitter.container()).unwrap_or(Container::Unknown);
         if !std::mem::replace(&mut self.has_begun, true) {
             let title = self.stream.name.as_str();
             if container == Container::Unknown {
