@@ -10,6 +10,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { request } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -21,7 +22,7 @@ import { installed, project, ran } from './project.js';
 import { becomes, ENCKE, publish, SECRET, staged, tokenOf } from './rig.js';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
-const PAGES = ['README.md', 'docs/push.md', 'docs/tokens.md', 'client/README.md'];
+const PAGES = ['README.md', 'docs/push.md', 'docs/streams.md', 'docs/tokens.md', 'client/README.md'];
 
 /** What is no program for a reader to run, with the reason. */
 const NOT_RUN = new Map([
@@ -37,8 +38,13 @@ const COMMANDS_NOT_RUN = [
   [/^(sudo|docker|cargo|git|brew|apt|apt-get|systemctl) /, 'changes the machine, or builds'],
   [/^npm (ci|run|install) /, 'package.test.js installs the package; `make test` runs the scripts'],
   [/^encke load /, 'takes ten seconds: load.test.js runs the generator'],
-  [/^encke (serve|demo)( |$)/, 'does not end: the server of the test has its place'],
+  [/^(mkdir -p site && )?encke (serve|demo)( |$)/, 'does not end: the server of the test has its place'],
+  [/^ffmpeg /, 'does not end, and needs a camera: tests/live runs ffmpeg, and `sends` is the source here'],
+  [/^-c:v /, 'a part of a command'],
 ];
+
+/** A film of some seconds, which the tests of containers use. */
+const FILM = join(ROOT, 'crates/encke-wire/tests/media/vp8-vorbis.webm');
 
 /** Rights for all: except on the page about tokens, where a token is needed. */
 const settingsOf = (file) => `
@@ -97,6 +103,20 @@ function channelOf(text) {
 async function probe({ encke }, channel) {
   await becomes(encke, 'encke_push_subscribers', 1);
   await publish(encke.port, channel, 'a probe', tokenOf('server'));
+}
+
+/** Sends a live stream until the end of the test, once the server knows its format. */
+async function sends({ encke, stack }, name) {
+  const url = `${encke.url}live/${name}`;
+  const source = stack.ended(request(url, { method: 'PUT' }), () => source.destroy());
+  // The end of the test ends it.
+  source.on('error', () => {});
+  source.write(await readFile(FILM));
+  for (;;) {
+    const answer = await fetch(`${url}?info`);
+    if (answer.ok && (await answer.json()).codecs) return;
+    await new Promise((next) => setTimeout(next, 50));
+  }
 }
 
 /**
@@ -209,6 +229,10 @@ const RUNNERS = {
   async html(at, text) {
     await writeFile(join(at.site, 'snippet.html'), `<!doctype html><meta charset="utf-8"><body>${here(text, at)}`);
     const page = await pageOf(at, 'snippet.html');
+    if (/<video /.test(text)) {
+      await page.waitForFunction(() => document.querySelector('video').readyState >= HTMLMediaElement.HAVE_CURRENT_DATA);
+      return;
+    }
     await probe(at, channelOf(text));
     await shows(at, page);
   },
@@ -245,7 +269,9 @@ async function runs({ file, language, text }) {
     await mkdir(join(folder, 'bin'));
     await symlink(ENCKE, join(folder, 'bin/encke'));
     const encke = await stack.encke({ site, settings: settingsOf(file) });
-    await run({ stack, encke, site, folder }, text);
+    const at = { stack, encke, site, folder };
+    if (file === 'docs/streams.md') for (const name of ['film', 'cam']) await sends(at, name);
+    await run(at, text);
   });
 }
 

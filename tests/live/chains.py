@@ -1,9 +1,11 @@
 """Streams that nodes pull from each other."""
 import signal
+import subprocess
+from pathlib import Path
 
 from harness import case, require
 from refusals import FRAME
-from stage import LiveLab, Station
+from stage import LiveLab, Station, end_process
 
 
 def node(lab: LiveLab, *others: Station) -> Station:
@@ -37,3 +39,50 @@ def a_chain_delivers_the_bytes_of_its_origin_and_survives_a_node(lab: LiveLab) -
         if FRAME[-2_000:-1_000] in listener.body[before + 2_000:]:
             return f"{before} and {len(listener.body) - before} bytes"
     require(False, f"the listener at the edge gets nothing after the loss of a node: {edge.info('song')}")
+
+
+CURVE = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+
+
+def openssl(*words: object) -> None:
+    done = subprocess.run(["openssl", *map(str, words)], capture_output=True, text=True)
+    require(done.returncode == 0, f"openssl {words}: {done.stderr}")
+
+
+def certified(folder: Path) -> tuple[Path, Path, Path]:
+    """Makes an authority, and a certificate for localhost with its key. Returns the three files."""
+    ca, ca_key, cert, key, request, names = (folder / name for name in ("ca.pem", "ca.key", "cert.pem", "cert.key", "request", "names"))
+    openssl("req", "-x509", *CURVE, "-subj", "/CN=authority", "-keyout", ca_key, "-out", ca)
+    openssl("req", *CURVE, "-subj", "/CN=localhost", "-keyout", key, "-out", request)
+    names.write_text("subjectAltName=DNS:localhost\n")
+    openssl("x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", 2, "-extfile", names, "-out", cert)
+    return ca, cert, key
+
+
+@case()
+def a_pull_by_https_proves_the_name_of_its_server(lab: LiveLab) -> str:
+    """A node pulls by https from a server whose certificate has the name in the URL and a known issuer. With another name, or an unknown
+    issuer, listeners get a 502 that says so; `name` states another name. Planted: the right node does not know the issuer."""
+    ca, cert, key = certified(lab.folder)
+    tls = {"cert": str(cert), "key": str(key)}
+    origin = lab.station(settings={"server": {"listen": {"address": "127.0.0.1:0", "tls": tls}}}, channel={"hold": "60s"})
+
+    def edge(host: str, **tls) -> Station:
+        return lab.station(channel={"pull": [f"https://{host}:{origin.port}/live/"]}, settings={"live": {"tls": tls}})
+
+    source = subprocess.Popen(["curl", "--silent", "--insecure", "-T", "-", "-H", "Transfer-Encoding: chunked",
+                               f"https://localhost:{origin.port}/live/song"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    lab.stack.callback(end_process, source)
+    source.stdin.write(FRAME)
+    source.stdin.flush()
+    lab.until(lambda: origin.value("encke_live_source_bytes_total") >= len(FRAME), "the source does not arrive")
+    for right in (edge("localhost", **({} if lab.planted else {"ca": str(ca)})), edge("127.0.0.1", ca=str(ca), name="localhost")):
+        listener = right.listener("song")
+        require(listener.status == 200, f"{listener.head}")
+        require(bytes(listener.until(1_000)) in FRAME, "the bytes are not those of the origin")
+    texts = []
+    for wrong in (edge("127.0.0.1", ca=str(ca)), edge("localhost")):
+        answer = wrong.ask("/live/song")
+        require(answer.status == 502 and b"certificate" in answer.body, f"{answer}: {answer.body!r}")
+        texts.append(answer.body.decode().partition("/song: ")[2].strip())
+    return "; ".join(texts)

@@ -172,10 +172,14 @@ impl Service {
             let mut plan = PushPlan::new(&settings.push, &settings.auth, openness)?;
             if settings.cluster.is_on() {
                 plan = plan.joined(&settings.cluster)?;
+                if let (true, Ok(channels)) = (settings.live.enabled, settings.live.channels()) {
+                    plan = plan.with_local_channels(channels)?;
+                }
+                join_live(&plan, settings, &live, &mut notes);
             } else if let Some(folder) = &settings.server.state_dir {
                 plan = plan.kept_in(folder)?;
             }
-            let plan = Arc::new(with_live(plan, settings, &live, &mut notes));
+            let plan = Arc::new(with_live(plan, settings, &live));
             server = server.mount_all(plan.mounts());
             push = Some(plan);
         } else {
@@ -322,8 +326,7 @@ impl Service {
 
     /// Creates sources of live streams within this program; `None` if live streams are off.
     pub fn live_feeds(&self) -> Option<LiveFeeds> {
-        let is_on = self.settings.live.enabled && !self.settings.cluster.is_on();
-        let publisher = self.publisher().filter(|_| is_on)?;
+        let publisher = self.publisher().filter(|_| self.settings.live.enabled)?;
         Some(LiveFeeds::new(&self.settings.live, &self.live, publisher))
     }
 
@@ -368,7 +371,7 @@ impl Service {
             .as_ref()
             .map(|old| {
                 let new = PushPlan::new(&settings.push, &settings.auth, openness(settings, &listen_configs))?;
-                let plan = with_live(new.with_epoch_of(old), settings, &self.live, &mut Vec::new());
+                let plan = with_live(new.with_epoch_of(old), settings, &self.live);
                 Ok::<_, ServiceError>(Arc::new(plan))
             })
             .transpose()?;
@@ -501,24 +504,29 @@ fn challenge_mount(settings: &Settings, acme: &Arc<Acme>) -> Option<(String, imp
 }
 
 /// Adds live streams to the channels.
-fn with_live(
-    plan: PushPlan,
-    settings: &Settings,
-    state: &Arc<LiveState>,
-    notes: &mut Vec<String>,
-) -> PushPlan {
+fn with_live(plan: PushPlan, settings: &Settings, state: &Arc<LiveState>) -> PushPlan {
     if !settings.live.enabled {
-        return plan;
-    }
-    if settings.cluster.is_on() {
-        // The stream of a cluster would store every picture on several disks.
-        notes.push(
-            "a node of a cluster has no live streams yet: run them on a server without [cluster]".into(),
-        );
         return plan;
     }
     let point = LivePoint::new(&settings.live, state, plan.publisher());
     plan.with_point(Arc::new(point))
+}
+
+/// Connects live streams to the other nodes of a cluster.
+fn join_live(plan: &PushPlan, settings: &Settings, state: &Arc<LiveState>, notes: &mut Vec<String>) {
+    if !settings.live.enabled {
+        return;
+    }
+    let Some(sources) = plan.cluster_sources() else { return };
+    let address = settings.cluster.address.as_ref();
+    state.join(sources, address);
+    if address.is_none() {
+        notes.push(
+            "other nodes cannot fetch live streams from this node: set cluster.address to the URL under which they reach it, as \
+             http://node-a:8080"
+                .into(),
+        );
+    }
 }
 
 /// Returns all mounts except that of the admin listener.

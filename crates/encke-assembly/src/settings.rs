@@ -410,6 +410,7 @@ impl Document for Settings {
         self.log.anchor(folder);
         self.auth.anchor(folder);
         self.cluster.anchor(folder);
+        self.live.anchor(folder);
         self.console.anchor(folder);
         let state_dir = self.server.state_dir.clone().unwrap_or_default();
         let listeners = self.server.listen.iter_mut();

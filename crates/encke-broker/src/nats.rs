@@ -7,7 +7,7 @@
 //!                                │     └─► channel_history: a channel's newest messages ────────► Past
 //!  Recall ───────────────────────┼─► history: backfills, in chunks that serve several ──────────► Recalled
 //!  Forget ───────────────────────┼─► deletion: a tombstone, then the messages before it are purged ► Placed
-//!  Tell ─────────────────────────┼─► peers: heartbeats of this node and of the others ──────────► Told, Gone
+//!  Tell ─────────────────────────┼─► peers: heartbeats of this node and of the others ──────────► Told, Gone; SourceBoard
 //!                                │   the connection ────────────────────────────────────────────► Up, Down
 //!  Outlet::on_events ◄───────────┼── events in batches; NatsEngine::taken acknowledges each batch
 //! ```
@@ -39,6 +39,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::error::causes;
+use crate::source_board::SourceBoard;
 
 mod channel_history;
 mod deletion;
@@ -52,7 +53,7 @@ mod peers;
 use error::NatsFailure;
 use follow::{FollowCommand, Follower};
 use history::Histories;
-use peers::Peers;
+use peers::{Heartbeat, Peers};
 
 pub use error::{JoinError, Misfit};
 pub use peers::{About, Node};
@@ -121,6 +122,8 @@ pub struct ClusterConfig {
     pub node: NodeId,
     /// The node's description for other nodes. The engine fills in the values that change at run time.
     pub about: About,
+    /// The sources of live streams, for the node's heartbeats; `None` if those of another stream contain them.
+    pub sources: Option<Arc<SourceBoard>>,
 }
 
 /// Credentials with which a node connects to NATS.
@@ -607,6 +610,10 @@ impl Side {
         // The client resubscribes after every reconnect. An error means that the client has ended.
         let Ok(mut heard) = client.subscribe(format!("{subjects}.*")).await else { return };
         let ours = format!("{subjects}.{:016x}", self.cluster.node.0);
+        let sources = self.cluster.sources.as_deref();
+        if let Some(sources) = sources {
+            sources.set_here(self.cluster.node);
+        }
         let mut peers = Peers::new(self.cluster.node, Duration::ZERO);
         // Time advances by ticks only, so a stalled process expires no other node.
         let mut now = Duration::ZERO;
@@ -629,7 +636,10 @@ impl Side {
                     let Some(beat) = beat else { return };
                     let node = beat.subject.rsplit('.').next().and_then(|node| u64::from_str_radix(node, 16).ok());
                     // Other payloads on these subjects are skipped.
-                    if let (Some(node), Ok(read)) = (node, serde_json::from_slice(&beat.payload)) {
+                    if let (Some(node), Ok(read)) = (node, serde_json::from_slice::<Heartbeat>(&beat.payload)) {
+                        if let (Some(sources), Some(announcement)) = (sources, &read.sources) {
+                            sources.hears(NodeId(node), &read.about.name, announcement.clone());
+                        }
                         news.extend(peers.hears(now, NodeId(node), read));
                     }
                 }
@@ -638,9 +648,21 @@ impl Side {
                     news = peers.buries();
                     // A heartbeat sent while disconnected would be lost, and every node would request the full state.
                     if client.connection_state() == State::Connected {
-                        self.say(&ours, peers.beats(now, &self.about())).await;
+                        if sources.is_some_and(SourceBoard::take_change) {
+                            peers.hasten();
+                        }
+                        let mut beats = peers.beats(now, &self.about());
+                        if let Some(first) = beats.first_mut() {
+                            first.sources = sources.and_then(SourceBoard::announcement);
+                        }
+                        self.say(&ours, beats).await;
                     }
                     *locked(&self.nodes) = peers.nodes(now, &self.about());
+                }
+            }
+            for one in &news {
+                if let (ClusterEvent::Gone { node }, Some(sources)) = (one, sources) {
+                    sources.forget(*node);
                 }
             }
             if !news.is_empty() {
@@ -650,7 +672,7 @@ impl Side {
     }
 
     /// Publishes heartbeats. A node that misses one requests the full state.
-    async fn say(&self, subject: &str, beats: impl IntoIterator<Item = peers::Heartbeat>) {
+    async fn say(&self, subject: &str, beats: impl IntoIterator<Item = Heartbeat>) {
         let client = self.jetstream.client();
         for beat in beats {
             if let Ok(text) = serde_json::to_vec(&beat) {

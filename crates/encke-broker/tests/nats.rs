@@ -5,10 +5,12 @@ mod node;
 mod server;
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
-use encke_broker::nats::{ClusterConfig, JoinError, Login, Misfit, NatsEngine};
+use encke_broker::SourceBoard;
+use encke_broker::nats::{About, ClusterConfig, JoinError, Login, Misfit, NatsEngine};
 use encke_hub::{
     ClusterCommand, ClusterEvent, Draft, IdempotencyKey, Position, PublishError, PublishTicket, Publishing,
     Queueing,
@@ -313,6 +315,42 @@ fn a_node_that_is_killed_is_gone_within_seconds() {
     // The engine's thread ends as well, without a last heartbeat.
     drop(one);
     other.until("gone", |node| node.sequencer.info(&name("a")).is_none());
+}
+
+#[test]
+fn nodes_announce_their_sources_and_forget_those_of_a_node_that_ends() {
+    let nats = Nats::start("sources", &[]);
+    let (tell, changes) = channel();
+    let join = |number: u32| {
+        let (board, tell) = (Arc::new(SourceBoard::default()), tell.clone());
+        board.open(&format!("http://node-{number}/live/"), move || drop(tell.send(())));
+        let about = About { name: format!("node {number}").into(), ..About::default() };
+        let node =
+            Node::join_by(ClusterConfig { sources: Some(Arc::clone(&board)), about, ..cluster(&nats) });
+        (board, node)
+    };
+    let [(one, first), (two, second), (three, _third)] = [1, 2, 3].map(join);
+    let until = |what: &str, holds: &dyn Fn() -> bool| {
+        while !holds() {
+            changes.recv_timeout(2 * PATIENCE).unwrap_or_else(|_| panic!("never {what}"));
+        }
+    };
+    let holder = |board: &SourceBoard| board.holder("film").map(|holder| holder.node.to_string());
+    one.claim("film", false, 1).expect("it is free");
+    let at_first = Some("node 1".to_owned());
+    until("announced", &|| holder(&two) == at_first && holder(&three) == at_first);
+    two.claim("film", true, 0).expect("a takeover");
+    until("taken over", &|| !one.outranked().is_empty() && holder(&three) == Some("node 2".into()));
+    let (title, rank) = one.outranked().remove(0);
+    one.release(&title, rank);
+    // A node that leaves says so; one that is killed expires.
+    second.engine.leave();
+    until("left", &|| holder(&three).is_none());
+    drop(second);
+    one.claim("film", false, 9).expect("it is free again");
+    until("announced again", &|| holder(&three) == at_first);
+    drop(first);
+    until("expired", &|| holder(&three).is_none());
 }
 
 #[test]

@@ -66,12 +66,11 @@ use encke_wire::path_pattern::{PathPattern, PathPatternError};
 
 pub use app_place::AppPlaces;
 pub use balance_settings::{Balance, BalanceKey, CheckSettings};
-pub use encke_settings::TargetUrl;
+pub use encke_settings::{TargetUrl, UpstreamTls};
 pub use overview::routes_in_order;
 pub use response_coding::ResponseCompression;
 pub use settings::{
     FieldRules, FilesOrder, ProxyProtocol, RouteSettings, TARGETS_MAX, TargetSettings, UpstreamSettings,
-    UpstreamTls,
 };
 pub use site_rules::{SiteFields, SitePolicy};
 
@@ -308,13 +307,7 @@ fn trust(settings: &UpstreamSettings) -> Result<Option<Trust>, TlsError> {
     if !settings.uses_tls() {
         return Ok(None);
     }
-    let UpstreamTls { ca, insecure, .. } = &settings.tls;
-    let trust = match ca {
-        _ if *insecure => Trust::of_anybody(),
-        Some(file) => Trust::of_file(file),
-        None => Trust::of_system(),
-    };
-    trust.map(Some)
+    Trust::of(&settings.tls).map(Some)
 }
 
 /// Opens an upstream: resolves the names of its targets, and reads its authorities. Each process of an application is a target.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use encke_settings::{
-    ByteSize, Contradiction, Period, Section, ShortForm, TextOrTable, ValueError, text_or_table,
+    ByteSize, Contradiction, Period, Section, ShortForm, TextOrTable, UpstreamTls, ValueError, text_or_table,
 };
 use encke_wire::proxy::ProxyVersion;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -159,20 +159,6 @@ impl ShortForm for TargetSettings {
 fn targets_schema(generator: &mut SchemaGenerator) -> Schema {
     let one = TextOrTable::<TargetSettings>::json_schema(generator);
     json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
-}
-
-/// TLS to the applications of an upstream.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct UpstreamTls {
-    /// PEM file of the authorities that sign the applications' certificates. The default is the authorities of the system.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca: Option<PathBuf>,
-    /// The name that the applications' certificates have. The default is the host of each URL.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Accepts every certificate. An attacker in the network can then read and change requests. Only for experiments.
-    pub insecure: bool,
 }
 
 impl Default for UpstreamSettings {

@@ -114,10 +114,10 @@ impl Hubs {
     /// The number of epochs differs from that of the streams.
     pub fn new(core: usize, epochs: &[Epoch], streams: Arc<Streams>, rules: &Arc<Rules>) -> Self {
         assert_eq!(epochs.len(), streams.count(), "each stream has an epoch");
-        let share = rules.share(streams.count());
+        let hub = |(stream, epoch): (usize, &Epoch)| Hub::new(core, *epoch, rules.share(&streams, stream));
         Self {
+            hubs: epochs.iter().enumerate().map(hub).collect(),
             streams,
-            hubs: epochs.iter().map(|epoch| Hub::new(core, *epoch, Arc::clone(&share))).collect(),
             most: rules.channels_per_stream,
             publish_lag_ns: rules.publish_lag_ns,
             spans: HubSlab::new(),
@@ -302,8 +302,9 @@ impl Hubs {
     /// See [`Hub::reload`].
     pub fn reload(&mut self, rules: &Arc<Rules>) {
         (self.most, self.publish_lag_ns) = (rules.channels_per_stream, rules.publish_lag_ns);
-        let share = rules.share(self.hubs.len());
-        self.hubs.iter_mut().for_each(|hub| hub.reload(Arc::clone(&share)));
+        for (stream, hub) in self.hubs.iter_mut().enumerate() {
+            hub.reload(rules.share(&self.streams, stream));
+        }
     }
 
     /// See [`Hub::position_of`].

@@ -65,6 +65,15 @@ pub const HEAD_NS: u64 = 1_000_000_000;
 /// Offsets that may be assigned between two commits of a store: 4 billion. At 1,000 per second, a failing store has a month.
 pub const CEILING: u64 = 1 << 32;
 
-/// Streams, each with its own order. An id has one position per stream that the subscriber has channels of. Eight positions of
-/// at most 34 bytes fit into a protocol line. Every worker checks all streams in each turn.
-pub const STREAMS_MAX: usize = 8;
+/// Streams that several servers share, each with its own order.
+pub const SHARED_STREAMS_MAX: usize = 8;
+
+/// All streams: the shared ones, and one of this server alone. An id has one position per stream that the subscriber has
+/// channels of. Nine positions of at most 34 bytes fit into a protocol line. Every worker checks all streams in each turn.
+pub const STREAMS_MAX: usize = SHARED_STREAMS_MAX + 1;
+
+/// The share of memory and channels that the stream of this server alone may take, if it has shared streams, too: half of the
+/// memory, and an eighth of the channels. Memory that it does not use belongs to the shared streams.
+pub const LOCAL_MEMORY_SHARE: u64 = 2;
+/// See [`LOCAL_MEMORY_SHARE`].
+pub const LOCAL_CHANNELS_SHARE: usize = 8;

@@ -101,10 +101,13 @@ impl Flags {
     pub const CONTINUES: Self = Self(16);
     /// The data is no text, even if it is valid UTF-8.
     pub const BINARY: Self = Self(32);
+    /// With an empty preamble: the stream ends here. A subscriber that started at a key frame ends even if it has received
+    /// nothing, unless it came later.
+    pub const END: Self = Self(64);
 
     /// The flags that no publisher outside of the server may set.
     pub(crate) const RESERVED: Self =
-        Self::CONTROL.with(Self::PREAMBLE).with(Self::BREAK).with(Self::CONTINUES);
+        Self::CONTROL.with(Self::PREAMBLE).with(Self::BREAK).with(Self::CONTINUES).with(Self::END);
 
     /// Returns the flags as a number, for storage.
     pub const fn bits(self) -> u8 {

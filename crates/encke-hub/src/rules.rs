@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use crate::limits::{LOCAL_CHANNELS_SHARE, LOCAL_MEMORY_SHARE};
 use crate::name::Name;
 use crate::pattern::Pattern;
+use crate::streams::Streams;
 
 /// The settings of a hub. The sequencer and every hub hold the same ones, and a reload replaces them in each.
 #[derive(Clone, Debug)]
@@ -104,15 +106,22 @@ impl Rules {
         }
     }
 
-    /// Returns the rules of one of several streams: it gets an equal share of memory and channels.
+    /// Returns the rules of one of several streams. Shared streams get equal shares of memory and channels. The memory of a
+    /// local stream is lent by the shared ones ([`Sequencer::lend`](crate::Sequencer::lend)), and it reads no history elsewhere.
     #[must_use]
-    pub fn share(self: &Arc<Self>, streams: usize) -> Arc<Self> {
-        if streams <= 1 {
+    pub fn share(self: &Arc<Self>, streams: &Streams, stream: usize) -> Arc<Self> {
+        if streams.count() == 1 {
             return Arc::clone(self);
         }
         let mut share = Self::clone(self);
-        share.memory_bytes /= streams as u64;
-        share.channels = (share.channels / streams).max(1);
+        if streams.is_local(stream) {
+            share.memory_bytes /= LOCAL_MEMORY_SHARE;
+            share.channels = (share.channels / LOCAL_CHANNELS_SHARE).max(1);
+            share.recalls = false;
+        } else {
+            share.memory_bytes /= streams.shared() as u64;
+            share.channels = (share.channels / streams.shared()).max(1);
+        }
         Arc::new(share)
     }
 
@@ -184,10 +193,21 @@ mod tests {
     #[test]
     fn streams_share_equally_what_is_limited_for_all_channels_together() {
         let rules = Arc::new(Rules::default());
-        assert!(Arc::ptr_eq(&rules.share(1), &rules));
-        let share = rules.share(4);
+        assert!(Arc::ptr_eq(&rules.share(&Streams::default(), 0), &rules));
+        let four = Streams::new([Vec::new(), Vec::new(), Vec::new()]);
+        let share = rules.share(&four, 1);
         assert_eq!((share.memory_bytes, share.channels), (rules.memory_bytes / 4, rules.channels / 4));
         assert_eq!(share.message_bytes, rules.message_bytes);
+    }
+
+    #[test]
+    fn a_local_stream_takes_memory_on_loan_and_recalls_nothing() {
+        let rules = Arc::new(Rules { recalls: true, ..Rules::default() });
+        let streams = Streams::new([Vec::new()]).with_local([]);
+        let [shared, local] = [1, 2].map(|stream| rules.share(&streams, stream));
+        assert_eq!((shared.memory_bytes, shared.channels), (rules.memory_bytes / 2, rules.channels / 2));
+        assert_eq!((local.memory_bytes, local.channels), (rules.memory_bytes / 2, rules.channels / 8));
+        assert_eq!((shared.recalls, local.recalls), (true, false));
     }
 
     #[test]

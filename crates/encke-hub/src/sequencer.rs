@@ -65,6 +65,8 @@ pub struct Sequencer {
     forgotten_to: u64,
     /// Bytes of all histories, and of preambles that their rings have dropped.
     memory: u64,
+    /// Bytes of its limit that are lent to the local stream.
+    lent: u64,
     names: HashMap<Name, u32>,
     channels: HubSlab<SequencedChannel>,
     /// Number of channels that are [`SequencedChannel::idle`].
@@ -312,6 +314,7 @@ impl Sequencer {
             newest: 0,
             forgotten_to: 0,
             memory: 0,
+            lent: 0,
             names: HashMap::new(),
             channels: HubSlab::new(),
             idle: 0,
@@ -967,7 +970,8 @@ impl Sequencer {
     /// Evicts messages of the least recently used channel until memory is within its limit. The newest message of channel
     /// `spared` stays, since it was not fed yet.
     fn trim_memory(&mut self, spared: Option<u32>) {
-        while self.memory > self.rules.memory_bytes && self.uses.oldest != NONE {
+        let most = self.rules.memory_bytes.saturating_sub(self.lent);
+        while self.memory > most && self.uses.oldest != NONE {
             let at = self.uses.oldest;
             if spared == Some(at) && self.channels[at].ring.len() == 1 {
                 return;

@@ -1,6 +1,6 @@
 //! The assignment of channels to streams.
 
-use crate::limits::STREAMS_MAX;
+use crate::limits::{SHARED_STREAMS_MAX, STREAMS_MAX};
 use crate::name::Name;
 use crate::pattern::Pattern;
 
@@ -10,21 +10,47 @@ pub struct Streams {
     /// In the given order, with the stream of each.
     patterns: Vec<(Pattern, usize)>,
     others: usize,
+    /// Whether the last stream is this server's own, while the others are shared with other servers.
+    has_local: bool,
 }
 
 impl Streams {
     /// Creates the assignment from the patterns of each stream after stream 0.
     ///
     /// # Panics
-    /// There are more than [`STREAMS_MAX`] streams, stream 0 included.
+    /// There are more than [`SHARED_STREAMS_MAX`] streams, stream 0 included.
     pub fn new(others: impl IntoIterator<Item = Vec<Pattern>>) -> Self {
         let mut streams = Self::default();
         for patterns in others {
             streams.others += 1;
-            assert!(streams.others < STREAMS_MAX, "whoever reads settings has counted the streams");
+            assert!(streams.others < SHARED_STREAMS_MAX, "whoever reads settings has counted the streams");
             streams.patterns.extend(patterns.into_iter().map(|pattern| (pattern, streams.others)));
         }
         streams
+    }
+
+    /// Adds a stream that is not shared with other servers. Its patterns take precedence over all others.
+    ///
+    /// # Panics
+    /// There is one already.
+    #[must_use]
+    pub fn with_local(mut self, patterns: impl IntoIterator<Item = Pattern>) -> Self {
+        assert!(!self.has_local && self.count() < STREAMS_MAX, "a server has one stream of its own");
+        self.others += 1;
+        self.has_local = true;
+        let local = patterns.into_iter().map(|pattern| (pattern, self.others));
+        self.patterns.splice(..0, local.collect::<Vec<_>>());
+        self
+    }
+
+    /// Returns whether a stream is this server's own, beside streams that are shared with other servers.
+    pub fn is_local(&self, stream: usize) -> bool {
+        self.has_local && stream == self.others
+    }
+
+    /// Returns the number of streams without the one of [`Streams::with_local`].
+    pub fn shared(&self) -> usize {
+        self.count() - usize::from(self.has_local)
     }
 
     /// Returns the stream of a channel.
@@ -65,5 +91,16 @@ mod tests {
             (Streams::default().count(), Streams::default().of(&Name::parse(b"a").expect("a name"))),
             (1, 0)
         );
+    }
+
+    #[test]
+    fn a_local_stream_takes_its_channels_from_the_shared_ones() {
+        let pattern = |text: &str| text.parse::<Pattern>().expect("a pattern");
+        let streams = Streams::new([vec![pattern("**")]]).with_local([pattern("live/**")]);
+        let of = |name: &str| streams.of(&Name::parse(name.as_bytes()).expect("a name"));
+        assert_eq!(["live/film", "live/a/b", "live", "news"].map(of), [2, 2, 1, 1]);
+        assert_eq!((streams.count(), streams.shared()), (3, 2));
+        assert_eq!([0, 1, 2].map(|stream| streams.is_local(stream)), [false, false, true]);
+        assert!(!Streams::default().is_local(0));
     }
 }

@@ -71,12 +71,21 @@ pub(crate) enum SubscriberEntry {
     Plain,
     /// Starts at a key frame and has received nothing yet. The preamble comes first.
     Joins,
+    /// As `Joins`, and has skipped all messages up to its position.
+    AwaitsHead,
     /// Has received the preamble or earlier messages, and continues at the next key frame.
     AwaitsKey,
     /// Receives each message after the position. The last message ended a unit.
     Flowing,
     /// Receives each message after the position. The last message has [`CONTINUES`](crate::Flags::CONTINUES).
     InsideUnit,
+}
+
+impl SubscriberEntry {
+    /// Returns whether the subscriber waits for a preamble or a key frame.
+    pub(crate) const fn waits(self) -> bool {
+        matches!(self, Self::Joins | Self::AwaitsHead | Self::AwaitsKey)
+    }
 }
 
 /// A named subscriber in presence.

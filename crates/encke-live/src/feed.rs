@@ -12,7 +12,7 @@ use encke_push::{Name, PushPublisher};
 
 use crate::settings::LiveSettings;
 use crate::source::{LiveSource, SourceFault, SourceRequest};
-use crate::state::LiveState;
+use crate::state::{LiveState, Occupied, SourceKind};
 
 /// Begins sources within the program, from any thread.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub struct LiveFeedError(FeedFault);
 #[derive(Debug)]
 enum FeedFault {
     Name,
-    Occupied,
+    Occupied(Occupied),
     Source(SourceFault),
 }
 
@@ -65,11 +65,12 @@ impl LiveFeeds {
             origin: "this program".into(),
             takeover: false,
             path: String::new(),
+            kind: SourceKind::Own,
             // The next push reports the end.
             wake: Box::new(|| {}),
         };
         let source = LiveSource::begin(&self.state, stream, self.publisher.clone(), request, now)
-            .map_err(|_| LiveFeedError(FeedFault::Occupied))?;
+            .map_err(|occupied| LiveFeedError(FeedFault::Occupied(occupied)))?;
         Ok(LiveFeed { source })
     }
 }
@@ -97,7 +98,7 @@ impl std::fmt::Display for LiveFeedError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             FeedFault::Name => f.write_str("the name of the stream is invalid"),
-            FeedFault::Occupied => f.write_str("the stream has a source already"),
+            FeedFault::Occupied(occupied) => occupied.fmt(f),
             FeedFault::Source(fault) => fault.fmt(f),
         }
     }

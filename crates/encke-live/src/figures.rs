@@ -1,9 +1,11 @@
 //! The metrics of live streams, and their list for operators.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use encke_io::lock;
+use encke_push::SourceHolder;
 use encke_stats::{Cell, Family, ListTicket, Query, Row, Source};
 use serde_json::{Value, json};
 
@@ -130,6 +132,21 @@ pub(crate) fn described(stream: &LiveChannel, names: &str) -> Value {
         json["since_s"] = now_s.saturating_sub(source.began_unix_s).into();
     }
     json
+}
+
+/// Adds the streams whose source is on another node to a list, and names that node.
+pub(crate) fn add_elsewhere(
+    streams: &mut Vec<Value>,
+    elsewhere: BTreeMap<Box<str>, SourceHolder>,
+    may_read: impl Fn(&str) -> bool,
+) {
+    for (title, SourceHolder { node, .. }) in elsewhere {
+        if let Some(known) = streams.iter_mut().find(|stream| stream["name"] == *title) {
+            known["node"] = (*node).into();
+        } else if may_read(&title) {
+            streams.push(json!({ "name": title, "state": "live", "listeners": 0, "node": node }));
+        }
+    }
 }
 
 /// Returns the name of a container in lists.

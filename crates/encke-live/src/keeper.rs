@@ -1,8 +1,9 @@
 //! The keeper of live streams: ends listeners whose source was lost for too long, and pulls streams from other servers.
 //!
 //! ```text
-//! source lost ─► held_until_ns ─► the keeper's deadline ─► an empty head with BREAK: each listener's stream ends
+//! source lost ─► held_until_ns ─► the keeper's deadline ─► an empty head with END: each listener's stream ends
 //! want        ─► LivePull ─► until 30 s after its last listener
+//! SourceBoard ─► a source here whose stream another node has taken over ends; streams with listeners are pulled from that node
 //! ```
 //! A resident of every worker; that of the first one acts.
 
@@ -10,15 +11,15 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use encke_io::{Address, Done, lock};
+use encke_io::{Done, lock};
 use encke_push::{Draft, Flags, PushPublisher};
 use encke_server::{
     Asked, Engine, JobId, Kernel, Reply, Resident, ResidentMailbox, Slot, UpstreamEvent, UpstreamId,
 };
 
 use crate::pull::{LivePull, PullSetup};
-use crate::pull_url::PullUrl;
-use crate::state::{KeeperLook, LiveState};
+use crate::pull_lookup::PullLookup;
+use crate::state::{KeeperLook, KeeperWake, LiveState, SourceNotice};
 
 pub(crate) struct LiveKeeper {
     state: Arc<LiveState>,
@@ -29,11 +30,13 @@ pub(crate) struct LiveKeeper {
     mailbox: Option<ResidentMailbox>,
     /// The next deadline, on the monotonic clock in ns.
     due_ns: Option<u64>,
+    /// The sources to be woken, each with its time.
+    wakes: Vec<(u64, Arc<SourceNotice>)>,
 }
 
 impl LiveKeeper {
     pub(crate) fn new(state: Arc<LiveState>, publisher: PushPublisher, is_first: bool) -> Self {
-        Self { state, publisher, is_first, pulls: Vec::new(), mailbox: None, due_ns: None }
+        Self { state, publisher, is_first, pulls: Vec::new(), mailbox: None, due_ns: None, wakes: Vec::new() }
     }
 
     /// Ends the streams that are due, and finds the next deadline.
@@ -52,7 +55,7 @@ impl LiveKeeper {
             inner.torn = false;
             inner.head = Arc::default();
             let end = Draft {
-                flags: Flags::PREAMBLE.with(Flags::BREAK),
+                flags: Flags::PREAMBLE.with(Flags::BREAK).with(Flags::END),
                 ..Draft::new(stream.name.clone(), Vec::new())
             };
             // If the server is too busy or stops, listeners stay until they leave or a source returns.
@@ -63,26 +66,37 @@ impl LiveKeeper {
 
     /// Begins the pulls that are wanted, and does what is due in all.
     fn pull(&mut self, engine: &mut Engine<'_>) {
+        self.want_from_others();
         for (stream, hops) in self.state.take_wanted() {
             if self.pulls.iter().any(|pull| Arc::ptr_eq(&pull.stream, &stream)) {
                 continue;
             }
-            let name = stream.name.as_str().rsplit('/').next().unwrap_or_default().to_owned();
-            let title = self.state.title_of(&stream.name).unwrap_or(name);
-            let urls: Vec<PullUrl> = self
-                .state
-                .rules_of(&stream.name)
-                .pull
-                .iter()
-                .filter_map(|url| PullUrl::parse(url, &title))
-                .collect();
-            if !urls.is_empty() {
-                self.pulls.push(LivePull::begin(engine, stream, urls, hops));
+            let places = self.state.places_of(&stream.name);
+            if !places.is_empty() {
+                self.pulls.push(LivePull::begin(engine, stream, places, hops));
             }
         }
-        self.pulls.retain_mut(|pull| pull.look(engine));
+        let state = &self.state;
+        self.pulls.retain_mut(|pull| {
+            pull.redirect(engine, state.places_of(&pull.stream.name));
+            pull.look(engine)
+        });
         let due_ns = self.pulls.iter().filter_map(LivePull::due_ns).min();
         self.due_ns = self.due_ns.into_iter().chain(due_ns).min();
+    }
+
+    /// Requests the streams that have listeners here and their source on another node.
+    fn want_from_others(&self) {
+        if !self.state.is_clustered() {
+            return;
+        }
+        for stream in self.state.all() {
+            let is_wanted = stream.listeners.load(Ordering::Relaxed) > 0 || lock(&stream.inner).is_awaited();
+            let has_source = lock(&stream.inner).source.is_some();
+            if is_wanted && !has_source && self.state.holder_of(&stream.name).is_some() {
+                self.state.add_wanted(&stream, "");
+            }
+        }
     }
 }
 
@@ -98,15 +112,19 @@ impl Resident for LiveKeeper {
 
     fn message(&mut self, engine: &mut Engine<'_>, message: Box<dyn Any + Send>) {
         if message.is::<KeeperLook>() {
+            self.state.yield_to_others(engine.now().mono_ns);
             self.look(engine.now().mono_ns);
             self.pull(engine);
+        } else if let Ok(wake) = message.downcast::<KeeperWake>() {
+            let KeeperWake(at_ns, notice) = *wake;
+            self.wakes.push((at_ns, notice));
         }
     }
 
     fn offloaded(&mut self, engine: &mut Engine<'_>, job: JobId, done: Option<Done>) {
-        let addresses = done.and_then(|done| done.downcast::<std::io::Result<Vec<Address>>>().ok());
+        let lookup = done.and_then(|done| done.downcast::<PullLookup>().ok());
         for pull in &mut self.pulls {
-            if pull.resolved(engine, job, addresses.as_deref()) {
+            if pull.resolved(engine, job, lookup.as_deref()) {
                 break;
             }
         }
@@ -134,7 +152,7 @@ impl Resident for LiveKeeper {
                 counted.listeners.store(listeners, Ordering::Relaxed);
             });
         }
-        if !self.pulls.is_empty() {
+        if !self.pulls.is_empty() || self.state.is_clustered() {
             self.pull(engine);
         }
     }
@@ -153,11 +171,20 @@ impl Resident for LiveKeeper {
     }
 
     fn due_ns(&self) -> Option<u64> {
-        self.due_ns
+        let wakes = self.wakes.iter().map(|(at_ns, _)| *at_ns);
+        let flushes = self.pulls.iter().filter_map(LivePull::flush_ns);
+        self.due_ns.into_iter().chain(wakes).chain(flushes).min()
     }
 
     fn begin(&mut self, engine: &mut Engine<'_>) {
         let now_ns = engine.now().mono_ns;
+        self.wakes.retain(|(at_ns, notice)| {
+            if *at_ns <= now_ns {
+                (notice.wake)();
+            }
+            *at_ns > now_ns
+        });
+        self.pulls.iter_mut().for_each(|pull| pull.flush_due(engine));
         if self.due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
             self.look(now_ns);
             self.pull(engine);

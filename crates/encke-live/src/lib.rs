@@ -18,6 +18,7 @@ mod mirror;
 mod page;
 mod point;
 mod pull;
+mod pull_lookup;
 mod pull_url;
 mod settings;
 mod source;

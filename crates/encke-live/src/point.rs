@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use encke_io::{Now, lock};
 use encke_push::{
     ChannelPoint, ChannelRules, Name, Pattern, PointBody, PointHandler, PointRead, PushPublisher,
+    SourceHolder,
 };
 use encke_server::{Fields, HandlerContext, Reply, Request, WorkerSetup};
 use encke_settings::OrOff;
@@ -21,7 +22,7 @@ use crate::keeper::LiveKeeper;
 use crate::page;
 use crate::settings::LiveSettings;
 use crate::source::{LiveSource, SourceFault, SourceRequest};
-use crate::state::{LiveChannelState, LiveState};
+use crate::state::{LiveChannelState, LiveState, Occupied, SourceKind};
 
 /// Live streams, at the prefix of the settings.
 pub struct LivePoint {
@@ -82,7 +83,11 @@ struct LiveDesk {
 impl PointHandler for LiveDesk {
     fn list(&mut self, request: &Request<'_>, may_read: &dyn Fn(&Name) -> bool) -> Reply {
         let streams = self.state.all().into_iter().filter(|stream| may_read(&stream.name));
-        let streams: Vec<_> = streams.map(|stream| crate::figures::described(&stream, &self.names)).collect();
+        let mut streams: Vec<_> =
+            streams.map(|stream| crate::figures::described(&stream, &self.names)).collect();
+        crate::figures::add_elsewhere(&mut streams, self.state.held_elsewhere(), |title| {
+            Name::parse(format!("{}{title}", self.names).as_bytes()).is_ok_and(|name| may_read(&name))
+        });
         if page::is_wanted(request) { page::list() } else { page::json_list(&streams) }
     }
 
@@ -101,7 +106,6 @@ impl PointHandler for LiveDesk {
         let (media, path) = match self.media_of(channel) {
             StreamMedia::Known(media, path) => (media, path),
             StreamMedia::Waits => return self.wait(channel),
-            StreamMedia::Absent if rules.pull.is_empty() => return PointRead::Reply(self.absent(channel)),
             StreamMedia::Absent => return self.pull(channel, hops.as_deref().unwrap_or_default()),
         };
         if let Some(hops) = &hops
@@ -158,19 +162,17 @@ impl PointHandler for LiveDesk {
                 origin: request.client().map_or_else(|| "unix".to_owned(), |client| client.to_string()),
                 takeover,
                 path: String::new(),
+                kind: SourceKind::Own,
                 wake: Box::new(move || waker.wake()),
             },
             self.context.now(),
         );
         match source {
             Ok(source) => Ok(Box::new(LiveBody(source))),
-            Err(_) => {
+            Err(occupied) => {
                 self.state.figures.sources_refused.fetch_add(1, Ordering::Relaxed);
-                let text = format!(
-                    "{} has a source already: end it, or add ?takeover to the address to replace it",
-                    self.shown(&channel)
-                );
-                Err(refusal(409, text).and_close())
+                let status = if occupied == Occupied::Full { 503 } else { 409 };
+                Err(refusal(status, format!("{}: {occupied}", self.shown(&channel))).and_close())
             }
         }
     }
@@ -218,8 +220,20 @@ impl LiveDesk {
         PointRead::Wait
     }
 
-    /// Fetches a stream from another server, unless that has just failed.
+    /// Fetches a stream from another server if there is one that may have it, unless that has just failed.
     fn pull(&mut self, channel: &Name, hops: &str) -> PointRead {
+        let places = self.state.places_of(channel);
+        if places.is_empty() {
+            return PointRead::Reply(match self.state.holder_of(channel) {
+                Some(SourceHolder { node, .. }) => refusal(
+                    502,
+                    format!(
+                        "{node} has the source of this stream, and does not say where it can be reached: set cluster.address there"
+                    ),
+                ),
+                None => self.absent(channel),
+            });
+        }
         if self.state.has_passed(hops) {
             return PointRead::Reply(looped());
         }

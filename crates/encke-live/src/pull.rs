@@ -6,22 +6,26 @@
 //!                        └─ the next URL, after a pause ◄─ loss, silence, error, 508
 //! no listener for IDLE_NS ─► closed
 //! ```
+//! **TLS.** A server with an `https` URL must prove its name, as the servers of upstreams do. Authorities are read for each
+//! connection, so a changed file applies to the next one. A redirection never leaves TLS.
+//!
 //! **Loops.** Every node has an id. A request names the nodes that it is for (`Encke-Hops`), and a response the nodes that the
 //! stream has passed. A node that finds itself there responds with 508 (RFC 5842, section 7.2) or drops the stream.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use encke_io::{Address, Now, Segment, lock};
+use encke_io::{Now, Segment, lock};
 use encke_push::PushPublisher;
 use encke_server::{Engine, JobId, ResidentMailbox, UpstreamEvent, UpstreamId};
 use encke_settings::notice::{self, Level};
 use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 use encke_wire::method::Method;
 
+use crate::pull_lookup::{LookupError, PullLookup};
 use crate::pull_url::PullUrl;
 use crate::source::{LiveSource, SourceRequest};
-use crate::state::{KeeperLook, LiveChannel, LiveState};
+use crate::state::{KeeperLook, LiveChannel, LiveState, PullPlaces, SourceKind};
 
 /// Time without listeners after which a pull ends.
 const IDLE_NS: u64 = 30_000_000_000;
@@ -40,7 +44,7 @@ const REDIRECTS_MAX: u8 = 3;
 /// The fetching of one stream.
 pub(crate) struct LivePull {
     pub(crate) stream: Arc<LiveChannel>,
-    urls: Vec<PullUrl>,
+    places: PullPlaces,
     /// The nodes for which the stream is fetched, as a field value.
     hops: String,
     /// Attempts so far without a byte of the stream.
@@ -63,6 +67,7 @@ struct PullConn {
     id: UpstreamId,
     /// The URL, for operators.
     from: String,
+    kind: SourceKind,
     reader: AppResponseReader,
     head: ResponseHead,
     source: Option<LiveSource>,
@@ -122,10 +127,14 @@ impl PullConn {
                     };
                     match view.head.status() {
                         100..=199 => {}
-                        200 => self.source = Some(begin_source(stream, setup, &self.from, text, now)?),
+                        200 => {
+                            self.source =
+                                Some(begin_source(stream, setup, (self.kind, &self.from), text, now)?)
+                        }
                         status @ (301 | 302 | 303 | 307 | 308) => {
                             let url = text("location").and_then(|location| PullUrl::parse(&location, ""));
-                            let without = || format!("status {status} without an http:// URL as Location");
+                            let without =
+                                || format!("status {status} without an http:// or https:// URL as Location");
                             return Err(url.map_or_else(|| PullEnd::Failure(without()), PullEnd::Redirect));
                         }
                         508 => return Err(failure("status 508: the nodes pull from each other, a loop")),
@@ -147,7 +156,7 @@ impl PullConn {
 fn begin_source(
     stream: &Arc<LiveChannel>,
     setup: &PullSetup<'_>,
-    origin: &str,
+    (kind, origin): (SourceKind, &str),
     text: impl Fn(&str) -> Option<String>,
     now: Now,
 ) -> Result<LiveSource, PullEnd> {
@@ -162,6 +171,7 @@ fn begin_source(
         origin: origin.to_owned(),
         takeover: false,
         path,
+        kind,
         wake: Box::new(move || {
             if let Some(mailbox) = &mailbox {
                 mailbox.send(KeeperLook);
@@ -177,12 +187,12 @@ impl LivePull {
     pub(crate) fn begin(
         engine: &mut Engine<'_>,
         stream: Arc<LiveChannel>,
-        urls: Vec<PullUrl>,
+        places: PullPlaces,
         hops: String,
     ) -> Self {
         let mut pull = Self {
             stream,
-            urls,
+            places,
             hops,
             tries: 0,
             redirected: None,
@@ -202,19 +212,39 @@ impl LivePull {
         }
     }
 
+    /// Returns when [`Self::flush_due`] is to be called.
+    pub(crate) fn flush_ns(&self) -> Option<u64> {
+        match &self.phase {
+            PullPhase::Open(conn) => conn.source.as_ref()?.flush_ns(),
+            PullPhase::Resolving(_) | PullPhase::Pause(_) => None,
+        }
+    }
+
+    /// Passes on the units of the source whose time has come.
+    pub(crate) fn flush_due(&mut self, engine: &mut Engine<'_>) {
+        let now = engine.now();
+        if let PullPhase::Open(conn) = &mut self.phase
+            && let Some(source) = &mut conn.source
+            && let Err(fault) = source.flush_due(now)
+        {
+            engine.context().close(conn.id);
+            self.failed(now, &fault.to_string());
+        }
+    }
+
     /// Returns whether this connection is the pull's.
     pub(crate) fn has(&self, id: UpstreamId) -> bool {
         matches!(&self.phase, PullPhase::Open(conn) if conn.id == id)
     }
 
     fn url(&self) -> Option<&PullUrl> {
-        self.redirected.as_ref().or_else(|| self.urls.get(self.tries % self.urls.len().max(1)))
+        self.redirected.as_ref().or_else(|| self.places.of_attempt(self.tries))
     }
 
     fn resolve(&mut self, engine: &mut Engine<'_>) {
         let Some(url) = self.url() else { return };
-        let target = url.target.clone();
-        self.phase = PullPhase::Resolving(engine.offload(move || target.addresses()));
+        let (target, tls) = (url.target.clone(), self.places.tls.clone());
+        self.phase = PullPhase::Resolving(engine.offload(move || PullLookup::of(&target, &tls)));
     }
 
     /// A name was resolved. Returns whether it was this pull's.
@@ -222,21 +252,17 @@ impl LivePull {
         &mut self,
         engine: &mut Engine<'_>,
         job: JobId,
-        addresses: Option<&std::io::Result<Vec<Address>>>,
+        lookup: Option<&PullLookup>,
     ) -> bool {
         if !matches!(self.phase, PullPhase::Resolving(one) if one == job) {
             return false;
         }
-        let address = match addresses {
-            Some(Ok(addresses)) => {
-                addresses.get(self.tries / self.urls.len().max(1) % addresses.len().max(1)).cloned()
-            }
-            Some(Err(_)) | None => None,
-        };
-        match (address, self.url()) {
-            (Some(address), Some(url)) => {
+        let round = self.tries / self.places.count().max(1);
+        let lookup = lookup.map_or(Err(LookupError::Ended), |lookup| lookup.connection(round));
+        match (lookup, self.url()) {
+            (Ok((address, session)), Some(url)) => {
                 let context = engine.context();
-                let id = context.dial(address, None);
+                let id = context.dial(address, session);
                 let request = format!(
                     "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: encke\r\nAccept: */*\r\nEncke-Hops: {}\r\n\r\n",
                     url.path,
@@ -246,13 +272,23 @@ impl LivePull {
                 context.send(id, [Segment::Bytes(request.into_bytes())]);
                 context.deadline(id, RESPONSE_NS);
                 let from = url.to_string();
+                let is_node = self.redirected.is_none() && self.places.node.as_ref() == Some(url);
+                let kind = if is_node { SourceKind::NodePull } else { SourceKind::Pull };
                 let mut reader = AppResponseReader::new();
                 reader.begin(Method::Get);
                 let (head, source) = (ResponseHead::new(), None);
-                self.phase =
-                    PullPhase::Open(Box::new(PullConn { id, from, reader, head, source, is_paused: false }));
+                self.phase = PullPhase::Open(Box::new(PullConn {
+                    id,
+                    from,
+                    kind,
+                    reader,
+                    head,
+                    source,
+                    is_paused: false,
+                }));
             }
-            _ => self.failed(engine.now(), "the name has no address"),
+            (Ok(_), None) => self.failed(engine.now(), "the URL was removed"),
+            (Err(error), _) => self.failed(engine.now(), &error.to_string()),
         }
         true
     }
@@ -273,6 +309,8 @@ impl LivePull {
             UpstreamEvent::Failed(fault) => Err(PullEnd::Failure(fault.to_string())),
             _ => return,
         };
+        let is_secure = self.url().is_some_and(|url| url.target.secure_name().is_some());
+        let PullPhase::Open(conn) = &mut self.phase else { return };
         let end = match outcome {
             Ok(wants_more) => {
                 if conn.source.is_some() {
@@ -290,6 +328,9 @@ impl LivePull {
         context.close(id);
         self.lost(now);
         match end {
+            PullEnd::Redirect(url) if is_secure && url.target.secure_name().is_none() => {
+                self.failed(now, &format!("the server redirects to {url}, without TLS"));
+            }
             PullEnd::Redirect(url) if self.redirects < REDIRECTS_MAX => {
                 self.redirects += 1;
                 self.redirected = Some(url);
@@ -316,8 +357,9 @@ impl LivePull {
         notice::report(Level::Warn, &format!("live stream {name}: cannot be pulled from {from}: {text}"));
         (self.redirected, self.redirects) = (None, 0);
         self.tries += 1;
-        let round = self.tries / self.urls.len().max(1);
-        let pause_ns = if self.tries.is_multiple_of(self.urls.len().max(1)) {
+        let places = self.places.count().max(1);
+        let round = self.tries / places;
+        let pause_ns = if self.tries.is_multiple_of(places) {
             let text = format!("the stream cannot be pulled from {from}: {text}");
             lock(&self.stream.inner).fail_pull(text, now.mono_ns);
             PAUSE_NS.saturating_mul(1 << round.min(4)).min(PAUSE_MAX_NS)
@@ -325,6 +367,24 @@ impl LivePull {
             0
         };
         self.phase = PullPhase::Pause(now.mono_ns.saturating_add(pause_ns));
+    }
+
+    /// Applies the places where the stream is now. If its source is on another node than before, the stream is fetched from there at
+    /// once. While no node is known to have it, a connection that delivers it stays.
+    pub(crate) fn redirect(&mut self, engine: &mut Engine<'_>, places: PullPlaces) {
+        if self.places == places {
+            return;
+        }
+        let moves = places.node.is_some() && places.node != self.places.node;
+        self.places = places;
+        if moves {
+            if let PullPhase::Open(conn) = &self.phase {
+                engine.context().close(conn.id);
+            }
+            self.lost(engine.now());
+            (self.tries, self.redirected, self.redirects) = (0, None, 0);
+            self.resolve(engine);
+        }
     }
 
     /// Ends the pull.
@@ -349,7 +409,12 @@ impl LivePull {
         // A source of its own has begun, or a failing pull has no listeners left.
         let is_left = !is_wanted && now.mono_ns.saturating_sub(idle_ns) >= COUNTED_NS;
         let is_over = !has_source && (lock(&self.stream.inner).source.is_some() || is_left);
-        if is_idle || is_over {
+        let is_lost = !has_source && !is_over && self.places.is_empty();
+        if is_lost {
+            let text = "no node has the source of the stream any more".to_owned();
+            lock(&self.stream.inner).fail_pull(text, now.mono_ns);
+        }
+        if is_idle || is_over || is_lost {
             self.close(engine);
             return false;
         }

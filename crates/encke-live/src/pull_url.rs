@@ -13,9 +13,10 @@ pub(crate) struct PullUrl {
 impl PullUrl {
     /// Parses a URL. One that ends with a slash gets the name of the stream.
     pub(crate) fn parse(text: &str, name: &str) -> Option<Self> {
-        let rest = text.strip_prefix("http://")?;
+        let (scheme, rest) =
+            text.split_once("://").filter(|(scheme, _)| matches!(*scheme, "http" | "https"))?;
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let target = format!("http://{authority}").parse().ok()?;
+        let target = format!("{scheme}://{authority}").parse().ok()?;
         let path = if path.is_empty() { "/" } else { path };
         let is_plain = path.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'#');
         let path = if path.ends_with('/') { format!("{path}{name}") } else { path.to_owned() };
@@ -39,8 +40,8 @@ mod tests {
         assert_eq!(parse("http://node-a:8080/live/"), Some("http://node-a:8080/live/a/film".into()));
         assert_eq!(parse("http://node-a/live/film?x=1"), Some("http://node-a:80/live/film?x=1".into()));
         assert_eq!(parse("http://node-a"), Some("http://node-a:80/a/film".into()));
-        for wrong in
-            ["https://node-a/", "node-a/live/film", "http:///film", "http://node-a/li ve", "ftp://a/b"]
+        assert_eq!(parse("https://node-a/live/"), Some("https://node-a:443/live/a/film".into()));
+        for wrong in ["node-a/live/film", "http:///film", "https:///film", "http://node-a/li ve", "ftp://a/b"]
         {
             assert_eq!(parse(wrong), None, "{wrong}");
         }

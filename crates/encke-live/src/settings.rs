@@ -1,9 +1,11 @@
 //! `[live]`: live streams.
 
 use std::num::NonZeroU32;
+use std::path::Path;
 
 use encke_push::{ChannelRules, Name, Overrun, Pattern};
-use encke_settings::{ByteSize, Contradiction, OrAuto, OrOff, Period, Section};
+use encke_session::tls::{TlsError, Trust};
+use encke_settings::{ByteSize, Contradiction, OrAuto, OrOff, Period, Section, UpstreamTls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,13 +20,15 @@ pub struct LiveSettings {
     /// Path prefix of the streams. Paths below it never name files. The stream `/live/film` is the channel `live/film`, by which
     /// `[auth]` grants rights: *publish* to send it, *subscribe* to receive it. *start*
     pub prefix: String,
+    /// TLS to the servers of `pull` with an `https` URL, and to nodes of the cluster with such an address.
+    pub tls: UpstreamTls,
     /// Rules for streams by pattern; the most specific pattern applies.
     pub channel: Vec<LiveChannelSettings>,
 }
 
 impl Default for LiveSettings {
     fn default() -> Self {
-        Self { enabled: true, prefix: "/live/".into(), channel: Vec::new() }
+        Self { enabled: true, prefix: "/live/".into(), tls: UpstreamTls::default(), channel: Vec::new() }
     }
 }
 
@@ -50,7 +54,7 @@ pub struct LiveChannelSettings {
     pub listeners: OrOff<NonZeroU32>,
     /// URLs of the same stream on other servers, for listeners above the limit: they are redirected (302) to each in turn.
     pub siblings: Vec<String>,
-    /// URLs of the stream on other servers (`http://node-a:8080/live/film`), for a stream without a source of its own. Encke
+    /// URLs of the stream on other servers (`https://node-a:8443/live/film`), for a stream without a source of its own. Encke
     /// fetches the stream from the first server that has it: from the first listener on, until 30 s after the last one has left. A
     /// URL that ends with a slash gets the name of the stream.
     pub pull: Vec<String>,
@@ -83,6 +87,26 @@ impl LiveSettings {
     /// Begin of the names of all channels: the prefix without its first slash.
     pub(crate) fn names(&self) -> &str {
         self.prefix.strip_prefix('/').unwrap_or_default()
+    }
+
+    /// Reads the authorities of `tls`, if a stream is pulled by https or they are set.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn try_trust(&self) -> Result<(), TlsError> {
+        let mut urls = self.channel.iter().flat_map(|channel| &channel.pull);
+        if self.tls.ca.is_none() && !urls.any(|url| url.starts_with("https://")) {
+            return Ok(());
+        }
+        Trust::of(&self.tls).map(drop)
+    }
+
+    /// Returns the pattern of all channels.
+    ///
+    /// # Errors
+    /// The prefix is invalid.
+    pub fn channels(&self) -> Result<Pattern, encke_push::PatternError> {
+        self.pattern("**")
     }
 
     /// Returns the pattern of the channels of a rule.
@@ -155,7 +179,7 @@ impl Section for LiveSettings {
             }
             for url in channel.pull.iter().filter(|url| PullUrl::parse(url, "film").is_none()) {
                 let text = format!(
-                    "{url:?} is no URL to pull from: expected http://HOST:PORT/live/NAME, without https"
+                    "{url:?} is no URL to pull from: expected http://HOST:PORT/live/NAME or https://HOST:PORT/live/NAME"
                 );
                 wrong("pull", text);
             }
@@ -169,6 +193,12 @@ impl Section for LiveSettings {
             }
         }
         found
+    }
+
+    fn anchor(&mut self, folder: &Path) {
+        if let Some(path) = &mut self.tls.ca {
+            *path = folder.join(&*path);
+        }
     }
 
     fn start_only(&self, new: &Self) -> Vec<&'static str> {
@@ -222,7 +252,7 @@ mod tests {
         assert_eq!(wrong(&|_| {}), "");
         assert!(wrong(&|channel| channel.pattern = "a//b".into()).starts_with("channel.0.pattern: "));
         assert!(wrong(&|channel| channel.fallback = Some("/x".into())).starts_with("channel.0.fallback: "));
-        assert!(wrong(&|channel| channel.pull = vec!["https://a/live/".into()]).contains("without https"));
+        assert!(wrong(&|channel| channel.pull = vec!["rtmp://a/live/".into()]).contains("or https://HOST"));
         assert!(wrong(&|channel| channel.siblings = vec!["http://a/".into()]).contains("set listeners"));
         assert!(wrong(&|channel| channel.ring = ByteSize::of(1000)).contains("two groups of pictures"));
         let prefix = LiveSettings { prefix: "live".into(), ..LiveSettings::default() };

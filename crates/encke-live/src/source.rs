@@ -5,8 +5,7 @@
 //!   ▲                                                                                        │ acknowledged
 //!   └───────────── reading goes on while less than PENDING_BYTES_MAX wait ◄──────────────────┘
 //! ```
-//! A piece is passed on with the first bytes that arrive when `gather` has passed since the last one, so a source that is slower
-//! than `gather` is not delayed.
+//! Complete units are passed on when `gather` has passed since the last ones, so a source that is slower than `gather` is not delayed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,7 +20,9 @@ use encke_wire::media::{Container, MediaError, MediaInfo};
 
 use crate::mirror::flags_of;
 use crate::settings::LiveChannelSettings;
-use crate::state::{LiveChannel, LiveChannelState, LiveState, Occupied, SourceCard, SourceNotice};
+use crate::state::{
+    LiveChannel, LiveChannelState, LiveState, Occupied, SourceCard, SourceKind, SourceNotice,
+};
 
 /// Bytes of a source that wait for the sequencer. Above it the source is not read. 2 MiB: a second of 16 Mbit/s.
 const PENDING_BYTES_MAX: usize = 2 << 20;
@@ -42,6 +43,7 @@ pub(crate) struct SourceRequest {
     pub(crate) takeover: bool,
     /// The nodes that the stream has passed, as a field value.
     pub(crate) path: String,
+    pub(crate) kind: SourceKind,
     pub(crate) wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -57,6 +59,10 @@ pub(crate) struct LiveSource {
     flow: Arc<SourceFlow>,
     /// When pieces were passed on last.
     passed_ns: u64,
+    /// When the units that wait are to be passed on, on the monotonic clock in ns.
+    flush_ns: Option<u64>,
+    /// Whether the keeper wakes the source then. The keeper itself has the sources that pull.
+    is_woken: bool,
     /// Whether the first message of this source was published.
     has_begun: bool,
     /// Whether pieces are dropped until a start, because one was lost.
@@ -92,7 +98,7 @@ impl LiveSource {
     /// Takes the lease of a stream.
     ///
     /// # Errors
-    /// The stream has a source.
+    /// The stream has a source, or this node has too many.
     pub(crate) fn begin(
         state: &Arc<LiveState>,
         stream: Arc<LiveChannel>,
@@ -100,10 +106,13 @@ impl LiveSource {
         request: SourceRequest,
         now: Now,
     ) -> Result<Self, Occupied> {
-        let SourceRequest { content_type, title, origin, takeover, path, wake } = request;
+        let SourceRequest { content_type, title, origin, takeover, path, kind, wake } = request;
         let notice = Arc::new(SourceNotice { wake });
-        let lease = state.lease(&stream, takeover, |lease| SourceCard {
+        let lease = state.lease(&stream, takeover, kind, now, |lease, rank| SourceCard {
             lease,
+            kind,
+            rank,
+            in_unit: false,
             origin,
             title,
             path,
@@ -133,6 +142,8 @@ impl LiveSource {
             splitter: content_type.map_or_else(Splitter::new, |hint| Splitter::with_hint(&hint)),
             gatherer: MediaGatherer::new(limits),
             passed_ns: 0,
+            flush_ns: None,
+            is_woken: kind == SourceKind::Own,
             has_begun: false,
             awaits_start: false,
             is_forgotten: false,
@@ -152,10 +163,40 @@ impl LiveSource {
             self.release(now, false);
             return Err(SourceFault::Media(error));
         }
-        if now.mono_ns.saturating_sub(self.passed_ns) >= self.gather_ns() {
+        self.flush(now)
+    }
+
+    /// Passes on the complete units, if the last ones were passed on long enough ago. Otherwise they wait.
+    fn flush(&mut self, now: Now) -> Result<(), SourceFault> {
+        let due_ns = self.passed_ns.saturating_add(self.gather_ns());
+        if due_ns <= now.mono_ns {
             self.gatherer.flush(now.mono_ns);
         }
-        self.pass_on(now)
+        self.pass_on(now)?;
+        if self.flush_ns.is_none() && self.gatherer.due_ns().is_some() {
+            self.flush_ns = Some(due_ns);
+            if self.is_woken {
+                self.state.wake_at(due_ns, &self.flow.notice);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when [`Self::flush_due`] is to be called.
+    pub(crate) fn flush_ns(&self) -> Option<u64> {
+        self.flush_ns
+    }
+
+    /// Passes on the units whose time has come.
+    ///
+    /// # Errors
+    /// The source ends. It has given up its lease.
+    pub(crate) fn flush_due(&mut self, now: Now) -> Result<(), SourceFault> {
+        if self.flush_ns.is_none_or(|flush_ns| now.mono_ns < flush_ns) {
+            return Ok(());
+        }
+        self.flush_ns = None;
+        self.flush(now)
     }
 
     /// Returns whether further bytes are wanted now.
@@ -172,6 +213,7 @@ impl LiveSource {
             self.has_ended = true;
             return Err(SourceFault::Replaced);
         }
+        self.flush_due(now)?;
         Ok(self.flow.pending_bytes.load(Ordering::Acquire) < PENDING_BYTES_MAX)
     }
 
@@ -193,12 +235,7 @@ impl LiveSource {
         if !inner.is_held_by(self.lease) {
             return;
         }
-        inner.source = None;
-        inner.torn |= self.in_unit;
-        inner.wake();
-        self.state.end_mirrors(&self.stream.name, now.mono_ns);
-        inner.held_until_ns = Some(now.mono_ns.saturating_add(self.rules.hold.nanoseconds()));
-        self.state.figures.sources_ended.fetch_add(1, Ordering::Relaxed);
+        self.state.vacate(&stream, &mut inner, now.mono_ns);
         let title = self.stream.name.as_str().to_owned();
         drop(inner);
         self.state.look_later();
@@ -233,6 +270,7 @@ impl LiveSource {
         let gauge = self.gatherer.gauge();
         let bit_rate = gauge.bit_rate(now.mono_ns);
         if let Some(card) = &mut inner.source {
+            card.in_unit = self.in_unit;
             card.bytes = gauge.bytes;
             card.bit_rate = bit_rate;
             card.key_interval_us = gauge.start_interval_us;
@@ -243,7 +281,8 @@ impl LiveSource {
 
     fn publish(&mut self, inner: &mut MutexGuard<'_, LiveChannelState>, piece: MediaPiece) {
         self.state.mirror(&self.stream.name, inner, &piece, &self.publisher);
-        let container = self.splitter.info().map_or(Container::Unknown, |info| info.container);
+        let stated = self.splitter.info().map(|info| info.container);
+        let container = stated.or(self.splitter.container()).unwrap_or(Container::Unknown);
         if !std::mem::replace(&mut self.has_begun, true) {
             let title = self.stream.name.as_str();
             if container == Container::Unknown {
@@ -308,8 +347,7 @@ impl Drop for LiveSource {
         if !self.has_ended {
             let mut inner = lock(&self.stream.inner);
             if inner.is_held_by(self.lease) {
-                inner.source = None;
-                inner.torn |= self.in_unit;
+                self.state.remove_source(&self.stream, &mut inner);
             }
         }
     }

@@ -8,22 +8,26 @@
 //! One lock per stream orders the messages of its sources: a source publishes while it holds the lock and the lease, so no
 //! message of a former source can follow the head of a new one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
-use encke_io::lock;
-use encke_push::{Flags, Name, Pattern};
+use encke_io::{Now, lock};
+use encke_push::{CLAIMS_MAX, ClaimError, Flags, Name, Pattern, SourceBoard, SourceHolder};
 use encke_server::ResidentMailbox;
+use encke_settings::{TargetUrl, UpstreamTls};
 use encke_wire::media::{Container, MediaInfo};
 
 use crate::counters::LiveFigures;
+use crate::pull_url::PullUrl;
 use crate::settings::{LiveChannelSettings, LiveSettings};
 
 /// All streams. A reload keeps it.
 pub struct LiveState {
     streams: Mutex<HashMap<Name, Arc<LiveChannel>>>,
     rules: RwLock<Vec<(Pattern, LiveChannelSettings)>>,
+    /// TLS to the servers that streams are pulled from.
+    tls: RwLock<UpstreamTls>,
     leases: AtomicU64,
     /// Begin of the names of all streams.
     names: String,
@@ -33,6 +37,8 @@ pub struct LiveState {
     wanted: Mutex<Vec<(Arc<LiveChannel>, String)>>,
     /// The keeper of the first worker, once all have started.
     keeper: Mutex<Option<ResidentMailbox>>,
+    /// The sources on all nodes, if this is a node of a cluster.
+    board: OnceLock<Arc<SourceBoard>>,
     pub(crate) figures: Arc<LiveFigures>,
 }
 
@@ -71,6 +77,11 @@ pub(crate) struct LiveChannelState {
 #[derive(Clone, Debug)]
 pub(crate) struct SourceCard {
     pub(crate) lease: u64,
+    pub(crate) kind: SourceKind,
+    /// The rank of its claim in the cluster; `None` without a cluster, and for a stream that is pulled.
+    pub(crate) rank: Option<u64>,
+    /// Whether the last message of the source ended within a unit.
+    pub(crate) in_unit: bool,
     /// The client's address, or the URL that the stream is pulled from.
     pub(crate) origin: String,
     /// The nodes that the stream has passed, as a field value.
@@ -85,8 +96,22 @@ pub(crate) struct SourceCard {
     pub(crate) notice: Arc<SourceNotice>,
 }
 
+/// Where the bytes of a source come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SourceKind {
+    /// A request, or this program: the source of the stream itself.
+    Own,
+    /// Another server, which has the source.
+    Pull,
+    /// The node of the cluster that has the source, or had it.
+    NodePull,
+}
+
 /// A message to the keeper: a deadline may be new, or a stream is to be pulled.
 pub(crate) struct KeeperLook;
+
+/// A message to the keeper: a source is to be woken at a time, on the monotonic clock in ns.
+pub(crate) struct KeeperWake(pub(crate) u64, pub(crate) Arc<SourceNotice>);
 
 /// Nodes in a chain. A longer list of hops counts as a loop.
 const HOPS_MAX: usize = 16;
@@ -102,9 +127,27 @@ impl std::fmt::Debug for SourceNotice {
     }
 }
 
-/// The stream has a source already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Occupied;
+/// Why a stream has no room for a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Occupied {
+    /// It has a source on this node.
+    Here,
+    /// It has a source on another node.
+    Elsewhere(SourceHolder),
+    /// This node has as many sources as it can announce to others.
+    Full,
+}
+
+/// The places to pull a stream from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PullPlaces {
+    /// The stream on the node that has its source. It comes before the others.
+    pub(crate) node: Option<PullUrl>,
+    /// The URLs of the settings.
+    pub(crate) urls: Vec<PullUrl>,
+    /// TLS to these servers.
+    pub(crate) tls: UpstreamTls,
+}
 
 impl LiveState {
     /// Creates the state without streams.
@@ -112,11 +155,13 @@ impl LiveState {
         Arc::new(Self {
             streams: Mutex::default(),
             rules: RwLock::new(settings.by_pattern()),
+            tls: RwLock::new(settings.tls.clone()),
             leases: AtomicU64::new(0),
             names: settings.names().to_owned(),
             node: node_id(),
             wanted: Mutex::default(),
             keeper: Mutex::default(),
+            board: OnceLock::new(),
             figures: Arc::default(),
         })
     }
@@ -124,6 +169,7 @@ impl LiveState {
     /// Applies new settings. Sources apply them when they begin.
     pub fn reload(&self, settings: &LiveSettings) {
         *self.rules.write().unwrap_or_else(std::sync::PoisonError::into_inner) = settings.by_pattern();
+        *self.tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = settings.tls.clone();
     }
 
     /// Returns the rules of a stream.
@@ -175,6 +221,13 @@ impl LiveState {
         }
     }
 
+    /// Asks the keeper to wake a source at a time, on the monotonic clock in ns.
+    pub(crate) fn wake_at(&self, at_ns: u64, notice: &Arc<SourceNotice>) {
+        if let Some(keeper) = &*lock(&self.keeper) {
+            keeper.send(KeeperWake(at_ns, Arc::clone(notice)));
+        }
+    }
+
     /// Returns the stream that replaces another while its source is absent.
     pub(crate) fn fallback_of(&self, name: &Name) -> Option<Name> {
         let fallback = self.rules_of(name).fallback?;
@@ -204,9 +257,14 @@ impl LiveState {
 
     /// Asks the keeper to pull a stream.
     pub(crate) fn want(&self, stream: &Arc<LiveChannel>, hops: &str) {
+        self.add_wanted(stream, hops);
+        self.look_later();
+    }
+
+    /// Adds a stream to be pulled.
+    pub(crate) fn add_wanted(&self, stream: &Arc<LiveChannel>, hops: &str) {
         let hops = if hops.is_empty() { self.node.clone() } else { format!("{hops}, {}", self.node) };
         lock(&self.wanted).push((Arc::clone(stream), hops));
-        self.look_later();
     }
 
     /// Takes the streams to be pulled.
@@ -224,22 +282,128 @@ impl LiveState {
         });
     }
 
-    /// Gives the lease of a stream to a new source. With `takeover` the present source loses it.
+    /// Makes this server a node of a cluster: `board` has the sources of the other nodes, which reach this one at `address`. Without
+    /// an address they know of its sources, and cannot fetch them.
+    pub fn join(self: &Arc<Self>, board: Arc<SourceBoard>, address: Option<&TargetUrl>) {
+        let address = address.map_or_else(String::new, |address| format!("{address}/{}", self.names));
+        let state = Arc::downgrade(self);
+        board.open(&address, move || {
+            if let Some(state) = state.upgrade() {
+                state.look_later();
+            }
+        });
+        let _joined_before = self.board.set(board);
+    }
+
+    /// Returns whether this is a node of a cluster.
+    pub(crate) fn is_clustered(&self) -> bool {
+        self.board.get().is_some()
+    }
+
+    /// Returns the other node that has the source of a stream.
+    pub(crate) fn holder_of(&self, name: &Name) -> Option<SourceHolder> {
+        self.board.get()?.holder(&self.title_of(name)?)
+    }
+
+    /// Returns the streams whose source is on another node, without the prefix.
+    pub(crate) fn held_elsewhere(&self) -> BTreeMap<Box<str>, SourceHolder> {
+        self.board.get().map(|board| board.held_elsewhere()).unwrap_or_default()
+    }
+
+    /// Returns the places to pull a stream from.
+    pub(crate) fn places_of(&self, name: &Name) -> PullPlaces {
+        let Some(title) = self.title_of(name) else { return PullPlaces::default() };
+        let node = self.holder_of(name).and_then(|holder| PullUrl::parse(&holder.address, &title));
+        let urls = self.rules_of(name).pull;
+        let urls = urls.iter().filter_map(|url| PullUrl::parse(url, &title)).collect();
+        let tls = self.tls.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        PullPlaces { node, urls, tls }
+    }
+
+    /// Ends the sources whose streams another node has taken over. Their listeners wait for `hold`.
+    pub(crate) fn yield_to_others(&self, now_ns: u64) {
+        let outranked = self.board.get().map(|board| board.outranked()).unwrap_or_default();
+        for (title, rank) in outranked {
+            let name = Name::parse(format!("{}{title}", self.names).as_bytes()).ok();
+            let Some(stream) = name.and_then(|name| self.find(&name)) else { continue };
+            let mut inner = lock(&stream.inner);
+            if inner.source.as_ref().is_none_or(|source| source.rank != Some(rank)) {
+                continue;
+            }
+            let former = self.vacate(&stream, &mut inner, now_ns);
+            drop(inner);
+            if let Some(former) = former {
+                (former.notice.wake)();
+            }
+        }
+    }
+
+    /// Removes the source of a stream, whose listeners wait for `hold`.
+    pub(crate) fn vacate(
+        &self,
+        stream: &LiveChannel,
+        inner: &mut LiveChannelState,
+        now_ns: u64,
+    ) -> Option<SourceCard> {
+        let former = self.remove_source(stream, inner)?;
+        inner.wake();
+        self.end_mirrors(&stream.name, now_ns);
+        let hold_ns = self.rules_of(&stream.name).hold.nanoseconds();
+        inner.held_until_ns = Some(now_ns.saturating_add(hold_ns));
+        self.figures.sources_ended.fetch_add(1, Ordering::Relaxed);
+        Some(former)
+    }
+
+    /// Removes the source of a stream, and ends its claim in the cluster.
+    pub(crate) fn remove_source(
+        &self,
+        stream: &LiveChannel,
+        inner: &mut LiveChannelState,
+    ) -> Option<SourceCard> {
+        let former = inner.source.take()?;
+        inner.torn |= former.in_unit;
+        if let (Some(board), Some(rank)) = (self.board.get(), former.rank) {
+            board.release(stream.title(&self.names), rank);
+        }
+        Some(former)
+    }
+
+    /// Gives the lease of a stream to a new source. With `takeover` the present source loses it, on whichever node it is. Only own
+    /// sources claim the stream in the cluster. They need no takeover to replace a pull from a node that has lost its source.
     ///
     /// # Errors
-    /// The stream has a source.
+    /// The stream has a source, or this node has too many.
     pub(crate) fn lease(
         &self,
         stream: &LiveChannel,
         takeover: bool,
-        card: impl FnOnce(u64) -> SourceCard,
+        kind: SourceKind,
+        now: Now,
+        card: impl FnOnce(u64, Option<u64>) -> SourceCard,
     ) -> Result<u64, Occupied> {
         let mut inner = lock(&stream.inner);
-        if inner.source.is_some() && !takeover {
-            return Err(Occupied);
+        if let Some(present) = &inner.source
+            && !takeover
+        {
+            match self.holder_of(&stream.name) {
+                Some(holder) => return Err(Occupied::Elsewhere(holder)),
+                None if present.kind == SourceKind::NodePull && kind == SourceKind::Own => {}
+                None => return Err(Occupied::Here),
+            }
         }
+        let rank = match self.board.get().filter(|_| kind == SourceKind::Own) {
+            Some(board) => {
+                let rank = board.claim(stream.title(&self.names), takeover, now.unix_ns / 1_000_000);
+                Some(rank.map_err(|error| match error {
+                    ClaimError::Held(holder) => Occupied::Elsewhere(holder),
+                    ClaimError::Full => Occupied::Full,
+                })?)
+            }
+            None => None,
+        };
         let lease = self.next_number();
-        let former = inner.source.replace(card(lease));
+        let former = inner.source.replace(card(lease, rank));
+        inner.torn |= former.as_ref().is_some_and(|former| former.in_unit);
         inner.held_until_ns = None;
         inner.falls_back = false;
         inner.pull_failure = None;
@@ -313,6 +477,39 @@ impl LiveChannelState {
     /// Returns whether the source with this lease holds it still.
     pub(crate) fn is_held_by(&self, lease: u64) -> bool {
         self.source.as_ref().is_some_and(|source| source.lease == lease)
+    }
+}
+
+impl PullPlaces {
+    /// Returns whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.node.is_none() && self.urls.is_empty()
+    }
+
+    /// Returns the number of places.
+    pub(crate) fn count(&self) -> usize {
+        usize::from(self.node.is_some()) + self.urls.len()
+    }
+
+    /// Returns the place for an attempt: each in turn.
+    pub(crate) fn of_attempt(&self, attempt: usize) -> Option<&PullUrl> {
+        self.node.iter().chain(&self.urls).nth(attempt % self.count().max(1))
+    }
+}
+
+impl std::fmt::Display for Occupied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const REMEDY: &str = "end it, or add ?takeover to the address to replace it";
+        match self {
+            Self::Here => write!(f, "the stream has a source already: {REMEDY}"),
+            Self::Elsewhere(SourceHolder { node, .. }) => {
+                write!(f, "the stream has a source already, on {node}: {REMEDY}")
+            }
+            Self::Full => write!(
+                f,
+                "this node has {CLAIMS_MAX} sources, as many as it can announce to the cluster: send the stream to another node"
+            ),
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use encke_broker::SourceBoard;
 use encke_hub::{ClusterCommand, Epoch, Rules};
 #[cfg(feature = "nats")]
 use encke_stats::Family;
@@ -54,7 +55,7 @@ mod with {
 
     use super::{
         Arc, ClusterCommand, ClusterSettings, Epoch, Family, NAME, PushError, ResidentMailbox, Row, Rules,
-        Source, Value,
+        Source, SourceBoard, Value,
     };
     use crate::push_worker::PushMessage;
     use crate::settings::cluster::{StreamSettings, StreamStorage};
@@ -70,6 +71,8 @@ mod with {
         lanes: Vec<ClusterLane>,
         /// The queue limits of each stream.
         queueing: Queueing,
+        /// The nodes with the sources of live streams.
+        sources: Arc<SourceBoard>,
     }
 
     /// A node's part in one stream.
@@ -103,7 +106,8 @@ mod with {
                 ..About::default()
             };
             let node = NodeId(u64::from_le_bytes(id));
-            let lane = |stream: StreamSettings| {
+            let sources = Arc::<SourceBoard>::default();
+            let lane = |(place, stream): (usize, StreamSettings)| {
                 let cluster = nats::ClusterConfig {
                     servers: settings.nats.clone(),
                     login: login.clone(),
@@ -121,16 +125,22 @@ mod with {
                     queue_age: Duration::from_millis(queueing.age_ms),
                     node,
                     about: about.clone(),
+                    sources: (place == 0).then(|| Arc::clone(&sources)),
                 };
                 let engine = NatsEngine::join(cluster)?;
                 Ok(ClusterLane { engine, stream: stream.name, figures: Arc::default() })
             };
             let first = StreamSettings { name: settings.stream.clone(), ..StreamSettings::default() };
             let streams = std::iter::once(first).chain(settings.streams.iter().cloned());
-            let lanes = streams.map(lane).collect::<Result<Vec<_>, PushError>>()?;
+            let lanes = streams.enumerate().map(lane).collect::<Result<Vec<_>, PushError>>()?;
             // The streams share the limit equally.
             let queueing = Queueing { bytes: queueing.bytes / lanes.len() as u64, ..queueing };
-            Ok(Self { lanes, queueing })
+            Ok(Self { lanes, queueing, sources })
+        }
+
+        /// Returns the sources of live streams on all nodes.
+        pub(crate) fn sources(&self) -> Arc<SourceBoard> {
+            Arc::clone(&self.sources)
         }
 
         /// Returns the epochs of the streams.
@@ -419,6 +429,7 @@ mod without {
 
     use super::{
         Arc, ClusterCommand, ClusterSettings, Epoch, PushError, ResidentMailbox, Row, Rules, Source,
+        SourceBoard,
     };
 
     /// A node's part in a cluster. This build has none.
@@ -438,6 +449,10 @@ mod without {
         }
 
         pub(crate) fn newest(&self, _: usize) -> u64 {
+            match self.0 {}
+        }
+
+        pub(crate) fn sources(&self) -> Arc<SourceBoard> {
             match self.0 {}
         }
 

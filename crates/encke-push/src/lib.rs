@@ -53,6 +53,7 @@ mod source;
 mod subscriber;
 
 pub use channel_point::{ChannelPoint, PointBody, PointHandler, PointRead};
+pub use encke_broker::{CLAIMS_MAX, ClaimError, SourceBoard, SourceHolder};
 pub use encke_hub::{
     ChannelRules, Draft, Flags, IdempotencyKey, Name, NameError, Overrun, Pattern, PatternError, Position,
     PublishError, Published,

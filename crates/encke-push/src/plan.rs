@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use encke_hub::{Epoch, Rules, Streams};
+use encke_broker::SourceBoard;
+use encke_hub::{Epoch, Pattern, Rules, Streams};
 
 use super::address_rates::{AddressRates, LimitedAction};
 use super::admission::Admission;
@@ -121,6 +122,29 @@ impl PushPlan {
         }
         self.points.push(point);
         self
+    }
+
+    /// Keeps the channels of a pattern out of the cluster: they get a stream of this node alone. Without a cluster the server
+    /// has no other streams, and nothing changes.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub fn with_local_channels(mut self, pattern: Pattern) -> Result<Self, PushError> {
+        if self.cluster.is_some() {
+            self.streams = Arc::new(Streams::clone(&self.streams).with_local([pattern]));
+            self.epochs = self.epochs.iter().copied().chain([archive::new_epoch()?]).collect();
+        }
+        Ok(self)
+    }
+
+    /// Returns the sources of live streams on all nodes of the cluster, if there is one.
+    pub fn cluster_sources(&self) -> Option<Arc<SourceBoard>> {
+        self.cluster.as_ref().map(|cluster| cluster.sources())
+    }
+
+    /// Returns the cluster if it has the channel's stream.
+    pub(crate) fn cluster_of(&self, channel: &encke_hub::Name) -> Option<&Arc<ClusterLink>> {
+        self.cluster.as_ref().filter(|_| !self.streams.is_local(self.streams.of(channel)))
     }
 
     /// Returns whether a channel belongs to a point, which alone publishes to it.

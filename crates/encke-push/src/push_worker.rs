@@ -285,17 +285,17 @@ impl PushWorker {
         let central = (core == 0).then(|| {
             let mut found = plan.archive.as_ref().and_then(|archive| archive.take());
             let lane = |(stream, epoch): (usize, &Epoch)| {
-                let rules = plan.rules.share(plan.epochs.len());
+                let rules = plan.rules.share(&plan.streams, stream);
                 let sequencer = match (&plan.cluster, found.take()) {
-                    (Some(cluster), _) => {
+                    (Some(cluster), _) if !plan.streams.is_local(stream) => {
                         let mut sequencer = Sequencer::follow(*epoch, cluster.newest(stream), rules, cores);
                         sequencer.limit_queue(cluster.queueing());
                         sequencer
                     }
-                    (None, Some(found)) => {
+                    (_, Some(found)) => {
                         Sequencer::restore(hub_now(now), found.saved, found.ceiling, rules, cores)
                     }
-                    (None, None) => Sequencer::new(*epoch, rules, cores),
+                    (_, None) => Sequencer::new(*epoch, rules, cores),
                 };
                 StreamLane { sequencer, outstanding: vec![None; cores] }
             };
@@ -379,8 +379,9 @@ impl PushWorker {
         self.renewing = true;
         self.hub.reload(&plan.rules);
         if let Some(central) = &mut self.central {
-            let share = plan.rules.share(central.lanes.len());
-            central.lanes.iter_mut().for_each(|lane| lane.sequencer.reload(Arc::clone(&share)));
+            for (stream, lane) in central.lanes.iter_mut().enumerate() {
+                lane.sequencer.reload(plan.rules.share(&plan.streams, stream));
+            }
             central.retry_ms = plan.retry_ms;
         }
         self.plan = plan;
@@ -540,11 +541,12 @@ impl PushWorker {
             }
             self.next_ns = self.next_ns.into_iter().chain(lane.sequencer.expire(moment)).min();
             lane.sequencer.take_commands(&mut central.commands);
-            if let Some(cluster) = &self.plan.cluster {
+            if let Some(cluster) = self.plan.cluster.as_ref().filter(|_| lane.sequencer.is_shared()) {
                 central.commands.drain(..).for_each(|errand| cluster.run(stream, errand));
                 cluster.show(stream, lane.sequencer.backlog(), lane.sequencer.newest().offset);
             }
         }
+        central.lend_memory();
         self.release(now)
     }
 
@@ -709,15 +711,15 @@ impl PushWorker {
                         let names = has_members.then(|| sequencer.members(&channel));
                         info_reply(&channel, &info, names.as_ref())
                     }
-                    None if self.plan.cluster.is_some() => {
+                    None if self.plan.cluster_of(&channel).is_some() => {
                         refusal(404, format!("channel {channel} has no subscriber"))
                     }
                     None => refusal(404, format!("channel {channel} has no message and no subscriber")),
                 });
             }
             PushRequest::Forget { exchange, channels } => {
-                let elsewhere = self.plan.cluster.is_some();
-                let results = central.delete(&channels, elsewhere);
+                let elsewhere = channels.iter().any(|channel| self.plan.cluster_of(channel).is_some());
+                let results = central.delete(&channels);
                 central.order(now, Requester::Remover { exchange, elsewhere }, results);
             }
             PushRequest::List(request) => central.listings.push_back(ChannelListing::new(request)),
@@ -751,14 +753,14 @@ impl PushWorker {
     /// Deletes the messages of a channel for an operator, on the first worker.
     pub(crate) fn delete_for_operator(&mut self, now: Now, deletion: ChannelDeletion) {
         let ChannelDeletion { channel, ticket } = deletion;
-        let elsewhere = self.plan.cluster.is_some();
+        let elsewhere = self.plan.cluster_of(&channel).is_some();
         let known = self.sequencer_of(&channel).and_then(|sequencer| sequencer.info(&channel));
         let count = known.map_or(0, |info| info.messages as u64);
         let Some(central) = &mut self.central else { return };
         if count == 0 && !elsewhere {
             return ticket.resolve(Err(ActionError::Refused(format!("channel {channel} has no messages"))));
         }
-        let results = central.delete(&[channel], elsewhere);
+        let results = central.delete(&[channel]);
         central.order(now, Requester::Operator { ticket, count, elsewhere }, results);
         self.pending = true;
     }
@@ -789,16 +791,22 @@ impl PushWorker {
 }
 
 impl PushCoordinator {
-    /// Deletes the messages of channels; `elsewhere`: on all nodes of a cluster.
-    fn delete(
-        &mut self,
-        channels: &[Name],
-        elsewhere: bool,
-    ) -> Vec<(usize, Result<Publishing, PublishError>)> {
+    /// Lends the memory of the local stream, in whole MiB, which the streams of the cluster return.
+    fn lend_memory(&mut self) {
+        let Some((local, shared)) = self.lanes.split_last_mut() else { return };
+        if local.sequencer.is_shared() || shared.is_empty() {
+            return;
+        }
+        let lent = local.sequencer.memory().next_multiple_of(1 << 20) / shared.len() as u64;
+        shared.iter_mut().for_each(|lane| lane.sequencer.lend(lent));
+    }
+
+    /// Deletes the messages of channels: those of a cluster on all of its nodes.
+    fn delete(&mut self, channels: &[Name]) -> Vec<(usize, Result<Publishing, PublishError>)> {
         let delete = |channel| {
             let stream = self.streams.of(channel);
             let sequencer = &mut self.lanes.get_mut(stream)?.sequencer;
-            if elsewhere {
+            if sequencer.is_shared() {
                 return Some((stream, sequencer.forget(channel)));
             }
             match sequencer.delete(channel) {

@@ -87,6 +87,8 @@ pub(crate) const OUTLASTS: u16 = 1 << 11;
 
 /// With [`LINGER`]: the client may still be sending the body of a valid request.
 pub(crate) const UPLOADING: u16 = 1 << 12;
+/// With [`UPLOADING`]: that body has no end.
+pub(crate) const ENDLESS_BODY: u16 = 1 << 13;
 
 /// The state of an idle connection. A test pins its size.
 pub(crate) struct Conn {
@@ -167,6 +169,12 @@ impl Conn {
 
     pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Sets or clears a flag.
+    #[inline]
+    pub(crate) fn set(&mut self, flag: u16, is_set: bool) {
+        self.flags = if is_set { self.flags | flag } else { self.flags & !flag };
     }
 
     /// Whether the connection waits for the next request and has no other work.

@@ -21,8 +21,8 @@ use encke_wire::proxy::{self, ProxyHeader};
 
 use crate::close::CloseReason;
 use crate::conn::{
-    ADMIN, Conn, ConnPhase, Duty, ENDING, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, RateWindow, SECURE,
-    SENDING, TO_HTTPS, UPLOADING,
+    ADMIN, Conn, ConnPhase, Duty, ENDING, ENDLESS_BODY, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED,
+    RateWindow, SECURE, SENDING, TO_HTTPS, UPLOADING,
 };
 use crate::conns::is_stream;
 use crate::core::Core;
@@ -507,7 +507,8 @@ impl Core {
             self.put_id(token, &mut reply.fields);
         }
         let conn = &mut self.conns[token.index as usize];
-        let Reply { status, fields, body, prepared, close, reason: _ } = reply;
+        conn.set(ENDLESS_BODY, reply.amid_endless_body);
+        let Reply { status, fields, body, prepared, close, .. } = reply;
         let framing = asked.framing;
         let endless = matches!(body, Body::Stream(_) | Body::Open(None))
             && framing != FramingKind::Chunked

@@ -2,12 +2,13 @@
 //! side.
 //!
 //! Closing with unread input would reset the connection, and a reset may destroy the response before the client has read it (RFC 9112
-//! §9.6). A client that sends the body of a valid request may read only after that, so it gets more bytes and time than others.
+//! §9.6). A client that sends the body of a valid request may read only after that, so it gets more bytes and time than others; if the
+//! body has no end, as that of a live stream, only more bytes.
 
 use encke_io::{Op, Token};
 
 use crate::close::CloseReason;
-use crate::conn::{ConnPhase, Duty, LINGER, PAUSED, PEER_ENDED, UPLOADING};
+use crate::conn::{ConnPhase, Duty, ENDLESS_BODY, LINGER, PAUSED, PEER_ENDED, UPLOADING};
 use crate::conns::is_stream;
 use crate::core::Core;
 use crate::policy::{LINGER_BYTES_MAX, LINGER_WINDOWS_MAX};
@@ -33,7 +34,9 @@ impl Core {
         if is_stream(token) {
             conn.flags &= !UPLOADING;
         }
-        conn.duty = Duty::linger(if conn.has(UPLOADING) { LINGER_WINDOWS_MAX } else { 0 });
+        // A client that sends without end would use all of its time.
+        let may_end = conn.has(UPLOADING) && !conn.has(ENDLESS_BODY);
+        conn.duty = Duty::linger(if may_end { LINGER_WINDOWS_MAX } else { 0 });
         let paused = conn.has(PAUSED);
         conn.flags &= !PAUSED;
         let input = conn.input.take();

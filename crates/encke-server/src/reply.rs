@@ -19,6 +19,8 @@ pub struct Reply {
     /// A prepared response that replaces status and content; `fields` are added after its own.
     pub(crate) prepared: Option<Arc<Prepared>>,
     pub(crate) close: bool,
+    /// The client sends a body without end, and may not stop after this response.
+    pub(crate) amid_endless_body: bool,
     /// The reason of a refusal, for the access log. A thin pointer: a response is moved several times.
     pub(crate) reason: Option<&'static &'static str>,
 }
@@ -104,7 +106,15 @@ impl Reply {
     /// Creates a response without fields or content.
     pub fn new(status: u16) -> Self {
         debug_assert!((200..600).contains(&status));
-        Self { status, fields: Fields::new(), body: Body::Empty, prepared: None, close: false, reason: None }
+        Self {
+            status,
+            fields: Fields::new(),
+            body: Body::Empty,
+            prepared: None,
+            close: false,
+            amid_endless_body: false,
+            reason: None,
+        }
     }
 
     /// Creates a plain-text response.
@@ -136,6 +146,7 @@ impl Reply {
             body: Body::Empty,
             prepared: Some(prepared),
             close: false,
+            amid_endless_body: false,
             reason: None,
         }
     }
@@ -144,7 +155,7 @@ impl Reply {
     /// they are.
     #[must_use]
     pub fn unprepared(self) -> Self {
-        let Some(prepared) = &self.prepared else { return self };
+        let Some(prepared) = self.prepared.clone() else { return self };
         let mut fields = prepared.fields.clone();
         fields.extend(&self.fields);
         let body = match &prepared.content {
@@ -152,7 +163,7 @@ impl Reply {
             PreparedContent::Shared(bytes) => Body::Shared(Arc::clone(bytes)),
             PreparedContent::File(file, range) => Body::File(Arc::clone(file), range.clone()),
         };
-        Self { status: prepared.status, fields, body, prepared: None, close: self.close, reason: self.reason }
+        Self { status: prepared.status, fields, body, prepared: None, ..self }
     }
 
     /// Adds the fields of guards. With a cookie of one client in them, no cache may store the response.
@@ -207,6 +218,14 @@ impl Reply {
     /// Returns the reason for another reply: [`Reply::because`].
     pub const fn cause(&self) -> Option<&'static &'static str> {
         self.reason
+    }
+
+    /// States that the client sends a body without end. If the connection closes after this response, the rest of that body is read
+    /// for `limits.linger_time` only: a client that has not stopped by then reads the response late or never.
+    #[must_use]
+    pub fn amid_endless_body(mut self) -> Self {
+        self.amid_endless_body = true;
+        self
     }
 
     /// Closes the connection after this response.

@@ -8,8 +8,8 @@
 //!  state     the directory for data that outlives the process
 //!  notice    lines for the operator on standard error, by level
 //! ```
-//! In scope: quantities, secrets, choices, positions, problems, the schema and the reference page, and `tls` of a listener,
-//! which several crates read. Out of scope: the values of any feature; each feature's crate has its own section.
+//! In scope: quantities, secrets, choices, positions, problems, the schema and the reference page, and `tls` of listeners and
+//! upstreams, which several crates read. Out of scope: the values of any feature; each feature's crate has its own section.
 
 mod choice;
 pub mod document;
@@ -29,6 +29,7 @@ pub mod template;
 mod terms;
 pub mod text_or_table;
 mod tls;
+mod upstream_tls;
 mod value_error;
 pub mod written;
 
@@ -46,5 +47,6 @@ pub use source::{SourceLine, SourceMap};
 pub use target_url::{TargetScheme, TargetUrl, is_app_name};
 pub use text_or_table::{ShortForm, TextOrTable};
 pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion, is_dns_name};
+pub use upstream_tls::UpstreamTls;
 pub use value_error::ValueError;
 pub use written::Written;

@@ -6,6 +6,7 @@
 //!                                                   head(bytes)          a new head, which a player must receive first
 //!                                                   unit(MediaUnit)      the next bytes begin a unit: a frame, a fragment, a page
 //!                                                   bytes(bytes)         bytes of the current unit
+//!                                                   end()                the current unit is complete, if its size is known
 //! ```
 //! **No byte of a unit is changed or lost.** The sink receives the bytes of the source in their order. Bytes that no player needs are
 //! dropped: tags and garbage between audio frames, and packets before the first head of a transport stream. A new head also goes to
@@ -126,6 +127,9 @@ pub trait MediaSink {
     fn unit(&mut self, unit: MediaUnit);
     /// Bytes of the current unit. There may be several calls per unit.
     fn bytes(&mut self, bytes: &[u8]);
+    /// The current unit is complete. Containers whose units have no known size do not call this: the next unit ends the one before.
+    /// Bytes between units, such as an index, follow without a [`unit`](Self::unit).
+    fn end(&mut self) {}
 }
 
 /// A stream is not valid in its container.

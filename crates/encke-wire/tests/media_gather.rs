@@ -53,6 +53,32 @@ fn a_start_begins_a_new_piece_among_other_units() {
 }
 
 #[test]
+fn a_unit_that_has_ended_waits_for_no_other_one() {
+    let mut source = Source::new(LIMITS);
+    source.unit(true, b"K1");
+    source.0.flush(0);
+    assert!(source.pieces().is_empty(), "it may have more bytes");
+    source.0.end();
+    source.0.flush(0);
+    assert_eq!(source.pieces(), ["*K1"]);
+    // Bytes between units belong to no start.
+    source.0.bytes(b"index");
+    source.unit(true, b"K2");
+    source.0.end();
+    source.0.flush(0);
+    assert_eq!(source.pieces(), ["index", "*K2"]);
+    // A unit that is spread has no more pieces than without its end.
+    source.unit(false, &[b'x'; 1_500]);
+    source.0.end();
+    source.unit(true, b"K3");
+    source.0.end();
+    source.0.flush(0);
+    let lengths: Vec<(usize, bool)> =
+        source.pieces().iter().map(|piece| (piece.len(), piece.ends_with('+'))).collect();
+    assert_eq!(lengths, [(1_001, true), (500, false), (3, false)]);
+}
+
+#[test]
 fn units_that_are_all_starts_share_pieces() {
     let mut source = Source::new(LIMITS);
     for _ in 0..26 {

@@ -94,6 +94,7 @@ const ROOMS: &[CrateRule] = &[
         below: &[
             "encke-push",
             "encke-server",
+            "encke-session",
             "encke-settings",
             "encke-hub",
             "encke-io",

@@ -92,6 +92,11 @@ impl Settings {
                 wrong(&path, format!("upstream.tls: {error}"));
             }
         }
+        if let Err(error) = self.live.try_trust() {
+            let key = self.live.tls.ca.as_ref().map(|_| "ca");
+            let path: Vec<&str> = ["live", "tls"].into_iter().chain(key).collect();
+            wrong(&path, format!("live.tls: {error}"));
+        }
         let routes = self.site.iter().enumerate().flat_map(|(site, table)| {
             table
                 .route

@@ -25,6 +25,8 @@ use std::time::Duration;
 use encke_hub::{AudienceChange, ClusterEvent, Name, NodeId};
 use serde::{Deserialize, Serialize};
 
+use crate::source_board::SourceAnnouncement;
+
 /// Interval of heartbeats of a node without changes.
 const BEAT: Duration = Duration::from_secs(1);
 /// A node expires after this time without a heartbeat. This allows for several lost heartbeats in a row, and for the time that
@@ -40,7 +42,10 @@ const BEAT_BYTES: usize = 256 * 1024;
 pub(super) struct Heartbeat {
     /// Heartbeats of a node are numbered consecutively.
     number: u64,
-    about: About,
+    pub(super) about: About,
+    /// All sources of live streams on the node. Heartbeats without them change nothing.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) sources: Option<SourceAnnouncement>,
     /// The full state begins here, and may continue in the next heartbeats.
     #[serde(default, skip_serializing_if = "is_default")]
     whole: bool,
@@ -163,7 +168,7 @@ impl Peers {
             self.hears_us(now);
             return None;
         }
-        let Heartbeat { number, about, whole, last, changes, asks } = beat;
+        let Heartbeat { number, about, whole, last, changes, asks, sources: _ } = beat;
         if last {
             return self.others.remove(&node).map(|_| ClusterEvent::Gone { node });
         }
@@ -199,6 +204,11 @@ impl Peers {
             self.others.remove(node);
         }
         gone.into_iter().map(|node| ClusterEvent::Gone { node }).collect()
+    }
+
+    /// Makes a heartbeat due at once.
+    pub(super) fn hasten(&mut self) {
+        self.beaten = None;
     }
 
     /// Returns the heartbeats that are due now.

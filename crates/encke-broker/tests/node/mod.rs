@@ -68,6 +68,7 @@ pub(crate) fn cluster(nats: &Nats) -> ClusterConfig {
         queue_age: Duration::ZERO,
         node: node_id(),
         about: About::default(),
+        sources: None,
     }
 }
 
@@ -84,8 +85,11 @@ impl Node {
 
     /// Joins by another address of the server.
     pub(crate) fn join_at(url: String, nats: &Nats) -> Self {
-        let engine = NatsEngine::join(ClusterConfig { servers: vec![url], ..cluster(nats) })
-            .unwrap_or_else(|error| panic!("{error}"));
+        Self::join_by(ClusterConfig { servers: vec![url], ..cluster(nats) })
+    }
+
+    pub(crate) fn join_by(cluster: ClusterConfig) -> Self {
+        let engine = NatsEngine::join(cluster).unwrap_or_else(|error| panic!("{error}"));
         let (tell, news) = channel();
         engine.begin(Arc::new(Hand(Mutex::new(tell))));
         let mut rules = Rules::default();

@@ -2,15 +2,17 @@
 //!
 //! ```text
 //!  Started ─► Joins ── preamble ──► AwaitsKey ── key frame ──► Flowing ◄─┬─► InsideUnit
-//!               └──── key frame, without a preamble ─────────────▲   │     │      │
-//!                                   AwaitsKey ◄── the ring passed ───┘   Ended  Overrun: the ring passed
+//!               ├──── key frame, without a preamble ─────────────▲   │     │      │
+//!               │                   AwaitsKey ◄── the ring passed ───┘   Ended  Overrun: the ring passed
+//!               └─ nothing yet ─► AwaitsHead, which continues as Joins does ── the end of the stream ─► Ended
 //! ```
 //! **The key frame** is the newest one that is at least [`ChannelRules::burst_ms`](crate::ChannelRules::burst_ms) old, or else
 //! the oldest kept key frame. It belongs to the newest preamble. While none is kept, the subscriber skips messages, which is no
 //! lag and no overrun.
 //!
 //! **A break ends the stream** of a subscriber that has received anything, even only the preamble: its decoder has no use for
-//! the messages after the break. A preamble in the middle of a unit counts as a break.
+//! the messages after the break. A preamble in the middle of a unit counts as a break. The end of a stream ([`Flags::END`]) also
+//! ends subscribers that have received nothing; one that comes later waits for the next preamble.
 
 use std::sync::Arc;
 
@@ -55,7 +57,7 @@ impl Hub {
     pub(super) fn becomes_plain(&mut self, id: u32) {
         let subscriber = &mut self.subscribers[id];
         let before = std::mem::replace(&mut subscriber.entry, SubscriberEntry::Plain);
-        if !matches!(before, SubscriberEntry::Joins | SubscriberEntry::AwaitsKey) {
+        if !before.waits() {
             return;
         }
         subscriber.position = self.head;
@@ -69,8 +71,7 @@ impl Hub {
         let Some(at) = self.only_channel(id) else { return };
         let channel = &self.channels[at];
         let subscriber = &mut self.subscribers[id];
-        let waits = matches!(subscriber.entry, SubscriberEntry::Joins | SubscriberEntry::AwaitsKey);
-        if waits || channel.edge > subscriber.position {
+        if subscriber.entry.waits() || channel.edge > subscriber.position {
             subscriber.late = channel.lost_to > subscriber.position;
             self.enqueue(id);
         }
@@ -81,7 +82,10 @@ impl Hub {
         let Some(at) = self.only_channel(id) else { return };
         let Subscriber { entry, position, .. } = self.subscribers[id];
         let inside = match entry {
-            SubscriberEntry::Plain | SubscriberEntry::Joins | SubscriberEntry::AwaitsKey => {
+            SubscriberEntry::Plain
+            | SubscriberEntry::Joins
+            | SubscriberEntry::AwaitsHead
+            | SubscriberEntry::AwaitsKey => {
                 return self.enter(id, at, encoder, out);
             }
             SubscriberEntry::Flowing => false,
@@ -104,13 +108,18 @@ impl Hub {
     /// Serves a subscriber that does not receive each message yet: with the preamble, or from a key frame on.
     fn enter(&mut self, id: u32, at: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         let Subscriber { entry, position, form, .. } = self.subscribers[id];
-        let joins = entry == SubscriberEntry::Joins;
+        let joins = matches!(entry, SubscriberEntry::Joins | SubscriberEntry::AwaitsHead);
         let channel = &self.channels[at];
         let broken_at = channel.preamble.as_ref().map_or(0, |preamble| preamble.broken_at());
         if !joins && broken_at > position {
             return self.end(id, DeliveryContent::Ended, out);
         }
         let preamble = channel.preamble.as_ref().and_then(|preamble| preamble.message());
+        let has_ended =
+            preamble.is_some_and(|last| last.offset > position && last.flags.contains(Flags::END));
+        if entry == SubscriberEntry::AwaitsHead && has_ended {
+            return self.end(id, DeliveryContent::Ended, out);
+        }
         let mut after = position.max(broken_at.saturating_sub(1));
         if let Some(preamble) = preamble.filter(|preamble| joins || preamble.offset > position) {
             after = after.max(preamble.offset);
@@ -133,7 +142,13 @@ impl Hub {
                 self.deliver_keyed(id, at, false, encoder, out);
             }
             // Skips everything so far.
-            None => self.subscribers[id].position = after.max(channel.edge),
+            None => {
+                let subscriber = &mut self.subscribers[id];
+                subscriber.position = after.max(channel.edge);
+                if entry == SubscriberEntry::Joins {
+                    subscriber.entry = SubscriberEntry::AwaitsHead;
+                }
+            }
         }
     }
 

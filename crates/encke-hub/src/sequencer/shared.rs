@@ -223,10 +223,22 @@ impl Sequencer {
         self.shared.as_ref().is_none_or(|shared| shared.up)
     }
 
+    /// Returns whether the sequencer follows a shared stream.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
     /// Sets the limits of the publish queue. By default no messages are queued.
     pub fn limit_queue(&mut self, limits: Queueing) {
         if let Some(shared) = &mut self.shared {
             shared.queue.limit(limits);
+        }
+    }
+
+    /// Lends a part of the memory limit to the local stream, in bytes ([`Rules::share`]).
+    pub fn lend(&mut self, bytes: u64) {
+        if std::mem::replace(&mut self.lent, bytes) < bytes {
+            self.trim_memory(None);
         }
     }
 

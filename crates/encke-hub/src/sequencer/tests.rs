@@ -131,6 +131,22 @@ fn history_that_was_used_least_recently_makes_room_first() {
 }
 
 #[test]
+fn lent_memory_is_missing_until_it_is_returned() {
+    let one = 16 + 88 + 10 + 8;
+    let mut sequencer = sequencer(|rules| rules.memory_bytes = 4 * one);
+    for channel in ["a", "b", "c", "d"] {
+        publish(&mut sequencer, at(0), channel);
+    }
+    sequencer.lend(2 * one);
+    assert_eq!((sequencer.info(&name("b")), sequencer.memory()), (None, 2 * one));
+    publish(&mut sequencer, at(0), "e");
+    assert_eq!((sequencer.info(&name("c")), sequencer.memory()), (None, 2 * one));
+    sequencer.lend(one);
+    publish(&mut sequencer, at(0), "f");
+    assert_eq!((kept(&sequencer, "d").len(), sequencer.memory()), (1, 3 * one));
+}
+
+#[test]
 fn the_charge_is_the_sum_of_all_messages_after_every_step() {
     let mut seed = 42_u64;
     println!("seed {seed}");

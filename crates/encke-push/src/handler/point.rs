@@ -12,6 +12,7 @@ use encke_server::{
 };
 use encke_stats::Source;
 use encke_wire::field::Known;
+use encke_wire::http1::Framing;
 use encke_wire::method::Method;
 use encke_wire::target::decode_escapes;
 
@@ -88,7 +89,7 @@ impl Desk {
                     }
                     self.uploads.insert(key, upload);
                 }
-                Err(reply) => upload.exchange.answer(reply),
+                Err(reply) => upload.exchange.answer(reply.amid_endless_body()),
             }
         }
     }
@@ -103,7 +104,7 @@ impl Desk {
                 }
                 self.uploads.insert(upload.exchange.key(), upload);
             }
-            Err(reply) => upload.exchange.answer(reply),
+            Err(reply) => upload.exchange.answer(reply.amid_endless_body()),
         }
     }
 }
@@ -144,7 +145,7 @@ impl Pusher {
             return identified
                 .map_err(RequestStop::Reply)
                 .and_then(|identity| self.dispatch(request, exchange, identity, granted))
-                .map_err(with_basic);
+                .map_err(|stop| to_source(stop, request));
         }
         let identity = self.identify(request)?;
         self.dispatch(request, exchange, identity, granted)
@@ -246,14 +247,13 @@ impl Pusher {
     }
 }
 
-/// Adds the challenge that programs with a user and a password understand.
-fn with_basic(stop: RequestStop) -> RequestStop {
-    match stop {
-        RequestStop::Reply(reply) if reply.status == 401 => {
-            RequestStop::Reply(reply.with("WWW-Authenticate", "Basic realm=\"live streams\""))
-        }
-        stop => stop,
+/// Completes the response to a source that is rejected: a 401 has the challenge that programs with a user and a password understand.
+fn to_source(stop: RequestStop, request: &Request<'_>) -> RequestStop {
+    let RequestStop::Reply(mut reply) = stop else { return stop };
+    if reply.status == 401 {
+        reply = reply.with("WWW-Authenticate", "Basic realm=\"live streams\"");
     }
+    RequestStop::Reply(if request.framing() == Framing::Chunked { reply.amid_endless_body() } else { reply })
 }
 
 /// Parses the channel in a path after the prefix of a point.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "nats")]
 use encke_hub::Queueing;
-use encke_hub::limits::STREAMS_MAX;
+use encke_hub::limits::SHARED_STREAMS_MAX;
 use encke_hub::{Pattern, Streams};
-use encke_settings::{ByteSize, Contradiction, OrOff, Period, Secret, Section};
+use encke_settings::{ByteSize, Contradiction, OrOff, Period, Secret, Section, TargetScheme, TargetUrl};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,9 @@ pub struct ClusterSettings {
     pub nats: Vec<String>,
     /// Name of this node for operators. The default is the machine's name. *start*
     pub name: Option<String>,
+    /// URL under which the other nodes reach this one, as `http://node-a:8080`: they fetch live streams from it. Without it, the
+    /// listeners of a stream whose source is on this node must use this node. *start*
+    pub address: Option<TargetUrl>,
     /// Token for authentication at NATS. *start*
     pub token: Option<Secret>,
     /// User name for authentication at NATS. *start*
@@ -88,6 +91,7 @@ impl Default for ClusterSettings {
         Self {
             nats: Vec::new(),
             name: None,
+            address: None,
             token: None,
             user: None,
             password: None,
@@ -152,8 +156,8 @@ impl ClusterSettings {
     /// An entry of `streams` is invalid.
     pub fn streams(&self) -> Result<Streams, StreamSettingsError> {
         let wrong = |index, cause| StreamSettingsError { index, cause };
-        if self.streams.len() >= STREAMS_MAX {
-            return Err(wrong(STREAMS_MAX - 1, StreamMistake::Count(self.streams.len())));
+        if self.streams.len() >= SHARED_STREAMS_MAX {
+            return Err(wrong(SHARED_STREAMS_MAX - 1, StreamMistake::Count(self.streams.len())));
         }
         let mut known: Vec<(&str, Pattern)> = Vec::new();
         let mut all = Vec::new();
@@ -198,6 +202,15 @@ impl Section for ClusterSettings {
                 wrong("nats", format!("{server:?} is no NATS server: write it as nats://host:4222"));
             }
         }
+        if let Some(address) = &self.address
+            && !is_for_others(address)
+        {
+            let text = format!(
+                "other nodes cannot reach {address}: write the host name or address of this machine and the port of a listener, \
+                 as http://node-a:8080"
+            );
+            wrong("address", text);
+        }
         if self.user.is_some() != self.password.is_some() {
             wrong("user", "cluster.user and cluster.password belong together".into());
         }
@@ -231,6 +244,15 @@ impl Section for ClusterSettings {
             *path = folder.join(&*path);
         }
     }
+}
+
+/// Whether other machines may reach an address: no socket of this machine, no application, and not all addresses at once.
+fn is_for_others(address: &TargetUrl) -> bool {
+    let is_http = matches!(address.scheme(), TargetScheme::Http | TargetScheme::Https);
+    let host = address.authority();
+    let is_socket = address.clone().unix_path().is_some();
+    let is_all = host.starts_with("0.0.0.0") || host.starts_with("[::]");
+    is_http && address.app().is_none() && !is_socket && !is_all
 }
 
 /// NATS compares each pair of filters whenever a node's channels change: 128 filters take some 3 ms, twice as many three times

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use encke_hub::PatternError;
-use encke_hub::limits::STREAMS_MAX;
+use encke_hub::limits::SHARED_STREAMS_MAX;
 
 use super::cluster::STREAM_BYTES_MAX;
 
@@ -76,7 +76,7 @@ impl fmt::Display for StreamSettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
             StreamMistake::Count(count) => {
-                let most = STREAMS_MAX - 1;
+                let most = SHARED_STREAMS_MAX - 1;
                 write!(f, "there are {count} cluster.streams; at most {most} are allowed: join some")
             }
             StreamMistake::Name(error) => error.fmt(f),

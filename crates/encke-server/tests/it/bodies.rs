@@ -3,6 +3,7 @@
 use encke_settings::{ByteSize, OrOff};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use encke_server::{
     CloseReason, ConnLimits, Exchange, ExchangeKey, Handler, HandlerContext, Mount, Outcome, Piece, Reply,
@@ -10,7 +11,7 @@ use encke_server::{
 };
 
 use crate::rig::handlers::{Echo, Valve, hello, pattern};
-use crate::rig::{End, Stand};
+use crate::rig::{End, Stand, ms};
 
 on_every_stand! {
     a_body_is_echoed_in_both_framings,
@@ -31,6 +32,7 @@ on_two_stands! {
     a_client_that_waits_behind_a_pipelined_request_is_told_to_continue,
     a_client_that_waits_is_not_told_to_continue_if_nobody_reads,
     a_client_that_did_not_wait_is_not_told_to_continue,
+    a_response_amid_an_endless_body_bounds_the_time_of_its_rest,
     a_handler_that_fails_within_a_body_answers_500,
     a_handler_that_fails_at_a_broken_body_ends_only_that_connection,
 }
@@ -262,6 +264,28 @@ fn a_client_that_never_stops_sending_a_body_is_reset(stand: Stand) {
         // The server has read the limit and at most one more read.
         assert!((most..=most + 256 * 1024).contains(&received), "{head:?}: {received}");
     }
+}
+
+fn a_response_amid_an_endless_body_bounds_the_time_of_its_rest(stand: Stand) {
+    const PERIOD: Duration = Duration::from_millis(400);
+    let rejecting = |_: &Request<'_>, _: Exchange| {
+        Outcome::Now(Reply::text(409, "taken\n").and_close().amid_endless_body())
+    };
+    let rig = stand.serve_by(
+        |policy| policy.limits.linger_time = ms(PERIOD.as_millis() as u64),
+        |server| server.mount("/", rejecting),
+    );
+    let (mut client, pace) = (rig.client(), rig.client());
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let answer = client.answer();
+    assert!(answer.status == 409 && answer.closes(), "{answer:?}");
+    // An upload with an end would have 16 periods.
+    let began = Instant::now();
+    while client.try_send("1\r\nx\r\n").is_ok() {
+        pace.idle(Duration::from_millis(20));
+        assert!(began.elapsed() < 8 * PERIOD, "the server reads a body without end");
+    }
+    rig.wait_for_closes(CloseReason::LingerTime, 1);
 }
 
 fn a_body_that_is_cut_short_is_told_to_the_handler(stand: Stand) {

@@ -10,7 +10,9 @@
 
 use std::fmt;
 
-use super::{ClientSession, Distrust, TlsFault, Trust};
+use encke_settings::UpstreamTls;
+
+use super::{ClientSession, Distrust, TlsError, TlsFault, Trust};
 
 /// One side of TLS on one connection: bytes in, bytes out.
 pub trait Session {
@@ -110,6 +112,20 @@ impl ClientSessions {
 impl Sessions for ClientSessions {
     fn begin(&self) -> Result<Box<dyn Session>, SessionError> {
         Ok(Box::new(self.trust.session(&self.name)?))
+    }
+}
+
+impl Trust {
+    /// Trusts the servers that settings name.
+    ///
+    /// # Errors
+    /// The authorities cannot be read.
+    pub fn of(settings: &UpstreamTls) -> Result<Self, TlsError> {
+        match &settings.ca {
+            _ if settings.insecure => Self::of_anybody(),
+            Some(file) => Self::of_file(file),
+            None => Self::of_system(),
+        }
     }
 }
 

@@ -15,7 +15,8 @@ mod boxes;
 /// The splitter of fragmented MP4 and CMAF.
 ///
 /// The head is all before the first fragment. A unit is a fragment: `moof` with its `mdat`, and the boxes `styp`, `sidx`, `ssix`,
-/// `emsg` and `prft` in front of it. Other boxes belong to the unit before them. A unit is a start if its first sample of the
+/// `emsg` and `prft` in front of it. Other boxes follow the unit before
+/// them, which ends with its `mdat`. A unit is a start if its first sample of the
 /// first video track is a sync sample; without video each fragment is one. `ftyp` after a fragment, or `moov` alone, begins a
 /// new head.
 ///
@@ -37,6 +38,8 @@ struct FragmentedMp4Parser {
     phase: Mp4Phase,
     /// Bytes of the current box that need no parsing.
     skip: u64,
+    /// Whether that box is the `mdat` of a fragment, whose end is the end of the unit.
+    in_media: bool,
 }
 
 /// Where boxes without a meaning of their own belong.
@@ -157,6 +160,7 @@ impl ContainerParser for FragmentedMp4Parser {
             return Ok(self.put(bytes, sink));
         }
         self.skip = if endless { u64::MAX } else { whole - header.len as u64 };
+        self.in_media = &header.kind == b"mdat" && !endless;
         Ok(self.put(window.get(..header.len).unwrap_or(window), sink))
     }
 
@@ -189,6 +193,9 @@ impl FragmentedMp4Parser {
             Mp4Phase::Head => self.head.extend_from_slice(bytes),
             Mp4Phase::Front(_) => self.front.extend_from_slice(bytes),
             Mp4Phase::Fragment => sink.bytes(bytes),
+        }
+        if self.skip == 0 && std::mem::take(&mut self.in_media) {
+            sink.end();
         }
         InputStep::Used(bytes.len())
     }

@@ -8,7 +8,7 @@
 //! begins with a start anyway. Only a unit that is larger than [`GatherLimits::unit_bytes`] is spread over several pieces, which
 //! no other unit shares ([`MediaPiece::continues`]).
 //!
-//! A unit is complete when the next one begins, so the latest unit is always held back until then.
+//! A unit is complete when its container says so, or else when the next one begins; until then it is held back.
 
 use super::gauge::MediaGauge;
 use super::{MediaSink, MediaUnit};
@@ -220,10 +220,16 @@ impl MediaSink for MediaGatherer {
         self.gauge.unit(unit);
         self.end_unit();
         self.has_others |= !unit.start;
-        if unit.start && self.has_others {
+        // Bytes between units may have begun the piece.
+        let begins_between = self.whole_unit.is_some_and(|(first, _)| !first.start);
+        if unit.start && (self.has_others || begins_between) {
             self.end_piece();
         }
         self.open_unit = Some((unit, self.now_ns));
+    }
+
+    fn end(&mut self) {
+        self.end_unit();
     }
 
     fn bytes(&mut self, bytes: &[u8]) {

@@ -20,7 +20,8 @@ mod tracks;
 /// The head is all before the first Cluster. A Cluster of known size is one unit. In a Cluster of unknown size each block is a
 /// unit; the first one begins with the Cluster's header and ends with the first block of the first video track. A unit is a
 /// start if it begins with the header of a Cluster, and the first block of the first video track is a key frame; without video
-/// each Cluster is one. Elements between Clusters belong to the unit before them. An EBML header after a Cluster begins a new
+/// each Cluster is one. Elements between Clusters follow the unit before them, which
+/// ends with its Cluster or block. An EBML header after a Cluster begins a new
 /// head.
 ///
 /// A start must be at the begin of a Cluster, so a source must begin a Cluster at each key frame. ffmpeg does, unless there are

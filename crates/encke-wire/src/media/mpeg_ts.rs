@@ -19,6 +19,10 @@ mod program;
 /// Bytes held back to find the first slice of a frame. Parameter sets and supplemental information in front of it are shorter.
 const SCAN_BYTES_MAX: usize = 64 * 1024;
 
+/// Units without a start after which a stream is described without the codec of its video. At 25 pictures a second these are 10 s, the
+/// longest usual interval of key frames.
+const UNSETTLED_UNITS_MAX: u32 = 250;
+
 /// The splitter of MPEG-TS.
 ///
 /// The head is the packets with the PAT and with the PMT of the first program, as received last. It is passed on when both are
@@ -36,7 +40,7 @@ pub struct MpegTsSplitter {
     parser: MpegTsParser,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct MpegTsParser {
     program: Program,
     /// Whether a unit has begun. Packets are dropped before.
@@ -46,8 +50,24 @@ struct MpegTsParser {
     /// The begin of a unit, while it is not known whether it is a start.
     undecided: Option<Undecided>,
     codec: Option<Box<str>>,
+    /// Units since the head that were no starts; `None` after the first start.
+    unsettled: Option<u32>,
     /// Bytes dropped in a row, because they are no packets.
     dropped: usize,
+}
+
+impl Default for MpegTsParser {
+    fn default() -> Self {
+        Self {
+            program: Program::default(),
+            begun: false,
+            synchronised: false,
+            undecided: None,
+            codec: None,
+            unsettled: Some(0),
+            dropped: 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -78,11 +98,12 @@ impl MpegTsSplitter {
         self.parser.decide(false, sink);
     }
 
-    /// Returns the description of the stream, from the first head on. The codec of H.264 and H.265 follows with the first start.
+    /// Returns the description of the stream, from the first start on: it has the codec of H.264 and H.265. A stream without starts
+    /// is described after 250 units.
     #[must_use]
     pub fn info(&self) -> Option<MediaInfo> {
         let program = &self.parser.program;
-        program.is_known().then(|| MediaInfo {
+        (program.is_known() && self.parser.unsettled.is_none()).then(|| MediaInfo {
             container: Container::MpegTs,
             video: program.video.is_some(),
             codecs: self.parser.codec.iter().chain(program.codecs.iter()).cloned().collect(),
@@ -152,13 +173,14 @@ impl MpegTsParser {
     ) {
         if self.program.reads(fields.pid) && self.program.read(packet, fields) {
             sink.head(&self.program.head());
-            self.codec = None;
+            (self.codec, self.unsettled) = (None, Some(0));
         }
         if begins {
             self.decide(false, sink);
             self.begun = true;
             let (scan, time_us) = FrameScan::of(fields.payload, self.program.video);
             if fields.random_access || self.program.video.is_none() {
+                self.unsettled = None;
                 sink.unit(MediaUnit { start: true, time_us });
             } else {
                 self.undecided = Some(Undecided { held: Vec::new(), scan, time_us });
@@ -181,6 +203,8 @@ impl MpegTsParser {
     /// Begins the unit that is held back.
     fn decide(&mut self, start: bool, sink: &mut impl MediaSink) {
         if let Some(Undecided { held, time_us, .. }) = self.undecided.take() {
+            self.unsettled =
+                self.unsettled.map(|units| units + 1).filter(|units| !start && *units < UNSETTLED_UNITS_MAX);
             sink.unit(MediaUnit { start, time_us });
             sink.bytes(&held);
         }

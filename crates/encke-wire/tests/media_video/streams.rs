@@ -1,8 +1,11 @@
 //! Heads, starts, times and codecs of each file.
 
-use encke_wire::media::Container;
+use encke_wire::media::fragmented_mp4::FragmentedMp4Splitter;
+use encke_wire::media::matroska::MatroskaSplitter;
+use encke_wire::media::mpeg_ts::MpegTsSplitter;
+use encke_wire::media::{Container, MediaSink, MediaUnit};
 
-use super::record::{Event, Kind, file, split, streams, with_unknown_sizes, without_indicators};
+use super::record::{Event, Kind, Record, file, split, streams, with_unknown_sizes, without_indicators};
 
 #[test]
 fn heads_and_units_are_the_bytes_of_the_source() {
@@ -167,4 +170,97 @@ fn enhanced_flv_tags_have_a_configuration_and_key_frames() {
     assert_eq!(record.units().iter().map(|unit| unit.start).collect::<Vec<_>>(), [false, false, true, true]);
     let info = record.info.expect("a head");
     assert_eq!(info.codecs.iter().map(|codec| &**codec).collect::<Vec<_>>(), ["av01.0.08M.08", "opus"]);
+}
+
+/// The positions of units and of their ends among the bytes passed on, and the number of bytes received at each end.
+#[derive(Default)]
+struct Ends {
+    received: usize,
+    out: usize,
+    units: Vec<usize>,
+    ends: Vec<(usize, usize)>,
+}
+
+impl MediaSink for Ends {
+    fn head(&mut self, head: &[u8]) {
+        self.out += head.len();
+    }
+    fn unit(&mut self, _: MediaUnit) {
+        self.units.push(self.out);
+    }
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.out += bytes.len();
+    }
+    fn end(&mut self) {
+        self.ends.push((self.received, self.out));
+    }
+}
+
+#[test]
+fn fragments_clusters_and_blocks_end_with_their_last_byte() {
+    fn ends(file: &[u8], mut push: impl FnMut(&[u8], &mut Ends)) -> Ends {
+        let mut ends = Ends::default();
+        for byte in file.chunks(1) {
+            ends.received += 1;
+            push(byte, &mut ends);
+        }
+        ends
+    }
+    let webm = file("vp8-vorbis.webm");
+    for (name, bytes) in [
+        ("h264-aac.mp4", file("h264-aac.mp4")),
+        ("chunks.mp4", file("chunks.mp4")),
+        ("webm", webm.clone()),
+        ("webm of unknown sizes", with_unknown_sizes(&webm)),
+    ] {
+        let mut mp4 = FragmentedMp4Splitter::new();
+        let mut matroska = MatroskaSplitter::new();
+        let Ends { units, ends, .. } = ends(&bytes, |byte, sink| {
+            let pushed = if name.ends_with("mp4") { mp4.push(byte, sink) } else { matroska.push(byte, sink) };
+            pushed.expect(name);
+        });
+        assert!(units.len() > 3 && ends.len() == units.len(), "{name}: {} of {}", ends.len(), units.len());
+        for (number, (received, out)) in ends.iter().enumerate() {
+            assert_eq!(received, out, "{name}: unit {number} ends late");
+            let next = units.get(number + 1);
+            assert!(
+                next.is_none_or(|next| next == out),
+                "{name}: unit {number} does not end at the next one"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_transport_stream_is_described_with_the_codec_of_its_video() {
+    for (name, codec) in [("h264-aac.ts", "avc1."), ("h265-aac.ts", "hvc1.")] {
+        let (bytes, mut splitter, mut record) = (file(name), MpegTsSplitter::new(), Record::default());
+        let info = bytes.chunks(188).find_map(|packet| {
+            splitter.push(packet, &mut record).expect(name);
+            splitter.info()
+        });
+        let codecs = info.expect(name).codecs;
+        assert!(codecs.iter().any(|one| one.starts_with(codec)), "{name}: {codecs:?}");
+    }
+}
+
+#[test]
+fn a_transport_stream_without_starts_is_described_after_some_units() {
+    let record = split(Kind::Ts, [&file("h264-aac.ts")[..]]);
+    let mut is_start = true;
+    let mut others = Vec::new();
+    for event in &record.events {
+        match event {
+            Event::Unit(unit) => is_start = unit.start,
+            Event::Bytes(bytes) if !is_start => others.extend_from_slice(bytes),
+            _ => {}
+        }
+    }
+    let (mut splitter, mut sink) = (MpegTsSplitter::new(), Record::default());
+    splitter.push(record.heads()[0], &mut sink).expect("packets");
+    while splitter.info().is_none() {
+        assert!(sink.units().len() < 400, "it is never described");
+        splitter.push(&others, &mut sink).expect("packets");
+    }
+    assert!(sink.units().len() >= 250 && sink.starts().is_empty());
 }

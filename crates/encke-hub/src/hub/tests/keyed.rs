@@ -104,6 +104,25 @@ fn a_subscriber_of_an_empty_channel_waits_for_its_preamble_and_its_key_frame() {
 }
 
 #[test]
+fn the_end_of_a_stream_ends_subscribers_without_data_and_spares_later_ones() {
+    let mut rig = Rig::new(&plain());
+    let end = BREAK.with(Flags::END);
+    let (early, said) = rig.joins();
+    assert!(said.is_empty());
+    // A break without data alone is the begin of a stream without a preamble.
+    rig.media_of(&[("", BREAK), ("a", NONE)]);
+    assert!(rig.reads(early).is_empty());
+    rig.media("", end);
+    assert_eq!(rig.reads(early), ["ended"]);
+    let (late, said) = rig.joins();
+    assert!(said.is_empty(), "the end is from before");
+    rig.media_of(&[("head", BREAK), ("b", NONE), ("K", KEY)]);
+    assert_eq!(rig.reads(late), ["4:head @4", "6:K @6"]);
+    rig.media("", end);
+    assert_eq!(rig.reads(late), ["ended"]);
+}
+
+#[test]
 fn a_burst_starts_at_a_key_frame_of_its_age_or_else_at_the_oldest() {
     let mut rules = plain();
     rules.default.burst_ms = 1_000;

@@ -17,6 +17,8 @@ pub(super) struct MatroskaParser {
     head: Vec<u8>,
     /// Bytes of the current element that need no parsing.
     skip: u64,
+    /// Whether that element is a block in a Cluster of unknown size, whose end is the end of a unit.
+    in_block: bool,
     cluster: Cluster,
     /// The begin of a Cluster, while it is not known whether it is a start.
     undecided: Option<Vec<u8>>,
@@ -166,6 +168,8 @@ impl MatroskaParser {
         };
         let len = (window.len() as u64).min(left).min(element.len as u64);
         self.skip = left - len;
+        let is_block = matches!(element.id, ebml::SIMPLE_BLOCK | ebml::BLOCK_GROUP);
+        self.in_block = is_block && self.cluster == Cluster::Unknown && self.undecided.is_none();
         self.put(window.get(..len as usize).unwrap_or(window), sink)
     }
 
@@ -202,6 +206,9 @@ impl MatroskaParser {
             *left = left.saturating_sub(bytes.len() as u64);
             self.close(sink);
         }
+        if self.skip == 0 && std::mem::take(&mut self.in_block) {
+            sink.end();
+        }
         InputStep::Used(bytes.len())
     }
 
@@ -210,6 +217,7 @@ impl MatroskaParser {
         if self.cluster == Cluster::Known(0) {
             self.decide(None, sink);
             self.cluster = Cluster::None;
+            sink.end();
         }
     }
 }

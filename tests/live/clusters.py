@@ -1,0 +1,188 @@
+"""Live streams on the nodes of a cluster, with a NATS server."""
+import json
+import signal
+import socket
+import subprocess
+
+from containers import layout
+from harness import case, require
+from media import committed
+from refusals import FRAME
+from stage import LiveLab, Source, Station, end_process
+
+NODES = ("a", "b", "c")
+
+
+def free_port() -> int:
+    """A port for a node, whose settings must name it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def nats(lab: LiveLab) -> str:
+    """Starts a NATS server. Returns its URL."""
+    folder = lab.path("nats")
+    folder.mkdir()
+    process = subprocess.Popen(
+        ["nats-server", "-a", "127.0.0.1", "-p", "-1", "-js", "-sd", folder / "store", "--ports_file_dir", folder],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    lab.stack.callback(end_process, process)
+
+    def url() -> str | None:
+        for file in folder.glob("*.ports"):
+            if (text := file.read_text()).endswith("}"):
+                return json.loads(text)["nats"][0]
+        return None
+
+    return lab.until(url, "the NATS server does not start")
+
+
+def cluster(lab: LiveLab, count: int, hold: str = "60s", **channel) -> list[Station]:
+    url = nats(lab)
+
+    def node(name: str) -> Station:
+        port = free_port()
+        own = {"server": {"listen": f"127.0.0.1:{port}"},
+               "cluster": {"nats": url, "name": f"node-{name}", "address": f"http://127.0.0.1:{port}"}}
+        return lab.station(channel={"hold": hold, **channel}, settings=own)
+
+    return [node(name) for name in NODES[:count]]
+
+
+def until_held(lab: LiveLab, station: Station, name: str, node: str | None) -> None:
+    """Waits until a node knows that another one has the source of a stream, or that none has."""
+
+    def known() -> bool:
+        streams = json.loads(station.ask("/live/", fields={"Accept": "application/json"}).body)["streams"]
+        return next((stream.get("node") for stream in streams if stream["name"] == name), None) == node
+
+    lab.until(known, f"node-{node} is not known to have {name}")
+
+
+def arrives(source: Source, listeners: list, before: list[int]) -> None:
+    """Sends until all listeners have a whole film more than `before`. A node may have to fetch the stream from its new place first."""
+    for listener, seen in zip(listeners, before):
+        for _ in range(400):
+            if FRAME[-2_000:-1_000] in listener.body[seen + 2_000:]:
+                break
+            source.send(FRAME)
+            listener.socket.settimeout(0.1)
+            try:
+                listener.took(listener.socket.recv(1 << 16))
+            except TimeoutError:
+                continue
+        require(FRAME[-2_000:-1_000] in listener.body[seen + 2_000:], f"a listener gets nothing more after {len(listener.body)} bytes")
+
+
+@case()
+def each_node_delivers_a_stream_whose_source_is_on_another_node(lab: LiveLab) -> str:
+    """A source on node A; listeners on B and C receive complete frames from a key frame on, and a clean end with the source. No message
+    passes through NATS. Planted: the source is lost at once."""
+    data = committed("vp8-vorbis.webm")
+    expected = layout("vp8-vorbis.webm", data)
+    one, *others = cluster(lab, 3, hold="300ms")
+    until_held(lab, others[0], "film", None)
+    source = one.source("film").begin(data[:expected.head_bytes + 1])
+    if lab.planted:
+        source.kill()
+    for other in others:
+        until_held(lab, other, "film", "node-a")
+    listeners = [other.listener("film", transport) for other in others for transport in ("http/1.1", "websocket")]
+    for listener in listeners:
+        listener.opened()
+    source.send(data[expected.head_bytes + 1:])
+    one.until_sent()
+    require(source.end().status == 200, "the source does not end well")
+    for listener in listeners:
+        fault = expected.complaint(listener.to_end(), 0, len(data))
+        require(not fault, f"{listener.transport}: {fault}")
+    published = [node.value("encke_cluster_publishes_total") for node in (one, *others)]
+    require(published == [0, 0, 0], f"{published} messages were published to NATS")
+    until_held(lab, others[0], "film", None)
+    return f"{[len(listener.body) for listener in listeners]} bytes"
+
+
+@case()
+def a_cluster_has_one_source_of_a_stream_and_takeover_moves_it(lab: LiveLab) -> str:
+    """A second source on node B gets a 409 that names node A. With `?takeover` it replaces that source, which gets a 409; the listeners
+    on A, B and C continue with its bytes. Planted: the second source has no `?takeover`."""
+    one, two, three = cluster(lab, 3)
+    first = one.source("song").begin(FRAME[:8_000])
+    for other in (two, three):
+        until_held(lab, other, "song", "node-a")
+    listeners = [node.listener("song") for node in (one, two, three)]
+    for listener in listeners:
+        require(listener.status == 200, listener.fields)
+    first.send(FRAME[8_000:])
+    for listener in listeners:
+        listener.until_true(lambda body: FRAME[-2_000:-1_000] in body)
+    # These nodes pull the stream. Another one only knows of its source.
+    for node in (two, three):
+        refused = node.source("song").response()
+        require(refused.status == 409 and b"node-a" in refused.body, f"{refused} {refused.body}")
+    one.source("other").begin(FRAME[:8_000])
+    until_held(lab, two, "other", "node-a")
+    refused = two.source("other").response()
+    require(refused.status == 409 and b"node-a" in refused.body, f"{refused} {refused.body}")
+    second = two.source("song", query="" if lab.planted else "?takeover")
+    ended = first.response()
+    require(ended.status == 409 and b"another source" in ended.body, ended)
+    for other in (one, three):
+        until_held(lab, other, "song", "node-b")
+    before = [len(listener.body) for listener in listeners]
+    arrives(second, listeners, before)
+    return f"{[len(listener.body) for listener in listeners]} bytes"
+
+
+@case()
+def the_death_of_a_node_ends_its_streams_on_the_others(lab: LiveLab) -> str:
+    """Node A, which has the source, is killed. The listeners on B and C wait for `hold` and get a clean end. When the node's claim has
+    expired, B accepts a source of the stream, and C delivers it. Planted: the hold is long."""
+    one, two, three = cluster(lab, 3, hold="60s" if lab.planted else "1s")
+    source = one.source("song").begin(FRAME[:8_000])
+    for other in (two, three):
+        until_held(lab, other, "song", "node-a")
+    listeners = [node.listener("song") for node in (two, three)]
+    for listener in listeners:
+        listener.opened()
+    source.send(FRAME[8_000:])
+    for listener in listeners:
+        listener.until_true(lambda body: FRAME[-2_000:-1_000] in body)
+    one.process.send_signal(signal.SIGKILL)
+    for listener in listeners:
+        listener.to_end()
+    for other in (two, three):
+        until_held(lab, other, "song", None)
+    again = two.source("song")
+    again.send(FRAME)
+    until_held(lab, three, "song", "node-b")
+    late = three.listener("song")
+    require(late.status == 200, late.fields)
+    again.send(FRAME)
+    late.until(5_000)
+    return f"{[len(listener.body) for listener in listeners]} bytes"
+
+
+@case()
+def a_lost_source_returns_on_another_node_without_takeover(lab: LiveLab) -> str:
+    """The source on node A is lost, and returns on node B, which still pulls the stream from A for its listener. B accepts it, and the
+    listeners on A and B continue with it. Planted: the source on A stays."""
+    one, two = cluster(lab, 2)
+    first = one.source("song").begin(FRAME[:8_000])
+    until_held(lab, two, "song", "node-a")
+    listeners = [node.listener("song") for node in (one, two)]
+    for listener in listeners:
+        listener.opened()
+    first.send(FRAME[8_000:])
+    for listener in listeners:
+        listener.until_true(lambda body: FRAME[-2_000:-1_000] in body)
+    if not lab.planted:
+        first.kill()
+    until_held(lab, two, "song", None)
+    require(two.info("song").get("state") == "live", "node B pulls the stream no more")
+    second = two.source("song")
+    until_held(lab, one, "song", "node-b")
+    before = [len(listener.body) for listener in listeners]
+    arrives(second, listeners, before)
+    return f"{before} bytes from the first source"
