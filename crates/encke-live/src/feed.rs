@@ -65,6 +65,7 @@ impl LiveFeeds {
             origin: "this program".into(),
             takeover: false,
             path: String::new(),
+            program: None,
             // The next push reports the end.
             wake: Box::new(|| {}),
         };

@@ -20,7 +20,7 @@ use encke_wire::http1::{AppResponseReader, ReadStep, ResponseHead};
 use encke_wire::method::Method;
 
 use crate::pull_url::PullUrl;
-use crate::source::{LiveSource, SourceRequest};
+use crate::source::{LiveSource, PROGRAM_CHARS_MAX, SourceRequest, shown};
 use crate::state::{KeeperLook, LiveChannel, LiveState};
 
 /// Time without listeners after which a pull ends.
@@ -162,6 +162,7 @@ fn begin_source(
         origin: origin.to_owned(),
         takeover: false,
         path,
+        program: text("server").map(|server| shown(&server, PROGRAM_CHARS_MAX)),
         wake: Box::new(move || {
             if let Some(mailbox) = &mailbox {
                 mailbox.send(KeeperLook);

@@ -21,7 +21,9 @@ use encke_wire::media::{Container, MediaError, MediaInfo};
 
 use crate::mirror::flags_of;
 use crate::settings::LiveChannelSettings;
-use crate::state::{LiveChannel, LiveChannelState, LiveState, Occupied, SourceCard, SourceNotice};
+use crate::state::{
+    LiveChannel, LiveChannelState, LiveState, Occupied, SourceCard, SourceNotice, SourcePauses,
+};
 
 /// Bytes of a source that wait for the sequencer. Above it the source is not read. 2 MiB: a second of 16 Mbit/s.
 const PENDING_BYTES_MAX: usize = 2 << 20;
@@ -33,6 +35,14 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// A larger unit is spread over several messages, below the default of `push.message_bytes`.
 const UNIT_BYTES: usize = 512 * 1024;
 
+/// Characters of a program's name that are kept.
+pub(crate) const PROGRAM_CHARS_MAX: usize = 100;
+
+/// Returns the begin of a text from a peer, without control characters, for operators.
+pub(crate) fn shown(text: &str, chars_max: usize) -> Box<str> {
+    text.chars().filter(|one| !one.is_control()).take(chars_max).collect()
+}
+
 /// A request to become the source of a stream.
 pub(crate) struct SourceRequest {
     pub(crate) content_type: Option<String>,
@@ -42,6 +52,8 @@ pub(crate) struct SourceRequest {
     pub(crate) takeover: bool,
     /// The nodes that the stream has passed, as a field value.
     pub(crate) path: String,
+    /// The name of the client's program, or of the server that the stream is pulled from.
+    pub(crate) program: Option<Box<str>>,
     pub(crate) wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -55,6 +67,7 @@ pub(crate) struct LiveSource {
     splitter: Splitter,
     gatherer: MediaGatherer,
     flow: Arc<SourceFlow>,
+    pauses: SourcePauses,
     /// When pieces were passed on last.
     passed_ns: u64,
     /// Whether the first message of this source was published.
@@ -73,6 +86,8 @@ pub(crate) struct LiveSource {
 pub(crate) enum SourceFault {
     /// Another source took over.
     Replaced,
+    /// An operator has ended the source.
+    Stopped,
     /// The bytes are not valid in their container.
     Media(MediaError),
     /// A message was rejected.
@@ -100,18 +115,20 @@ impl LiveSource {
         request: SourceRequest,
         now: Now,
     ) -> Result<Self, Occupied> {
-        let SourceRequest { content_type, title, origin, takeover, path, wake } = request;
-        let notice = Arc::new(SourceNotice { wake });
+        let SourceRequest { content_type, title, origin, takeover, path, program, wake } = request;
+        let notice = Arc::new(SourceNotice { wake, is_stopped: AtomicBool::new(false) });
         let lease = state.lease(&stream, takeover, |lease| SourceCard {
             lease,
             origin,
             title,
             path,
+            program,
             began_unix_s: now.unix_s(),
             bytes: 0,
             bit_rate: None,
             key_interval_us: None,
             gaps: 0,
+            pauses: SourcePauses::default(),
             notice: Arc::clone(&notice),
         })?;
         let rules = state.rules_of(&stream.name);
@@ -132,6 +149,7 @@ impl LiveSource {
             publisher,
             splitter: content_type.map_or_else(Splitter::new, |hint| Splitter::with_hint(&hint)),
             gatherer: MediaGatherer::new(limits),
+            pauses: SourcePauses::default(),
             passed_ns: 0,
             has_begun: false,
             awaits_start: false,
@@ -146,6 +164,7 @@ impl LiveSource {
     /// # Errors
     /// The source ends. It has given up its lease.
     pub(crate) fn data(&mut self, bytes: &[u8], now: Now) -> Result<(), SourceFault> {
+        self.pauses.received(now.mono_ns);
         self.state.figures.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.gatherer.set_now(now.mono_ns);
         if let Err(error) = self.splitter.push(bytes, &mut self.gatherer) {
@@ -171,6 +190,10 @@ impl LiveSource {
         if !lock(&self.stream.inner).is_held_by(self.lease) {
             self.has_ended = true;
             return Err(SourceFault::Replaced);
+        }
+        if self.flow.notice.is_stopped.load(Ordering::Acquire) {
+            self.release(now, false);
+            return Err(SourceFault::Stopped);
         }
         Ok(self.flow.pending_bytes.load(Ordering::Acquire) < PENDING_BYTES_MAX)
     }
@@ -237,6 +260,7 @@ impl LiveSource {
             card.bit_rate = bit_rate;
             card.key_interval_us = gauge.start_interval_us;
             card.gaps = gauge.gaps;
+            card.pauses = self.pauses;
         }
         Ok(())
     }
@@ -353,6 +377,7 @@ impl std::fmt::Display for SourceFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Replaced => f.write_str("another source has taken over the stream"),
+            Self::Stopped => f.write_str("an operator has ended the source"),
             Self::Media(error) => error.fmt(f),
             Self::Publish(PublishFailure::Rejected(error @ PublishError::TooLarge { .. })) => {
                 write!(f, "{error}: raise push.message_bytes, or lower the bit rate")
