@@ -6,8 +6,6 @@ export default {
     runes: true,
     // A strict Content-Security-Policy has no inline styles: all styles are in the style sheet.
     css: 'external',
-    // Shorter than the default.
-    cssHash: ({ hash, css }) => `s${hash(css)}`,
     // Short names: each element of a component carries one, and the pages have a size limit.
     cssHash: ({ hash, filename }) => `c${hash(filename.replace(/^.*[\\/]src[\\/]/, '').replaceAll('\\', '/')).slice(0, 4)}`,
   },

@@ -1,13 +1,14 @@
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig } from 'vite';
 
+import { messageLists } from './tools/messages.mjs';
 import { smallUplot } from './tools/uplot.mjs';
 
 /** `ENCKE_ADMIN` names the admin listener that `npm run dev` forwards API requests to. */
 const admin = process.env.ENCKE_ADMIN ?? 'http://127.0.0.1:8081';
 
 export default defineConfig({
-  plugins: [smallUplot(), svelte()],
+  plugins: [messageLists(), smallUplot(), svelte()],
   base: './',
   build: {
     target: 'es2022',

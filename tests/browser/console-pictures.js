@@ -12,6 +12,7 @@ import http from 'node:http';
 import net from 'node:net';
 import { join } from 'node:path';
 
+import { listener, source } from './console-rig.js';
 import { publish, SECRET, tokenOf } from './rig.js';
 
 /** Events of the overview, one per second, before the first picture. */
@@ -27,6 +28,7 @@ const PICTURES = [
   { file: 'console-phone.webp', path: 'connections?sort=-unsent_bytes', width: 390, height: 780, ready: (page) => page.getByText(/read nothing/).first().waitFor() },
   { file: 'console-channel.webp', path: 'channels?channel=news%2Fcomets', ready: (page) => page.getByRole('heading', { name: 'news/comets' }).first().waitFor() },
   { file: 'console-channels.webp', path: 'channels', ready: (page) => row(page, /news\/comets/).waitFor() },
+  { file: 'console-stream.webp', path: 'streams?channel=live%2Fcomets', ready: (page) => page.getByText('fedcba9876543210').first().waitFor() },
   { file: 'console-upstreams.webp', path: 'upstreams', ready: (page) => row(page, /failing check|ejected/).waitFor() },
   { file: 'console-log.webp', path: 'log', ready: (page) => page.locator('main li').nth(12).waitFor() },
   { file: 'console-explain.webp', path: 'explain', ready: explained },
@@ -232,6 +234,9 @@ async function clients(stack, server) {
     const timer = setInterval(act, ms);
     stack.ended(timer, () => clearInterval(timer));
   };
+  const film = source(stack, server, 'comets', 'Comets over the north');
+  every(1_000, film.send);
+  for (const headers of [{}, {}, { 'encke-hops': '0123456789abcdef, fedcba9876543210' }]) listener(stack, server, 'comets', headers);
   let turn = 0;
   every(100, () => {
     const load = 4 + 3 * Math.sin(turn / 200) + (turn % 350 < 30 ? 6 : 0);

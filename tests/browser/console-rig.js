@@ -8,6 +8,7 @@
 
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
+import http from 'node:http';
 import { createRequire } from 'node:module';
 import { extname, join } from 'node:path';
 import { test } from 'node:test';
@@ -114,6 +115,44 @@ export async function subscriber(server, channel) {
     while (!text.includes(words)) await new Promise((resolve) => (waiting = resolve));
   };
   return { ended, hears, stop: () => abort.abort() };
+}
+
+/** A frame of FLV with a picture of H.264 (Adobe FLV 10.1, annex E); every tenth is a key frame. Without a number, the head. */
+function flv(number) {
+  const content = number === undefined ? Buffer.from('170000000001 42001e ffe10000010000'.replaceAll(' ', ''), 'hex') : Buffer.concat([Buffer.from([number % 10 === 0 ? 0x17 : 0x27, 1, 0, 0, 0]), Buffer.alloc(4_000, 7)]);
+  const tag = Buffer.alloc(11 + content.length + 4);
+  tag[0] = 9;
+  tag.writeUIntBE(content.length, 1, 3);
+  tag.writeUIntBE((number ?? 0) * 100, 4, 3);
+  content.copy(tag, 11);
+  tag.writeUInt32BE(11 + content.length, 11 + content.length);
+  return number === undefined ? Buffer.concat([Buffer.from('464c5601010000000900000000', 'hex'), tag]) : tag;
+}
+
+/** A source of a live stream that has sent some seconds of it, and its response. `send` sends another second. */
+export function source(stack, server, name, title = 'Comets') {
+  const headers = { 'user-agent': 'camera/1', 'ice-name': title, 'transfer-encoding': 'chunked' };
+  const request = http.request(`${server.url}live/${name}`, { method: 'PUT', headers });
+  const response = new Promise((resolve, reject) => request.on('response', (response) => resolve(response.resume())).on('error', reject));
+  // The end of the test may cut it off.
+  response.catch(() => {});
+  let number = 0;
+  const send = () => {
+    for (const end = number + 10; number < end; number += 1) request.write(flv(number));
+  };
+  request.write(flv());
+  for (let second = 0; second < 3; second += 1) send();
+  stack.ended(request, () => request.destroy());
+  return { response, send };
+}
+
+/** A listener of a live stream, until its end. */
+export function listener(stack, server, name, headers = {}) {
+  const request = http.get(`${server.url}live/${name}`, { headers });
+  stack.ended(request, () => request.destroy());
+  return new Promise((resolve) => {
+    request.on('error', resolve).on('response', (response) => response.on('error', resolve).on('close', resolve).resume());
+  });
 }
 
 /** A test that runs with `CONSOLE=all` only. */

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { accessible, more, opened, operated, PASSWORD, SETTINGS, subscriber } from './console-rig.js';
+import { accessible, listener, more, opened, operated, PASSWORD, SETTINGS, source, subscriber } from './console-rig.js';
 import { staged } from './rig.js';
 
 const button = (page, name) => page.getByRole('button', { name, exact: true });
@@ -125,6 +125,46 @@ more('one channel shows its messages, and its actions reach subscribers', () =>
     await go('channels?view=cluster');
     await page.getByText('This server is not part of a cluster').waitFor();
     assert.deepEqual(messages.filter((message) => !message.includes('404')), []);
+  }));
+
+more('a live stream shows its source and its relays, and both are ended', () =>
+  staged(async (stack) => {
+    const console = await operated(stack);
+    const { page, go, messages } = await opened(stack, console);
+    await go('streams');
+    await page.getByText('No live streams').waitFor();
+    await accessible(page);
+    const film = source(stack, console.server, 'film');
+    await page.getByRole('row', { name: /film live avc1/ }).waitFor();
+    await accessible(page);
+    await page.getByPlaceholder('Stream, title, codec, source …').fill('sea');
+    await page.getByText('Nothing matches').waitFor();
+    await page.getByPlaceholder('Stream, title, codec, source …').fill('');
+    const relay = listener(stack, console.server, 'film', { 'encke-hops': 'c3, b2' });
+    listener(stack, console.server, 'film');
+    // By keyboard: a row opens by Enter.
+    await button(page, 'film').focus();
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'live/film' }).waitFor();
+    const facts = page.getByRole('region', { name: 'Source' });
+    for (const value of ['Comets', 'flv', 'avc1.', '1 s', 'camera/1', '127.0.0.1']) await facts.getByText(value).first().waitFor();
+    const tree = page.getByRole('region', { name: 'Relay tree' });
+    // The way from the source, by depth: this server, the relay, and the node for which that one pulls.
+    await tree.locator('li:has-text("camera/1") > ul > li:has-text("this server") > ul > li:has-text("b2") > ul > li:has-text("c3")').waitFor();
+    await tree.getByText('1 other listener').waitFor();
+    await accessible(page);
+    await page.getByRole('row', { name: /c3, b2/ }).getByRole('button', { name: 'Close: 127.0.0.1' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Close', exact: true }).last().click();
+    await relay;
+    await tree.getByText('b2').waitFor({ state: 'detached' });
+    await button(page, 'End source: film').click();
+    await page.getByRole('dialog').getByRole('button', { name: 'End source' }).click();
+    assert.equal((await film.response).statusCode, 403);
+    await page.getByText('source lost').waitFor();
+    assert.equal(await button(page, 'End source: film').isDisabled(), true);
+    const { data } = await console.get('/audit');
+    assert.equal(data.entries.filter(({ act, result }) => act.endsWith('/actions/live/end') && result === 200).length, 1);
+    assert.deepEqual(messages, []);
   }));
 
 more('a target is drained and resumed', () =>
@@ -294,7 +334,7 @@ test('a user with the role view sees the pages, and why nothing can be changed',
     const console = await operated(stack);
     const client = await subscriber(console.server, 'news');
     const { page, go, messages } = await opened(stack, console, { credentials: { user: 'vera', password: PASSWORD } });
-    for (const hash of ['connections', 'channels', 'channels?channel=news', 'upstreams', 'settings?view=form', 'settings?view=text']) {
+    for (const hash of ['connections', 'channels', 'channels?channel=news', 'streams', 'streams?channel=live%2Ffilm', 'upstreams', 'settings?view=form', 'settings?view=text']) {
       await go(hash);
       await page.getByText('Your role is view').first().waitFor();
       await accessible(page);
@@ -333,8 +373,10 @@ for (const [theme, width] of [['light', 390], ['dark', 390], ['dark', 1200]]) {
     staged(async (stack) => {
       const console = await operated(stack);
       const client = await subscriber(console.server, 'news/today');
+      source(stack, console.server, 'film');
+      listener(stack, console.server, 'film', { 'encke-hops': '0123456789abcdef, fedcba9876543210' });
       const { page, go, messages } = await opened(stack, console, { theme, width, language: theme === 'dark' ? 'ja-JP' : 'en-US' });
-      for (const hash of ['connections', 'connections?view=closes', 'connections?view=blocks', 'channels', 'channels?channel=news%2Ftoday', 'upstreams', 'settings', 'settings?view=form&section=site', 'settings?view=form&section=auth', 'settings?view=text', 'settings?view=history', 'explain?url=%2Fapp%2Fx']) {
+      for (const hash of ['connections', 'connections?view=closes', 'connections?view=blocks', 'channels', 'channels?channel=news%2Ftoday', 'streams', 'streams?channel=live%2Ffilm', 'upstreams', 'settings', 'settings?view=form&section=site', 'settings?view=form&section=auth', 'settings?view=text', 'settings?view=history', 'explain?url=%2Fapp%2Fx']) {
         await go(hash);
         await page.locator('main').locator('table, .empty, .panel, .editor, .setting').first().waitFor();
         await accessible(page);

@@ -1,22 +1,32 @@
 /** Messages by catalogue, and numbers, sizes and times in the chosen language. */
 
+import keys from 'virtual:message-keys';
+
 /** A message, or a message by plural form of the parameter `n`. */
 type Message = string | { other: string; [form: string]: string };
-interface Catalog {
-  [key: string]: Message | Catalog;
-}
+type Catalog = (Message | null)[];
 export type Language = 'en' | 'ja';
 type Params = Record<string, string | number>;
 
 /** Each language is one file that is loaded when it is chosen. To add one: a line here, a directory, and a loader. */
 export const LANGUAGES: Record<Language, string> = { en: 'English', ja: '日本語' };
-const LOADERS: Record<Language, () => Promise<{ default: Record<string, unknown> }>> = {
-  en: () => import('../messages/en'),
-  ja: () => import('../messages/ja'),
+const LOADERS: Record<Language, () => Promise<{ default: Catalog }>> = {
+  en: () => import('virtual:/messages/en'),
+  ja: () => import('virtual:/messages/ja'),
 };
 
+/** The places of messages in the lists of all languages, by key. */
+const PLACES = new Map<string, number>();
+const path: string[] = [];
+for (const token of keys.match(/[^{},]+\{?|\}/g) ?? []) {
+  if (token === '}') path.pop();
+  else if (token.endsWith('{')) path.push(token.slice(0, -1));
+  else PLACES.set([...path, token].join('.'), PLACES.size);
+}
+
 const STORED = 'encke-language';
-const chosen = $state<{ language: Language; catalog: Catalog }>({ language: initial(), catalog: {} });
+const chosen = $state({ language: initial() });
+let catalog = $state.raw<Catalog>([]);
 
 function initial(): Language {
   const names = [stored(), ...navigator.languages.map((name) => name.slice(0, 2))];
@@ -34,8 +44,7 @@ function stored(): string | null {
 /** Loads the messages of the chosen language. */
 export async function loadMessages(): Promise<void> {
   const { language } = chosen;
-  const messages = (await LOADERS[language]()).default;
-  chosen.catalog = messages as Catalog;
+  catalog = (await LOADERS[language]()).default;
   document.documentElement.lang = language;
 }
 
@@ -43,8 +52,7 @@ export const language = (): Language => chosen.language;
 
 /** Changes the language, and remembers it in this browser. */
 export async function setLanguage(language: Language): Promise<void> {
-  const messages = (await LOADERS[language]()).default;
-  chosen.catalog = messages as Catalog;
+  catalog = (await LOADERS[language]()).default;
   chosen.language = language;
   document.documentElement.lang = language;
   try {
@@ -68,18 +76,10 @@ export function known(key: string, otherwise: string, params: Params = {}): stri
   return fill(find(key), params) ?? otherwise;
 }
 
-function find(key: string): Message | undefined {
-  let part: Message | Catalog | undefined = chosen.catalog;
-  for (const name of key.split('.')) {
-    if (typeof part !== 'object' || part === null || !Object.hasOwn(part, name)) return undefined;
-    part = (part as Catalog)[name];
-  }
-  if (typeof part === 'string' || (part && typeof part.other === 'string')) return part as Message;
-  return undefined;
-}
+const find = (key: string): Message | null => catalog[PLACES.get(key) ?? -1] ?? null;
 
-function fill(message: Message | undefined, params: Params): string | undefined {
-  if (message === undefined) return undefined;
+function fill(message: Message | null, params: Params): string | undefined {
+  if (message === null) return undefined;
   let text: string;
   if (typeof message === 'string') text = message;
   else text = message[plurals().select(Number(params.n ?? 0))] ?? message.other;
@@ -149,6 +149,9 @@ export function bytes(value: Maybe): string {
 export function byteRate(value: Maybe): string {
   return absent(value) ? UNKNOWN : t('common.per_second', { value: bytes(value) });
 }
+
+/** `1.5 Mbit/s`: decimal units, three significant digits. */
+export const bitRate = (value: Maybe): string => (absent(value) ? UNKNOWN : `${short(value / (value < 1e6 ? 1e3 : 1e6))} ${value < 1e6 ? 'k' : 'M'}bit/s`);
 
 /** `12.5 %`, of a ratio. */
 export function percent(ratio: Maybe, digits = 0): string {

@@ -18,6 +18,7 @@ const PAGES: Omit<Page, 'component'>[] = [
   { name: 'overview', icon: 'overview', key: 'o', bar: true },
   { name: 'connections', icon: 'connections', key: 'c', bar: true },
   { name: 'channels', icon: 'channels', key: 'h', bar: true },
+  { name: 'streams', icon: 'play', key: 'v' },
   { name: 'upstreams', icon: 'upstreams', key: 'u' },
   { name: 'log', icon: 'log', key: 'l', bar: true },
   { name: 'explain', icon: 'search', key: 'e' },

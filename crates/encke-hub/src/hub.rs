@@ -276,6 +276,7 @@ impl Hub {
             in_ready_queue: false,
             late: false,
             part,
+            skips: 0,
         };
         let id = self.subscribers.insert(subscriber);
         self.parts_count += usize::from(part);
@@ -786,7 +787,7 @@ impl Hub {
             return self.read(id, encoder, out);
         }
         let Loss { gap, ends, lost } = self.lose(id);
-        self.count_slow(&lost, ends);
+        self.count_slow(id, &lost, ends);
         let Subscriber { key, once, part, .. } = self.subscribers[id];
         if ends {
             if part {

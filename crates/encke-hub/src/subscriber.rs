@@ -50,6 +50,8 @@ pub(crate) struct Subscriber {
     pub(crate) late: bool,
     /// Whether this is a part of a subscriber of several streams.
     pub(crate) part: bool,
+    /// Number of times that the subscriber was too slow and skipped messages. At 255 it stays.
+    pub(crate) skips: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,8 +159,8 @@ mod tests {
 
     #[test]
     fn a_subscriber_of_one_channel_takes_48_bytes() {
-        // 8 (key) + 8 (position) + 8 (rest) + 4 (channel) + 4 (place), and 7 (form, once, state, entry, in_ready_queue, late,
-        // part), rounded.
+        // 8 (key) + 8 (position) + 8 (rest) + 4 (channel) + 4 (place), and 8 (form, once, state, entry, in_ready_queue, late,
+        // part, skips).
         assert_eq!(size_of::<Subscriber>(), 40);
         // A slab entry takes no more: the enums leave a niche for the free state.
         assert_eq!(size_of::<HubSlabEntry<Subscriber>>(), 40);

@@ -66,6 +66,7 @@ impl LiveFeeds {
             takeover: false,
             path: String::new(),
             kind: SourceKind::Own,
+            program: None,
             // The next push reports the end.
             wake: Box::new(|| {}),
         };

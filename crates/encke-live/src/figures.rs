@@ -50,13 +50,14 @@ impl Source for LiveReport {
 
     fn status(&self) -> Option<Value> {
         let streams: Vec<Value> =
-            self.state.all().iter().map(|stream| described_for_operator(stream, &self.names)).collect();
+            self.state.all().iter().map(|stream| self.described_for_operator(stream)).collect();
         (!streams.is_empty()).then(|| json!({ "streams": streams }))
     }
 
     fn columns(&self) -> &'static [&'static str] {
         &[
             "stream",
+            "channel",
             "state",
             "title",
             "container",
@@ -64,46 +65,70 @@ impl Source for LiveReport {
             "bit_rate",
             "key_interval_s",
             "gaps",
+            "pauses",
+            "longest_pause_s",
+            "idle_s",
             "listeners",
             "source",
+            "program",
+            "path",
+            "node",
             "since_s",
             "in_bytes",
         ]
     }
 
     fn list(&self, _: &Query, ticket: ListTicket) {
-        ticket.add(self.state.all().iter().map(|stream| row(stream, &self.names)));
+        ticket.add(self.state.all().iter().map(|stream| self.row(stream)));
     }
 }
 
-fn row(stream: &LiveChannel, names: &str) -> Row {
-    let mut cells: Vec<(&'static str, Cell)> = Vec::new();
-    let stream_json = described_for_operator(stream, names);
-    let text = |key: &str| stream_json.get(key).and_then(Value::as_str).map(ToOwned::to_owned);
-    let count = |key: &str| stream_json.get(key).and_then(Value::as_u64);
-    cells.push(("stream", text("name").unwrap_or_default().into()));
-    cells.extend(text("state").map(|state| ("state", state.into())));
-    cells.extend(text("title").map(|title| ("title", title.into())));
-    cells.extend(text("container").map(|container| ("container", container.into())));
-    cells.extend(text("codecs").map(|codecs| ("codecs", codecs.into())));
-    cells.extend(count("bit_rate").map(|rate| ("bit_rate", rate.into())));
-    let interval = stream_json.get("key_interval_s").and_then(Value::as_f64);
-    cells.extend(interval.map(|interval_s| ("key_interval_s", interval_s.into())));
-    cells.extend(count("gaps").map(|gaps| ("gaps", gaps.into())));
-    cells.extend(count("listeners").map(|listeners| ("listeners", listeners.into())));
-    cells.extend(text("source").map(|source| ("source", source.into())));
-    cells.extend(count("since_s").map(|since_s| ("since_s", since_s.into())));
-    cells.extend(count("bytes").map(|bytes| ("in_bytes", bytes.into())));
-    Row(cells)
+impl LiveReport {
+    fn row(&self, stream: &LiveChannel) -> Row {
+        let json = self.described_for_operator(stream);
+        let keys = self.columns().iter().filter_map(|column| {
+            let key = match *column {
+                "stream" => "name",
+                "in_bytes" => "bytes",
+                column => column,
+            };
+            let cell: Cell = match json.get(key)? {
+                Value::String(text) => text.clone().into(),
+                Value::Number(number) => match number.as_u64() {
+                    Some(count) => count.into(),
+                    None => number.as_f64()?.into(),
+                },
+                _ => return None,
+            };
+            Some((*column, cell))
+        });
+        Row(keys.collect())
+    }
+
+    /// Returns a stream as JSON, for operators: with the address, the program and the pauses of its source, and with its way.
+    fn described_for_operator(&self, stream: &LiveChannel) -> Value {
+        let mut json = described(stream, &self.names);
+        json["channel"] = stream.name.as_str().into();
+        json["node"] = self.state.node().into();
+        if let Some(source) = &lock(&stream.inner).source {
+            let pauses = source.pauses;
+            let now_ns = encke_io::clock::Clock::new().now().mono_ns;
+            json["source"] = source.origin.as_str().into();
+            json["program"] = source.program.as_deref().into();
+            json["path"] = (!source.path.is_empty()).then_some(source.path.as_str()).into();
+            json["pauses"] = pauses.count.into();
+            json["longest_pause_s"] = seconds(pauses.longest_ns).into();
+            let received_ns = Some(pauses.received_ns).filter(|received_ns| *received_ns > 0);
+            json["idle_s"] =
+                received_ns.map(|received_ns| seconds(now_ns.saturating_sub(received_ns))).into();
+        }
+        json
+    }
 }
 
-/// Returns a stream as JSON, for operators: with the address of its source.
-fn described_for_operator(stream: &LiveChannel, names: &str) -> Value {
-    let mut json = described(stream, names);
-    if let Some(source) = &lock(&stream.inner).source {
-        json["source"] = source.origin.as_str().into();
-    }
-    json
+/// Returns a time in seconds with three decimals.
+fn seconds(ns: u64) -> f64 {
+    (ns / 1_000_000) as f64 / 1e3
 }
 
 /// Returns a stream as JSON, for listeners.

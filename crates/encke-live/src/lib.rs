@@ -10,6 +10,7 @@
 //! The crate knows containers (`encke_wire::media`) and sources. Listeners are subscribers of push; so are their limits, rights
 //! and memory. A channel has one source at a time: [`LiveState`] grants leases.
 
+mod actions;
 mod counters;
 mod feed;
 mod figures;

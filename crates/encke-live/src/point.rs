@@ -17,11 +17,12 @@ use encke_wire::media::MediaInfo;
 use encke_wire::method::Method;
 use encke_wire::target::query_pairs;
 
+use crate::actions::{FEATURE, LiveActions, verbs};
 use crate::figures::LiveReport;
 use crate::keeper::LiveKeeper;
 use crate::page;
 use crate::settings::LiveSettings;
-use crate::source::{LiveSource, SourceFault, SourceRequest};
+use crate::source::{LiveSource, PROGRAM_CHARS_MAX, SourceFault, SourceRequest, shown};
 use crate::state::{LiveChannelState, LiveState, Occupied, SourceKind};
 
 /// Live streams, at the prefix of the settings.
@@ -51,6 +52,7 @@ impl ChannelPoint for LivePoint {
         worker.resident(|worker| {
             LiveKeeper::new(Arc::clone(&self.state), self.publisher.clone(), worker.number() == 0)
         });
+        worker.actions(FEATURE, verbs(), LiveActions(Arc::clone(&self.state)));
         Box::new(LiveDesk {
             names: self.settings.names().to_owned(),
             state: Arc::clone(&self.state),
@@ -126,11 +128,10 @@ impl PointHandler for LiveDesk {
             stream.listeners.fetch_add(1, Ordering::Relaxed);
         }
         let mut fields = media_fields(&media);
-        if hops.is_some() {
-            let path = if path.is_empty() { String::new() } else { format!("{path}, ") };
-            fields.push_lines(format!("Encke-Hops: {path}{}\r\n", self.state.node()).as_bytes());
-        }
-        PointRead::Stream(fields)
+        let Some(hops) = hops else { return PointRead::Stream(fields) };
+        let path = if path.is_empty() { String::new() } else { format!("{path}, ") };
+        fields.push_lines(format!("Encke-Hops: {path}{}\r\n", self.state.node()).as_bytes());
+        PointRead::Relay(fields, shown(&hops, RELAY_CHARS_MAX))
     }
 
     fn write(
@@ -147,8 +148,8 @@ impl PointHandler for LiveDesk {
         }
         let text = |value: &[u8]| std::str::from_utf8(value).ok().map(|value| value.trim().to_owned());
         let title = request.field("ice-name").and_then(text).filter(|title| !title.is_empty());
-        let title =
-            title.map(|title| title.chars().filter(|one| !one.is_control()).take(TITLE_CHARS_MAX).collect());
+        let title = title.map(|title| shown(&title, TITLE_CHARS_MAX));
+        let program = request.field("user-agent").and_then(text).filter(|program| !program.is_empty());
         let takeover = query_pairs(request.query().unwrap_or_default()).any(|(key, _)| key == "takeover");
         let waker = self.context.waker();
         let stream = self.state.found_or_made(&channel);
@@ -158,11 +159,12 @@ impl PointHandler for LiveDesk {
             self.publisher.clone(),
             SourceRequest {
                 content_type: request.known(Known::ContentType).and_then(text),
-                title: title.map(String::into_boxed_str),
+                title,
                 origin: request.client().map_or_else(|| "unix".to_owned(), |client| client.to_string()),
                 takeover,
                 path: String::new(),
                 kind: SourceKind::Own,
+                program: program.map(|program| shown(&program, PROGRAM_CHARS_MAX)),
                 wake: Box::new(move || waker.wake()),
             },
             self.context.now(),
@@ -180,6 +182,8 @@ impl PointHandler for LiveDesk {
 
 /// Characters of a title that are kept.
 const TITLE_CHARS_MAX: usize = 200;
+/// Maximum number of characters of a relay's list of hops: 16 nodes.
+const RELAY_CHARS_MAX: usize = 16 * 18;
 
 impl LiveDesk {
     fn shown(&self, channel: &Name) -> String {
@@ -319,6 +323,7 @@ pub(crate) fn refusal(status: u16, text: String) -> Reply {
         .with("X-Content-Type-Options", "nosniff")
         .with("Cache-Control", "no-store")
         .because(match status {
+            403 => &"source_stopped",
             404 => &"no_source",
             409 => &"source_exists",
             411 => &"source_without_length",
@@ -356,6 +361,7 @@ impl PointBody for LiveBody {
 fn failed(fault: &SourceFault) -> Reply {
     let status = match fault {
         SourceFault::Replaced => 409,
+        SourceFault::Stopped => 403,
         SourceFault::Media(_) => 415,
         SourceFault::Publish(_) => 503,
     };

@@ -24,7 +24,7 @@ use encke_wire::method::Method;
 
 use crate::pull_lookup::{LookupError, PullLookup};
 use crate::pull_url::PullUrl;
-use crate::source::{LiveSource, SourceRequest};
+use crate::source::{LiveSource, PROGRAM_CHARS_MAX, SourceRequest, shown};
 use crate::state::{KeeperLook, LiveChannel, LiveState, PullPlaces, SourceKind};
 
 /// Time without listeners after which a pull ends.
@@ -172,6 +172,7 @@ fn begin_source(
         takeover: false,
         path,
         kind,
+        program: text("server").map(|server| shown(&server, PROGRAM_CHARS_MAX)),
         wake: Box::new(move || {
             if let Some(mailbox) = &mailbox {
                 mailbox.send(KeeperLook);

@@ -21,7 +21,7 @@ use encke_wire::media::{Container, MediaError, MediaInfo};
 use crate::mirror::flags_of;
 use crate::settings::LiveChannelSettings;
 use crate::state::{
-    LiveChannel, LiveChannelState, LiveState, Occupied, SourceCard, SourceKind, SourceNotice,
+    LiveChannel, LiveChannelState, LiveState, Occupied, SourceCard, SourceKind, SourceNotice, SourcePauses,
 };
 
 /// Bytes of a source that wait for the sequencer. Above it the source is not read. 2 MiB: a second of 16 Mbit/s.
@@ -34,6 +34,14 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// A larger unit is spread over several messages, below the default of `push.message_bytes`.
 const UNIT_BYTES: usize = 512 * 1024;
 
+/// Characters of a program's name that are kept.
+pub(crate) const PROGRAM_CHARS_MAX: usize = 100;
+
+/// Returns the begin of a text from a peer, without control characters, for operators.
+pub(crate) fn shown(text: &str, chars_max: usize) -> Box<str> {
+    text.chars().filter(|one| !one.is_control()).take(chars_max).collect()
+}
+
 /// A request to become the source of a stream.
 pub(crate) struct SourceRequest {
     pub(crate) content_type: Option<String>,
@@ -44,6 +52,8 @@ pub(crate) struct SourceRequest {
     /// The nodes that the stream has passed, as a field value.
     pub(crate) path: String,
     pub(crate) kind: SourceKind,
+    /// The name of the client's program, or of the server that the stream is pulled from.
+    pub(crate) program: Option<Box<str>>,
     pub(crate) wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -57,6 +67,7 @@ pub(crate) struct LiveSource {
     splitter: Splitter,
     gatherer: MediaGatherer,
     flow: Arc<SourceFlow>,
+    pauses: SourcePauses,
     /// When pieces were passed on last.
     passed_ns: u64,
     /// When the units that wait are to be passed on, on the monotonic clock in ns.
@@ -79,6 +90,8 @@ pub(crate) struct LiveSource {
 pub(crate) enum SourceFault {
     /// Another source took over.
     Replaced,
+    /// An operator has ended the source.
+    Stopped,
     /// The bytes are not valid in their container.
     Media(MediaError),
     /// A message was rejected.
@@ -106,8 +119,8 @@ impl LiveSource {
         request: SourceRequest,
         now: Now,
     ) -> Result<Self, Occupied> {
-        let SourceRequest { content_type, title, origin, takeover, path, kind, wake } = request;
-        let notice = Arc::new(SourceNotice { wake });
+        let SourceRequest { content_type, title, origin, takeover, path, kind, program, wake } = request;
+        let notice = Arc::new(SourceNotice { wake, is_stopped: AtomicBool::new(false) });
         let lease = state.lease(&stream, takeover, kind, now, |lease, rank| SourceCard {
             lease,
             kind,
@@ -116,11 +129,13 @@ impl LiveSource {
             origin,
             title,
             path,
+            program,
             began_unix_s: now.unix_s(),
             bytes: 0,
             bit_rate: None,
             key_interval_us: None,
             gaps: 0,
+            pauses: SourcePauses::default(),
             notice: Arc::clone(&notice),
         })?;
         let rules = state.rules_of(&stream.name);
@@ -141,6 +156,7 @@ impl LiveSource {
             publisher,
             splitter: content_type.map_or_else(Splitter::new, |hint| Splitter::with_hint(&hint)),
             gatherer: MediaGatherer::new(limits),
+            pauses: SourcePauses::default(),
             passed_ns: 0,
             flush_ns: None,
             is_woken: kind == SourceKind::Own,
@@ -157,6 +173,7 @@ impl LiveSource {
     /// # Errors
     /// The source ends. It has given up its lease.
     pub(crate) fn data(&mut self, bytes: &[u8], now: Now) -> Result<(), SourceFault> {
+        self.pauses.received(now.mono_ns);
         self.state.figures.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.gatherer.set_now(now.mono_ns);
         if let Err(error) = self.splitter.push(bytes, &mut self.gatherer) {
@@ -212,6 +229,10 @@ impl LiveSource {
         if !lock(&self.stream.inner).is_held_by(self.lease) {
             self.has_ended = true;
             return Err(SourceFault::Replaced);
+        }
+        if self.flow.notice.is_stopped.load(Ordering::Acquire) {
+            self.release(now, false);
+            return Err(SourceFault::Stopped);
         }
         self.flush_due(now)?;
         Ok(self.flow.pending_bytes.load(Ordering::Acquire) < PENDING_BYTES_MAX)
@@ -275,6 +296,7 @@ impl LiveSource {
             card.bit_rate = bit_rate;
             card.key_interval_us = gauge.start_interval_us;
             card.gaps = gauge.gaps;
+            card.pauses = self.pauses;
         }
         Ok(())
     }
@@ -391,6 +413,7 @@ impl std::fmt::Display for SourceFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Replaced => f.write_str("another source has taken over the stream"),
+            Self::Stopped => f.write_str("an operator has ended the source"),
             Self::Media(error) => error.fmt(f),
             Self::Publish(PublishFailure::Rejected(error @ PublishError::TooLarge { .. })) => {
                 write!(f, "{error}: raise push.message_bytes, or lower the bit rate")

@@ -9,7 +9,7 @@
 //! message of a former source can follow the head of a new one.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use encke_io::{Now, lock};
@@ -86,12 +86,15 @@ pub(crate) struct SourceCard {
     pub(crate) origin: String,
     /// The nodes that the stream has passed, as a field value.
     pub(crate) path: String,
+    /// The name of the client's program, or of the server that the stream is pulled from.
+    pub(crate) program: Option<Box<str>>,
     pub(crate) title: Option<Box<str>>,
     pub(crate) began_unix_s: u64,
     pub(crate) bytes: u64,
     pub(crate) bit_rate: Option<u64>,
     pub(crate) key_interval_us: Option<u64>,
     pub(crate) gaps: u64,
+    pub(crate) pauses: SourcePauses,
     /// Notifies the source that another one has taken over.
     pub(crate) notice: Arc<SourceNotice>,
 }
@@ -116,9 +119,37 @@ pub(crate) struct KeeperWake(pub(crate) u64, pub(crate) Arc<SourceNotice>);
 /// Nodes in a chain. A longer list of hops counts as a loop.
 const HOPS_MAX: usize = 16;
 
-/// Tells a source that it has lost its lease, and wakes its handler.
+/// Tells a source that it has lost its lease or is to end, and wakes its handler.
 pub(crate) struct SourceNotice {
     pub(crate) wake: Box<dyn Fn() + Send + Sync>,
+    /// Whether an operator has ended the source. The source then gives up its lease itself.
+    pub(crate) is_stopped: AtomicBool,
+}
+
+/// Times in which a source sent no byte.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SourcePauses {
+    /// When the last bytes arrived, on the monotonic clock in ns; 0 before the first ones.
+    pub(crate) received_ns: u64,
+    /// Number of pauses of at least [`PAUSE_NS`] between two receptions.
+    pub(crate) count: u64,
+    /// The longest time between two receptions, in ns.
+    pub(crate) longest_ns: u64,
+}
+
+/// A source that sends nothing for as long has paused: 2 s, which a player's buffer may not bridge.
+const PAUSE_NS: u64 = 2_000_000_000;
+
+impl SourcePauses {
+    /// Bytes have arrived.
+    pub(crate) fn received(&mut self, now_ns: u64) {
+        let before_ns = std::mem::replace(&mut self.received_ns, now_ns.max(1));
+        if before_ns > 0 {
+            let pause_ns = now_ns.saturating_sub(before_ns);
+            self.longest_ns = self.longest_ns.max(pause_ns);
+            self.count += u64::from(pause_ns >= PAUSE_NS);
+        }
+    }
 }
 
 impl std::fmt::Debug for SourceNotice {
@@ -231,12 +262,17 @@ impl LiveState {
     /// Returns the stream that replaces another while its source is absent.
     pub(crate) fn fallback_of(&self, name: &Name) -> Option<Name> {
         let fallback = self.rules_of(name).fallback?;
-        Name::parse(format!("{}{fallback}", self.names).as_bytes()).ok()
+        Name::parse(self.name_of(&fallback).as_bytes()).ok()
     }
 
     /// Returns a number that was not returned before.
     pub(crate) fn next_number(&self) -> u64 {
         self.leases.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns the name of a stream's channel.
+    pub(crate) fn name_of(&self, title: &str) -> String {
+        format!("{}{title}", self.names)
     }
 
     /// Returns the name of a stream without the prefix.
@@ -522,5 +558,24 @@ fn node_id() -> String {
     match encke_io::host::random(&mut bytes) {
         Ok(()) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
         Err(_) => format!("pid-{}", std::process::id()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_source_pauses_when_two_receptions_are_two_seconds_apart() {
+        let mut pauses = SourcePauses::default();
+        let received_s = [5, 6, 7, 9, 10, 15];
+        let counts = received_s.map(|second| {
+            pauses.received(second * SECOND_NS);
+            (pauses.count, pauses.longest_ns / SECOND_NS)
+        });
+        assert_eq!(counts, [(0, 0), (0, 1), (0, 1), (1, 2), (1, 2), (2, 5)]);
+        assert_eq!(pauses.received_ns, 15 * SECOND_NS);
     }
 }

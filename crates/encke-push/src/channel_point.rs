@@ -59,6 +59,8 @@ pub enum PointRead {
     /// The client becomes a subscriber: the payloads are its response, from the newest key frame on. These are the fields of an
     /// HTTP response; a WebSocket gets no fields.
     Stream(Fields),
+    /// Like [`PointRead::Stream`], for a client that relays the channel. The text names the relay in the list of subscribers.
+    Relay(Fields, Box<str>),
     /// A response instead.
     Reply(Reply),
     /// The request waits. [`PointHandler::read`] is called again when the handler is woken ([`HandlerContext::waker`]).

@@ -583,6 +583,7 @@ impl Pusher {
             member: None,
             share: Share::Nobody,
             head: None,
+            relay: None,
             identity: identity.is_authenticated().then(|| identity.clone()),
             rights_serial: self.plan.rights.serial(),
             client: encke_rights::client_number(request.origin().client),

@@ -58,6 +58,8 @@ pub(crate) struct Subscription {
     pub(crate) share: Share,
     /// The header fields of the response, for media.
     pub(crate) head: Option<Box<Fields>>,
+    /// The name of a subscriber that relays the channel.
+    pub(crate) relay: Option<Box<str>>,
     /// The subscriber's identity, if a token or certificate established one: it may expire or lose its rights.
     pub(crate) identity: Option<Principal>,
     /// [`Rights::serial`](encke_rights::Rights::serial) of the rights that admitted the request.

@@ -4,6 +4,7 @@
 //! slot  ── index ─►  SubscriberRow   socket    a WebSocket's publisher and partial messages
 //!                                    request   the identity, the deadline of a pipelined poll, CORS
 //!                                    stashed   a delivery that follows the send in flight
+//!       ── index ─►  relays          the names of subscribers that relay their channel
 //! ```
 //! A row exists while it has a part. Most subscribers have no row, so the table counts its parts: a completed send needs no
 //! look-up while no delivery is stashed, whatever other parts exist. [`SideTable::clear`] removes all parts of a subscriber.
@@ -87,6 +88,8 @@ pub(crate) struct SideTable {
     requests: usize,
     /// Rows with a stashed delivery.
     stashed: usize,
+    /// The names of subscribers that relay their channel. A table of its own, because almost none does.
+    relays: HashMap<u32, Box<str>>,
 }
 
 impl SideTable {
@@ -97,11 +100,14 @@ impl SideTable {
 
     /// Returns whether no connection has a row.
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.rows.is_empty() && self.relays.is_empty()
     }
 
     /// Removes all state of the connection.
     pub(crate) fn clear(&mut self, index: u32) {
+        if !self.relays.is_empty() {
+            self.relays.remove(&index);
+        }
         let Some(row) = self.rows.remove(&index) else { return };
         self.sockets -= usize::from(row.socket.is_some());
         self.requests -= usize::from(row.request.is_some());
@@ -132,6 +138,16 @@ impl SideTable {
         let right = row.request.as_ref().and_then(|request| request.right.as_ref());
         let by_request = right.and_then(|(identity, _)| identity.name.as_ref());
         by_request.or_else(|| row.socket.as_ref().and_then(|socket| socket.speaker.identity.name.as_ref()))
+    }
+
+    /// Returns the name of a subscriber that relays its channel.
+    pub(crate) fn relay(&self, index: u32) -> Option<&str> {
+        self.relays.get(&index).map(|relay| &**relay)
+    }
+
+    /// Stores the name of a subscriber that relays its channel.
+    pub(crate) fn put_relay(&mut self, index: u32, relay: Box<str>) {
+        self.relays.insert(index, relay);
     }
 
     /// Returns the details of a subscriber's request.
@@ -242,6 +258,8 @@ impl SideTable {
             + self.sockets * size_of::<SocketState<SocketPublisher>>()
             + self.requests * size_of::<RequestDetails>()
             + self.stashed * size_of::<Stashed>()
+            + table_bytes::<Box<str>>(self.relays.capacity())
+            + self.relays.values().map(|relay| relay.len()).sum::<usize>()
     }
 }
 
@@ -299,9 +317,10 @@ mod tests {
         sides.put_socket(INDEX, socket());
         sides.put_request(INDEX, poll());
         sides.stash(INDEX, Stashed::Bytes(Arc::from([])));
-        assert_eq!(counts(&sides), [1; 4]);
+        sides.put_relay(INDEX, "b5".into());
+        assert_eq!((counts(&sides), sides.relay(INDEX)), ([1; 4], Some("b5")));
         sides.clear(INDEX);
-        assert_eq!(counts(&sides), [0; 4]);
+        assert_eq!((counts(&sides), sides.relay(INDEX)), ([0; 4], None));
     }
 
     #[test]

@@ -205,8 +205,9 @@ impl PushWorker {
     /// Registers a connection as a subscriber of the hub.
     fn join(&mut self, slot: &mut Slot<'_>, place: SubscribeMode, subscription: Subscription) {
         let SubscribeMode { bits, asked, wait_ns } = place;
-        let Subscription { channels, since, kind, member, identity, share, head, client, limited, .. } =
-            subscription;
+        let Subscription {
+            channels, since, kind, member, identity, share, head, relay, client, limited, ..
+        } = subscription;
         let member = member.map(|name| Member { name, client: limited.then_some(client) });
         let end_s = identity.as_ref().and_then(|identity| identity.expires_unix_s);
         let left_ns = end_s.map(|end_s| left_ns(slot, end_s));
@@ -235,6 +236,9 @@ impl PushWorker {
             }
         };
         self.sides.put_request(slot.place(), RequestDetails { right, until_ns, share, head, client });
+        if let Some(relay) = relay {
+            self.sides.put_relay(slot.place(), relay);
+        }
         self.pending = true;
         slot.set_word(id.0);
         slot.set_form(form.0 | if left_ns.is_some() { EXPIRES } else { 0 });

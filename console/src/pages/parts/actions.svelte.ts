@@ -42,7 +42,7 @@ export const verbHelp = (feature: string, each: Verb): string => known(`parts.ve
 export const fieldLabel = (name: string): string => known(`parts.field.${name}`, name.replaceAll('_', ' '));
 
 /** Words that take something away from clients. Others need no warning colour. */
-const DANGEROUS = /^(close|block|delete|disconnect|log_out|drain|restart|stop|kick)/;
+const DANGEROUS = /^(close|block|delete|disconnect|log_out|drain|restart|stop|end)/;
 export const isDangerous = (name: string): boolean => DANGEROUS.test(name);
 
 /** Runs an action and reports its result. Returns whether it succeeded. Throws no error: a toast shows it. */

@@ -1,6 +1,6 @@
 /** Cells of lists whose columns the page does not know: the end of a column's name says what its numbers are. */
 
-import { bytes, duration, known, latency, number, percent, rate, relative } from '../../lib/i18n.svelte';
+import { bitRate, bytes, duration, known, latency, number, percent, rate, relative } from '../../lib/i18n.svelte';
 import type { Column } from '../../lib/Table.svelte';
 import type { Cell, Row } from '../../lib/types';
 
@@ -11,6 +11,7 @@ export function cellText(column: string, cell: Cell | undefined): string {
   if (typeof cell !== 'number') return String(cell);
   if (column.endsWith('_ms')) return cell === 0 ? '' : relative(cell);
   if (column.endsWith('_bytes') || column === 'bytes') return bytes(cell);
+  if (column === 'bit_rate') return bitRate(cell);
   if (/latency|^(wait|connect|first_byte)_s$/.test(column)) return latency(cell);
   if (/_s$|^age$/.test(column)) return duration(cell);
   if (/ratio$|^share$/.test(column)) return percent(cell, 1);
@@ -32,8 +33,8 @@ export function columnsOf(catalog: string, rows: Row[], first: string[], hidden:
 
 /** Good, a warning or bad: the words for states that features use. */
 export function tone(state: string): 'good' | 'warn' | 'bad' | '' {
-  if (/^(up|ready|connected)\b/.test(state)) return 'good';
+  if (/^(up|ready|connected|live)\b/.test(state)) return 'good';
   if (/^(down|fail|ejected|killed|lost|disconnected)/.test(state)) return 'bad';
-  if (/^(drain|slow|start|stopping|waiting|not ready|lag)/.test(state)) return 'warn';
+  if (/^(drain|slow|start|silent|fallback|stopping|waiting|not ready|lag)/.test(state)) return 'warn';
   return '';
 }

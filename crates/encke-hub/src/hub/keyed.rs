@@ -180,7 +180,7 @@ impl Hub {
         let broken_at = channel.preamble.as_ref().map_or(0, |preamble| preamble.broken_at());
         let ends = overrun || broken_at > subscriber.position;
         subscriber.entry = SubscriberEntry::AwaitsKey;
-        self.count_slow(&[at], ends);
+        self.count_slow(id, &[at], ends);
         if ends {
             let what = if overrun { DeliveryContent::Overrun } else { DeliveryContent::Ended };
             self.end(id, what, out);

@@ -17,6 +17,8 @@ pub struct ReaderState {
     pub behind_bytes: u64,
     /// When the oldest of them was published, in milliseconds since 1970.
     pub behind_since_ms: Option<u64>,
+    /// Number of times that the subscriber was too slow and skipped messages, of any of its channels; 255 or more count as 255.
+    pub skips: u8,
 }
 
 /// Messages whose bytes are added up for one subscriber, so that a subscriber of a long history costs no more than a few µs.
@@ -27,10 +29,12 @@ impl Hub {
     pub fn reader_states(&self, id: SubscriberId, only: Option<&Name>, most: usize) -> Vec<ReaderState> {
         let SubscriberId(id) = id;
         let Some(subscriber) = self.subscribers.get(id) else { return Vec::new() };
-        let position = subscriber.position;
+        let (position, skips) = (subscriber.position, subscriber.skips);
         let all = self.channels_of(id).map(|(at, floor)| (&self.channels[at], floor));
         let selected = all.filter(|(channel, _)| only.is_none_or(|only| channel.name == *only)).take(most);
-        selected.map(|(channel, floor)| reader_state(channel, position.max(channel.floor(floor)))).collect()
+        selected
+            .map(|(channel, floor)| reader_state(channel, position.max(channel.floor(floor)), skips))
+            .collect()
     }
 
     /// Returns the number of subscribers of a channel on this worker.
@@ -48,8 +52,10 @@ impl Hub {
         })
     }
 
-    /// Counts a subscriber that has lost messages of these channels; `ends`: it was removed.
-    pub(super) fn count_slow(&mut self, lost: &[u32], ends: bool) {
+    /// Counts a subscriber that has lost messages of these channels; `ends`: it is removed.
+    pub(super) fn count_slow(&mut self, id: u32, lost: &[u32], ends: bool) {
+        let subscriber = &mut self.subscribers[id];
+        subscriber.skips = subscriber.skips.saturating_add(u8::from(!ends));
         for &at in lost {
             let (ended, skipped) = &mut self.channels[at].slow;
             if (*ended, *skipped) == (0, 0) {
@@ -71,7 +77,7 @@ impl Hub {
     }
 }
 
-fn reader_state(channel: &Channel, position: u64) -> ReaderState {
+fn reader_state(channel: &Channel, position: u64, skips: u8) -> ReaderState {
     let first = channel.index_after(position);
     let behind = channel.kept() - first;
     let unread = (first..channel.kept()).take(SUMMED_MAX).filter_map(|index| channel.message(index));
@@ -80,5 +86,6 @@ fn reader_state(channel: &Channel, position: u64) -> ReaderState {
         behind,
         behind_bytes: unread.map(|message| message.data.len() as u64).sum(),
         behind_since_ms: channel.message(first).map(|message| message.unix_ms),
+        skips,
     }
 }

@@ -28,6 +28,8 @@ pub(super) const COLUMNS: &[&str] = &[
     "behind_s",
     "unsent_bytes",
     "idle_s",
+    "skipped",
+    "relay",
     "worker",
 ];
 
@@ -67,6 +69,7 @@ struct ReaderFigures {
     behind_bytes: u64,
     behind_ms: u64,
     idle_ms: Option<u64>,
+    skips: u8,
 }
 
 impl SubscriberRows {
@@ -133,11 +136,11 @@ impl SubscriberRows {
         let is_sending = slot.is_sending();
         let only = self.only.as_ref().and_then(Option::as_ref);
         for reader in worker.hub.reader_states(SubscriberId(slot.word()), only, CHANNELS_MAX) {
-            let ReaderState { channel, behind, behind_bytes, behind_since_ms } = reader;
+            let ReaderState { channel, behind, behind_bytes, behind_since_ms, skips } = reader;
             let behind_ms = behind_since_ms.map_or(0, |since_ms| unix_ms.saturating_sub(since_ms));
             // A busy subscriber has read nothing completely since a message waits for it.
             let idle_ms = idle_ms.map(|idle_ms| if is_sending { idle_ms.max(behind_ms) } else { idle_ms });
-            let state = ReaderFigures { behind: behind as u64, behind_bytes, behind_ms, idle_ms };
+            let state = ReaderFigures { behind: behind as u64, behind_bytes, behind_ms, idle_ms, skips };
             let reader = ListedReader { channel, place: token.index, generation: token.generation, state };
             let needs_row = self.needs_row();
             let row = if needs_row { row(&reader, worker, (engine, kernel)) } else { None };
@@ -174,12 +177,13 @@ impl ListedReader {
 
     /// Returns the cell of a column of numbers, without a row.
     fn number(&self, column: &str) -> Option<Cell> {
-        let ReaderFigures { behind, behind_bytes, behind_ms, idle_ms } = self.state;
+        let ReaderFigures { behind, behind_bytes, behind_ms, idle_ms, skips } = self.state;
         match column {
             "behind" => Some(behind.into()),
             "behind_bytes" => Some(behind_bytes.into()),
             "behind_s" => Some(seconds(behind_ms)),
             "idle_s" => idle_ms.map(seconds),
+            "skipped" => Some(u64::from(skips).into()),
             _ => None,
         }
     }
@@ -203,6 +207,7 @@ fn row_cell(
         "address" => Some(address(&slot).into()),
         "user" => Some(worker.sides.user(slot.place()).map_or_else(String::new, ToString::to_string).into()),
         "transport" => Some(SubscriberTransport::of(kind_of(&slot)).name().into()),
+        "relay" => worker.sides.relay(slot.place()).map(|relay| relay.to_owned().into()),
         "worker" => Some((worker.core as u64).into()),
         _ => None,
     }

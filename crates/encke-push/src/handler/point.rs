@@ -199,9 +199,10 @@ impl Pusher {
         let Some((desk, channel)) = self.point.as_mut().zip(channels.first()) else {
             return Ok(Outcome::Now(Reply::error(404)));
         };
-        let fields = match desk.part.read(request, channel) {
+        let (fields, relay) = match desk.part.read(request, channel) {
             PointRead::Reply(reply) => return Err(reply.into()),
-            PointRead::Stream(fields) => fields,
+            PointRead::Stream(fields) => (fields, None),
+            PointRead::Relay(fields, relay) => (fields, Some(relay)),
             PointRead::Wait => {
                 let exchange = exchange.take().expect("it was not kept yet");
                 desk.waiting.push(PointWaiting {
@@ -222,6 +223,7 @@ impl Pusher {
             member,
             share: self.plan.rights.share(request),
             head: Some(Box::new(fields)),
+            relay,
             ..self.subscription(request, identity, channels, MessageForm::Media)
         };
         Ok(Outcome::Takeover(Takeover::new(Start::Messages(subscription))))

@@ -11,6 +11,7 @@ mod cluster_nodes;
 mod cluster_storms;
 mod cluster_streams;
 mod console_settings;
+mod console_streams;
 mod documents;
 mod durable;
 mod https;

@@ -1,4 +1,0 @@
-/** All catalogues of a language, by file name. */
-const files = import.meta.glob<Record<string, unknown>>('./ja/*.json', { eager: true, import: 'default' });
-
-export default Object.fromEntries(Object.entries(files).map(([path, messages]) => [path.slice('./ja/'.length, -'.json'.length), messages]));

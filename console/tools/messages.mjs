@@ -1,0 +1,57 @@
+/**
+ * The messages of a language as a list, in the order of `virtual:message-keys`, so that the pages have the keys once, not once per
+ * language: 3 kB less.
+ *
+ *   src/messages/en/channels.json  {"view":{"list":"Channels"},"all":"…"}
+ *   virtual:message-keys           "channels{view{list},all}"
+ *   virtual:/messages/ja           ["チャンネル","…"]
+ */
+
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const MESSAGES = fileURLToPath(new URL('../src/messages', import.meta.url));
+/** The language whose keys the others have. */
+const FIRST = 'en';
+const KEYS = 'virtual:message-keys';
+const LIST = 'virtual:/messages/';
+
+export function messageLists() {
+  return {
+    name: 'message-lists',
+    resolveId: (id) => (id === KEYS || id.startsWith(LIST) ? id : null),
+    async load(id) {
+      if (id !== KEYS && !id.startsWith(LIST)) return null;
+      const first = await catalog(FIRST, this);
+      const value = id === KEYS ? keysOf(first) : listOf(first, await catalog(id.slice(LIST.length), this));
+      return `export default ${JSON.stringify(value)};`;
+    },
+  };
+}
+
+/** The files of a language, by name. */
+async function catalog(language, plugin) {
+  const folder = join(MESSAGES, language);
+  const names = (await readdir(folder)).filter((name) => name.endsWith('.json')).sort();
+  const files = names.map(async (name) => {
+    const path = join(folder, name);
+    plugin.addWatchFile(path);
+    return [name.slice(0, -'.json'.length), JSON.parse(await readFile(path, 'utf8'))];
+  });
+  return Object.fromEntries(await Promise.all(files));
+}
+
+/** A message is a text, or an object of its plural forms. */
+const isMessage = (value) => typeof value === 'string' || typeof value.other === 'string';
+
+function keysOf(part) {
+  return Object.entries(part)
+    .map(([name, value]) => (isMessage(value) ? name : `${name}{${keysOf(value)}}`))
+    .join();
+}
+
+/** The messages of `part` in the order of `first`. A missing one is `null`; `npm run check` reports it. */
+function listOf(first, part) {
+  return Object.entries(first).flatMap(([name, value]) => (isMessage(value) ? [part?.[name] ?? null] : listOf(value, part?.[name])));
+}
