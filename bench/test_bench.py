@@ -18,7 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import run as program
-from encke_bench import agreement, console, counts, crowds, generators, holder, machine, plot, promises, push, report, servers, sources, stream, timed
+from encke_bench import agreement, console, counts, crowds, generators, holder, machine, plot, promises, push, report, servers, sources, stream, stream_delay, timed
 from encke_bench.figures import Bar, Ratio, Section, judge, paired
 from encke_bench.machine import Cpu, Trouble
 
@@ -485,6 +485,30 @@ class Streams(unittest.TestCase):
         for wrong, sent in (({"open": 2}, 1_050), ({"least": 900}, 950), ({"most": 1_200}, 1_050), ({}, 2_000)):
             with self.assertRaises(Trouble):
                 stream.check("server", 3, sent, window | wrong)
+
+    def test_a_delay_ends_with_the_read_of_a_frames_last_byte(self):
+        frames = [b"%04d" % index * 1_500 for index in range(8)]
+        sent, marks, end = b"".join(frames), [], 0
+        for index, frame in enumerate(frames):
+            end += len(frame)
+            marks.append((index * 1_000, end))
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        # A listener that came at the third frame; two frames in a chunk, which arrives in two reads.
+        chunks = [b"%x\r\n%b\r\n" % (12_000, frames[at] + frames[at + 1]) for at in (2, 4, 6)]
+        received = head + b"".join(chunks)
+        reads, now = [(2_500, len(head))], 10_000
+        for chunk in chunks:
+            # The first read has the first frame of the chunk, without its last byte.
+            first = len(b"2ee0\r\n") + 5_999
+            reads += [(now, first), (now + 1, len(chunk) - first)]
+            now += 10_000
+        delays = stream_delay.frame_delays("server", received, reads, sent, marks, (0, len(sent)))
+        self.assertEqual(delays, [8_001, 7_001, 16_001, 15_001, 24_001, 23_001])
+        half = stream_delay.frame_delays("server", received, reads, sent, marks, (3 * 6_000, 5 * 6_000))
+        self.assertEqual(half, delays[1:3])
+        with self.assertRaises(Trouble):
+            stream_delay.frame_delays("server", head + b"2ee0\r\n" + b"x" * 12_000 + b"\r\n", reads, sent, marks, (0, len(sent)))
+        self.assertEqual([stream_delay.quantile(list(range(1, 101)), share) for share in (0.5, 0.99, 1.0)], [50, 99, 100])
 
     def test_floor_and_listeners_agree_on_every_byte(self):
         with tempfile.TemporaryDirectory() as scratch:

@@ -34,8 +34,8 @@ CLUSTER = ("cluster-cost",)
 # Sections of Encke's console, only its default configurations.
 CONSOLE = ("console-open", "console-page")
 # Sections of live streams; the last one has no server.
-STREAM = ("stream-cpu", "stream-memory", "stream-storm", "stream-many", "stream-split")
-STREAM_PEER = STREAM[:3]
+STREAM = ("stream-cpu", "stream-memory", "stream-storm", "stream-delay", "stream-many", "stream-split")
+STREAM_PEER = STREAM[:4]
 STREAM_PATH = "/live/bench"
 # Sections of gateways, in front of an application.
 GATEWAY_HTTP = ("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-accel", "gateway-sse", "gateway-gigabyte")
@@ -185,7 +185,7 @@ class StreamFloor(Server):
     """The minimum of a server of live streams: gathered bytes, one send() for each descriptor of an array."""
 
     name = peer = "floor"
-    only = STREAM[:4]
+    only = STREAM[:5]
     dialect = "rawstream"
 
     def __init__(self, gather_ms: int = 250):
@@ -321,7 +321,7 @@ SERVERS: tuple[Server, ...] = (
     *(Encke(backend, name=f"encke {backend}, own file", only=("gateway-accel",)) for backend in BACKENDS[:2]),
     StreamFloor(),
     Templated("icecast2", "icecast2", "icecast2", "icecast2.xml", ["-c", "@SETTINGS@"], only=STREAM_PEER),
-    *(Encke(backend, settings="encke-push.toml", only=STREAM[:4]) for backend in BACKENDS[:2]),
+    *(Encke(backend, settings="encke-push.toml", only=STREAM[:5]) for backend in BACKENDS[:2]),
 )
 # The application of the gateway measurements.
 APPLICATION = Templated("application", "nginx", "nginx", "gateway-backend.conf",

@@ -118,6 +118,8 @@ class LiveSource:
     def __init__(self, run: Running, media: Media):
         self._run, self.media = run, media
         self.sent = bytearray()
+        # The time of each write in ns, and the number of bytes with it.
+        self.marks: list[tuple[int, int]] = []
         self._step = 0
         self._chunked = run.server.dialect == "encke"
         self._socket = socket.create_connection(("127.0.0.1", run.port), TIMEOUT_SECONDS)
@@ -174,6 +176,7 @@ class LiveSource:
         self._step += steps
         if self._chunked and select.select([self._socket], [], [], 0)[0]:
             raise Trouble(f"{self._run.server.name} ended the source: {self._socket.recv(400)!r}")
+        self.marks.append((time.monotonic_ns(), len(self.sent) + len(bytes_)))
         self._socket.sendall(b"%x\r\n%b\r\n" % (len(bytes_), bytes_) if self._chunked else bytes_)
         self.sent += bytes_
 

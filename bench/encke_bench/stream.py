@@ -14,7 +14,8 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +92,11 @@ class Listeners:
     def received(self) -> bytes:
         """Returns the bytes of the first listener, with its head."""
         return self._received.read_bytes()
+
+    def reads(self) -> list[tuple[int, int]]:
+        """Returns the time in ns and the number of bytes of each read of the first listener, up to the last window."""
+        text = self._received.with_name(self._received.name + ".times").read_text()
+        return [(int(at), int(size)) for at, size in map(str.split, text.splitlines())]
 
     def _told(self, command: str) -> dict:
         with suppress(BrokenPipeError):  # the process has ended: below, its missing output raises an error with its last words
@@ -232,19 +238,43 @@ def check(name: str, listeners: int, sent: int, window: dict) -> None:
 
 def compare(name: str, received: bytes, sent: bytes, preamble: int) -> None:
     """Raises an error unless the body of a response, without its preamble, is a part of the source's bytes."""
-    head, _, body = received.partition(b"\r\n\r\n")
-    if b"transfer-encoding: chunked" in head.lower():
-        body = _joined(name, body)
-    if len(body) < COMPARED_BYTES_MIN:
-        raise Trouble(f"{name}: a listener received only {len(body):,} bytes")
-    end = sent.rfind(body[-COMPARED_BYTES_MIN // 2:])
-    end += COMPARED_BYTES_MIN // 2 if end >= 0 else 0
-    if not any(end >= 0 and sent[:end].endswith(body[skipped:]) for skipped in {0, preamble}):
+    body, _ = body_of(name, received)
+    end = place_of(name, body, sent) + len(body)
+    if not any(sent[:end].endswith(body[skipped:]) for skipped in {0, preamble}):
         raise Trouble(f"{name}: a listener received other bytes than the source sent")
 
 
-def _joined(name: str, chunks: bytes) -> bytes:
-    """The content of chunks (RFC 9112, section 7.1), up to the last complete one."""
+def place_of(name: str, body: bytes, sent: bytes) -> int:
+    """The place in the source's bytes at which the body of a response begins, by the end of the body."""
+    tail = body[-COMPARED_BYTES_MIN // 2:]
+    found = sent.rfind(tail)
+    if found < 0:
+        raise Trouble(f"{name}: a listener received other bytes than the source sent")
+    return found + len(tail) - len(body)
+
+
+def body_of(name: str, received: bytes) -> tuple[bytes, Callable[[int], int]]:
+    """The body of a response, and a function from a length of the body to the length of the response that has it."""
+    head, _, body = received.partition(b"\r\n\r\n")
+    skipped = len(head) + 4
+    # Ends of chunks, in the body and in the response.
+    pieces: list[tuple[int, int]] = []
+    if b"transfer-encoding: chunked" in head.lower():
+        body = _joined(name, body, skipped, pieces)
+    if len(body) < COMPARED_BYTES_MIN:
+        raise Trouble(f"{name}: a listener received only {len(body):,} bytes")
+
+    def ends(length: int) -> int:
+        if not pieces:
+            return skipped + length
+        in_body, in_response = pieces[bisect_left(pieces, (length,))]
+        return in_response - (in_body - length)
+
+    return body, ends
+
+
+def _joined(name: str, chunks: bytes, skipped: int, pieces: list[tuple[int, int]]) -> bytes:
+    """The content of chunks (RFC 9112, section 7.1), up to the last complete one. Adds the ends of each to `pieces`."""
     at, body = 0, bytearray()
     while (line := chunks.find(b"\r\n", at)) >= 0:
         try:
@@ -255,6 +285,7 @@ def _joined(name: str, chunks: bytes) -> bytes:
         if end + 2 > len(chunks):
             break
         body += chunks[begin:end]
+        pieces.append((len(body), skipped + end))
         at = end + 2
     return bytes(body)
 

@@ -5,7 +5,8 @@
 //                              stream, or after WAIT_MS
 //   window                     what was received since the last window
 //   drop                       resets all connections
-// The first connection writes all that it receives into FILE, so that it can be compared with what the source sent. The others
+// The first connection writes all that it receives into FILE, so that it can be compared with what the source sent, and the time
+// in ns and the number of bytes of each read into FILE.times, which is complete at each window. The others
 // discard their bytes in the kernel (MSG_TRUNC of tcp(7)).
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -35,6 +36,7 @@ struct client {
 
 static struct client clients[MOST];
 static int count, poller, port, file, had_first, failed;
+static FILE *times;
 static long reads, longest_gap_ns, window_began_ns;
 static char request[512], status[64];
 
@@ -83,7 +85,10 @@ static void received(struct client *client, long now) {
     ssize_t got = recv(client->fd, bytes, BYTES, keeps ? 0 : MSG_TRUNC);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) return fail(client, "receive", got ? errno : ECONNRESET);
-    if (client == clients && write(file, bytes, got) != got) return fail(client, "write", errno);
+    if (client == clients) {
+        if (write(file, bytes, got) != got) return fail(client, "write", errno);
+        fprintf(times, "%ld %zd\n", now, got);
+    }
     ssize_t at = 0;
     if (client->phase == HEAD) {
         if (!client->head_ns) {
@@ -170,6 +175,7 @@ static void window(void) {
     struct rusage used;
     // What has arrived belongs to this window.
     for (long until = now_ns() + DRAIN_MS * 1000000L; turn(0), busy && now_ns() < until;) {}
+    fflush(times);
     getrusage(RUSAGE_SELF, &used);
     long now = now_ns(), bytes = 0, least = -1, most = 0;
     int open = 0;
@@ -200,16 +206,20 @@ static void drop(void) {
         close(clients[i].fd);
     }
     count = had_first = failed = 0;
-    if (ftruncate(file, 0) || lseek(file, 0, SEEK_SET)) perror("file");
+    rewind(times);
+    if (ftruncate(file, 0) || lseek(file, 0, SEEK_SET) || ftruncate(fileno(times), 0)) perror("file");
     puts("{}");
 }
 
 int main(int argc, char **argv) {
+    char line[4096];
     if (argc != 4) return 2;
     port = atoi(argv[1]);
     snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n", argv[2], port);
     file = open(argv[3], O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (file < 0) {
+    snprintf(line, sizeof line, "%s.times", argv[3]);
+    times = fopen(line, "w");
+    if (file < 0 || !times) {
         perror(argv[3]);
         return 1;
     }
@@ -218,7 +228,6 @@ int main(int argc, char **argv) {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = COMMAND};
     epoll_ctl(poller, EPOLL_CTL_ADD, STDIN_FILENO, &event);
     window_began_ns = now_ns();
-    char line[128];
     for (;;) {
         if (!turn(-1)) continue;
         // One command at a time: its line arrives whole.
