@@ -47,6 +47,8 @@ PUBLISHER_TOKEN = "a-token-for-the-bench"
 # The directory of certificate and key, below the state directory.
 TLS_FOLDER = "tls"
 NCHAN_MODULE = "/usr/lib/nginx/modules/ngx_nchan_module.so"
+# The module of libnginx-mod-rtmp. The installed package adds it to nginx's own configuration; `dpkg -x` into a folder does not.
+RTMP_MODULE = Path(os.environ.get("NGINX_RTMP_MODULE", "/usr/lib/nginx/modules/ngx_rtmp_module.so"))
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,18 @@ class Nchan(Templated):
         return f"{_first_line(['dpkg-query', '-W', self.package])}; {super().version(programs)}"
 
 
+class Rtmp(Templated):
+    """nginx with its RTMP module, which takes part if the module is there."""
+
+    dialect = "rtmp"
+
+    def takes_part(self, section: str) -> bool:
+        return super().takes_part(section) and RTMP_MODULE.exists()
+
+    def version(self, programs: Programs) -> str:
+        return f"{RTMP_MODULE.name}, sha256 {_digest(RTMP_MODULE.read_bytes())[:12]}; {super().version(programs)}"
+
+
 class Encke(Server):
     """The shipped binary with its default limits, on one back end."""
 
@@ -321,6 +335,7 @@ SERVERS: tuple[Server, ...] = (
     *(Encke(backend, name=f"encke {backend}, own file", only=("gateway-accel",)) for backend in BACKENDS[:2]),
     StreamFloor(),
     Templated("icecast2", "icecast2", "icecast2", "icecast2.xml", ["-c", "@SETTINGS@"], only=STREAM_PEER),
+    Rtmp("nginx-rtmp", "nginx", "nginx", "nginx-rtmp.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], only=STREAM[:1]),
     *(Encke(backend, settings="encke-push.toml", only=STREAM[:5]) for backend in BACKENDS[:2]),
 )
 # The application of the gateway measurements.
@@ -328,7 +343,7 @@ APPLICATION = Templated("application", "nginx", "nginx", "gateway-backend.conf",
                         ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"])
 # The same for FastCGI. -R: it may run as root.
 PHP = Templated("php-fpm", "php-fpm8.2", "php8.2-fpm", "gateway-php.conf", ["-F", "-R", "-y", "@SETTINGS@"])
-PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan", "icecast2")
+PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan", "icecast2", "nginx-rtmp")
 
 
 @dataclass
@@ -475,7 +490,7 @@ def _fill(template: str, place: Place) -> Path:
     # icecast2 does not run as root.
     owner = "<changeowner><user>nobody</user><group>nogroup</group></changeowner>" if os.geteuid() == 0 else ""
     for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user), ("@OWNER@", owner),
-                        ("@TOKEN@", PUBLISHER_TOKEN), ("@BACKEND@", place.backend), ("@TLS@", place.state.parent / TLS_FOLDER)):
+                        ("@TOKEN@", PUBLISHER_TOKEN), ("@RTMP@", RTMP_MODULE), ("@BACKEND@", place.backend), ("@TLS@", place.state.parent / TLS_FOLDER)):
         text = text.replace(word, str(value))
     filled = place.state / template
     filled.write_text(text)
