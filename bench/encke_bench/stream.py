@@ -334,8 +334,10 @@ def memory_seconds(bench: Bench) -> float:
 def memory(bench: Bench, progress: Progress) -> Section:
     section = Section("stream-memory", "live streams: memory of a listener, bytes",
                       f"dirty pages (smaps_rollup) with {CROWD:,} more listeners of the MP3 stream less those with one, ÷ {CROWD:,}, "
-                      f"after {RING_SECONDS:.0f} s of the stream, when the ring has its size; median of {DIRTY_SAMPLES}",
-                      ["server", "with one listener, MB", "per listener", "per listener of the second thousand"], samples={})
+                      f"after {RING_SECONDS:.0f} s of the stream, when the ring has its size; median of {DIRTY_SAMPLES}. The first thousand "
+                      "consists of a fixed part, such as pools for the sends of a turn, and of its listeners; the second thousand shares "
+                      "the fixed part, so the fixed part is the first thousand less the second",
+                      ["server", "with one listener, MB", "per listener", "fixed, kB", "per listener of the second thousand"], samples={})
     for server in _streaming(bench, "stream-memory", Mp3):
         progress.step(f"stream-memory: {server.name}")
         try:
@@ -345,7 +347,7 @@ def memory(bench: Bench, progress: Progress) -> Section:
             section.failed_row([server.name])
             continue
         each, more = (first - empty) / CROWD, (second - first) / CROWD
-        section.rows.append([server.name, f"{empty / MB:.2f}", f"{each:,.0f}", f"{more:,.0f}"])
+        section.rows.append([server.name, f"{empty / MB:.2f}", f"{each:,.0f}", f"{(each - more) * CROWD / 1e3:,.0f}", f"{more:,.0f}"])
         section.samples[server.name] = [empty, first, second]
         if isinstance(server, Encke):
             section.verdicts.append(judge(section.title, server.name, MEMORY_BAR, round(each)))
