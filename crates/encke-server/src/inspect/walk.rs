@@ -7,7 +7,9 @@
 //!                                   └─────────────────────────────────────────────────────────────────┘
 //! ```
 //! A list first selects: it visits each slot, and keeps the tokens of as many connections as the query wants, by the cell of
-//! the column that sorts. Then it builds the rows of those. Only a query with a filter needs rows to select.
+//! the column that sorts. Then it builds the rows of those. Only a query with a filter needs rows to select. A query that
+//! selects all connections, sorted by a field of the slot, is the usual one of an open page: its visits are a loop over the
+//! slots of their own ([`Core::visit_plain`]).
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -27,9 +29,10 @@ use crate::inbox::WorkerMessage;
 use crate::operate::{ActionReport, ActionResult};
 use crate::worker::Worker;
 
-/// The work of a walk in one turn: 512 visits, or 64 rows, each some 100 µs.
+/// The work of a walk in one turn: 4,096 plain visits, 512 others, or 64 rows, each some 100 µs.
 const TURN_WORK: usize = 4_096;
-/// The work of a visit, of a row, and of the system calls for the kernel's view.
+/// The work of a visit that reads the slot alone, of any other visit, of a row, and of the system calls for the kernel's view.
+const PLAIN_VISIT: usize = 1;
 const VISIT: usize = 8;
 const ROW: usize = 40;
 const KERNEL: usize = 24;
@@ -54,6 +57,8 @@ pub(crate) struct ConnListing {
     wants_local: bool,
     /// Whether the filter selects by cells that need the kernel's view.
     needs_kernel: bool,
+    /// Whether the query selects all connections, and the cell that sorts is in the slot of most of them.
+    is_plain: bool,
     /// The next index; `None` once all were visited.
     next: Option<u32>,
     /// Number of selected connections.
@@ -110,8 +115,11 @@ impl ConnListing {
             (address.to_canonical().to_string() == text).then_some(address)
         };
         let of_kernel = ["listener", "waits", "in_bytes", "out_bytes", "unsent_bytes", "idle_s"];
+        let column = SortColumn::of(query);
+        let by_slot = matches!(column, SortColumn::None | SortColumn::Requests | SortColumn::Idle);
         Self {
-            column: SortColumn::of(query),
+            column,
+            is_plain: by_slot && query.filter.is_none() && query.whole.is_empty(),
             address: query.whole_of("address").map(exact_address),
             wants_local: query.whole_of("address") == Some("unix"),
             only: query.whole_of("id").map(|id| own_token(core, id).ok().flatten()),
@@ -171,6 +179,29 @@ impl Core {
         self.walks.push_back(walk);
     }
 
+    /// Visits slots of sockets from `next` on, at most `most`, up to the first one whose cell is not in the slot. Returns the
+    /// next index, and the number of visited slots; none for a query that is not plain.
+    fn visit_plain(&self, listing: &mut ConnListing, next: u32, most: usize) -> (u32, usize) {
+        let slots = self.conns.sockets.get(next as usize..).unwrap_or_default();
+        if !listing.is_plain {
+            return (next, 0);
+        }
+        let mut visits = 0;
+        for (conn, index) in slots.iter().zip(next..).take(most) {
+            if is_listed(conn) && !conn.has(ADMIN) {
+                let cell = match listing.column {
+                    SortColumn::Requests => Some(Cell::Count(conn.requests.into())),
+                    SortColumn::Idle if conn.is_at_rest() => self.phase_of(conn).map(seconds),
+                    SortColumn::Idle => break,
+                    _ => None,
+                };
+                listing.keep(cell, Token { index, generation: conn.generation });
+            }
+            visits += 1;
+        }
+        (next + visits as u32, visits)
+    }
+
     /// Continues to close the connections of an address. Returns whether more are left. The admin listener's stay open: among
     /// them is the operator's own.
     fn close_some(&mut self, closing: &mut ConnClosing) -> bool {
@@ -226,6 +257,12 @@ impl<R: Reactor> Worker<R> {
         let mut work = 0;
         while work < TURN_WORK {
             if let Some(next) = listing.next {
+                let (next, visits) = self.core.visit_plain(listing, next, (TURN_WORK - work) / PLAIN_VISIT);
+                work += visits * PLAIN_VISIT;
+                if work >= TURN_WORK {
+                    listing.next = Some(next);
+                    break;
+                }
                 let place = self.core.conns.place_from(next);
                 listing.next = place.map(|place| place + 1);
                 match place {
