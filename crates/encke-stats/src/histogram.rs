@@ -163,7 +163,7 @@ impl Distribution {
     /// assert!((50_000_000..=51_000_000).contains(&median_ns));
     /// ```
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
-        quantile_ns(self.buckets.iter().copied(), quantile, self.max_ns)
+        quantile_ns(self.buckets.iter().copied(), quantile, || self.max_ns)
     }
 
     /// The buckets that are not empty, in order: first value, last value, and count.
@@ -235,7 +235,7 @@ impl<'a> DistributionInterval<'a> {
 
     /// The quantile in nanoseconds, as [`Distribution::quantile_ns`] defines it.
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
-        quantile_ns(self.counts(), quantile, self.max_ns())
+        quantile_ns(self.counts(), quantile, || self.max_ns())
     }
 
     /// The number of durations in each bucket.
@@ -248,18 +248,22 @@ impl<'a> DistributionInterval<'a> {
 }
 
 /// The quantile of durations with these numbers in the buckets.
-fn quantile_ns(counts: impl Iterator<Item = u64> + Clone, quantile: f64, max_ns: u64) -> Option<u64> {
+fn quantile_ns(
+    mut counts: impl Iterator<Item = u64> + Clone,
+    quantile: f64,
+    max_ns: impl FnOnce() -> u64,
+) -> Option<u64> {
     let count: u64 = counts.clone().sum();
     if count == 0 {
         return None;
     }
     let rank = ((quantile.clamp(0.0, 1.0) * count as f64).ceil() as u64).clamp(1, count);
     let mut below = 0;
-    let index = counts.into_iter().position(|count| {
+    let index = counts.position(|count| {
         below += count;
         below >= rank
     })?;
-    Some(last_of(index).min(max_ns))
+    Some(last_of(index).min(max_ns()))
 }
 
 impl Default for Distribution {

@@ -67,6 +67,8 @@ pub(crate) struct ConnListing {
     kept: Vec<(Option<Cell>, Token)>,
     /// Whether a further connection is kept only if it precedes the last of these.
     is_full: bool,
+    /// For a plain query, the number of the last of these ([`SortColumn::plain_cell`]).
+    last: Option<u64>,
     rows: Vec<Row>,
 }
 
@@ -105,6 +107,11 @@ impl SortColumn {
             Some(_) => Self::OfRow(false),
         }
     }
+
+    /// Returns the cell of a number in a slot: requests, or a time in ms.
+    fn plain_cell(self, number: u64) -> Cell {
+        if self == Self::Idle { seconds(number.saturating_mul(1_000_000)) } else { Cell::Count(number) }
+    }
 }
 
 impl ConnListing {
@@ -128,6 +135,7 @@ impl ConnListing {
             total: 0,
             kept: Vec::new(),
             is_full: false,
+            last: None,
             rows: Vec::new(),
             ticket,
         }
@@ -155,12 +163,33 @@ impl ConnListing {
         }
     }
 
+    /// Adds a selected connection by the number in its slot that sorts. Most of many connections come after the kept ones, which
+    /// numbers show in fewer steps than cells.
+    fn keep_plain(&mut self, number: Option<u64>, token: Token) {
+        let is_descending = self.ticket.query().sort.as_ref().is_some_and(|sort| sort.descending);
+        let is_after = match (number, self.last) {
+            (Some(number), Some(last)) if is_descending => number <= last,
+            (Some(number), Some(last)) => number >= last,
+            (number, _) => number.is_none(),
+        };
+        if self.is_full && is_after {
+            self.total += 1;
+        } else {
+            self.keep(number.map(|number| self.column.plain_cell(number)), token);
+        }
+    }
+
     /// Drops the connections beyond the limit.
     fn cut(&mut self) {
         let query = self.ticket.query();
         self.kept.sort_by(|(one, _), (other, _)| query.compare_cells(one.as_ref(), other.as_ref()));
         self.is_full = self.kept.len() >= query.limit;
         self.kept.truncate(query.limit);
+        self.last = self.kept.last().and_then(|(cell, _)| match cell {
+            Some(Cell::Count(count)) => Some(*count),
+            Some(Cell::Number(seconds)) => Some((seconds * 1e3).round() as u64),
+            Some(Cell::Text(_)) | None => None,
+        });
     }
 }
 
@@ -189,13 +218,13 @@ impl Core {
         let mut visits = 0;
         for (conn, index) in slots.iter().zip(next..).take(most) {
             if is_listed(conn) && !conn.has(ADMIN) {
-                let cell = match listing.column {
-                    SortColumn::Requests => Some(Cell::Count(conn.requests.into())),
-                    SortColumn::Idle if conn.is_at_rest() => self.phase_of(conn).map(seconds),
+                let number = match listing.column {
+                    SortColumn::Requests => Some(conn.requests.into()),
+                    SortColumn::Idle if conn.is_at_rest() => self.phase_of(conn).map(|ns| ns / 1_000_000),
                     SortColumn::Idle => break,
                     _ => None,
                 };
-                listing.keep(cell, Token { index, generation: conn.generation });
+                listing.keep_plain(number, Token { index, generation: conn.generation });
             }
             visits += 1;
         }
@@ -378,4 +407,62 @@ pub(super) fn own_token(core: &Core, text: &str) -> Result<Option<Token>, super:
         return Err(super::NoConnId);
     }
     Ok((id.worker == core.number).then_some(id.token))
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_stats::Sort;
+
+    use super::*;
+
+    fn listing(column: SortColumn, name: &str, descending: bool, limit: usize) -> ConnListing {
+        let sort = Some(Sort { column: name.into(), descending });
+        let query = Query { sort, limit, ..Query::default() };
+        ConnListing {
+            ticket: ListTicket::new(&query, |_| {}),
+            column,
+            address: None,
+            only: None,
+            wants_local: false,
+            needs_kernel: false,
+            is_plain: true,
+            next: None,
+            total: 0,
+            kept: Vec::new(),
+            is_full: false,
+            last: None,
+            rows: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn numbers_of_slots_keep_the_connections_that_their_cells_keep() {
+        let mut seed = 11_u64;
+        println!("seed {seed}");
+        let mut random = |below: u64| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed % below
+        };
+        for round in 0..400 {
+            let (limit, count) = (1 + random(6) as usize, random(60) as u32);
+            // Few numbers are equal, or nearly all; some slots have none.
+            let range = if round % 2 == 0 { 4 } else { 10_000_000 };
+            for (column, name) in [(SortColumn::Idle, "idle_s"), (SortColumn::Requests, "requests")] {
+                for descending in [false, true] {
+                    let [mut plain, mut by_cell] = [0, 1].map(|_| listing(column, name, descending, limit));
+                    for index in 0..count {
+                        let number = (random(9) > 0).then(|| random(range));
+                        let token = Token { index, generation: 0 };
+                        plain.keep_plain(number, token);
+                        by_cell.keep(number.map(|number| column.plain_cell(number)), token);
+                    }
+                    plain.cut();
+                    by_cell.cut();
+                    assert_eq!((plain.total, &plain.kept), (by_cell.total, &by_cell.kept), "{name} {limit}");
+                }
+            }
+        }
+    }
 }
