@@ -245,7 +245,7 @@ class Nchan(Templated):
 
 
 class Rtmp(Templated):
-    """nginx with its RTMP module, which takes part if the module is there."""
+    """nginx with its RTMP module. It takes part only if the file of the module exists."""
 
     dialect = "rtmp"
 

@@ -3,8 +3,8 @@
     source ── frame n, written at t₀ ──► server ──► a listener among a crowd: the read with the last byte of frame n, at t₁
                                                     added delay of frame n = t₁ − t₀
 
-A server sends the bytes of its gather time at once, so the first frame of a piece waits for that long; what it adds beyond is
-its own. Both times are of the monotonic clock of this machine. The bytes of the listener are found in the bytes of the source,
+A server sends the bytes of its gather time at once, so the first frame of a piece waits for that long. All further delay is
+the server's. Both times are of the monotonic clock of this machine. The bytes of the listener are found in the bytes of the source,
 so a frame that is lost or changed is an error, not a small delay.
 """
 

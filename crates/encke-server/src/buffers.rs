@@ -23,7 +23,7 @@ pub(crate) struct Buffers {
     spare: Vec<Vec<u8>>,
     /// Capacity of all of them in bytes.
     spare_bytes: usize,
-    /// The least number of buffers in the pool since [`Buffers::trim`]: the first so many of `spare` were not used.
+    /// The least number of buffers in the pool since [`Buffers::trim`]. That number of buffers, the first of `spare`, was not used.
     unused: usize,
 }
 
