@@ -162,8 +162,8 @@ const ROWS: usize = 100;
 const UPDATES: usize = 4;
 /// Most bytes, and most calls of the allocator, of an update: an overview and a list of [`ROWS`] connections. A copy of each
 /// histogram for each series would take 400 KiB more, and an allocation for each visited connection 800 calls.
-const UPDATE_BYTES_MAX: u64 = 400 * 1024;
-const UPDATE_CALLS_MAX: u64 = 9_000;
+const UPDATE_BYTES_MAX: u64 = 336 * 1024;
+const UPDATE_CALLS_MAX: u64 = 2_800;
 
 #[test]
 fn an_update_of_an_open_page_allocates_little() {
