@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from encke_bench import (agreement, cluster, console, counts, crowds, durable, gateway, load, machine, plot, promises, push, report, servers,
-                         stream, timed, tls, verdicts)
+                         stream, stream_delay, timed, tls, verdicts)
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
@@ -123,6 +123,7 @@ PLAN: tuple[Measurement, ...] = (
     Measurement("stream-cpu", "live streams: CPU time of a delivered megabyte", stream.cpu_seconds, stream.per_megabyte, (), quick=False),
     Measurement("stream-memory", "live streams: memory of a listener", stream.memory_seconds, stream.memory, (), quick=False),
     Measurement("stream-storm", "live streams: 500 listeners connect at once", stream.storm_seconds, stream.storm, (), quick=False),
+    Measurement("stream-delay", "live streams: delay that a server adds", stream_delay.seconds_of, stream_delay.measure, (), quick=False),
     Measurement("stream-many", "live streams: 18,000 listeners", stream.many_seconds, stream.many, (), quick=False),
     Measurement("stream-split", "live streams: throughput of the splitters", stream.split_seconds, stream.split, (), quick=False),
     Measurement("gateway-gigabyte", "gateway: memory while 1 GiB is relayed", gateway.gigabyte_seconds, gateway.gigabyte, (NGINX,),

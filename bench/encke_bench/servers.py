@@ -34,8 +34,8 @@ CLUSTER = ("cluster-cost",)
 # Sections of Encke's console, only its default configurations.
 CONSOLE = ("console-open", "console-page")
 # Sections of live streams; the last one has no server.
-STREAM = ("stream-cpu", "stream-memory", "stream-storm", "stream-many", "stream-split")
-STREAM_PEER = STREAM[:3]
+STREAM = ("stream-cpu", "stream-memory", "stream-storm", "stream-delay", "stream-many", "stream-split")
+STREAM_PEER = STREAM[:4]
 STREAM_PATH = "/live/bench"
 # Sections of gateways, in front of an application.
 GATEWAY_HTTP = ("gateway-get", "gateway-calls", "gateway-tunnels", "gateway-relay", "gateway-accel", "gateway-sse", "gateway-gigabyte")
@@ -47,6 +47,8 @@ PUBLISHER_TOKEN = "a-token-for-the-bench"
 # The directory of certificate and key, below the state directory.
 TLS_FOLDER = "tls"
 NCHAN_MODULE = "/usr/lib/nginx/modules/ngx_nchan_module.so"
+# The module of libnginx-mod-rtmp. The installed package adds it to nginx's own configuration; `dpkg -x` into a folder does not.
+RTMP_MODULE = Path(os.environ.get("NGINX_RTMP_MODULE", "/usr/lib/nginx/modules/ngx_rtmp_module.so"))
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class StreamFloor(Server):
     """The minimum of a server of live streams: gathered bytes, one send() for each descriptor of an array."""
 
     name = peer = "floor"
-    only = STREAM[:4]
+    only = STREAM[:5]
     dialect = "rawstream"
 
     def __init__(self, gather_ms: int = 250):
@@ -240,6 +242,18 @@ class Nchan(Templated):
 
     def version(self, programs: Programs) -> str:
         return f"{_first_line(['dpkg-query', '-W', self.package])}; {super().version(programs)}"
+
+
+class Rtmp(Templated):
+    """nginx with its RTMP module. It takes part only if the file of the module exists."""
+
+    dialect = "rtmp"
+
+    def takes_part(self, section: str) -> bool:
+        return super().takes_part(section) and RTMP_MODULE.exists()
+
+    def version(self, programs: Programs) -> str:
+        return f"{RTMP_MODULE.name}, sha256 {_digest(RTMP_MODULE.read_bytes())[:12]}; {super().version(programs)}"
 
 
 class Encke(Server):
@@ -321,14 +335,15 @@ SERVERS: tuple[Server, ...] = (
     *(Encke(backend, name=f"encke {backend}, own file", only=("gateway-accel",)) for backend in BACKENDS[:2]),
     StreamFloor(),
     Templated("icecast2", "icecast2", "icecast2", "icecast2.xml", ["-c", "@SETTINGS@"], only=STREAM_PEER),
-    *(Encke(backend, settings="encke-push.toml", only=STREAM[:4]) for backend in BACKENDS[:2]),
+    Rtmp("nginx-rtmp", "nginx", "nginx", "nginx-rtmp.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], only=STREAM[:1]),
+    *(Encke(backend, settings="encke-push.toml", only=STREAM[:5]) for backend in BACKENDS[:2]),
 )
 # The application of the gateway measurements.
 APPLICATION = Templated("application", "nginx", "nginx", "gateway-backend.conf",
                         ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"])
 # The same for FastCGI. -R: it may run as root.
 PHP = Templated("php-fpm", "php-fpm8.2", "php8.2-fpm", "gateway-php.conf", ["-F", "-R", "-y", "@SETTINGS@"])
-PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan", "icecast2")
+PEER_NAMES = ("floor", "nginx", "haproxy", "h2o", "lighttpd", "nchan", "icecast2", "nginx-rtmp")
 
 
 @dataclass
@@ -475,7 +490,7 @@ def _fill(template: str, place: Place) -> Path:
     # icecast2 does not run as root.
     owner = "<changeowner><user>nobody</user><group>nogroup</group></changeowner>" if os.geteuid() == 0 else ""
     for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user), ("@OWNER@", owner),
-                        ("@TOKEN@", PUBLISHER_TOKEN), ("@BACKEND@", place.backend), ("@TLS@", place.state.parent / TLS_FOLDER)):
+                        ("@TOKEN@", PUBLISHER_TOKEN), ("@RTMP@", RTMP_MODULE), ("@BACKEND@", place.backend), ("@TLS@", place.state.parent / TLS_FOLDER)):
         text = text.replace(word, str(value))
     filled = place.state / template
     filled.write_text(text)

@@ -1,12 +1,14 @@
 // listeners: the clients of a live stream. One thread, one epoll; commands are lines on standard input, each is answered by one
 // line of JSON.
-//   listeners PORT PATH FILE
+//   listeners PORT PATH FILE [OPENING FIRST ANSWER]
 //   connect N PACE_US WAIT_MS  N more connections, PACE_US apart (0: all at once); answered when each has its first byte of the
 //                              stream, or after WAIT_MS
 //   window                     what was received since the last window
 //   drop                       resets all connections
-// The first connection writes all that it receives into FILE, so that it can be compared with what the source sent. The others
-// discard their bytes in the kernel (MSG_TRUNC of tcp(7)).
+// The first connection writes all that it receives into FILE, so that it can be compared with what the source sent, and the time
+// in ns and the number of bytes of each read into FILE.times, which is complete at each window. The others
+// discard their bytes in the kernel (MSG_TRUNC of tcp(7)). With OPENING the protocol is not HTTP: of that file FIRST bytes are sent
+// at once and the others after ANSWER bytes of the server; the stream follows.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,15 +30,17 @@ enum { DRAIN_MS = 50, MOST = 20000, EVENTS = 1024, BYTES = 1 << 18, PER_ADDRESS 
 enum phase { NONE, CONNECTING, HEAD, STREAM, CLOSED };
 
 struct client {
-    int fd, matched;  // matched: bytes of the empty line that ends the head
+    int fd, matched;  // matched: bytes of the empty line that ends the head, or of the answer to the opening
     enum phase phase;
     long began_ns, head_ns, first_ns, last_ns, bytes, in_window;
 };
 
 static struct client clients[MOST];
 static int count, poller, port, file, had_first, failed;
+static FILE *times;
 static long reads, longest_gap_ns, window_began_ns;
-static char request[512], status[64];
+static char request[512], status[64], opening[8192];
+static int opening_bytes, first_bytes, answer_bytes;
 
 static long now_ns(void) {
     struct timespec t;
@@ -71,7 +75,9 @@ static void connected(struct client *client) {
     socklen_t length = sizeof error;
     getsockopt(client->fd, SOL_SOCKET, SO_ERROR, &error, &length);
     if (error) return fail(client, "connect", error);
-    if (send(client->fd, request, strlen(request), MSG_NOSIGNAL) != (ssize_t)strlen(request)) return fail(client, "send", errno);
+    const char *first = opening_bytes ? opening : request;
+    ssize_t first_length = opening_bytes ? first_bytes : (ssize_t)strlen(request);
+    if (send(client->fd, first, first_length, MSG_NOSIGNAL) != first_length) return fail(client, "send", errno);
     client->phase = HEAD;
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = client - clients};
     epoll_ctl(poller, EPOLL_CTL_MOD, client->fd, &event);
@@ -83,8 +89,20 @@ static void received(struct client *client, long now) {
     ssize_t got = recv(client->fd, bytes, BYTES, keeps ? 0 : MSG_TRUNC);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) return fail(client, "receive", got ? errno : ECONNRESET);
-    if (client == clients && write(file, bytes, got) != got) return fail(client, "write", errno);
+    if (client == clients) {
+        if (write(file, bytes, got) != got) return fail(client, "write", errno);
+        fprintf(times, "%ld %zd\n", now, got);
+    }
     ssize_t at = 0;
+    if (client->phase == HEAD && opening_bytes) {
+        client->matched += got;
+        if (client->matched < answer_bytes) return;
+        ssize_t rest = opening_bytes - first_bytes;
+        if (send(client->fd, opening + first_bytes, rest, MSG_NOSIGNAL) != rest) return fail(client, "send", errno);
+        client->head_ns = now;
+        client->phase = STREAM;
+        return;
+    }
     if (client->phase == HEAD) {
         if (!client->head_ns) {
             client->head_ns = now;
@@ -170,6 +188,7 @@ static void window(void) {
     struct rusage used;
     // What has arrived belongs to this window.
     for (long until = now_ns() + DRAIN_MS * 1000000L; turn(0), busy && now_ns() < until;) {}
+    fflush(times);
     getrusage(RUSAGE_SELF, &used);
     long now = now_ns(), bytes = 0, least = -1, most = 0;
     int open = 0;
@@ -200,25 +219,36 @@ static void drop(void) {
         close(clients[i].fd);
     }
     count = had_first = failed = 0;
-    if (ftruncate(file, 0) || lseek(file, 0, SEEK_SET)) perror("file");
+    rewind(times);
+    if (ftruncate(file, 0) || lseek(file, 0, SEEK_SET) || ftruncate(fileno(times), 0)) perror("file");
     puts("{}");
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4) return 2;
+    char line[4096];
+    if (argc != 4 && argc != 7) return 2;
     port = atoi(argv[1]);
     snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n", argv[2], port);
     file = open(argv[3], O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (file < 0) {
+    snprintf(line, sizeof line, "%s.times", argv[3]);
+    times = fopen(line, "w");
+    if (file < 0 || !times) {
         perror(argv[3]);
         return 1;
+    }
+    if (argc == 7) {
+        int from = open(argv[4], O_RDONLY);
+        opening_bytes = from < 0 ? 0 : read(from, opening, sizeof opening);
+        first_bytes = atoi(argv[5]);
+        answer_bytes = atoi(argv[6]);
+        if (opening_bytes <= first_bytes) return 2;
+        close(from);
     }
     setlinebuf(stdout);
     poller = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = COMMAND};
     epoll_ctl(poller, EPOLL_CTL_ADD, STDIN_FILENO, &event);
     window_began_ns = now_ns();
-    char line[128];
     for (;;) {
         if (!turn(-1)) continue;
         // One command at a time: its line arrives whole.

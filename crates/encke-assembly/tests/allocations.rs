@@ -1,7 +1,7 @@
-//! Warm requests allocate nothing: a counting allocator watches the workers.
+//! Warm requests allocate nothing, and an update of an open page little: a counting allocator watches the server's threads.
 //!
-//! A test program of its own, because an allocator is global. It counts only on workers: each opens a mount of this test, which
-//! marks its thread.
+//! A test program of its own, because an allocator is global. It counts only on threads that are marked: a worker opens a mount of
+//! this test, and the console's ticker reads the figures of a source of it. The tests run one after the other.
 #![allow(unsafe_code)]
 #![cfg(unix)]
 
@@ -11,9 +11,13 @@ mod rig;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use encke_io::Backend;
+use encke_assembly::Service;
+use encke_assembly::settings::Settings;
+use encke_io::{Backend, lock};
 use encke_server::{Exchange, Handler, HandlerContext, Mount, Outcome, Request, WorkerSetup};
+use encke_stats::{Family, Source};
 
 use rig::handlers::hello;
 use rig::{Client, Folder, Stand, site};
@@ -22,34 +26,38 @@ use rig::{Client, Folder, Stand, site};
 struct Counting;
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+/// The counters are global, so one test counts at a time.
+static TURN: Mutex<()> = Mutex::new(());
 
 thread_local! {
     // A constant without a destructor, so that reading it never allocates at any point of a thread's lifetime.
-    static WORKER: Cell<bool> = const { Cell::new(false) };
+    static MARKED: Cell<bool> = const { Cell::new(false) };
 }
 
-fn count() {
-    if WORKER.get() {
+fn count(bytes: usize) {
+    if MARKED.get() {
         CALLS.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
 // SAFETY: every call goes to the system's allocator as it came; what is added touches no memory of it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: the caller's promises are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count();
+        count(0);
         // SAFETY: the caller's promises are passed on.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(size);
         // SAFETY: the caller's promises are passed on.
         unsafe { System.realloc(memory, layout, size) }
     }
@@ -63,8 +71,26 @@ struct Marker;
 
 impl Mount for Marker {
     fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        WORKER.set(true);
+        MARKED.set(true);
         Box::new(Wasteful)
+    }
+
+    fn sources(&self) -> Vec<Arc<dyn Source>> {
+        vec![Arc::new(MarkerFigures)]
+    }
+}
+
+/// Marks each thread that reads it.
+struct MarkerFigures;
+
+impl Source for MarkerFigures {
+    fn name(&self) -> &'static str {
+        "marker"
+    }
+
+    fn families(&self) -> Vec<Family> {
+        MARKED.set(true);
+        Vec::new()
     }
 }
 
@@ -79,9 +105,9 @@ impl Handler for Wasteful {
 const WARM: usize = 200;
 const ROUNDS: u64 = 1_000;
 
-/// One test for all cases, because the count is global.
 #[test]
 fn a_thousand_warm_requests_allocate_nothing() {
+    let _turn = lock(&TURN);
     for backend in Backend::NAMED {
         let folder = Folder::new()
             .with("small", "13 bytes here")
@@ -128,4 +154,73 @@ fn calls(client: &mut Client, requests: &str, answers: usize) -> u64 {
     let before = CALLS.load(Ordering::Relaxed);
     (0..ROUNDS).for_each(|_| round());
     CALLS.load(Ordering::Relaxed) - before
+}
+
+/// Idle connections among which a page is open, and its rows.
+const IDLE: usize = 400;
+const ROWS: usize = 100;
+const UPDATES: usize = 4;
+/// Most bytes, and most calls of the allocator, of an update: an overview and a list of [`ROWS`] connections. A copy of each
+/// histogram for each series would take 400 KiB more, and an allocation for each visited connection 800 calls.
+const UPDATE_BYTES_MAX: u64 = 256 * 1024;
+const UPDATE_CALLS_MAX: u64 = 2_800;
+
+#[test]
+fn an_update_of_an_open_page_allocates_little() {
+    let _turn = lock(&TURN);
+    let folder = Folder::new().with("small", "13 bytes here");
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nadmin = {{ address = \"127.0.0.1:0\", token = \"t\" }}\nworkers = 1\n\
+         [log]\naccess = \"off\"\n[[site]]\nroot = \"{}\"\n",
+        folder.path().display(),
+    );
+    let settings = Settings::parse("case", &text).unwrap_or_else(|problems| panic!("{problems}"));
+    let service = Service::start_with(&settings, Marker).expect("free ports");
+    let (site, admin) = (service.addresses()[0].clone(), service.admin_addresses()[0].clone());
+    let _idle: Vec<Client> = (0..IDLE)
+        .map(|_| {
+            let mut client = Client::connect(&site);
+            assert_eq!(client.get("/small").status, 200);
+            client
+        })
+        .collect();
+    let mut page = Client::connect(&admin);
+    page.send(format!(
+        "GET /api/v1/live?watch=overview&watch=lists/connections%3Fsort%3D-idle_s%26limit%3D{ROWS}&every=250&token=t HTTP/1.0\r\n\
+         Host: localhost\r\n\r\n"
+    ));
+    let mut received = String::new();
+    let mut update = || next_list(&mut page, &mut received);
+    let full = format!("\"total\":{IDLE},");
+    (0..UPDATES).for_each(|_| drop(update()));
+    let before = [&BYTES, &CALLS].map(|counter| counter.load(Ordering::Relaxed));
+    for _ in 0..UPDATES {
+        let list = update();
+        assert!(list.contains(&full) && list.matches("\"state\":\"idle\"").count() == ROWS, "{list}");
+    }
+    let after = [&BYTES, &CALLS].map(|counter| counter.load(Ordering::Relaxed));
+    let [bytes, calls] = [0, 1].map(|place| (after[place] - before[place]) / UPDATES as u64);
+    println!("{bytes} bytes and {calls} calls per update");
+    assert!(bytes <= UPDATE_BYTES_MAX, "{bytes} bytes per update");
+    assert!(calls <= UPDATE_CALLS_MAX, "{calls} calls of the allocator per update");
+    // Verifies that both threads are seen.
+    assert!(calls > 500 && bytes > 30_000, "{bytes} bytes, {calls} calls");
+    service.drain();
+    service.join();
+}
+
+/// Reads up to the end of the next list, and returns its event.
+fn next_list(page: &mut Client, received: &mut String) -> String {
+    loop {
+        if let Some(begin) = received.find("event: list\n")
+            && let Some(length) = received[begin..].find("\n\n")
+        {
+            let list = received[begin..begin + length].to_owned();
+            received.drain(..begin + length);
+            return list;
+        }
+        let piece = page.read_some(1 << 16);
+        assert!(!piece.is_empty(), "the page has ended: {received}");
+        received.push_str(std::str::from_utf8(&piece).expect("ASCII"));
+    }
 }

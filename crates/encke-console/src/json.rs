@@ -14,18 +14,26 @@ pub(crate) fn json_text(status: u16, text: String) -> Reply {
     Reply::new(status).with("Content-Type", "application/json").body(Body::Bytes(text.into_bytes()))
 }
 
-/// The rows of a list as JSON, with the watch that they belong to.
-pub(crate) fn list_json(name: &str, rows: &Rows, watch: Option<&str>) -> String {
-    #[derive(Serialize)]
-    struct ListPage<'a> {
-        schema: u32,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        watch: Option<&'a str>,
-        name: &'a str,
-        #[serde(flatten)]
-        rows: &'a Rows,
+/// The rows of a list, with the watch that they belong to.
+#[derive(Serialize)]
+pub(crate) struct ListPage<'a> {
+    schema: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    watch: Option<&'a str>,
+    name: &'a str,
+    #[serde(flatten)]
+    rows: &'a Rows,
+}
+
+impl<'a> ListPage<'a> {
+    pub(crate) fn new(name: &'a str, rows: &'a Rows, watch: Option<&'a str>) -> Self {
+        Self { schema: 1, watch, name, rows }
     }
-    serde_json::to_string(&ListPage { schema: 1, watch, name, rows }).expect("every key is a string")
+}
+
+/// The rows of a list as JSON.
+pub(crate) fn list_json(name: &str, rows: &Rows) -> String {
+    serde_json::to_string(&ListPage::new(name, rows, None)).expect("every key is a string")
 }
 
 /// The last lines of standard error as JSON, oldest first.

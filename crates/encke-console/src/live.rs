@@ -19,9 +19,10 @@ use encke_io::{Tuning, lock};
 use encke_server::{LogTail, Pull, Pulled, TailEntry, WakeStream};
 use encke_settings::notice;
 use encke_stats::{ListTicket, Query, Rows};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
-use crate::json::list_json;
+use crate::json::ListPage;
 use crate::series::Snapshot;
 use crate::session::Identity;
 use crate::shared::ConsoleShared;
@@ -47,8 +48,14 @@ const LOG_ENTRIES_MAX: usize = 200;
 const UNSENT_BYTES: u32 = 16 * 1024;
 /// Time after which a page that acknowledges nothing is dead. A closed laptop then holds none of the [`PAGES_MAX`] places.
 const DEAD_AFTER_MS: u32 = 30_000;
+/// Bytes of a row, and of the rest of an event, for which a buffer is made: few events move while they are written.
+const ROW_BYTES: usize = 320;
+const EVENT_BYTES: usize = 2 * 1024;
 /// The last event of a page: the server stops, or the user's rights have ended.
 const END: &[u8; 21] = b"event: end\ndata: {}\n\n";
+
+/// An event as its pages receive it. Not `Arc<[u8]>`, which copies the bytes once more when it is made.
+type PageEvent = Arc<Vec<u8>>;
 
 /// Wakes the pages, and records the history.
 #[derive(Default)]
@@ -90,7 +97,7 @@ struct PageWatch {
 #[derive(Default)]
 struct WatchState {
     /// The newest event that the page has not received.
-    event: Option<Arc<[u8]>>,
+    event: Option<PageEvent>,
     /// A list has been requested, and has not arrived.
     waits: bool,
     /// The number of notices at the last event.
@@ -101,7 +108,7 @@ struct WatchState {
 pub(crate) struct LiveStream {
     page: Arc<LivePage>,
     /// The event that is being sent, and the number of its bytes sent.
-    event: Option<(Arc<[u8]>, usize)>,
+    event: Option<(PageEvent, usize)>,
     /// The last event has begun.
     has_ended: bool,
 }
@@ -222,7 +229,7 @@ fn refresh(
         let now = snapshot.unwrap_or_else(|| Arc::new(console.snapshot()));
         let from = before.clone().or_else(|| console.history().last(now.mono_ns).cloned());
         let json = console.overview(from.as_deref().unwrap_or(&now), &now);
-        overview = Some(event("overview", &json));
+        overview = Some(event(Some("overview"), 0, &json));
         *before = Some(now);
     }
     for page in due {
@@ -235,8 +242,7 @@ fn refresh(
             let made = match &watch.watch {
                 Watch::Overview => overview.clone(),
                 Watch::Status => {
-                    let made = || format!("data: {}\n\n", console.status()).into_bytes().into();
-                    Some(Arc::clone(status.get_or_insert_with(made)))
+                    Some(Arc::clone(status.get_or_insert_with(|| event(None, 0, &console.status()))))
                 }
                 Watch::Notices => watch.notices(),
                 Watch::Log(_) => watch.log(),
@@ -262,19 +268,33 @@ fn refresh(
     }
 }
 
-/// Gives the rows of a list to the pages that wait for them.
+/// Gives the rows of a list to the pages that wait for them. Pages that wrote the watch in the same way share one event.
 fn deliver(name: &str, rows: &Rows, wanted: &[(Weak<LivePage>, usize)]) {
+    let mut made: Vec<(Box<str>, PageEvent)> = Vec::new();
     for (page, place) in wanted {
         let Some(page) = page.upgrade() else { continue };
         let Some(watch) = page.watches.get(*place) else { continue };
+        let known = made.iter().find(|(text, _)| **text == *watch.text);
+        let list = known.map(|(_, list)| Arc::clone(list)).unwrap_or_else(|| {
+            let list = event(Some("list"), rows.rows.len(), &ListPage::new(name, rows, Some(&watch.text)));
+            made.push((watch.text.as_str().into(), Arc::clone(&list)));
+            list
+        });
         lock(&watch.state).waits = false;
-        let text = list_json(name, rows, Some(&watch.text));
-        page.offer(*place, Some(format!("event: list\ndata: {text}\n\n").into_bytes().into()));
+        page.offer(*place, Some(list));
     }
 }
 
-fn event(name: &str, data: &Value) -> Arc<[u8]> {
-    format!("event: {name}\ndata: {data}\n\n").into_bytes().into()
+/// Creates an event, written into one buffer. `rows` is the number of rows in `data`.
+fn event(name: Option<&str>, rows: usize, data: &impl Serialize) -> PageEvent {
+    let mut text = Vec::with_capacity(EVENT_BYTES + rows * ROW_BYTES);
+    for part in name.iter().flat_map(|name| ["event: ", name, "\n"]) {
+        text.extend_from_slice(part.as_bytes());
+    }
+    text.extend_from_slice(b"data: ");
+    serde_json::to_writer(&mut text, data).expect("every key is a string, and memory takes every byte");
+    text.extend_from_slice(b"\n\n");
+    Arc::new(text)
 }
 
 impl LivePage {
@@ -317,7 +337,7 @@ impl LivePage {
     }
 
     /// Sets the newest event of a watch.
-    fn offer(&self, place: usize, event: Option<Arc<[u8]>>) {
+    fn offer(&self, place: usize, event: Option<PageEvent>) {
         if let (Some(event), Some(watch)) = (event, self.watches.get(place)) {
             lock(&watch.state).event = Some(event);
             // The next tick sets the time.
@@ -344,24 +364,24 @@ impl LivePage {
         }
     }
 
-    fn next_event(&self) -> Option<Arc<[u8]>> {
+    fn next_event(&self) -> Option<PageEvent> {
         let event = self.watches.iter().find_map(|watch| lock(&watch.state).event.take());
         let is_silent = self.is_silent.swap(false, Ordering::Relaxed);
-        event.or_else(|| is_silent.then(|| Arc::from(*COMMENT)))
+        event.or_else(|| is_silent.then(|| Arc::new(COMMENT.to_vec())))
     }
 }
 
 impl PageWatch {
     /// The last notices, if there are new ones.
-    fn notices(&self) -> Option<Arc<[u8]>> {
+    fn notices(&self) -> Option<PageEvent> {
         let written = notice::written_lines();
         let mut state = lock(&self.state);
         (state.notices.replace(written) != Some(written))
-            .then(|| event("notices", &crate::json::notices_json()))
+            .then(|| event(Some("notices"), 0, &crate::json::notices_json()))
     }
 
     /// The new entries of the log. Those of an event that the page has not received yet stay in the queue.
-    fn log(&self) -> Option<Arc<[u8]>> {
+    fn log(&self) -> Option<PageEvent> {
         let tail = lock(self.tail.as_ref()?);
         if lock(&self.state).event.is_some() {
             return None;
@@ -379,7 +399,7 @@ impl PageWatch {
             text.push_str(&String::from_utf8_lossy(&entry.line));
         }
         text.push_str("]}\n\n");
-        Some(text.into_bytes().into())
+        Some(Arc::new(text.into_bytes()))
     }
 }
 
@@ -397,7 +417,7 @@ impl Pull for LiveStream {
             Some(next) => next,
             None if *lock(&self.page.has_ended) => {
                 self.has_ended = true;
-                (Arc::from(*END), 0)
+                (Arc::new(END.to_vec()), 0)
             }
             None => return Pulled::Pending,
         };

@@ -194,7 +194,7 @@ fn list(call: Call) {
     let Call { shared, responder, .. } = call;
     let named = name.clone();
     let ticket = ListTicket::new(&query, move |rows| {
-        responder.send(Ok(json_text(200, list_json(&named, &rows, None))));
+        responder.send(Ok(json_text(200, list_json(&named, &rows))));
     });
     shared.board.list(&name, &query, ticket);
 }

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use encke_stats::{Distribution, Family, Sample, Value};
+use encke_stats::{Distribution, DistributionInterval, Family, Sample, Value};
 
 /// A series: its name in the API, and its measure.
 pub(crate) struct FigureSeries {
@@ -112,12 +112,12 @@ const fn quantile(name: &'static str, family: &'static str, quantile: f64) -> Fi
 pub(crate) struct Snapshot {
     /// The monotonic clock, in nanoseconds.
     pub(crate) mono_ns: u64,
-    families: HashMap<String, Vec<Sample>>,
+    families: HashMap<Cow<'static, str>, Vec<Sample>>,
 }
 
 impl Snapshot {
     pub(crate) fn new(mono_ns: u64, families: Vec<Family>) -> Self {
-        let families = families.into_iter().map(|family| (family.name.into_owned(), family.samples));
+        let families = families.into_iter().map(|family| (family.name, merge_histograms(family.samples)));
         Self { mono_ns, families: families.collect() }
     }
 
@@ -137,14 +137,12 @@ impl Snapshot {
     }
 
     /// All durations of a family.
-    fn distribution(&self, family: &str) -> Option<Distribution> {
-        let mut samples = self.samples(family).iter().filter_map(|sample| match &sample.value {
+    fn distribution(&self, family: &str) -> Option<&Distribution> {
+        // [`merge_histograms`] leaves one sample.
+        match &self.samples(family).first()?.value {
             Value::Distribution(distribution) => Some(distribution),
             Value::Count(_) | Value::Number(_) => None,
-        });
-        let mut sum = (**samples.next()?).clone();
-        samples.for_each(|other| sum.merge(other));
-        Some(sum)
+        }
     }
 
     /// The counts of each reason in the refusals, with their increase per second since `before`.
@@ -260,13 +258,24 @@ impl FigureSeries {
     }
 }
 
+/// Merges the samples of a histogram: the series have no labels, and each sample takes 30 KiB.
+fn merge_histograms(mut samples: Vec<Sample>) -> Vec<Sample> {
+    if let Some((first, others)) = samples.split_first_mut()
+        && let Value::Distribution(sum) = &mut first.value
+    {
+        for other in others {
+            if let Value::Distribution(other) = &other.value {
+                sum.merge(other);
+            }
+        }
+        samples.truncate(1);
+    }
+    samples
+}
+
 /// The durations of an interval.
-fn interval(family: &str, before: &Snapshot, now: &Snapshot) -> Option<Distribution> {
-    let now = now.distribution(family)?;
-    Some(match before.distribution(family) {
-        Some(before) => now.since(&before),
-        None => now,
-    })
+fn interval<'a>(family: &str, before: &'a Snapshot, now: &'a Snapshot) -> Option<DistributionInterval<'a>> {
+    Some(DistributionInterval::new(before.distribution(family), now.distribution(family)?))
 }
 
 fn has_label(sample: &Sample, label: &str, value: &str) -> bool {

@@ -71,6 +71,9 @@ struct RateMark {
     received_bytes: u64,
 }
 
+/// Messages at the end of a ring at which a search for a position looks first.
+const NEAR: usize = 4;
+
 impl Channel {
     pub(crate) fn new(name: Name, rules: ChannelRules) -> Self {
         Self {
@@ -183,6 +186,14 @@ impl Channel {
 
     /// Returns the number of kept messages up to an offset, which is the index of the first message after it.
     pub(crate) fn index_after(&self, offset: u64) -> usize {
+        // Most subscribers lack the newest message alone: a search through the ring reads ten messages instead of two.
+        let mut index = self.ring.len();
+        for _ in 0..NEAR {
+            match index.checked_sub(1).and_then(|before| self.ring.get(before)) {
+                Some(message) if message.offset > offset => index -= 1,
+                _ => return index,
+            }
+        }
         self.ring.partition_point(|message| message.offset <= offset)
     }
 
@@ -344,6 +355,31 @@ mod tests {
             channel.joins(ChannelEntry { subscriber, link: 0 });
         }
         channel
+    }
+
+    #[test]
+    fn a_position_is_found_near_the_end_of_a_ring_and_far_from_it() {
+        for kept in [0, 1, NEAR as u64, NEAR as u64 + 1, 40] {
+            let mut channel = channel(0);
+            // Other channels have the offsets in between.
+            for offset in (1..=kept).map(|number| 3 * number) {
+                let message = Message {
+                    offset,
+                    channel: Name::parse(b"news").expect("a name"),
+                    data: Vec::new().into(),
+                    text: true,
+                    content_type: None,
+                    event: None,
+                    unix_ms: 0,
+                    flags: crate::Flags::default(),
+                };
+                channel.ring.push_back(Arc::new(message));
+            }
+            for offset in 0..=3 * kept + 1 {
+                let before = channel.ring.iter().filter(|message| message.offset <= offset).count();
+                assert_eq!(channel.index_after(offset), before, "{offset} of {kept}");
+            }
+        }
     }
 
     /// A subscriber that stays for a whole pass is visited once. One that joins or leaves is visited at most once.

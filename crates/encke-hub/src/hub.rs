@@ -215,7 +215,7 @@ impl Hub {
             head: 0,
             names: HashMap::new(),
             channels: HubSlab::new(),
-            subscribers: HubSlab::new(),
+            subscribers: HubSlab::in_own_block(),
             ready_queue: VecDeque::new(),
             untimed: 0,
             emptied: Vec::new(),

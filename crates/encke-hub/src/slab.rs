@@ -18,10 +18,19 @@ pub(crate) enum HubSlabEntry<T> {
 }
 
 const END: u32 = u32::MAX;
+/// Size from which glibc and musl map a block of its own (128 KiB), and some more.
+const OWN_BLOCK_BYTES: usize = 144 * 1024;
 
 impl<T> HubSlab<T> {
     pub(crate) const fn new() -> Self {
         Self { places: Vec::new(), free: END, len: 0 }
+    }
+
+    /// Creates an empty table in a block of its own. Allocators map it for the table alone, so it takes memory as it fills, and its
+    /// growth leaves no hole in the heap.
+    pub(crate) fn in_own_block() -> Self {
+        let room = OWN_BLOCK_BYTES / size_of::<HubSlabEntry<T>>().max(1);
+        Self { places: Vec::with_capacity(room), ..Self::new() }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -36,6 +36,7 @@ pub mod wheel;
 
 mod lock;
 mod stream_facts;
+mod table;
 
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "io_uring alone uses all of it"))]
 mod places;
@@ -56,6 +57,7 @@ pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource, U
 pub use sim::SimReactor;
 pub use socket::{Address, Listener};
 pub use stream_facts::{StreamFacts, TcpFacts};
+pub use table::connection_table;
 pub use wake::Waker;
 
 /// The reactor over poll(2).

@@ -10,6 +10,7 @@
 //! operations for it (LEAVING), or its end may not have been reported to the worker yet (EMPTY).
 
 use crate::op::Token;
+use crate::table::connection_table;
 
 /// The sources of one reactor, by token.
 #[derive(Debug)]
@@ -36,8 +37,8 @@ enum RowState<T> {
 const END: u32 = u32::MAX;
 
 impl<T> Places<T> {
-    pub(crate) const fn new() -> Self {
-        Self { rows: Vec::new(), free: END, used: 0 }
+    pub(crate) fn new() -> Self {
+        Self { rows: connection_table(), free: END, used: 0 }
     }
 
     /// Number of sources, including sources that are being closed.

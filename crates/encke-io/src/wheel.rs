@@ -12,6 +12,8 @@
 //! ```
 //! A slot of a higher level is *cascaded* when time reaches it: its entries are placed again, at a lower level.
 
+use crate::table::connection_table;
+
 /// Length of a tick as a power of two: 2^24 ns = 16.8 ms. A timer fires at most one tick late, never early.
 const TICK_SHIFT: u32 = 24;
 const LEVELS: usize = 4;
@@ -58,6 +60,11 @@ impl Wheel {
             armed: 0,
             next: NEVER,
         }
+    }
+
+    /// Creates an empty wheel for the connections of a worker.
+    pub fn for_connections(mono_ns: u64) -> Self {
+        Self { entries: connection_table(), ..Self::new(mono_ns) }
     }
 
     /// Number of armed timers.

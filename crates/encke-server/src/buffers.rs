@@ -1,4 +1,5 @@
-//! Pooled buffers of a worker. Active connections borrow them; an idle connection has none.
+//! Pooled buffers of a worker. Active connections borrow them; an idle connection has none. Each second the pool frees the buffers
+//! that were not used in the second before: of a burst of connections nothing stays.
 
 use encke_io::Segment;
 
@@ -13,12 +14,17 @@ const KEPT_MAX: usize = 64;
 /// Maximum capacity of all pooled buffers in bytes.
 const KEPT_TOTAL_MAX: usize = 4 * 1024 * 1024;
 
+/// Number of pooled buffers that stay without use, so that single requests after a pause allocate nothing.
+const KEPT_MIN: usize = 4;
+
 /// A pool of buffers.
 #[derive(Default)]
 pub(crate) struct Buffers {
     spare: Vec<Vec<u8>>,
     /// Capacity of all of them in bytes.
     spare_bytes: usize,
+    /// The least number of buffers in the pool since [`Buffers::trim`]. That number of buffers, the first of `spare`, was not used.
+    unused: usize,
 }
 
 impl Buffers {
@@ -31,6 +37,7 @@ impl Buffers {
     pub(crate) fn take_spare(&mut self) -> Option<Vec<u8>> {
         let buffer = self.spare.pop()?;
         self.spare_bytes -= buffer.capacity();
+        self.unused = self.unused.min(self.spare.len());
         Some(buffer)
     }
 
@@ -47,10 +54,18 @@ impl Buffers {
         }
     }
 
+    /// Frees the pooled buffers that were not used since the last call, except [`KEPT_MIN`].
+    pub(crate) fn trim(&mut self) {
+        // The last buffer that was returned is the first to be taken, so the unused ones are at the begin.
+        let count = self.unused.min(self.spare.len().saturating_sub(KEPT_MIN));
+        let freed: usize = self.spare.drain(..count).map(|buffer| buffer.capacity()).sum();
+        self.spare_bytes -= freed;
+        self.unused = self.spare.len();
+    }
+
     /// Frees all pooled buffers.
     pub(crate) fn shrink(&mut self) {
-        self.spare = Vec::new();
-        self.spare_bytes = 0;
+        *self = Self::default();
     }
 }
 
@@ -103,6 +118,27 @@ mod tests {
         assert_eq!(again.as_ptr(), place);
         buffers.give(Vec::with_capacity(KEPT_BYTES_MAX + 1));
         assert!(buffers.spare.is_empty());
+    }
+
+    #[test]
+    fn unused_buffers_are_freed_and_used_ones_stay() {
+        let mut buffers = Buffers::default();
+        let burst: Vec<_> = (0..40).map(|_| buffers.take()).collect();
+        burst.into_iter().for_each(|buffer| buffers.give(buffer));
+        buffers.trim();
+        assert_eq!(buffers.spare.len(), 40, "all were used in the first second");
+        let used: Vec<_> = (0..10).map(|_| buffers.take()).collect();
+        let places: Vec<_> = used.iter().map(Vec::as_ptr).collect();
+        used.into_iter().for_each(|buffer| buffers.give(buffer));
+        buffers.trim();
+        assert_eq!(
+            buffers.spare.iter().map(Vec::as_ptr).collect::<Vec<_>>(),
+            places,
+            "the ten that were used"
+        );
+        assert_eq!(buffers.spare_bytes, 10 * BUFFER_BYTES);
+        buffers.trim();
+        assert_eq!((buffers.spare.len(), buffers.spare_bytes), (KEPT_MIN, KEPT_MIN * BUFFER_BYTES), "no use");
     }
 
     #[test]

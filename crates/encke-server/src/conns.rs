@@ -10,8 +10,8 @@
 
 use std::ops::{Index, IndexMut};
 
-use encke_io::Token;
 use encke_io::wheel::Wheel;
+use encke_io::{Token, connection_table};
 
 use crate::conn::Conn;
 
@@ -34,10 +34,15 @@ pub(crate) const fn among_streams(token: Token) -> u32 {
 }
 
 /// Slots by index.
-#[derive(Default)]
 pub(crate) struct Conns {
     pub(crate) sockets: Vec<Conn>,
     streams: Vec<Conn>,
+}
+
+impl Default for Conns {
+    fn default() -> Self {
+        Self { sockets: connection_table(), streams: Vec::new() }
+    }
 }
 
 impl Conns {
@@ -140,7 +145,7 @@ pub(crate) struct Timers {
 impl Timers {
     /// Creates timers that start at `mono_ns`.
     pub(crate) fn new(mono_ns: u64) -> Self {
-        Self { sockets: Wheel::new(mono_ns), streams: Wheel::new(mono_ns), due: Vec::new() }
+        Self { sockets: Wheel::for_connections(mono_ns), streams: Wheel::new(mono_ns), due: Vec::new() }
     }
 
     /// Arms the timer of a slot, and replaces its earlier deadline.

@@ -49,6 +49,8 @@ const ACCEPT_RETRY_NS: u64 = 100_000_000;
 const SHED_PERCENT: usize = 97;
 /// Slots examined to find an idle connection to shed.
 const SHED_LOOK: usize = 64;
+/// Maximum number of pooled lists of segments: the sends of residents in a turn. A list has 32 to 128 bytes.
+const SPARE_SEGMENTS_MAX: usize = 256;
 
 /// An open listener of this worker.
 pub(crate) struct OpenListener {
@@ -583,7 +585,7 @@ impl Core {
         while let Some(segment) = segments.pop() {
             self.recycle_segment(segment);
         }
-        if segments.capacity() > 0 && self.spare_segments.len() < 64 {
+        if segments.capacity() > 0 && self.spare_segments.len() < SPARE_SEGMENTS_MAX {
             self.spare_segments.push(segments);
         }
     }

@@ -510,7 +510,7 @@ impl Slot<'_> {
     #[inline]
     pub fn send(&mut self, bytes: Arc<[u8]>) {
         let core = &mut *self.core;
-        let mut segments = core.spare_segments.pop().unwrap_or_default();
+        let mut segments = core.spare_segments.pop().unwrap_or_else(|| Vec::with_capacity(1));
         if !core.entries.is_empty() {
             core.count_waiting(self.token, bytes.len() as u64);
         }

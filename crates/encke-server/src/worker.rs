@@ -639,6 +639,7 @@ impl<R: Reactor> Worker<R> {
                 door.drops = total;
             }
             core.metrics.listen_drops.add(drops);
+            core.buffers.trim();
             for seat in core.residents.seats() {
                 core.call_engine(seat, |resident, engine| resident.each_second(engine, &self.reactor));
             }

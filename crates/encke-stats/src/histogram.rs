@@ -163,17 +163,7 @@ impl Distribution {
     /// assert!((50_000_000..=51_000_000).contains(&median_ns));
     /// ```
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
-        let count = self.count();
-        if count == 0 {
-            return None;
-        }
-        let rank = ((quantile.clamp(0.0, 1.0) * count as f64).ceil() as u64).clamp(1, count);
-        let mut below = 0;
-        let index = self.buckets.iter().position(|bucket| {
-            below += bucket;
-            below >= rank
-        })?;
-        Some(last_of(index).min(self.max_ns))
+        quantile_ns(self.buckets.iter().copied(), quantile, || self.max_ns)
     }
 
     /// The buckets that are not empty, in order: first value, last value, and count.
@@ -187,11 +177,12 @@ impl Distribution {
     /// otherwise it is the end of the highest bucket.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let pairs = self.buckets.iter().zip(&earlier.buckets);
-        let buckets: Box<[u64]> = pairs.map(|(now, then)| now.saturating_sub(*then)).collect();
-        let highest = buckets.iter().rposition(|count| *count > 0).map_or(0, last_of);
-        let max_ns = if self.max_ns > earlier.max_ns { self.max_ns } else { highest.min(self.max_ns) };
-        Self { buckets, sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns), max_ns }
+        let interval = DistributionInterval::new(Some(earlier), self);
+        Self {
+            buckets: interval.counts().collect(),
+            sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns),
+            max_ns: interval.max_ns(),
+        }
     }
 
     /// The number of durations of at most `ns`. If `ns` is within a bucket, the durations of that bucket count as longer.
@@ -200,6 +191,79 @@ impl Distribution {
         let whole = if last_of(index) == ns { index + 1 } else { index };
         self.buckets[..whole].iter().sum()
     }
+}
+
+/// The durations between two copies of a histogram, as a view: a third copy would take 30 KiB. It has the figures of
+/// [`Distribution::since`].
+///
+/// ```
+/// use encke_stats::{Distribution, DistributionInterval};
+///
+/// let mut earlier = Distribution::new();
+/// earlier.record(9_000_000);
+/// let mut now = earlier.clone();
+/// now.record(5);
+/// let interval = DistributionInterval::new(Some(&earlier), &now);
+/// assert_eq!((interval.count(), interval.quantile_ns(0.5)), (1, Some(5)));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct DistributionInterval<'a> {
+    earlier: Option<&'a Distribution>,
+    now: &'a Distribution,
+}
+
+impl<'a> DistributionInterval<'a> {
+    /// Creates the view. `earlier` is a former copy of the same histogram; without one, the view has all durations.
+    pub fn new(earlier: Option<&'a Distribution>, now: &'a Distribution) -> Self {
+        Self { earlier, now }
+    }
+
+    /// The number of durations.
+    pub fn count(&self) -> u64 {
+        self.counts().sum()
+    }
+
+    /// The longest duration in nanoseconds; 0 if there is none. Exact if it is longer than all earlier ones; otherwise the end of
+    /// the highest bucket.
+    pub fn max_ns(&self) -> u64 {
+        let Some(earlier) = self.earlier else { return self.now.max_ns };
+        if self.now.max_ns > earlier.max_ns {
+            return self.now.max_ns;
+        }
+        self.counts().rposition(|count| count > 0).map_or(0, last_of).min(self.now.max_ns)
+    }
+
+    /// The quantile in nanoseconds, as [`Distribution::quantile_ns`] defines it.
+    pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
+        quantile_ns(self.counts(), quantile, || self.max_ns())
+    }
+
+    /// The number of durations in each bucket.
+    fn counts(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + use<'a> {
+        // Without an earlier copy nothing is subtracted.
+        let (earlier, weight) = self.earlier.map_or((self.now, 0), |earlier| (earlier, 1));
+        let pairs = self.now.buckets.iter().zip(&earlier.buckets);
+        pairs.map(move |(now, then)| now.saturating_sub(*then * weight))
+    }
+}
+
+/// The quantile of durations with these numbers in the buckets.
+fn quantile_ns(
+    mut counts: impl Iterator<Item = u64> + Clone,
+    quantile: f64,
+    max_ns: impl FnOnce() -> u64,
+) -> Option<u64> {
+    let count: u64 = counts.clone().sum();
+    if count == 0 {
+        return None;
+    }
+    let rank = ((quantile.clamp(0.0, 1.0) * count as f64).ceil() as u64).clamp(1, count);
+    let mut below = 0;
+    let index = counts.position(|count| {
+        below += count;
+        below >= rank
+    })?;
+    Some(last_of(index).min(max_ns()))
 }
 
 impl Default for Distribution {

@@ -31,7 +31,7 @@ mod ticket;
 
 pub use cell::{Counter, Gauge};
 pub use family::{Family, Kind, Sample, Value};
-pub use histogram::{Distribution, Histogram};
+pub use histogram::{Distribution, DistributionInterval, Histogram};
 pub use second::LastSecond;
 pub use source::{Cell, ListTicket, Query, Row, Rows, Sort, Source};
 pub use ticket::{Gathered, Ticket};

@@ -150,8 +150,8 @@ impl Query {
             self.compare_cells(one.cell(column), other.cell(column))
         });
         by_column.then_with(|| {
-            let cells = one.0.iter().zip(&other.0).map(|((_, one), (_, other))| one.compare(other));
-            cells.fold(Ordering::Equal, Ordering::then).then(one.0.len().cmp(&other.0.len()))
+            let mut cells = one.0.iter().zip(&other.0).map(|((_, one), (_, other))| one.compare(other));
+            cells.find(|order| order.is_ne()).unwrap_or_else(|| one.0.len().cmp(&other.0.len()))
         })
     }
 

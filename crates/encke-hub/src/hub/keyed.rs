@@ -251,7 +251,7 @@ fn key_frame(channel: &Channel, after: u64, oldest_ms: u64) -> Option<u64> {
 
 /// Returns whether the last message of a run ends inside a unit; `None` if the run has only joins and leaves.
 fn ends_inside(channel: &Channel, after: u64, to: u64) -> Option<bool> {
-    let run = (channel.index_after(after)..channel.index_after(to)).rev();
-    let mut messages = run.filter_map(|index| channel.message(index)).filter(|message| !message.is_event());
-    messages.next().map(|message| message.flags.contains(Flags::CONTINUES))
+    let newest_first = (0..channel.index_after(to)).rev().map_while(|index| channel.message(index));
+    let mut run = newest_first.take_while(|message| message.offset > after);
+    run.find(|message| !message.is_event()).map(|message| message.flags.contains(Flags::CONTINUES))
 }

@@ -142,7 +142,8 @@ impl Core {
         let conn = &self.conns[token.index as usize];
         let text = |text: String| Cell::Text(text.into());
         let id = ConnId { server: self.census.server_id(), worker: self.number, token };
-        let mut cells = vec![("id", text(id.to_string())), ("address", text(address(conn.peer.unpack())))];
+        let mut cells = Vec::with_capacity(COLUMNS.len());
+        cells.extend([("id", text(id.to_string())), ("address", text(address(conn.peer.unpack())))]);
         if let Some(local) = kernel.and_then(|kernel| kernel.facts.local.as_ref()) {
             cells.push(("listener", text(self.listener_at(local))));
         }

@@ -56,7 +56,11 @@ impl Core {
 
     /// Returns the time since the present phase began, in ns, if the engine has set the phase's deadline.
     pub(super) fn phase_ns(&self, token: Token) -> Option<u64> {
-        let conn = &self.conns[token.index as usize];
+        self.phase_of(&self.conns[token.index as usize])
+    }
+
+    /// Returns the time since the present phase of a connection began, as [`Core::phase_ns`] does.
+    pub(super) fn phase_of(&self, conn: &Conn) -> Option<u64> {
         let limits = &self.policy.limits;
         let period_ns = match conn.phase {
             _ if conn.has(SENDING) => self.policy.rate_window_ns,

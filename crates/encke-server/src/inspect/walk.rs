@@ -7,7 +7,9 @@
 //!                                   └─────────────────────────────────────────────────────────────────┘
 //! ```
 //! A list first selects: it visits each slot, and keeps the tokens of as many connections as the query wants, by the cell of
-//! the column that sorts. Then it builds the rows of those. Only a query with a filter needs rows to select.
+//! the column that sorts. Then it builds the rows of those. Only a query with a filter needs rows to select. A query that
+//! selects all connections, sorted by a field of the slot, is the usual one of an open page: its visits are a loop over the
+//! slots of their own ([`Core::visit_plain`]).
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -27,9 +29,10 @@ use crate::inbox::WorkerMessage;
 use crate::operate::{ActionReport, ActionResult};
 use crate::worker::Worker;
 
-/// The work of a walk in one turn: 512 visits, or 64 rows, each some 100 µs.
+/// The work of a walk in one turn: 4,096 plain visits, 512 others, or 64 rows, each some 100 µs.
 const TURN_WORK: usize = 4_096;
-/// The work of a visit, of a row, and of the system calls for the kernel's view.
+/// The work of a visit that reads the slot alone, of any other visit, of a row, and of the system calls for the kernel's view.
+const PLAIN_VISIT: usize = 1;
 const VISIT: usize = 8;
 const ROW: usize = 40;
 const KERNEL: usize = 24;
@@ -54,6 +57,8 @@ pub(crate) struct ConnListing {
     wants_local: bool,
     /// Whether the filter selects by cells that need the kernel's view.
     needs_kernel: bool,
+    /// Whether the query selects all connections, and the cell that sorts is in the slot of most of them.
+    is_plain: bool,
     /// The next index; `None` once all were visited.
     next: Option<u32>,
     /// Number of selected connections.
@@ -62,6 +67,8 @@ pub(crate) struct ConnListing {
     kept: Vec<(Option<Cell>, Token)>,
     /// Whether a further connection is kept only if it precedes the last of these.
     is_full: bool,
+    /// For a plain query, the number of the last of these ([`SortColumn::plain_cell`]).
+    last: Option<u64>,
     rows: Vec<Row>,
 }
 
@@ -100,6 +107,11 @@ impl SortColumn {
             Some(_) => Self::OfRow(false),
         }
     }
+
+    /// Returns the cell of a number in a slot: requests, or a time in ms.
+    fn plain_cell(self, number: u64) -> Cell {
+        if self == Self::Idle { seconds(number.saturating_mul(1_000_000)) } else { Cell::Count(number) }
+    }
 }
 
 impl ConnListing {
@@ -110,8 +122,11 @@ impl ConnListing {
             (address.to_canonical().to_string() == text).then_some(address)
         };
         let of_kernel = ["listener", "waits", "in_bytes", "out_bytes", "unsent_bytes", "idle_s"];
+        let column = SortColumn::of(query);
+        let by_slot = matches!(column, SortColumn::None | SortColumn::Requests | SortColumn::Idle);
         Self {
-            column: SortColumn::of(query),
+            column,
+            is_plain: by_slot && query.filter.is_none() && query.whole.is_empty(),
             address: query.whole_of("address").map(exact_address),
             wants_local: query.whole_of("address") == Some("unix"),
             only: query.whole_of("id").map(|id| own_token(core, id).ok().flatten()),
@@ -120,6 +135,7 @@ impl ConnListing {
             total: 0,
             kept: Vec::new(),
             is_full: false,
+            last: None,
             rows: Vec::new(),
             ticket,
         }
@@ -147,12 +163,33 @@ impl ConnListing {
         }
     }
 
+    /// Adds a selected connection by the number in its slot that sorts. Most of many connections come after the kept ones, which
+    /// numbers show in fewer steps than cells.
+    fn keep_plain(&mut self, number: Option<u64>, token: Token) {
+        let is_descending = self.ticket.query().sort.as_ref().is_some_and(|sort| sort.descending);
+        let is_after = match (number, self.last) {
+            (Some(number), Some(last)) if is_descending => number <= last,
+            (Some(number), Some(last)) => number >= last,
+            (number, _) => number.is_none(),
+        };
+        if self.is_full && is_after {
+            self.total += 1;
+        } else {
+            self.keep(number.map(|number| self.column.plain_cell(number)), token);
+        }
+    }
+
     /// Drops the connections beyond the limit.
     fn cut(&mut self) {
         let query = self.ticket.query();
         self.kept.sort_by(|(one, _), (other, _)| query.compare_cells(one.as_ref(), other.as_ref()));
         self.is_full = self.kept.len() >= query.limit;
         self.kept.truncate(query.limit);
+        self.last = self.kept.last().and_then(|(cell, _)| match cell {
+            Some(Cell::Count(count)) => Some(*count),
+            Some(Cell::Number(seconds)) => Some((seconds * 1e3).round() as u64),
+            Some(Cell::Text(_)) | None => None,
+        });
     }
 }
 
@@ -169,6 +206,29 @@ impl Core {
             self.link.send(WorkerMessage::Walk);
         }
         self.walks.push_back(walk);
+    }
+
+    /// Visits slots of sockets from `next` on, at most `most`, up to the first one whose cell is not in the slot. Returns the
+    /// next index, and the number of visited slots; none for a query that is not plain.
+    fn visit_plain(&self, listing: &mut ConnListing, next: u32, most: usize) -> (u32, usize) {
+        let slots = self.conns.sockets.get(next as usize..).unwrap_or_default();
+        if !listing.is_plain {
+            return (next, 0);
+        }
+        let mut visits = 0;
+        for (conn, index) in slots.iter().zip(next..).take(most) {
+            if is_listed(conn) && !conn.has(ADMIN) {
+                let number = match listing.column {
+                    SortColumn::Requests => Some(conn.requests.into()),
+                    SortColumn::Idle if conn.is_at_rest() => self.phase_of(conn).map(|ns| ns / 1_000_000),
+                    SortColumn::Idle => break,
+                    _ => None,
+                };
+                listing.keep_plain(number, Token { index, generation: conn.generation });
+            }
+            visits += 1;
+        }
+        (next + visits as u32, visits)
     }
 
     /// Continues to close the connections of an address. Returns whether more are left. The admin listener's stay open: among
@@ -226,6 +286,12 @@ impl<R: Reactor> Worker<R> {
         let mut work = 0;
         while work < TURN_WORK {
             if let Some(next) = listing.next {
+                let (next, visits) = self.core.visit_plain(listing, next, (TURN_WORK - work) / PLAIN_VISIT);
+                work += visits * PLAIN_VISIT;
+                if work >= TURN_WORK {
+                    listing.next = Some(next);
+                    break;
+                }
                 let place = self.core.conns.place_from(next);
                 listing.next = place.map(|place| place + 1);
                 match place {
@@ -341,4 +407,62 @@ pub(super) fn own_token(core: &Core, text: &str) -> Result<Option<Token>, super:
         return Err(super::NoConnId);
     }
     Ok((id.worker == core.number).then_some(id.token))
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_stats::Sort;
+
+    use super::*;
+
+    fn listing(column: SortColumn, name: &str, descending: bool, limit: usize) -> ConnListing {
+        let sort = Some(Sort { column: name.into(), descending });
+        let query = Query { sort, limit, ..Query::default() };
+        ConnListing {
+            ticket: ListTicket::new(&query, |_| {}),
+            column,
+            address: None,
+            only: None,
+            wants_local: false,
+            needs_kernel: false,
+            is_plain: true,
+            next: None,
+            total: 0,
+            kept: Vec::new(),
+            is_full: false,
+            last: None,
+            rows: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn numbers_of_slots_keep_the_connections_that_their_cells_keep() {
+        let mut seed = 11_u64;
+        println!("seed {seed}");
+        let mut random = |below: u64| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed % below
+        };
+        for round in 0..400 {
+            let (limit, count) = (1 + random(6) as usize, random(60) as u32);
+            // Few numbers are equal, or nearly all; some slots have none.
+            let range = if round % 2 == 0 { 4 } else { 10_000_000 };
+            for (column, name) in [(SortColumn::Idle, "idle_s"), (SortColumn::Requests, "requests")] {
+                for descending in [false, true] {
+                    let [mut plain, mut by_cell] = [0, 1].map(|_| listing(column, name, descending, limit));
+                    for index in 0..count {
+                        let number = (random(9) > 0).then(|| random(range));
+                        let token = Token { index, generation: 0 };
+                        plain.keep_plain(number, token);
+                        by_cell.keep(number.map(|number| column.plain_cell(number)), token);
+                    }
+                    plain.cut();
+                    by_cell.cut();
+                    assert_eq!((plain.total, &plain.kept), (by_cell.total, &by_cell.kept), "{name} {limit}");
+                }
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@ use encke_server::{
     Exchange, ExchangeKey, FieldValue, Handler, HandlerContext, Mount, Outcome, Pull, Pulled, Reply, Request,
     Server, Socket, SocketMessage, Ticket, Upgrade, WorkerSetup,
 };
-use encke_stats::{Cell, ListTicket, Query, Row, Rows, Sort};
+use encke_stats::{Cell, ListTicket, Query, Row, Rows, Sort, Value};
 
 use crate::rig::h2::{self, H2};
 use crate::rig::handlers::{Echo, Held, hello, streamed};
@@ -24,6 +24,7 @@ on_every_back_end! {
 on_two_stands! {
     the_rows_of_all_workers_are_one_list,
     the_first_rows_by_a_column_are_kept,
+    the_slots_of_a_plain_list_are_visited_in_few_turns,
     a_connection_between_requests_says_so,
     half_a_head_is_being_read,
     a_request_waits_for_its_handler,
@@ -161,6 +162,40 @@ fn the_first_rows_by_a_column_are_kept(on: Stand) {
     assert_eq!(sorted("requests", true, Some("127.0.0.1")), (20, vec![19, 18, 17]));
     assert_eq!(sorted("out_bytes", true, None), (20, vec![19, 18, 17]), "a response each");
     assert_eq!(sorted("requests", true, Some("no such cell")), (0, vec![]));
+    rig.end();
+}
+
+fn the_slots_of_a_plain_list_are_visited_in_few_turns(on: Stand) {
+    const IDLE: usize = 3_000;
+    let _limit = encke_io::host::raise_descriptor_limit();
+    let limit = |limits: &mut ConnLimits| limits.connections = 10_000;
+    let rig = on.serve_by(limit, |server| server.mount("/", hello));
+    let mut clients: Vec<Client> = (0..IDLE).map(|_| rig.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let turns = || {
+        let families = rig.running().status().families();
+        let family = families.iter().find(|family| family.name == "encke_turns_total").expect("a metric");
+        match family.samples[0].value {
+            Value::Count(turns) => turns,
+            ref other => panic!("no count: {other:?}"),
+        }
+    };
+    for column in [None, Some("requests"), Some("idle_s")] {
+        let sort = column.map(|column| Sort { column: column.into(), descending: true });
+        let query = Query { sort, limit: 10, ..Query::default() };
+        // Timers and late events cause other turns, but not in each of 20 lists.
+        let fewest = (0..20).map(|_| {
+            let before = turns();
+            let rows = list(&rig, "connections", &query);
+            assert_eq!((rows.total, rows.rows.len()), (IDLE, 10));
+            turns() - before
+        });
+        // The turn of the command, that of the visits and rows, and one of chance.
+        let fewest = fewest.min().expect("20 lists");
+        assert!(fewest <= 3 * on.workers as u64, "{fewest} turns by {column:?}");
+    }
     rig.end();
 }
 
