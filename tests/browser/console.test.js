@@ -135,7 +135,7 @@ more('a live stream shows its source and its relays, and both are ended', () =>
     await page.getByText('No live streams').waitFor();
     await accessible(page);
     const film = source(stack, console.server, 'film');
-    await page.getByRole('row', { name: /film live avc1/ }).waitFor();
+    await page.getByRole('row', { name: /film live 0 avc1/ }).waitFor();
     await accessible(page);
     await page.getByPlaceholder('Stream, title, codec, source …').fill('sea');
     await page.getByText('Nothing matches').waitFor();
