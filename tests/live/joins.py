@@ -135,3 +135,20 @@ def common_suffix(one: bytes, other: bytes) -> int:
         else:
             high = middle - 1
     return low
+
+
+@case(basic=("h264-aac.mp4", "unknown-size.webm"))
+def a_complete_unit_waits_for_no_further_bytes(lab: LiveLab, file: str) -> str:
+    """A source sends a group of pictures and then nothing. Its listener receives the group to its last byte, once `gather` has passed.
+    Planted: the gather time is a minute."""
+    data = committed(file)
+    expected = layout(file, data)
+    first, second = expected.starts[1:3]
+    station = lab.station(channel={"gather": "60s" if lab.planted else "200ms"})
+    source, listener = station.source("film").begin(expected.data[:first]), station.listener("film")
+    require(listener.status == 200, listener.fields)
+    # More than one unit, of which the later ones wait.
+    for at in range(first, second, 1_000):
+        source.send(expected.data[at:min(at + 1_000, second)])
+    listener.until_true(lambda body: body.endswith(expected.data[second - 200:second]))
+    return f"{len(listener.body)} bytes"

@@ -1,5 +1,6 @@
 """Requests of sources: framing, rights, and what follows a body; the list, and fields of responses."""
 import json
+import time
 
 from harness import Fault, case, connect, require
 from media import committed, made
@@ -206,3 +207,30 @@ def only_one_source_sends_and_takeover_replaces_it(lab: LiveLab) -> str:
     require(body.endswith(FRAME), f"the listener has {len(body)} bytes, without those of the new source")
     require(station.value("encke_live_sources_refused_total") == 1, "the second source is not counted")
     return f"{len(body)} bytes"
+
+
+@case()
+def a_refused_source_that_keeps_sending_is_ended_soon(lab: LiveLab) -> str:
+    """A source that gets a 409, a 401 or a 415 and keeps sending has its response, and its connection ends after `limits.linger_time`,
+    not after 16 times as long. Planted: the linger time is a minute."""
+    limits = {"linger_time": "60s" if lab.planted else "500ms"}
+    station = lab.station(settings={"limits": limits})
+    closed = lab.station(settings={"limits": limits, "auth": {"anonymous": ["subscribe"]}})
+    station.source("song").begin(FRAME)
+    taken, unknown = station.source("song"), closed.source("song")
+    broken = station.source("film")
+    broken.send(committed("h264-aac.mp4")[:100] + bytes(2_000))
+    times = []
+    for source, status in ((taken, 409), (unknown, 401), (broken, 415)):
+        response = source.response()
+        require(response.status == status, f"{response} {response.body}")
+        began = time.monotonic()
+        try:
+            while time.monotonic() - began < 5:
+                source.socket.sendall(b"5\r\nhello\r\n")
+        except ConnectionError:
+            times.append(time.monotonic() - began)
+            require(times[-1] > 0.4, f"a source with a {status} is ended after {times[-1]:.1f} s")
+            continue
+        raise Fault(f"a source with a {status} may send for 5 s")
+    return ", ".join(f"{time_:.1f} s" for time_ in times)

@@ -103,3 +103,20 @@ def a_fallback_plays_while_the_source_is_absent(lab: LiveLab) -> str:
     for one in (listener, new):
         one.until_true(lambda body: own[-2_000:-1_000] in body[body.rfind(other[-4_000:-3_000]):])
     return f"{len(listener.body)} and {len(new.body)} bytes"
+
+
+@case()
+def listeners_of_a_source_without_pictures_end_with_it(lab: LiveLab) -> str:
+    """A source sends the head of an MP4 and is lost. Its listeners, which have received nothing, get a clean end after `hold`, by each
+    transport. Planted: the hold is long."""
+    data = committed("h264-aac.mp4")
+    station = lab.station(channel={"hold": "60s" if lab.planted else "300ms"})
+    source = station.source("film").begin(data[:layout("h264-aac.mp4", data).head_bytes])
+    listeners = [station.listener("film", transport) for transport in ("http/1.1", "http/1.0", "websocket")]
+    for listener in listeners:
+        require(listener.status == listener.expected, f"{listener.transport}: {listener.head}")
+    source.kill()
+    for listener in listeners:
+        require(listener.to_end() == b"", f"{listener.transport}: {bytes(listener.body[:100])!r}")
+    station.until_gone("film")
+    return f"{len(listeners)} listeners"

@@ -128,8 +128,8 @@ impl PullConn {
                     match view.head.status() {
                         100..=199 => {}
                         200 => {
-                            self.source =
-                                Some(begin_source(stream, setup, (self.kind, &self.from), text, now)?)
+                            let from = (self.kind, &*self.from);
+                            self.source = Some(begin_source(stream, setup, from, text, now)?);
                         }
                         status @ (301 | 302 | 303 | 307 | 308) => {
                             let url = text("location").and_then(|location| PullUrl::parse(&location, ""));

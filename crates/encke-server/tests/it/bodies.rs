@@ -275,7 +275,7 @@ fn a_response_amid_an_endless_body_bounds_the_time_of_its_rest(stand: Stand) {
         |policy| policy.limits.linger_time = ms(PERIOD.as_millis() as u64),
         |server| server.mount("/", rejecting),
     );
-    let (mut client, pace) = (rig.client(), rig.client());
+    let (mut client, mut pace) = (rig.client(), rig.client());
     client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     let answer = client.answer();
     assert!(answer.status == 409 && answer.closes(), "{answer:?}");
