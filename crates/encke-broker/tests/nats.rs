@@ -323,7 +323,9 @@ fn nodes_announce_their_sources_and_forget_those_of_a_node_that_ends() {
     let (tell, changes) = channel();
     let join = |number: u32| {
         let (board, tell) = (Arc::new(SourceBoard::default()), tell.clone());
-        board.open(&format!("http://node-{number}/live/"), move || drop(tell.send(())));
+        board.open(&format!("http://node-{number}/live/"), move || {
+            let _receiver_gone = tell.send(());
+        });
         let about = About { name: format!("node {number}").into(), ..About::default() };
         let node =
             Node::join_by(ClusterConfig { sources: Some(Arc::clone(&board)), about, ..cluster(&nats) });
