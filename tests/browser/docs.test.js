@@ -50,6 +50,8 @@ const FILM = join(ROOT, 'crates/encke-wire/tests/media/vp8-vorbis.webm');
 const settingsOf = (file) => `
 [push]
 anonymous_rate = "off"
+[[live.channel]]
+hold = "500ms"
 [[push.channel]]
 pattern = "chat/**"
 presence = true
@@ -105,7 +107,7 @@ async function probe({ encke }, channel) {
   await publish(encke.port, channel, 'a probe', tokenOf('server'));
 }
 
-/** Sends a live stream until the end of the test, once the server knows its format. */
+/** Sends a live stream until the end of the test. Returns its request, once the server knows the format. */
 async function sends({ encke, stack }, name) {
   const url = `${encke.url}live/${name}`;
   const source = stack.ended(request(url, { method: 'PUT' }), () => source.destroy());
@@ -114,7 +116,7 @@ async function sends({ encke, stack }, name) {
   source.write(await readFile(FILM));
   for (;;) {
     const answer = await fetch(`${url}?info`);
-    if (answer.ok && (await answer.json()).codecs) return;
+    if (answer.ok && (await answer.json()).codecs) return source;
     await new Promise((next) => setTimeout(next, 50));
   }
 }
@@ -228,11 +230,16 @@ const RUNNERS = {
   sh: shell,
   async html(at, text) {
     await writeFile(join(at.site, 'snippet.html'), `<!doctype html><meta charset="utf-8"><body>${here(text, at)}`);
-    const page = await pageOf(at, 'snippet.html');
+    const opened = pageOf(at, 'snippet.html');
     if (/<video /.test(text)) {
+      // Chromium begins to play after more bytes than the film has, or at its end.
+      await becomes(at.encke, 'encke_live_listeners', 1);
+      at.sources.forEach((source) => source.end());
+      const page = await opened;
       await page.waitForFunction(() => document.querySelector('video').readyState >= HTMLMediaElement.HAVE_CURRENT_DATA);
       return;
     }
+    const page = await opened;
     await probe(at, channelOf(text));
     await shows(at, page);
   },
@@ -269,8 +276,8 @@ async function runs({ file, language, text }) {
     await mkdir(join(folder, 'bin'));
     await symlink(ENCKE, join(folder, 'bin/encke'));
     const encke = await stack.encke({ site, settings: settingsOf(file) });
-    const at = { stack, encke, site, folder };
-    if (file === 'docs/streams.md') for (const name of ['film', 'cam']) await sends(at, name);
+    const at = { stack, encke, site, folder, sources: [] };
+    if (file === 'docs/streams.md') for (const name of ['film', 'cam']) at.sources.push(await sends(at, name));
     await run(at, text);
   });
 }
