@@ -27,6 +27,8 @@ struct Counting;
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
+/// Readings of the figures of [`MarkerFigures`]: the console makes one per update.
+static READINGS: AtomicU64 = AtomicU64::new(0);
 /// The counters are global, so one test counts at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -90,6 +92,7 @@ impl Source for MarkerFigures {
 
     fn families(&self) -> Vec<Family> {
         MARKED.set(true);
+        READINGS.fetch_add(1, Ordering::Relaxed);
         Vec::new()
     }
 }
@@ -162,7 +165,7 @@ const ROWS: usize = 100;
 const UPDATES: usize = 4;
 /// Most bytes, and most calls of the allocator, of an update: an overview and a list of [`ROWS`] connections. A copy of each
 /// histogram for each series would take 400 KiB more, and an allocation for each visited connection 800 calls.
-const UPDATE_BYTES_MAX: u64 = 256 * 1024;
+const UPDATE_BYTES_MAX: u64 = 336 * 1024;
 const UPDATE_CALLS_MAX: u64 = 2_800;
 
 #[test]
@@ -193,13 +196,14 @@ fn an_update_of_an_open_page_allocates_little() {
     let mut update = || next_list(&mut page, &mut received);
     let full = format!("\"total\":{IDLE},");
     (0..UPDATES).for_each(|_| drop(update()));
-    let before = [&BYTES, &CALLS].map(|counter| counter.load(Ordering::Relaxed));
+    let before = [&BYTES, &CALLS, &READINGS].map(|counter| counter.load(Ordering::Relaxed));
     for _ in 0..UPDATES {
         let list = update();
         assert!(list.contains(&full) && list.matches("\"state\":\"idle\"").count() == ROWS, "{list}");
     }
-    let after = [&BYTES, &CALLS].map(|counter| counter.load(Ordering::Relaxed));
-    let [bytes, calls] = [0, 1].map(|place| (after[place] - before[place]) / UPDATES as u64);
+    let after = [&BYTES, &CALLS, &READINGS].map(|counter| counter.load(Ordering::Relaxed));
+    // A page that is slow to read misses updates, so they are counted where they are made.
+    let [bytes, calls] = [0, 1].map(|place| (after[place] - before[place]) / (after[2] - before[2]));
     println!("{bytes} bytes and {calls} calls per update");
     assert!(bytes <= UPDATE_BYTES_MAX, "{bytes} bytes per update");
     assert!(calls <= UPDATE_CALLS_MAX, "{calls} calls of the allocator per update");
