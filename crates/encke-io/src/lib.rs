@@ -45,8 +45,7 @@ mod poller;
 mod readiness;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "io_uring alone uses all of it"))]
 mod sending;
-#[cfg(target_os = "linux")]
-mod uring;
+mod sys;
 
 pub use clock::Now;
 pub use lock::lock;
@@ -60,16 +59,16 @@ pub use wake::Waker;
 
 /// The reactor over poll(2).
 #[cfg(unix)]
-pub type PollReactor = readiness::Readiness<poller::poll::Poll>;
+pub type PollReactor = readiness::Readiness<sys::unix::poll::Poll>;
 /// The reactor over level-triggered epoll(7).
 #[cfg(target_os = "linux")]
-pub type EpollLevelReactor = readiness::Readiness<poller::epoll::EpollLevel>;
+pub type EpollLevelReactor = readiness::Readiness<sys::linux::epoll::EpollLevel>;
 /// The reactor over edge-triggered epoll(7).
 #[cfg(target_os = "linux")]
-pub type EpollEdgeReactor = readiness::Readiness<poller::epoll::EpollEdge>;
+pub type EpollEdgeReactor = readiness::Readiness<sys::linux::epoll::EpollEdge>;
 /// The reactor over io_uring(7).
 #[cfg(target_os = "linux")]
-pub use uring::{UringReactor, UringSettings};
+pub use sys::linux::uring::{UringReactor, UringSettings};
 
 /// Code that is generic over the reactor it runs on.
 pub trait ReactorTask {

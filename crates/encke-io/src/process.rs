@@ -16,14 +16,9 @@ use std::path::{Path, PathBuf};
 use crate::Listener;
 
 #[cfg(not(unix))]
-mod elsewhere;
+pub use crate::sys::windows::process::{NoProcess as Process, kill_all, may_execute};
 #[cfg(unix)]
-mod unix;
-
-#[cfg(not(unix))]
-pub use elsewhere::{NoProcess as Process, kill_all, may_execute};
-#[cfg(unix)]
-pub use unix::{Process, kill_all, may_execute};
+pub use crate::sys::unix::process::{Process, kill_all, may_execute};
 
 /// The number of the descriptor under which a process gets its listening socket (sd_listen_fds(3)).
 pub const PASSED_DESCRIPTOR: i32 = 3;
@@ -67,7 +62,7 @@ pub enum StopSignal {
 
 impl StopSignal {
     #[cfg(unix)]
-    const fn number(self) -> rustix::process::Signal {
+    pub(crate) const fn number(self) -> rustix::process::Signal {
         use rustix::process::Signal;
         match self {
             Self::Terminate => Signal::TERM,
@@ -88,7 +83,7 @@ pub struct SystemUser {
     /// The home directory.
     pub home: PathBuf,
     #[cfg(unix)]
-    ids: unix::UserIds,
+    pub(crate) ids: crate::sys::unix::process::UserIds,
 }
 
 /// How a process has ended.

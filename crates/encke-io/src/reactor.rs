@@ -218,7 +218,7 @@ impl Backend {
     #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "only Linux has a choice"))]
     pub fn auto_client(gathers: bool) -> Result<(Self, &'static str), Unavailable> {
         #[cfg(target_os = "linux")]
-        if crate::uring::probe().is_ok_and(|can_gather| can_gather || !gathers) {
+        if crate::sys::linux::uring::probe().is_ok_and(|can_gather| can_gather || !gathers) {
             return Ok((
                 Self::Uring,
                 "least CPU per request of those measured here; see bench/RESULTS-load.md",

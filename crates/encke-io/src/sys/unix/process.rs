@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
-use super::{PASSED_DESCRIPTOR, ProcessEnd, ProcessPlan, StopSignal, SystemUser};
+use crate::process::{PASSED_DESCRIPTOR, ProcessEnd, ProcessPlan, StopSignal, SystemUser};
 use crate::lock;
 
 /// The variable with the number of the process for which the socket is (sd_listen_fds(3)).
@@ -22,7 +22,7 @@ static STARTED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// The numbers of a user.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct UserIds {
+pub(crate) struct UserIds {
     uid: libc::uid_t,
     gid: libc::gid_t,
     /// All groups of the user.

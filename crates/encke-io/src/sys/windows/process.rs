@@ -3,7 +3,7 @@
 use std::io::{self, PipeReader};
 use std::path::Path;
 
-use super::{ProcessEnd, ProcessPlan, StopSignal, SystemUser};
+use crate::process::{ProcessEnd, ProcessPlan, StopSignal, SystemUser};
 
 /// A process that this one has started: none on this system.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io;
 use std::time::Duration;
 
-use super::{Interest, Poller, Ready};
+use crate::poller::{Interest, Poller, Ready};
 use crate::op::Token;
 use crate::reactor::Backend;
 

@@ -14,10 +14,6 @@ use std::time::Duration;
 use crate::op::Token;
 use crate::reactor::Backend;
 
-#[cfg(target_os = "linux")]
-pub(crate) mod epoll;
-pub(crate) mod poll;
-
 /// The kinds of readiness that a source waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Interest {

@@ -1,0 +1,4 @@
+//! Linux.
+
+pub(crate) mod epoll;
+pub(crate) mod uring;

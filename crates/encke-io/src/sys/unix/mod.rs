@@ -1,0 +1,4 @@
+//! Unix.
+
+pub(crate) mod poll;
+pub(crate) mod process;
