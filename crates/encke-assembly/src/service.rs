@@ -15,7 +15,7 @@ use encke_console::{
     Console, ConsoleOptions, ConsoleSettings, ConsoleUsers, SessionLimits, history_folder, temporary_files,
 };
 use encke_io::drain_mark::DrainMark;
-use encke_io::{Address, Backend, Listener, host};
+use encke_io::{Address, Backend, host};
 use encke_server::{
     AccessLog, Bound, CHALLENGES, Drained, Exchange, GuardMount, GuardPoint, ListenConfig, LogOutput, Mount,
     OpenWork, Options, Request, Running, Server, TlsIdentity,
