@@ -1,8 +1,8 @@
 //! A type name means one thing: no two modules declare types of the same name.
 //!
 //! Only declarations that begin a line are checked. Types within functions and inline modules are local to what a reader sees.
-//! A `without.rs` declares the types of its neighbours again, for a build without their feature. So do the directories of `sys`,
-//! of which a build contains those of one operating system.
+//! A `without.rs` declares the types of its neighbours again, for a build without their feature. The directories of
+//! `sys` declare equal types, too: a build contains the directories of one operating system only.
 
 use std::collections::BTreeMap;
 

@@ -10,17 +10,17 @@
 //!        │                                                                   └─ own = posix   (poll(2) only)
 //!        └─ windows ── SOCKET and HANDLE
 //! ```
-//! Both sides of each pair have the same functions and types. What a system lacks is a function that says so: it returns `None`,
+//! Both sides of each pair have the same functions and types. A function that a system cannot support returns `None`,
 //! does nothing, or fails with `Unsupported`. A caller never needs to know the system.
 //!
 //! # Guarantees of all systems
 //! - **Handles.** A `Handle` closes when it is dropped. Children inherit no handle, except the one that
 //!   [`Process::start`](crate::process::Process::start) passes on purpose.
-//! - **Calls on sockets never wait.** One that would have to wait returns `WOULD_BLOCK`.
+//! - **Calls on sockets never wait.** They return `WOULD_BLOCK` instead.
 //! - **`receive`** returns 0 at the end of the stream only. After a reset it fails.
 //! - **`send`** may accept fewer bytes than given, and reports how many. A lost peer is an error, never a signal.
-//! - **`listen`** never takes a port that another server uses. A restarted server can bind at once.
-//! - **`send_file`** sends exactly the given range, or fails with `FileShrunk`.
+//! - **`listen`** without `shared` never takes a port that another server uses. A restarted server can bind at once.
+//! - **`send_file`** may send a part of the range, and reports how much. It fails with `FileShrunk` if the file ends before.
 //!
 //! # Linux
 //! - Accepted sockets inherit TCP_NODELAY and are non-blocking by the same call.

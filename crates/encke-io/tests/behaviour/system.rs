@@ -45,7 +45,7 @@ mod windows {
     fn set_option<T>(stream: &TcpStream, option: i32, value: &T) {
         let socket = stream.as_raw_socket() as ws::SOCKET;
         let pointer = std::ptr::from_ref(value).cast();
-        // SAFETY: pointer and length are those of `value`.
+        // SAFETY: pointer and length belong to `value`.
         let result =
             unsafe { ws::setsockopt(socket, ws::SOL_SOCKET, option, pointer, size_of::<T>() as i32) };
         assert_eq!(result, 0, "a socket has option {option}");
@@ -76,7 +76,7 @@ mod windows {
             sin_addr: ws::IN_ADDR { S_un: ws::IN_ADDR_0 { S_addr: u32::from_ne_bytes(v4.ip().octets()) } },
             sin_zero: [0; 8],
         };
-        // SAFETY: pointer and length are those of `name`.
+        // SAFETY: pointer and length belong to `name`.
         let result =
             unsafe { ws::connect(socket, (&raw const name).cast(), size_of::<ws::SOCKADDR_IN>() as i32) };
         assert_eq!(result, 0, "a listener");

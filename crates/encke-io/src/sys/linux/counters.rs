@@ -99,7 +99,7 @@ fn open(event: CountedEvent, leader: Option<&std::fs::File>) -> io::Result<std::
     if opened < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened it for us, and nobody else knows of it.
+    // SAFETY: the call above has opened the descriptor, and no other code owns it.
     Ok(unsafe { std::fs::File::from_raw_fd(opened as i32) })
 }
 

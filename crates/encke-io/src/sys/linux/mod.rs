@@ -1,4 +1,4 @@
-//! Linux: what it has beyond POSIX.
+//! Linux: features beyond POSIX.
 
 pub(crate) mod backends;
 pub(crate) mod bell;

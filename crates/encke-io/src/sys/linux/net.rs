@@ -58,7 +58,7 @@ fn set_int(
     option: libc::c_int,
     value: libc::c_int,
 ) -> rustix::io::Result<()> {
-    // SAFETY: pointer and length are those of `value`; the descriptor is open while borrowed.
+    // SAFETY: pointer and length belong to `value`; the descriptor is open while borrowed.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

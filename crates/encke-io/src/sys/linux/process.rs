@@ -1,4 +1,4 @@
-//! What a child does on Linux between fork(2) and execve(2).
+//! Additional steps of a child on Linux between fork(2) and execve(2).
 
 /// Lets no descriptor from `first` on be inherited. Kernels before 5.11 keep them open.
 ///

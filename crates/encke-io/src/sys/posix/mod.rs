@@ -1,4 +1,4 @@
-//! Unix systems other than Linux: POSIX, and nothing for what it lacks.
+//! Unix systems other than Linux: POSIX. Functions for other features of Linux do nothing, or fail with `Unsupported`.
 
 pub(crate) mod backends;
 pub(crate) mod bell;

@@ -1,4 +1,4 @@
-//! Calls of sockets on Unix systems other than Linux: those of POSIX, and nothing for what it lacks.
+//! Sockets on Unix systems other than Linux: the calls of POSIX. Functions for other features of Linux do nothing.
 
 use std::net::SocketAddr;
 

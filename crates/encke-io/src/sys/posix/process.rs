@@ -1,4 +1,4 @@
-//! What a child does on other Unix systems between fork(2) and execve(2): nothing more.
+//! Additional steps of a child between fork(2) and execve(2): none on these systems.
 
 /// Does nothing: not available on this system.
 ///

@@ -8,8 +8,8 @@
 //! The driver is undocumented, but libuv, mio, wepoll and others rely on it. A poll is level-triggered: one of a ready socket
 //! completes at once. It is also one-shot. Sockets stay free of ports, so that another process can take them over.
 //!
-//! **Memory.** The kernel writes the result of a poll into its slot at any time until the poll completes. So slots lie in chunks
-//! that never move, and a slot is used again only after its completion came. A chunk is freed when no poll is pending; if the
+//! **Memory.** The kernel writes the result of a poll into its slot at any time until the poll completes. So chunks of slots
+//! never move, and a slot is used again only after its completion came. A chunk is freed when no poll is pending; if the
 //! kernel does not complete one when the poller is dropped, its memory stays allocated.
 
 use std::cell::UnsafeCell;
@@ -78,7 +78,7 @@ struct PollInfo {
 /// The part of a slot that the kernel writes to.
 #[repr(C)]
 struct KernelPart {
-    /// Its address is the operation's name in the packets of the port.
+    /// The status block, whose address identifies the operation in the packets of the port.
     status: IO_STATUS_BLOCK,
     info: PollInfo,
     /// The number of the slot, which never changes.
@@ -134,7 +134,7 @@ impl AfdChunk {
 
     fn part(&self, place: usize) -> *mut KernelPart {
         assert!(place < CHUNK_SLOTS, "a place of a chunk");
-        // SAFETY: the place lies within the allocation (INVARIANT), and UnsafeCell allows writes through a shared pointer.
+        // SAFETY: the allocation contains the place (INVARIANT), and UnsafeCell allows writes through a shared pointer.
         unsafe { UnsafeCell::raw_get(self.parts.as_ptr().add(place)) }
     }
 
@@ -210,7 +210,7 @@ fn base_handle(socket: HandleRef<'_>) -> HANDLE {
     let own = socket.as_raw_socket() as HANDLE;
     let mut base: HANDLE = std::ptr::null_mut();
     let mut bytes = 0;
-    // SAFETY: the request writes one handle to where it is told, and does not wait.
+    // SAFETY: the request writes one handle to `base`, and does not wait.
     let result = unsafe {
         ws::WSAIoctl(
             own as ws::SOCKET,
@@ -227,7 +227,7 @@ fn base_handle(socket: HandleRef<'_>) -> HANDLE {
     if result == 0 && !base.is_null() { base } else { own }
 }
 
-/// The events to poll for. The driver also reports those that end a connection.
+/// The events to poll for. The driver also reports events that end a connection.
 fn events(interest: Interest) -> u32 {
     let mut events = ABORT | CONNECT_FAIL | LOCAL_CLOSE;
     if interest.read {
@@ -329,7 +329,7 @@ impl Afd {
         let _is_over = unsafe { NtCancelIoFileEx(driver, &raw const (*part).status, &raw mut status) };
     }
 
-    /// Takes the result of a poll, whose packet has come. Returns the source and its readiness, if there is any to report.
+    /// Takes the result of a poll whose packet was taken. Returns the source and its readiness, if there is any to report.
     fn complete(&mut self, part: *const KernelPart) -> Option<(Token, Ready)> {
         // SAFETY: the packet names a part of this poller's chunks, which live as long as it. The kernel writes to it no more.
         let (slot, status, count, events) = unsafe {

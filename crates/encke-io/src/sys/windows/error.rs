@@ -1,4 +1,4 @@
-//! Error numbers of Windows: those of Winsock and of Win32 are one set.
+//! Error numbers of Windows. The numbers of Winsock and Win32 do not overlap.
 
 use std::io;
 

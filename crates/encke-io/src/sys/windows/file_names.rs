@@ -1,4 +1,4 @@
-//! Names of files: what a request may name on Windows.
+//! Names of files that a request may use on Windows.
 //!
 //! One file has many names here: other case, trailing dots and spaces, short names, streams; and some names are devices. So a
 //! name is checked before it is used ([`segments`]), and the file that it opens must have exactly this name

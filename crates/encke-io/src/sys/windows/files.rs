@@ -68,7 +68,7 @@ fn open_folder(path: &Path, flags: u32) -> io::Result<File> {
 /// The name of an open file as the file system has it, with its drive.
 fn true_name(file: &File) -> io::Result<Vec<u16>> {
     let mut buffer = vec![0_u16; PATH_UNITS];
-    // SAFETY: the call writes at most as many units as it is told to the buffer, which is that long.
+    // SAFETY: the call writes at most `PATH_UNITS` units to the buffer, which is that long.
     let len = unsafe {
         GetFinalPathNameByHandleW(
             file.as_raw_handle(),
@@ -108,7 +108,7 @@ fn kind_of(attributes: u32) -> FileKind {
 fn metadata_of(file: &File) -> io::Result<(Metadata, u32)> {
     let mut by_handle = BY_HANDLE_FILE_INFORMATION::default();
     let mut basic = FILE_BASIC_INFO::default();
-    // SAFETY: the calls write to these structures, of which they are told the size.
+    // SAFETY: the calls write to these structures and get their sizes.
     let done = unsafe {
         GetFileInformationByHandle(file.as_raw_handle(), &raw mut by_handle) != 0
             && GetFileInformationByHandleEx(
@@ -186,7 +186,7 @@ impl Root {
         if attributes & FILE_ATTRIBUTE_REPARSE_POINT != 0 {
             return Err(OpenError::Forbidden);
         }
-        // The root itself may be a drive, whose attributes are those of a system directory.
+        // The root itself may be a drive, which has the attributes of a system directory.
         let is_concealed = attributes & CONCEALED != 0 && !segments.is_empty();
         if is_concealed || !is_true_name(&true_name(&file)?, &self.handle.true_name, &segments) {
             return Err(OpenError::NotFound);
@@ -293,11 +293,11 @@ impl OpenFile {
     /// Not a directory, or an error of the file system.
     pub fn entries(&self, limit: usize) -> io::Result<(Vec<DirEntry>, bool)> {
         let mut entries = Vec::new();
-        // Of 64-bit words, because the entries are aligned to them.
+        // 64-bit words: the alignment of entries.
         let mut buffer = vec![0_u64; ENTRIES_BYTES / 8];
         let mut class = FileIdBothDirectoryRestartInfo;
         loop {
-            // SAFETY: the call writes at most as many bytes as it is told to the buffer, which is that long.
+            // SAFETY: the call writes at most `ENTRIES_BYTES` bytes to the buffer, which is that long.
             let done = unsafe {
                 GetFileInformationByHandleEx(
                     self.handle.as_raw_handle(),
@@ -334,12 +334,12 @@ impl OpenFile {
 fn entry_at(buffer: &[u64], offset: usize, device: u64) -> (Option<DirEntry>, usize) {
     let bytes = size_of_val(buffer);
     assert!(offset + size_of::<FILE_ID_BOTH_DIR_INFO>() <= bytes, "an entry lies in its buffer");
-    // SAFETY: the entry lies within the buffer, is aligned, and any bytes are a valid value.
+    // SAFETY: the buffer contains the whole entry, and any bytes are a valid value.
     let info = unsafe { buffer.as_ptr().byte_add(offset).cast::<FILE_ID_BOTH_DIR_INFO>().read_unaligned() };
     let start = offset + std::mem::offset_of!(FILE_ID_BOTH_DIR_INFO, FileName);
     let len = info.FileNameLength as usize;
     assert!(start + len <= bytes, "a name lies in its buffer");
-    // SAFETY: the name lies within the buffer, and is aligned to its units.
+    // SAFETY: the buffer contains the whole name, aligned to 16-bit units.
     let units = unsafe { std::slice::from_raw_parts(buffer.as_ptr().byte_add(start).cast::<u16>(), len / 2) };
     let name = String::from_utf16(units).ok().filter(|name| name != "." && name != "..");
     let entry = name.filter(|_| info.FileAttributes & CONCEALED == 0).map(|name| DirEntry {

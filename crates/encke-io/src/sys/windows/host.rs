@@ -99,7 +99,7 @@ pub fn reserve_descriptors(_count: u64) {}
 /// The generator is not available.
 pub fn random(bytes: &mut [u8]) -> io::Result<()> {
     for piece in bytes.chunks_mut(1 << 20) {
-        // SAFETY: pointer and length are those of `piece`.
+        // SAFETY: pointer and length belong to `piece`.
         let status = unsafe {
             BCryptGenRandom(
                 std::ptr::null_mut(),
@@ -288,7 +288,7 @@ extern "system" fn on_console(event: u32) -> i32 {
 fn watch(events: &[(Signal, OwnedHandle)]) {
     let handles: Vec<HANDLE> = events.iter().map(|(_, event)| event.as_raw_handle()).collect();
     loop {
-        // SAFETY: pointer and length are those of `handles`, which stay open.
+        // SAFETY: pointer and length belong to `handles`, which stay open.
         let woken = unsafe { WaitForMultipleObjects(handles.len() as u32, handles.as_ptr(), 0, INFINITE) };
         match events.get(woken.wrapping_sub(WAIT_OBJECT_0) as usize) {
             Some((signal, _)) => arrive(*signal),

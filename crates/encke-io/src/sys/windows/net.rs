@@ -65,7 +65,7 @@ fn stream_socket(family: ws::ADDRESS_FAMILY) -> Result<Handle, SysError> {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         let mut data = ws::WSADATA::default();
-        // SAFETY: `data` has room for what the call writes.
+        // SAFETY: `data` is the structure that the call fills in.
         let _the_next_call_fails = unsafe { ws::WSAStartup(0x0202, &raw mut data) };
     });
     let flags = ws::WSA_FLAG_OVERLAPPED | ws::WSA_FLAG_NO_HANDLE_INHERIT;
@@ -91,7 +91,7 @@ fn set_nonblocking(socket: HandleRef<'_>) -> Result<(), SysError> {
 /// Sets an option of four bytes.
 fn set_option(socket: HandleRef<'_>, level: i32, option: i32, value: u32) -> Result<(), SysError> {
     let bytes = value.to_ne_bytes();
-    // SAFETY: pointer and length are those of `bytes`.
+    // SAFETY: pointer and length belong to `bytes`.
     check(unsafe { ws::setsockopt(raw(socket), level, option, bytes.as_ptr(), bytes.len() as i32) })
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn listen(address: &Address, options: ListenOptions) -> io::Result<(H
         set_option(socket, ws::IPPROTO_IPV6, ws::IPV6_V6ONLY, 1)?;
     }
     let name = RawAddress::of(inet);
-    // SAFETY: pointer and length are those of the address.
+    // SAFETY: pointer and length belong to the address.
     check(unsafe { ws::bind(raw(socket), name.as_ptr(), name.len) })?;
     let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
     // SAFETY: the call takes no pointers.
@@ -210,7 +210,7 @@ pub(crate) fn unconnected(peer: &SocketAddr, source: Option<SocketAddr>) -> io::
     let handle = stream_socket(family(peer))?;
     if let Some(source) = source {
         let name = RawAddress::of(&source);
-        // SAFETY: pointer and length are those of the address.
+        // SAFETY: pointer and length belong to the address.
         check(unsafe { ws::bind(raw(borrowed(&handle)), name.as_ptr(), name.len) })?;
     }
     Ok(handle)
@@ -353,7 +353,7 @@ pub(crate) fn disconnect(_stream: HandleRef<'_>) -> bool {
 /// Starts to connect a stream. Returns whether it is connected already.
 pub(crate) fn connect(stream: HandleRef<'_>, peer: &SocketAddr) -> Result<bool, SysError> {
     let name = RawAddress::of(peer);
-    // SAFETY: pointer and length are those of the address.
+    // SAFETY: pointer and length belong to the address.
     match check(unsafe { ws::connect(raw(stream), name.as_ptr(), name.len) }) {
         Ok(()) => Ok(true),
         Err(WOULD_BLOCK | SysError(ws::WSAEINPROGRESS)) => Ok(false),
@@ -406,7 +406,7 @@ pub(crate) fn receive(stream: HandleRef<'_>, into: &mut [u8], broken: bool) -> R
 #[inline]
 pub(crate) fn send(stream: HandleRef<'_>, bytes: &[u8], _more: bool) -> Result<usize, SysError> {
     let len = bytes.len().min(SEND_BYTES_MAX) as i32;
-    // SAFETY: the call reads `len` bytes, of which there are at least so many.
+    // SAFETY: the call reads `len` bytes, and `bytes` is at least that long.
     count(unsafe { ws::send(raw(stream), bytes.as_ptr(), len, 0) })
 }
 
@@ -446,7 +446,7 @@ pub(crate) fn end_sending(stream: HandleRef<'_>) -> Result<(), SysError> {
 /// Makes closesocket send a reset and discard queued data: a zero linger time.
 pub(crate) fn reset_on_close(stream: HandleRef<'_>) {
     let linger = ws::LINGER { l_onoff: 1, l_linger: 0 };
-    // SAFETY: pointer and length are those of `linger`.
+    // SAFETY: pointer and length belong to `linger`.
     let _best_effort = unsafe {
         ws::setsockopt(
             raw(stream),

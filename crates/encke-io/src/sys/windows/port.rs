@@ -49,7 +49,7 @@ impl Port {
             u32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(INFINITE).min(INFINITE - 1)
         });
         let mut count = 0;
-        // SAFETY: `entries` has room for as many packets as the call is told, and `count` for a number.
+        // SAFETY: the call writes at most as many packets as `entries` has room for, and a number to `count`.
         let taken = unsafe {
             GetQueuedCompletionStatusEx(
                 self.raw(),
