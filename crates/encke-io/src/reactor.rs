@@ -249,8 +249,8 @@ impl std::error::Error for UnknownBackend {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unavailable {
-    /// The requested back end, if one was named.
-    pub backend: Option<Backend>,
+    /// The requested back end.
+    pub backend: Backend,
     /// The system's error; `None` if this program was built without the back end.
     error: Option<io::Error>,
     /// Advice after the system's error; the whole reason without one.
@@ -260,20 +260,18 @@ pub struct Unavailable {
 impl Unavailable {
     /// The system lacks the back end, or denies it.
     pub(crate) fn new(backend: Backend, error: io::Error, advice: impl Into<Cow<'static, str>>) -> Self {
-        Self { backend: Some(backend), error: Some(error), advice: advice.into() }
+        Self { backend, error: Some(error), advice: advice.into() }
     }
 
     /// This program was built without the back end.
-    pub(crate) const fn not_built(backend: Option<Backend>, reason: &'static str) -> Self {
+    pub(crate) const fn not_built(backend: Backend, reason: &'static str) -> Self {
         Self { backend, error: None, advice: Cow::Borrowed(reason) }
     }
 }
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(backend) = self.backend {
-            write!(f, "back end {backend} is not available: ")?;
-        }
+        write!(f, "back end {} is not available: ", self.backend)?;
         if let Some(error) = &self.error {
             error.fmt(f)?;
         }
@@ -308,12 +306,10 @@ mod tests {
 
     #[test]
     fn an_unavailable_back_end_is_reported_with_its_cause() {
-        let not_built = Unavailable::not_built(Some(Backend::Uring), "this program was built without it");
+        let not_built = Unavailable::not_built(Backend::Uring, "this program was built without it");
         assert_eq!(
             not_built.to_string(),
             "back end uring is not available: this program was built without it"
         );
-        let none = Unavailable::not_built(None, "no back end supports this system yet");
-        assert_eq!(none.to_string(), "no back end supports this system yet");
     }
 }
