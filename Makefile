@@ -7,18 +7,18 @@ SOAK_MINUTES ?= 10
 SOAK_TURNS ?= 10
 NPM_CI := npm ci --silent --no-audit --no-fund
 
-# Targets that the crates must also compile for, in addition to Linux on x86_64. The program itself needs Linux until another
-# back end exists.
+# Targets that the crates must also compile for, in addition to Linux on x86_64. The program itself needs Unix.
 ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin aarch64-unknown-linux-musl
 PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-apps -p encke-gateway -p encke-console -p encke-assembly -p encke-load
 
-.PHONY: help run cluster build test bench bench-load lint fmt fuzz soak dist dist-all
+.PHONY: help run cluster build test test-windows bench bench-load lint fmt fuzz soak dist dist-all
 
 help:
 	@echo 'make run     build without optimisation and serve the chat of examples/chat (three minutes on two cores)'
 	@echo 'make build   build the fast program, $(TARGET)/release/encke (six minutes and more)'
 	@echo 'make cluster three NATS servers, three nodes and a balancer on this machine, with the chat on two of them'
 	@echo 'make test    every test but the long ones'
+	@echo 'make test-windows  the tests of encke-io, built for Windows, in wine'
 	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
 	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (eleven minutes)'
@@ -54,6 +54,10 @@ test:
 	    --also live 'tests/live/run --basic --encke $(program)' \
 	    --also cluster 'tests/cluster --encke $(program) --polls 1500 --rounds 20' \
 	    --also bench 'cd bench; python3 -m unittest -q'
+
+test-windows:
+	.ci/need wine x86_64-pc-windows-gnu
+	CARGO=$(CARGO) tests/windows
 
 bench: build
 	python3 bench/run.py --write

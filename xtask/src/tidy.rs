@@ -39,7 +39,11 @@ const RULES: &[Rule] = &[
     Rule { name: "arrows", says: "crates depend on crates below them, as on the map", check: crates::arrows },
     Rule { name: "unsafe", says: "`unsafe` stays in its rooms", check: crates::unsafe_code },
     Rule { name: "safety", says: "each `unsafe` says why it is sound", check: crates::safety },
-    Rule { name: "system", says: "only encke-io knows operating systems apart", check: crates::system },
+    Rule {
+        name: "system",
+        says: "only encke-io/src/sys knows operating systems apart",
+        check: crates::system,
+    },
     Rule { name: "clock", says: "only encke-io asks for the time", check: crates::clock },
     Rule { name: "sleep", says: "nothing waits for time to pass", check: crates::sleep },
     Rule { name: "engine", says: "encke-server names no feature", check: engine::names_no_feature },

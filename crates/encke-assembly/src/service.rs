@@ -15,7 +15,7 @@ use encke_console::{
     Console, ConsoleOptions, ConsoleSettings, ConsoleUsers, SessionLimits, history_folder, temporary_files,
 };
 use encke_io::drain_mark::DrainMark;
-use encke_io::{Address, Backend, Listener, host};
+use encke_io::{Address, Backend, host};
 use encke_server::{
     AccessLog, Bound, CHALLENGES, Drained, Exchange, GuardMount, GuardPoint, ListenConfig, LogOutput, Mount,
     OpenWork, Options, Request, Running, Server, TlsIdentity,
@@ -116,7 +116,7 @@ impl Service {
         let mut notes = Vec::new();
         let acme = Arc::<Acme>::default();
         let listen_configs = listen_configs(settings, &acme, &mut notes)?;
-        let inherited = inherited()?;
+        let inherited = host::inherited_listeners().map_err(ServiceError::Inherited)?;
         let connections = connections(settings, listen_configs.len() + inherited.len());
         // Reserved while the process has one thread. Later the kernel waits for the other threads when a worker accepts
         // connection 256, 512 and so on, which stalls all connections of that worker for 5 to 20 ms (measured with two
@@ -540,16 +540,6 @@ fn mounts(
         challenge_mount(settings, acme).map(|(prefix, proofs)| (prefix, Arc::new(proofs) as Arc<dyn Mount>));
     let push = push.into_iter().flat_map(PushPlan::mounts);
     std::iter::once(("/".to_owned(), site)).chain(proofs).chain(push).collect()
-}
-
-#[cfg(unix)]
-fn inherited() -> Result<Vec<Listener>, ServiceError> {
-    host::inherited_listeners().map_err(ServiceError::Inherited)
-}
-
-#[cfg(not(unix))]
-fn inherited() -> Result<Vec<Listener>, ServiceError> {
-    Ok(Vec::new())
 }
 
 /// Returns the number of connections that the descriptor limit allows, or the setting if it is lower.

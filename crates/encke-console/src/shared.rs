@@ -204,7 +204,6 @@ impl ConsoleShared {
                 families.push(Family::gauge(name, help).value(value));
             }
         }
-        #[cfg(unix)]
         families.push(
             Family::counter("process_cpu_seconds_total", "User and system CPU time in seconds.")
                 .value(host::cpu_seconds()),

@@ -2,6 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::sys::host::monotonic_ns;
+
+pub use crate::sys::host::thread_cpu_ns;
+
 /// A point in time, on both clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Now {
@@ -50,30 +54,4 @@ impl Clock {
         }
         Now { mono_ns, unix_ns: self.offset_ns + mono_ns }
     }
-}
-
-/// CLOCK_MONOTONIC (clock_gettime(2)), through the vDSO: 28 ns and some 40 instructions. `Instant` with its checks takes three
-/// times as many instructions.
-#[cfg(unix)]
-fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime writes one timespec to where it is pointed, and knows this clock everywhere.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// CPU time used by the calling thread, in ns: user plus system (CLOCK_THREAD_CPUTIME_ID, clock_gettime(2)).
-#[cfg(unix)]
-pub fn thread_cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime writes one timespec to where it is pointed; a thread may always ask for its own time.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Time since the first call.
-#[cfg(not(unix))]
-fn monotonic_ns() -> u64 {
-    static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    ORIGIN.get_or_init(std::time::Instant::now).elapsed().as_nanos() as u64
 }

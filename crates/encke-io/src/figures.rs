@@ -2,17 +2,7 @@
 
 use crate::host::{ThreadTimes, named, times};
 
-/// The id of this thread (gettid(2)), for [`thread_times_of`]; `None` if the system has none.
-#[cfg(target_os = "linux")]
-pub fn thread_id() -> Option<u32> {
-    u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).ok()
-}
-
-/// The id of this thread, for [`thread_times_of`]; `None` if the system has none.
-#[cfg(not(target_os = "linux"))]
-pub fn thread_id() -> Option<u32> {
-    None
-}
+pub use crate::sys::host::thread_id;
 
 /// The times of a thread of this process; `None` if it has ended, or the system does not report them
 /// (/proc/self/task/TID/schedstat).

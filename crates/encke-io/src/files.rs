@@ -8,6 +8,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::sys::files as sys;
+
+pub use crate::sys::files::{allocate, exchange, id_of, may_write, open_regular};
+
 /// Policy for symbolic links below the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Links {
@@ -90,16 +94,14 @@ impl std::error::Error for OpenError {}
 /// A directory whose files are served.
 #[derive(Debug)]
 pub struct Root {
-    #[cfg(unix)]
-    descriptor: rustix::fd::OwnedFd,
-    path: PathBuf,
+    pub(crate) handle: sys::RootHandle,
+    pub(crate) path: PathBuf,
 }
 
 /// An open file or directory, with its metadata.
 #[derive(Debug)]
 pub struct OpenFile {
-    #[cfg(unix)]
-    pub(crate) descriptor: rustix::fd::OwnedFd,
+    pub(crate) handle: sys::FileHandle,
     /// The metadata at the time of opening.
     pub metadata: Metadata,
 }
@@ -148,7 +150,7 @@ impl Root {
                 folder.pop();
                 continue;
             }
-            let path = folder.join(os_name(&component));
+            let path = folder.join(sys::os_name(&component));
             match std::fs::read_link(&path) {
                 Ok(target) => {
                     links += 1;
@@ -183,451 +185,47 @@ fn components(path: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-#[cfg(unix)]
-fn os_name(name: &[u8]) -> &std::ffi::OsStr {
-    std::os::unix::ffi::OsStrExt::from_bytes(name)
-}
-
-#[cfg(not(unix))]
-fn os_name(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).into_owned()
-}
-
 /// Maximum number of links followed in one lookup: the kernel's own limit (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-#[cfg(unix)]
-mod unix {
-    use super::*;
-    use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-    use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags};
-    use rustix::io::Errno;
-
-    /// Non-blocking, so that opening a named pipe never hangs. The pipe is rejected afterwards because of its type.
-    const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-
-    /// The identity of the file at `path`; `None` if it cannot be determined.
-    pub fn id_of(path: &Path) -> Option<FileId> {
-        let metadata = Metadata::from(&sys::stat(path).ok()?);
-        Some((metadata.device, metadata.inode))
-    }
-
-    /// Tests whether this process may write to a file, or create files in a directory.
-    ///
-    /// # Errors
-    /// It may not, or the path does not exist.
-    pub fn may_write(path: &Path) -> io::Result<()> {
-        Ok(sys::access(path, sys::Access::WRITE_OK)?)
-    }
-
-    /// Opens a regular file to read. Never waits for the writer of a named pipe.
-    ///
-    /// # Errors
-    /// The system's, or the path leads to something else than a regular file.
-    pub fn open_regular(path: &Path) -> io::Result<std::fs::File> {
-        regular(std::fs::File::from(sys::open(path, READ, Mode::empty())?))
-    }
-
-    /// Exchanges two files of a file system atomically.
-    ///
-    /// # Errors
-    /// One of them does not exist, or the system or the file system does not support this.
-    pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
-        #[cfg(target_os = "linux")]
-        return Ok(sys::renameat_with(sys::CWD, one, sys::CWD, other, sys::RenameFlags::EXCHANGE)?);
-        #[cfg(not(target_os = "linux"))]
-        {
-            let _ = (one, other);
-            Err(io::ErrorKind::Unsupported.into())
-        }
-    }
-
-    /// Allocates the blocks of a file between two offsets, even beyond its end, without changing its length. No effect on
-    /// systems and file systems that do not support this.
-    ///
-    /// # Errors
-    /// The disk is full, or a quota or limit is reached.
-    pub fn allocate(file: &std::fs::File, from: u64, to: u64) -> io::Result<()> {
-        #[cfg(target_os = "linux")]
-        loop {
-            return match sys::fallocate(file, sys::FallocateFlags::KEEP_SIZE, from, to.saturating_sub(from)) {
-                Err(Errno::INTR) => continue,
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-                done => Ok(done?),
-            };
-        }
-        #[cfg(not(target_os = "linux"))]
-        {
-            let _ = (file, from, to);
-            Ok(())
-        }
-    }
-
-    impl Root {
-        /// Opens a directory to serve files from.
-        ///
-        /// # Errors
-        /// The path does not exist, is not a directory, or may not be read.
-        pub fn new(path: &Path) -> io::Result<Self> {
-            let path = path.canonicalize()?;
-            let descriptor = sys::open(&path, READ | OFlags::DIRECTORY, Mode::empty())?;
-            Ok(Self { descriptor, path })
-        }
-
-        /// Opens `name`, a path relative to the root without a leading slash. `""` is the root itself.
-        ///
-        /// # Errors
-        /// See [`OpenError`].
-        pub fn open(&self, name: &[u8], links: Links, patience: Patience) -> Result<OpenFile, OpenError> {
-            let name = if name.is_empty() { b".".as_slice() } else { name };
-            let descriptor = match links {
-                Links::Follow if patience == Patience::Patient => {
-                    sys::openat(&self.descriptor, name, READ, Mode::empty())
-                }
-                _ => self.open_beneath(name, links, patience),
-            }
-            .map_err(OpenError::from)?;
-            OpenFile::of(descriptor).map_err(OpenError::from)
-        }
-
-        /// The identity of the root directory.
-        ///
-        /// # Errors
-        /// The file system's.
-        pub fn id(&self) -> io::Result<FileId> {
-            let metadata = Metadata::from(&sys::fstat(&self.descriptor)?);
-            Ok((metadata.device, metadata.inode))
-        }
-
-        #[cfg(target_os = "linux")]
-        fn open_beneath(&self, name: &[u8], links: Links, patience: Patience) -> Result<OwnedFd, Errno> {
-            use rustix::fs::ResolveFlags;
-            let mut resolve = match links {
-                Links::Deny => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-                Links::Beneath => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
-                Links::Follow => ResolveFlags::empty(),
-            };
-            if patience == Patience::Cached {
-                resolve |= ResolveFlags::CACHED;
-            }
-            match sys::openat2(&self.descriptor, name, READ, Mode::empty(), resolve) {
-                // ENOSYS: before Linux 5.6. EPERM: a seccomp filter. EINVAL: RESOLVE_CACHED, before 5.12.
-                Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) if patience == Patience::Cached => {
-                    Err(Errno::AGAIN)
-                }
-                Err(Errno::NOSYS | Errno::PERM) => self.open_by_components(name),
-                other => other,
-            }
-        }
-
-        #[cfg(not(target_os = "linux"))]
-        fn open_beneath(&self, name: &[u8], _: Links, patience: Patience) -> Result<OwnedFd, Errno> {
-            if patience == Patience::Cached {
-                return Err(Errno::AGAIN);
-            }
-            self.open_by_components(name)
-        }
-
-        /// The portable fallback: one openat(2) per component, none of which may be a link.
-        pub(super) fn open_by_components(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
-            let mut folder: Option<OwnedFd> = None;
-            let mut components = name.split(|&byte| byte == b'/').filter(|part| *part != b".").peekable();
-            while let Some(component) = components.next() {
-                if component == b".." || component.is_empty() && components.peek().is_some() {
-                    return Err(Errno::XDEV);
-                }
-                if component.is_empty() {
-                    break;
-                }
-                let at: BorrowedFd<'_> = folder.as_ref().unwrap_or(&self.descriptor).as_fd();
-                let kind = if components.peek().is_some() { OFlags::DIRECTORY } else { OFlags::empty() };
-                folder = Some(sys::openat(at, component, READ | OFlags::NOFOLLOW | kind, Mode::empty())?);
-            }
-            match folder {
-                Some(last) => Ok(last),
-                None => sys::openat(&self.descriptor, c".", READ, Mode::empty()),
-            }
-        }
-    }
-
-    impl OpenFile {
-        /// Opens the directory at `path`, which may not be a link itself.
-        ///
-        /// # Errors
-        /// See [`OpenError`]. The error is [`OpenError::NotFound`] also if `path` is not a directory.
-        pub fn folder(path: &Path) -> Result<Self, OpenError> {
-            let descriptor = sys::open(path, READ | OFlags::DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
-            Ok(Self::of(descriptor)?)
-        }
-
-        fn of(descriptor: OwnedFd) -> Result<Self, Errno> {
-            let metadata = Metadata::from(&sys::fstat(&descriptor)?);
-            Ok(Self { descriptor, metadata })
-        }
-
-        /// The file's current metadata.
-        ///
-        /// # Errors
-        /// The file system's.
-        pub fn stat(&self) -> io::Result<Metadata> {
-            Ok(Metadata::from(&sys::fstat(&self.descriptor)?))
-        }
-
-        /// The identity of the file, independent of the name used to open it.
-        pub fn id(&self) -> FileId {
-            (self.metadata.device, self.metadata.inode)
-        }
-
-        /// The file's current path with links resolved; `None` if the system does not report it, or the file was removed.
-        #[cfg(target_os = "linux")]
-        pub fn path(&self) -> Option<PathBuf> {
-            use std::os::fd::AsRawFd;
-            let path = std::fs::read_link(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd())).ok()?;
-            // The kernel marks removed files, and files hidden by another mount.
-            let bytes = path.as_os_str().as_encoded_bytes();
-            (path.is_absolute() && !bytes.ends_with(b" (deleted)")).then_some(path)
-        }
-
-        /// Not available on this system: always `None`.
-        #[cfg(not(target_os = "linux"))]
-        pub fn path(&self) -> Option<PathBuf> {
-            None
-        }
-
-        /// Reads at `offset` from the kernel's memory, without waiting for a disk (preadv2(2) with RWF_NOWAIT). Returns `None`
-        /// unless the read fills `into` or reaches the end of the file. Also `None` if the file system does not support this.
-        #[cfg(target_os = "linux")]
-        pub fn read_cached_at(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
-            use rustix::io::ReadWriteFlags;
-            let wanted = into.len();
-            let mut pieces = [io::IoSliceMut::new(into)];
-            let read =
-                rustix::io::preadv2(&self.descriptor, &mut pieces, offset, ReadWriteFlags::NOWAIT).ok()?;
-            let ends = offset.saturating_add(read as u64) >= self.metadata.len;
-            (read == wanted || ends).then_some(read)
-        }
-
-        /// Not supported on this system: always `None`.
-        #[cfg(not(target_os = "linux"))]
-        pub fn read_cached_at(&self, _offset: u64, _into: &mut [u8]) -> Option<usize> {
-            None
-        }
-
-        /// Reads at `offset` until `into` is full or the file ends. Returns the number of bytes read. May wait for a disk.
-        ///
-        /// # Errors
-        /// The file system's.
-        pub fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-            let mut filled = 0;
-            while filled < into.len() {
-                match rustix::io::pread(&self.descriptor, &mut into[filled..], offset + filled as u64) {
-                    Ok(0) => break,
-                    Ok(read) => filled += read,
-                    Err(Errno::INTR) => {}
-                    Err(errno) => return Err(errno.into()),
-                }
-            }
-            Ok(filled)
-        }
-
-        /// The entries of a directory, unsorted, at most `limit`, and whether more exist. Omits `.`, `..`, and entries whose
-        /// metadata cannot be read.
-        ///
-        /// # Errors
-        /// Not a directory, or an error of the file system.
-        // The fields of struct stat have other widths on other systems.
-        #[allow(clippy::unnecessary_cast)]
-        pub fn entries(&self, limit: usize) -> io::Result<(Vec<DirEntry>, bool)> {
-            let mut entries = Vec::new();
-            for entry in sys::Dir::read_from(&self.descriptor)? {
-                let entry = entry?;
-                let name = entry.file_name().to_bytes();
-                if name == b"." || name == b".." {
-                    continue;
-                }
-                if entries.len() == limit {
-                    return Ok((entries, true));
-                }
-                if let Ok(stat) = sys::statat(&self.descriptor, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
-                {
-                    let is_link = FileType::from_raw_mode(stat.st_mode as _) == FileType::Symlink;
-                    entries.push(DirEntry { name: name.to_vec(), is_link, metadata: Metadata::from(&stat) });
-                }
-            }
-            Ok((entries, false))
-        }
-    }
-
-    impl AsFd for OpenFile {
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            self.descriptor.as_fd()
-        }
-    }
-
-    impl From<&sys::Stat> for Metadata {
-        // The fields of struct stat have other widths on other systems.
-        #[allow(clippy::unnecessary_cast)]
-        fn from(stat: &sys::Stat) -> Self {
-            let kind = match FileType::from_raw_mode(stat.st_mode as _) {
-                FileType::RegularFile => FileKind::File,
-                FileType::Directory => FileKind::Folder,
-                _ => FileKind::Other,
-            };
-            let moment = |seconds: i64, nanoseconds: i64| {
-                let seconds = u64::try_from(seconds).unwrap_or(0);
-                seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(nanoseconds).unwrap_or(0))
-            };
-            Self {
-                kind,
-                len: u64::try_from(stat.st_size as i64).unwrap_or(0),
-                modified_ns: moment(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
-                changed_ns: moment(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
-                inode: stat.st_ino as u64,
-                device: stat.st_dev as u64,
-            }
-        }
-    }
-
-    impl From<Errno> for OpenError {
-        fn from(errno: Errno) -> Self {
-            match errno {
-                Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Self::NotFound,
-                Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV | Errno::NXIO => Self::Forbidden,
-                Errno::AGAIN => Self::NotCached,
-                Errno::MFILE | Errno::NFILE => Self::Descriptors,
-                other => Self::System(other.raw_os_error()),
-            }
-        }
-    }
+/// Options to open a file that only its owner may read and write, if the opening creates it. On Windows a new file has the
+/// permissions of its directory.
+pub fn private_options() -> std::fs::OpenOptions {
+    sys::private_options()
 }
 
-#[cfg(unix)]
-pub use unix::{allocate, exchange, id_of, may_write, open_regular};
-
-/// Does nothing: not supported on this system.
+/// Creates a directory for its owner only, with its ancestors. On Windows it has the permissions of its parent.
 ///
 /// # Errors
-/// None.
-#[cfg(not(unix))]
-pub fn allocate(_file: &std::fs::File, _from: u64, _to: u64) -> io::Result<()> {
-    Ok(())
+/// The system's.
+pub fn make_private_folder(folder: &Path) -> io::Result<()> {
+    sys::make_private_folder(folder)
 }
 
-fn regular(file: std::fs::File) -> io::Result<std::fs::File> {
+/// Gives a new file the owner, the group and the permissions of an old one. Only root may give a file away: the permissions of
+/// a group that cannot be kept are dropped, because the new group may contain other users. On Windows only the read-only
+/// attribute is kept.
+///
+/// # Errors
+/// The permissions cannot be set.
+pub fn take_over(file: &std::fs::File, old: &std::fs::Metadata) -> io::Result<()> {
+    sys::take_over(file, old)
+}
+
+/// Stores the names of a directory on the disk. On Windows there is nothing to do.
+///
+/// # Errors
+/// The file system's.
+pub fn sync_directory(folder: &Path) -> io::Result<()> {
+    sys::sync_directory(folder)
+}
+
+/// Returns the file if it is a regular one.
+pub(crate) fn regular(file: std::fs::File) -> io::Result<std::fs::File> {
     if file.metadata()?.is_file() {
         return Ok(file);
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
-}
-
-/// Opens a regular file to read.
-///
-/// # Errors
-/// The system's, or the path leads to something else than a regular file.
-#[cfg(not(unix))]
-pub fn open_regular(path: &Path) -> io::Result<std::fs::File> {
-    regular(std::fs::File::open(path)?)
-}
-
-/// Not available on this system.
-///
-/// # Errors
-/// Always.
-#[cfg(not(unix))]
-pub fn exchange(_one: &Path, _other: &Path) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-/// Not available on this system: always `None`.
-#[cfg(not(unix))]
-pub fn id_of(_path: &Path) -> Option<FileId> {
-    None
-}
-
-/// Not available on this system: `Ok` if the path exists.
-///
-/// # Errors
-/// The path does not exist.
-#[cfg(not(unix))]
-pub fn may_write(path: &Path) -> io::Result<()> {
-    std::fs::metadata(path).map(drop)
-}
-
-#[cfg(not(unix))]
-impl Root {
-    /// Opens a directory to serve files from.
-    ///
-    /// # Errors
-    /// Always: files cannot be served on this system yet.
-    pub fn new(_path: &Path) -> io::Result<Self> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// The identity of the root directory.
-    ///
-    /// # Errors
-    /// Always: files cannot be served on this system yet.
-    pub fn id(&self) -> io::Result<FileId> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// Opens a name beneath the root.
-    ///
-    /// # Errors
-    /// Always: files cannot be served on this system yet.
-    pub fn open(&self, _name: &[u8], _links: Links, _patience: Patience) -> Result<OpenFile, OpenError> {
-        Err(OpenError::Forbidden)
-    }
-}
-
-#[cfg(not(unix))]
-impl OpenFile {
-    /// Opens a directory.
-    ///
-    /// # Errors
-    /// Always: files cannot be served on this system yet.
-    pub fn folder(_path: &Path) -> Result<Self, OpenError> {
-        Err(OpenError::Forbidden)
-    }
-
-    /// Not available on this system: always `None`.
-    pub fn path(&self) -> Option<PathBuf> {
-        None
-    }
-
-    /// Not supported on this system: always `None`.
-    pub fn read_cached_at(&self, _offset: u64, _into: &mut [u8]) -> Option<usize> {
-        None
-    }
-
-    /// The file's current metadata.
-    ///
-    /// # Errors
-    /// Always: files cannot be served on this system yet.
-    pub fn stat(&self) -> io::Result<Metadata> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// Reads at an offset.
-    ///
-    /// # Errors
-    /// Always: files cannot be served on this system yet.
-    pub fn read_at(&self, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// The entries of a directory.
-    ///
-    /// # Errors
-    /// Always: files cannot be served on this system yet.
-    pub fn entries(&self, _limit: usize) -> io::Result<(Vec<DirEntry>, bool)> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// The identity of the file.
-    pub fn id(&self) -> FileId {
-        (self.metadata.device, self.metadata.inode)
-    }
 }
 
 #[cfg(all(test, unix))]

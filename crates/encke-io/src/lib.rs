@@ -6,13 +6,13 @@
 //!            Op: Accept Recv Send Close …                 Event: Accepted Received Sent Closed …
 //!  worker ───────────────────────────────►  Reactor  ───────────────────────────────────────►  worker
 //!                                          │  │  │  │
-//!                                     poll epoll uring sim           chosen at run time, see [`Backend`]
+//!                                   poll epoll uring afd sim         chosen at run time, see [`Backend`]
 //! ```
 //!
 //! In scope: reactors, sockets, files beneath a root, change notifications, timers, tables with stable indices, the thread pool
 //! for blocking work, and facts about the host. Out of scope: any protocol and any policy.
 //!
-//! `unsafe` is allowed here, and each block states its reason. Only this crate uses `cfg(target_os)`.
+//! `unsafe` is allowed here, and each block states its reason. Only `sys` uses `cfg` for operating systems.
 #![allow(unsafe_code)]
 
 pub mod changes;
@@ -22,7 +22,6 @@ pub mod drain_mark;
 pub mod figures;
 pub mod files;
 pub mod host;
-#[cfg_attr(not(unix), allow(dead_code, reason = "no back end of this system submits to it yet"))]
 pub mod offload;
 pub mod op;
 pub mod op_error;
@@ -38,16 +37,11 @@ mod lock;
 mod stream_facts;
 mod table;
 
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "io_uring alone uses all of it"))]
 mod places;
-#[cfg(unix)]
 mod poller;
-#[cfg(unix)]
 mod readiness;
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "io_uring alone uses all of it"))]
 mod sending;
-#[cfg(target_os = "linux")]
-mod uring;
+mod sys;
 
 pub use clock::Now;
 pub use lock::lock;
@@ -57,21 +51,9 @@ pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource, U
 pub use sim::SimReactor;
 pub use socket::{Address, Listener};
 pub use stream_facts::{StreamFacts, TcpFacts};
+pub use sys::backends::*;
 pub use table::connection_table;
 pub use wake::Waker;
-
-/// The reactor over poll(2).
-#[cfg(unix)]
-pub type PollReactor = readiness::Readiness<poller::poll::Poll>;
-/// The reactor over level-triggered epoll(7).
-#[cfg(target_os = "linux")]
-pub type EpollLevelReactor = readiness::Readiness<poller::epoll::EpollLevel>;
-/// The reactor over edge-triggered epoll(7).
-#[cfg(target_os = "linux")]
-pub type EpollEdgeReactor = readiness::Readiness<poller::epoll::EpollEdge>;
-/// The reactor over io_uring(7).
-#[cfg(target_os = "linux")]
-pub use uring::{UringReactor, UringSettings};
 
 /// Code that is generic over the reactor it runs on.
 pub trait ReactorTask {
@@ -82,19 +64,9 @@ pub trait ReactorTask {
 /// Creates the reactor of `backend` on this thread and passes it to `run`. Only this function maps a back end's value to its
 /// type.
 pub fn run_on(backend: Backend, pool: offload::Pool, run: impl ReactorTask) {
-    match backend {
-        #[cfg(unix)]
-        Backend::Poll => run.run(PollReactor::new(pool)),
-        #[cfg(target_os = "linux")]
-        Backend::EpollLevel => run.run(EpollLevelReactor::new(pool)),
-        #[cfg(target_os = "linux")]
-        Backend::EpollEdge => run.run(EpollEdgeReactor::new(pool)),
-        #[cfg(target_os = "linux")]
-        Backend::Uring => run.run(UringReactor::new(pool)),
-        other => {
-            drop(pool);
-            let reason = "this program was built without it";
-            run.run::<SimReactor>(Err(Unavailable::not_built(Some(other), reason)));
-        }
+    if let Some((pool, run)) = sys::backends::run_on(backend, pool, run) {
+        drop(pool);
+        let reason = "this program was built without it";
+        run.run::<SimReactor>(Err(Unavailable::not_built(backend, reason)));
     }
 }

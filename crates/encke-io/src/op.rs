@@ -91,7 +91,6 @@ pub enum Op {
 }
 
 /// The operation that closes a source.
-#[cfg(unix)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CloseOp {
     Close,

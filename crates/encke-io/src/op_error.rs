@@ -1,4 +1,5 @@
-//! The reason why a system operation failed, reduced to the cases that callers distinguish.
+//! The reason why a system operation failed, reduced to the cases that callers distinguish. `sys` maps the numbers of each
+//! system to them.
 
 use std::fmt;
 use std::io;
@@ -42,29 +43,3 @@ impl fmt::Display for OpError {
 }
 
 impl std::error::Error for OpError {}
-
-#[cfg(unix)]
-impl From<rustix::io::Errno> for OpError {
-    fn from(errno: rustix::io::Errno) -> Self {
-        use rustix::io::Errno;
-        match errno {
-            Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN | Errno::CONNABORTED => Self::Reset,
-            Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NETDOWN => Self::Unreachable,
-            Errno::CONNREFUSED => Self::Refused,
-            Errno::MFILE | Errno::NFILE => Self::Descriptors,
-            Errno::NOMEM | Errno::NOBUFS => Self::Memory,
-            Errno::CANCELED => Self::Canceled,
-            other => Self::System(other.raw_os_error()),
-        }
-    }
-}
-
-impl From<io::Error> for OpError {
-    fn from(error: io::Error) -> Self {
-        #[cfg(unix)]
-        if let Some(errno) = rustix::io::Errno::from_io_error(&error) {
-            return Self::from(errno);
-        }
-        Self::System(error.raw_os_error().unwrap_or(0))
-    }
-}

@@ -87,6 +87,7 @@ impl<T> Places<T> {
     }
 
     /// The source in a slot, even if it is leaving.
+    #[allow(dead_code, reason = "io_uring alone uses it, and not every system has it")]
     pub(crate) fn at(&mut self, index: u32) -> Option<&mut T> {
         match &mut self.rows.get_mut(index as usize)?.state {
             RowState::Used(source) => Some(source),

@@ -14,16 +14,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::Listener;
+use crate::sys::process::UserIds;
 
-#[cfg(not(unix))]
-mod elsewhere;
-#[cfg(unix)]
-mod unix;
-
-#[cfg(not(unix))]
-pub use elsewhere::{NoProcess as Process, kill_all, may_execute};
-#[cfg(unix)]
-pub use unix::{Process, kill_all, may_execute};
+pub use crate::sys::process::{Process, in_own_group, kill_all, may_execute};
 
 /// The number of the descriptor under which a process gets its listening socket (sd_listen_fds(3)).
 pub const PASSED_DESCRIPTOR: i32 = 3;
@@ -65,21 +58,6 @@ pub enum StopSignal {
     User2,
 }
 
-impl StopSignal {
-    #[cfg(unix)]
-    const fn number(self) -> rustix::process::Signal {
-        use rustix::process::Signal;
-        match self {
-            Self::Terminate => Signal::TERM,
-            Self::Interrupt => Signal::INT,
-            Self::Quit => Signal::QUIT,
-            Self::HangUp => Signal::HUP,
-            Self::User1 => Signal::USR1,
-            Self::User2 => Signal::USR2,
-        }
-    }
-}
-
 /// A user of this system, as its database of users has it (passwd(5)).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SystemUser {
@@ -87,8 +65,7 @@ pub struct SystemUser {
     pub name: String,
     /// The home directory.
     pub home: PathBuf,
-    #[cfg(unix)]
-    ids: unix::UserIds,
+    pub(crate) ids: UserIds,
 }
 
 /// How a process has ended.

@@ -43,6 +43,7 @@ use crate::op::{Event, Op, Token};
 use crate::op_error::OpError;
 use crate::socket::{Listener, Stream, Watched};
 use crate::stream_facts::StreamFacts;
+use crate::sys::backends;
 use crate::wake::Waker;
 
 /// Maximum length of a lease, and the size of the one buffer into which readiness back ends receive.
@@ -52,7 +53,6 @@ pub const LEASE_BYTES_MAX: usize = 64 * 1024;
 pub const SEND_QUANTUM: u64 = 4 << 20;
 
 /// Maximum number of sockets kept for [`Reactor::spare`].
-#[cfg(unix)]
 pub(crate) const SPARES_MAX: usize = 64;
 
 /// The operating system interface of one worker. The module documentation lists the guarantees of every back end.
@@ -159,13 +159,17 @@ pub enum Backend {
     EpollEdge,
     /// io_uring(7) with multishot accept and receive and a ring of provided buffers.
     Uring,
+    /// Windows: polls of the socket driver (`\\Device\\Afd`), whose results come through a completion port.
+    Afd,
     /// The simulator, which cannot be selected by name.
     Sim,
 }
 
 impl Backend {
-    /// The back ends that can be selected by name, preferred ones first.
-    pub const NAMED: [Self; 4] = [Self::Uring, Self::EpollEdge, Self::EpollLevel, Self::Poll];
+    /// The back ends of this system, which can be selected by name, preferred ones first.
+    pub const NAMED: [Self; backends::BACKENDS.len()] = backends::BACKENDS;
+    /// The back ends of all systems.
+    const KNOWN: [Self; 5] = [Self::Uring, Self::EpollEdge, Self::EpollLevel, Self::Poll, Self::Afd];
 
     /// The name on the command line, in settings, logs and metrics.
     ///
@@ -182,49 +186,26 @@ impl Backend {
             Self::EpollLevel => "epoll-level",
             Self::EpollEdge => "epoll-edge",
             Self::Uring => "uring",
+            Self::Afd => "afd",
             Self::Sim => "sim",
         }
     }
 
     /// Whether this program was built with the back end.
-    pub const fn compiled(self) -> bool {
-        match self {
-            Self::Poll => cfg!(unix),
-            Self::EpollLevel | Self::EpollEdge | Self::Uring => cfg!(target_os = "linux"),
-            Self::Sim => true,
-        }
+    pub fn compiled(self) -> bool {
+        self == Self::Sim || Self::NAMED.contains(&self)
     }
 
-    /// Selects the back end for `auto`: epoll-edge where epoll exists, else poll. Also returns the reason.
-    ///
-    /// # Errors
-    /// This system has no back end yet.
-    pub fn auto() -> Result<(Self, &'static str), Unavailable> {
-        if Self::EpollEdge.compiled() {
-            Ok((Self::EpollEdge, "least CPU per request of those measured here; see bench/RESULTS.md"))
-        } else if Self::Poll.compiled() {
-            Ok((Self::Poll, "the only back end for this system"))
-        } else {
-            Err(Unavailable::not_built(None, "no back end supports this system yet"))
-        }
+    /// Selects the back end for `auto`: epoll-edge on Linux, afd on Windows, else poll. Also returns the reason.
+    pub const fn auto() -> (Self, &'static str) {
+        backends::AUTO
     }
 
     /// Selects the back end for `auto` in a client with many busy connections, and returns the reason. The choice is io_uring,
     /// which saves most of the client's system calls, if this system allows it; otherwise that of [`Backend::auto`]. With
     /// `gathers`, io_uring must also support [`Reactor::gather`].
-    ///
-    /// # Errors
-    /// This system has no back end yet.
-    #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "only Linux has a choice"))]
-    pub fn auto_client(gathers: bool) -> Result<(Self, &'static str), Unavailable> {
-        #[cfg(target_os = "linux")]
-        if crate::uring::probe().is_ok_and(|can_gather| can_gather || !gathers) {
-            return Ok((
-                Self::Uring,
-                "least CPU per request of those measured here; see bench/RESULTS-load.md",
-            ));
-        }
-        Self::auto()
+    pub fn auto_client(gathers: bool) -> (Self, &'static str) {
+        backends::auto_client(gathers)
     }
 }
 
@@ -238,7 +219,7 @@ impl FromStr for Backend {
     type Err = UnknownBackend;
 
     fn from_str(name: &str) -> Result<Self, UnknownBackend> {
-        let found = Self::NAMED.into_iter().find(|backend| backend.name() == name);
+        let found = Self::KNOWN.into_iter().find(|backend| backend.name() == name);
         found.ok_or_else(|| UnknownBackend(name.to_owned()))
     }
 }
@@ -250,7 +231,13 @@ pub struct UnknownBackend(String);
 impl fmt::Display for UnknownBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(name) = self;
-        write!(f, "invalid back end `{name}`: expected uring, epoll-edge, epoll-level or poll")
+        let names = Backend::NAMED.map(Backend::name);
+        let (last, others) = names.split_last().expect("every system has a back end");
+        write!(f, "invalid back end `{name}`: expected ")?;
+        if !others.is_empty() {
+            write!(f, "{} or ", others.join(", "))?;
+        }
+        f.write_str(last)
     }
 }
 
@@ -262,8 +249,8 @@ impl std::error::Error for UnknownBackend {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unavailable {
-    /// The requested back end, if one was named.
-    pub backend: Option<Backend>,
+    /// The requested back end.
+    pub backend: Backend,
     /// The system's error; `None` if this program was built without the back end.
     error: Option<io::Error>,
     /// Advice after the system's error; the whole reason without one.
@@ -272,22 +259,19 @@ pub struct Unavailable {
 
 impl Unavailable {
     /// The system lacks the back end, or denies it.
-    #[cfg(unix)]
     pub(crate) fn new(backend: Backend, error: io::Error, advice: impl Into<Cow<'static, str>>) -> Self {
-        Self { backend: Some(backend), error: Some(error), advice: advice.into() }
+        Self { backend, error: Some(error), advice: advice.into() }
     }
 
     /// This program was built without the back end.
-    pub(crate) const fn not_built(backend: Option<Backend>, reason: &'static str) -> Self {
+    pub(crate) const fn not_built(backend: Backend, reason: &'static str) -> Self {
         Self { backend, error: None, advice: Cow::Borrowed(reason) }
     }
 }
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(backend) = self.backend {
-            write!(f, "back end {backend} is not available: ")?;
-        }
+        write!(f, "back end {} is not available: ", self.backend)?;
         if let Some(error) = &self.error {
             error.fmt(f)?;
         }
@@ -322,12 +306,10 @@ mod tests {
 
     #[test]
     fn an_unavailable_back_end_is_reported_with_its_cause() {
-        let not_built = Unavailable::not_built(Some(Backend::Uring), "this program was built without it");
+        let not_built = Unavailable::not_built(Backend::Uring, "this program was built without it");
         assert_eq!(
             not_built.to_string(),
             "back end uring is not available: this program was built without it"
         );
-        let none = Unavailable::not_built(None, "no back end supports this system yet");
-        assert_eq!(none.to_string(), "no back end supports this system yet");
     }
 }

@@ -170,7 +170,7 @@ impl World {
     /// Adds a reactor. [`World::step`] identifies it by its number, counted from 0.
     pub fn reactor(&self) -> SimReactor {
         let mut state = self.0.borrow_mut();
-        let bell = WakeSignal::without_descriptor();
+        let bell = WakeSignal::without_bell();
         state.stations.push(Station::new(Arc::clone(&bell)));
         let number = state.stations.len() - 1;
         SimReactor { world: self.clone(), number, bell, lease: Vec::new() }

@@ -2,10 +2,8 @@
 //!
 //! Each call makes system calls, so it is for the few connections that an operator looks at.
 
-#[cfg(unix)]
-use rustix::fd::BorrowedFd;
-
 use crate::socket::Address;
+use crate::sys::net::{self, HandleRef};
 
 /// Facts about a connected stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -32,38 +30,8 @@ pub struct TcpFacts {
 }
 
 /// Returns the facts about a stream.
-#[cfg(unix)]
-pub(crate) fn stream_facts(stream: BorrowedFd<'_>) -> StreamFacts {
-    let local = rustix::net::getsockname(stream).ok().and_then(|name| crate::socket::address_of(name).ok());
-    StreamFacts { local, tcp: tcp_facts(stream) }
-}
-
-/// Words of `struct tcp_info` up to `tcpi_bytes_received` (linux/tcp.h, Linux 4.1).
-#[cfg(target_os = "linux")]
-const WORDS: usize = 34;
-
-#[cfg(target_os = "linux")]
-fn tcp_facts(stream: BorrowedFd<'_>) -> Option<TcpFacts> {
-    let mut words = [0u32; WORDS];
-    crate::socket::read_option(stream, libc::IPPROTO_TCP, libc::TCP_INFO, &mut words)?;
-    // The first eight bytes are single bytes; 32-bit fields follow, and 64-bit ones from word 26 on.
-    let double = |place: usize| {
-        let [a, b, c, d] = words[place].to_ne_bytes();
-        let [e, f, g, h] = words[place + 1].to_ne_bytes();
-        u64::from_ne_bytes([a, b, c, d, e, f, g, h])
-    };
-    Some(TcpFacts {
-        since_sent_ms: words[11],
-        since_received_ms: words[13],
-        round_trip_us: words[17],
-        acknowledged_bytes: double(30),
-        received_bytes: double(32),
-    })
-}
-
-#[cfg(all(unix, not(target_os = "linux")))]
-fn tcp_facts(_: BorrowedFd<'_>) -> Option<TcpFacts> {
-    None
+pub(crate) fn stream_facts(stream: HandleRef<'_>) -> StreamFacts {
+    StreamFacts { local: net::local_address(stream), tcp: net::tcp_facts(stream) }
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -51,9 +51,8 @@ impl RunningServer {
         let mut command = Command::new(program);
         command.args(["lab", UNDER_TEST]).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.args(connections.map(|connections| connections.to_string()));
-        #[cfg(unix)]
         // ^C ends the lab, which then ends the server.
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        encke_io::process::in_own_group(&mut command);
         let mut child = command.spawn()?;
         let mut line = String::new();
         let told =

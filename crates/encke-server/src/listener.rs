@@ -107,7 +107,7 @@ pub(crate) fn bind(
         tls: door.tls.clone(),
         outlives: false,
     };
-    let shared = queues.len() > 1 && matches!(door.address, Address::Inet(_));
+    let shared = Listener::SHARES_ADDRESS && queues.len() > 1 && matches!(door.address, Address::Inet(_));
     let options = ListenOptions { backlog, shared: false, mode: door.mode };
     // Bound unshared first: sharing the port would silently share it with another server of this user, too.
     let alone = match Listener::bind(&door.address, options) {

@@ -254,7 +254,7 @@ impl Server {
         check_guards(&guards, &mounts)?;
         let (backend, backend_reason) = match options.backend {
             Some(backend) => (backend, "as requested"),
-            None => Backend::auto().map_err(ServerError::Backend)?,
+            None => Backend::auto(),
         };
         let workers = options.workers.unwrap_or_else(encke_io::host::processors).max(1);
         let mut queues = Vec::new();

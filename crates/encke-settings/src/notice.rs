@@ -208,7 +208,7 @@ impl NoticeStyle {
     fn of_stderr() -> Self {
         static STYLE: OnceLock<NoticeStyle> = OnceLock::new();
         *STYLE.get_or_init(|| {
-            if under_journal() {
+            if encke_io::host::under_journal() {
                 Self::Journal
             } else if io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
                 Self::Terminal
@@ -241,16 +241,6 @@ impl NoticeStyle {
         line.push('\n');
         line
     }
-}
-
-#[cfg(unix)]
-fn under_journal() -> bool {
-    encke_io::host::under_journal()
-}
-
-#[cfg(not(unix))]
-fn under_journal() -> bool {
-    false
 }
 
 #[cfg(test)]

@@ -13,9 +13,11 @@
 
 use std::error::Error;
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+
+use encke_io::files;
 
 /// The layout that this version supports.
 const FORMAT: &str = "1";
@@ -89,7 +91,8 @@ impl Error for StateError {
 /// # Errors
 /// The directory cannot be created or written, or a later version has written it.
 pub fn prepare(folder: &Path) -> Result<(), StateError> {
-    make(folder).map_err(|error| StateError::Dir(folder.to_owned(), StateStep::Create, error))?;
+    files::make_private_folder(folder)
+        .map_err(|error| StateError::Dir(folder.to_owned(), StateStep::Create, error))?;
     let file = folder.join("format");
     match fs::read_to_string(&file) {
         Ok(text) if text.trim() == FORMAT => Ok(()),
@@ -114,7 +117,7 @@ pub fn put_private(file: &Path, content: &[u8]) -> Result<(), StateError> {
         {
             return Err(error);
         }
-        let mut writer = private().create_new(true).write(true).open(&new)?;
+        let mut writer = files::private_options().create_new(true).write(true).open(&new)?;
         writer.write_all(content)?;
         writer.sync_all()?;
         fs::rename(&new, file)
@@ -127,31 +130,8 @@ pub fn put_private(file: &Path, content: &[u8]) -> Result<(), StateError> {
 /// # Errors
 /// The directory cannot be created.
 pub fn make_folder(folder: &Path) -> Result<(), StateError> {
-    make(folder).map_err(|error| StateError::File(folder.to_owned(), StateStep::Create, error))
-}
-
-#[cfg(unix)]
-fn private() -> OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut options = OpenOptions::new();
-    options.mode(0o600);
-    options
-}
-
-#[cfg(not(unix))]
-fn private() -> OpenOptions {
-    OpenOptions::new()
-}
-
-#[cfg(unix)]
-fn make(folder: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
-}
-
-#[cfg(not(unix))]
-fn make(folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)
+    files::make_private_folder(folder)
+        .map_err(|error| StateError::File(folder.to_owned(), StateStep::Create, error))
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::fmt;
 use std::process::ExitCode;
 
 use encke_assembly::settings::SettingsError;
-use encke_io::Unavailable;
 use encke_load::{InputError, RunError};
 use encke_settings::ValueError;
 
@@ -133,12 +132,6 @@ impl From<InputError> for CommandError {
 
 impl From<RunError> for CommandError {
     fn from(error: RunError) -> Self {
-        Self::system(error)
-    }
-}
-
-impl From<Unavailable> for CommandError {
-    fn from(error: Unavailable) -> Self {
         Self::system(error)
     }
 }

@@ -3,8 +3,9 @@
 //! Does nothing without `$NOTIFY_SOCKET`, the usual case. Abstract socket addresses (`@…`) are not supported: current service
 //! managers use a path.
 
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+
+use encke_io::host;
 
 /// A state that is reported to the service manager.
 pub(crate) enum ServiceState {
@@ -40,15 +41,13 @@ fn send(socket: &Path, state: &ServiceState) -> std::io::Result<()> {
         ServiceState::Reloading => "STATUS=reloading the settings",
         ServiceState::Stopping => "STOPPING=1\nSTATUS=draining",
     };
-    let datagram = UnixDatagram::unbound()?;
-    // A manager with a full queue must not block the server.
-    datagram.set_nonblocking(true)?;
-    datagram.send_to(text.as_bytes(), socket).map(drop)
+    host::send_to_manager(socket, text.as_bytes())
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixDatagram;
 
     #[test]
     fn the_manager_hears_each_state_and_a_missing_one_is_no_error() {

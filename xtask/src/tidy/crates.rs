@@ -246,12 +246,20 @@ pub(super) fn safety(tree: &Tree, findings: &mut TidyFindings) {
     }
 }
 
-/// Rule: only encke-io distinguishes operating systems. `cfg(unix)` may occur elsewhere: it is a family with one standard, in
-/// which errno and signals have a meaning.
+/// The only place with `cfg` for operating systems, besides tests and the lab's specimens.
+const SYSTEMS: &str = "crates/encke-io/src/sys/";
+const SPECIMENS: &str = "crates/encke-lab/src/specimens/";
+
+/// Conditions that distinguish operating systems.
+const FAMILIES: &[&str] = &["target_os", "target_family", "target_vendor", "unix", "windows"];
+
+/// Rule: only `sys` of encke-io distinguishes operating systems.
 pub(super) fn system(tree: &Tree, findings: &mut TidyFindings) {
-    each_line(tree, above_ground, |path, number, line| {
-        if has_word(&line.code, "target_os") {
-            findings.add("system", path, number, "what depends on the system belongs to encke-io");
+    let elsewhere = |path: &str| !path.starts_with(SYSTEMS) && !path.starts_with(SPECIMENS);
+    each_line(tree, elsewhere, |path, number, line| {
+        let is_condition = ["cfg", "cfg_attr"].into_iter().any(|word| has_word(&line.code, word));
+        if is_condition && !line.test && FAMILIES.iter().any(|family| has_word(&line.code, family)) {
+            findings.add("system", path, number, "what depends on the system belongs to encke-io/src/sys");
         }
     });
 }

@@ -1,7 +1,8 @@
 //! A type name means one thing: no two modules declare types of the same name.
 //!
 //! Only declarations that begin a line are checked. Types within functions and inline modules are local to what a reader sees.
-//! A `without.rs` declares the types of its neighbours again, for a build without their feature.
+//! A `without.rs` declares the types of its neighbours again, for a build without their feature. The directories of
+//! `sys` declare equal types, too: a build contains the directories of one operating system only.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +14,12 @@ pub(super) fn unique(tree: &Tree, findings: &mut TidyFindings) {
     let mut places: BTreeMap<&str, Vec<(&str, usize)>> = BTreeMap::new();
     for (path, source) in tree.sources().filter(|(path, _)| path.contains("/src/") && !path.ends_with(TWIN)) {
         for (number, line) in source.shipped() {
-            if let Some(name) = declared(&line.code) {
-                places.entry(name).or_default().push((path, number));
+            let Some(name) = declared(&line.code) else { continue };
+            let declarations = places.entry(name).or_default();
+            let is_twin =
+                |(other, _): &(&str, usize)| system(other).is_some_and(|other| Some(other) != system(path));
+            if system(path).is_none() || !declarations.iter().any(is_twin) {
+                declarations.push((path, number));
             }
         }
     }
@@ -31,6 +36,11 @@ pub(super) fn unique(tree: &Tree, findings: &mut TidyFindings) {
 }
 
 const TWIN: &str = "/without.rs";
+
+/// The operating system that a file is for: a directory of `sys`.
+fn system(path: &str) -> Option<&str> {
+    path.split_once("/src/sys/")?.1.split('/').next()
+}
 
 /// The name of the type that a line of code declares at its beginning.
 fn declared(code: &str) -> Option<&str> {

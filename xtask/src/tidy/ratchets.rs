@@ -68,8 +68,8 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "directory",
         place: "crates/encke-io/src/",
-        limit: RatchetLimit::Exactly(3),
-        why: "reactor.rs declares the trait and the enum of its back ends, of which uring/ is one",
+        limit: RatchetLimit::Exactly(16),
+        why: "sys/ has the calls of each system and its back ends: it implements the traits and types of the files that use it",
     },
     Ratchet {
         rule: "size",
@@ -97,7 +97,7 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     },
     Ratchet {
         rule: "size",
-        place: "crates/encke-io/src/uring/mod.rs",
+        place: "crates/encke-io/src/sys/linux/uring/mod.rs",
         limit: RatchetLimit::UpTo(1300),
         why: "one state machine: the operations in flight in one ring",
     },

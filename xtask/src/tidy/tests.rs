@@ -74,6 +74,8 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("unsafe", "crates/encke-server/src/lib.rs", "// SAFETY: no.\nunsafe fn c() {}\n"),
     ("safety", "crates/encke-io/src/more.rs", "//! More.\nfn a() { unsafe { b() } }\n"),
     ("system", "crates/encke-server/src/lib.rs", "#[cfg(target_os = \"linux\")]\nfn c() {}\n"),
+    ("system", "crates/encke-server/src/lib.rs", "#[cfg(not(unix))]\nfn c() {}\n"),
+    ("system", "crates/encke-io/src/more.rs", "//! More.\nfn c() -> bool { cfg!(windows) }\n"),
     ("clock", "crates/encke-server/src/lib.rs", "fn c() { Instant::now(); }\n"),
     ("clock", "crates/encke-server/src/lib.rs", "fn c() { d.elapsed(); }\n"),
     ("sleep", "crates/encke-server/tests/a.rs", "//! A.\nfn c() { std::thread::sleep(d); }\n"),

@@ -10,7 +10,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, Metadata};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -294,7 +294,7 @@ fn changed(path: &Path) -> FileError {
 
 fn sync_parent(path: &Path) -> Result<(), FileError> {
     let folder = path.parent().unwrap_or(Path::new("/"));
-    sync_directory(folder).map_err(FileError::at(folder, FileStep::SyncDirectory))
+    files::sync_directory(folder).map_err(FileError::at(folder, FileStep::SyncDirectory))
 }
 
 /// The text of an old file that an attempt left, because the process was killed or another program wrote the file meanwhile.
@@ -360,14 +360,16 @@ fn write_new(
         // A rest may have other permissions, or be a link to another file.
         remove(&new)?;
         before(FileStep::Create);
-        let mut file = private_options().open(&new).map_err(FileError::at(&new, FileStep::Create))?;
+        let mut options = files::private_options();
+        options.write(true).create_new(true);
+        let mut file = options.open(&new).map_err(FileError::at(&new, FileStep::Create))?;
         for part in content.chunks(WRITE_BYTES) {
             before(FileStep::Write);
             file.write_all(part).map_err(FileError::at(&new, FileStep::Write))?;
         }
         if let Some(old) = like {
             before(FileStep::Permissions);
-            take_over(&file, old).map_err(FileError::at(&new, FileStep::Permissions))?;
+            files::take_over(&file, old).map_err(FileError::at(&new, FileStep::Permissions))?;
         }
         before(FileStep::Sync);
         file.sync_all().map_err(FileError::at(&new, FileStep::Sync))
@@ -381,76 +383,14 @@ fn write_new(
     }
 }
 
-#[cfg(unix)]
-fn private_options() -> OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options
-}
-
-#[cfg(not(unix))]
-fn private_options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    options
-}
-
-/// Gives a new file the owner, the group and the permissions of the old one. Only root may give a file away: the permissions of
-/// a group that cannot be kept are dropped, because the new group may contain other users.
-#[cfg(unix)]
-fn take_over(file: &File, old: &Metadata) -> io::Result<()> {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
-    let own = file.metadata()?;
-    let mut mode = old.mode() & 0o777;
-    if own.gid() != old.gid() && fchown(file, None, Some(old.gid())).is_err() {
-        mode &= 0o707;
-    }
-    if own.uid() != old.uid() {
-        let _not_root = fchown(file, Some(old.uid()), None);
-    }
-    file.set_permissions(fs::Permissions::from_mode(mode))
-}
-
-#[cfg(not(unix))]
-fn take_over(file: &File, old: &Metadata) -> io::Result<()> {
-    file.set_permissions(old.permissions())
-}
-
-/// Stores the names of a directory on the disk.
-#[cfg(unix)]
-pub(crate) fn sync_directory(folder: &Path) -> io::Result<()> {
-    match File::open(folder)?.sync_all() {
-        // Some network file systems cannot sync directories.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        result => result,
-    }
-}
-
-#[cfg(not(unix))]
-pub(crate) fn sync_directory(_folder: &Path) -> io::Result<()> {
-    Ok(())
-}
-
 /// Creates a directory for its owner only, if there is none.
 pub(crate) fn make_private_folder(folder: &Path) -> Result<(), FileError> {
     if folder.is_dir() {
         return Ok(());
     }
-    make(folder).map_err(FileError::at(folder, FileStep::Create))?;
+    files::make_private_folder(folder).map_err(FileError::at(folder, FileStep::Create))?;
     let parent = folder.parent().unwrap_or(Path::new("/"));
-    sync_directory(parent).map_err(FileError::at(parent, FileStep::SyncDirectory))
-}
-
-#[cfg(unix)]
-fn make(folder: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
-}
-
-#[cfg(not(unix))]
-fn make(folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)
+    files::sync_directory(parent).map_err(FileError::at(parent, FileStep::SyncDirectory))
 }
 
 #[cfg(test)]
@@ -615,7 +555,7 @@ pub(crate) mod tests {
         }
         // A program that has opened the old file may still write it.
         fs::write(&file, OLD).expect("written");
-        let mut opened = OpenOptions::new().append(true).open(&file).expect("there");
+        let mut opened = fs::OpenOptions::new().append(true).open(&file).expect("there");
         let replaced = replace(&file, (OLD, b"new"), &mut |_| {}).expect("replaced");
         assert_eq!(replaced.late_content().expect("readable"), None);
         opened.write_all(b"# late").expect("written");

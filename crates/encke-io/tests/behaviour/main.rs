@@ -3,13 +3,16 @@
 //! A case is a function of a [`stage::Stage`]. The tables below list the cases of each environment. A back end that this
 //! machine lacks fails the tests, because a suite that skips cases proves nothing.
 
-#![cfg(target_os = "linux")]
+#![cfg(any(target_os = "linux", windows))]
 #![allow(missing_docs, unreachable_pub, reason = "a test: nobody uses it as a library")]
 
 mod cases;
+#[cfg(target_os = "linux")]
+mod linux;
 mod loopback;
 mod simulated;
 mod stage;
+mod system;
 mod temporary;
 
 /// Creates a module of tests: each of the cases in one scene.
@@ -76,10 +79,36 @@ macro_rules! on {
 
 /// The cases of `on`, and cases that need an operating system.
 macro_rules! on_the_system {
-    ($room:ident, $back_end:ty) => {
+    ($room:ident, $back_end:ty $(, $($from:ident::$cases:tt),*)?) => {
         on! {
             $room, crate::loopback::Loopback<$back_end>,
             loopback::{
+                many_wakes_are_one_event,
+                a_wake_ends_the_wait,
+                wakes_of_many_threads_are_never_lost,
+                a_job_comes_back_as_an_event,
+                a_job_too_many_is_refused,
+                hanging_remote_jobs_delay_no_local_job,
+                a_wait_ends_at_its_moment,
+                what_was_not_fetched_comes_first,
+                a_flooded_connection_can_be_paused_at_every_event,
+                a_flooded_connection_can_be_closed,
+                a_paused_connection_holds_no_more_than_its_socket,
+                a_port_is_free_as_soon_as_its_listener_is_gone,
+                a_reactor_that_is_dropped_lets_go_of_everything,
+            }
+            $(, $($from::$cases),*)?
+        }
+    };
+}
+
+/// The cases of `on_the_system`, and cases that need what only Linux has.
+#[cfg(target_os = "linux")]
+macro_rules! on_linux {
+    ($room:ident, $back_end:ty) => {
+        on_the_system! {
+            $room, $back_end,
+            linux::{
                 a_unix_socket_serves_alike,
                 a_connect_under_way_can_be_given_up,
                 a_recycled_socket_connects_again,
@@ -89,32 +118,24 @@ macro_rules! on_the_system {
                 a_notice_comes_before_what_was_sent_after_it,
                 what_the_peer_has_not_got_is_unacknowledged,
                 a_changed_folder_is_news,
-                many_wakes_are_one_event,
-                a_wake_ends_the_wait,
-                wakes_of_many_threads_are_never_lost,
-                a_job_comes_back_as_an_event,
-                a_job_too_many_is_refused,
-                hanging_remote_jobs_delay_no_local_job,
-                a_wait_ends_at_its_moment,
                 what_comes_while_it_gathers_is_told_by_one_wait,
-                what_was_not_fetched_comes_first,
-                a_flooded_connection_can_be_paused_at_every_event,
-                a_flooded_connection_can_be_closed,
-                a_paused_connection_holds_no_more_than_its_socket,
-                a_port_is_free_as_soon_as_its_listener_is_gone,
-                a_reactor_that_is_dropped_lets_go_of_everything,
             }
         }
     };
 }
 
-on_the_system!(poll, crate::loopback::Poll);
-on_the_system!(epoll_level, crate::loopback::EpollLevel);
-on_the_system!(epoll_edge, crate::loopback::EpollEdge);
-on_the_system!(uring, crate::loopback::Uring);
-on_the_system!(uring_single, crate::loopback::UringSingle);
-on_the_system!(uring_starved, crate::loopback::UringStarved);
-on_the_system!(uring_gathering, crate::loopback::UringGathering);
-play!(uring_lacking_buffers, crate::loopback::Loopback<crate::loopback::UringStarved>,
-    loopback::{nobody_waits_for_a_buffer});
+#[cfg(target_os = "linux")]
+mod all_of_linux {
+    on_linux!(poll, crate::linux::Poll);
+    on_linux!(epoll_level, crate::linux::EpollLevel);
+    on_linux!(epoll_edge, crate::linux::EpollEdge);
+    on_linux!(uring, crate::linux::Uring);
+    on_linux!(uring_single, crate::linux::UringSingle);
+    on_linux!(uring_starved, crate::linux::UringStarved);
+    on_linux!(uring_gathering, crate::linux::UringGathering);
+    play!(uring_lacking_buffers, crate::loopback::Loopback<crate::linux::UringStarved>,
+        linux::{nobody_waits_for_a_buffer});
+}
+#[cfg(windows)]
+on_the_system!(afd, crate::loopback::Afd);
 on!(sim, crate::simulated::Simulated);

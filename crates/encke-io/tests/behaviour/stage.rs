@@ -24,6 +24,8 @@ pub trait Scene: Sized {
     type Peer: Peer;
     /// Maximum number of events of one busy connection before the next connection is served.
     const BURST: usize;
+    /// Whether the end of a paused stream is reported although unread bytes precede it. Wine reports it once they are read.
+    const TELLS_END_BEHIND_DATA: bool = true;
     /// More bytes than a connection's buffers hold, so that a send that is never read must block.
     const TOO_MUCH: usize;
 

@@ -33,6 +33,7 @@ impl TemporaryFile {
         file.set_len(len).expect("shorter");
     }
 
+    #[cfg(target_os = "linux")]
     pub fn folder(&self) -> &std::path::Path {
         &self.folder
     }

@@ -40,7 +40,7 @@ impl ByteCounter {
     /// # Errors
     /// The thread or its reactor cannot be started.
     pub(super) fn open(streams: Vec<TcpStream>) -> Result<Self, LabError> {
-        let (backend, _reason) = Backend::auto()?;
+        let (backend, _reason) = Backend::auto();
         let shared = Arc::<CounterShared>::default();
         let (tell, told) = mpsc::channel();
         let (opened, open) = mpsc::channel();

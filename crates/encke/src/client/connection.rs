@@ -13,9 +13,9 @@ use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::ops::Range;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use encke_io::socket::LocalStream;
 use encke_session::tls::{Distrust, TlsError};
 use encke_wire::http1::{
     self, BodyState, ChunkedDecoder, HeadLimits, Progress, Refusal, ResponseFraming, ResponseHead,
@@ -117,7 +117,7 @@ impl Connection {
     pub(crate) fn to(server: &ServerLocation, belief: &TrustSettings) -> Result<Self, ClientError> {
         let stream = match server {
             ServerLocation::Unix(path) => {
-                ClientSocket::Unix(UnixStream::connect(path).map_err(ClientError::Unreachable)?)
+                ClientSocket::Unix(LocalStream::connect(path).map_err(ClientError::Unreachable)?)
             }
             ServerLocation::Inet(host, port) => ClientSocket::Tcp(connected(host, *port)?),
             ServerLocation::Secure(host, port) => {
@@ -449,7 +449,7 @@ pub(super) fn left(until: MonoTime) -> Result<Duration, ClientError> {
 /// A socket of any kind.
 enum ClientSocket {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    Unix(LocalStream),
     Secure(Box<Secure>),
 }
 

@@ -398,7 +398,7 @@ fn run_number() -> Result<u32, CommandError> {
 fn plan(arguments: &LoadPushArgs, url: &Url, preset: PresetArg) -> Result<PushRunPlan, CommandError> {
     let backend = match arguments.backend {
         Some(OrAuto::Set(backend)) => backend,
-        Some(OrAuto::Auto) | None => Backend::auto()?.0,
+        Some(OrAuto::Auto) | None => Backend::auto().0,
     };
     if arguments.payload < PAYLOAD_BYTES_MIN {
         return Err(CommandError::usage(format!(

@@ -1,13 +1,15 @@
 //! poll(2), plain POSIX: the kernel receives the whole table at every wait.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io;
 use std::time::Duration;
 
-use super::{Interest, Poller, Ready};
 use crate::op::Token;
+use crate::poller::{Interest, Poller, Ready};
 use crate::reactor::Backend;
+use crate::sys::bell::Bell;
+use crate::sys::own::net::PEER_ENDED;
 
 /// The dense table of descriptors, with the token of each row.
 ///
@@ -30,9 +32,8 @@ impl Poll {
         if interest.read {
             flags |= PollFlags::IN;
         }
-        #[cfg(target_os = "linux")]
         if interest.read || interest.hangup {
-            flags |= PollFlags::RDHUP;
+            flags |= PEER_ENDED;
         }
         if interest.write {
             flags |= PollFlags::OUT;
@@ -47,9 +48,16 @@ impl Poll {
 impl Poller for Poll {
     const BACKEND: Backend = Backend::Poll;
     const EDGE: bool = false;
+    const ONE_SHOT: bool = false;
 
     fn new() -> io::Result<Self> {
         Ok(Self { table: Vec::new(), tokens: Vec::new(), rows: Vec::new() })
+    }
+
+    fn bell(&mut self, token: Token) -> io::Result<Bell> {
+        let bell = Bell::new()?;
+        self.add(bell.as_fd(), token, Interest { read: true, ..Interest::default() })?;
+        Ok(bell)
     }
 
     fn add(&mut self, descriptor: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
@@ -98,10 +106,7 @@ impl Poller for Poll {
                 continue;
             }
             left -= 1;
-            #[cfg(target_os = "linux")]
-            let hangup = flags.intersects(PollFlags::HUP | PollFlags::RDHUP);
-            #[cfg(not(target_os = "linux"))]
-            let hangup = flags.contains(PollFlags::HUP);
+            let hangup = flags.intersects(PollFlags::HUP | PEER_ENDED);
             report(
                 *token,
                 Ready {

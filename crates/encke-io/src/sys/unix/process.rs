@@ -11,8 +11,9 @@ use std::sync::Mutex;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
-use super::{PASSED_DESCRIPTOR, ProcessEnd, ProcessPlan, StopSignal, SystemUser};
 use crate::lock;
+use crate::process::{PASSED_DESCRIPTOR, ProcessEnd, ProcessPlan, StopSignal, SystemUser};
+use crate::sys::own::process as own;
 
 /// The variable with the number of the process for which the socket is (sd_listen_fds(3)).
 const LISTEN_PID: &str = "LISTEN_PID";
@@ -22,11 +23,24 @@ static STARTED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// The numbers of a user.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct UserIds {
+pub(crate) struct UserIds {
     uid: libc::uid_t,
     gid: libc::gid_t,
     /// All groups of the user.
     groups: Vec<libc::gid_t>,
+}
+
+/// The number of a signal.
+const fn number(signal: StopSignal) -> rustix::process::Signal {
+    use rustix::process::Signal;
+    match signal {
+        StopSignal::Terminate => Signal::TERM,
+        StopSignal::Interrupt => Signal::INT,
+        StopSignal::Quit => Signal::QUIT,
+        StopSignal::HangUp => Signal::HUP,
+        StopSignal::User1 => Signal::USR1,
+        StopSignal::User2 => Signal::USR2,
+    }
 }
 
 /// A process that this one has started.
@@ -94,6 +108,11 @@ impl SystemUser {
 /// Whether this process may execute a file (access(2)).
 pub fn may_execute(file: &Path) -> bool {
     rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// Makes a command the first of a process group of its own, which ^C in a terminal does not reach.
+pub fn in_own_group(command: &mut Command) {
+    command.process_group(0);
 }
 
 /// The groups of a user, with its own.
@@ -170,8 +189,8 @@ impl ChildSetup {
             environment: StringList::new(variables)?,
             directory: CString::new(text(plan.directory.as_os_str()))?,
             user: plan.user.filter(|user| !user.is_current()).map(|user| user.ids.clone()),
-            socket: plan.socket.map(|socket| socket.descriptor.as_raw_fd()),
-            orphan_signal: plan.orphan_signal.number().as_raw(),
+            socket: plan.socket.map(|socket| socket.handle.as_raw_fd()),
+            orphan_signal: number(plan.orphan_signal).as_raw(),
             parent: std::process::id() as libc::pid_t,
         })
     }
@@ -193,12 +212,8 @@ impl ChildSetup {
                 }
                 self.set_listen_pid(libc::getpid());
             }
-            #[cfg(target_os = "linux")]
-            {
-                // Descriptors that this process has inherited itself. Kernels before 5.11 keep them open.
-                let first = PASSED_DESCRIPTOR + libc::c_int::from(self.socket.is_some());
-                libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
-            }
+            // Descriptors that this process has inherited itself.
+            own::close_from(PASSED_DESCRIPTOR + libc::c_int::from(self.socket.is_some()));
             // Other systems count groups by another type.
             if let Some(user) = &self.user
                 && (failed(libc::setgroups(user.groups.len() as _, user.groups.as_ptr()))
@@ -211,19 +226,9 @@ impl ChildSetup {
                 return io::Error::last_os_error();
             }
             // Rights that this process has got for its own listeners, such as that of ports below 1024.
-            #[cfg(target_os = "linux")]
-            libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+            own::drop_rights();
             // A change of the user clears it.
-            #[cfg(target_os = "linux")]
-            {
-                libc::prctl(libc::PR_SET_PDEATHSIG, self.orphan_signal as libc::c_ulong, 0, 0, 0);
-                if libc::getppid() != self.parent {
-                    // The parent has ended before.
-                    libc::_exit(1);
-                }
-            }
-            #[cfg(not(target_os = "linux"))]
-            let _ = (self.orphan_signal, self.parent);
+            own::end_with(self.parent, self.orphan_signal);
             let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
             libc::sigemptyset(none.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
@@ -263,7 +268,7 @@ impl Process {
     /// are no descriptors or processes left.
     pub fn start(plan: &ProcessPlan<'_>) -> io::Result<(Self, PipeReader)> {
         if let Some(socket) = plan.socket {
-            rustix::io::ioctl_fionbio(&socket.descriptor, false)?;
+            rustix::io::ioctl_fionbio(&socket.handle, false)?;
         }
         let mut setup = ChildSetup::new(plan)?;
         // The descriptor that a child passes its error by must not be the one that the socket gets.
@@ -316,7 +321,7 @@ impl Process {
     pub fn signal(&self, signal: StopSignal) {
         if lock(&self.child).is_some() {
             // A process that has ended, and is still in the table, ignores signals.
-            let _ = kill_process(self.pid, signal.number());
+            let _ = kill_process(self.pid, number(signal));
         }
     }
 

@@ -1,22 +1,19 @@
-//! Readiness of descriptors: the only difference between poll and the two kinds of epoll.
+//! Readiness of handles: the only difference between poll, the two kinds of epoll, and AFD.
 //!
 //! ```text
-//!                 add        modify             remove              a descriptor that stays ready
+//!                 add        modify             remove              a handle that stays ready
 //! poll            table      table              table               is reported each turn
 //! epoll-level     1 call     1 call             by close(2)         is reported each turn
 //! epoll-edge      1 call     nothing to do      by close(2)         is reported when it becomes ready
+//! afd             1 call     0 to 2 calls       0 or 1 call         is reported once, and added again
 //! ```
 
-use rustix::fd::BorrowedFd;
-use rustix::io;
 use std::time::Duration;
 
 use crate::op::Token;
 use crate::reactor::Backend;
-
-#[cfg(target_os = "linux")]
-pub(crate) mod epoll;
-pub(crate) mod poll;
+use crate::sys::bell::Bell;
+use crate::sys::net::{HandleRef, SysError};
 
 /// The kinds of readiness that a source waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,22 +39,27 @@ pub struct Ready {
     pub error: bool,
 }
 
-/// A mechanism to wait for many descriptors.
+/// A mechanism to wait for many handles.
 pub trait Poller: Sized {
     /// The back end that uses this poller.
     const BACKEND: Backend;
     /// Whether readiness is reported only when it begins. Every kind is then registered once, and `modify` has no effect.
     const EDGE: bool;
+    /// Whether a report ends the registration, so that the handle has to be added again.
+    const ONE_SHOT: bool;
 
-    fn new() -> io::Result<Self>;
+    fn new() -> Result<Self, SysError>;
 
-    fn add(&mut self, descriptor: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()>;
+    /// Creates a bell whose ringing is reported as readiness of `token`.
+    fn bell(&mut self, token: Token) -> Result<Bell, SysError>;
 
-    fn modify(&mut self, descriptor: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()>;
+    fn add(&mut self, handle: HandleRef<'_>, token: Token, interest: Interest) -> Result<(), SysError>;
 
-    /// Removes a descriptor. `closing` means that the caller closes it at once.
-    fn remove(&mut self, descriptor: BorrowedFd<'_>, token: Token, closing: bool);
+    fn modify(&mut self, handle: HandleRef<'_>, token: Token, interest: Interest) -> Result<(), SysError>;
+
+    /// Removes a handle. `closing` means that the caller closes it at once.
+    fn remove(&mut self, handle: HandleRef<'_>, token: Token, closing: bool);
 
     /// Waits, at most `timeout`, and reports every ready source.
-    fn wait(&mut self, timeout: Option<Duration>, report: impl FnMut(Token, Ready)) -> io::Result<()>;
+    fn wait(&mut self, timeout: Option<Duration>, report: impl FnMut(Token, Ready)) -> Result<(), SysError>;
 }

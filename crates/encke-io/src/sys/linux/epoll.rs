@@ -2,13 +2,14 @@
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io;
 use std::time::Duration;
 
-use super::{Interest, Poller, Ready};
 use crate::op::Token;
+use crate::poller::{Interest, Poller, Ready};
 use crate::reactor::Backend;
+use crate::sys::bell::Bell;
 
 /// Events fetched per call. Further events stay in the kernel and come with the next call, in order of arrival.
 const EVENTS: usize = 256;
@@ -50,9 +51,16 @@ impl<const EDGE: bool> Epoll<EDGE> {
 impl<const EDGE: bool> Poller for Epoll<EDGE> {
     const BACKEND: Backend = if EDGE { Backend::EpollEdge } else { Backend::EpollLevel };
     const EDGE: bool = EDGE;
+    const ONE_SHOT: bool = false;
 
     fn new() -> io::Result<Self> {
         Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)?, events: Vec::with_capacity(EVENTS) })
+    }
+
+    fn bell(&mut self, token: Token) -> io::Result<Bell> {
+        let bell = Bell::new()?;
+        self.add(bell.as_fd(), token, Interest { read: true, ..Interest::default() })?;
+        Ok(bell)
     }
 
     fn add(&mut self, descriptor: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {

@@ -1,13 +1,17 @@
 //! Systems where no process can be given a socket yet.
 
 use std::io::{self, PipeReader};
+use std::os::windows::process::CommandExt as _;
 use std::path::Path;
+use std::process::Command;
 
-use super::{ProcessEnd, ProcessPlan, StopSignal, SystemUser};
+use windows_sys::Win32::System::Threading::CREATE_NEW_PROCESS_GROUP;
+
+use crate::process::{ProcessEnd, ProcessPlan, StopSignal, SystemUser};
 
 /// A process that this one has started: none on this system.
 #[derive(Debug)]
-pub enum NoProcess {}
+pub enum Process {}
 
 impl SystemUser {
     /// Looks up a user by name.
@@ -29,6 +33,15 @@ impl SystemUser {
     }
 }
 
+/// The numbers of a user: not known on this system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct UserIds;
+
+/// Makes a command the first of a process group of its own, which ^C in a console does not reach.
+pub fn in_own_group(command: &mut Command) {
+    command.creation_flags(CREATE_NEW_PROCESS_GROUP);
+}
+
 /// Whether this process may execute a file.
 pub fn may_execute(file: &Path) -> bool {
     file.is_file()
@@ -37,7 +50,7 @@ pub fn may_execute(file: &Path) -> bool {
 /// Kills all processes that were started.
 pub fn kill_all() {}
 
-impl NoProcess {
+impl Process {
     /// Starts a program.
     ///
     /// # Errors

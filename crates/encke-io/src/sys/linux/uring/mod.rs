@@ -55,10 +55,12 @@ use crate::places::Places;
 use crate::reactor::{
     Backend, LEASE_BYTES_MAX, Occupancy, Reactor, ReactorSource, SEND_QUANTUM, SPARES_MAX, Unavailable,
 };
-use crate::sending::{SLICES, SendStep, Sending, is_one_segment};
+use crate::sending::{SendStep, Sending, is_one_segment};
 use crate::slab::Slab;
-use crate::socket::{self, Stream};
+use crate::socket::Stream;
 use crate::stream_facts::{StreamFacts, stream_facts};
+use crate::sys::bell::Bell;
+use crate::sys::net::{self, SLICES_MAX, send_flags};
 use crate::wake::{self, Waker};
 
 /// Maximum number of 10 ms turns for which a dropped reactor waits for the kernel to release its memory.
@@ -209,7 +211,7 @@ struct MsgHeader(Box<Slices>);
 
 struct Slices {
     header: libc::msghdr,
-    slices: [libc::iovec; SLICES],
+    slices: [libc::iovec; SLICES_MAX],
 }
 
 /// A completion that arrived while its source was paused.
@@ -317,8 +319,8 @@ impl UringReactor {
         let ring = KernelRing::open()?;
         let buffers = BufferRing::register(&ring.uring.submitter(), settings.buffers, settings.buffer_bytes)
             .map_err(|error| ring::unavailable(error, None))?;
-        let bell =
-            wake::WakeReceiver::new().map_err(|errno| Unavailable::new(Backend::Uring, errno.into(), ""))?;
+        let bell = Bell::new().map_err(|errno| Unavailable::new(Backend::Uring, errno.into(), ""))?;
+        let bell = wake::WakeReceiver::new(bell);
         let mut places = Places::new();
         let token = places
             .insert(RingSource { flags: WANTED | CHANGED, ..RingSource::new(None, RingSourceKind::Bell) });
@@ -454,7 +456,7 @@ impl UringReactor {
     /// Starts the supply operation of a source.
     fn arm(&mut self, index: u32) {
         let multishot = self.settings.multishot;
-        let bell = self.wake.descriptor().as_raw_fd();
+        let bell = self.wake.bell().as_fd().as_raw_fd();
         let has_free = self.buffers.has_free();
         let place = self.sources.at(index).expect(THERE);
         place.flags = place.flags & !POLLING | ARMED;
@@ -680,7 +682,7 @@ impl UringReactor {
         match Errno::from_raw_os_error(-result) {
             Errno::INVAL if self.settings.multishot => self.settings.multishot = false,
             Errno::CANCELED => {}
-            errno if socket::failed_before_accept(errno) => {}
+            errno if net::failed_before_accept(errno) => {}
             errno => return self.supply_failed(index, errno.into()),
         }
         RingOutcome::Nothing
@@ -784,7 +786,7 @@ impl UringReactor {
         );
         if place.has(NAGLE) {
             if !place.has(UNSENT) || !is_one_segment(&send) {
-                socket::send_at_once(place.descriptor());
+                net::send_at_once(place.descriptor());
                 place.flags &= !NAGLE;
             }
             place.flags &= !UNSENT;
@@ -974,9 +976,9 @@ impl UringReactor {
             segments = outgoing.sending.into_segments();
         }
         if let Some(descriptor) = place.descriptor.filter(|descriptor| {
-            recycling && self.spares.len() < SPARES_MAX && socket::disconnect(descriptor.as_fd())
+            recycling && self.spares.len() < SPARES_MAX && net::disconnect(descriptor.as_fd())
         }) {
-            self.spares.push(Stream { descriptor });
+            self.spares.push(Stream { handle: descriptor });
         }
         self.done.push_back(Event::Closed { token, segments });
     }
@@ -1032,7 +1034,7 @@ impl Outgoing {
         let first = run.next().expect("a send without files that is not done has bytes");
         let Some(second) = run.next() else {
             let len = first.len().min(SEND_QUANTUM as usize) as u32;
-            let flags = sending.flags(1).bits() as i32;
+            let flags = send_flags(sending.has_more(1)).bits() as i32;
             return opcode::Send::new(fd, first.as_ptr(), len).flags(flags).build();
         };
         let message = self.message.get_or_insert_with(|| spare_messages.pop().unwrap_or_else(MsgHeader::new));
@@ -1044,7 +1046,7 @@ impl Outgoing {
         }
         header.msg_iov = slices.as_mut_ptr();
         header.msg_iovlen = count as _;
-        opcode::SendMsg::new(fd, header).flags(sending.flags(count).bits()).build()
+        opcode::SendMsg::new(fd, header).flags(send_flags(sending.has_more(count)).bits()).build()
     }
 }
 
@@ -1053,7 +1055,7 @@ impl MsgHeader {
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all zeros is a msghdr without name, slices, and control data (recvmsg(2)).
         let header = unsafe { std::mem::zeroed() };
-        Self(Box::new(Slices { header, slices: [nothing; SLICES] }))
+        Self(Box::new(Slices { header, slices: [nothing; SLICES_MAX] }))
     }
 }
 
@@ -1078,9 +1080,9 @@ impl Reactor for UringReactor {
 
     fn adopt(&mut self, source: ReactorSource) -> Result<Token, OpError> {
         let (descriptor, kind) = match source {
-            ReactorSource::Listener(listener) => (listener.descriptor, RingSourceKind::Listener),
-            ReactorSource::Stream(stream) => (stream.descriptor, RingSourceKind::Stream),
-            ReactorSource::Watched(watched) => (watched.descriptor, RingSourceKind::Watched),
+            ReactorSource::Listener(listener) => (listener.handle, RingSourceKind::Listener),
+            ReactorSource::Stream(stream) => (stream.handle, RingSourceKind::Stream),
+            ReactorSource::Watched(watched) => (watched.handle, RingSourceKind::Watched),
         };
         Ok(self.sources.insert(RingSource::new(Some(descriptor), kind)))
     }
@@ -1111,9 +1113,9 @@ impl Reactor for UringReactor {
             }
             Op::Retire => {
                 // Without the filter a few connection attempts may be reset, which is acceptable at the end.
-                let _best_effort = socket::refuse_new(place.descriptor());
+                net::refuse_new(place.descriptor());
             }
-            Op::Tune(tuning) => socket::tune(place.descriptor(), tuning),
+            Op::Tune(tuning) => net::tune(place.descriptor(), tuning),
             Op::Connect(peer) => self.connect(token, peer),
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),
@@ -1197,12 +1199,12 @@ impl Reactor for UringReactor {
 
     fn unacknowledged(&self, token: Token) -> u64 {
         let place = self.sources.get(token).filter(|place| place.kind == RingSourceKind::Stream);
-        place.map_or(0, |place| socket::unacknowledged(place.descriptor()))
+        place.map_or(0, |place| net::unacknowledged(place.descriptor()))
     }
 
     fn buffered(&self, token: Token) -> Option<u64> {
         let place = self.sources.get(token).filter(|place| place.kind == RingSourceKind::Stream)?;
-        socket::buffered(place.descriptor())
+        net::buffered(place.descriptor())
     }
 
     fn facts(&self, token: Token) -> Option<StreamFacts> {
@@ -1212,7 +1214,7 @@ impl Reactor for UringReactor {
 
     fn listen_drops(&self, listener: Token) -> Option<u32> {
         let place = self.sources.get(listener).filter(|place| place.kind == RingSourceKind::Listener)?;
-        socket::drops(place.descriptor())
+        net::drops(place.descriptor())
     }
 
     fn occupancy(&self) -> Occupancy {

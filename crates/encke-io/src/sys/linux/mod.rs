@@ -1,0 +1,13 @@
+//! Linux: features beyond POSIX.
+
+pub(crate) mod backends;
+pub(crate) mod bell;
+pub(crate) mod changes;
+pub(crate) mod counters;
+pub(crate) mod drain_mark;
+pub(crate) mod epoll;
+pub(crate) mod files;
+pub(crate) mod host;
+pub(crate) mod net;
+pub(crate) mod process;
+pub(crate) mod uring;

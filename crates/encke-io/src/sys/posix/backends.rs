@@ -1,0 +1,31 @@
+//! The one back end of POSIX: poll(2).
+
+use crate::ReactorTask;
+use crate::offload::Pool;
+use crate::reactor::Backend;
+use crate::readiness::Readiness;
+use crate::sys::unix::poll::Poll;
+
+/// The reactor over poll(2).
+pub type PollReactor = Readiness<Poll>;
+
+/// The back ends of this system, preferred ones first.
+pub(crate) const BACKENDS: [Backend; 1] = [Backend::Poll];
+
+/// The back end for `auto`, with the reason.
+pub(crate) const AUTO: (Backend, &str) = (Backend::Poll, "the only back end for this system");
+
+/// The back end for `auto` in a client with many busy connections, with the reason.
+pub(crate) fn auto_client(_gathers: bool) -> (Backend, &'static str) {
+    AUTO
+}
+
+/// Creates the reactor of `backend` on this thread and passes it to `run`. Returns `run` and the pool if this system lacks the
+/// back end.
+pub(crate) fn run_on<T: ReactorTask>(backend: Backend, pool: Pool, run: T) -> Option<(Pool, T)> {
+    match backend {
+        Backend::Poll => run.run(PollReactor::new(pool)),
+        _ => return Some((pool, run)),
+    }
+    None
+}

@@ -1,0 +1,31 @@
+//! The back end of Windows.
+
+use crate::ReactorTask;
+use crate::offload::Pool;
+use crate::reactor::Backend;
+use crate::readiness::Readiness;
+use crate::sys::windows::afd::Afd;
+
+/// The reactor over polls of the socket driver.
+pub type AfdReactor = Readiness<Afd>;
+
+/// The back ends of this system, preferred ones first.
+pub(crate) const BACKENDS: [Backend; 1] = [Backend::Afd];
+
+/// The back end for `auto`, with the reason.
+pub(crate) const AUTO: (Backend, &str) = (Backend::Afd, "the only back end for this system");
+
+/// The back end for `auto` in a client with many busy connections, with the reason.
+pub(crate) fn auto_client(_gathers: bool) -> (Backend, &'static str) {
+    AUTO
+}
+
+/// Creates the reactor of `backend` on this thread and passes it to `run`. Returns `run` and the pool if this system lacks the
+/// back end.
+pub(crate) fn run_on<T: ReactorTask>(backend: Backend, pool: Pool, run: T) -> Option<(Pool, T)> {
+    match backend {
+        Backend::Afd => run.run(AfdReactor::new(pool)),
+        _ => return Some((pool, run)),
+    }
+    None
+}

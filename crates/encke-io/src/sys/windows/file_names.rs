@@ -1,0 +1,113 @@
+//! Names of files that a request may use on Windows.
+//!
+//! One file has many names here: other case, trailing dots and spaces, short names, streams; and some names are devices. So a
+//! name is checked before it is used ([`segments`]), and the file that it opens must have exactly this name
+//! ([`is_true_name`]). Otherwise every rule by name could be walked round (CVE-1999-0012, CVE-2001-0795).
+
+/// Characters that a name may not contain: separators, streams and drives, wildcards, and others that Windows reserves.
+const RESERVED: &[char] = &['\\', ':', '*', '?', '"', '<', '>', '|'];
+
+/// Returns the segments of a name, and whether it ends with a slash. `None` if a segment cannot be the name of a file, or leads
+/// upwards.
+pub(crate) fn segments(name: &[u8]) -> Option<(Vec<&str>, bool)> {
+    let name = str::from_utf8(name).ok()?;
+    let (name, is_folder) = match name.strip_suffix('/') {
+        Some(name) if !name.is_empty() => (name, true),
+        _ => (name, false),
+    };
+    let mut segments = Vec::new();
+    for segment in name.split('/') {
+        match segment {
+            "." => {}
+            "" if name.is_empty() => {}
+            _ if is_name(segment) => segments.push(segment),
+            _ => return None,
+        }
+    }
+    Some((segments, is_folder))
+}
+
+/// Whether a segment can be the name of a file.
+fn is_name(segment: &str) -> bool {
+    !segment.is_empty()
+        && !segment.ends_with(['.', ' '])
+        && !segment.contains(|letter: char| letter < ' ' || RESERVED.contains(&letter))
+        && !is_device(segment)
+}
+
+/// Whether a name opens a device, in any directory and with any extension.
+fn is_device(segment: &str) -> bool {
+    let stem = segment.split('.').next().unwrap_or(segment).trim().to_uppercase();
+    if ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"].contains(&stem.as_str()) {
+        return true;
+    }
+    let number = stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT"));
+    // The superscript digits count as digits.
+    number.is_some_and(|number| {
+        let mut letters = number.chars();
+        matches!(letters.next(), Some('0'..='9' | '¹' | '²' | '³')) && letters.next().is_none()
+    })
+}
+
+/// Whether a file's true name is the root's with these segments, unit by unit.
+pub(crate) fn is_true_name(true_name: &[u16], root: &[u16], segments: &[&str]) -> bool {
+    let mut expected: Vec<u16> = root.to_vec();
+    for segment in segments {
+        if expected.last() != Some(&SEPARATOR) {
+            expected.push(SEPARATOR);
+        }
+        expected.extend(segment.encode_utf16());
+    }
+    true_name == expected
+}
+
+const SEPARATOR: u16 = b'\\' as u16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_windows_reads_differently_are_refused() {
+        for name in [
+            "a/../b", "..", "a\\b", "a//b", "/a", "a:b", "a::$DATA", "C:", "a*", "a?", "a\"", "a<", "a>",
+            "a|", "a.", "a ", "a...  ", "a./b", "NUL", "nul", "Nul.html", "nul .txt", "aux", "con.a.b",
+            "PRN", "COM1", "com0.txt", "LPT9", "COM¹", "lpt³.x", "conin$", "CONOUT$", "a\u{1}", "a\n",
+            "sub/NUL",
+        ] {
+            assert_eq!(segments(name.as_bytes()), None, "{name:?}");
+        }
+        assert_eq!(segments(b"a\xFF"), None, "not UTF-8");
+    }
+
+    #[test]
+    fn other_names_are_names() {
+        for (name, expected) in [
+            ("", (vec![], false)),
+            (".", (vec![], false)),
+            ("a", (vec!["a"], false)),
+            ("sub/b.html", (vec!["sub", "b.html"], false)),
+            ("./sub/./b", (vec!["sub", "b"], false)),
+            ("sub/", (vec!["sub"], true)),
+            (".hidden", (vec![".hidden"], false)),
+            ("console", (vec!["console"], false)),
+            ("com10", (vec!["com10"], false)),
+            ("nulls.txt", (vec!["nulls.txt"], false)),
+            ("日本 語.txt", (vec!["日本 語.txt"], false)),
+        ] {
+            assert_eq!(segments(name.as_bytes()), Some(expected), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_true_name_is_equal_unit_by_unit() {
+        let wide = |text: &str| text.encode_utf16().collect::<Vec<u16>>();
+        let root = wide(r"\\?\C:\site");
+        assert!(is_true_name(&wide(r"\\?\C:\site\sub\b"), &root, &["sub", "b"]));
+        assert!(is_true_name(&root, &root, &[]));
+        assert!(is_true_name(&wide(r"\\?\C:\a"), &wide(r"\\?\C:\"), &["a"]));
+        for other in [r"\\?\C:\site\Sub\b", r"\\?\C:\site\sub\B", r"\\?\C:\site\sub", r"\\?\C:\sub\b"] {
+            assert!(!is_true_name(&wide(other), &root, &["sub", "b"]), "{other}");
+        }
+    }
+}

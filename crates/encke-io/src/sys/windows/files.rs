@@ -1,0 +1,536 @@
+//! Files of Windows, opened relative to the handle of their root, so that the system rewrites no name.
+//!
+//! No links are followed: a name that leads through a symbolic link, a junction or a mount point is refused under every
+//! [`Links`] policy, and so is a file that is itself a reparse point. Hidden and system files are not found.
+
+use std::fs::File;
+use std::io;
+use std::os::windows::ffi::OsStringExt as _;
+use std::os::windows::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::windows::io::{AsRawHandle, FromRawHandle};
+use std::path::{Path, PathBuf};
+
+use windows_sys::Wdk::Foundation::OBJECT_ATTRIBUTES;
+use windows_sys::Wdk::Storage::FileSystem::{
+    FILE_DIRECTORY_FILE, FILE_OPEN, FILE_OPEN_REPARSE_POINT, FILE_SYNCHRONOUS_IO_NONALERT, NtCreateFile,
+};
+use windows_sys::Win32::Foundation::{
+    ERROR_ACCESS_DENIED, ERROR_BAD_PATHNAME, ERROR_DIRECTORY, ERROR_FILE_NOT_FOUND, ERROR_INVALID_NAME,
+    ERROR_NO_MORE_FILES, ERROR_PATH_NOT_FOUND, ERROR_SHARING_VIOLATION, ERROR_TOO_MANY_OPEN_FILES, HANDLE,
+    STATUS_SUCCESS, UNICODE_STRING,
+};
+use windows_sys::Win32::Storage::FileSystem::{
+    BY_HANDLE_FILE_INFORMATION, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_HIDDEN,
+    FILE_ATTRIBUTE_REPARSE_POINT, FILE_ATTRIBUTE_SYSTEM, FILE_BASIC_INFO, FILE_FLAG_BACKUP_SEMANTICS,
+    FILE_FLAG_OPEN_REPARSE_POINT, FILE_ID_BOTH_DIR_INFO, FILE_NAME_NORMALIZED, FILE_READ_ATTRIBUTES,
+    FILE_READ_DATA, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FILE_TYPE_DISK, FileBasicInfo,
+    FileIdBothDirectoryInfo, FileIdBothDirectoryRestartInfo, GetFileInformationByHandle,
+    GetFileInformationByHandleEx, GetFileType, GetFinalPathNameByHandleW, SYNCHRONIZE, VOLUME_NAME_DOS,
+};
+use windows_sys::Win32::System::IO::IO_STATUS_BLOCK;
+
+use super::error::SysError;
+use super::file_names::{is_true_name, segments};
+use crate::files::{
+    DirEntry, FileId, FileKind, Links, Metadata, OpenError, OpenFile, Patience, Root, regular,
+};
+
+/// The open directory of a [`Root`], and its true name.
+#[derive(Debug)]
+pub(crate) struct RootHandle {
+    folder: File,
+    true_name: Vec<u16>,
+}
+/// The handle of an [`OpenFile`].
+pub(crate) type FileHandle = File;
+
+const SHARE_ALL: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
+const READ: u32 = FILE_READ_DATA | FILE_READ_ATTRIBUTES | SYNCHRONIZE;
+
+/// Attributes of files that are not shown.
+const CONCEALED: u32 = FILE_ATTRIBUTE_HIDDEN | FILE_ATTRIBUTE_SYSTEM;
+
+/// Bytes of directory entries read per call.
+const ENTRIES_BYTES: usize = 64 * 1024;
+
+/// The longest path of the system, in units.
+const PATH_UNITS: usize = 32_768;
+
+/// Opens a directory by its path.
+fn open_folder(path: &Path, flags: u32) -> io::Result<File> {
+    File::options()
+        .access_mode(READ)
+        .share_mode(SHARE_ALL)
+        .custom_flags(FILE_FLAG_BACKUP_SEMANTICS | flags)
+        .open(path)
+}
+
+/// The name of an open file as the file system has it, with its drive.
+fn true_name(file: &File) -> io::Result<Vec<u16>> {
+    let mut buffer = vec![0_u16; PATH_UNITS];
+    // SAFETY: the call writes at most `PATH_UNITS` units to the buffer, which is that long.
+    let len = unsafe {
+        GetFinalPathNameByHandleW(
+            file.as_raw_handle(),
+            buffer.as_mut_ptr(),
+            PATH_UNITS as u32,
+            FILE_NAME_NORMALIZED | VOLUME_NAME_DOS,
+        )
+    } as usize;
+    if len == 0 || len >= PATH_UNITS {
+        return Err(io::Error::last_os_error());
+    }
+    buffer.truncate(len);
+    Ok(buffer)
+}
+
+/// Nanoseconds since 1970 of a time in units of 100 ns since 1601. Earlier times read as 1970.
+fn unix_ns(time: i64) -> u64 {
+    const EPOCH: i64 = 116_444_736_000_000_000;
+    u64::try_from(time.saturating_sub(EPOCH)).unwrap_or(0).saturating_mul(100)
+}
+
+const fn wide(high: u32, low: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+fn kind_of(attributes: u32) -> FileKind {
+    if attributes & FILE_ATTRIBUTE_REPARSE_POINT != 0 {
+        FileKind::Other
+    } else if attributes & FILE_ATTRIBUTE_DIRECTORY != 0 {
+        FileKind::Folder
+    } else {
+        FileKind::File
+    }
+}
+
+/// The metadata of an open file, and its attributes.
+fn metadata_of(file: &File) -> io::Result<(Metadata, u32)> {
+    let mut by_handle = BY_HANDLE_FILE_INFORMATION::default();
+    let mut basic = FILE_BASIC_INFO::default();
+    // SAFETY: the calls write to these structures and get their sizes.
+    let done = unsafe {
+        GetFileInformationByHandle(file.as_raw_handle(), &raw mut by_handle) != 0
+            && GetFileInformationByHandleEx(
+                file.as_raw_handle(),
+                FileBasicInfo,
+                (&raw mut basic).cast(),
+                size_of::<FILE_BASIC_INFO>() as u32,
+            ) != 0
+    };
+    if !done {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call takes no pointers.
+    let is_disk = unsafe { GetFileType(file.as_raw_handle()) } == FILE_TYPE_DISK;
+    let metadata = Metadata {
+        kind: if is_disk { kind_of(basic.FileAttributes) } else { FileKind::Other },
+        len: wide(by_handle.nFileSizeHigh, by_handle.nFileSizeLow),
+        modified_ns: unix_ns(basic.LastWriteTime),
+        changed_ns: unix_ns(basic.ChangeTime.max(basic.LastWriteTime)),
+        inode: wide(by_handle.nFileIndexHigh, by_handle.nFileIndexLow),
+        device: by_handle.dwVolumeSerialNumber.into(),
+    };
+    Ok((metadata, basic.FileAttributes))
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        let number = error.raw_os_error().unwrap_or(0);
+        match number as u32 {
+            ERROR_FILE_NOT_FOUND | ERROR_PATH_NOT_FOUND | ERROR_INVALID_NAME | ERROR_BAD_PATHNAME
+            | ERROR_DIRECTORY => Self::NotFound,
+            ERROR_ACCESS_DENIED | ERROR_SHARING_VIOLATION => Self::Forbidden,
+            ERROR_TOO_MANY_OPEN_FILES => Self::Descriptors,
+            _ => Self::System(number),
+        }
+    }
+}
+
+impl Root {
+    /// Opens a directory to serve files from.
+    ///
+    /// # Errors
+    /// The path does not exist, is not a directory, or may not be read.
+    pub fn new(path: &Path) -> io::Result<Self> {
+        let folder = open_folder(&path.canonicalize()?, 0)?;
+        if metadata_of(&folder)?.0.kind != FileKind::Folder {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        let true_name = true_name(&folder)?;
+        let path = PathBuf::from(std::ffi::OsString::from_wide(&true_name));
+        Ok(Self { handle: RootHandle { folder, true_name }, path })
+    }
+
+    /// The identity of the root directory.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn id(&self) -> io::Result<FileId> {
+        let (metadata, _) = metadata_of(&self.handle.folder)?;
+        Ok((metadata.device, metadata.inode))
+    }
+
+    /// Opens `name`, a path relative to the root without a leading slash. `""` is the root itself. Links are never followed, and
+    /// a name must be spelled as the file system has it.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. Always [`OpenError::NotCached`] with [`Patience::Cached`]: this system cannot promise not to wait.
+    pub fn open(&self, name: &[u8], _links: Links, patience: Patience) -> Result<OpenFile, OpenError> {
+        let (segments, is_folder) = segments(name).ok_or(OpenError::NotFound)?;
+        if patience == Patience::Cached {
+            return Err(OpenError::NotCached);
+        }
+        let file = self.open_relative(&segments.join("\\"), is_folder)?;
+        let (metadata, attributes) = metadata_of(&file)?;
+        if attributes & FILE_ATTRIBUTE_REPARSE_POINT != 0 {
+            return Err(OpenError::Forbidden);
+        }
+        // The root itself may be a drive, which has the attributes of a system directory.
+        let is_concealed = attributes & CONCEALED != 0 && !segments.is_empty();
+        if is_concealed || !is_true_name(&true_name(&file)?, &self.handle.true_name, &segments) {
+            return Err(OpenError::NotFound);
+        }
+        Ok(OpenFile { handle: file, metadata })
+    }
+
+    fn open_relative(&self, name: &str, is_folder: bool) -> io::Result<File> {
+        let mut units: Vec<u16> = name.encode_utf16().collect();
+        let bytes = u16::try_from(units.len() * 2).map_err(|_| io::ErrorKind::NotFound)?;
+        let name = UNICODE_STRING { Length: bytes, MaximumLength: bytes, Buffer: units.as_mut_ptr() };
+        let attributes = OBJECT_ATTRIBUTES {
+            Length: size_of::<OBJECT_ATTRIBUTES>() as u32,
+            RootDirectory: self.handle.folder.as_raw_handle(),
+            ObjectName: &raw const name,
+            Attributes: 0,
+            SecurityDescriptor: std::ptr::null(),
+            SecurityQualityOfService: std::ptr::null(),
+        };
+        let kind = if is_folder { FILE_DIRECTORY_FILE } else { 0 };
+        let mut handle: HANDLE = std::ptr::null_mut();
+        let mut status = IO_STATUS_BLOCK::default();
+        // SAFETY: all pointers lead to values that live until the call returns; it is synchronous.
+        let result = unsafe {
+            NtCreateFile(
+                &raw mut handle,
+                READ,
+                &raw const attributes,
+                &raw mut status,
+                std::ptr::null(),
+                0,
+                SHARE_ALL,
+                FILE_OPEN,
+                FILE_SYNCHRONOUS_IO_NONALERT | FILE_OPEN_REPARSE_POINT | kind,
+                std::ptr::null(),
+                0,
+            )
+        };
+        if result != STATUS_SUCCESS {
+            return Err(SysError::of_status(result).into());
+        }
+        // SAFETY: the handle was opened above, and nothing else knows of it.
+        Ok(unsafe { File::from_raw_handle(handle) })
+    }
+}
+
+impl OpenFile {
+    /// Opens the directory at `path`, which may not be a link itself.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. The error is [`OpenError::NotFound`] also if `path` is not a directory.
+    pub fn folder(path: &Path) -> Result<Self, OpenError> {
+        let handle = open_folder(path, FILE_FLAG_OPEN_REPARSE_POINT)?;
+        let (metadata, _) = metadata_of(&handle)?;
+        match metadata.kind {
+            FileKind::Folder => Ok(Self { handle, metadata }),
+            FileKind::File => Err(OpenError::NotFound),
+            FileKind::Other => Err(OpenError::Forbidden),
+        }
+    }
+
+    /// The file's current metadata.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn stat(&self) -> io::Result<Metadata> {
+        Ok(metadata_of(&self.handle)?.0)
+    }
+
+    /// The identity of the file, independent of the name used to open it.
+    pub fn id(&self) -> FileId {
+        (self.metadata.device, self.metadata.inode)
+    }
+
+    /// The file's current path; `None` if the system does not report it.
+    pub fn path(&self) -> Option<PathBuf> {
+        true_name(&self.handle).ok().map(|name| PathBuf::from(std::ffi::OsString::from_wide(&name)))
+    }
+
+    /// Not supported on this system: always `None`.
+    pub fn read_cached_at(&self, _offset: u64, _into: &mut [u8]) -> Option<usize> {
+        None
+    }
+
+    /// Reads at `offset` until `into` is full or the file ends. Returns the number of bytes read. May wait for a disk.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.handle.seek_read(&mut into[filled..], offset + filled as u64)? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        Ok(filled)
+    }
+
+    /// The entries of a directory, unsorted, at most `limit`, and whether more exist. Omits `.`, `..`, hidden and system files,
+    /// and names that are not Unicode.
+    ///
+    /// # Errors
+    /// Not a directory, or an error of the file system.
+    pub fn entries(&self, limit: usize) -> io::Result<(Vec<DirEntry>, bool)> {
+        let mut entries = Vec::new();
+        // 64-bit words: the alignment of entries.
+        let mut buffer = vec![0_u64; ENTRIES_BYTES / 8];
+        let mut class = FileIdBothDirectoryRestartInfo;
+        loop {
+            // SAFETY: the call writes at most `ENTRIES_BYTES` bytes to the buffer, which is that long.
+            let done = unsafe {
+                GetFileInformationByHandleEx(
+                    self.handle.as_raw_handle(),
+                    class,
+                    buffer.as_mut_ptr().cast(),
+                    ENTRIES_BYTES as u32,
+                )
+            };
+            if done == 0 {
+                let error = io::Error::last_os_error();
+                let is_end = error.raw_os_error().is_some_and(|number| number as u32 == ERROR_NO_MORE_FILES);
+                return if is_end { Ok((entries, false)) } else { Err(error) };
+            }
+            class = FileIdBothDirectoryInfo;
+            let mut offset = 0;
+            loop {
+                let (entry, next) = entry_at(&buffer, offset, self.metadata.device);
+                if let Some(entry) = entry {
+                    if entries.len() == limit {
+                        return Ok((entries, true));
+                    }
+                    entries.push(entry);
+                }
+                if next == 0 {
+                    break;
+                }
+                offset += next;
+            }
+        }
+    }
+}
+
+/// The entry at an offset of a buffer that the system has filled, and the distance to the next one, 0 at the last.
+fn entry_at(buffer: &[u64], offset: usize, device: u64) -> (Option<DirEntry>, usize) {
+    let bytes = size_of_val(buffer);
+    assert!(offset + size_of::<FILE_ID_BOTH_DIR_INFO>() <= bytes, "an entry lies in its buffer");
+    // SAFETY: the buffer contains the whole entry, and any bytes are a valid value.
+    let info = unsafe { buffer.as_ptr().byte_add(offset).cast::<FILE_ID_BOTH_DIR_INFO>().read_unaligned() };
+    let start = offset + std::mem::offset_of!(FILE_ID_BOTH_DIR_INFO, FileName);
+    let len = info.FileNameLength as usize;
+    assert!(start + len <= bytes, "a name lies in its buffer");
+    // SAFETY: the buffer contains the whole name, aligned to 16-bit units.
+    let units = unsafe { std::slice::from_raw_parts(buffer.as_ptr().byte_add(start).cast::<u16>(), len / 2) };
+    let name = String::from_utf16(units).ok().filter(|name| name != "." && name != "..");
+    let entry = name.filter(|_| info.FileAttributes & CONCEALED == 0).map(|name| DirEntry {
+        name: name.into_bytes(),
+        is_link: info.FileAttributes & FILE_ATTRIBUTE_REPARSE_POINT != 0,
+        metadata: Metadata {
+            kind: kind_of(info.FileAttributes),
+            len: u64::try_from(info.EndOfFile).unwrap_or(0),
+            modified_ns: unix_ns(info.LastWriteTime),
+            changed_ns: unix_ns(info.ChangeTime.max(info.LastWriteTime)),
+            inode: info.FileId as u64,
+            device,
+        },
+    });
+    (entry, info.NextEntryOffset as usize)
+}
+
+/// The identity of the file at `path`; `None` if it cannot be determined.
+pub fn id_of(path: &Path) -> Option<FileId> {
+    let file = File::options()
+        .access_mode(FILE_READ_ATTRIBUTES)
+        .share_mode(SHARE_ALL)
+        .custom_flags(FILE_FLAG_BACKUP_SEMANTICS)
+        .open(path)
+        .ok()?;
+    let (metadata, _) = metadata_of(&file).ok()?;
+    Some((metadata.device, metadata.inode))
+}
+
+/// Tests whether this process may write to a file. Permissions are not read on this system: `Ok` if the path exists and is not
+/// read-only.
+///
+/// # Errors
+/// It may not, or the path does not exist.
+pub fn may_write(path: &Path) -> io::Result<()> {
+    let metadata = std::fs::metadata(path)?;
+    if metadata.permissions().readonly() && metadata.is_file() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(())
+}
+
+/// Opens a regular file to read.
+///
+/// # Errors
+/// The system's, or the path leads to something else than a regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    regular(File::open(path)?)
+}
+
+/// Not available on this system.
+///
+/// # Errors
+/// Always.
+pub fn exchange(_one: &Path, _other: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Does nothing: not supported on this system.
+///
+/// # Errors
+/// None.
+pub fn allocate(_file: &File, _from: u64, _to: u64) -> io::Result<()> {
+    Ok(())
+}
+
+/// A component of a path, as the system has it.
+pub(crate) fn os_name(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// Options to open a file with the permissions of its directory.
+pub(crate) fn private_options() -> std::fs::OpenOptions {
+    std::fs::OpenOptions::new()
+}
+
+/// Creates a directory with the permissions of its parent.
+pub(crate) fn make_private_folder(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)
+}
+
+/// Gives a new file the read-only attribute of an old one.
+pub(crate) fn take_over(file: &File, old: &std::fs::Metadata) -> io::Result<()> {
+    file.set_permissions(old.permissions())
+}
+
+/// Does nothing: this system stores names itself.
+pub(crate) fn sync_directory(_folder: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory `site` next to a secret file, removed at the end.
+    struct Scene(PathBuf);
+
+    impl Scene {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("encke-files-{name}-{}", std::process::id()));
+            let _left = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(path.join("site/sub")).expect("a writable temporary folder");
+            std::fs::write(path.join("secret"), "secret").expect("written");
+            std::fs::write(path.join("site/a.html"), "aaaa").expect("written");
+            std::fs::write(path.join("site/sub/a longer name.html"), "bb").expect("written");
+            Self(path)
+        }
+
+        fn root(&self) -> Root {
+            Root::new(&self.0.join("site")).expect("opened")
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            let _gone = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_has_one_name_and_no_other() {
+        let scene = Scene::new("names");
+        let root = scene.root();
+        let open = |name: &str| {
+            root.open(name.as_bytes(), Links::Beneath, Patience::Patient).map(|file| file.metadata.len)
+        };
+        assert_eq!(open("a.html"), Ok(4));
+        assert_eq!(open("sub/a longer name.html"), Ok(2));
+        for name in [
+            "A.html",
+            "a.HTML",
+            "a.html.",
+            "a.html ",
+            "a.html...  ",
+            "a.html::$DATA",
+            "SUB/a longer name.html",
+            "sub\\a longer name.html",
+            "sub/ALONGE~1.HTM",
+            "sub/../a.html",
+            "../secret",
+            "sub/../../secret",
+            "/a.html",
+            "NUL",
+            "aux.",
+            "COM1",
+            "a.html/",
+            "C:/a.html",
+        ] {
+            assert_eq!(open(name), Err(OpenError::NotFound), "{name:?}");
+        }
+        assert_eq!(
+            root.open(b"a.html", Links::Beneath, Patience::Cached).map(drop),
+            Err(OpenError::NotCached)
+        );
+    }
+
+    #[test]
+    fn an_open_file_is_read_and_may_be_removed_meanwhile() {
+        let scene = Scene::new("read");
+        let root = scene.root();
+        let file = root.open(b"a.html", Links::Deny, Patience::Patient).expect("opened");
+        assert_eq!((file.metadata.kind, file.metadata.len), (FileKind::File, 4));
+        assert!(file.metadata.modified_ns > 1_000_000_000_000_000_000);
+        assert_eq!(Some(file.id()), id_of(&scene.0.join("site/a.html")));
+        assert_eq!(file.path(), Some(root.path().join("a.html")));
+        let mut bytes = [0; 8];
+        assert_eq!(file.read_at(1, &mut bytes).expect("read"), 3);
+        std::fs::remove_file(scene.0.join("site/a.html")).expect("it is shared for that");
+        assert_eq!(file.read_at(0, &mut bytes[..2]).expect("read"), 2);
+    }
+
+    #[test]
+    fn a_listing_is_bounded_and_says_so() {
+        let scene = Scene::new("list");
+        for number in 0..1_000 {
+            std::fs::write(scene.0.join(format!("site/sub/file {number} with a name")), "x")
+                .expect("written");
+        }
+        let root = scene.root();
+        let folder = root.open(b"sub/", Links::Deny, Patience::Patient).expect("opened");
+        assert_eq!(folder.metadata.kind, FileKind::Folder);
+        let (all, more) = folder.entries(2_000).expect("read");
+        assert_eq!((all.len(), more), (1_001, false));
+        let one = all.iter().find(|entry| entry.name == b"file 7 with a name").expect("it is there");
+        let found = root.open(b"sub/file 7 with a name", Links::Deny, Patience::Patient).expect("opened");
+        assert_eq!(one.metadata, found.metadata);
+        let (some, more) = folder.entries(3).expect("read");
+        assert_eq!((some.len(), more), (3, true));
+        let (top, _) =
+            root.open(b"", Links::Deny, Patience::Patient).expect("opened").entries(9).expect("read");
+        assert_eq!(top.len(), 2);
+    }
+}

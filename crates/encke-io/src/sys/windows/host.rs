@@ -1,0 +1,362 @@
+//! The machine and this process, as Windows shows them.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::windows::io::{AsHandle, AsRawHandle, FromRawHandle, OwnedHandle};
+use std::path::Path;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+use windows_sys::Win32::Foundation::{FILETIME, HANDLE, WAIT_OBJECT_0};
+use windows_sys::Win32::Security::Cryptography::{BCRYPT_USE_SYSTEM_PREFERRED_RNG, BCryptGenRandom};
+use windows_sys::Win32::System::Console::{
+    CTRL_BREAK_EVENT, CTRL_C_EVENT, CTRL_CLOSE_EVENT, CTRL_LOGOFF_EVENT, CTRL_SHUTDOWN_EVENT,
+    SetConsoleCtrlHandler,
+};
+use windows_sys::Win32::System::SystemInformation::{
+    ComputerNamePhysicalDnsHostname, GetComputerNameExW, GetSystemInfo, SYSTEM_INFO,
+};
+use windows_sys::Win32::System::Threading::{
+    CreateEventW, EVENT_MODIFY_STATE, GetCurrentProcess, GetCurrentProcessorNumber, GetCurrentThread,
+    GetProcessTimes, GetThreadTimes, INFINITE, OpenEventW, SetEvent, SetThreadAffinityMask, TerminateProcess,
+    WaitForMultipleObjects,
+};
+
+use super::error::SysError;
+use crate::host::Signal;
+use crate::lock;
+
+/// Time since the first call, in ns.
+#[inline]
+pub(crate) fn monotonic_ns() -> u64 {
+    static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    ORIGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// A FILETIME in ns.
+fn duration_ns(time: FILETIME) -> u64 {
+    (u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime)) * 100
+}
+
+/// User plus system time of a process or a thread, in ns, as `of` reads it.
+fn times_ns(of: impl FnOnce([*mut FILETIME; 4]) -> i32) -> u64 {
+    let [mut created, mut ended, mut system, mut user] = [FILETIME::default(); 4];
+    if of([&raw mut created, &raw mut ended, &raw mut system, &raw mut user]) == 0 {
+        return 0;
+    }
+    duration_ns(system) + duration_ns(user)
+}
+
+/// CPU time used by the calling thread, in ns: user plus system. 0 if the system does not report it.
+pub fn thread_cpu_ns() -> u64 {
+    times_ns(|[created, ended, system, user]| {
+        // SAFETY: each pointer leads to room for a FILETIME; a thread may always ask for its own times.
+        unsafe { GetThreadTimes(GetCurrentThread(), created, ended, system, user) }
+    })
+}
+
+/// CPU time used by this process, user plus system, in seconds.
+pub fn cpu_seconds() -> f64 {
+    let used_ns = times_ns(|[created, ended, system, user]| {
+        // SAFETY: each pointer leads to room for a FILETIME; a process may always ask for its own times.
+        unsafe { GetProcessTimes(GetCurrentProcess(), created, ended, system, user) }
+    });
+    used_ns as f64 / 1e9
+}
+
+pub(crate) fn page_bytes() -> u64 {
+    let mut info = SYSTEM_INFO::default();
+    // SAFETY: the call fills in the structure.
+    unsafe { GetSystemInfo(&raw mut info) };
+    info.dwPageSize.into()
+}
+
+/// Clock ticks per second in /proc/PID/stat, which this system does not have.
+pub(crate) fn ticks_per_second() -> u64 {
+    100
+}
+
+/// Handles that a process may have open: this system's limit is millions, and this one bounds the memory for connections.
+const HANDLES: u64 = 1 << 16;
+
+/// Returns a fixed number: this system has no descriptor limit worth raising.
+pub fn raise_descriptor_limit() -> u64 {
+    HANDLES
+}
+
+/// Maximum number of open descriptors of this process: this system has no such limit.
+pub fn descriptor_limit() -> Option<u64> {
+    None
+}
+
+/// Does nothing: this system has no such table.
+pub fn reserve_descriptors(_count: u64) {}
+
+/// Fills `bytes` with random bytes from the system's secure generator.
+///
+/// # Errors
+/// The generator is not available.
+pub fn random(bytes: &mut [u8]) -> io::Result<()> {
+    for piece in bytes.chunks_mut(1 << 20) {
+        // SAFETY: pointer and length belong to `piece`.
+        let status = unsafe {
+            BCryptGenRandom(
+                std::ptr::null_mut(),
+                piece.as_mut_ptr(),
+                piece.len() as u32,
+                BCRYPT_USE_SYSTEM_PREFERRED_RNG,
+            )
+        };
+        if status != 0 {
+            return Err(SysError::of_status(status).into());
+        }
+    }
+    Ok(())
+}
+
+/// Pins this thread to one processor.
+///
+/// # Errors
+/// The thread may not run there.
+pub fn pin_thread(processor: usize) -> io::Result<()> {
+    let mask = u32::try_from(processor).ok().and_then(|bit| 1_usize.checked_shl(bit));
+    let mask = mask.ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: the call takes no pointers.
+    if unsafe { SetThreadAffinityMask(GetCurrentThread(), mask) } == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Pins this thread to the processor that it currently runs on, and returns that processor.
+///
+/// # Errors
+/// The system refuses.
+pub fn pin_thread_here() -> io::Result<usize> {
+    // SAFETY: the call takes no pointers.
+    let processor = unsafe { GetCurrentProcessorNumber() } as usize;
+    pin_thread(processor)?;
+    Ok(processor)
+}
+
+/// Does nothing: waits end with the system's clock tick.
+pub fn wake_on_time() {}
+
+/// The id of this thread: its times are not available by id on this system.
+pub fn thread_id() -> Option<u32> {
+    None
+}
+
+/// The host name of this machine; `None` if it is not UTF-16.
+pub fn name() -> Option<String> {
+    let mut buffer = [0_u16; 256];
+    let mut len = buffer.len() as u32;
+    // SAFETY: the call writes at most `len` units to the buffer, which is that long.
+    let found =
+        unsafe { GetComputerNameExW(ComputerNamePhysicalDnsHostname, buffer.as_mut_ptr(), &raw mut len) };
+    if found == 0 {
+        return None;
+    }
+    String::from_utf16(buffer.get(..len as usize)?).ok()
+}
+
+/// Sockets passed by a service manager: none on this system.
+///
+/// # Errors
+/// None.
+pub fn inherited_listeners() -> io::Result<Vec<crate::Listener>> {
+    Ok(Vec::new())
+}
+
+/// Not available on this system: its service manager has no such socket.
+///
+/// # Errors
+/// Always.
+pub fn send_to_manager(_socket: &Path, _text: &[u8]) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Whether standard error is connected to the journal, which this system does not have.
+pub fn under_journal() -> bool {
+    false
+}
+
+/// Whether an error of `output` means that its terminal has disappeared: a closed console ends its processes instead.
+pub fn is_lost_terminal(_error: &io::Error, _output: &impl AsHandle) -> bool {
+    false
+}
+
+/// Not available on this system.
+///
+/// # Errors
+/// Always.
+pub fn pseudo_terminal() -> io::Result<(File, File)> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Exits the process at once, without unwinding or flushing, for the second ^C.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: the call ends this process and runs no code of it.
+    unsafe { TerminateProcess(GetCurrentProcess(), status as u32) };
+    // Reached only if the system refuses.
+    std::process::exit(status)
+}
+
+/// The signals, and the names of their events.
+const SIGNALS: [(Signal, &str); 5] = [
+    (Signal::Terminate, "stop"),
+    (Signal::Interrupt, "interrupt"),
+    (Signal::HangUp, "reload"),
+    (Signal::User1, "reopen"),
+    (Signal::User2, "handover"),
+];
+
+/// Signals that have arrived and that [`Signals::wait`] has not returned.
+struct ArrivedSignals {
+    queue: VecDeque<Signal>,
+    /// Whether the console's signals have their default effect: they end the process.
+    by_default: bool,
+}
+
+static ARRIVED: Mutex<ArrivedSignals> =
+    Mutex::new(ArrivedSignals { queue: VecDeque::new(), by_default: false });
+static ARRIVAL: Condvar = Condvar::new();
+
+fn arrive(signal: Signal) {
+    lock(&ARRIVED).queue.push_back(signal);
+    ARRIVAL.notify_one();
+}
+
+/// The signals of this process: ^C, ^Break and the end of the console, and one named event for each [`Signal`],
+/// `encke-PID-stop`, `-interrupt`, `-reload`, `-reopen` and `-handover`, which [`send_signal`] sets.
+pub struct Signals(());
+
+impl Signals {
+    /// Receives the signals from now on. Call this before the first thread starts, at most once.
+    pub fn block() -> Self {
+        // SAFETY: `on_console` may run at any moment, on a thread of the system.
+        let _no_console = unsafe { SetConsoleCtrlHandler(Some(on_console), 1) };
+        let events: Vec<(Signal, OwnedHandle)> = SIGNALS
+            .into_iter()
+            .filter_map(|(signal, name)| Some((signal, create_event(std::process::id(), name)?)))
+            .collect();
+        let _no_thread = std::thread::Builder::new().name("signals".to_owned()).spawn(move || watch(&events));
+        Self(())
+    }
+
+    /// Runs `act` while the console's signals have their default effect: they end the process.
+    pub fn unblocked<T>(&self, act: impl FnOnce() -> T) -> T {
+        lock(&ARRIVED).by_default = true;
+        let done = act();
+        lock(&ARRIVED).by_default = false;
+        done
+    }
+
+    /// Blocks until the next signal arrives, and returns it.
+    pub fn wait(&self) -> Signal {
+        let mut arrived = lock(&ARRIVED);
+        loop {
+            if let Some(signal) = arrived.queue.pop_front() {
+                return signal;
+            }
+            arrived = ARRIVAL.wait(arrived).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Takes a signal of the console. Returns whether it was handled.
+extern "system" fn on_console(event: u32) -> i32 {
+    if lock(&ARRIVED).by_default {
+        return 0;
+    }
+    match event {
+        CTRL_C_EVENT => arrive(Signal::Interrupt),
+        CTRL_BREAK_EVENT => arrive(Signal::Terminate),
+        CTRL_CLOSE_EVENT | CTRL_LOGOFF_EVENT | CTRL_SHUTDOWN_EVENT => {
+            arrive(Signal::Terminate);
+            // The system ends the process when this function returns, or after some seconds: time to drain.
+            loop {
+                std::thread::park();
+            }
+        }
+        _ => return 0,
+    }
+    1
+}
+
+fn watch(events: &[(Signal, OwnedHandle)]) {
+    let handles: Vec<HANDLE> = events.iter().map(|(_, event)| event.as_raw_handle()).collect();
+    loop {
+        // SAFETY: pointer and length belong to `handles`, which stay open.
+        let woken = unsafe { WaitForMultipleObjects(handles.len() as u32, handles.as_ptr(), 0, INFINITE) };
+        match events.get(woken.wrapping_sub(WAIT_OBJECT_0) as usize) {
+            Some((signal, _)) => arrive(*signal),
+            // The wait failed, and would fail again.
+            None => return,
+        }
+    }
+}
+
+fn event_name(pid: u32, name: &str) -> Vec<u16> {
+    format!("encke-{pid}-{name}\0").encode_utf16().collect()
+}
+
+fn create_event(pid: u32, name: &str) -> Option<OwnedHandle> {
+    let name = event_name(pid, name);
+    // SAFETY: the name ends with a zero and lives until the call returns.
+    let handle = unsafe { CreateEventW(std::ptr::null(), 0, 0, name.as_ptr()) };
+    // SAFETY: the handle was opened above, and nothing else knows of it.
+    (!handle.is_null()).then(|| unsafe { OwnedHandle::from_raw_handle(handle) })
+}
+
+/// Sends a signal to a process that receives [`Signals`].
+///
+/// # Errors
+/// The process does not exist, receives no signals, or belongs to another user.
+pub fn send_signal(pid: u32, signal: Signal) -> io::Result<()> {
+    let name = SIGNALS.iter().find(|(known, _)| *known == signal).map_or("", |(_, name)| *name);
+    let name = event_name(pid, name);
+    // SAFETY: the name ends with a zero and lives until the call returns.
+    let handle = unsafe { OpenEventW(EVENT_MODIFY_STATE, 0, name.as_ptr()) };
+    if handle.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the handle was opened above, and nothing else knows of it.
+    let event = unsafe { OwnedHandle::from_raw_handle(handle) };
+    // SAFETY: the event is open; the call takes no pointers.
+    if unsafe { SetEvent(event.as_raw_handle()) } == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_to_this_process_arrives() {
+        let signals = Signals::block();
+        for (signal, _) in SIGNALS {
+            send_signal(std::process::id(), signal).expect("this process receives signals");
+            assert_eq!(signals.wait(), signal);
+        }
+        assert!(send_signal(u32::MAX, Signal::HangUp).is_err(), "there is no such process");
+    }
+
+    #[test]
+    fn random_bytes_differ_and_times_grow() {
+        let [mut one, mut other] = [[0; 32]; 2];
+        random(&mut one).expect("a generator");
+        random(&mut other).expect("a generator");
+        assert_ne!(one, other);
+        let before = monotonic_ns();
+        let mut sum = 0_u64;
+        while monotonic_ns() == before || cpu_seconds() == 0.0 {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(name().is_some_and(|name| !name.is_empty()));
+        assert!(page_bytes() >= 4096);
+    }
+}

@@ -1,0 +1,15 @@
+//! Windows: SOCKET and HANDLE.
+
+pub(crate) mod afd;
+pub(crate) mod backends;
+pub(crate) mod bell;
+pub(crate) mod changes;
+pub(crate) mod counters;
+pub(crate) mod drain_mark;
+pub(crate) mod error;
+pub(crate) mod file_names;
+pub(crate) mod files;
+pub(crate) mod host;
+pub(crate) mod net;
+pub(crate) mod port;
+pub(crate) mod process;
