@@ -4,7 +4,7 @@
 //! claim ─► own claims ─► this node's heartbeats ─► heard, on every other node ─┬─► holder: the node to fetch a stream from
 //!                                                                             └─► outranked: another node has taken over
 //! ```
-//! Media passes by no broker. A node with a source claims the stream, and its heartbeats announce all of its claims with the
+//! Media never passes through NATS. A node with a source claims the stream, and its heartbeats announce all of its claims with the
 //! address at which other nodes fetch them. A claim ends with its source or with its node.
 //!
 //! **The highest rank holds a stream.** A rank is the time of the claim, or one more than the highest rank known for the
@@ -36,6 +36,8 @@ struct BoardState {
     /// Whether the own claims have changed since the last heartbeat with them.
     has_changed: bool,
     others: BTreeMap<NodeId, PeerClaims>,
+    /// The highest claim of other nodes for each stream, from `others`.
+    best: BTreeMap<Box<str>, SourceHolder>,
     watcher: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -81,6 +83,7 @@ impl SourceBoard {
     pub fn open(&self, address: &str, watcher: impl Fn() + Send + Sync + 'static) {
         let mut state = self.state();
         state.address = Some(address.into());
+        state.find_best();
         state.watcher = Some(Arc::new(watcher));
         state.has_changed = true;
     }
@@ -91,7 +94,7 @@ impl SourceBoard {
     /// Another node has its source and `takeover` is false, or this node has too many claims.
     pub fn claim(&self, stream: &str, takeover: bool, now_ms: u64) -> Result<u64, ClaimError> {
         let mut state = self.state();
-        let holder = state.holder(stream);
+        let holder = state.best.get(stream).cloned();
         let above = holder.as_ref().map_or(0, |holder| holder.rank).max(state.rank(stream));
         match holder {
             Some(holder) if !takeover => return Err(ClaimError::Held(holder)),
@@ -118,26 +121,22 @@ impl SourceBoard {
     /// Returns the other node that has the source of a stream.
     pub fn holder(&self, stream: &str) -> Option<SourceHolder> {
         let state = self.state();
-        state.holder(stream).filter(|holder| Some((holder.rank, holder.id)) > state.own_place(stream))
+        state.best.get(stream).filter(|holder| state.is_above(stream, holder)).cloned()
     }
 
     /// Returns the streams whose source is on another node, by name, with the node.
     pub fn held_elsewhere(&self) -> BTreeMap<Box<str>, SourceHolder> {
         let state = self.state();
-        let streams = state.reachable().flat_map(|(_, peer)| &peer.announcement.claims);
-        let all = streams.filter_map(|(stream, _)| Some((stream.clone(), state.holder(stream)?)));
-        all.filter(|(stream, holder)| Some((holder.rank, holder.id)) > state.own_place(stream)).collect()
+        let held = state.best.iter().filter(|(stream, holder)| state.is_above(stream, holder));
+        held.map(|(stream, holder)| (stream.clone(), holder.clone())).collect()
     }
 
     /// Returns the own claims, with their ranks, whose streams another node has taken over.
     pub fn outranked(&self) -> Vec<(Box<str>, u64)> {
         let state = self.state();
-        let is_outranked = |stream: &str| {
-            state
-                .holder(stream)
-                .is_some_and(|holder| Some((holder.rank, holder.id)) > state.own_place(stream))
-        };
-        let own = state.own.iter().filter(|(stream, _)| is_outranked(stream));
+        let is_outranked =
+            |stream| state.best.get(stream).is_some_and(|holder| state.is_above(stream, holder));
+        let own = state.own.iter().filter(|(stream, _)| is_outranked(*stream));
         own.map(|(stream, rank)| (stream.clone(), *rank)).collect()
     }
 
@@ -173,6 +172,7 @@ impl SourceBoard {
         peer.name = name.into();
         if peer.announcement != announcement {
             peer.announcement = announcement;
+            state.find_best();
             Self::tell(state);
         }
     }
@@ -182,6 +182,7 @@ impl SourceBoard {
     pub(crate) fn forget(&self, node: NodeId) {
         let mut state = self.state();
         if state.others.remove(&node).is_some_and(|peer| !peer.announcement.claims.is_empty()) {
+            state.find_best();
             Self::tell(state);
         }
     }
@@ -216,14 +217,24 @@ impl BoardState {
         self.others.iter().filter(move |(_, peer)| !is_own(&peer.announcement.address))
     }
 
-    fn holder(&self, stream: &str) -> Option<SourceHolder> {
-        let claims = self.reachable().filter_map(|(id, peer)| {
-            let (_, rank) = peer.announcement.claims.iter().find(|(other, _)| **other == *stream)?;
-            Some((*rank, *id, peer))
-        });
-        let (rank, id, peer) = claims.max_by_key(|(rank, id, _)| (*rank, *id))?;
-        let (node, address) = (peer.name.clone(), peer.announcement.address.clone());
-        Some(SourceHolder { node, address, rank, id })
+    /// Returns whether a claim of another node outranks this node's.
+    fn is_above(&self, stream: &str, holder: &SourceHolder) -> bool {
+        Some((holder.rank, holder.id)) > self.own_place(stream)
+    }
+
+    /// Finds the highest claim of other nodes for each stream.
+    fn find_best(&mut self) {
+        let mut best: BTreeMap<Box<str>, SourceHolder> = BTreeMap::new();
+        for (id, peer) in self.reachable() {
+            let (node, address) = (&peer.name, &peer.announcement.address);
+            for (stream, rank) in &peer.announcement.claims {
+                if best.get(stream).is_none_or(|other| (other.rank, other.id) < (*rank, *id)) {
+                    let (node, address) = (node.clone(), address.clone());
+                    best.insert(stream.clone(), SourceHolder { node, address, rank: *rank, id: *id });
+                }
+            }
+        }
+        self.best = best;
     }
 }
 
@@ -307,6 +318,21 @@ mod tests {
         one.claim("film", true, MOMENT - 900).expect("a takeover");
         carry(&one, 1, &[&two]);
         assert_eq!(two.outranked(), [("film".into(), MOMENT + 1)]);
+    }
+
+    #[test]
+    fn the_next_highest_claim_holds_a_stream_after_the_end_of_the_highest() {
+        let (one, two, three) = (node(1), node(2), node(3));
+        one.claim("film", false, MOMENT).expect("it is free");
+        carry(&one, 1, &[&two, &three]);
+        two.claim("film", true, MOMENT).expect("a takeover");
+        carry(&two, 2, &[&three]);
+        assert_eq!(holder(&three, "film"), Some("http://node-2/live/".into()));
+        three.forget(NodeId(2));
+        assert_eq!(holder(&three, "film"), Some("http://node-1/live/".into()));
+        one.release("film", MOMENT);
+        carry(&one, 1, &[&three]);
+        assert_eq!(holder(&three, "film"), None);
     }
 
     #[test]

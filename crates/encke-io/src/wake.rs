@@ -21,8 +21,10 @@ impl Waker {
     pub fn wake(&self) {
         if !self.0.set.swap(true, Ordering::AcqRel)
             && let Some(bell) = &self.0.bell
+            && !bell.ring()
         {
-            bell.ring();
+            // The next wake rings again.
+            self.0.set.store(false, Ordering::Release);
         }
     }
 }

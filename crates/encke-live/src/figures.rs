@@ -40,7 +40,7 @@ impl Source for LiveReport {
                 .value(figures.sources_ended.load(Ordering::Relaxed)),
             Family::counter(
                 "encke_live_sources_refused_total",
-                "Sources rejected because the stream had one.",
+                "Sources rejected because the stream had one (409), or the node announces 1,000 (503).",
             )
             .value(figures.sources_refused.load(Ordering::Relaxed)),
             Family::counter("encke_live_dropped_pieces_total", "Pieces of streams dropped by a busy server.")
@@ -159,17 +159,25 @@ pub(crate) fn described(stream: &LiveChannel, names: &str) -> Value {
     json
 }
 
+/// Returns a stream whose source is on another node as JSON. Nothing else is known of it here.
+pub(crate) fn elsewhere(title: &str, holder: &SourceHolder) -> Value {
+    json!({ "name": title, "state": "live", "listeners": 0, "node": holder.node })
+}
+
 /// Adds the streams whose source is on another node to a list, and names that node.
 pub(crate) fn add_elsewhere(
     streams: &mut Vec<Value>,
-    elsewhere: BTreeMap<Box<str>, SourceHolder>,
+    mut held: BTreeMap<Box<str>, SourceHolder>,
     may_read: impl Fn(&str) -> bool,
 ) {
-    for (title, SourceHolder { node, .. }) in elsewhere {
-        if let Some(known) = streams.iter_mut().find(|stream| stream["name"] == *title) {
-            known["node"] = (*node).into();
-        } else if may_read(&title) {
-            streams.push(json!({ "name": title, "state": "live", "listeners": 0, "node": node }));
+    for stream in streams.iter_mut() {
+        if let Some(holder) = stream["name"].as_str().and_then(|title| held.remove(title)) {
+            stream["node"] = (*holder.node).into();
+        }
+    }
+    for (title, holder) in held {
+        if may_read(&title) {
+            streams.push(elsewhere(&title, &holder));
         }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct LiveKeeper {
     publisher: PushPublisher,
     /// Whether this is the keeper of the first worker.
     is_first: bool,
+    /// Whether the server stops: listeners that are still here begin no pull.
+    has_drained: bool,
     pulls: Vec<LivePull>,
     mailbox: Option<ResidentMailbox>,
     /// The next deadline, on the monotonic clock in ns.
@@ -36,7 +38,16 @@ pub(crate) struct LiveKeeper {
 
 impl LiveKeeper {
     pub(crate) fn new(state: Arc<LiveState>, publisher: PushPublisher, is_first: bool) -> Self {
-        Self { state, publisher, is_first, pulls: Vec::new(), mailbox: None, due_ns: None, wakes: Vec::new() }
+        Self {
+            state,
+            publisher,
+            is_first,
+            has_drained: false,
+            pulls: Vec::new(),
+            mailbox: None,
+            due_ns: None,
+            wakes: Vec::new(),
+        }
     }
 
     /// Ends the streams that are due, and finds the next deadline.
@@ -54,6 +65,8 @@ impl LiveKeeper {
             inner.container = None;
             inner.torn = false;
             inner.head = Arc::default();
+            // Requests that wait for the description of the stream get the end, too.
+            inner.wake();
             let end = Draft {
                 flags: Flags::PREAMBLE.with(Flags::BREAK).with(Flags::END),
                 ..Draft::new(stream.name.clone(), Vec::new())
@@ -66,15 +79,26 @@ impl LiveKeeper {
 
     /// Begins the pulls that are wanted, and does what is due in all.
     fn pull(&mut self, engine: &mut Engine<'_>) {
+        if self.has_drained {
+            return;
+        }
         self.want_from_others();
+        let pulls_max = self.state.pulls_max();
         for (stream, hops) in self.state.take_wanted() {
-            if self.pulls.iter().any(|pull| Arc::ptr_eq(&pull.stream, &stream)) {
+            if let Some(pull) = self.pulls.iter_mut().find(|pull| Arc::ptr_eq(&pull.stream, &stream)) {
+                pull.shorten(hops);
                 continue;
             }
             let places = self.state.places_of(&stream.name);
-            if !places.is_empty() {
+            let refusal = if places.is_empty() {
+                "no node has the source of the stream any more"
+            } else if self.pulls.len() >= pulls_max {
+                "the server fetches as many streams as live.pulls allows"
+            } else {
                 self.pulls.push(LivePull::begin(engine, stream, places, hops));
-            }
+                continue;
+            };
+            lock(&stream.inner).fail_pull(refusal.into(), engine.now().mono_ns);
         }
         let state = &self.state;
         self.pulls.retain_mut(|pull| {
@@ -158,6 +182,7 @@ impl Resident for LiveKeeper {
     }
 
     fn drain(&mut self, engine: &mut Engine<'_>, _: u64) {
+        self.has_drained = true;
         for mut pull in self.pulls.drain(..) {
             pull.close(engine);
         }

@@ -22,7 +22,7 @@ use crate::figures::LiveReport;
 use crate::keeper::LiveKeeper;
 use crate::page;
 use crate::settings::LiveSettings;
-use crate::source::{LiveSource, PROGRAM_CHARS_MAX, SourceFault, SourceRequest, shown};
+use crate::source::{LiveSource, PROGRAM_CHARS_MAX, SourceFault, SourceRequest, TITLE_CHARS_MAX, shown};
 use crate::state::{LiveChannelState, LiveState, Occupied, SourceKind};
 
 /// Live streams, at the prefix of the settings.
@@ -84,13 +84,16 @@ struct LiveDesk {
 
 impl PointHandler for LiveDesk {
     fn list(&mut self, request: &Request<'_>, may_read: &dyn Fn(&Name) -> bool) -> Reply {
+        if page::is_wanted(request) {
+            return page::list();
+        }
         let streams = self.state.all().into_iter().filter(|stream| may_read(&stream.name));
         let mut streams: Vec<_> =
             streams.map(|stream| crate::figures::described(&stream, &self.names)).collect();
         crate::figures::add_elsewhere(&mut streams, self.state.held_elsewhere(), |title| {
             Name::parse(format!("{}{title}", self.names).as_bytes()).is_ok_and(|name| may_read(&name))
         });
-        if page::is_wanted(request) { page::list() } else { page::json_list(&streams) }
+        page::json_list(&streams)
     }
 
     fn read(&mut self, request: &Request<'_>, channel: &Name) -> PointRead {
@@ -105,8 +108,8 @@ impl PointHandler for LiveDesk {
         }
         let hops = request.field("encke-hops").map(|hops| String::from_utf8_lossy(hops).into_owned());
         let rules = self.state.rules_of(channel);
-        let (media, path) = match self.media_of(channel) {
-            StreamMedia::Known(media, path) => (media, path),
+        let KnownMedia { info, path, title } = match self.media_of(channel) {
+            StreamMedia::Known(known) => known,
             StreamMedia::Waits => return self.wait(channel),
             StreamMedia::Absent => return self.pull(channel, hops.as_deref().unwrap_or_default()),
         };
@@ -127,7 +130,7 @@ impl PointHandler for LiveDesk {
             // Until the workers have counted it.
             stream.listeners.fetch_add(1, Ordering::Relaxed);
         }
-        let mut fields = media_fields(&media);
+        let mut fields = media_fields(&info, title.as_deref());
         let Some(hops) = hops else { return PointRead::Stream(fields) };
         let path = if path.is_empty() { String::new() } else { format!("{path}, ") };
         fields.push_lines(format!("Encke-Hops: {path}{}\r\n", self.state.node()).as_bytes());
@@ -180,8 +183,6 @@ impl PointHandler for LiveDesk {
     }
 }
 
-/// Characters of a title that are kept.
-const TITLE_CHARS_MAX: usize = 200;
 /// Maximum number of characters of a relay's list of hops: 16 nodes.
 const RELAY_CHARS_MAX: usize = 16 * 18;
 
@@ -193,8 +194,14 @@ impl LiveDesk {
     /// Returns the state of a channel for a new listener.
     fn media_of(&self, channel: &Name) -> StreamMedia {
         let of = |inner: &LiveChannelState| {
-            let path = inner.source.as_ref().map(|source| source.path.clone()).unwrap_or_default();
-            inner.info.clone().map_or(StreamMedia::Waits, |info| StreamMedia::Known(info, path))
+            let Some(info) = inner.info.clone() else { return StreamMedia::Waits };
+            let source = inner.source.as_ref();
+            let path = source.map(|source| source.path.clone()).unwrap_or_default();
+            StreamMedia::Known(KnownMedia {
+                info,
+                path,
+                title: source.and_then(|source| source.title.clone()),
+            })
         };
         if let Some(stream) = self.state.find(channel) {
             let inner = lock(&stream.inner);
@@ -254,7 +261,13 @@ impl LiveDesk {
     fn info(&self, channel: &Name) -> Reply {
         match self.state.find(channel) {
             Some(stream) => page::json(&crate::figures::described(&stream, &self.names)),
-            None => self.absent(channel),
+            None => match self.state.holder_of(channel) {
+                Some(holder) => {
+                    let title = channel.as_str().strip_prefix(&*self.names).unwrap_or_default();
+                    page::json(&crate::figures::elsewhere(title, &holder))
+                }
+                None => self.absent(channel),
+            },
         }
     }
 
@@ -283,10 +296,17 @@ impl LiveDesk {
     }
 }
 
+/// A stream that can be received.
+struct KnownMedia {
+    info: MediaInfo,
+    /// The nodes that the stream has passed.
+    path: String,
+    title: Option<Box<str>>,
+}
+
 /// The state of a stream for a new listener.
 enum StreamMedia {
-    /// The description of the stream, and the nodes that it has passed.
-    Known(MediaInfo, String),
+    Known(KnownMedia),
     /// There is a source, whose container is not known yet.
     Waits,
     /// There is no source.
@@ -305,8 +325,8 @@ fn looped() -> Reply {
     refusal(508, "the nodes pull this stream from each other: a loop".into())
 }
 
-/// Returns the header fields of a stream of media.
-fn media_fields(info: &MediaInfo) -> Fields {
+/// Returns the header fields of a stream of media. Players show the title.
+fn media_fields(info: &MediaInfo, title: Option<&str>) -> Fields {
     let lines = format!(
         "Content-Type: {}\r\nCache-Control: no-store, no-transform\r\nAccept-Ranges: none\r\n\
          X-Content-Type-Options: nosniff\r\nX-Accel-Buffering: no\r\n",
@@ -314,6 +334,9 @@ fn media_fields(info: &MediaInfo) -> Fields {
     );
     let mut fields = Fields::new();
     fields.push_lines(lines.as_bytes());
+    if let Some(title) = title {
+        fields.push_lines(format!("Icy-Name: {title}\r\n").as_bytes());
+    }
     fields
 }
 

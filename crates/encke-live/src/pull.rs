@@ -24,7 +24,7 @@ use encke_wire::method::Method;
 
 use crate::pull_lookup::{LookupError, PullLookup};
 use crate::pull_url::PullUrl;
-use crate::source::{LiveSource, PROGRAM_CHARS_MAX, SourceRequest, shown};
+use crate::source::{LiveSource, PROGRAM_CHARS_MAX, SourceRequest, TITLE_CHARS_MAX, shown};
 use crate::state::{KeeperLook, LiveChannel, LiveState, PullPlaces, SourceKind};
 
 /// Time without listeners after which a pull ends.
@@ -167,7 +167,7 @@ fn begin_source(
     let mailbox = setup.mailbox.cloned();
     let request = SourceRequest {
         content_type: text("content-type"),
-        title: text("icy-name").map(String::into_boxed_str),
+        title: text("icy-name").map(|title| shown(&title, TITLE_CHARS_MAX)),
         origin: origin.to_owned(),
         takeover: false,
         path,
@@ -262,18 +262,21 @@ impl LivePull {
         let lookup = lookup.map_or(Err(LookupError::Ended), |lookup| lookup.connection(round));
         match (lookup, self.url()) {
             (Ok((address, session)), Some(url)) => {
+                let is_node = self.redirected.is_none() && self.places.node.as_ref() == Some(url);
+                // A node has the source itself, so there is no chain behind it.
+                let hops =
+                    if is_node { self.hops.rsplit(", ").next().unwrap_or_default() } else { &self.hops };
                 let context = engine.context();
                 let id = context.dial(address, session);
                 let request = format!(
                     "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: encke\r\nAccept: */*\r\nEncke-Hops: {}\r\n\r\n",
                     url.path,
                     url.target.authority(),
-                    self.hops
+                    hops
                 );
                 context.send(id, [Segment::Bytes(request.into_bytes())]);
                 context.deadline(id, RESPONSE_NS);
                 let from = url.to_string();
-                let is_node = self.redirected.is_none() && self.places.node.as_ref() == Some(url);
                 let kind = if is_node { SourceKind::NodePull } else { SourceKind::Pull };
                 let mut reader = AppResponseReader::new();
                 reader.begin(Method::Get);
@@ -361,7 +364,8 @@ impl LivePull {
         let places = self.places.count().max(1);
         let round = self.tries / places;
         let pause_ns = if self.tries.is_multiple_of(places) {
-            let text = format!("the stream cannot be pulled from {from}: {text}");
+            // Only operators see addresses of other servers.
+            let text = format!("the stream cannot be pulled: {text}");
             lock(&self.stream.inner).fail_pull(text, now.mono_ns);
             PAUSE_NS.saturating_mul(1 << round.min(4)).min(PAUSE_MAX_NS)
         } else {
@@ -376,7 +380,13 @@ impl LivePull {
         if self.places == places {
             return;
         }
-        let moves = places.node.is_some() && places.node != self.places.node;
+        // The source may have been lost and have returned on the same node meanwhile.
+        let is_there = |node: &PullUrl| match &self.phase {
+            PullPhase::Open(conn) => conn.kind == SourceKind::NodePull && conn.from == node.to_string(),
+            _ => false,
+        };
+        let moves =
+            places.node != self.places.node && places.node.as_ref().is_some_and(|node| !is_there(node));
         self.places = places;
         if moves {
             if let PullPhase::Open(conn) = &self.phase {
@@ -385,6 +395,13 @@ impl LivePull {
             self.lost(engine.now());
             (self.tries, self.redirected, self.redirects) = (0, None, 0);
             self.resolve(engine);
+        }
+    }
+
+    /// Another listener wants the stream: the next attempt names the fewer hops, so that no listener can lengthen the chain for others.
+    pub(crate) fn shorten(&mut self, hops: String) {
+        if hops.split(',').count() < self.hops.split(',').count() {
+            self.hops = hops;
         }
     }
 
@@ -421,15 +438,16 @@ impl LivePull {
         }
         match &mut self.phase {
             PullPhase::Pause(until_ns) if *until_ns <= now.mono_ns => self.resolve(engine),
-            PullPhase::Open(conn) if conn.is_paused => {
+            PullPhase::Open(conn) => {
+                // An operator may have ended the source, which then sends nothing for a while.
                 let wants_more = conn.source.as_mut().map(|source| source.wants_more(now));
                 match wants_more {
-                    Some(Ok(true)) => {
+                    Some(Ok(true)) if conn.is_paused => {
                         conn.is_paused = false;
                         engine.context().resume(conn.id);
                         engine.context().deadline(conn.id, SILENCE_NS);
                     }
-                    Some(Ok(false)) | None => {}
+                    Some(Ok(_)) | None => {}
                     Some(Err(fault)) => {
                         engine.context().close(conn.id);
                         self.failed(now, &fault.to_string());

@@ -24,9 +24,11 @@ impl PullUrl {
     }
 }
 
+/// The URL for logs, errors and lists: without its query, which may have a token.
 impl std::fmt::Display for PullUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}{}", self.target, self.path)
+        let path = self.path.split('?').next().unwrap_or_default();
+        write!(f, "{}{path}", self.target)
     }
 }
 
@@ -38,12 +40,18 @@ mod tests {
     fn a_url_that_ends_with_a_slash_gets_the_name_of_the_stream() {
         let parse = |text: &str| PullUrl::parse(text, "a/film").map(|url| url.to_string());
         assert_eq!(parse("http://node-a:8080/live/"), Some("http://node-a:8080/live/a/film".into()));
-        assert_eq!(parse("http://node-a/live/film?x=1"), Some("http://node-a:80/live/film?x=1".into()));
         assert_eq!(parse("http://node-a"), Some("http://node-a:80/a/film".into()));
         assert_eq!(parse("https://node-a/live/"), Some("https://node-a:443/live/a/film".into()));
         for wrong in ["node-a/live/film", "http:///film", "https:///film", "http://node-a/li ve", "ftp://a/b"]
         {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_query_is_requested_and_not_shown() {
+        let url = PullUrl::parse("http://node-a/live/film?access_token=secret", "film").expect("a URL");
+        assert_eq!(url.path, "/live/film?access_token=secret");
+        assert_eq!(url.to_string(), "http://node-a:80/live/film");
     }
 }

@@ -22,13 +22,21 @@ pub struct LiveSettings {
     pub prefix: String,
     /// TLS to the servers of `pull` with an `https` URL, and to nodes of the cluster with such an address.
     pub tls: UpstreamTls,
+    /// Number of streams that are fetched from other servers at the same time. Listeners of further ones receive a 502.
+    pub pulls: NonZeroU32,
     /// Rules for streams by pattern; the most specific pattern applies.
     pub channel: Vec<LiveChannelSettings>,
 }
 
 impl Default for LiveSettings {
     fn default() -> Self {
-        Self { enabled: true, prefix: "/live/".into(), tls: UpstreamTls::default(), channel: Vec::new() }
+        Self {
+            enabled: true,
+            prefix: "/live/".into(),
+            tls: UpstreamTls::default(),
+            pulls: NonZeroU32::new(1_000).unwrap_or(NonZeroU32::MIN),
+            channel: Vec::new(),
+        }
     }
 }
 
@@ -156,16 +164,29 @@ impl Section for LiveSettings {
             && prefix.ends_with('/')
             && Name::parse(format!("{}film", self.names()).as_bytes()).is_ok();
         if !is_prefix {
-            let message = format!("live.prefix {prefix:?} must begin and end with a slash, as /live/ does");
+            let message = format!(
+                "live.prefix {prefix:?} is invalid: use a slash, a channel name and a slash, such as /live/"
+            );
             found.push(Contradiction::at(&["prefix"], message));
         }
-        for (place, channel) in self.channel.iter().enumerate() {
-            let place = place.to_string();
+        for (number, channel) in self.channel.iter().enumerate() {
+            let place = number.to_string();
             let mut wrong = |key: &str, message: String| {
                 found.push(Contradiction::at(&["channel", &place, key], message));
             };
-            if let Err(error) = channel.pattern.parse::<Pattern>() {
-                wrong("pattern", format!("invalid pattern {:?}: {error}", channel.pattern));
+            let pattern = &channel.pattern;
+            if pattern.starts_with('/') {
+                let text = format!(
+                    "the pattern {pattern:?} begins with a slash: write the names behind {prefix}, such as \"film\""
+                );
+                wrong("pattern", text);
+            } else if let Err(error) = pattern.parse::<Pattern>() {
+                wrong("pattern", format!("invalid pattern {pattern:?}: {error}"));
+            }
+            if self.channel.iter().take(number).any(|other| other.pattern == *pattern) {
+                let text =
+                    format!("the pattern {pattern:?} occurs twice in [[live.channel]]: merge the two rules");
+                wrong("pattern", text);
             }
             if let Some(fallback) = &channel.fallback
                 && let Err(error) = Name::parse(fallback.as_bytes())
@@ -179,7 +200,7 @@ impl Section for LiveSettings {
             }
             for url in channel.pull.iter().filter(|url| PullUrl::parse(url, "film").is_none()) {
                 let text = format!(
-                    "{url:?} is no URL to pull from: expected http://HOST:PORT/live/NAME or https://HOST:PORT/live/NAME"
+                    "{url:?} is no URL to pull from: expected http://HOST:PORT/live/NAME or https://HOST:PORT/live/NAME, without user and password"
                 );
                 wrong("pull", text);
             }
@@ -255,6 +276,15 @@ mod tests {
         assert!(wrong(&|channel| channel.pull = vec!["rtmp://a/live/".into()]).contains("or https://HOST"));
         assert!(wrong(&|channel| channel.siblings = vec!["http://a/".into()]).contains("set listeners"));
         assert!(wrong(&|channel| channel.ring = ByteSize::of(1000)).contains("two groups of pictures"));
+        assert!(
+            wrong(&|channel| channel.pattern = "/live/x".into()).contains("behind /live/, such as \"film\"")
+        );
+        let twice =
+            LiveSettings { channel: vec![LiveChannelSettings::default(); 2], ..LiveSettings::default() };
+        let found = twice.check();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, ["channel", "1", "pattern"]);
+        assert!(found[0].message.contains("merge the two rules"), "{}", found[0].message);
         let prefix = LiveSettings { prefix: "live".into(), ..LiveSettings::default() };
         assert_eq!(prefix.check().len(), 1);
     }

@@ -36,6 +36,8 @@ const UNIT_BYTES: usize = 512 * 1024;
 
 /// Characters of a program's name that are kept.
 pub(crate) const PROGRAM_CHARS_MAX: usize = 100;
+/// Characters of a title that are kept.
+pub(crate) const TITLE_CHARS_MAX: usize = 200;
 
 /// Returns the begin of a text from a peer, without control characters, for operators.
 pub(crate) fn shown(text: &str, chars_max: usize) -> Box<str> {

@@ -28,6 +28,8 @@ pub struct LiveState {
     rules: RwLock<Vec<(Pattern, LiveChannelSettings)>>,
     /// TLS to the servers that streams are pulled from.
     tls: RwLock<UpstreamTls>,
+    /// `live.pulls`
+    pulls_max: AtomicU32,
     leases: AtomicU64,
     /// Begin of the names of all streams.
     names: String,
@@ -187,6 +189,7 @@ impl LiveState {
             streams: Mutex::default(),
             rules: RwLock::new(settings.by_pattern()),
             tls: RwLock::new(settings.tls.clone()),
+            pulls_max: AtomicU32::new(settings.pulls.get()),
             leases: AtomicU64::new(0),
             names: settings.names().to_owned(),
             node: node_id(),
@@ -201,6 +204,12 @@ impl LiveState {
     pub fn reload(&self, settings: &LiveSettings) {
         *self.rules.write().unwrap_or_else(std::sync::PoisonError::into_inner) = settings.by_pattern();
         *self.tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = settings.tls.clone();
+        self.pulls_max.store(settings.pulls.get(), Ordering::Relaxed);
+    }
+
+    /// Returns the number of streams that may be pulled at the same time.
+    pub(crate) fn pulls_max(&self) -> usize {
+        self.pulls_max.load(Ordering::Relaxed) as usize
     }
 
     /// Returns the rules of a stream.
@@ -308,9 +317,14 @@ impl LiveState {
         std::mem::take(&mut *lock(&self.wanted))
     }
 
-    /// Drops streams that have neither a source nor waiting listeners.
+    /// Drops streams that have neither a source nor waiting listeners. A stream that is used elsewhere, for example by a pull, stays:
+    /// otherwise another one of its name would get a source beside it.
     pub(crate) fn drop_unused(&self) {
         lock(&self.streams).retain(|_, stream| {
+            // New references are made under the lock of the map only.
+            if Arc::strong_count(stream) > 1 {
+                return true;
+            }
             // A source that holds the lock of its stream may look for other streams: no waiting for it here.
             let Ok(inner) = stream.inner.try_lock() else { return true };
             let is_used = inner.source.is_some() || inner.held_until_ns.is_some() || inner.falls_back;

@@ -284,9 +284,7 @@ impl HandlerContext {
     }
 
     fn offload_to<T: Any + Send>(&self, lane: JobLane, job: impl FnOnce() -> T + Send + 'static) -> JobId {
-        let number = self.requests.next_job.get();
-        self.requests.next_job.set((number + 1) & ((1 << JOB_BITS) - 1));
-        let key = u64::from(self.handler) << JOB_BITS | number;
+        let key = self.requests.next_job_key(self.handler);
         self.requests.has_work.set(true);
         self.requests.jobs.borrow_mut().push(Job {
             key,
@@ -501,6 +499,13 @@ impl HandlerRequests {
         self.upstreams.borrow().is_current(id)
     }
 
+    /// Returns the key of the next job of a handler, a guard or a resident.
+    pub(crate) fn next_job_key(&self, owner: u16) -> u64 {
+        let number = self.next_job.get();
+        self.next_job.set((number + 1) & ((1 << JOB_BITS) - 1));
+        u64::from(owner) << JOB_BITS | number
+    }
+
     /// Releases the table entry of an id for reuse.
     pub(crate) fn release(&self, id: UpstreamId) {
         self.upstreams.borrow_mut().release(id);
@@ -533,11 +538,6 @@ impl HandlerRequests {
 }
 
 impl JobId {
-    /// Returns the id for jobs of the resident at a seat.
-    pub(crate) fn of_resident(seat: u8) -> Self {
-        Self(u64::from(Self::number_of(seat)) << JOB_BITS)
-    }
-
     /// Returns the number of the resident at a seat, in the handlers' number range.
     pub(crate) const fn number_of(seat: u8) -> u16 {
         FIRST_RESIDENT | seat as u16

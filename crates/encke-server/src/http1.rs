@@ -465,7 +465,8 @@ impl Core {
         let mut asked = record.asked;
         // An open response may begin before the body of its request is complete.
         let goes_on = matches!(reply.body, Body::Open(_)) && !record.asked.awaits_continue;
-        let unsafe_to_go_on = !goes_on && record.discard_body();
+        let amid_endless_body = reply.amid_endless_body && !record.intake.is_done();
+        let unsafe_to_go_on = !goes_on && (record.discard_body() || amid_endless_body);
         asked.keep &= !unsafe_to_go_on && !draining;
         record.asked = asked;
         let body_done = record.intake.is_done();

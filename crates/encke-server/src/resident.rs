@@ -319,9 +319,9 @@ impl Engine<'_> {
         }
     }
 
-    /// Runs a blocking job on the thread pool. [`Resident::offloaded`] receives its result.
+    /// Runs a blocking job on the thread pool. [`Resident::offloaded`] receives its result with this id, which no other job has.
     pub fn offload<T: Any + Send>(&mut self, job: impl FnOnce() -> T + Send + 'static) -> JobId {
-        let id = JobId::of_resident(self.seat);
+        let id = JobId(self.core.handler_requests.next_job_key(JobId::number_of(self.seat)));
         let run = Box::new(move || Box::new(job()) as Done);
         self.core.ops.push((Token::NONE, Op::Offload(Job { key: id.0, lane: JobLane::Local, run })));
         id

@@ -11,10 +11,11 @@ impl Bell {
         Ok(Self(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
     }
 
-    /// Makes the descriptor readable.
-    pub(crate) fn ring(&self) {
+    /// Makes the descriptor readable. Always returns true: the wait ends.
+    pub(crate) fn ring(&self) -> bool {
         // An eventfd takes eight bytes. If the counter is full, the descriptor is readable already.
         let _full = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        true
     }
 
     /// Reads what [`Bell::ring`] has written.

@@ -18,10 +18,11 @@ impl Bell {
         Ok(Self { reader, writer })
     }
 
-    /// Makes the descriptor readable.
-    pub(crate) fn ring(&self) {
+    /// Makes the descriptor readable. Always returns true: the wait ends.
+    pub(crate) fn ring(&self) -> bool {
         // If the pipe is full, the descriptor is readable already.
         let _full = rustix::io::write(&self.writer, &1u64.to_ne_bytes());
+        true
     }
 
     /// Reads what [`Bell::ring`] has written.

@@ -15,9 +15,9 @@ impl Bell {
         Self { port }
     }
 
-    /// Posts a packet. If the system has no memory for it the wait ends at its next event.
-    pub(crate) fn ring(&self) {
-        let _no_memory = self.port.post();
+    /// Posts a packet. Returns whether the system had memory for it.
+    pub(crate) fn ring(&self) -> bool {
+        self.port.post().is_ok()
     }
 
     /// Does nothing: the wait has taken the packet.
