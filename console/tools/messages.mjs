@@ -42,16 +42,17 @@ async function catalog(language, plugin) {
   return Object.fromEntries(await Promise.all(files));
 }
 
-/** A message is a text, or an object of its plural forms. */
-const isMessage = (value) => typeof value === 'string' || typeof value.other === 'string';
+const FORMS = new Set(['zero', 'one', 'two', 'few', 'many', 'other']);
+/** A message is a text, or an object of its plural forms only: a group may have a message `other`, too. */
+export const isMessage = (value) => typeof value === 'string' || Object.keys(value).every((form) => FORMS.has(form));
 
-function keysOf(part) {
+export function keysOf(part) {
   return Object.entries(part)
     .map(([name, value]) => (isMessage(value) ? name : `${name}{${keysOf(value)}}`))
     .join();
 }
 
 /** The messages of `part` in the order of `first`. A missing one is `null`; `npm run check` reports it. */
-function listOf(first, part) {
+export function listOf(first, part) {
   return Object.entries(first).flatMap(([name, value]) => (isMessage(value) ? [part?.[name] ?? null] : listOf(value, part?.[name])));
 }
