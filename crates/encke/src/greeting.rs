@@ -19,9 +19,7 @@ use std::fs;
 use std::path::Path;
 
 use encke_assembly::Service;
-use encke_assembly::settings::{
-    Act, Admin, LogTarget, OrOff, PushSettings, RouteSettings, Settings, routes_in_order,
-};
+use encke_assembly::settings::{Act, Admin, LogTarget, OrOff, RouteSettings, Settings, routes_in_order};
 use encke_io::Address;
 use encke_session::tls::LocalAuthority;
 
@@ -76,7 +74,7 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         let addresses = service.addresses();
         let way = |act| rights::access(settings, &addresses, act);
         let trusted = authority.filter(|_| face.secure).map(|authority| authority.certificate.as_path());
-        let channels = Channels { entry: face.for_channels(settings), trusted, settings: &settings.push };
+        let channels = Channels { entry: face.for_channels(settings), trusted, settings };
         if let Some(command) = channels.publish(&way(Act::Publish)) {
             line("publish", command);
         }
@@ -158,19 +156,28 @@ struct Channels<'a> {
     entry: Entry,
     /// A CA certificate to pass to the commands.
     trusted: Option<&'a Path>,
-    settings: &'a PushSettings,
+    settings: &'a Settings,
 }
 
 impl Channels<'_> {
     /// A command that publishes a message; `None` if no command is known to be allowed.
     fn publish(&self, way: &ChannelAccess) -> Option<String> {
         let (channel, credentials) = curl_credentials(way)?;
+        if rights::stream_of(self.settings, channel).is_some() {
+            let token = self.player_token(credentials, "-headers ")?;
+            let url = self.entry.url(channel);
+            return Some(format!("ffmpeg -re -i FILM.webm -c copy -f webm -method PUT {token}{url}"));
+        }
         Some(format!("curl {}{credentials}-d hi {}", self.authority(), self.entry.curl(&self.path(channel))))
     }
 
     /// A command, and perhaps a page, that reads messages; `None` if neither is known to be allowed.
     fn read(&self, way: &ChannelAccess) -> Option<String> {
         let (channel, credentials) = curl_credentials(way)?;
+        if rights::stream_of(self.settings, channel).is_some() {
+            let token = self.player_token(credentials, "--http-header-fields=")?;
+            return Some(format!("mpv {token}{}", self.entry.url(channel)));
+        }
         let path = self.path(channel);
         let (url, by) = (self.entry.url(&path), self.authority());
         // `encke sub` connects to the host of the URL only, and has no certificates.
@@ -185,8 +192,14 @@ impl Channels<'_> {
         })
     }
 
+    /// The argument of ffmpeg or mpv for a token. `None` if they cannot reach the listener, or the credential is no token.
+    fn player_token(&self, credentials: &str, option: &str) -> Option<String> {
+        let is_possible = self.entry.is_url() && self.trusted.is_none() && credentials.contains("Bearer");
+        is_possible.then(|| format!("{option}'Authorization: Bearer TOKEN' "))
+    }
+
     fn path(&self, channel: &str) -> String {
-        format!("{}{channel}", self.settings.prefix.trim_start_matches('/'))
+        format!("{}{channel}", self.settings.push.prefix.trim_start_matches('/'))
     }
 
     fn authority(&self) -> String {
@@ -211,6 +224,7 @@ fn curl_credentials(way: &ChannelAccess) -> Option<(&str, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use encke_assembly::settings::PushSettings;
 
     fn at(text: &str) -> Address {
         Address::Inet(text.parse().expect("an address"))
@@ -224,7 +238,8 @@ mod tests {
     ) -> [String; 2] {
         let secure = trusted.is_some();
         let face = Face { address: address.clone(), secure, redirect: false, certificate: Vec::new() };
-        let channels = Channels { entry: face.own(), trusted, settings };
+        let settings = Settings { push: settings.clone(), ..Settings::default() };
+        let channels = Channels { entry: face.own(), trusted, settings: &settings };
         [channels.publish(way), channels.read(way)].map(Option::unwrap_or_default)
     }
 
@@ -270,6 +285,11 @@ mod tests {
         assert_eq!(publish, format!("curl --cert CERT.pem --key KEY.pem -d hi {url}"));
         let stream = "-H 'Accept: text/event-stream'";
         assert_eq!(read, format!("curl -N --cert CERT.pem --key KEY.pem {stream} {url}"));
+        let [publish, read] = told(&[CredentialKind::Token("live/news".into())]);
+        let (url, token) = ("http://127.0.0.1:81/live/news", "'Authorization: Bearer TOKEN'");
+        let sent = "ffmpeg -re -i FILM.webm -c copy -f webm -method PUT";
+        assert_eq!(publish, format!("{sent} -headers {token} {url}"));
+        assert_eq!(read, format!("mpv --http-header-fields={token} {url}"));
         for means in [&[][..], &[CredentialKind::Endpoint]] {
             assert_eq!(told(means), ["", ""], "{means:?}");
         }

@@ -4,12 +4,12 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use encke_io::Token;
+use encke_io::{Done, Token, lock};
 use encke_server::{
-    Asked, CloseReason, Engine, Exchange, Gone, Handler, HandlerContext, Mount, Outcome, Reply, Request,
-    Resident, ResidentMailbox, Slot, Takeover, WorkerSetup,
+    Asked, CloseReason, Engine, Exchange, Gone, Handler, HandlerContext, JobId, Mount, Outcome, Reply,
+    Request, Resident, ResidentMailbox, Slot, Takeover, WorkerSetup,
 };
 
 use crate::rig::{Client, Cut, End, Rig, Stand};
@@ -24,6 +24,7 @@ on_every_stand! {
     a_resident_closes_what_is_silent,
     a_resident_forgets_a_connection_that_lingers,
     a_request_with_a_body_is_not_taken_over,
+    each_job_of_a_resident_returns_its_own_result,
 }
 
 pub(crate) const HEAD: &[u8] =
@@ -252,5 +253,69 @@ fn a_request_with_a_body_is_not_taken_over(on: Stand) {
     let mut client = rig.client();
     client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc");
     assert_eq!(client.answer().status, 400);
+    rig.end();
+}
+
+/// Jobs that a resident has at the same time.
+const JOBS: u32 = 5;
+
+/// The number of each job whose result has come, with the number that its id belongs to.
+type Results = Arc<Mutex<Vec<(u32, Option<u32>)>>>;
+
+/// A feature whose resident only has jobs.
+struct Jobs(Results);
+
+#[derive(Default)]
+struct JobResident {
+    begun: HashMap<JobId, u32>,
+    results: Results,
+}
+
+/// A message to begin the jobs.
+struct Begin;
+
+impl Mount for Jobs {
+    fn open(&self, _: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        let results = Arc::clone(&self.0);
+        worker.resident(|_| JobResident { results, ..JobResident::default() });
+        Box::new(EchoHandler)
+    }
+}
+
+impl Resident for JobResident {
+    fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, _: Box<dyn Any + Send>) {
+        slot.respond(asked, Reply::error(500));
+    }
+
+    fn sent(&mut self, _: &mut Slot<'_>) {}
+
+    fn overdue(&mut self, _: &mut Slot<'_>) {}
+
+    fn start(&mut self, mailboxes: Arc<[ResidentMailbox]>) {
+        mailboxes[0].send(Begin);
+    }
+
+    fn message(&mut self, engine: &mut Engine<'_>, message: Box<dyn Any + Send>) {
+        assert!(message.is::<Begin>());
+        for number in 0..JOBS {
+            self.begun.insert(engine.offload(move || number), number);
+        }
+    }
+
+    fn offloaded(&mut self, _: &mut Engine<'_>, job: JobId, done: Option<Done>) {
+        let number = *done.expect("the pool runs").downcast::<u32>().expect("a number");
+        lock(&self.results).push((number, self.begun.remove(&job)));
+    }
+}
+
+fn each_job_of_a_resident_returns_its_own_result(on: Stand) {
+    let results = Results::default();
+    let rig = on.serve(|server| server.mount("/", Jobs(Arc::clone(&results))));
+    // Each worker's resident sends a message to the first one.
+    let expected = JOBS as usize * on.workers;
+    rig.wait(|| lock(&results).len() == expected, "all jobs have ended");
+    for (number, known) in &*lock(&results) {
+        assert_eq!(Some(*number), *known, "the result of another job");
+    }
     rig.end();
 }

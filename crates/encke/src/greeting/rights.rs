@@ -39,7 +39,10 @@ pub(super) fn access(settings: &Settings, addresses: &[Address], act: Act) -> Ch
         return ChannelAccess::Open;
     }
     let mut means = Vec::new();
-    let token = auth.tokens.iter().find_map(|token| token.patterns(act).first());
+    // Messages come first: a token of live streams only is for other programs.
+    let patterns = || auth.tokens.iter().flat_map(|token| token.patterns(act));
+    let token =
+        patterns().find(|pattern| stream_of(settings, pattern).is_none()).or_else(|| patterns().next());
     // The rights of a signed token are in it.
     if !auth.keys.is_empty() || auth.jwks.is_some() {
         means.push(CredentialKind::Token(CHANNEL.into()));
@@ -112,6 +115,12 @@ fn needs(means: &[CredentialKind]) -> String {
         Some((last, [])) => format!("need {last}"),
         Some((last, others)) => format!("need {} or {last}", others.join(", ")),
     }
+}
+
+/// The stream of a channel, without the prefix, if live streams have that channel.
+pub(super) fn stream_of<'a>(settings: &Settings, channel: &'a str) -> Option<&'a str> {
+    let prefix = settings.live.prefix.trim_start_matches('/');
+    channel.strip_prefix(prefix).filter(|_| settings.live.enabled)
 }
 
 /// A channel that fits a pattern: each star becomes a name. The characters of a pattern need no escapes in URLs and shells.
@@ -214,5 +223,8 @@ mod tests {
             assert_eq!(way, ChannelAccess::By(vec![CredentialKind::Token(channel.into())]), "{pattern}");
             assert_eq!(access(&parse(&text), &[], Act::Subscribe), ChannelAccess::By(vec![]));
         }
+        let both = "[[auth.tokens]]\ntoken = \"0123456789abcdef\"\npublish = [\"live/**\", \"orders/**\"]";
+        let way = access(&parse(both), &[], Act::Publish);
+        assert_eq!(way, ChannelAccess::By(vec![CredentialKind::Token("orders/news".into())]));
     }
 }
