@@ -1,10 +1,11 @@
 """Players: mpv, and Chromium by its own elements and by the pages of the server."""
 import json
 import subprocess
+from collections.abc import Callable, Sequence
 
 from harness import REPOSITORY, Fault, at_once, case, require
 from media import FILES, sending
-from stage import LiveLab, end_process
+from stage import LiveLab, Station, end_process
 
 BROWSER = REPOSITORY / "tests/browser"
 # A stream and the element that plays it. MPEG-TS needs the player page, which feeds a SourceBuffer.
@@ -44,6 +45,35 @@ def mpv_plays_every_container(lab: LiveLab) -> str:
     return f"{len(played)} containers"
 
 
+def in_chromium(lab: LiveLab, station: Station, seconds: float, streams: Sequence, meanwhile: Callable | None = None) -> list[dict]:
+    """What tests/browser/live-player.js reports of streams of a station."""
+    order = {"origin": f"http://127.0.0.1:{station.port}", "seconds": seconds, "streams": streams}
+    process = subprocess.Popen(["node", "live-player.js", json.dumps(order)], cwd=BROWSER, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lab.stack.callback(end_process, process)
+    if meanwhile:
+        meanwhile()
+    try:
+        said, errors = process.communicate(timeout=seconds + 100)
+    except subprocess.TimeoutExpired:
+        raise Fault("Chromium does not end") from None
+    require(process.returncode == 0, f"node exited with {process.returncode}: {errors[-400:]}")
+    return json.loads(said)
+
+
+@case(basic=(), more=(None,))
+def the_page_of_a_node_plays_a_stream_of_another_one(lab: LiveLab) -> str:
+    """The player page of a node that has not fetched the stream yet asks for it as a listener, and plays. Planted: the node knows no
+    other one."""
+    origin = lab.station(channel={"gather": "auto"})
+    edge = lab.station(channel={} if lab.planted else {"pull": [f"http://127.0.0.1:{origin.port}/live/"]})
+    origin.ffmpeg("webm", sending("webm"))
+    origin.until_info("webm", lambda info: info.get("codecs"), "no stream")
+    [seen] = in_chromium(lab, edge, 2, [("webm", "page")])
+    require(not seen["errors"] and seen["played"] > 1, f"{seen}")
+    return f"playing after {seen['playing']} ms"
+
+
 @case(basic=(), more=(None,))
 def chromium_plays_without_a_stall(lab: LiveLab) -> str:
     """Chromium joins and plays `<video>` of WebM and fMP4, `<audio>` of MP3 and Ogg, and the player page of MPEG-TS and WebM: soon after
@@ -56,23 +86,17 @@ def chromium_plays_without_a_stall(lab: LiveLab) -> str:
         pushers.append(station.ffmpeg(name, sending(name)))
         station.until_info(name, lambda info: info.get("codecs") and info["bit_rate"], f"{name}: no stream")
     seconds = lab.of(0, 10, 60)
-    order = {"origin": f"http://127.0.0.1:{station.port}", "seconds": seconds, "streams": IN_CHROMIUM}
-    process = subprocess.Popen(["node", "live-player.js", json.dumps(order)], cwd=BROWSER, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    lab.stack.callback(end_process, process)
-    if lab.planted:
+
+    def kill() -> None:
         for name, element in IN_CHROMIUM:
             if element != "list":
                 station.until_info(name, lambda info: info["listeners"] > 0, f"{name}: nobody listens")
         for pusher in pushers:
             pusher.kill()
-    try:
-        said, errors = process.communicate(timeout=seconds + 100)
-    except subprocess.TimeoutExpired:
-        raise Fault("Chromium does not end") from None
-    require(process.returncode == 0, f"node exited with {process.returncode}: {errors[-400:]}")
+
+    pages = in_chromium(lab, station, seconds, IN_CHROMIUM, kill if lab.planted else None)
     starts = []
-    for (name, element), seen in zip(IN_CHROMIUM, json.loads(said)):
+    for (name, element), seen in zip(IN_CHROMIUM, pages):
         what = f"{element} of {name}"
         require(not seen["messages"], f"{what}: {seen['messages']}")
         if element == "list":

@@ -11,7 +11,7 @@ use encke_io::Now;
 use encke_push::{Name, PushPublisher};
 
 use crate::settings::LiveSettings;
-use crate::source::{LiveSource, SourceFault, SourceRequest};
+use crate::source::{LiveSource, SourceFault, SourceRequest, TITLE_CHARS_MAX, shown};
 use crate::state::{LiveState, Occupied, SourceKind};
 
 /// Begins sources within the program, from any thread.
@@ -61,7 +61,7 @@ impl LiveFeeds {
         let stream = self.state.found_or_made(&name);
         let request = SourceRequest {
             content_type: Some(media_type.into()),
-            title: Some(title.into()),
+            title: Some(shown(title, TITLE_CHARS_MAX)),
             origin: "this program".into(),
             takeover: false,
             path: String::new(),
