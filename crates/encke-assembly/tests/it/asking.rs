@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use encke_assembly::settings::{AuthSettings, PushSettings};
 use encke_site::{Site, SiteSettings};
@@ -118,9 +119,16 @@ fn authorization_requests_beyond_the_queue_get_503(on: Stand) {
         || rig.count_of("encke_http_refusals_total", "push_ask") > 0,
         "a request that meets a full queue",
     );
-    drop(endpoint);
-    for client in &mut clients {
-        let answer = client.answer();
-        assert_eq!((answer.status, answer.field("Retry-After")), (503, Some("2")), "{}", answer.text());
-    }
+    // The endpoint closes each connection. It keeps its port, which would else become that of another test's endpoint.
+    endpoint.set_nonblocking(false).expect("a socket can");
+    let (address, has_ended) = (endpoint.local_addr().expect("bound"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| endpoint.incoming().take_while(|_| !has_ended.load(Ordering::Acquire)).for_each(drop));
+        for client in &mut clients {
+            let answer = client.answer();
+            assert_eq!((answer.status, answer.field("Retry-After")), (503, Some("2")), "{}", answer.text());
+        }
+        has_ended.store(true, Ordering::Release);
+        TcpStream::connect(address).expect("it listens");
+    });
 }

@@ -553,12 +553,18 @@ impl Handler for AboveHandler {
 fn a_delegated_request_is_answered_through_the_handler_that_delegated_it(on: Stand) {
     let rig = on.serve(|server| server.mount("/", Above));
     let mut client = rig.client();
-    for (path, status, seen) in
-        [("/", 200, "now"), ("/late", 404, "later"), ("/dropped", 500, "later"), ("/lost", 500, "now")]
-    {
+    // The other thread may be done before the call returns.
+    let either = ["now", "later"];
+    for (path, status, seen) in [
+        ("/", 200, &either[..1]),
+        ("/late", 404, &either),
+        ("/dropped", 500, &either),
+        ("/lost", 500, &either[..1]),
+    ] {
         client.send(get(path));
         let answer = client.answer();
-        assert_eq!((answer.status, answer.field("x-seen")), (status, Some(seen)), "{path}");
+        assert_eq!(answer.status, status, "{path}");
+        assert!(answer.field("x-seen").is_some_and(|one| seen.contains(&one)), "{path}: {answer:?}");
     }
     ended(rig);
 }
