@@ -136,8 +136,8 @@ def ends(server: Console, name: str, login: Login, end) -> None:
 
 @case()
 def a_session_ends_with_its_log_out_its_user_or_its_role(lab: ConsoleLab) -> str:
-    """At a log-out, and at a reload that removes the user or changes the role, the session and its live page end; those of others
-    go on. Fault: the reload leaves the user as it is."""
+    """A log-out ends the session and its live page, and so does a reload that removes the user or changes the role. Other sessions
+    continue. Fault: the reload leaves the user as it is."""
     server = lab.console()
     kept = server.log_in("ann")
     page = server.page("notices", login=kept)
