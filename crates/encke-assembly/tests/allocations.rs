@@ -107,9 +107,9 @@ impl Handler for Wasteful {
 
 const WARM: usize = 200;
 const ROUNDS: u64 = 1_000;
-/// Calls of the allocator for another look at a file, which the site takes once its entry in the cache is a second old: on a busy
-/// machine the rounds take longer than that.
-const LOOK_CALLS: u64 = 250;
+/// Calls of the allocator that are not caused by requests: the site reads the facts of a file again once its cache entry is old
+/// (some 120 calls), and the pool frees buffers each second. On a busy machine the rounds take seconds.
+const TIMED_CALLS: u64 = ROUNDS / 2;
 
 #[test]
 fn a_thousand_warm_requests_allocate_nothing() {
@@ -140,7 +140,7 @@ fn a_thousand_warm_requests_allocate_nothing() {
         ] {
             let calls = calls(&mut client, &requests, answers);
             assert!(
-                calls <= most * ROUNDS + LOOK_CALLS,
+                calls <= most * ROUNDS + TIMED_CALLS,
                 "{backend}: {what}: {calls} calls of the allocator in {ROUNDS} rounds"
             );
         }

@@ -1,5 +1,5 @@
-//! Pooled buffers of a worker. Active connections borrow them; an idle connection has none. After a quiet second
-//! the pool frees the buffers that were not used in it: of a burst of connections nothing stays, and a busy worker allocates nothing.
+//! Pooled buffers of a worker. Active connections borrow them; an idle connection has none. Each second the pool frees the buffers
+//! that were not used in the second before: of a burst of connections nothing stays.
 
 use encke_io::Segment;
 
@@ -17,9 +17,6 @@ const KEPT_TOTAL_MAX: usize = 4 * 1024 * 1024;
 /// Number of pooled buffers that stay without use, so that single requests after a pause allocate nothing.
 const KEPT_MIN: usize = 4;
 
-/// Number of uses in a second from which the worker is busy: the number of buffers that it uses at once varies then.
-const BUSY_USES: u32 = 64;
-
 /// A pool of buffers.
 #[derive(Default)]
 pub(crate) struct Buffers {
@@ -28,8 +25,6 @@ pub(crate) struct Buffers {
     spare_bytes: usize,
     /// The least number of buffers in the pool since [`Buffers::trim`]. That number of buffers, the first of `spare`, was not used.
     unused: usize,
-    /// Number of uses since [`Buffers::trim`].
-    uses: u32,
 }
 
 impl Buffers {
@@ -40,7 +35,6 @@ impl Buffers {
 
     /// Returns an empty buffer from the pool, if there is one.
     pub(crate) fn take_spare(&mut self) -> Option<Vec<u8>> {
-        self.uses = self.uses.saturating_add(1);
         let buffer = self.spare.pop()?;
         self.spare_bytes -= buffer.capacity();
         self.unused = self.unused.min(self.spare.len());
@@ -60,12 +54,8 @@ impl Buffers {
         }
     }
 
-    /// Frees the pooled buffers that were not used since the last call, except [`KEPT_MIN`]. A busy worker keeps all.
+    /// Frees the pooled buffers that were not used since the last call, except [`KEPT_MIN`].
     pub(crate) fn trim(&mut self) {
-        if std::mem::take(&mut self.uses) >= BUSY_USES {
-            self.unused = self.spare.len();
-            return;
-        }
         // The last buffer that was returned is the first to be taken, so the unused ones are at the begin.
         let count = self.unused.min(self.spare.len().saturating_sub(KEPT_MIN));
         let freed: usize = self.spare.drain(..count).map(|buffer| buffer.capacity()).sum();
@@ -149,22 +139,6 @@ mod tests {
         assert_eq!(buffers.spare_bytes, 10 * BUFFER_BYTES);
         buffers.trim();
         assert_eq!((buffers.spare.len(), buffers.spare_bytes), (KEPT_MIN, KEPT_MIN * BUFFER_BYTES), "no use");
-    }
-
-    #[test]
-    fn a_busy_worker_keeps_all_buffers() {
-        let mut buffers = Buffers::default();
-        let burst: Vec<_> = (0..40).map(|_| buffers.take()).collect();
-        burst.into_iter().for_each(|buffer| buffers.give(buffer));
-        buffers.trim();
-        for _ in 0..BUSY_USES {
-            let buffer = buffers.take();
-            buffers.give(buffer);
-        }
-        buffers.trim();
-        assert_eq!(buffers.spare.len(), 40);
-        buffers.trim();
-        assert_eq!(buffers.spare.len(), KEPT_MIN, "quiet");
     }
 
     #[test]

@@ -379,7 +379,7 @@ fn a_stream_is_dropped_when_its_client_has_gone(stand: Stand) {
     rig.wait_for_closes(CloseReason::PeerReset, 1);
 }
 
-/// A client that closes its connection cannot be told from one that only ends its side, until something is sent.
+/// Until the server sends something, the close of a connection looks like the end of the client's side only.
 fn a_stream_that_has_nothing_is_dropped_after_half_a_close(stand: Stand) {
     let feed = Feed::default();
     let rig = stand.serve(|server| server.mount("/", feed.clone()));
