@@ -35,6 +35,7 @@ impl Settings {
         found.extend(self.rate_warnings());
         found.extend(self.route_warnings());
         found.extend(self.rights_warnings());
+        found.extend(self.live_warnings());
         let place = |path: &[String]| self.source.line(&path.iter().map(String::as_str).collect::<Vec<_>>());
         let included = self.notes.iter().map(|note| SettingsWarning { place: None, message: note.clone() });
         let found = found
@@ -195,6 +196,31 @@ impl Settings {
         found
     }
 
+    /// Settings of live streams without effect.
+    fn live_warnings(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        let has_live = !self.source.section("live").is_empty();
+        if has_live && self.live.enabled && !self.push.enabled {
+            let text = "live streams need channels, so [live] has no effect: set push.enabled = true, or remove [live]";
+            found.push(Contradiction::at(&["live"], text));
+        }
+        let prefix = self.live.prefix.trim_start_matches('/');
+        for (number, rule) in self.live.channel.iter().enumerate() {
+            if rule.pattern.trim_start_matches('/').starts_with(prefix) {
+                let text = format!(
+                    "this rule applies to streams such as {}{prefix}…: if that is not meant, write the pattern without {prefix}",
+                    self.live.prefix
+                );
+                found.push(Contradiction::at(&["live", "channel", &number.to_string(), "pattern"], text));
+            }
+        }
+        if self.cluster.address.is_some() && !self.cluster.is_on() {
+            let text = "cluster.address has no effect without cluster.nats: set cluster.nats, or remove it";
+            found.push(Contradiction::at(&["cluster", "address"], text));
+        }
+        found
+    }
+
     /// Rights that no client can get, if the file has settings of channels.
     fn rights_warnings(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
@@ -303,6 +329,21 @@ mod tests {
             ("[auth]\ncookie = \"session\"", "1:2: ", "[auth] grants no rights"),
             ("[[push.channel]]\npattern = \"news\"", "1:", "no client may use channels"),
             (
+                "[push]\nenabled = false\n[live]\npulls = 2",
+                "3:",
+                "live streams need channels, so [live] has no effect",
+            ),
+            (
+                "[[live.channel]]\npattern = \"live/news/*\"",
+                "2:",
+                "this rule applies to streams such as /live/live/…: if that is not meant, write the pattern without live/",
+            ),
+            (
+                "[cluster]\naddress = \"http://node-a:8080\"",
+                "2:",
+                "cluster.address has no effect without cluster.nats",
+            ),
+            (
                 "[auth]\nanonymous = [\"subscribe\"]\n[[auth.certificates]]\nsubject = \"a\"",
                 "3:",
                 "no listener requests client certificates",
@@ -328,6 +369,7 @@ mod tests {
             "[[access]]\npasswords = \"users\"\n[[rate]]\nlimit = \"1/s\"\nby = \"user\"",
             "[[access]]\nask = \"http://127.0.0.1:1/\"\nuser = \"X-User\"\n[[rate]]\nlimit = \"1/s\"\nby = \"user\"",
             "[push]\nretry = \"1s\"\n[auth]\nanonymous = [\"subscribe\"]",
+            "[live]\npulls = 2\n[[live.channel]]\npattern = \"lively/*\"\n[auth]\nanonymous = [\"subscribe\"]",
             "[server]\nlisten = [{ address = 8081, redirect = \"https:443\" }]",
             "[server]\nlisten = 8080\n[[access]]\npattern = \"/a/**\"\nask = \"http://localhost:8080/check\"\n[[rate]]\nat_once = 1",
             "[server]\nlisten = [{ address = 8081, redirect = \"https\" }]\ntrusted_proxies = [\"10.0.0.1\"]",
