@@ -81,6 +81,15 @@ impl Listener {
         Ok(Self { handle, address })
     }
 
+    /// Lets listeners with [`ListenOptions::shared`] bind the address of this one, which was bound without it. No effect unless
+    /// [`Listener::SHARES_ADDRESS`].
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn share_address(&self) -> io::Result<()> {
+        net::share_address(net::borrowed(&self.handle)).map_err(io::Error::from)
+    }
+
     /// Another handle to the same queue, for the next worker, where the address cannot be bound twice.
     ///
     /// # Errors
@@ -194,5 +203,39 @@ mod tests {
             assert_eq!(is_off(crate::UringReactor::new(pool.clone()).expect("io_uring"), sends), off);
             pool.close();
         }
+    }
+
+    #[test]
+    fn an_address_is_shared_only_after_its_first_listener_allows_it() {
+        use std::io::Read as _;
+        use std::net::TcpStream;
+
+        let any_port = Address::Inet("127.0.0.1:0".parse().expect("an address"));
+        let options = ListenOptions { backlog: 16, shared: false, mode: None };
+        let first = Listener::bind(&any_port, options).expect("a free port");
+        let address = first.address().clone();
+        let options = ListenOptions { shared: true, ..options };
+        let refused = Listener::bind(&address, options).expect_err("the first is alone");
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        first.share_address().expect("allowed");
+        let second = Listener::bind(&address, options).expect("shared");
+        let Address::Inet(inet) = address else { unreachable!("it was one") };
+        // The kernel chooses by a hash of both addresses: each way of 32 connections to one listener alone is one in 2^31.
+        let clients: Vec<TcpStream> =
+            (0..32).map(|_| TcpStream::connect(inet).expect("a listener")).collect();
+        let (mut one, mut other) = (0, 0);
+        while one + other < clients.len() {
+            one += accept_all(&first);
+            other += accept_all(&second);
+        }
+        assert!(one > 0 && other > 0, "{one} and {other}");
+        for mut client in clients {
+            assert_eq!(client.read(&mut [0]).expect("closed"), 0);
+        }
+    }
+
+    /// Accepts and closes the connections that wait at a listener.
+    fn accept_all(listener: &Listener) -> usize {
+        std::iter::from_fn(|| net::accept(net::borrowed(&listener.handle)).ok()).count()
     }
 }

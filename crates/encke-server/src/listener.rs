@@ -109,21 +109,25 @@ pub(crate) fn bind(
     };
     let shared = Listener::SHARES_ADDRESS && queues.len() > 1 && matches!(door.address, Address::Inet(_));
     let options = ListenOptions { backlog, shared: false, mode: door.mode };
-    // Bound unshared first: sharing the port would silently share it with another server of this user, too.
-    let alone = match Listener::bind(&door.address, options) {
+    // The first is bound unshared: sharing the port would silently share it with another server of this user, too.
+    let first = match Listener::bind(&door.address, options) {
         Err(error) if door.optional && is_absent(&error) => return Ok(None),
         other => other.map_err(|error| ServerError::Listen(door.address.clone(), error))?,
     };
-    let address = alone.address().clone();
+    let address = first.address().clone();
     if !shared {
-        share(alone, kind, queues)?;
+        share(first, kind, queues)?;
         return Ok(Some(address));
     }
-    drop(alone);
+    // It stays open, so that no other program can take the port meanwhile.
+    let failed = |error| ServerError::Listen(address.clone(), error);
+    first.share_address().map_err(failed)?;
+    let mut first = Some(first);
     for queue in queues {
-        let options = ListenOptions { shared: true, ..options };
-        let listener =
-            Listener::bind(&address, options).map_err(|error| ServerError::Listen(address.clone(), error))?;
+        let listener = match first.take() {
+            Some(first) => first,
+            None => Listener::bind(&address, ListenOptions { shared: true, ..options }).map_err(failed)?,
+        };
         queue.push((listener, kind.clone()));
     }
     Ok(Some(address))

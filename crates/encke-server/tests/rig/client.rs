@@ -107,11 +107,15 @@ impl Client {
 
     /// Connects from another address of this machine.
     pub fn connect_from(source: impl Into<IpAddr>, address: &Address) -> Self {
+        Self::try_connect_from(source, address).expect("somebody listens")
+    }
+
+    pub fn try_connect_from(source: impl Into<IpAddr>, address: &Address) -> io::Result<Self> {
         let Address::Inet(inet) = address else { panic!("{address} is no Internet address") };
         let socket = tcp_socket(inet);
         rustix::net::bind(&socket, &SocketAddr::new(source.into(), 0)).expect("an address of this machine");
-        rustix::net::connect(&socket, inet).expect("somebody listens");
-        Self::of(TcpStream::from(socket)).expect("a socket takes a time limit")
+        rustix::net::connect(&socket, inet)?;
+        Self::of(TcpStream::from(socket))
     }
 
     /// Connects with a small receive buffer, so that the server soon has to wait.

@@ -11,10 +11,10 @@ use rustix::net::{self as net, AddressFamily, RecvFlags, SendFlags, Shutdown, So
 
 use crate::socket::{Address, ListenOptions, Listener};
 pub(crate) use crate::sys::own::net::{
-    SHARES_ADDRESS, WRITABLE_MEANS_CONNECTED, accept, buffered, drops, refuse_new, send_file, tcp_facts,
-    tune, unacknowledged,
+    SHARES_ADDRESS, WRITABLE_MEANS_CONNECTED, accept, buffered, drops, refuse_new, send_file, share_address,
+    tcp_facts, tune, unacknowledged,
 };
-use crate::sys::own::net::{choose_port_late, share_address, stream_socket};
+use crate::sys::own::net::{choose_port_late, stream_socket};
 
 /// A blocking stream over a Unix socket, for programs without a reactor.
 pub use std::os::unix::net::UnixStream as LocalStream;

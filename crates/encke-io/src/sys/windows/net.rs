@@ -37,6 +37,11 @@ const SEND_BYTES_MAX: usize = 256 * 1024;
 /// Every worker accepts from the same listener: SO_REUSEADDR would let other programs take the port.
 pub(crate) const SHARES_ADDRESS: bool = false;
 
+/// Does nothing: see [`SHARES_ADDRESS`].
+pub(crate) fn share_address(_listener: HandleRef<'_>) -> Result<(), SysError> {
+    Ok(())
+}
+
 /// The driver does not promise it.
 pub(crate) const WRITABLE_MEANS_CONNECTED: bool = false;
 
