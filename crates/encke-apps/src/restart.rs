@@ -67,7 +67,7 @@ impl PendingRestarts {
         self.0.push(PendingRestart { app: Arc::clone(app), waiting, replaced, failed, ticket });
     }
 
-    /// A run has a result, in words. Resolves the restarts that have all of theirs.
+    /// A run has a result, in words.
     pub(crate) fn note(&mut self, app: &str, number: usize, run: RunId, outcome: &RestartOutcome) {
         for restart in self.0.iter_mut().filter(|restart| *restart.app == *app) {
             let before = restart.waiting.len();
@@ -79,6 +79,10 @@ impl PendingRestarts {
                 }
             }
         }
+    }
+
+    /// Resolves the restarts whose runs all have a result.
+    pub(crate) fn resolve(&mut self) {
         for restart in self.0.extract_if(.., |restart| restart.waiting.is_empty()) {
             let PendingRestart { replaced, failed, ticket, .. } = restart;
             ticket.resolve(if failed.is_empty() {

@@ -210,6 +210,8 @@ impl Supervisor {
         self.apps.retain(|_, app| !app.slots.is_empty());
         let states = self.apps.iter().map(|(name, app)| app_tally(name, app)).collect();
         AppTally::update(&mut lock(&self.tallies), states);
+        // After the update, so that an operator who has the result sees its processes.
+        self.restarts.resolve();
     }
 
     /// Changes a slot, and performs the steps that follow.
