@@ -211,7 +211,7 @@ mod tests {
         use std::net::TcpStream;
 
         let any_port = Address::Inet("127.0.0.1:0".parse().expect("an address"));
-        let options = ListenOptions { backlog: 16, shared: false, mode: None };
+        let options = ListenOptions { backlog: 128, shared: false, mode: None };
         let first = Listener::bind(&any_port, options).expect("a free port");
         let address = first.address().clone();
         let options = ListenOptions { shared: true, ..options };
