@@ -296,6 +296,15 @@ mod tests {
     }
 
     #[test]
+    fn of_the_sources_of_many_reloads_a_worker_keeps_a_few() {
+        let sources: Vec<Changes> = (0..5).map(|_| Changes::new().expect("a source")).collect();
+        sources.into_iter().for_each(give_back);
+        assert_eq!(SPARE_CHANGES.with_borrow(Vec::len), SPARES_MAX);
+        assert!(spare_changes().is_some());
+        assert_eq!(SPARE_CHANGES.with_borrow(Vec::len), SPARES_MAX - 1);
+    }
+
+    #[test]
     fn a_folder_is_watched_as_long_as_something_depends_on_it() {
         let top = std::env::temp_dir().join(format!("encke-watch-{}", std::process::id()));
         let _left = std::fs::remove_dir_all(&top);
@@ -343,8 +352,20 @@ pub(super) fn spare_changes() -> Option<Changes> {
     SPARE_CHANGES.with_borrow_mut(Vec::pop).or_else(|| Changes::new().ok())
 }
 
-/// Keeps a source that a handler no longer needs for the next handler of this worker.
+/// Maximum number of spare sources of a worker. A reload needs one; several reloads at once return more.
+const SPARES_MAX: usize = 2;
+
+/// Keeps a source that a handler no longer needs for the next handler of this worker, or closes it.
 pub(super) fn give_back(mut changes: Changes) {
     changes.clear();
-    SPARE_CHANGES.with_borrow_mut(|spare| spare.push(changes));
+    let surplus = SPARE_CHANGES.with_borrow_mut(|spares| {
+        if spares.len() >= SPARES_MAX {
+            return Some(changes);
+        }
+        spares.push(changes);
+        None
+    });
+    if let Some(surplus) = surplus {
+        surplus.close_aside();
+    }
 }

@@ -31,6 +31,13 @@ impl Changes {
         })
     }
 
+    /// Closes this on a thread of its own, because close(2) waits until all processors have forgotten the watches: milliseconds.
+    pub fn close_aside(self) {
+        let closing = std::thread::Builder::new().name("close-watches".into());
+        // Without a thread it is closed here.
+        let _is_closed = closing.spawn(move || drop(self.inotify));
+    }
+
     /// A descriptor for [`crate::Op::Watch`] that becomes readable when notifications are pending.
     ///
     /// # Errors

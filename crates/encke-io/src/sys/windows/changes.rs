@@ -20,6 +20,11 @@ impl Changes {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Closes this on a thread of its own.
+    pub fn close_aside(self) {
+        match self.none {}
+    }
+
     /// A descriptor for [`crate::Op::Watch`].
     ///
     /// # Errors
