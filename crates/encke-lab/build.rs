@@ -5,7 +5,7 @@ use std::process::Command;
 fn main() {
     let sources = ["accept.c", "files.c", "mux.c", "parser.c", "ring.c", "trigger.c"]
         .map(|name| format!("src/specimens/{name}"));
-    let headers = ["parser.h", "parser_states.h"].map(|name| format!("src/specimens/{name}"));
+    let headers = ["parser.h", "parser_states.h", "system.h"].map(|name| format!("src/specimens/{name}"));
     for file in sources.iter().chain(&headers) {
         println!("cargo::rerun-if-changed={file}");
     }
@@ -22,6 +22,11 @@ fn main() {
         .warnings_into_errors(false);
     let compiler = build.get_compiler();
     build.compile("specimens");
+    // On Windows sockets and TransmitFile are in libraries of their own.
+    if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "windows") {
+        println!("cargo::rustc-link-lib=mswsock");
+        println!("cargo::rustc-link-lib=ws2_32");
+    }
     let told = Command::new(compiler.path()).arg("--version").output();
     let version = told.ok().and_then(|told| {
         let text = String::from_utf8_lossy(&told.stdout).into_owned();

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use encke_io::Backend;
+
 use crate::error::LabError;
 use crate::interval::Interval;
 use crate::results::Results;
@@ -30,6 +32,12 @@ pub trait Experiment {
     /// Maximum operations of a cell in a round. Few if each operation starts with much unmeasured work.
     fn count_max(&self) -> u64 {
         u64::MAX
+    }
+
+    /// What is different on this system, in English: the rows that it lacks, the reason, and what runs in their place. `None` on
+    /// the system that the texts describe, Linux.
+    fn difference(&self) -> Option<&'static str> {
+        None
     }
 
     /// Compares the expectations with the results, in the order of the texts ([`crate::texts::ExperimentText::claims`]).
@@ -242,4 +250,27 @@ pub enum Seen {
 /// Chooses the loads of an experiment by the pace.
 pub(crate) fn loads_within<T: Copy>(all: &[T], quick: &[T], pace: &RoundPace) -> Vec<T> {
     if pace.quick { quick.to_vec() } else { all.to_vec() }
+}
+
+/// A variant, its origin and its name: a line of an experiment's table of rows.
+pub(crate) type RowPlan<T> = (T, Way, &'static str);
+
+/// Keeps the variants that exist on this system.
+pub(crate) fn rows_here<T: Copy>(all: &[RowPlan<T>], is_here: impl Fn(T) -> bool) -> Vec<RowPlan<T>> {
+    all.iter().copied().filter(|(variant, ..)| is_here(*variant)).collect()
+}
+
+/// The rows of a design.
+pub(crate) fn design_rows<T>(rows: &[RowPlan<T>]) -> Vec<DesignRow> {
+    rows.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect()
+}
+
+/// The row of a variant, if this system has it.
+pub(crate) fn row_of<T: PartialEq>(rows: &[RowPlan<T>], wanted: &T) -> Option<usize> {
+    rows.iter().position(|(variant, ..)| variant == wanted)
+}
+
+/// Whether this is Windows, where some experiments have other rows.
+pub(crate) fn is_windows() -> bool {
+    Backend::Afd.compiled()
 }

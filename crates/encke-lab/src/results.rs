@@ -21,12 +21,14 @@ pub struct ExperimentOutcome {
     pub results: Results,
     /// In the order of the texts.
     pub claims: Vec<Claim>,
+    /// What is different on this system ([`Experiment::difference`]).
+    pub difference: Option<&'static str>,
 }
 
 impl ExperimentOutcome {
     /// Lets the experiment compare its claims with its results.
     pub fn new(experiment: &dyn Experiment, results: Results) -> Self {
-        Self { claims: experiment.claims(&results), results }
+        Self { claims: experiment.claims(&results), difference: experiment.difference(), results }
     }
 }
 
@@ -204,9 +206,20 @@ impl Results {
         }
     }
 
-    /// Claims that `row` takes at most `bound` times as long as `other` under `load`.
-    pub fn at_most(&self, bound: f64, row: usize, other: usize, load: usize) -> Claim {
-        self.cell_at_most(bound, CellIndex { row, load }, CellIndex { row: other, load })
+    /// Claims that `row` takes at most `bound` times as long as `other` under `load`. Unclear if this system lacks one of them.
+    pub fn at_most(
+        &self,
+        bound: f64,
+        row: impl Into<Option<usize>>,
+        other: impl Into<Option<usize>>,
+        load: usize,
+    ) -> Claim {
+        match (row.into(), other.into()) {
+            (Some(row), Some(other)) => {
+                self.cell_at_most(bound, CellIndex { row, load }, CellIndex { row: other, load })
+            }
+            _ => Claim::unclear(),
+        }
     }
 
     /// Claims that `cell` takes at most `bound` times as long as `other`.

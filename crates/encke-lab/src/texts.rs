@@ -317,6 +317,7 @@ mod tests {
         "Encke",
         "sendfile",
         "splice",
+        "TransmitFile",
         "MSG_ZEROCOPY",
         "WebSocket",
         "VSZ, KB",

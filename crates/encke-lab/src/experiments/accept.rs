@@ -28,8 +28,8 @@ use encke_wire::http1::{Head, HeadLimits, Progress};
 
 use crate::error::LabError;
 use crate::experiment::{
-    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Fact, Judged, Load, LoadAxis, Seen,
-    Way, loads_within,
+    Absent, CellIndex, CellSample, Claim, Design, Experiment, Fact, Judged, Load, LoadAxis, RowPlan, Seen,
+    Way, design_rows, is_windows, loads_within, row_of, rows_here,
 };
 use crate::helper::HelperThread;
 use crate::results::Results;
@@ -43,15 +43,33 @@ enum AcceptServer {
     Encke(Backend),
 }
 
-const ROWS: [(AcceptServer, Way, &str); 7] = [
+impl AcceptServer {
+    /// Whether this system has it.
+    fn is_here(self) -> bool {
+        match self {
+            Self::Specimen(how) => how.system().is_here(),
+            Self::Encke(backend) => backend.compiled(),
+        }
+    }
+}
+
+/// The rows of all systems.
+const ROWS: [RowPlan<AcceptServer>; 9] = [
     (AcceptServer::Specimen(AcceptHow::SleepAlways), Way::Old, "accept, always sleep 10 ms"),
     (AcceptServer::Specimen(AcceptHow::SleepIdle), Way::Cure, "sleep 10 ms after an empty check"),
     (AcceptServer::Specimen(AcceptHow::Poll), Way::Cure, "poll, a thread a connection"),
+    (AcceptServer::Specimen(AcceptHow::WsaPoll), Way::Cure, "WSAPoll, a thread a connection"),
+    (AcceptServer::Encke(Backend::Afd), Way::Encke, "Encke's reactor on the socket driver"),
     (AcceptServer::Encke(Backend::Poll), Way::Encke, "Encke's reactor on poll"),
     (AcceptServer::Encke(Backend::EpollLevel), Way::Encke, "… on epoll, level"),
     (AcceptServer::Encke(Backend::EpollEdge), Way::Encke, "… on epoll, edge"),
     (AcceptServer::Encke(Backend::Uring), Way::Encke, "… on io_uring"),
 ];
+
+/// The difference on Windows.
+const ON_WINDOWS: &str = "Windows has no epoll and no io_uring: WSAPoll takes the place of poll, and Encke's reactor polls the \
+                          socket driver (afd), for one event at a time. The claims on epoll are not measured. Windows counts no \
+                          context switches of a process.";
 
 /// Concurrent clients. The report had 1 to 4.
 const CLIENTS: [usize; 6] = [1, 2, 3, 4, 16, 64];
@@ -73,15 +91,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Accept {
     design: Design,
+    /// The rows of this system.
+    rows: Vec<RowPlan<AcceptServer>>,
     clients: Vec<usize>,
     /// By row: wake-ups per second of a server without clients, once measured. The first load reports them.
-    idle: [Option<f64>; ROWS.len()],
+    idle: Vec<Option<f64>>,
     aside: HelperThread,
 }
 
 impl Accept {
     pub(super) fn new(pace: &RoundPace) -> Self {
         let clients = loads_within(&CLIENTS, &CLIENTS_QUICK, pace);
+        let rows = rows_here(&ROWS, AcceptServer::is_here);
         let load = |&clients: &usize| Load {
             units: (clients as u64 * REQUESTS) as f64,
             ..Load::amount(format!("c = {clients}"), clients as f64)
@@ -90,12 +111,13 @@ impl Accept {
             name: "accept",
             unit: "a request, as the server sees it (its inverse is the rate)",
             judged: Judged::Wall,
-            rows: ROWS.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect(),
+            rows: design_rows(&rows),
             loads: clients.iter().map(load).collect(),
             axis: LoadAxis::Amounts("clients at a time"),
             drawn: Vec::new(),
         };
-        Self { design, clients, idle: [None; ROWS.len()], aside: HelperThread::start("accept") }
+        let idle = vec![None; rows.len()];
+        Self { design, rows, clients, idle, aside: HelperThread::start("accept") }
     }
 }
 
@@ -105,7 +127,7 @@ impl Experiment for Accept {
     }
 
     fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
-        let (door, clients) = (ROWS[cell.row].0, self.clients[cell.load]);
+        let (door, clients) = (self.rows[cell.row].0, self.clients[cell.load]);
         let times = if matches!(door, AcceptServer::Specimen(AcceptHow::SleepAlways | AcceptHow::SleepIdle)) {
             1
         } else {
@@ -117,22 +139,27 @@ impl Experiment for Accept {
         let (mut sample, idle) =
             besieged.unwrap_or(Err(LabError::Ended("its thread panicked or could not start")))?;
         if cell.load == 0 {
-            self.idle[cell.row] = Some(idle);
-            sample.facts.push((IDLE, Fact::Number(idle)));
+            self.idle[cell.row] = idle;
+            sample.facts.extend(idle.map(|idle| (IDLE, Fact::Number(idle))));
         }
         sample.wall_ns /= times;
         sample.cpu_ns /= times;
         Ok(sample)
     }
 
+    fn difference(&self) -> Option<&'static str> {
+        is_windows().then_some(ON_WINDOWS)
+    }
+
     fn claims(&self, results: &Results) -> Vec<Claim> {
-        let row = |door| ROWS.iter().position(|(known, ..)| *known == door).expect("every door has a row");
+        let row = |how| row_of(&self.rows, &AcceptServer::Specimen(how));
         let load =
             |count| self.clients.iter().position(|clients| *clients == count).expect("a pace has 1 to 4");
         let loads = 0..self.clients.len();
-        let [always, idle, poll] = [AcceptHow::SleepAlways, AcceptHow::SleepIdle, AcceptHow::Poll]
-            .map(|how| row(AcceptServer::Specimen(how)));
-        let edge = row(AcceptServer::Encke(Backend::EpollEdge));
+        let poll = row(AcceptHow::Poll).or_else(|| row(AcceptHow::WsaPoll));
+        let [always, idle] = [AcceptHow::SleepAlways, AcceptHow::SleepIdle]
+            .map(|how| row(how).expect("every system can sleep"));
+        let edge = row_of(&self.rows, &AcceptServer::Encke(Backend::EpollEdge));
         let crawls = |load| {
             let cell = CellIndex { row: always, load };
             let Some(time) = results.wall(cell) else { return Claim::unclear() };
@@ -173,14 +200,14 @@ const IDLE_TIME: Duration = Duration::from_millis(200);
 const CRAWL_NS: f64 = 9.5e6;
 
 /// Starts the loop, measures its idle wake-ups if they are not known, and runs `clients` clients with `requests` requests each.
-/// Returns the total time and the wake-ups. The first request of each client is not counted: it meets the loop anywhere in its
+/// Returns the total time and the wake-ups, if the system counts them. The first request of each client is not counted: it meets the loop anywhere in its
 /// sleep. CPU time is that of the whole process.
 fn besieged(
     door: AcceptServer,
     clients: usize,
     requests: u64,
     idle: Option<f64>,
-) -> Result<(CellSample, f64), LabError> {
+) -> Result<(CellSample, Option<f64>), LabError> {
     let answer: Arc<[u8]> = answer().into();
     let stop = AtomicBool::new(false);
     let (ready, done) = (Barrier::new(clients + 1), Barrier::new(clients + 1));
@@ -194,7 +221,7 @@ fn besieged(
             let result = server.join().unwrap_or(Err(SERVER_BROKE_OFF));
             return Err(result.err().unwrap_or(LabError::Ended("the server exited at once")));
         };
-        let idle = idle.unwrap_or_else(wakes);
+        let idle = idle.or_else(wakes);
         let visitors: Vec<_> = (0..clients)
             .map(|_| {
                 let (ready, done, expected) = (&ready, &done, answer.len());
@@ -232,24 +259,26 @@ fn besieged(
         let all = requests as f64 * clients as f64;
         let visited = (requests + 1) as f64 * clients as f64;
         let cpu_ns = after.cpu_ns - before.cpu_ns;
-        let facts = vec![
+        let mut facts = vec![
             ("requests/s", Fact::Number((all * 1e9 / wall_ns.max(1) as f64).round())),
             ("threads a request", Fact::Number(threads as f64 / visited)),
-            ("switches a request", Fact::Number((after.switches - before.switches) as f64 / all)),
-            ("CPU µs a request", Fact::Number(cpu_ns as f64 / all / 1e3)),
         ];
+        if let Some((after, before)) = after.switches.zip(before.switches) {
+            facts.push(("switches a request", Fact::Number((after - before) as f64 / all)));
+        }
+        facts.push(("CPU µs a request", Fact::Number(cpu_ns as f64 / all / 1e3)));
         Ok((CellSample { wall_ns, cpu_ns, facts, ..CellSample::default() }, idle))
     })
 }
 
-/// Returns how often per second threads of this process wake up while this one waits.
-fn wakes() -> f64 {
+/// Returns how often per second threads of this process wake up while this one waits; `None` if the system does not count it.
+fn wakes() -> Option<f64> {
     let (_nobody_speaks, silence) = mpsc::channel::<()>();
-    let before = process_use();
+    let before = process_use().switches?;
     let _time_is_over = silence.recv_timeout(IDLE_TIME);
     // This thread itself has slept once.
-    let switches = (process_use().switches - before.switches).saturating_sub(1);
-    switches as f64 / IDLE_TIME.as_secs_f64()
+    let switches = (process_use().switches? - before).saturating_sub(1);
+    Some(switches as f64 / IDLE_TIME.as_secs_f64())
 }
 
 /// A request on a new connection, as `ab` makes it.
@@ -402,7 +431,7 @@ mod tests {
 
     #[test]
     fn every_door_answers_everybody_whole_and_only_the_specimens_start_threads() {
-        for (door, ..) in ROWS {
+        for (door, ..) in rows_here(&ROWS, AcceptServer::is_here) {
             let (sample, _) = besieged(door, 3, 5, None).expect("this system has them all");
             let threads = sample.facts.iter().find(|(name, _)| *name == "threads a request");
             let each = if matches!(door, AcceptServer::Specimen(_)) { 1.0 } else { 0.0 };

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use encke_io::offload::Pool;
 use encke_io::socket::{self, Address, ListenOptions};
-use encke_io::{Event, Listener, Op, OpKind, PollReactor, Reactor as _, ReactorSource, Token, host};
+use encke_io::{Event, Listener, Op, OpKind, PlainReactor, Reactor as _, ReactorSource, Token, host};
 
 use crate::error::LabError;
 use crate::experiment::{
     Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Fact, Judged, Load, LoadAxis, Seen,
-    Way, loads_within,
+    Way, is_windows, loads_within,
 };
 use crate::results::Results;
 use crate::rounds::RoundPace;
@@ -48,6 +48,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Lower bound of the first retry: it follows after 1 s (RFC 6298 §2.1), which the kernel counts in steps of a few ms.
 const SECOND_NS: f64 = 0.9e9;
+
+/// The difference on Windows.
+const ON_WINDOWS: &str = "Windows does not drop the attempts that a full queue has no room for: it rejects them, and its TCP repeats \
+                          them sooner. It does not count them.";
 
 pub(super) struct BacklogExperiment {
     design: Design,
@@ -101,6 +105,10 @@ impl Experiment for BacklogExperiment {
         Ok(all)
     }
 
+    fn difference(&self) -> Option<&'static str> {
+        is_windows().then_some(ON_WINDOWS)
+    }
+
     fn claims(&self, results: &Results) -> Vec<Claim> {
         let row =
             |backlog| self.rows.iter().position(|(known, ..)| *known == backlog).expect("it is in the table");
@@ -131,7 +139,7 @@ impl Experiment for BacklogExperiment {
 /// Opens `clients` connections at once to a listener with this backlog, on a port of its own.
 fn burst(backlog: u32, clients: usize) -> Result<CellSample, LabError> {
     let pool = Pool::start(1, 1)?;
-    let mut reactor = PollReactor::new(pool.clone())?;
+    let mut reactor = PlainReactor::new(pool.clone())?;
     let any = Address::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let listener = Listener::bind(&any, ListenOptions { backlog, shared: false, mode: None })?;
     let Address::Inet(address) = *listener.address() else {
@@ -154,11 +162,10 @@ fn burst(backlog: u32, clients: usize) -> Result<CellSample, LabError> {
         result = settle(&mut reactor, clients, &mut connected, &mut accepted);
     });
     result?;
-    let dropped = reactor.listen_drops(door).map_or(f64::NAN, f64::from);
-    sample.facts = vec![
-        ("dropped", Fact::Number(dropped)),
-        ("connected, not accepted", Fact::Number(connected.saturating_sub(accepted.len()) as f64)),
-    ];
+    let dropped = reactor.listen_drops(door).map(|drops| ("dropped", Fact::Number(drops.into())));
+    sample.facts = dropped.into_iter().collect();
+    let waiting = connected.saturating_sub(accepted.len());
+    sample.facts.push(("connected, not accepted", Fact::Number(waiting as f64)));
     // Resets the connections, so that no port stays in TIME-WAIT (RFC 9293).
     for token in ends.into_iter().chain(accepted) {
         reactor.submit(token, Op::Abort);
@@ -169,7 +176,7 @@ fn burst(backlog: u32, clients: usize) -> Result<CellSample, LabError> {
 
 /// Accepts until `clients` clients are connected.
 fn settle(
-    reactor: &mut PollReactor,
+    reactor: &mut PlainReactor,
     clients: usize,
     connected: &mut usize,
     accepted: &mut Vec<Token>,

@@ -26,8 +26,8 @@ use encke_io::{
 use super::byte_counter::ByteCounter;
 use crate::error::LabError;
 use crate::experiment::{
-    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Judged, Load, LoadAxis, Way,
-    loads_within,
+    Absent, CellIndex, CellSample, Claim, Design, Experiment, Judged, Load, LoadAxis, RowPlan, Way,
+    design_rows, is_windows, loads_within, row_of, rows_here,
 };
 use crate::helper::HelperThread;
 use crate::results::Results;
@@ -48,14 +48,30 @@ enum FanoutSender {
     Encke(usize),
 }
 
-const ROWS: [(FanoutSender, Way, &str); 6] = [
+impl FanoutSender {
+    /// Whether this system has it.
+    fn is_here(self) -> bool {
+        match self {
+            Self::Reactor(backend) => backend.compiled(),
+            Self::Send | Self::Gathered | Self::Encke(_) => true,
+        }
+    }
+}
+
+/// The rows of all systems.
+const ROWS: [RowPlan<FanoutSender>; 7] = [
     (FanoutSender::Send, Way::Old, "send each"),
     (FanoutSender::Gathered, Way::Cure, "8 messages in one writev each"),
     (FanoutSender::Reactor(Backend::EpollEdge), Way::Encke, "Encke's reactor on epoll"),
     (FanoutSender::Reactor(Backend::Uring), Way::Encke, "… on io_uring, one submit for all"),
+    (FanoutSender::Reactor(Backend::Afd), Way::Encke, "Encke's reactor on the socket driver"),
     (FanoutSender::Encke(1), Way::Encke, "Encke, a message a request"),
     (FanoutSender::Encke(MESSAGES), Way::Encke, "Encke, 8 messages a request"),
 ];
+
+/// The difference on Windows.
+const ON_WINDOWS: &str = "Windows has no epoll and no io_uring: Encke's reactor polls the socket driver (afd). The claims on them are \
+                          not measured.";
 
 const CROWDS: [usize; 4] = [10, 100, 1_000, 5_000];
 const CROWDS_QUICK: [usize; 3] = [10, 100, 1_000];
@@ -73,6 +89,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Fanout {
     design: Design,
+    /// The rows of this system.
+    rows: Vec<RowPlan<FanoutSender>>,
     crowds: Vec<usize>,
     aside: HelperThread,
     program: Option<PathBuf>,
@@ -88,17 +106,18 @@ impl Fanout {
             units: (crowd * MESSAGES) as f64,
             ..Load::amount(crowd.to_string(), crowd as f64)
         };
+        let rows = rows_here(&ROWS, FanoutSender::is_here);
         let design = Design {
             name: "fanout",
             unit: "a delivery: one message to one subscriber",
             judged: Judged::Cpu,
-            rows: ROWS.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect(),
+            rows: design_rows(&rows),
             loads: crowds.iter().map(load).collect(),
             axis: LoadAxis::Amounts("subscribers"),
             drawn: Vec::new(),
         };
         let program = pace.program.clone();
-        Self { design, crowds, aside: HelperThread::start("fanout"), program, served: None }
+        Self { design, rows, crowds, aside: HelperThread::start("fanout"), program, served: None }
     }
 
     /// The server under test. It is started at its first use, and serves all rounds.
@@ -123,7 +142,7 @@ impl Experiment for Fanout {
     }
 
     fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
-        let (mouth, crowd) = (ROWS[cell.row].0, self.crowds[cell.load]);
+        let (mouth, crowd) = (self.rows[cell.row].0, self.crowds[cell.load]);
         let served = match mouth {
             FanoutSender::Encke(_) => Some(self.served()?),
             _ => None,
@@ -148,8 +167,12 @@ impl Experiment for Fanout {
         2
     }
 
+    fn difference(&self) -> Option<&'static str> {
+        is_windows().then_some(ON_WINDOWS)
+    }
+
     fn claims(&self, results: &Results) -> Vec<Claim> {
-        let row = |mouth| ROWS.iter().position(|(known, ..)| *known == mouth).expect("every mouth has a row");
+        let row = |mouth| row_of(&self.rows, &mouth);
         let most = self.crowds.len() - 1;
         let crowds = || 0..self.crowds.len();
         let send = row(FanoutSender::Send);
@@ -364,8 +387,10 @@ mod tests {
         let ready = || ConnectedFanout::new(7, None).expect("loopback works");
         ready().write(2, 1).expect("one at a time");
         ready().write(2, MESSAGES).expect("eight at a time");
-        for backend in [Backend::EpollEdge, Backend::Uring] {
-            ready().react(backend, 2).expect("this system has both");
+        for (mouth, ..) in rows_here(&ROWS, FanoutSender::is_here) {
+            if let FanoutSender::Reactor(backend) = mouth {
+                ready().react(backend, 2).expect("this system has it");
+            }
         }
     }
 

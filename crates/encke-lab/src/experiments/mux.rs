@@ -7,12 +7,10 @@
 //! ```
 //! One thread runs both sides in turn, so the number of ready connections at each wait is known. The report's clients were
 //! threads; two rows have such clients. Their own work is not counted, but the server has to wait for them. Connections are
-//! pairs of Unix sockets, which need no port.
+//! pairs of Unix sockets, which need no port; on Windows they are TCP.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, Scope};
 
@@ -24,12 +22,13 @@ use encke_io::{
 
 use crate::error::LabError;
 use crate::experiment::{
-    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Fact, Judged, Load, LoadAxis, Way,
-    loads_within,
+    Absent, CellIndex, CellSample, Claim, Design, Experiment, Fact, Judged, Load, LoadAxis, RowPlan, Way,
+    design_rows, is_windows, loads_within, row_of, rows_here,
 };
 use crate::results::Results;
 use crate::rounds::{OrderRandom, RoundPace};
 use crate::specimens::mux::{Mux, MuxHow};
+use crate::specimens::system::{PAIRS_MAX, PairEnd, pairs};
 use crate::stopwatch;
 
 /// The server.
@@ -41,8 +40,22 @@ enum MuxServer {
     Encke(Backend),
 }
 
-const ROWS: [(MuxServer, Way, &str); 12] = [
+impl MuxServer {
+    /// Whether this system has it.
+    fn is_here(self) -> bool {
+        match self {
+            Self::Specimen(how) | Self::Thronged(how) => how.system().is_here(),
+            Self::Encke(backend) => backend.compiled(),
+        }
+    }
+}
+
+/// The rows of all systems.
+const ROWS: [RowPlan<MuxServer>; 15] = [
     (MuxServer::Specimen(MuxHow::PollIndex), Way::Old, "poll, by index"),
+    (MuxServer::Specimen(MuxHow::WsaPollIndex), Way::Old, "WSAPoll, by index"),
+    (MuxServer::Thronged(MuxHow::WsaPollIndex), Way::Old, "WSAPoll, by index, clients as threads"),
+    (MuxServer::Encke(Backend::Afd), Way::Encke, "Encke's reactor on the socket driver"),
     (MuxServer::Specimen(MuxHow::LevelScan), Way::Old, "epoll level, by search"),
     (MuxServer::Specimen(MuxHow::EdgeScan), Way::Old, "epoll edge, by search"),
     (MuxServer::Specimen(MuxHow::LevelIndex), Way::Cure, "epoll level, by index"),
@@ -55,6 +68,11 @@ const ROWS: [(MuxServer, Way, &str); 12] = [
     (MuxServer::Encke(Backend::EpollEdge), Way::Encke, "… on epoll, edge"),
     (MuxServer::Encke(Backend::Uring), Way::Encke, "… on io_uring"),
 ];
+
+/// The difference on Windows.
+const ON_WINDOWS: &str = "Windows has no epoll, no signals and no io_uring: the rows are WSAPoll, which examines every socket at each \
+                          call as poll does, and Encke's reactor on the socket driver (afd), whose events carry the index of \
+                          their connection. The claims on epoll are not measured. Connections are TCP, at most 1,000.";
 
 /// The number of connections, the active ones per round, and the rounds until the connections close. Without a number of
 /// rounds, the pace decides.
@@ -99,6 +117,8 @@ const LOOKED: &str = "records checked";
 
 pub(super) struct Multiplexers {
     design: Design,
+    /// The rows of this system.
+    rows: Vec<RowPlan<MuxServer>>,
     crowds: Vec<MuxCrowd>,
     random: OrderRandom,
 }
@@ -106,7 +126,7 @@ pub(super) struct Multiplexers {
 impl Multiplexers {
     pub(super) fn new(pace: &RoundPace) -> Self {
         let most = (host::raise_descriptor_limit().saturating_sub(DESCRIPTORS_ASIDE) / 2).max(1);
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let most = usize::try_from(most).unwrap_or(usize::MAX).min(PAIRS_MAX);
         let crowds = loads_within(&CROWDS, &CROWDS_QUICK, pace).into_iter().map(|crowd| crowd.within(most));
         let mut different: Vec<MuxCrowd> = Vec::new();
         // Reduced loads may become equal.
@@ -116,16 +136,17 @@ impl Multiplexers {
             }
         }
         let crowds = different;
+        let rows = rows_here(&ROWS, MuxServer::is_here);
         let design = Design {
             name: "mux",
             unit: "an exchange",
             judged: Judged::Cpu,
-            rows: ROWS.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect(),
+            rows: design_rows(&rows),
             loads: crowds.iter().map(MuxCrowd::load).collect(),
             axis: LoadAxis::Kinds,
             drawn: Vec::new(),
         };
-        Self { design, crowds, random: OrderRandom::new(pace.seed) }
+        Self { design, rows, crowds, random: OrderRandom::new(pace.seed) }
     }
 
     /// The loads with the most connections: all of them with the fewest active ones, and the one with the most active ones.
@@ -171,7 +192,7 @@ impl Experiment for Multiplexers {
     }
 
     fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
-        let (server, crowd) = (ROWS[cell.row].0, self.crowds[cell.load]);
+        let (server, crowd) = (self.rows[cell.row].0, self.crowds[cell.load]);
         let mut exchanged = |rounds| {
             let random = OrderRandom::new(self.random.next());
             exchanged(server, crowd, rounds, random)
@@ -195,12 +216,14 @@ impl Experiment for Multiplexers {
         if self.crowds[cell.load].rounds.is_some() { 1 } else { 4 }
     }
 
+    fn difference(&self) -> Option<&'static str> {
+        is_windows().then_some(ON_WINDOWS)
+    }
+
     fn claims(&self, results: &Results) -> Vec<Claim> {
-        let row =
-            |server| ROWS.iter().position(|(known, ..)| *known == server).expect("every server has a row");
         let [poll, scan, index] = [MuxHow::PollIndex, MuxHow::LevelScan, MuxHow::LevelIndex]
-            .map(|how| row(MuxServer::Specimen(how)));
-        let encke = row(MuxServer::Encke(Backend::EpollEdge));
+            .map(|how| row_of(&self.rows, &MuxServer::Specimen(how)));
+        let encke = row_of(&self.rows, &MuxServer::Encke(Backend::EpollEdge));
         let (few, all) = self.extremes();
         vec![
             results.at_most(0.9, poll, scan, all),
@@ -249,22 +272,16 @@ fn exchanged(
 
 /// The client ends of the server's connections.
 struct Clients {
-    ends: Vec<UnixStream>,
+    ends: Vec<PairEnd>,
     active: usize,
     random: OrderRandom,
 }
 
 impl Clients {
     /// Returns the clients, and the server's ends, which are non-blocking.
-    fn connected(crowd: MuxCrowd, random: OrderRandom) -> io::Result<(Self, Vec<UnixStream>)> {
-        let mut ends = Vec::with_capacity(crowd.connections);
-        let mut sockets = Vec::with_capacity(crowd.connections);
-        for _ in 0..crowd.connections {
-            let (end, socket) = UnixStream::pair()?;
-            socket.set_nonblocking(true)?;
-            ends.push(end);
-            sockets.push(socket);
-        }
+    fn connected(crowd: MuxCrowd, random: OrderRandom) -> io::Result<(Self, Vec<PairEnd>)> {
+        let (ends, sockets): (Vec<PairEnd>, Vec<PairEnd>) = pairs(crowd.connections)?.into_iter().unzip();
+        sockets.iter().try_for_each(|socket| socket.set_nonblocking(true))?;
         Ok((Self { ends, active: crowd.active, random }, sockets))
     }
 
@@ -332,7 +349,7 @@ trait ClientSender {
 }
 
 /// The serving thread sends before, and receives after it serves.
-struct OneThread<'a>(&'a [UnixStream]);
+struct OneThread<'a>(&'a [PairEnd]);
 
 impl ClientSender for OneThread<'_> {
     fn say(&mut self, speakers: &[usize], message: MuxMessage) -> Result<(), LabError> {
@@ -358,7 +375,7 @@ struct ClientThreads {
 }
 
 impl ClientThreads {
-    fn start<'scope>(scope: &'scope Scope<'scope, '_>, ends: &'scope [UnixStream]) -> io::Result<Self> {
+    fn start<'scope>(scope: &'scope Scope<'scope, '_>, ends: &'scope [PairEnd]) -> io::Result<Self> {
         let (tell, heard) = mpsc::channel();
         let mut orders = Vec::new();
         for _ in 0..CLIENT_THREADS {
@@ -411,7 +428,7 @@ impl ActiveChoice {
 /// Encke's way: an event contains the index of its connection.
 struct EnckeExchange<'a> {
     clients: Clients,
-    sockets: Vec<UnixStream>,
+    sockets: Vec<PairEnd>,
     count: u64,
     result: &'a mut Result<CellSample, LabError>,
 }
@@ -436,10 +453,10 @@ struct Echo<R> {
 }
 
 impl<R: Reactor> Echo<R> {
-    fn new(mut reactor: R, sockets: Vec<UnixStream>) -> Result<Self, LabError> {
+    fn new(mut reactor: R, sockets: Vec<PairEnd>) -> Result<Self, LabError> {
         let mut partial = Vec::new();
         for socket in sockets {
-            let stream = Stream::connected(OwnedFd::from(socket))?;
+            let stream = Stream::connected(socket.into())?;
             let token = reactor.adopt(ReactorSource::Stream(stream))?;
             reactor.submit(token, Op::Recv);
             partial.resize_with(partial.len().max(token.index as usize + 1), Vec::new);
@@ -519,20 +536,26 @@ mod tests {
     /// The slow specimens are recognized by their steps, which do not depend on the machine's load.
     #[test]
     fn a_search_looks_at_half_of_all_records_and_an_index_at_one() {
-        for how in [MuxHow::LevelScan, MuxHow::EdgeScan] {
+        let here =
+            |hows: &[MuxHow]| hows.iter().copied().filter(|how| how.system().is_here()).collect::<Vec<_>>();
+        for how in here(&[MuxHow::LevelScan, MuxHow::EdgeScan]) {
             let looked = looked(how, CROWD);
             assert!((24.0..=41.0).contains(&looked), "{how:?}: {looked} of 64");
         }
-        for how in [MuxHow::PollIndex, MuxHow::LevelIndex, MuxHow::EdgeIndex, MuxHow::Signals] {
+        let indexed =
+            [MuxHow::PollIndex, MuxHow::WsaPollIndex, MuxHow::LevelIndex, MuxHow::EdgeIndex, MuxHow::Signals];
+        for how in here(&indexed) {
             assert_eq!(looked(how, CROWD), 1.0, "{how:?}");
         }
         let all = MuxCrowd { active: 64, ..CROWD };
-        assert_eq!(looked(MuxHow::LevelScan, all), 32.5);
+        for how in here(&[MuxHow::LevelScan]) {
+            assert_eq!(looked(how, all), 32.5);
+        }
     }
 
     #[test]
     fn every_server_answers_every_message_with_itself() {
-        for (server, ..) in ROWS {
+        for (server, ..) in rows_here(&ROWS, MuxServer::is_here) {
             for crowd in [CROWD, MuxCrowd::new(1, 1), MuxCrowd::new(64, 64)] {
                 let sample = exchanged(server, crowd, 3, OrderRandom::new(2));
                 assert!(sample.is_ok(), "{server:?}, {crowd:?}: {sample:?}");

@@ -10,7 +10,6 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -19,12 +18,12 @@ use std::thread;
 use encke_io::files::{Links, OpenFile, Patience, Root};
 use encke_io::offload::Pool;
 use encke_io::socket::Stream;
-use encke_io::{Event, Op, PollReactor, Reactor as _, ReactorSource, Segment, Send, Token};
+use encke_io::{Event, Op, PlainReactor, Reactor as _, ReactorSource, Segment, Send, Token};
 
 use crate::error::LabError;
 use crate::experiment::{
-    Absent, CellIndex, CellSample, Claim, Design, DesignRow, Experiment, Judged, Load, LoadAxis, Way,
-    loads_within,
+    Absent, CellIndex, CellSample, Claim, Design, Experiment, Judged, Load, LoadAxis, RowPlan, Way,
+    design_rows, is_windows, loads_within, row_of, rows_here,
 };
 use crate::results::Results;
 use crate::rounds::RoundPace;
@@ -59,7 +58,18 @@ enum Path {
     Encke,
 }
 
-const ROWS: [(Path, Way, &str); 8] = [
+impl Path {
+    /// Whether this system has it.
+    const fn is_here(self) -> bool {
+        match self {
+            Self::Specimen(how) => how.system().is_here(),
+            Self::Encke => true,
+        }
+    }
+}
+
+/// The rows of all systems.
+const ROWS: [RowPlan<Path>; 9] = [
     (Path::Specimen(FileHow::ReadWrite4K), Way::Old, "read and write, 4 KiB"),
     (Path::Specimen(FileHow::ReadWrite64K), Way::Old, "read and write, 64 KiB"),
     (Path::Specimen(FileHow::MmapWrite), Way::Peer, "mmap and write"),
@@ -67,14 +77,22 @@ const ROWS: [(Path, Way, &str); 8] = [
     (Path::Specimen(FileHow::Splice), Way::Cure, "splice"),
     (Path::Specimen(FileHow::Zerocopy), Way::Peer, "MSG_ZEROCOPY"),
     (Path::Specimen(FileHow::Uring), Way::Peer, "io_uring: read and send, 64 KiB"),
+    (Path::Specimen(FileHow::TransmitFile), Way::Cure, "TransmitFile"),
     (Path::Encke, Way::Encke, "Encke: head and file"),
 ];
+
+/// The difference on Windows.
+const ON_WINDOWS: &str = "Windows has neither sendfile nor splice, MSG_ZEROCOPY or io_uring: TransmitFile takes their place. Client \
+                          editions run two of its calls at a time and queue the others, so Encke uses it on server editions, \
+                          for 64 KiB and more; otherwise it reads and sends. The claims on sendfile are not measured.";
 
 /// As long as a typical response head.
 const HEAD: &[u8] = &[b'h'; 200];
 
 pub(super) struct Zerocopy {
     design: Design,
+    /// The rows of this system.
+    rows: Vec<RowPlan<Path>>,
     sizes: Vec<u64>,
     /// Created before the measuring thread is pinned, so that the receivers are not pinned.
     bench: Result<Bench, Absent>,
@@ -86,7 +104,7 @@ struct Bench {
     open: Arc<OpenFile>,
     blocking: ReceiverChannels,
     socket: TcpStream,
-    reactor: PollReactor,
+    reactor: PlainReactor,
     token: Token,
     evented: ReceiverChannels,
     pool: Pool,
@@ -102,11 +120,12 @@ impl Zerocopy {
     pub(super) fn new(pace: &RoundPace) -> Self {
         let sizes = loads_within(&SIZES, &SIZES_QUICK, pace);
         let load = |bytes: f64, name: &str| Load { units: bytes / 1024.0, ..Load::amount(name, bytes) };
+        let rows = rows_here(&ROWS, Path::is_here);
         let design = Design {
             name: "zerocopy",
             unit: "a KiB of a file",
             judged: Judged::Cpu,
-            rows: ROWS.iter().map(|&(_, way, name)| DesignRow::new(way, name)).collect(),
+            rows: design_rows(&rows),
             loads: sizes.iter().map(|&(bytes, name)| load(bytes as f64, name)).collect(),
             axis: LoadAxis::Amounts("size of the file"),
             drawn: Vec::new(),
@@ -114,7 +133,7 @@ impl Zerocopy {
         let sizes: Vec<u64> = sizes.iter().map(|(bytes, _)| *bytes).collect();
         let bench = Bench::new(sizes.iter().copied().max().unwrap_or(0))
             .map_err(|error| error.context("no file or connection to measure with").into());
-        Self { design, sizes, bench }
+        Self { design, rows, sizes, bench }
     }
 }
 
@@ -126,19 +145,23 @@ impl Experiment for Zerocopy {
     fn measure(&mut self, cell: CellIndex, count: u64) -> Result<CellSample, Absent> {
         let bytes = self.sizes[cell.load];
         let bench = self.bench.as_mut().map_err(|absent| absent.clone())?;
-        let sample = bench.measure(ROWS[cell.row].0, bytes, count);
+        let sample = bench.measure(self.rows[cell.row].0, bytes, count);
         sample.map_err(|error| error.context("this system does not support this method").into())
     }
 
+    fn difference(&self) -> Option<&'static str> {
+        is_windows().then_some(ON_WINDOWS)
+    }
+
     fn claims(&self, results: &Results) -> Vec<Claim> {
-        let row = |path| ROWS.iter().position(|(known, ..)| *known == path).expect("every way has a row");
+        let row = |path| row_of(&self.rows, &path);
         let image =
             self.sizes.iter().position(|bytes| *bytes == IMAGE_BYTES).expect("the image is among the sizes");
         let (small, middle) = (0, 2);
         let buffered = row(Path::Specimen(FileHow::ReadWrite64K));
         let sendfile = row(Path::Specimen(FileHow::Sendfile));
         vec![
-            results.at_most(0.5, row(Path::Encke), 0, image),
+            results.at_most(0.5, row(Path::Encke), row(Path::Specimen(FileHow::ReadWrite4K)), image),
             results.at_most(0.7, row(Path::Encke), buffered, image),
             results.at_most(0.7, sendfile, buffered, middle),
             results.at_most(1.1, buffered, sendfile, small),
@@ -156,8 +179,8 @@ impl Bench {
         let (socket, blocking) = receiver()?;
         let (evented_socket, evented) = receiver()?;
         let pool = Pool::start(1, 1)?;
-        let mut reactor = PollReactor::new(pool.clone())?;
-        let stream = Stream::connected(OwnedFd::from(evented_socket))?;
+        let mut reactor = PlainReactor::new(pool.clone())?;
+        let stream = Stream::connected(evented_socket.into())?;
         let token = reactor.adopt(ReactorSource::Stream(stream))?;
         Ok(Self { file, open: Arc::new(open), blocking, socket, reactor, token, evented, pool })
     }
@@ -287,7 +310,7 @@ mod tests {
         let scratch = ScratchFile::of(0).expect("a folder for scratch files");
         std::fs::write(&scratch.path, &text).expect("room for 200 kB");
         let file = File::open(&scratch.path).expect("it was just written");
-        for how in ROWS.into_iter().filter_map(|(path, ..)| match path {
+        for how in rows_here(&ROWS, Path::is_here).into_iter().filter_map(|(path, ..)| match path {
             Path::Specimen(how) => Some(how),
             Path::Encke => None,
         }) {
@@ -311,9 +334,10 @@ mod tests {
     #[test]
     fn each_cell_is_measured_and_nothing_is_left_behind() {
         let mut zerocopy = Zerocopy::new(&RoundPace::quick(1));
-        for row in 0..ROWS.len() {
+        for row in 0..zerocopy.rows.len() {
             for load in 0..2 {
-                let sample = zerocopy.measure(CellIndex { row, load }, 2).expect("Linux has all of them");
+                let sample =
+                    zerocopy.measure(CellIndex { row, load }, 2).expect("this system has all of these rows");
                 assert!(sample.wall_ns > 0);
             }
         }

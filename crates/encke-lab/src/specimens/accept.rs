@@ -2,19 +2,44 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::AsRawFd as _;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
+
+use encke_io::host;
+
+use super::system::{CSocket, System, socket};
 
 /// How the listening thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AcceptHow {
     /// Sleeps 10 ms after each `accept`.
-    SleepAlways = 0,
+    SleepAlways,
     /// Sleeps 10 ms after an `accept` that found no connection.
-    SleepIdle = 1,
+    SleepIdle,
     /// Waits for a connection with poll(2), at most 10 ms at a time.
-    Poll = 2,
+    Poll,
+    /// The same with WSAPoll, the poll of Windows.
+    WsaPoll,
+}
+
+impl AcceptHow {
+    /// The systems that have it.
+    pub(crate) const fn system(self) -> System {
+        match self {
+            Self::SleepAlways | Self::SleepIdle => System::Any,
+            Self::Poll => System::Unix,
+            Self::WsaPoll => System::Windows,
+        }
+    }
+
+    /// The number in `accept.c`, where both polls are one.
+    const fn number(self) -> i32 {
+        match self {
+            Self::SleepAlways => 0,
+            Self::SleepIdle => 1,
+            Self::Poll | Self::WsaPoll => 2,
+        }
+    }
 }
 
 /// Resources that this process has used since its start.
@@ -22,14 +47,14 @@ pub(crate) enum AcceptHow {
 pub(crate) struct ProcessUse {
     /// CPU time of all its threads.
     pub(crate) cpu_ns: u64,
-    /// Context switches of its threads, voluntary or not.
-    pub(crate) switches: u64,
+    /// Context switches of its threads, voluntary or not; `None` if the system does not count them.
+    pub(crate) switches: Option<u64>,
 }
 
 // SAFETY: the signatures are those of accept.c.
 unsafe extern "C" {
-    fn lab_accept(how: i32, listener: i32, stop: *const bool, answer: *const u8, bytes: usize) -> i64;
-    fn lab_process_use(cpu_ns: *mut u64, switches: *mut u64);
+    fn lab_accept(how: i32, listener: CSocket, stop: *const bool, answer: *const u8, bytes: usize) -> i64;
+    fn lab_process_use(cpu_ns: *mut u64, switches: *mut u64) -> i32;
 }
 
 /// All loops share the count of threads in `accept.c`.
@@ -50,14 +75,16 @@ pub(crate) fn serve(
     let told =
         // SAFETY: descriptor, flag and answer are borrowed until it returns, and the threads that it starts have ended
         // by then; C reads the flag as the atomic that it is.
-        unsafe { lab_accept(how as i32, listener.as_raw_fd(), stop.as_ptr(), answer.as_ptr(), answer.len()) };
+        unsafe { lab_accept(how.number(), socket(listener), stop.as_ptr(), answer.as_ptr(), answer.len()) };
     u64::try_from(told).map_err(|_| io::Error::last_os_error())
 }
 
 /// Returns the resources that this process has used so far.
 pub(crate) fn process_use() -> ProcessUse {
-    let mut used = ProcessUse::default();
+    let (mut cpu_ns, mut switches) = (0, 0);
     // SAFETY: both are numbers to be written.
-    unsafe { lab_process_use(&raw mut used.cpu_ns, &raw mut used.switches) };
-    used
+    match unsafe { lab_process_use(&raw mut cpu_ns, &raw mut switches) } {
+        0 => ProcessUse { cpu_ns: (host::cpu_seconds() * 1e9) as u64, switches: None },
+        _ => ProcessUse { cpu_ns, switches: Some(switches) },
+    }
 }

@@ -2,25 +2,73 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/socket.h>
-#include <sys/types.h>
-#include <unistd.h>
 
-enum how { READ_WRITE_4K, READ_WRITE_64K, MMAP_WRITE, SENDFILE, SPLICE, ZEROCOPY, URING };
-
-enum { BUFFER_BYTES = 64 * 1024 };
+#include "system.h"
 
 #ifdef __linux__
-
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
+#endif
+
+#ifdef _WIN32
+#include <mswsock.h>
+#endif
+
+enum how { READ_WRITE_4K, READ_WRITE_64K, MMAP_WRITE, SENDFILE, SPLICE, ZEROCOPY, URING, TRANSMIT_FILE };
+
+enum { BUFFER_BYTES = 64 * 1024 };
+
+/* Sends a block of memory completely. */
+static int send_all(lab_socket sock, const char *from, size_t bytes)
+{
+    while (bytes > 0) {
+        long long sent = lab_send(sock, from, bytes);
+        if (sent < 0 && lab_interrupted()) continue;
+        if (sent <= 0) return -1;
+        from += sent;
+        bytes -= (size_t)sent;
+    }
+    return 0;
+}
+
+#ifdef _WIN32
+
+/* Reads from an offset of the file. Returns the number of bytes, or -1. */
+static long long read_at(lab_file file, char *to, size_t bytes, uint64_t at)
+{
+    OVERLAPPED from = {.Offset = (DWORD)at, .OffsetHigh = (DWORD)(at >> 32)};
+    DWORD got = 0;
+    return ReadFile(file, to, (DWORD)bytes, &got, &from) ? (long long)got : -1;
+}
+
+#else
+
+static long long read_at(lab_file file, char *to, size_t bytes, uint64_t at)
+{
+    return pread(file, to, bytes, (off_t)at);
+}
+
+#endif
+
+static int read_write(lab_socket sock, lab_file file, uint64_t bytes, size_t step)
+{
+    static char buffer[BUFFER_BYTES]; /* Only one thread at a time runs this. */
+    uint64_t at = 0;
+    while (at < bytes) {
+        size_t want = bytes - at < step ? (size_t)(bytes - at) : step;
+        long long got = read_at(file, buffer, want, at);
+        if (got <= 0 || send_all(sock, buffer, (size_t)got) < 0) return -1;
+        at += (uint64_t)got;
+    }
+    return 0;
+}
+
+#ifdef __linux__
 
 /* A message of the error queue: `struct sock_extended_err` of <linux/errqueue.h>, which not every C library
  * provides. */
@@ -31,32 +79,6 @@ struct told {
 };
 
 enum { ORIGIN_ZEROCOPY = 5 };
-
-/* Sends a block of memory completely. */
-static int send_all(int sock, const char *from, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t sent = send(sock, from, bytes, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR) continue;
-        if (sent <= 0) return -1;
-        from += sent;
-        bytes -= (size_t)sent;
-    }
-    return 0;
-}
-
-static int read_write(int sock, int file, uint64_t bytes, size_t step)
-{
-    static char buffer[BUFFER_BYTES]; /* Only one thread at a time runs this. */
-    uint64_t at = 0;
-    while (at < bytes) {
-        size_t want = bytes - at < step ? (size_t)(bytes - at) : step;
-        ssize_t got = pread(file, buffer, want, (off_t)at);
-        if (got <= 0 || send_all(sock, buffer, (size_t)got) < 0) return -1;
-        at += (uint64_t)got;
-    }
-    return 0;
-}
 
 static int mmap_write(int sock, int file, uint64_t bytes)
 {
@@ -286,46 +308,63 @@ static int uring_file(int sock, int file, uint64_t bytes)
     return 0;
 }
 
+#endif
+
+#ifdef _WIN32
+
+/* In pieces: a call takes at most 2^31 - 2 bytes. The call sends from the file's position, so that is set before each. */
+static int transmit_file(lab_socket sock, lab_file file, uint64_t bytes)
+{
+    const uint64_t piece_max = 1u << 30;
+    for (uint64_t at = 0; at < bytes;) {
+        uint64_t piece = bytes - at < piece_max ? bytes - at : piece_max;
+        LARGE_INTEGER place = {.QuadPart = (LONGLONG)at};
+        if (!SetFilePointerEx(file, place, NULL, FILE_BEGIN)) return -1;
+        if (!TransmitFile(sock, file, (DWORD)piece, 0, NULL, NULL, 0)) return -1;
+        at += piece;
+    }
+    return 0;
+}
+
+#endif
+
 /* Sends the first `bytes` of the file, which must have that many. Returns 0, or -1 on an error. */
-int lab_send_file(int how, int sock, int file, uint64_t bytes)
+int lab_send_file(int how, lab_socket sock, lab_file file, uint64_t bytes)
 {
     switch ((enum how)how) {
     case READ_WRITE_4K: return read_write(sock, file, bytes, 4096);
     case READ_WRITE_64K: return read_write(sock, file, bytes, BUFFER_BYTES);
+#ifdef __linux__
     case MMAP_WRITE: return mmap_write(sock, file, bytes);
     case SENDFILE: return send_file(sock, file, bytes);
     case SPLICE: return splice_file(sock, file, bytes);
     case ZEROCOPY: return zerocopy(sock, file, bytes);
     case URING: return uring_file(sock, file, bytes);
+#endif
+#ifdef _WIN32
+    case TRANSMIT_FILE: return transmit_file(sock, file, bytes);
+#endif
+    default: return -1;
     }
-    return -1;
 }
 
-/* Receives and discards `bytes` bytes, which the kernel does not copy (MSG_TRUNC, tcp(7)). */
-int lab_discard(int sock, uint64_t bytes)
+/* Receives and discards `bytes` bytes. Linux does not copy them (MSG_TRUNC, tcp(7)). */
+int lab_discard(lab_socket sock, uint64_t bytes)
 {
+#ifndef __linux__
+    char buffer[BUFFER_BYTES];
+#endif
     while (bytes > 0) {
+#ifdef __linux__
         size_t want = bytes < (1u << 30) ? (size_t)bytes : (1u << 30);
-        ssize_t got = recv(sock, NULL, want, MSG_TRUNC);
-        if (got < 0 && errno == EINTR) continue;
+        long long got = recv(sock, NULL, want, MSG_TRUNC);
+#else
+        size_t want = bytes < sizeof buffer ? (size_t)bytes : sizeof buffer;
+        long long got = lab_recv(sock, buffer, want);
+#endif
+        if (got < 0 && lab_interrupted()) continue;
         if (got <= 0) return -1;
         bytes -= (uint64_t)got;
     }
     return 0;
 }
-
-#else
-
-int lab_send_file(int how, int sock, int file, uint64_t bytes)
-{
-    (void)how; (void)sock; (void)file; (void)bytes;
-    return -1;
-}
-
-int lab_discard(int sock, uint64_t bytes)
-{
-    (void)sock; (void)bytes;
-    return -1;
-}
-
-#endif

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::AsRawFd as _;
 use std::sync::{Mutex, PoisonError};
+
+use super::system::{CFile, CSocket, System, file as c_file, socket as c_socket};
 
 /// How a file's bytes reach the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,12 +17,24 @@ pub(crate) enum FileHow {
     Splice = 4,
     Zerocopy = 5,
     Uring = 6,
+    TransmitFile = 7,
+}
+
+impl FileHow {
+    /// The systems that have it.
+    pub(crate) const fn system(self) -> System {
+        match self {
+            Self::ReadWrite4K | Self::ReadWrite64K => System::Any,
+            Self::MmapWrite | Self::Sendfile | Self::Splice | Self::Zerocopy | Self::Uring => System::Linux,
+            Self::TransmitFile => System::Windows,
+        }
+    }
 }
 
 // SAFETY: the signatures are those of files.c.
 unsafe extern "C" {
-    fn lab_send_file(how: i32, socket: i32, file: i32, bytes: u64) -> i32;
-    fn lab_discard(socket: i32, bytes: u64) -> i32;
+    fn lab_send_file(how: i32, socket: CSocket, file: CFile, bytes: u64) -> i32;
+    fn lab_discard(socket: CSocket, bytes: u64) -> i32;
 }
 
 /// All callers share the buffer and the ring of `files.c`.
@@ -35,7 +48,7 @@ pub(crate) fn send(how: FileHow, socket: &TcpStream, file: &File, bytes: u64) ->
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: both descriptors are open for as long as they are borrowed; the lock excludes other users of the
     // buffer and the ring.
-    checked(unsafe { lab_send_file(how as i32, socket.as_raw_fd(), file.as_raw_fd(), bytes) })
+    checked(unsafe { lab_send_file(how as i32, c_socket(socket), c_file(file), bytes) })
 }
 
 /// Receives and discards exactly `bytes` bytes.
@@ -44,7 +57,7 @@ pub(crate) fn send(how: FileHow, socket: &TcpStream, file: &File, bytes: u64) ->
 /// The peer has sent fewer, or the system does not support it.
 pub(crate) fn discard(socket: &TcpStream, bytes: u64) -> io::Result<()> {
     // SAFETY: the descriptor is open for as long as it is borrowed; no memory is written.
-    checked(unsafe { lab_discard(socket.as_raw_fd(), bytes) })
+    checked(unsafe { lab_discard(c_socket(socket), bytes) })
 }
 
 /// Converts a result of `files.c`: 0, or failure with the reason in `errno`.

@@ -9,4 +9,5 @@ pub(crate) mod files;
 pub(crate) mod heaps;
 pub(crate) mod mux;
 pub(crate) mod pico;
+pub(crate) mod system;
 pub(crate) mod trigger;

@@ -1,20 +1,47 @@
-//! Echo servers on poll, epoll and signals (`mux.c`), which differ in how they find the record of an event.
+//! Echo servers on poll, epoll, signals and WSAPoll (`mux.c`), which differ in how they find the record of an event.
 
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
+
+use super::system::{CSocket, PairEnd, System, socket};
 
 /// How to wait, and how to find the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MuxHow {
-    PollIndex = 0,
-    LevelScan = 1,
-    EdgeScan = 2,
-    LevelIndex = 3,
-    EdgeIndex = 4,
-    Signals = 5,
+    PollIndex,
+    LevelScan,
+    EdgeScan,
+    LevelIndex,
+    EdgeIndex,
+    Signals,
+    /// WSAPoll, the poll of Windows.
+    WsaPollIndex,
+}
+
+impl MuxHow {
+    /// The systems that have it.
+    pub(crate) const fn system(self) -> System {
+        match self {
+            Self::PollIndex => System::Unix,
+            Self::WsaPollIndex => System::Windows,
+            Self::LevelScan | Self::EdgeScan | Self::LevelIndex | Self::EdgeIndex | Self::Signals => {
+                System::Linux
+            }
+        }
+    }
+
+    /// The number in `mux.c`, where both polls are one.
+    const fn number(self) -> i32 {
+        match self {
+            Self::PollIndex | Self::WsaPollIndex => 0,
+            Self::LevelScan => 1,
+            Self::EdgeScan => 2,
+            Self::LevelIndex => 3,
+            Self::EdgeIndex => 4,
+            Self::Signals => 5,
+        }
+    }
 }
 
 #[repr(C)]
@@ -24,7 +51,7 @@ struct CMux {
 
 // SAFETY: the signatures are those of mux.c.
 unsafe extern "C" {
-    fn lab_mux_open(how: i32, sockets: *const i32, count: u32) -> *mut CMux;
+    fn lab_mux_open(how: i32, sockets: *const CSocket, count: u32) -> *mut CMux;
     fn lab_mux_serve(mux: *mut CMux, messages: u64) -> i64;
     fn lab_mux_close(mux: *mut CMux);
 }
@@ -35,19 +62,19 @@ unsafe extern "C" {
 /// a pointer is not `Send`.
 pub(crate) struct Mux<'a> {
     state: NonNull<CMux>,
-    sockets: PhantomData<&'a [UnixStream]>,
+    sockets: PhantomData<&'a [PairEnd]>,
 }
 
 impl<'a> Mux<'a> {
     /// Creates a server over these sockets, which must be non-blocking.
     ///
     /// # Errors
-    /// The system has no epoll, or memory is insufficient.
-    pub(crate) fn new(how: MuxHow, sockets: &'a [UnixStream]) -> io::Result<Self> {
-        let numbers: Vec<i32> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
-        let count = u32::try_from(numbers.len()).expect("each socket has its own number, which is an i32");
+    /// The system has no such multiplexer, or memory is insufficient.
+    pub(crate) fn new(how: MuxHow, sockets: &'a [PairEnd]) -> io::Result<Self> {
+        let numbers: Vec<CSocket> = sockets.iter().map(socket).collect();
+        let count = u32::try_from(numbers.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: there are `count` numbers, which are copied.
-        let state = unsafe { lab_mux_open(how as i32, numbers.as_ptr(), count) };
+        let state = unsafe { lab_mux_open(how.number(), numbers.as_ptr(), count) };
         let state = NonNull::new(state).ok_or_else(io::Error::last_os_error)?;
         Ok(Self { state, sockets: PhantomData })
     }

@@ -12,6 +12,9 @@ pub use crate::sys::linux::uring::{UringReactor, UringSettings};
 
 /// The reactor over poll(2).
 pub type PollReactor = Readiness<Poll>;
+
+/// The reactor that needs the least of the system.
+pub type PlainReactor = PollReactor;
 /// The reactor over level-triggered epoll(7).
 pub type EpollLevelReactor = Readiness<EpollLevel>;
 /// The reactor over edge-triggered epoll(7).

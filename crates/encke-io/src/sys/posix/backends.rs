@@ -9,6 +9,9 @@ use crate::sys::unix::poll::Poll;
 /// The reactor over poll(2).
 pub type PollReactor = Readiness<Poll>;
 
+/// The reactor that needs the least of the system.
+pub type PlainReactor = PollReactor;
+
 /// The back ends of this system, preferred ones first.
 pub(crate) const BACKENDS: [Backend; 1] = [Backend::Poll];
 

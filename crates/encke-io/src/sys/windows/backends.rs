@@ -9,6 +9,9 @@ use crate::sys::windows::afd::Afd;
 /// The reactor over polls of the socket driver.
 pub type AfdReactor = Readiness<Afd>;
 
+/// The reactor that needs the least of the system.
+pub type PlainReactor = AfdReactor;
+
 /// The back ends of this system, preferred ones first.
 pub(crate) const BACKENDS: [Backend; 1] = [Backend::Afd];
 
