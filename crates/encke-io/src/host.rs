@@ -7,9 +7,10 @@ pub(crate) use crate::sys::host::page_bytes;
 use crate::sys::host::ticks_per_second;
 pub use crate::sys::host::{
     Signals, cpu_seconds, descriptor_limit, exit_now, inherited_listeners, is_lost_terminal, name,
-    pin_thread, pin_thread_here, pseudo_terminal, raise_descriptor_limit, random, reserve_descriptors,
-    send_signal, send_to_manager, under_journal, wake_on_time,
+    open_terminal, pin_thread, pin_thread_here, prepare_console, pseudo_terminal, raise_descriptor_limit,
+    random, reserve_descriptors, send_signal, send_to_manager, under_journal, wake_on_time,
 };
+use crate::sys::usage;
 
 /// Number of processors this process may use: its affinity, capped by the cgroup's CPU quota rounded up. At least 1.
 pub fn processors() -> usize {
@@ -31,7 +32,7 @@ pub fn processor_name() -> Option<String> {
 
 /// Total memory of the machine in bytes (/proc/meminfo); `None` if the system does not report it.
 pub fn memory_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return usage::memory_bytes() };
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kilobytes: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
     Some(kilobytes * 1024)
@@ -109,18 +110,21 @@ fn field(text: &str, name: &str) -> Option<u64> {
 
 /// Resident memory of this process in bytes (/proc/self/statm).
 pub fn resident_bytes() -> Option<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let Ok(statm) = std::fs::read_to_string("/proc/self/statm") else {
+        return Some(usage::of_this_process()?.resident_bytes);
+    };
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * page_bytes())
 }
 
-/// Number of open descriptors of this process (proc(5), /proc/self/fd).
+/// Number of open descriptors of this process (proc(5), /proc/self/fd); on Windows of handles.
 pub fn open_descriptors() -> Option<usize> {
     // Since Linux 6.2 the directory's size is their number. Before that it is 0, and reading the directory costs 1 µs per
     // descriptor.
-    match std::fs::metadata("/proc/self/fd").ok()?.len() {
-        0 => descriptors_listed(),
-        size => usize::try_from(size).ok(),
+    match std::fs::metadata("/proc/self/fd").map(|folder| folder.len()) {
+        Ok(0) => descriptors_listed(),
+        Ok(size) => usize::try_from(size).ok(),
+        Err(_) => usage::open_handles(),
     }
 }
 
@@ -175,15 +179,15 @@ pub struct ThreadUsage {
 /// Maximum number of processes that [`process_usage`] inspects. A server with more has other problems.
 const PROCESSES_MAX: usize = 1_024;
 
-/// Resource usage so far of a process and its descendants (/proc/PID/stat, statm and task/TID/schedstat). `None` if no such
-/// process exists, or the system does not report it.
+/// Resource usage so far of a process and its descendants (/proc/PID/stat, statm and task/TID/schedstat); on Windows of the
+/// process alone, without its threads. `None` if no such process exists, or the system does not report it.
 pub fn process_usage(pid: u32) -> Option<ProcessUsage> {
     let mut usage = ProcessUsage::default();
     let (mut processes, mut at) = (vec![pid], 0);
     while let Some(pid) = processes.get(at).copied() {
         // A child may have exited by now. Only the process `pid` itself must exist.
         match add_process(pid, &mut usage, &mut processes) {
-            None if at == 0 => return None,
+            None if at == 0 => return usage::of_process(pid),
             _ => at += 1,
         }
     }

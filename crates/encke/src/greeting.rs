@@ -25,9 +25,11 @@ use encke_session::tls::LocalAuthority;
 
 mod addresses;
 mod rights;
+mod words;
 
-use addresses::{Entry, Face, quoted};
+use addresses::{Entry, Face};
 use rights::{CHANNEL, ChannelAccess, CredentialKind};
+use words::{on_windows, quoted, word};
 
 /// Returns the start text of a server that was made from settings.
 ///
@@ -52,14 +54,14 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
         }
     }
     for site in &settings.site {
-        let root = fs::canonicalize(&site.root).unwrap_or_else(|_| site.root.clone());
+        let root = shown(&fs::canonicalize(&site.root).unwrap_or_else(|_| site.root.clone()));
         let hosts =
             if site.host.is_empty() { String::new() } else { format!(" for {}", site.host.join(", ")) };
         let takes_all = |route: &RouteSettings| {
             route.pattern == "/**" && route.upstream.is_some() && route.files.is_none()
         };
         if !site.route.iter().any(takes_all) {
-            line("root", format!("{}{hosts}", root.display()));
+            line("root", format!("{root}{hosts}"));
         }
         for route in routes_in_order(&site.route) {
             line("route", format!("{}{hosts}", route.summary(&settings.upstream)));
@@ -131,14 +133,32 @@ pub(crate) fn url(address: &Address, secure: bool, path: &str) -> String {
     }
 }
 
+/// A path as users of this system write it: without the prefix `\\?\` of Windows, which `canonicalize` adds there.
+fn shown(path: &Path) -> String {
+    let text = path.display().to_string();
+    match text.strip_prefix(r"\\?\") {
+        Some(rest) => {
+            rest.strip_prefix(r"UNC\").map_or_else(|| rest.to_owned(), |share| format!(r"\\{share}"))
+        }
+        None => text,
+    }
+}
+
 /// Instructions for trusting the local authority, by client.
 fn trust(authority: &LocalAuthority, entry: Option<&Entry>) -> Vec<(&'static str, String)> {
     let file = quoted(&authority.certificate);
     let url = entry.map_or_else(|| "https://localhost/".into(), |entry| entry.curl(""));
     let again = if authority.is_new { " (new: trust it once; it is reused)" } else { "" };
-    vec![
+    let mut lines = vec![
         ("trust", format!("{}{again}", authority.certificate.display())),
         ("", format!("curl       curl --cacert {file} {url}")),
+    ];
+    if on_windows() {
+        lines.push(("", format!("Windows    certutil -user -addstore Root {file}")));
+        lines.push(("", "Firefox    reads the certificates of Windows".into()));
+        return lines;
+    }
+    lines.extend([
         ("", format!("Chromium   certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n encke -i {file}")),
         ("", "Firefox    Settings, Privacy & Security, View Certificates, Authorities, Import".into()),
         (
@@ -148,7 +168,8 @@ fn trust(authority: &LocalAuthority, entry: Option<&Entry>) -> Vec<(&'static str
                  update-ca-certificates"
             ),
         ),
-    ]
+    ]);
+    lines
 }
 
 /// The commands for channels at one listener.
@@ -164,7 +185,7 @@ impl Channels<'_> {
     fn publish(&self, way: &ChannelAccess) -> Option<String> {
         let (channel, credentials) = curl_credentials(way)?;
         if rights::stream_of(self.settings, channel).is_some() {
-            let token = self.player_token(credentials, "-headers ")?;
+            let token = self.player_token(&credentials, "-headers ")?;
             let url = self.entry.url(channel);
             return Some(format!("ffmpeg -re -i FILM.webm -c copy -f webm -method PUT {token}{url}"));
         }
@@ -175,7 +196,7 @@ impl Channels<'_> {
     fn read(&self, way: &ChannelAccess) -> Option<String> {
         let (channel, credentials) = curl_credentials(way)?;
         if rights::stream_of(self.settings, channel).is_some() {
-            let token = self.player_token(credentials, "--http-header-fields=")?;
+            let token = self.player_token(&credentials, "--http-header-fields=")?;
             return Some(format!("mpv {token}{}", self.entry.url(channel)));
         }
         let path = self.path(channel);
@@ -188,14 +209,15 @@ impl Channels<'_> {
         } else if self.entry.is_url() && has_token {
             format!("encke sub {by}--token TOKEN {url}")
         } else {
-            format!("curl -N {by}{credentials}-H 'Accept: text/event-stream' {}", self.entry.curl(&path))
+            let accept = word("Accept: text/event-stream");
+            format!("curl -N {by}{credentials}-H {accept} {}", self.entry.curl(&path))
         })
     }
 
     /// The argument of ffmpeg or mpv for a token. `None` if they cannot reach the listener, or the credential is no token.
     fn player_token(&self, credentials: &str, option: &str) -> Option<String> {
         let is_possible = self.entry.is_url() && self.trusted.is_none() && credentials.contains("Bearer");
-        is_possible.then(|| format!("{option}'Authorization: Bearer TOKEN' "))
+        is_possible.then(|| format!("{option}{} ", word(BEARER)))
     }
 
     fn path(&self, channel: &str) -> String {
@@ -207,16 +229,21 @@ impl Channels<'_> {
     }
 }
 
+/// A header field with a placeholder for the token.
+const BEARER: &str = "Authorization: Bearer TOKEN";
+
 /// A channel that a client may use, and curl's arguments for its credentials, which end with a space. `None` if there is none,
 /// or if only the application knows the credentials.
-fn curl_credentials(way: &ChannelAccess) -> Option<(&str, &'static str)> {
+fn curl_credentials(way: &ChannelAccess) -> Option<(&str, String)> {
     let means = match way {
-        ChannelAccess::Open => return Some((CHANNEL, "")),
+        ChannelAccess::Open => return Some((CHANNEL, String::new())),
         ChannelAccess::By(means) => means,
     };
     means.iter().find_map(|one| match one {
-        CredentialKind::Token(channel) => Some((channel.as_str(), "-H 'Authorization: Bearer TOKEN' ")),
-        CredentialKind::Certificate(channel) => Some((channel.as_str(), "--cert CERT.pem --key KEY.pem ")),
+        CredentialKind::Token(channel) => Some((channel.as_str(), format!("-H {} ", word(BEARER)))),
+        CredentialKind::Certificate(channel) => {
+            Some((channel.as_str(), "--cert CERT.pem --key KEY.pem ".into()))
+        }
         CredentialKind::Endpoint => None,
     })
 }

@@ -22,6 +22,7 @@ mod demo;
 mod error;
 mod foreign;
 mod greeting;
+mod help;
 mod lab;
 mod load;
 mod man;
@@ -40,13 +41,14 @@ use error::CommandError;
 
 /// Parses the command line, and rejects flags that have no effect in it.
 fn parse(words: Vec<OsString>) -> Result<Arguments, clap::Error> {
-    let mut program = Arguments::command();
+    let mut program = help::command();
     let mut matches = program.try_get_matches_from_mut(words)?;
     misplaced::check(&program, &matches).map_err(|error| error.format(&mut program))?;
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut program))
 }
 
 fn main() -> ExitCode {
+    encke_io::host::prepare_console();
     // `exit` ends the process: with status 2 on wrong flags, with 0 after help.
     let arguments = match load::undress(foreign::translate(std::env::args_os().collect()).into_iter()) {
         Ok(words) => {

@@ -385,7 +385,7 @@ fn secure(settings: &mut Settings, arguments: &Serve) -> Result<Option<LocalAuth
 }
 
 /// The directory for the local authority: the server's state directory, or the user's state directory (XDG Base Directory
-/// Specification).
+/// Specification; on Windows the local application data).
 fn state_folder(
     named: Option<&Path>,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -395,10 +395,11 @@ fn state_folder(
     named
         .map(Path::to_owned)
         .or_else(|| folder("XDG_STATE_HOME").map(|state| state.join("encke")))
+        .or_else(|| folder("LOCALAPPDATA").map(|data| data.join("encke")))
         .or_else(|| folder("HOME").map(|home| home.join(".local/state/encke")))
         .ok_or_else(|| {
             let text = "--tls-self-signed needs a directory for its authority: set server.state_dir in a settings \
-                        file, or the variable HOME";
+                        file, or the variable HOME (on Windows LOCALAPPDATA)";
             CommandError::usage(text)
         })
 }
@@ -424,9 +425,14 @@ fn add_directory(arguments: &Serve, sites: &mut Vec<RoutedSite>) -> Result<(), C
                 );
                 return Err(CommandError::usage(text));
             }
-            if names_none && std::env::current_dir().is_ok_and(|here| here == Path::new("/")) {
-                let text = "nothing to serve: specify a directory, or add a [[site]] with a root to the settings \
-                            (the current directory is /, which must be specified explicitly)";
+            let here = std::env::current_dir().unwrap_or_default();
+            // A root directory: `/`, or that of a drive.
+            if names_none && here.has_root() && here.parent().is_none() {
+                let text = format!(
+                    "nothing to serve: specify a directory, or add a [[site]] with a root to the settings (the current \
+                     directory is {}, which must be specified explicitly)",
+                    here.display()
+                );
                 return Err(CommandError::usage(text));
             }
             sites.push(RoutedSite::default());

@@ -4,7 +4,7 @@
 //!  readiness.rs  sending.rs  socket.rs  files.rs  host.rs  changes.rs  process.rs  wake.rs …
 //!        │            (the same code on every system; `use crate::sys::…`)
 //!        ▼
-//!  sys:: net  files  host  process  bell  changes  counters  drain_mark  backends
+//!  sys:: net  files  host  process  usage  bell  changes  counters  drain_mark  backends
 //!        │
 //!        ├─ unix ── descriptors and errno; what Linux and the others share ──┬─ own = linux   (epoll, io_uring, inotify, …)
 //!        │                                                                   └─ own = posix   (poll(2) only)
@@ -58,6 +58,6 @@ use linux as own;
 use posix as own;
 
 #[cfg(unix)]
-pub(crate) use unix::{backends, bell, changes, counters, drain_mark, files, host, net, process};
+pub(crate) use unix::{backends, bell, changes, counters, drain_mark, files, host, net, process, usage};
 #[cfg(windows)]
-pub(crate) use windows::{backends, bell, changes, counters, drain_mark, files, host, net, process};
+pub(crate) use windows::{backends, bell, changes, counters, drain_mark, files, host, net, process, usage};

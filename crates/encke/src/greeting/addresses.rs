@@ -8,13 +8,15 @@
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use encke_assembly::Service;
 use encke_assembly::settings::Settings;
 use encke_io::Address;
 use encke_server::HTTPS_PORT;
 use encke_wire::host::HostPattern;
+
+use super::words::quoted;
 
 /// Maximum number of site names that are printed for a listener.
 const NAMES_MAX: usize = 8;
@@ -326,13 +328,6 @@ fn host_of(ip: IpAddr) -> String {
 
 const fn default_port(secure: bool) -> u16 {
     if secure { HTTPS_PORT } else { HTTP_PORT }
-}
-
-/// A path as a word of a shell.
-pub(super) fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |letter: char| letter.is_alphanumeric() || "/._-+=:,@%".contains(letter);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@
 
 pub(super) mod push;
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -158,7 +157,7 @@ impl Canvas {
         let mut canvas = Self { terminal, gone, ends, ending: false };
         // `enable_raw_mode` also needs one of the two.
         let keys: Box<dyn Read + Send> =
-            if io::stdin().is_terminal() { Box::new(io::stdin()) } else { Box::new(File::open("/dev/tty")?) };
+            if io::stdin().is_terminal() { Box::new(io::stdin()) } else { Box::new(host::open_terminal()?) };
         // Detached: the thread ends with the terminal or with the process.
         let _reader = thread::Builder::new().name("keys".into()).spawn(move || read_keys(keys, &typed))?;
         execute!(io::stderr(), EnterAlternateScreen)?;

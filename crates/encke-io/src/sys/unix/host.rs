@@ -189,6 +189,17 @@ pub fn under_journal() -> bool {
         .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
+/// Does nothing: terminals need no preparation.
+pub fn prepare_console() {}
+
+/// Opens the terminal of this process for reading, wherever standard input comes from.
+///
+/// # Errors
+/// The process has no terminal.
+pub fn open_terminal() -> io::Result<File> {
+    File::open("/dev/tty")
+}
+
 /// Whether an error of `output` means that its terminal has disappeared: EIO from a character device. isatty(3) returns
 /// false for such a terminal, and EIO from a file is a disk error.
 pub fn is_lost_terminal(error: &io::Error, output: &impl AsFd) -> bool {

@@ -23,6 +23,7 @@ use windows_sys::Win32::System::Threading::{
     WaitForMultipleObjects,
 };
 
+pub use super::console::{open_terminal, prepare_console};
 use super::error::SysError;
 use crate::host::Signal;
 use crate::lock;
@@ -40,7 +41,7 @@ fn duration_ns(time: FILETIME) -> u64 {
 }
 
 /// User plus system time of a process or a thread, in ns, as `of` reads it.
-fn times_ns(of: impl FnOnce([*mut FILETIME; 4]) -> i32) -> u64 {
+pub(crate) fn times_ns(of: impl FnOnce([*mut FILETIME; 4]) -> i32) -> u64 {
     let [mut created, mut ended, mut system, mut user] = [FILETIME::default(); 4];
     if of([&raw mut created, &raw mut ended, &raw mut system, &raw mut user]) == 0 {
         return 0;
