@@ -7,25 +7,26 @@ SOAK_MINUTES ?= 10
 SOAK_TURNS ?= 10
 NPM_CI := npm ci --silent --no-audit --no-fund
 
-# Targets that the crates must also compile for, in addition to Linux on x86_64. The program itself needs Unix.
+# Targets that the crates must also compile for, in addition to Linux on x86_64.
 ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin aarch64-unknown-linux-musl
 PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-apps -p encke-gateway -p encke-console -p encke-assembly -p encke-load
 
-.PHONY: help run cluster build test test-windows bench bench-load lint fmt fuzz soak dist dist-all
+.PHONY: help run cluster build test build-windows test-windows bench bench-load lint fmt fuzz soak dist dist-all dist-windows
 
 help:
 	@echo 'make run     build without optimisation and serve the chat of examples/chat (three minutes on two cores)'
 	@echo 'make build   build the fast program, $(TARGET)/release/encke (six minutes and more)'
 	@echo 'make cluster three NATS servers, three nodes and a balancer on this machine, with the chat on two of them'
 	@echo 'make test    every test but the long ones'
-	@echo 'make test-windows  the tests of encke-io, built for Windows, in wine'
+	@echo 'make test-windows  the tests of encke-io, and the program, built for Windows, in wine'
 	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
 	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (eleven minutes)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
 	@echo 'make soak    what takes an hour and more, $(SOAK_MINUTES) minutes of it on each back end; tests/SOAK.md is its last result'
 	@echo 'make dist    a static binary for x86_64, as tar.gz and deb, in dist/out (eight minutes)'
-	@echo 'make dist-all    the same for x86_64 and aarch64'
+	@echo 'make dist-all    the same for x86_64 and aarch64, and the zip for Windows'
+	@echo 'make dist-windows  the zip for Windows, in dist/out (eight minutes)'
 
 run:
 	$(CARGO) build --profile quick --locked
@@ -55,9 +56,14 @@ test:
 	    --also cluster 'tests/cluster --encke $(program) --polls 1500 --rounds 20' \
 	    --also bench 'cd bench; python3 -m unittest -q'
 
-test-windows:
+build-windows:
 	.ci/need wine x86_64-pc-windows-gnu
+	$(CARGO) build --locked --package encke --target x86_64-pc-windows-gnu
+
+test-windows:
+	.ci/need wine x86_64-pc-windows-gnu python3 curl openssl
 	CARGO=$(CARGO) tests/windows
+	CARGO=$(CARGO) tests/windows --program
 
 bench: build
 	python3 bench/run.py --write
@@ -112,3 +118,11 @@ dist-all:
 	dist/test.sh aarch64
 	dist/test-deb.sh
 	dist/test-systemd.sh
+	$(MAKE) dist-windows
+
+# Takes a release build more, so `make dist` and .ci/run do not include it. mingw and wine are installed if they are missing.
+dist-windows:
+	.ci/need python3 curl openssl wine x86_64-pc-windows-gnu
+	dist/windows.sh
+	tests/windows --prepare
+	dist/test-windows.sh
