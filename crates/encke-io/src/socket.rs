@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::sys::net::{self, Handle};
 
-pub use crate::sys::net::LocalStream;
+pub use crate::sys::net::{HAS_UNIX_SOCKETS, LocalStream};
 
 /// An address to listen on or connect to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

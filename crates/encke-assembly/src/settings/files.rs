@@ -13,7 +13,10 @@ use encke_session::tls::TlsError;
 use encke_settings::{Secret, SourceLine, TlsSettings};
 use encke_site::Site;
 
-use super::{LogTarget, OrOff, Settings, SettingsWarning, TargetUrl};
+use super::{ListenAddress, LogTarget, OrOff, Settings, SettingsWarning, TargetUrl};
+
+/// Why an address is an error on Windows, up to an example.
+const NO_UNIX_SOCKETS: &str = "Unix sockets are not available on this system: use an address such as";
 
 /// An error in a file or directory that the settings name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,11 +144,43 @@ impl Settings {
             }
         }
         found.extend(self.missing_programs());
+        if !encke_io::socket::HAS_UNIX_SOCKETS {
+            found.extend(self.unix_sockets());
+        }
         found
     }
 
-    /// Warnings about targets whose names have no address at present, each with its position.
-    fn unresolved_targets(&self) -> Vec<String> {
+    /// The Unix sockets of listeners and targets, as errors of a system that has none.
+    fn unix_sockets(&self) -> Vec<SettingsFileError> {
+        let mut found = Vec::new();
+        let mut wrong = |path: &[&str], message: String| {
+            found.push(SettingsFileError { place: self.source.line(path), message });
+        };
+        for (number, listen) in self.server.listen.iter().enumerate() {
+            if let ListenAddress::Unix(_) = listen.address {
+                let number = number.to_string();
+                let path = ["server", "listen", &number];
+                // One listener may be a text instead of a list.
+                let path = if self.source.contains(&path) { &path[..] } else { &path[..2] };
+                wrong(path, format!("server.listen: {}: {NO_UNIX_SOCKETS} 127.0.0.1:8080", listen.address));
+            }
+        }
+        if let OrOff::On(admin) = &self.server.admin
+            && let address @ ListenAddress::Unix(_) = admin.address()
+        {
+            wrong(&["server", "admin"], format!("server.admin: {address}: {NO_UNIX_SOCKETS} 127.0.0.1:8081"));
+        }
+        for (url, path) in self.targets() {
+            if matches!(url.addresses().as_deref(), Ok([encke_io::Address::Unix(_)])) {
+                let keys: Vec<&str> = path.iter().map(String::as_str).collect();
+                wrong(&keys, format!("{url}: {NO_UNIX_SOCKETS} http://127.0.0.1:3000"));
+            }
+        }
+        found
+    }
+
+    /// The targets of upstreams and routes, each with its keys.
+    fn targets(&self) -> impl Iterator<Item = (TargetUrl, Vec<String>)> {
         let upstreams = self.upstream.iter().enumerate().flat_map(|(number, upstream)| {
             let path = vec!["upstream".to_owned(), number.to_string(), "to".to_owned()];
             upstream.to.iter().map(move |target| (target.url.clone(), path.clone()))
@@ -160,7 +195,12 @@ impl Settings {
                 Some((url, keys.map(str::to_owned).to_vec()))
             })
         });
-        let unresolved = upstreams.chain(routes).filter(|(url, _)| url.addresses().is_err());
+        upstreams.chain(routes)
+    }
+
+    /// Warnings about targets whose names have no address at present, each with its position.
+    fn unresolved_targets(&self) -> Vec<String> {
+        let unresolved = self.targets().filter(|(url, _)| url.addresses().is_err());
         let warning = |(url, path): (TargetUrl, Vec<String>)| {
             let keys: Vec<&str> = path.iter().map(String::as_str).collect();
             SettingsWarning { place: self.source.line(&keys), message: url.unresolved_note() }.to_string()
@@ -228,5 +268,23 @@ fn log_error(target: &LogTarget) -> Option<String> {
             ))
         }
         Err(error) => Some(format!("cannot open {shown}: {error}; name another file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unix_socket_is_an_error_at_its_place_where_there_are_none() {
+        let text = "[server]\nlisten = [\"8080\", \"unix:/run/a.sock\"]\nadmin = \"unix:/run/admin.sock\"\n\
+                    [[site]]\n[[site.route]]\npath = \"/**\"\nupstream = \"http://unix:/run/app.sock\"\n\
+                    [[upstream]]\nname = \"x\"\nto = [\"http://127.0.0.1:1\"]\n";
+        let settings = Settings::parse("a.toml", text).unwrap_or_else(|problems| panic!("{problems}"));
+        let said: Vec<String> = settings.unix_sockets().iter().map(ToString::to_string).collect();
+        let [listen, admin, route] = &said[..] else { panic!("{said:?}") };
+        assert!(listen.starts_with("a.toml:2:") && listen.contains("unix:/run/a.sock: Unix sockets"), "{listen}");
+        assert!(admin.starts_with("a.toml:3:") && admin.ends_with("127.0.0.1:8081"), "{admin}");
+        assert!(route.starts_with("a.toml:7:") && route.contains("unix:/run/app.sock"), "{route}");
     }
 }

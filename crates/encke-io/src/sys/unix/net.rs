@@ -31,6 +31,9 @@ pub(crate) const WOULD_BLOCK: SysError = Errno::AGAIN;
 /// A signal interrupted the call, which can be repeated at once.
 pub(crate) const INTERRUPTED: SysError = Errno::INTR;
 
+/// Whether this system has Unix sockets.
+pub const HAS_UNIX_SOCKETS: bool = true;
+
 /// Maximum number of slices per sendmsg(2). Linux accepts up to 1,024.
 pub(crate) const SLICES_MAX: usize = 32;
 

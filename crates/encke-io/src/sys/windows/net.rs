@@ -34,6 +34,9 @@ pub(crate) const SLICES_MAX: usize = 32;
 /// would fill the kernel's memory for a slow client.
 const SEND_BYTES_MAX: usize = 256 * 1024;
 
+/// Whether this system has Unix sockets: wine has none, so nothing was tried yet.
+pub const HAS_UNIX_SOCKETS: bool = false;
+
 /// Every worker accepts from the same listener: SO_REUSEADDR would let other programs take the port.
 pub(crate) const SHARES_ADDRESS: bool = false;
 
@@ -180,7 +183,7 @@ fn family(address: &SocketAddr) -> ws::ADDRESS_FAMILY {
 
 /// Binds and listens. Returns the bound address, too.
 pub(crate) fn listen(address: &Address, options: ListenOptions) -> io::Result<(Handle, Address)> {
-    let Address::Inet(inet) = address else { return Err(io::ErrorKind::Unsupported.into()) };
+    let Address::Inet(inet) = address else { return Err(no_unix_sockets()) };
     let handle = stream_socket(family(inet))?;
     let socket = borrowed(&handle);
     // Without it another program could take the port by SO_REUSEADDR. Connections in TIME-WAIT do not bar binding here.
@@ -221,9 +224,15 @@ pub(crate) fn unconnected(peer: &SocketAddr, source: Option<SocketAddr>) -> io::
     Ok(handle)
 }
 
+/// The error of every use of a Unix socket.
+fn no_unix_sockets() -> io::Error {
+    let text = "Unix sockets are not available on Windows: use an address such as 127.0.0.1:8080";
+    io::Error::new(io::ErrorKind::Unsupported, text)
+}
+
 /// Not supported: Unix sockets are not available on this system yet.
 pub(crate) fn connected_local(_path: &Path) -> io::Result<Handle> {
-    Err(io::ErrorKind::Unsupported.into())
+    Err(no_unix_sockets())
 }
 
 /// A blocking stream over a Unix socket: no value exists, because they are not available on this system yet.
@@ -236,7 +245,7 @@ impl LocalStream {
     /// # Errors
     /// Always.
     pub fn connect(_path: &Path) -> io::Result<Self> {
-        Err(io::ErrorKind::Unsupported.into())
+        Err(no_unix_sockets())
     }
 
     /// Limits each read.
