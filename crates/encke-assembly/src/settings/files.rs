@@ -278,12 +278,15 @@ mod tests {
     #[test]
     fn a_unix_socket_is_an_error_at_its_place_where_there_are_none() {
         let text = "[server]\nlisten = [\"8080\", \"unix:/run/a.sock\"]\nadmin = \"unix:/run/admin.sock\"\n\
-                    [[site]]\n[[site.route]]\npath = \"/**\"\nupstream = \"http://unix:/run/app.sock\"\n\
+                    [[site]]\n[[site.route]]\npattern = \"/**\"\nupstream = \"http://unix:/run/app.sock\"\n\
                     [[upstream]]\nname = \"x\"\nto = [\"http://127.0.0.1:1\"]\n";
         let settings = Settings::parse("a.toml", text).unwrap_or_else(|problems| panic!("{problems}"));
         let said: Vec<String> = settings.unix_sockets().iter().map(ToString::to_string).collect();
         let [listen, admin, route] = &said[..] else { panic!("{said:?}") };
-        assert!(listen.starts_with("a.toml:2:") && listen.contains("unix:/run/a.sock: Unix sockets"), "{listen}");
+        assert!(
+            listen.starts_with("a.toml:2:") && listen.contains("unix:/run/a.sock: Unix sockets"),
+            "{listen}"
+        );
         assert!(admin.starts_with("a.toml:3:") && admin.ends_with("127.0.0.1:8081"), "{admin}");
         assert!(route.starts_with("a.toml:7:") && route.contains("unix:/run/app.sock"), "{route}");
     }
