@@ -91,7 +91,7 @@ impl Settings {
     }
 
     /// The targets of all upstreams and routes, with their keys.
-    fn targets(&self) -> Vec<(TargetUrl, KeyPath)> {
+    pub(super) fn targets(&self) -> Vec<(TargetUrl, KeyPath)> {
         let mut found = Vec::new();
         for (number, upstream) in self.upstream.iter().enumerate() {
             let path = keys(&["upstream", &number.to_string(), "to"]);

@@ -179,28 +179,9 @@ impl Settings {
         found
     }
 
-    /// The targets of upstreams and routes, each with its keys.
-    fn targets(&self) -> impl Iterator<Item = (TargetUrl, Vec<String>)> {
-        let upstreams = self.upstream.iter().enumerate().flat_map(|(number, upstream)| {
-            let path = vec!["upstream".to_owned(), number.to_string(), "to".to_owned()];
-            upstream.to.iter().map(move |target| (target.url.clone(), path.clone()))
-        });
-        let routes = self.site.iter().enumerate().flat_map(|(number, site)| {
-            site.route.iter().enumerate().filter_map(move |(place, route)| {
-                let (url, key) = match route.url().ok().flatten() {
-                    Some(url) => (url, "upstream"),
-                    None => (route.php_url().ok().flatten()?, "php"),
-                };
-                let keys = ["site", &number.to_string(), "route", &place.to_string(), key];
-                Some((url, keys.map(str::to_owned).to_vec()))
-            })
-        });
-        upstreams.chain(routes)
-    }
-
     /// Warnings about targets whose names have no address at present, each with its position.
     fn unresolved_targets(&self) -> Vec<String> {
-        let unresolved = self.targets().filter(|(url, _)| url.addresses().is_err());
+        let unresolved = self.targets().into_iter().filter(|(url, _)| url.addresses().is_err());
         let warning = |(url, path): (TargetUrl, Vec<String>)| {
             let keys: Vec<&str> = path.iter().map(String::as_str).collect();
             SettingsWarning { place: self.source.line(&keys), message: url.unresolved_note() }.to_string()
