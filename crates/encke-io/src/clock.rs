@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::sys::host::monotonic_ns;
 
-pub use crate::sys::host::thread_cpu_ns;
+pub use crate::sys::host::{THREAD_CPU_STEP_NS, thread_cpu_ns};
 
 /// A point in time, on both clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use encke_io::Backend;
+use encke_io::clock::THREAD_CPU_STEP_NS;
 
 use crate::error::LabError;
 use crate::interval::Interval;
@@ -269,6 +270,15 @@ pub(crate) fn design_rows<T>(rows: &[RowPlan<T>]) -> Vec<DesignRow> {
 pub(crate) fn row_of<T: PartialEq>(rows: &[RowPlan<T>], wanted: &T) -> Option<usize> {
     rows.iter().position(|(variant, ..)| variant == wanted)
 }
+
+/// The time that is compared on this system, for an experiment that compares `judged`. A thread's CPU time is no measure of a
+/// batch of milliseconds if the system counts it in larger steps.
+pub(crate) fn judged_here(judged: Judged) -> Judged {
+    if judged == Judged::Cpu && THREAD_CPU_STEP_NS > CPU_STEP_NS_MAX { Judged::Wall } else { judged }
+}
+
+/// The largest steps of a CPU clock that a batch of 1 ms can be measured with.
+const CPU_STEP_NS_MAX: u64 = 10_000;
 
 /// Whether this is Windows, where some experiments have other rows.
 pub(crate) fn is_windows() -> bool {

@@ -63,7 +63,7 @@ fn section(page: &mut String, outcome: &ExperimentOutcome, language: Language, w
     }
     let _infallible =
         writeln!(page, "<h3>{}</h3>\n<p>{}</p>", words.seen, escaped(&table::told_of(results, language)));
-    if let Some(difference) = outcome.difference {
+    for difference in &outcome.differences {
         let _infallible = writeln!(page, "<p>{}</p>", escaped(&language.name(difference)));
     }
     *page += &plot::plots(results, language);

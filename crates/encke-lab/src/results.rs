@@ -14,6 +14,9 @@ pub struct Results {
     took_ns: u64,
 }
 
+/// The difference on a system whose CPU times are too coarse.
+const WALL_FOR_CPU: &str = "This system counts the CPU time of a thread by ticks of its clock, so wall time is compared in its place.";
+
 /// An experiment's results, and its claims about them.
 #[derive(Clone, Debug)]
 pub struct ExperimentOutcome {
@@ -21,14 +24,16 @@ pub struct ExperimentOutcome {
     pub results: Results,
     /// In the order of the texts.
     pub claims: Vec<Claim>,
-    /// What is different on this system ([`Experiment::difference`]).
-    pub difference: Option<&'static str>,
+    /// What is different on this system, in English ([`Experiment::difference`]).
+    pub differences: Vec<&'static str>,
 }
 
 impl ExperimentOutcome {
     /// Lets the experiment compare its claims with its results.
     pub fn new(experiment: &dyn Experiment, results: Results) -> Self {
-        Self { claims: experiment.claims(&results), difference: experiment.difference(), results }
+        let clock = (results.design.judged != experiment.design().judged).then_some(WALL_FOR_CPU);
+        let differences = experiment.difference().into_iter().chain(clock).collect();
+        Self { claims: experiment.claims(&results), differences, results }
     }
 }
 

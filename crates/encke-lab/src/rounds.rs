@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use encke_io::clock::Clock;
 use encke_io::host;
 
-use crate::experiment::{Absent, CellIndex, Experiment};
+use crate::experiment::{Absent, CellIndex, Experiment, judged_here};
 use crate::results::{Numbers, Results};
 
 /// The duration and number of rounds, and the seed.
@@ -89,7 +89,8 @@ impl StopHandle {
 pub fn run(experiment: &mut dyn Experiment, pace: &RoundPace, stop: &StopHandle) -> Results {
     // Unpinned, the intervals are wider but still correct.
     let _unpinned = host::pin_thread_here();
-    let design = experiment.design().clone();
+    let mut design = experiment.design().clone();
+    design.judged = judged_here(design.judged);
     let cells: Vec<CellIndex> = (0..design.rows.len())
         .flat_map(|row| (0..design.loads.len()).map(move |load| CellIndex { row, load }))
         .collect();

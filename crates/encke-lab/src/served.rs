@@ -83,7 +83,9 @@ impl RunningServer {
     /// CPU time that all threads of the server's process have used so far, in ns; `None` if it runs in this process.
     pub(crate) fn cpu_ns(&self) -> Option<u64> {
         let usage = host::process_usage(self.process()?)?;
-        Some(usage.threads.iter().map(|thread| thread.run_ns).sum())
+        // The times of threads are finer, where the system reports them.
+        let threads: u64 = usage.threads.iter().map(|thread| thread.run_ns).sum();
+        Some(if usage.threads.is_empty() { usage.cpu_ns } else { threads })
     }
 }
 

@@ -20,7 +20,7 @@ pub fn text(outcome: &ExperimentOutcome, language: Language) -> String {
     let mut lines = String::new();
     let title = language.text(design.name).map_or("", |text| text.title);
     let _infallible = writeln!(lines, "{}: {title}\n{}", design.name, told_of(results, language));
-    if let Some(difference) = outcome.difference {
+    for difference in &outcome.differences {
         lines += &language.name(difference);
         lines.push('\n');
     }
@@ -250,7 +250,7 @@ pub(crate) fn quoted(field: &str) -> String {
 pub fn json(outcomes: &[ExperimentOutcome], machine: &Machine, pace: &RoundPace, date: &str) -> String {
     use serde_json::{Value, json};
     let interval = |interval: Option<Interval>| serde_json::to_value(interval).unwrap_or(Value::Null);
-    let experiments = outcomes.iter().map(|ExperimentOutcome { results, claims, difference }| {
+    let experiments = outcomes.iter().map(|ExperimentOutcome { results, claims, differences }| {
         let design = results.design();
         let said = Language::English.text(design.name).map_or(&[][..], |text| text.claims);
         let cells = results.cells().map(|cell| {
@@ -283,7 +283,7 @@ pub fn json(outcomes: &[ExperimentOutcome], machine: &Machine, pace: &RoundPace,
             "rounds": results.rounds(),
             "took_ns": results.took_ns(),
             "uncounted": results.uncounted(),
-            "difference": difference,
+            "differences": differences,
             "cells": cells.collect::<Vec<_>>(),
             "claims": claims.collect::<Vec<_>>(),
         })

@@ -161,7 +161,7 @@ impl Plan {
             drain: Duration::from_secs(10),
             expected: vec![100..=399],
             body: None,
-            backend: Backend::EpollEdge,
+            backend: Backend::auto().0,
             seed: 1,
         }
     }

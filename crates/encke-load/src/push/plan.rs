@@ -107,7 +107,7 @@ impl PushRunPlan {
             threads: 1,
             timeout: Duration::from_secs(10),
             drain: Duration::from_secs(10),
-            backend: Backend::EpollEdge,
+            backend: Backend::auto().0,
             seed: 1,
             run,
             watch: None,

@@ -264,6 +264,9 @@ pub(crate) fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// The steps in which [`thread_cpu_ns`] grows, in ns.
+pub const THREAD_CPU_STEP_NS: u64 = 1;
+
 /// CPU time used by the calling thread, in ns: user plus system (CLOCK_THREAD_CPUTIME_ID, clock_gettime(2)).
 pub fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -49,6 +49,9 @@ pub(crate) fn times_ns(of: impl FnOnce([*mut FILETIME; 4]) -> i32) -> u64 {
     duration_ns(system) + duration_ns(user)
 }
 
+/// The steps in which [`thread_cpu_ns`] grows, in ns: the system counts a thread's time by ticks of its clock.
+pub const THREAD_CPU_STEP_NS: u64 = 15_625_000;
+
 /// CPU time used by the calling thread, in ns: user plus system. 0 if the system does not report it.
 pub fn thread_cpu_ns() -> u64 {
     times_ns(|[created, ended, system, user]| {
