@@ -13,6 +13,13 @@ import sys
 
 NAMES = ("licen", "copying", "notice", "copyright", "unlicense")
 
+# The libraries of C that are linked statically, by system.
+RUNTIMES = {
+    "linux": "musl (MIT, https://musl.libc.org)",
+    "windows": "the runtimes of mingw-w64 (ZPL-2.1 and public domain, https://www.mingw-w64.org) and of GCC\n"
+               "(GPL-3.0 with the runtime library exception, https://gcc.gnu.org)",
+}
+
 
 def main(target: str) -> int:
     cargo = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target]
@@ -22,10 +29,9 @@ def main(target: str) -> int:
     root = next(package["id"] for package in metadata["packages"] if package["name"] == "encke")
 
     print("Encke contains these packages, under these licences; and, linked statically, the Rust standard library")
-    print("(MIT or Apache-2.0, https://www.rust-lang.org) and musl (MIT, https://musl.libc.org).\n")
+    print(f"(MIT or Apache-2.0, https://www.rust-lang.org) and {RUNTIMES['windows' if 'windows' in target else 'linux']}.\n")
     missing, first = [], {}
-    for package in sorted(linked(root, nodes), key=lambda linked: packages[linked]["name"]):
-        package = packages[package]
+    for package in sorted((packages[linked] for linked in linked(root, nodes)), key=lambda one: (one["name"], one["version"])):
         if package["source"] is None:
             continue
         files = licence_files(pathlib.Path(package["manifest_path"]).parent)

@@ -31,7 +31,7 @@ done
 # Every library that it needs is one of Windows: nothing has to be installed beside it.
 needed=$(x86_64-w64-mingw32-objdump -p encke.exe | sed -n 's/^\s*DLL Name: //p' | tr 'A-Z' 'a-z')
 [ -n "$needed" ] || fail "encke.exe needs no library at all"
-if grep -Ev '^(api-ms-win-.*|advapi32|bcrypt|bcryptprimitives|crypt32|kernel32|mswsock|msvcrt|ntdll|psapi|secur32|shell32|user32|userenv|ws2_32)\.dll$' <<<"$needed"; then
+if grep -Ev '^(api-ms-win-.*|advapi32|bcrypt|bcryptprimitives|crypt32|kernel32|mswsock|msvcrt|ncrypt|ntdll|psapi|secur32|shell32|user32|userenv|ws2_32)\.dll$' <<<"$needed"; then
     fail "encke.exe needs libraries that Windows does not have"
 fi
 
@@ -42,7 +42,8 @@ env -u ENCKE_CONFIG "$WINE" ./encke.exe check encke.toml >"$here/checked" 2>&1 |
 # The pipe of a program in wine stays open, so its lines are awaited in a file.
 env -u ENCKE_CONFIG "$WINE" ./encke.exe serve -c encke.toml -l 127.0.0.1:0 --admin off >"$here/said" 2>&1 &
 server=$!
-timeout 60 tail -n +1 -f --pid=$server "$here/said" | grep -q -m 1 capacity || fail "it did not start: $(cat "$here/said")"
+# tail ends with its reader, by a signal.
+(set +o pipefail; timeout 60 tail -n +1 -f --pid=$server "$here/said" | grep -q -m 1 capacity) || fail "it did not start: $(cat "$here/said")"
 url=$(sed -n 's/^ *site *\(http[^ \r]*\).*/\1/p' "$here/said" | head -n 1)
 curl --silent --show-error --fail "$url" | cmp - site/index.html || fail "it served another page"
 kill -INT "$server"
