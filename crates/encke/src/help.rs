@@ -66,10 +66,11 @@ mod tests {
 
     /// The help of a command and of those below it, but not of hidden ones.
     fn helps(command: &mut Command) -> Vec<String> {
-        let mut helps = vec![command.render_long_help().to_string()];
-        let visible = command.get_subcommands_mut().filter(|command| !command.is_hide_set());
-        helps.extend(visible.flat_map(helps));
-        helps
+        let mut texts = vec![command.render_long_help().to_string()];
+        for command in command.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
+            texts.extend(helps(command));
+        }
+        texts
     }
 
     #[test]

@@ -44,8 +44,8 @@ mod unix {
     /// An open file in C.
     pub(crate) type CFile = RawFd;
 
-    /// Maximum number of pairs: only the limit of descriptors.
-    pub(crate) const PAIRS_MAX: usize = usize::MAX;
+    /// Maximum number of pairs: the limit of descriptors is reached before.
+    pub(crate) const PAIRS_MAX: usize = 1 << 20;
 
     /// The socket as C has it, valid while it is open.
     pub(crate) fn socket(socket: &impl AsRawFd) -> CSocket {
