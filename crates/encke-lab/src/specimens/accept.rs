@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use encke_io::host;
 
-use super::system::{CSocket, System, socket};
+use super::system::{CSocket, SpecimenSystem, socket};
 
 /// How the listening thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,11 +24,11 @@ pub(crate) enum AcceptHow {
 
 impl AcceptHow {
     /// The systems that have it.
-    pub(crate) const fn system(self) -> System {
+    pub(crate) const fn system(self) -> SpecimenSystem {
         match self {
-            Self::SleepAlways | Self::SleepIdle => System::Any,
-            Self::Poll => System::Unix,
-            Self::WsaPoll => System::Windows,
+            Self::SleepAlways | Self::SleepIdle => SpecimenSystem::Any,
+            Self::Poll => SpecimenSystem::Unix,
+            Self::WsaPoll => SpecimenSystem::Windows,
         }
     }
 

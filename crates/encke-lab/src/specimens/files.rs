@@ -5,7 +5,7 @@ use std::io;
 use std::net::TcpStream;
 use std::sync::{Mutex, PoisonError};
 
-use super::system::{CFile, CSocket, System, file as c_file, socket as c_socket};
+use super::system::{CFile, CSocket, SpecimenSystem, file as c_file, socket as c_socket};
 
 /// How a file's bytes reach the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,11 +22,13 @@ pub(crate) enum FileHow {
 
 impl FileHow {
     /// The systems that have it.
-    pub(crate) const fn system(self) -> System {
+    pub(crate) const fn system(self) -> SpecimenSystem {
         match self {
-            Self::ReadWrite4K | Self::ReadWrite64K => System::Any,
-            Self::MmapWrite | Self::Sendfile | Self::Splice | Self::Zerocopy | Self::Uring => System::Linux,
-            Self::TransmitFile => System::Windows,
+            Self::ReadWrite4K | Self::ReadWrite64K => SpecimenSystem::Any,
+            Self::MmapWrite | Self::Sendfile | Self::Splice | Self::Zerocopy | Self::Uring => {
+                SpecimenSystem::Linux
+            }
+            Self::TransmitFile => SpecimenSystem::Windows,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use super::system::{CSocket, PairEnd, System, socket};
+use super::system::{CSocket, PairEnd, SpecimenSystem, socket};
 
 /// How to wait, and how to find the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,12 +21,12 @@ pub(crate) enum MuxHow {
 
 impl MuxHow {
     /// The systems that have it.
-    pub(crate) const fn system(self) -> System {
+    pub(crate) const fn system(self) -> SpecimenSystem {
         match self {
-            Self::PollIndex => System::Unix,
-            Self::WsaPollIndex => System::Windows,
+            Self::PollIndex => SpecimenSystem::Unix,
+            Self::WsaPollIndex => SpecimenSystem::Windows,
             Self::LevelScan | Self::EdgeScan | Self::LevelIndex | Self::EdgeIndex | Self::Signals => {
-                System::Linux
+                SpecimenSystem::Linux
             }
         }
     }

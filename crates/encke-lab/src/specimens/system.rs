@@ -7,7 +7,7 @@ pub(crate) use windows::{CFile, CSocket, PAIRS_MAX, PairEnd, file, pairs, socket
 
 /// The systems that a specimen exists on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum System {
+pub(crate) enum SpecimenSystem {
     /// Linux only: epoll, io_uring, sendfile and others.
     Linux,
     /// Every Unix system.
@@ -18,7 +18,7 @@ pub(crate) enum System {
     Any,
 }
 
-impl System {
+impl SpecimenSystem {
     /// Whether this program runs on it.
     pub(crate) const fn is_here(self) -> bool {
         match self {

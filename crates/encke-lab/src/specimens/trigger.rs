@@ -1,7 +1,7 @@
 //! Level-triggered against edge-triggered epoll, and poll (`trigger.c`): the events reported for bytes that are read two at a
 //! time.
 
-use super::system::{CSocket, System, pairs, socket};
+use super::system::{CSocket, SpecimenSystem, pairs, socket};
 
 /// How to wait, and how to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,10 +15,10 @@ pub(crate) enum TriggerHow {
 
 impl TriggerHow {
     /// The systems that have it.
-    pub(crate) const fn system(self) -> System {
+    pub(crate) const fn system(self) -> SpecimenSystem {
         match self {
-            Self::Level | Self::Edge | Self::EdgeDrained => System::Linux,
-            Self::WsaPoll => System::Windows,
+            Self::Level | Self::Edge | Self::EdgeDrained => SpecimenSystem::Linux,
+            Self::WsaPoll => SpecimenSystem::Windows,
         }
     }
 
