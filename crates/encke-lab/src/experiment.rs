@@ -35,8 +35,8 @@ pub trait Experiment {
         u64::MAX
     }
 
-    /// What is different on this system, in English: the rows that it lacks, the reason, and what runs in their place. `None` on
-    /// the system that the texts describe, Linux.
+    /// The difference on this system, in English: missing rows, the reason, and their substitutes. `None` on the system that the
+    /// texts describe, Linux.
     fn difference(&self) -> Option<&'static str> {
         None
     }

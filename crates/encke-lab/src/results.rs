@@ -24,7 +24,7 @@ pub struct ExperimentOutcome {
     pub results: Results,
     /// In the order of the texts.
     pub claims: Vec<Claim>,
-    /// What is different on this system, in English ([`Experiment::difference`]).
+    /// The differences of this system, in English ([`Experiment::difference`]).
     pub differences: Vec<&'static str>,
 }
 

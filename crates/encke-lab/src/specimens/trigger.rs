@@ -47,7 +47,7 @@ pub(crate) fn trace(how: TriggerHow) -> Option<Vec<String>> {
     let (writer, reader) = pairs(1).ok()?.pop()?;
     reader.set_nonblocking(true).ok()?;
     let mut trace = [0; TRACE_BYTES];
-    // SAFETY: it writes at most TRACE_BYTES (see there), and closes what it opens. Both sockets are open meanwhile.
+    // SAFETY: the function writes at most TRACE_BYTES (see there). Both sockets are open until it returns.
     let bytes = unsafe { lab_trigger(how.number(), socket(&writer), socket(&reader), trace.as_mut_ptr()) };
     let text = trace.get(..usize::try_from(bytes).ok()?)?;
     let turns = text.split(|&byte| byte == b'|').map(|turn| String::from_utf8_lossy(turn).trim().to_owned());

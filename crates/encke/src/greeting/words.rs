@@ -1,4 +1,4 @@
-//! Words of a shell: that of Unix, and those of Windows, where only double quotes count.
+//! Words of a shell. The shells of Windows obey double quotes only.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What processes use, without /proc: nothing is known. Linux has /proc, which `host.rs` reads.
+//! Resource usage of processes without /proc: unknown. Linux has /proc, which `host.rs` reads.
 
 use crate::host::ProcessUsage;
 

@@ -1,4 +1,4 @@
-//! What processes use, and the memory of the machine.
+//! Resource usage of processes, and the memory of the machine.
 
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
 
@@ -12,7 +12,7 @@ use windows_sys::Win32::System::Threading::{
 use super::host::times_ns;
 use crate::host::ProcessUsage;
 
-/// Resource usage of a process, without those that it started. CPU time has the resolution of the clock tick, some 16 ms.
+/// Resource usage of a process, without its descendants. CPU time has the resolution of the clock tick, some 16 ms.
 pub(crate) fn of_process(pid: u32) -> Option<ProcessUsage> {
     // SAFETY: the call takes no pointers.
     let handle = unsafe { OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION, 0, pid) };
