@@ -66,7 +66,6 @@ pub trait ReactorTask {
 pub fn run_on(backend: Backend, pool: offload::Pool, run: impl ReactorTask) {
     if let Some((pool, run)) = sys::backends::run_on(backend, pool, run) {
         drop(pool);
-        let reason = "this program was built without it";
-        run.run::<SimReactor>(Err(Unavailable::not_built(backend, reason)));
+        run.run::<SimReactor>(Err(Unavailable::not_built(backend, sys::backends::OTHERS)));
     }
 }

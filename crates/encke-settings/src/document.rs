@@ -147,6 +147,10 @@ fn not_toml<S: Document>(error: &toml::de::Error, text: &str, start: usize) -> P
     let line = text[before.rfind('\n').map_or(0, |at| at + 1)..].lines().next().unwrap_or_default();
     let hint = match error.message() {
         "duplicate key" => hint_for_heading::<S>(line),
+        message if message.contains("escaped value") || message.contains("unicode") => {
+            let text = "a backslash in double quotes begins an escape: write a path in single quotes, or with slashes";
+            Some(text.to_owned())
+        }
         _ => hint_for_line::<S>(line),
     };
     Problem { span: start + span.start..start + span.end, message: error.message().to_owned(), hint }

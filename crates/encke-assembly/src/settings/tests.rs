@@ -427,6 +427,15 @@ fn a_section_that_is_written_as_a_list_occurs_once() {
 }
 
 #[test]
+fn a_path_of_windows_in_double_quotes_is_an_error_with_the_remedy() {
+    for path in [r"C:\Web", r"C:\users\ann"] {
+        let said = refused(&format!("[[site]]\nroot = \"{path}\"\n"));
+        assert!(said.contains("encke.toml:2:") && said.contains("in single quotes"), "{said}");
+    }
+    assert_eq!(parse("[[site]]\nroot = 'C:\\Web'\n").site[0].root, Path::new(r"C:\Web"));
+}
+
+#[test]
 fn what_is_not_toml_is_told_where_it_ends_to_be() {
     for (text, line) in
         [("[server\nworkers = 1\n", 1), ("[server]\nworkers = \n", 2), ("a = 1\na = 2\n", 2), ("= 1", 1)]

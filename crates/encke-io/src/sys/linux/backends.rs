@@ -24,6 +24,9 @@ pub type EpollEdgeReactor = Readiness<EpollEdge>;
 pub(crate) const BACKENDS: [Backend; 4] =
     [Backend::Uring, Backend::EpollEdge, Backend::EpollLevel, Backend::Poll];
 
+/// Why a back end is missing that is not among [`BACKENDS`].
+pub(crate) const OTHERS: &str = "this program was built without it";
+
 /// The back end for `auto`, with the reason.
 pub(crate) const AUTO: (Backend, &str) =
     (Backend::EpollEdge, "least CPU per request of those measured here; see bench/RESULTS.md");

@@ -15,6 +15,9 @@ pub type PlainReactor = PollReactor;
 /// The back ends of this system, preferred ones first.
 pub(crate) const BACKENDS: [Backend; 1] = [Backend::Poll];
 
+/// Why a back end is missing that is not among [`BACKENDS`].
+pub(crate) const OTHERS: &str = "this system has only poll";
+
 /// The back end for `auto`, with the reason.
 pub(crate) const AUTO: (Backend, &str) = (Backend::Poll, "the only back end for this system");
 

@@ -15,6 +15,9 @@ pub type PlainReactor = AfdReactor;
 /// The back ends of this system, preferred ones first.
 pub(crate) const BACKENDS: [Backend; 1] = [Backend::Afd];
 
+/// Why a back end is missing that is not among [`BACKENDS`].
+pub(crate) const OTHERS: &str = "this system has only afd";
+
 /// The back end for `auto`, with the reason.
 pub(crate) const AUTO: (Backend, &str) = (Backend::Afd, "the only back end for this system");
 

@@ -62,7 +62,10 @@ impl From<SysError> for OpError {
 
 impl From<io::Error> for OpError {
     fn from(error: io::Error) -> Self {
-        SysError(error.raw_os_error().unwrap_or(0)).into()
+        match error.kind() {
+            io::ErrorKind::Unsupported => SysError(ws::WSAEAFNOSUPPORT).into(),
+            _ => SysError(error.raw_os_error().unwrap_or(0)).into(),
+        }
     }
 }
 
