@@ -23,13 +23,13 @@ use encke_assembly::settings::{Act, Admin, LogTarget, OrOff, RouteSettings, Sett
 use encke_io::Address;
 use encke_session::tls::LocalAuthority;
 
+use crate::shell::{on_windows, quoted, word};
+
 mod addresses;
 mod rights;
-mod words;
 
 use addresses::{Entry, Face};
 use rights::{CHANNEL, ChannelAccess, CredentialKind};
-use words::{on_windows, quoted, word};
 
 /// Returns the start text of a server that was made from settings.
 ///

@@ -5,6 +5,7 @@ use clap::builder::StyledStr;
 use clap::{Command, CommandFactory as _};
 
 use crate::arguments::Arguments;
+use crate::shell::on_windows;
 
 /// Phrases of the help on Unix, and those on Windows. A path is replaced by one of the same width, so columns stay aligned.
 const ON_WINDOWS: [(&str, &str); 7] = [
@@ -20,7 +21,7 @@ const ON_WINDOWS: [(&str, &str); 7] = [
 /// The command line of this system.
 pub(crate) fn command() -> Command {
     let command = Arguments::command();
-    if std::env::consts::OS == "windows" { for_windows(command) } else { command }
+    if on_windows() { for_windows(command) } else { command }
 }
 
 fn for_windows(command: Command) -> Command {

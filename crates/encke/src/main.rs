@@ -32,6 +32,7 @@ mod output;
 mod publish;
 mod schema;
 mod serve;
+mod shell;
 mod status;
 mod subscribe;
 mod token;

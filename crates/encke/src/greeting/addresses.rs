@@ -16,7 +16,7 @@ use encke_io::Address;
 use encke_server::HTTPS_PORT;
 use encke_wire::host::HostPattern;
 
-use super::words::quoted;
+use crate::shell::quoted;
 
 /// Maximum number of site names that are printed for a listener.
 const NAMES_MAX: usize = 8;

@@ -8,6 +8,7 @@
 //! contains a body only as written after `--body`, and of files only the names.
 
 use super::imitate::{self, ValueKind};
+use crate::shell;
 
 /// Replaces a secret. Not valid in a URL, so that a command repeated without its secret fails at once.
 const REDACTED: &str = "…";
@@ -63,13 +64,9 @@ fn repeatable(mut words: Vec<String>) -> String {
         }
     }
     let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:=@%+,".contains(char);
-    let words = words.into_iter().map(|word| {
-        if !word.is_empty() && word.chars().all(plain) {
-            word
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    });
+    let words = words
+        .into_iter()
+        .map(|word| if !word.is_empty() && word.chars().all(plain) { word } else { shell::word(&word) });
     std::iter::once("encke".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 

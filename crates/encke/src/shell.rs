@@ -3,12 +3,12 @@
 use std::path::Path;
 
 /// Whether this program runs on Windows.
-pub(super) fn on_windows() -> bool {
+pub(crate) fn on_windows() -> bool {
     std::env::consts::OS == "windows"
 }
 
 /// A path as a word of a shell.
-pub(super) fn quoted(path: &Path) -> String {
+pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |letter: char| {
         letter.is_alphanumeric() || "/._-+=:,@%".contains(letter) || (letter == '\\' && on_windows())
@@ -17,7 +17,7 @@ pub(super) fn quoted(path: &Path) -> String {
 }
 
 /// A text with spaces as a word of a shell.
-pub(super) fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     word_of(text, on_windows())
 }
 
