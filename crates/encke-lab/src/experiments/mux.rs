@@ -254,7 +254,7 @@ fn exchanged(
                 Ok(())
             };
             let mut sample = match server {
-                MuxServer::Thronged(_) => clients.rounds_of_threads(count, serve)?,
+                MuxServer::Thronged(_) => clients.rounds_of_threads(&sockets, count, serve)?,
                 _ => clients.rounds(count, serve)?,
             };
             sample.facts.push((LOOKED, Fact::Number(looked as f64 / answered as f64)));
@@ -295,9 +295,11 @@ impl Clients {
         rounds(&mut OneThread(&ends), ActiveChoice { all: ends.len(), active, random }, count, serve)
     }
 
-    /// Measures the same with client threads. They share the server's processor, because they start on it.
+    /// Measures the same with client threads, for a server of these sockets. They share the server's processor, because they
+    /// start on it.
     fn rounds_of_threads(
         self,
+        sockets: &[PairEnd],
         count: u64,
         serve: impl FnMut(u64) -> Result<(), LabError>,
     ) -> Result<CellSample, LabError> {
@@ -306,8 +308,9 @@ impl Clients {
             let mut threads = ClientThreads::start(scope, &ends)?;
             let sample = rounds(&mut threads, ActiveChoice { all: ends.len(), active, random }, count, serve);
             if sample.is_err() {
-                // A client that waits for a missing response would block the scope for ever.
-                ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+                // A client that waits for a missing response would block the scope for ever. The end of the server's side wakes
+                // it on every system; on Windows that of its own side does not.
+                sockets.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
             }
             sample
         })
@@ -565,9 +568,8 @@ mod tests {
 
     #[test]
     fn clients_that_are_threads_end_with_a_server_that_breaks_off() {
-        let (clients, _sockets) =
-            Clients::connected(CROWD, OrderRandom::new(3)).expect("64 pairs of sockets");
-        let broken = clients.rounds_of_threads(3, |_| Err(LabError::Ended("broken off")));
+        let (clients, sockets) = Clients::connected(CROWD, OrderRandom::new(3)).expect("64 pairs of sockets");
+        let broken = clients.rounds_of_threads(&sockets, 3, |_| Err(LabError::Ended("broken off")));
         assert_eq!(broken.expect_err("the server's fault").to_string(), "broken off");
     }
 
