@@ -8,7 +8,8 @@ use crate::sys::host::ticks_per_second;
 pub use crate::sys::host::{
     Signals, cpu_seconds, descriptor_limit, exit_now, inherited_listeners, is_lost_terminal, name,
     open_terminal, pin_thread, pin_thread_here, prepare_console, pseudo_terminal, raise_descriptor_limit,
-    random, reserve_descriptors, send_signal, send_to_manager, under_journal, wake_on_time,
+    random, redirect_errors, reopen_errors, reserve_descriptors, send_signal, send_to_manager, under_journal,
+    wake_on_time,
 };
 use crate::sys::usage;
 

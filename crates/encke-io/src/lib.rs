@@ -27,6 +27,7 @@ pub mod op;
 pub mod op_error;
 pub mod process;
 pub mod reactor;
+pub mod service;
 pub mod sim;
 pub mod slab;
 pub mod socket;

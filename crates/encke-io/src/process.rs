@@ -8,6 +8,7 @@
 //!                     └─ PipeReader: what the process writes
 //! ```
 //! A process is the first of a group of its own: ^C in a terminal does not reach it, and the processes that it starts end with it.
+//! On Windows the group is a job object, a process gets no socket ([`PASSES_SOCKETS`]), and every signal is ^Break.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,7 +17,10 @@ use std::path::{Path, PathBuf};
 use crate::Listener;
 use crate::sys::process::UserIds;
 
-pub use crate::sys::process::{Process, in_own_group, kill_all, may_execute};
+pub use crate::sys::process::{
+    PASSES_SOCKETS, Process, in_own_group, is_batch_file, is_same_variable, kill_all, may_execute,
+    program_names,
+};
 
 /// The number of the descriptor under which a process gets its listening socket (sd_listen_fds(3)).
 pub const PASSED_DESCRIPTOR: i32 = 3;
@@ -80,6 +84,8 @@ pub enum ProcessEnd {
 impl fmt::Display for ProcessEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // The system's own statuses of Windows: 0xc0000005.
+            Self::Status(status) if *status < 0 => write!(f, "exited with status {status:#010x}"),
             Self::Status(status) => write!(f, "exited with status {status}"),
             Self::Signal(number) => write!(f, "was ended by signal {number}"),
         }

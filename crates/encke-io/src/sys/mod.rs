@@ -4,7 +4,7 @@
 //!  readiness.rs  sending.rs  socket.rs  files.rs  host.rs  changes.rs  process.rs  wake.rs …
 //!        │            (the same code on every system; `use crate::sys::…`)
 //!        ▼
-//!  sys:: net  files  host  process  usage  bell  changes  counters  drain_mark  backends
+//!  sys:: net  files  host  process  usage  service  bell  changes  counters  drain_mark  backends
 //!        │
 //!        ├─ unix ── descriptors and errno; what Linux and the others share ──┬─ own = linux   (epoll, io_uring, inotify, …)
 //!        │                                                                   └─ own = posix   (poll(2) only)
@@ -41,6 +41,9 @@
 //! - `send` takes at most 256 KiB a call; `tune` limits the send buffer (SO_SNDBUF) to the unsent bytes, and silent peers by
 //!   TCP_MAXRT, in whole seconds. A packet is never held back.
 //! - Waits end with the system's clock tick, up to 16 ms late.
+//! - Links below a root are resolved component by component, and never lead to another machine.
+//! - Processes that this one starts get no socket, and end with it, as members of a job. Signals are named events, and the controls of
+//!   the service manager.
 //! - No Unix sockets, no figures of the kernel about connections, no change notifications: caches revalidate.
 
 #[cfg(target_os = "linux")]
@@ -58,6 +61,10 @@ use linux as own;
 use posix as own;
 
 #[cfg(unix)]
-pub(crate) use unix::{backends, bell, changes, counters, drain_mark, files, host, net, process, usage};
+pub(crate) use unix::{
+    backends, bell, changes, counters, drain_mark, files, host, net, process, service, usage,
+};
 #[cfg(windows)]
-pub(crate) use windows::{backends, bell, changes, counters, drain_mark, files, host, net, process, usage};
+pub(crate) use windows::{
+    backends, bell, changes, counters, drain_mark, files, host, net, process, service, usage,
+};

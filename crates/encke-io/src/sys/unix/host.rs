@@ -182,6 +182,22 @@ pub fn name() -> Option<String> {
     rustix::system::uname().nodename().to_str().ok().map(str::to_owned)
 }
 
+/// Not available on this system: a shell or the service manager redirects.
+///
+/// # Errors
+/// Always.
+pub fn redirect_errors(_path: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Does nothing: standard error was not redirected.
+///
+/// # Errors
+/// None.
+pub fn reopen_errors() -> io::Result<()> {
+    Ok(())
+}
+
 /// Whether standard error is connected to the journal, which adds its own time stamps (sd-daemon(3)).
 pub fn under_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };

@@ -7,5 +7,6 @@ pub(crate) mod net;
 pub(crate) mod poll;
 pub(crate) mod process;
 pub(crate) mod usage;
+pub(crate) mod service;
 
 pub(crate) use super::own::{backends, bell, changes, counters, drain_mark};

@@ -105,6 +105,24 @@ impl SystemUser {
     }
 }
 
+/// Whether a process can get a listening socket.
+pub const PASSES_SOCKETS: bool = true;
+
+/// The names of files that may be the program `name`.
+pub fn program_names(name: &str) -> Vec<String> {
+    vec![name.to_owned()]
+}
+
+/// Whether a file is a batch file: there are none on this system.
+pub fn is_batch_file(_file: &Path) -> bool {
+    false
+}
+
+/// Whether two names are the same variable of the environment.
+pub fn is_same_variable(one: &OsStr, other: &OsStr) -> bool {
+    one == other
+}
+
 /// Whether this process may execute a file (access(2)).
 pub fn may_execute(file: &Path) -> bool {
     rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()

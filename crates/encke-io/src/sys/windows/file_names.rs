@@ -28,7 +28,7 @@ pub(crate) fn segments(name: &[u8]) -> Option<(Vec<&str>, bool)> {
 }
 
 /// Whether a segment can be the name of a file.
-fn is_name(segment: &str) -> bool {
+pub(crate) fn is_name(segment: &str) -> bool {
     !segment.is_empty()
         && !segment.ends_with(['.', ' '])
         && !segment.contains(|letter: char| letter < ' ' || RESERVED.contains(&letter))

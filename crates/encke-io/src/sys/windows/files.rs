@@ -1,7 +1,7 @@
 //! Files of Windows, opened relative to the handle of their root, so that the system rewrites no name.
 //!
-//! No links are followed: a name that leads through a symbolic link, a junction or a mount point is refused under every
-//! [`Links`] policy, and so is a file that is itself a reparse point. Hidden and system files are not found.
+//! The system follows no links: a name that leads through a symbolic link or a junction is resolved by `links.rs`, as the
+//! [`Links`] policy permits. Other reparse points are refused. Hidden and system files are not found.
 
 use std::fs::File;
 use std::io;
@@ -9,6 +9,7 @@ use std::os::windows::ffi::OsStringExt as _;
 use std::os::windows::fs::{FileExt as _, OpenOptionsExt as _};
 use std::os::windows::io::{AsRawHandle, FromRawHandle};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use windows_sys::Wdk::Foundation::OBJECT_ATTRIBUTES;
 use windows_sys::Wdk::Storage::FileSystem::{
@@ -16,8 +17,9 @@ use windows_sys::Wdk::Storage::FileSystem::{
 };
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_BAD_PATHNAME, ERROR_DIRECTORY, ERROR_FILE_NOT_FOUND, ERROR_INVALID_NAME,
-    ERROR_NO_MORE_FILES, ERROR_PATH_NOT_FOUND, ERROR_SHARING_VIOLATION, ERROR_TOO_MANY_OPEN_FILES, HANDLE,
-    STATUS_SUCCESS, UNICODE_STRING,
+    ERROR_NO_MORE_FILES, ERROR_PATH_NOT_FOUND, ERROR_REPARSE_POINT_ENCOUNTERED, ERROR_SHARING_VIOLATION,
+    ERROR_TOO_MANY_OPEN_FILES, HANDLE, NTSTATUS, OBJ_DONT_REPARSE, STATUS_INVALID_PARAMETER,
+    STATUS_OBJECT_NAME_INVALID, STATUS_SUCCESS, UNICODE_STRING,
 };
 use windows_sys::Win32::Storage::FileSystem::{
     BY_HANDLE_FILE_INFORMATION, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_HIDDEN,
@@ -25,12 +27,15 @@ use windows_sys::Win32::Storage::FileSystem::{
     FILE_FLAG_OPEN_REPARSE_POINT, FILE_ID_BOTH_DIR_INFO, FILE_NAME_NORMALIZED, FILE_READ_ATTRIBUTES,
     FILE_READ_DATA, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, FILE_TYPE_DISK, FileBasicInfo,
     FileIdBothDirectoryInfo, FileIdBothDirectoryRestartInfo, GetFileInformationByHandle,
-    GetFileInformationByHandleEx, GetFileType, GetFinalPathNameByHandleW, SYNCHRONIZE, VOLUME_NAME_DOS,
+    GetFileInformationByHandleEx, GetFileType, GetFinalPathNameByHandleW, MAXIMUM_REPARSE_DATA_BUFFER_SIZE,
+    SYNCHRONIZE, VOLUME_NAME_DOS,
 };
-use windows_sys::Win32::System::IO::IO_STATUS_BLOCK;
+use windows_sys::Win32::System::IO::{DeviceIoControl, IO_STATUS_BLOCK};
+use windows_sys::Win32::System::Ioctl::FSCTL_GET_REPARSE_POINT;
 
 use super::error::SysError;
-use super::file_names::{is_true_name, segments};
+use super::file_names::{is_name, is_true_name, segments};
+use super::links::{self, LinkTarget, LinkTree, WalkEntry};
 use crate::files::{
     DirEntry, FileId, FileKind, Links, Metadata, OpenError, OpenFile, Patience, Root, regular,
 };
@@ -140,7 +145,9 @@ impl From<io::Error> for OpenError {
         match number as u32 {
             ERROR_FILE_NOT_FOUND | ERROR_PATH_NOT_FOUND | ERROR_INVALID_NAME | ERROR_BAD_PATHNAME
             | ERROR_DIRECTORY => Self::NotFound,
-            ERROR_ACCESS_DENIED | ERROR_SHARING_VIOLATION => Self::Forbidden,
+            ERROR_ACCESS_DENIED | ERROR_SHARING_VIOLATION | ERROR_REPARSE_POINT_ENCOUNTERED => {
+                Self::Forbidden
+            }
             ERROR_TOO_MANY_OPEN_FILES => Self::Descriptors,
             _ => Self::System(number),
         }
@@ -171,66 +178,178 @@ impl Root {
         Ok((metadata.device, metadata.inode))
     }
 
-    /// Opens `name`, a path relative to the root without a leading slash. `""` is the root itself. Links are never followed, and
-    /// a name must be spelled as the file system has it.
+    /// Opens `name`, a path relative to the root without a leading slash. `""` is the root itself. A name must be spelled as the
+    /// file system has it.
     ///
     /// # Errors
     /// See [`OpenError`]. Always [`OpenError::NotCached`] with [`Patience::Cached`]: this system cannot promise not to wait.
-    pub fn open(&self, name: &[u8], _links: Links, patience: Patience) -> Result<OpenFile, OpenError> {
+    pub fn open(&self, name: &[u8], links: Links, patience: Patience) -> Result<OpenFile, OpenError> {
         let (segments, is_folder) = segments(name).ok_or(OpenError::NotFound)?;
         if patience == Patience::Cached {
             return Err(OpenError::NotCached);
         }
-        let file = self.open_relative(&segments.join("\\"), is_folder)?;
+        match self.open_without_links(&segments, is_folder) {
+            // There may be a link.
+            Err(OpenError::Forbidden) if links != Links::Deny => {
+                self.open_by_links(&segments, is_folder, links)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_without_links(&self, segments: &[&str], is_folder: bool) -> Result<OpenFile, OpenError> {
+        let file = open_relative(&self.handle.folder, &segments.join("\\"), is_folder)?;
         let (metadata, attributes) = metadata_of(&file)?;
         if attributes & FILE_ATTRIBUTE_REPARSE_POINT != 0 {
             return Err(OpenError::Forbidden);
         }
         // The root itself may be a drive, which has the attributes of a system directory.
         let is_concealed = attributes & CONCEALED != 0 && !segments.is_empty();
-        if is_concealed || !is_true_name(&true_name(&file)?, &self.handle.true_name, &segments) {
+        if is_concealed || !is_true_name(&true_name(&file)?, &self.handle.true_name, segments) {
             return Err(OpenError::NotFound);
         }
         Ok(OpenFile { handle: file, metadata })
     }
 
-    fn open_relative(&self, name: &str, is_folder: bool) -> io::Result<File> {
-        let mut units: Vec<u16> = name.encode_utf16().collect();
-        let bytes = u16::try_from(units.len() * 2).map_err(|_| io::ErrorKind::NotFound)?;
-        let name = UNICODE_STRING { Length: bytes, MaximumLength: bytes, Buffer: units.as_mut_ptr() };
-        let attributes = OBJECT_ATTRIBUTES {
-            Length: size_of::<OBJECT_ATTRIBUTES>() as u32,
-            RootDirectory: self.handle.folder.as_raw_handle(),
-            ObjectName: &raw const name,
-            Attributes: 0,
-            SecurityDescriptor: std::ptr::null(),
-            SecurityQualityOfService: std::ptr::null(),
-        };
-        let kind = if is_folder { FILE_DIRECTORY_FILE } else { 0 };
-        let mut handle: HANDLE = std::ptr::null_mut();
-        let mut status = IO_STATUS_BLOCK::default();
-        // SAFETY: all pointers lead to values that live until the call returns; it is synchronous.
-        let result = unsafe {
-            NtCreateFile(
-                &raw mut handle,
-                READ,
-                &raw const attributes,
-                &raw mut status,
-                std::ptr::null(),
-                0,
-                SHARE_ALL,
-                FILE_OPEN,
-                FILE_SYNCHRONOUS_IO_NONALERT | FILE_OPEN_REPARSE_POINT | kind,
-                std::ptr::null(),
-                0,
-            )
-        };
-        if result != STATUS_SUCCESS {
-            return Err(SysError::of_status(result).into());
+    fn open_by_links(&self, segments: &[&str], is_folder: bool, links: Links) -> Result<OpenFile, OpenError> {
+        let root = self.open_without_links(&[], true)?;
+        // Without a name in UTF-16, no absolute link leads to it.
+        let root_name = String::from_utf16(&self.handle.true_name).unwrap_or_default();
+        let opened = links::walk(&DiskTree, root, &root_name, segments, links)?;
+        if is_folder && opened.metadata.kind != FileKind::Folder {
+            return Err(OpenError::NotFound);
         }
-        // SAFETY: the handle was opened above, and nothing else knows of it.
-        Ok(unsafe { File::from_raw_handle(handle) })
+        Ok(opened)
     }
+}
+
+/// The file systems of this machine.
+struct DiskTree;
+
+impl LinkTree for DiskTree {
+    type Handle = OpenFile;
+
+    fn open(
+        &self,
+        folder: &OpenFile,
+        name: &str,
+        is_requested: bool,
+    ) -> Result<WalkEntry<OpenFile>, OpenError> {
+        // A link may name what a request may not.
+        if !is_name(name) {
+            return Err(OpenError::NotFound);
+        }
+        let file = open_relative(&folder.handle, name, false)?;
+        if is_requested && !is_true_name(&true_name(&file)?, &true_name(&folder.handle)?, &[name]) {
+            return Err(OpenError::NotFound);
+        }
+        walk_entry(file)
+    }
+
+    fn open_local(&self, path: &str) -> Result<WalkEntry<OpenFile>, OpenError> {
+        let path = format!(r"\\?\{path}");
+        let file = open_folder(Path::new(&path), 0)?;
+        // Its own links may lead to another machine.
+        let remote: Vec<u16> = r"\\?\UNC\".encode_utf16().collect();
+        if true_name(&file)?.starts_with(&remote) {
+            return Err(OpenError::Forbidden);
+        }
+        walk_entry(file)
+    }
+}
+
+fn walk_entry(file: File) -> Result<WalkEntry<OpenFile>, OpenError> {
+    let (metadata, attributes) = metadata_of(&file)?;
+    if attributes & CONCEALED != 0 {
+        return Err(OpenError::NotFound);
+    }
+    let is_link = attributes & FILE_ATTRIBUTE_REPARSE_POINT != 0;
+    let link = if is_link { Some(link_target(&file)?) } else { None };
+    let is_folder = metadata.kind == FileKind::Folder;
+    Ok(WalkEntry { handle: OpenFile { handle: file, metadata }, is_folder, link })
+}
+
+/// The target of a reparse point.
+fn link_target(file: &File) -> io::Result<LinkTarget> {
+    let mut data = vec![0_u8; MAXIMUM_REPARSE_DATA_BUFFER_SIZE as usize];
+    let mut len = 0;
+    // SAFETY: the call writes at most as many bytes as the buffer has, and one number; it is synchronous.
+    let done = unsafe {
+        DeviceIoControl(
+            file.as_raw_handle(),
+            FSCTL_GET_REPARSE_POINT,
+            std::ptr::null(),
+            0,
+            data.as_mut_ptr().cast(),
+            data.len() as u32,
+            &raw mut len,
+            std::ptr::null_mut(),
+        )
+    };
+    if done == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    data.truncate(len as usize);
+    Ok(links::target(&data))
+}
+
+/// The attribute of an open that rejects links on the way; 0 if the system does not know it (before Windows 10 of 2017). Then the true
+/// name shows a link on the way, and its file is not found.
+static NO_LINKS: AtomicU32 = AtomicU32::new(OBJ_DONT_REPARSE);
+
+/// Opens a path relative to a directory, whose name the system does not rewrite. A link at its end is opened itself.
+fn open_relative(folder: &File, name: &str, is_folder: bool) -> io::Result<File> {
+    let attributes = NO_LINKS.load(Ordering::Relaxed);
+    match open_with(folder, name, is_folder, attributes) {
+        Err(STATUS_INVALID_PARAMETER) if attributes != 0 => {
+            let opened = open_with(folder, name, is_folder, 0);
+            if opened.is_ok() {
+                NO_LINKS.store(0, Ordering::Relaxed);
+            }
+            opened
+        }
+        opened => opened,
+    }
+    .map_err(|status| SysError::of_status(status).into())
+}
+
+/// Opens a path relative to a directory, with attributes of the object. The error is a status of the kernel.
+fn open_with(folder: &File, name: &str, is_folder: bool, attributes: u32) -> Result<File, NTSTATUS> {
+    let mut units: Vec<u16> = name.encode_utf16().collect();
+    let bytes = u16::try_from(units.len() * 2).map_err(|_| STATUS_OBJECT_NAME_INVALID)?;
+    let name = UNICODE_STRING { Length: bytes, MaximumLength: bytes, Buffer: units.as_mut_ptr() };
+    let attributes = OBJECT_ATTRIBUTES {
+        Length: size_of::<OBJECT_ATTRIBUTES>() as u32,
+        RootDirectory: folder.as_raw_handle(),
+        ObjectName: &raw const name,
+        Attributes: attributes,
+        SecurityDescriptor: std::ptr::null(),
+        SecurityQualityOfService: std::ptr::null(),
+    };
+    let kind = if is_folder { FILE_DIRECTORY_FILE } else { 0 };
+    let mut handle: HANDLE = std::ptr::null_mut();
+    let mut status = IO_STATUS_BLOCK::default();
+    // SAFETY: all pointers lead to values that live until the call returns; it is synchronous.
+    let result = unsafe {
+        NtCreateFile(
+            &raw mut handle,
+            READ,
+            &raw const attributes,
+            &raw mut status,
+            std::ptr::null(),
+            0,
+            SHARE_ALL,
+            FILE_OPEN,
+            FILE_SYNCHRONOUS_IO_NONALERT | FILE_OPEN_REPARSE_POINT | kind,
+            std::ptr::null(),
+            0,
+        )
+    };
+    if result != STATUS_SUCCESS {
+        return Err(result);
+    }
+    // SAFETY: the handle was opened above, and nothing else knows of it.
+    Ok(unsafe { File::from_raw_handle(handle) })
 }
 
 impl OpenFile {
@@ -495,6 +614,28 @@ mod tests {
             root.open(b"a.html", Links::Beneath, Patience::Cached).map(drop),
             Err(OpenError::NotCached)
         );
+    }
+
+    #[test]
+    fn a_walk_along_links_finds_files_under_their_true_names_only() {
+        let scene = Scene::new("walk");
+        let root = scene.root();
+        for links in [Links::Deny, Links::Beneath, Links::Follow] {
+            let open = |name: &str| {
+                let (segments, is_folder) = segments(name.as_bytes()).expect("a name");
+                root.open_by_links(&segments, is_folder, links).map(|file| file.id())
+            };
+            for name in ["a.html", "sub/a longer name.html", "sub", "sub/", ""] {
+                let direct = root.open(name.as_bytes(), links, Patience::Patient).map(|file| file.id());
+                assert!(direct.is_ok(), "{name:?}");
+                assert_eq!(open(name), direct, "{name:?}");
+            }
+            for name in
+                ["A.html", "SUB/a longer name.html", "sub/ALONGE~1.HTM", "absent", "a.html/b", "a.html/"]
+            {
+                assert_eq!(open(name), Err(OpenError::NotFound), "{name:?}");
+            }
+        }
     }
 
     #[test]

@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::windows::io::{AsHandle, AsRawHandle, FromRawHandle, OwnedHandle};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
-use windows_sys::Win32::Foundation::{FILETIME, HANDLE, WAIT_OBJECT_0};
+use windows_sys::Win32::Foundation::{ERROR_ALREADY_EXISTS, FILETIME, HANDLE, WAIT_OBJECT_0};
 use windows_sys::Win32::Security::Cryptography::{BCRYPT_USE_SYSTEM_PREFERRED_RNG, BCryptGenRandom};
 use windows_sys::Win32::System::Console::{
-    CTRL_BREAK_EVENT, CTRL_C_EVENT, CTRL_CLOSE_EVENT, CTRL_LOGOFF_EVENT, CTRL_SHUTDOWN_EVENT,
-    SetConsoleCtrlHandler,
+    AllocConsole, CTRL_BREAK_EVENT, CTRL_C_EVENT, CTRL_CLOSE_EVENT, CTRL_LOGOFF_EVENT, CTRL_SHUTDOWN_EVENT,
+    STD_ERROR_HANDLE, SetConsoleCtrlHandler, SetStdHandle,
 };
 use windows_sys::Win32::System::SystemInformation::{
     ComputerNamePhysicalDnsHostname, GetComputerNameExW, GetSystemInfo, SYSTEM_INFO,
@@ -25,6 +26,7 @@ use windows_sys::Win32::System::Threading::{
 
 pub use super::console::{open_terminal, prepare_console};
 use super::error::SysError;
+use super::security;
 use crate::host::Signal;
 use crate::lock;
 
@@ -191,6 +193,41 @@ pub fn is_lost_terminal(_error: &io::Error, _output: &impl AsHandle) -> bool {
     false
 }
 
+/// The file to which standard error was redirected, and its handles. The handle before the last one stays open, because another
+/// thread may still write to it.
+struct RedirectedErrors {
+    path: PathBuf,
+    current: File,
+    _previous: Option<File>,
+}
+
+static ERRORS: Mutex<Option<RedirectedErrors>> = Mutex::new(None);
+
+/// Appends standard error of this process to a file from now on. The file may be renamed and removed meanwhile.
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn redirect_errors(path: &Path) -> io::Result<()> {
+    let mut errors = lock(&ERRORS);
+    let file = File::options().append(true).create(true).open(path)?;
+    // SAFETY: the handle stays open: the file is kept at least until standard error has another one.
+    if unsafe { SetStdHandle(STD_ERROR_HANDLE, file.as_raw_handle()) } == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let previous = errors.take().map(|old| old.current);
+    *errors = Some(RedirectedErrors { path: path.to_owned(), current: file, _previous: previous });
+    Ok(())
+}
+
+/// Opens the file of [`redirect_errors`] again, after it was renamed. Does nothing if standard error was not redirected.
+///
+/// # Errors
+/// The file cannot be opened. The old one stays in use.
+pub fn reopen_errors() -> io::Result<()> {
+    let path = lock(&ERRORS).as_ref().map(|errors| errors.path.clone());
+    path.map_or(Ok(()), |path| redirect_errors(&path))
+}
+
 /// Not available on this system.
 ///
 /// # Errors
@@ -227,13 +264,25 @@ static ARRIVED: Mutex<ArrivedSignals> =
     Mutex::new(ArrivedSignals { queue: VecDeque::new(), by_default: false });
 static ARRIVAL: Condvar = Condvar::new();
 
-fn arrive(signal: Signal) {
+/// Whether this process is a service: its console outlives the users' sessions.
+static IS_SERVICE: AtomicBool = AtomicBool::new(false);
+
+/// Prepares this process to be a service: the end of a user's session concerns it no more, and it has a console, which nobody sees,
+/// for ^Break to the processes that it starts.
+pub(super) fn become_service() {
+    IS_SERVICE.store(true, Ordering::Relaxed);
+    // SAFETY: the call takes no pointers. It fails if there is a console already.
+    unsafe { AllocConsole() };
+}
+
+pub(super) fn arrive(signal: Signal) {
     lock(&ARRIVED).queue.push_back(signal);
     ARRIVAL.notify_one();
 }
 
 /// The signals of this process: ^C, ^Break and the end of the console, and one named event for each [`Signal`],
-/// `encke-PID-stop`, `-interrupt`, `-reload`, `-reopen` and `-handover`, which [`send_signal`] sets.
+/// `Global\\encke-PID-stop`, `-interrupt`, `-reload`, `-reopen` and `-handover`, which [`send_signal`] sets. Only this process's user,
+/// administrators and the system may set them, from any session.
 pub struct Signals(());
 
 impl Signals {
@@ -277,6 +326,8 @@ extern "system" fn on_console(event: u32) -> i32 {
     match event {
         CTRL_C_EVENT => arrive(Signal::Interrupt),
         CTRL_BREAK_EVENT => arrive(Signal::Terminate),
+        // The service manager tells a service about the end of the system.
+        CTRL_LOGOFF_EVENT | CTRL_SHUTDOWN_EVENT if IS_SERVICE.load(Ordering::Relaxed) => {}
         CTRL_CLOSE_EVENT | CTRL_LOGOFF_EVENT | CTRL_SHUTDOWN_EVENT => {
             arrive(Signal::Terminate);
             // The system ends the process when this function returns, or after some seconds: time to drain.
@@ -303,15 +354,21 @@ fn watch(events: &[(Signal, OwnedHandle)]) {
 }
 
 fn event_name(pid: u32, name: &str) -> Vec<u16> {
-    format!("encke-{pid}-{name}\0").encode_utf16().collect()
+    // Names without `Global\` belong to one session, and services have their own.
+    format!("Global\\encke-{pid}-{name}\0").encode_utf16().collect()
 }
 
 fn create_event(pid: u32, name: &str) -> Option<OwnedHandle> {
     let name = event_name(pid, name);
-    // SAFETY: the name ends with a zero and lives until the call returns.
-    let handle = unsafe { CreateEventW(std::ptr::null(), 0, 0, name.as_ptr()) };
+    let descriptor = security::for_owner_and_administrators().ok()?;
+    let attributes = descriptor.attributes();
+    // SAFETY: the name ends with a zero; name and attributes live until the call returns.
+    let handle = unsafe { CreateEventW(&raw const attributes, 0, 0, name.as_ptr()) };
+    // Another process has made it, and may set it.
+    let is_foreign = io::Error::last_os_error().raw_os_error() == Some(ERROR_ALREADY_EXISTS as i32);
     // SAFETY: the handle was opened above, and nothing else knows of it.
-    (!handle.is_null()).then(|| unsafe { OwnedHandle::from_raw_handle(handle) })
+    let event = (!handle.is_null()).then(|| unsafe { OwnedHandle::from_raw_handle(handle) });
+    event.filter(|_| !is_foreign)
 }
 
 /// Sends a signal to a process that receives [`Signals`].

@@ -1,0 +1,94 @@
+//! No services of Windows on these systems.
+
+use std::path::{Path, PathBuf};
+
+use crate::service::{ServiceAccess, ServiceControl, ServiceError, ServicePhase, ServicePlan};
+
+/// Whether this system has a service manager of Windows.
+pub const IS_AVAILABLE: bool = false;
+
+/// The directory for the data of services.
+///
+/// # Errors
+/// Always: this system has no such services.
+pub fn data_directory() -> Result<PathBuf, ServiceError> {
+    Err(ServiceError::Unsupported)
+}
+
+/// Whether this process may install services.
+///
+/// # Errors
+/// Always: this system has no such services.
+pub fn check_rights() -> Result<(), ServiceError> {
+    Err(ServiceError::Unsupported)
+}
+
+/// Whether a service is installed.
+///
+/// # Errors
+/// Always: this system has no such services.
+pub fn is_installed(_name: &str) -> Result<bool, ServiceError> {
+    Err(ServiceError::Unsupported)
+}
+
+/// Creates a directory for the service's account.
+///
+/// # Errors
+/// Always: this system has no such services.
+pub fn make_directory(_path: &Path, _access: ServiceAccess) -> Result<(), ServiceError> {
+    Err(ServiceError::Unsupported)
+}
+
+/// Installs a service.
+///
+/// # Errors
+/// Always: this system has no such services.
+pub fn install(_plan: &ServicePlan<'_>) -> Result<(), ServiceError> {
+    Err(ServiceError::Unsupported)
+}
+
+/// Removes a service.
+///
+/// # Errors
+/// Always: this system has no such services.
+pub fn remove(_name: &str) -> Result<(), ServiceError> {
+    Err(ServiceError::Unsupported)
+}
+
+/// Starts a service.
+///
+/// # Errors
+/// Always: this system has no such services.
+pub fn start(_name: &str) -> Result<(), ServiceError> {
+    Err(ServiceError::Unsupported)
+}
+
+/// Stops a service.
+///
+/// # Errors
+/// Always: this system has no such services.
+pub fn stop(_name: &str) -> Result<(), ServiceError> {
+    Err(ServiceError::Unsupported)
+}
+
+/// Sends a control to a service.
+///
+/// # Errors
+/// Always: this system has no such services.
+pub fn control(_name: &str, _control: ServiceControl) -> Result<(), ServiceError> {
+    Err(ServiceError::Unsupported)
+}
+
+/// Runs the process of a service.
+///
+/// # Errors
+/// Always: this system has no such services.
+pub fn run(_name: &str, _main: impl FnOnce() -> u32 + Send + 'static) -> Result<(), ServiceError> {
+    Err(ServiceError::Unsupported)
+}
+
+/// Does nothing: this process is no service.
+pub fn set_phase(_phase: ServicePhase) {}
+
+/// Does nothing: this system has no event log.
+pub fn report_error(_name: &str, _text: &str) {}

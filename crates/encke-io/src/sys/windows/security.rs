@@ -1,0 +1,226 @@
+//! Who may use an object of the system: security descriptors, as texts (SDDL), and owners of directories.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::windows::fs::MetadataExt as _;
+use std::os::windows::io::{AsRawHandle as _, FromRawHandle as _, OwnedHandle};
+use std::path::Path;
+
+use windows_sys::Win32::Foundation::{ERROR_INSUFFICIENT_BUFFER, HANDLE, LocalFree};
+use windows_sys::Win32::Security::Authorization::{
+    ConvertSidToStringSidW, ConvertStringSecurityDescriptorToSecurityDescriptorW, SDDL_REVISION_1,
+};
+use windows_sys::Win32::Security::{
+    DACL_SECURITY_INFORMATION, EqualSid, GetFileSecurityW, GetSecurityDescriptorOwner, GetTokenInformation,
+    IsWellKnownSid, OWNER_SECURITY_INFORMATION, PROTECTED_DACL_SECURITY_INFORMATION, PSECURITY_DESCRIPTOR,
+    PSID, SECURITY_ATTRIBUTES, SetFileSecurityW, TOKEN_QUERY, TOKEN_USER, TokenUser,
+    WinBuiltinAdministratorsSid, WinLocalSystemSid,
+};
+use windows_sys::Win32::Storage::FileSystem::{
+    CreateDirectoryW, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_REPARSE_POINT,
+};
+use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
+
+use super::command_line::zero_terminated;
+
+/// A security descriptor, which the system has allocated.
+#[derive(Debug)]
+pub(crate) struct SecurityDescriptor(PSECURITY_DESCRIPTOR);
+
+impl SecurityDescriptor {
+    /// The descriptor of a text in the security descriptor definition language.
+    ///
+    /// # Errors
+    /// The system does not understand the text.
+    pub(crate) fn of(text: &str) -> io::Result<Self> {
+        let text = zero_terminated(OsStr::new(text))?;
+        let mut descriptor = std::ptr::null_mut();
+        // SAFETY: the text ends with a zero, and the call writes one pointer to `descriptor`.
+        let done = unsafe {
+            ConvertStringSecurityDescriptorToSecurityDescriptorW(
+                text.as_ptr(),
+                SDDL_REVISION_1,
+                &raw mut descriptor,
+                std::ptr::null_mut(),
+            )
+        };
+        if done == 0 { Err(io::Error::last_os_error()) } else { Ok(Self(descriptor)) }
+    }
+
+    /// The attributes of a new object with this descriptor. They must not outlive it.
+    pub(crate) fn attributes(&self) -> SECURITY_ATTRIBUTES {
+        SECURITY_ATTRIBUTES {
+            nLength: size_of::<SECURITY_ATTRIBUTES>() as u32,
+            lpSecurityDescriptor: self.0,
+            bInheritHandle: 0,
+        }
+    }
+}
+
+impl Drop for SecurityDescriptor {
+    fn drop(&mut self) {
+        // SAFETY: the system has allocated the descriptor for this value alone.
+        unsafe { LocalFree(self.0) };
+    }
+}
+
+/// The user of this process: a buffer that begins with a TOKEN_USER, which points into the buffer.
+struct CurrentUser(Vec<u64>);
+
+impl CurrentUser {
+    fn find() -> io::Result<Self> {
+        let mut token: HANDLE = std::ptr::null_mut();
+        // SAFETY: the call writes one handle.
+        if unsafe { OpenProcessToken(GetCurrentProcess(), TOKEN_QUERY, &raw mut token) } == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the handle was opened above, and nothing else knows of it.
+        let token = unsafe { OwnedHandle::from_raw_handle(token) };
+        let mut buffer = vec![0_u64; 32];
+        let mut needed = 0;
+        // SAFETY: the call writes at most as many bytes as the buffer has; 64-bit words are aligned for the structure.
+        let done = unsafe {
+            GetTokenInformation(
+                token.as_raw_handle(),
+                TokenUser,
+                buffer.as_mut_ptr().cast(),
+                size_of_val(&*buffer) as u32,
+                &raw mut needed,
+            )
+        };
+        if done == 0 { Err(io::Error::last_os_error()) } else { Ok(Self(buffer)) }
+    }
+
+    fn sid(&self) -> PSID {
+        // SAFETY: the system has written a TOKEN_USER to the beginning of the buffer, which is aligned for it.
+        unsafe { self.0.as_ptr().cast::<TOKEN_USER>().read().User.Sid }
+    }
+
+    /// The identifier as a text: `S-1-5-…`.
+    fn text(&self) -> io::Result<String> {
+        let mut text = std::ptr::null_mut();
+        // SAFETY: the identifier lies in this buffer, and the call writes one pointer.
+        if unsafe { ConvertSidToStringSidW(self.sid(), &raw mut text) } == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the system has allocated a text that ends with a zero.
+        let units = unsafe {
+            let len = (0..).take_while(|&at| *text.add(at) != 0).count();
+            std::slice::from_raw_parts(text, len)
+        };
+        let found = String::from_utf16_lossy(units);
+        // SAFETY: the system has allocated the text for this call alone.
+        unsafe { LocalFree(text.cast()) };
+        Ok(found)
+    }
+}
+
+/// The descriptor of an object that this process's user, administrators and the system may use, and nobody else.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn for_owner_and_administrators() -> io::Result<SecurityDescriptor> {
+    let user = CurrentUser::find()?.text()?;
+    SecurityDescriptor::of(&format!("D:P(A;;GA;;;SY)(A;;GA;;;BA)(A;;GA;;;{user})"))
+}
+
+/// Creates a directory with a descriptor. If it exists, sets the descriptor's list of rights. Returns false, and changes nothing,
+/// if it exists and belongs neither to administrators, nor to the system, nor to this user, or is a link: then somebody else could
+/// change it later.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn make_directory(path: &Path, descriptor: &SecurityDescriptor) -> io::Result<bool> {
+    let name = zero_terminated(path.as_os_str())?;
+    let attributes = descriptor.attributes();
+    // SAFETY: the name ends with a zero; name and attributes live until the call returns.
+    if unsafe { CreateDirectoryW(name.as_ptr(), &raw const attributes) } != 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() != io::ErrorKind::AlreadyExists {
+        return Err(error);
+    }
+    let found = std::fs::symlink_metadata(path)?.file_attributes();
+    if found & FILE_ATTRIBUTE_DIRECTORY == 0 {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    if found & FILE_ATTRIBUTE_REPARSE_POINT != 0 || !is_owner_trusted(&name)? {
+        return Ok(false);
+    }
+    let which = DACL_SECURITY_INFORMATION | PROTECTED_DACL_SECURITY_INFORMATION;
+    // SAFETY: the name ends with a zero, and the descriptor is the system's own.
+    if unsafe { SetFileSecurityW(name.as_ptr(), which, descriptor.0) } == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(true)
+}
+
+/// Whether a directory belongs to administrators, to the system, or to the user of this process.
+fn is_owner_trusted(name: &[u16]) -> io::Result<bool> {
+    let user = CurrentUser::find()?;
+    let mut buffer = vec![0_u64; 64];
+    let mut needed = 0;
+    loop {
+        // SAFETY: the name ends with a zero; the call writes at most as many bytes as the buffer has.
+        let done = unsafe {
+            GetFileSecurityW(
+                name.as_ptr(),
+                OWNER_SECURITY_INFORMATION,
+                buffer.as_mut_ptr().cast(),
+                size_of_val(&*buffer) as u32,
+                &raw mut needed,
+            )
+        };
+        if done != 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        let is_short = error.raw_os_error() == Some(ERROR_INSUFFICIENT_BUFFER as i32);
+        if !is_short || needed as usize <= size_of_val(&*buffer) {
+            return Err(error);
+        }
+        buffer = vec![0; (needed as usize).div_ceil(8)];
+    }
+    let mut owner: PSID = std::ptr::null_mut();
+    let mut is_defaulted = 0;
+    // SAFETY: the buffer holds a descriptor, and the call writes a pointer into it, and a flag.
+    let done = unsafe {
+        GetSecurityDescriptorOwner(buffer.as_mut_ptr().cast(), &raw mut owner, &raw mut is_defaulted)
+    };
+    if done == 0 || owner.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: both identifiers are valid, and live in buffers that outlive the calls.
+    Ok(unsafe {
+        IsWellKnownSid(owner, WinBuiltinAdministratorsSid) != 0
+            || IsWellKnownSid(owner, WinLocalSystemSid) != 0
+            || EqualSid(owner, user.sid()) != 0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_an_identifier_and_a_bad_descriptor_is_an_error() {
+        let text = CurrentUser::find().and_then(|user| user.text()).expect("this process has a user");
+        assert!(text.starts_with("S-1-"), "{text}");
+        for_owner_and_administrators().expect("a descriptor");
+        assert!(SecurityDescriptor::of("no descriptor").is_err());
+    }
+
+    #[test]
+    fn a_directory_is_made_once_and_a_file_in_its_place_is_an_error() {
+        let path = std::env::temp_dir().join(format!("encke-directory-{}", std::process::id()));
+        let _left = std::fs::remove_dir_all(&path);
+        let descriptor = for_owner_and_administrators().expect("a descriptor");
+        assert!(make_directory(&path, &descriptor).expect("created"));
+        assert!(make_directory(&path, &descriptor).expect("it belongs to this user"));
+        std::fs::write(path.join("file"), "x").expect("this user may write");
+        let error = make_directory(&path.join("file"), &descriptor).expect_err("a file");
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+        std::fs::remove_dir_all(&path).expect("it was made here");
+    }
+}
