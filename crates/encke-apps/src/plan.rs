@@ -7,7 +7,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use encke_io::process::{PASSED_DESCRIPTOR, SystemUser, may_execute};
+use encke_io::process::{
+    PASSED_DESCRIPTOR, PASSES_SOCKETS, SystemUser, is_batch_file, is_same_variable, may_execute,
+    program_names,
+};
 
 use crate::settings::AppSettings;
 use crate::slot::SlotTimes;
@@ -63,6 +66,25 @@ pub enum AppError {
         /// The user.
         user: String,
     },
+    /// No process of another user can be started on this system.
+    NoUsers {
+        /// The application.
+        app: String,
+        /// The user.
+        user: String,
+    },
+    /// No socket can be passed to a program on this system, and the settings do not contain `{port}`.
+    NoSockets {
+        /// The application.
+        app: String,
+    },
+    /// The file is a batch file.
+    BatchFile {
+        /// The application.
+        app: String,
+        /// The file.
+        file: PathBuf,
+    },
     /// The system has no descriptor, thread or random number left.
     System(String, io::Error),
 }
@@ -76,6 +98,9 @@ impl AppError {
             | Self::Directory { app, .. }
             | Self::User { app, .. }
             | Self::NotRoot { app, .. }
+            | Self::NoUsers { app, .. }
+            | Self::NoSockets { app }
+            | Self::BatchFile { app, .. }
             | Self::System(app, _) => app,
         }
     }
@@ -83,9 +108,12 @@ impl AppError {
     /// The key of `[[app]]` that has the wrong value.
     pub const fn key(&self) -> &'static str {
         match self {
-            Self::NoProgram { .. } | Self::NotExecutable { .. } => "run",
+            Self::NoProgram { .. }
+            | Self::NotExecutable { .. }
+            | Self::NoSockets { .. }
+            | Self::BatchFile { .. } => "run",
             Self::Directory { .. } => "directory",
-            Self::User { .. } | Self::NotRoot { .. } => "user",
+            Self::User { .. } | Self::NotRoot { .. } | Self::NoUsers { .. } => "user",
             Self::System(..) => "name",
         }
     }
@@ -117,6 +145,18 @@ impl fmt::Display for AppError {
             Self::NotRoot { user, .. } => {
                 write!(f, "only root can start a process of user {user:?}: start Encke as root, or omit user")
             }
+            Self::NoUsers { user, .. } => {
+                write!(f, "this system cannot start a process of user {user:?}: omit user, and start Encke as this user")
+            }
+            Self::NoSockets { .. } => f.write_str(
+                "this system cannot pass a socket to a program: write {port} in run or env, where the program expects its port",
+            ),
+            Self::BatchFile { file, .. } => write!(
+                f,
+                "{} is a batch file, whose interpreter reads arguments by other rules than programs: name the program and its \
+                 script instead, run = [\"node\", \"server.js\"]",
+                file.display()
+            ),
             Self::System(_, error) => error.fmt(f),
         }
     }
@@ -134,6 +174,9 @@ impl AppPlan {
     /// One of them does not exist on this machine.
     pub(crate) fn find(settings: &AppSettings) -> Result<Self, AppError> {
         let app = settings.name.clone();
+        if !PASSES_SOCKETS && !settings.listens_itself() {
+            return Err(AppError::NoSockets { app });
+        }
         let here = || std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let directory = settings.directory.clone().unwrap_or_else(here);
         if let Err(error) = std::fs::read_dir(&directory) {
@@ -144,7 +187,9 @@ impl AppPlan {
         }
         let user = settings.user.as_ref().map(|name| find_user(&app, name)).transpose()?;
         let own_path = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
-        let path = settings.env.get("PATH").map_or(own_path, OsString::from);
+        let set_path =
+            settings.env.iter().find(|(name, _)| is_same_variable(OsStr::new(name), OsStr::new("PATH")));
+        let path = set_path.map_or(own_path, |(_, path)| OsString::from(path));
         let name = settings.run.first().map_or("", String::as_str);
         let program = find_program(&app, name, &path, &directory)?;
         Ok(Self { settings: settings.clone(), program, directory, user })
@@ -167,7 +212,10 @@ impl AppPlan {
     pub(crate) fn environment(&self, address: SocketAddr) -> Vec<(OsString, OsString)> {
         let own = std::env::vars_os().filter(|(name, _)| !is_own(name));
         let mut variables: BTreeMap<OsString, OsString> = own.collect();
-        let mut set = |name: &str, value: String| variables.insert(name.into(), value.into());
+        let mut set = |name: &str, value: String| {
+            variables.retain(|other, _| !is_same_variable(other, OsStr::new(name)));
+            variables.insert(name.into(), value.into());
+        };
         if let Some(user) = self.user.as_ref().filter(|user| !user.is_current()) {
             set("HOME", user.home.display().to_string());
             set("USER", user.name.clone());
@@ -206,6 +254,7 @@ fn filled(text: &str, address: SocketAddr) -> String {
 fn find_user(app: &str, name: &str) -> Result<SystemUser, AppError> {
     let (app, user) = (app.to_owned(), name.to_owned());
     match SystemUser::find(name) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(AppError::NoUsers { app, user }),
         Err(error) => Err(AppError::System(app, error)),
         Ok(None) => Err(AppError::User { app, user }),
         Ok(Some(found)) if found.is_current() || SystemUser::is_root() => Ok(found),
@@ -215,13 +264,16 @@ fn find_user(app: &str, name: &str) -> Result<SystemUser, AppError> {
 
 /// Finds a program as execvp(3) does, in the directories of `path`. A relative path begins at `directory`.
 fn find_program(app: &str, name: &str, path: &OsStr, directory: &Path) -> Result<PathBuf, AppError> {
-    let candidates: Vec<PathBuf> = if name.contains('/') {
-        vec![directory.join(name)]
+    let has_folder = name.contains(std::path::is_separator);
+    let folders: Vec<PathBuf> = if has_folder {
+        vec![directory.to_owned()]
     } else {
-        std::env::split_paths(path).map(|folder| directory.join(folder).join(name)).collect()
+        std::env::split_paths(path).map(|folder| directory.join(folder)).collect()
     };
+    let names = program_names(name);
+    let candidates = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
     let mut denied = None;
-    for file in candidates.into_iter().filter(|file| file.is_file()) {
+    for file in candidates.filter(|file| file.is_file()) {
         if may_execute(&file) {
             return Ok(file);
         }
@@ -229,13 +281,11 @@ fn find_program(app: &str, name: &str, path: &OsStr, directory: &Path) -> Result
     }
     let app = app.to_owned();
     match denied {
+        Some(file) if is_batch_file(&file) => Err(AppError::BatchFile { app, file }),
         Some(file) => Err(AppError::NotExecutable { app, file }),
         None => {
-            let searched = if name.contains('/') {
-                directory.display().to_string()
-            } else {
-                path.to_string_lossy().into()
-            };
+            let searched =
+                if has_folder { directory.display().to_string() } else { path.to_string_lossy().into() };
             Err(AppError::NoProgram { app, program: name.to_owned(), searched })
         }
     }
@@ -259,6 +309,7 @@ mod tests {
         found.map(|(_, value)| value.to_string_lossy().into_owned())
     }
 
+    #[cfg(unix)]
     #[test]
     fn a_program_gets_the_socket_in_the_variables_of_three_protocols() {
         let address: SocketAddr = "127.0.0.1:4711".parse().expect("an address");
@@ -284,6 +335,7 @@ mod tests {
         assert_eq!(value(&variables, "LISTEN_FDS"), None, "the program listens itself");
     }
 
+    #[cfg(unix)]
     #[test]
     fn what_a_machine_lacks_is_named_with_its_key() {
         let error = |change: &dyn Fn(&mut AppSettings)| {
@@ -300,5 +352,42 @@ mod tests {
         assert!(text.contains("cannot be executed"), "{text}");
         assert_eq!(error(&|app| app.directory = Some("/nonexistent".into())).0, "directory");
         assert_eq!(error(&|app| app.user = Some("no such user".into())).0, "user");
+    }
+
+    #[cfg(windows)]
+    #[test]
+    fn what_this_system_cannot_do_is_named_with_its_key_and_a_remedy() {
+        let folder = std::env::temp_dir().join(format!("encke-plan-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary directory");
+        std::fs::write(folder.join("npx.cmd"), "exit").expect("written");
+        std::fs::write(folder.join("node.exe"), "").expect("written");
+        let find = |run: &[&str], change: &dyn Fn(&mut AppSettings)| {
+            let mut settings = AppSettings { directory: Some(folder.clone()), ..settings(run) };
+            settings.env.insert("path".into(), folder.display().to_string());
+            change(&mut settings);
+            AppPlan::find(&settings)
+        };
+        let error = |run: &[&str], change: &dyn Fn(&mut AppSettings)| {
+            let error = find(run, change).expect_err("it cannot start");
+            assert!(error.to_string().contains("\"shop\""), "{error}");
+            (error.key(), error.to_string())
+        };
+        let (key, text) = error(&["node", "server.js"], &|_| {});
+        assert!(key == "run" && text.contains("write {port} in run or env"), "{text}");
+        let (key, text) = error(&["node", "{fd}"], &|_| {});
+        assert!(key == "run" && text.contains("{port}"), "{text}");
+        let (key, text) = error(&["node", "{port}"], &|app| app.user = Some("ann".into()));
+        assert!(key == "user" && text.contains("\"ann\"") && text.contains("omit user"), "{text}");
+        let (key, text) = error(&["npx", "{port}"], &|_| {});
+        assert!(key == "run" && text.contains("npx.cmd") && text.contains("batch file"), "{text}");
+        let (key, text) = error(&["absent", "{port}"], &|_| {});
+        assert!(key == "run" && text.contains("there is no program"), "{text}");
+        let plan = find(&["node", "{port}"], &|_| {}).expect("a program");
+        assert_eq!(plan.program, folder.join("node.exe"));
+        let variables = plan.environment(([127, 0, 0, 1], 4711).into());
+        let paths = variables.iter().filter(|(name, _)| name.eq_ignore_ascii_case("PATH")).count();
+        assert_eq!(paths, 1, "the variable of the settings replaces the one of another case");
+        assert_eq!(value(&variables, "LISTEN_FDS"), None);
+        std::fs::remove_dir_all(&folder).expect("it was made here");
     }
 }
