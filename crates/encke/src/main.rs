@@ -32,6 +32,7 @@ mod output;
 mod publish;
 mod schema;
 mod serve;
+mod service;
 mod shell;
 mod status;
 mod subscribe;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         Command::Status(status) => status::run(status),
         Command::Console(console) => console::run(console),
         Command::Completions(completions) => completions::run(completions),
+        Command::Service(service) => service::run(service),
         Command::Man(man) => man::run(man),
     };
     match done {

@@ -1,11 +1,12 @@
-//! Notifies the service manager when the program is ready, reloads or stops (sd_notify(3), `Type=notify`).
+//! Notifies the service manager when the program is ready, reloads or stops: systemd (sd_notify(3), `Type=notify`) or that of Windows.
 //!
-//! Does nothing without `$NOTIFY_SOCKET`, the usual case. Abstract socket addresses (`@…`) are not supported: current service
+//! Does nothing without `$NOTIFY_SOCKET`, the usual case, and in a process that is no service of Windows. Abstract socket addresses (`@…`) are not supported: current service
 //! managers use a path.
 
 use std::path::{Path, PathBuf};
 
 use encke_io::host;
+use encke_io::service::{self, ServicePhase};
 
 /// A state that is reported to the service manager.
 pub(crate) enum ServiceState {
@@ -29,6 +30,11 @@ impl Manager {
     /// Reports a state. Errors are ignored: the server works without the manager, and the user cannot fix a manager that does
     /// not read.
     pub(crate) fn tell(&self, state: &ServiceState) {
+        service::set_phase(match state {
+            // A service of Windows works on while it reads its settings.
+            ServiceState::Ready | ServiceState::Reloading => ServicePhase::Running,
+            ServiceState::Stopping => ServicePhase::Stopping,
+        });
         if let Some(socket) = &self.0 {
             let _nobody_listens = send(socket, state);
         }

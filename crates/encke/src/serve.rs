@@ -244,10 +244,15 @@ fn obey(
                 }
                 manager.tell(&ServiceState::Ready);
             }
-            Signal::User1 => match service.reopen_logs() {
-                Ok(()) => notice::report(Level::Info, "logs reopened"),
-                Err(error) => notice::report(Level::Error, &error.to_string()),
-            },
+            Signal::User1 => {
+                if let Err(error) = host::reopen_errors() {
+                    notice::report(Level::Error, &format!("cannot reopen the log of messages: {error}"));
+                }
+                match service.reopen_logs() {
+                    Ok(()) => notice::report(Level::Info, "logs reopened"),
+                    Err(error) => notice::report(Level::Error, &error.to_string()),
+                }
+            }
             // Reserved for the hand-over to a new process.
             Signal::User2 => {}
         }

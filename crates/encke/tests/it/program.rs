@@ -9,7 +9,7 @@ fn run(arguments: &[&str]) -> Output {
     encke().args(arguments).output().expect("the program starts")
 }
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "serve",
     "demo",
     "pub",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 12] = [
     "status",
     "schema",
     "completions",
+    "service",
     "man",
 ];
 
@@ -32,6 +33,7 @@ fn every_help_fits_one_screen_and_ends_with_three_examples() {
         ["push", "compare", "merge", "explain", "report"].map(|command| run(&["load", command, "-h"])),
     );
     pages.push(run(&["lab", "merge", "-h"]));
+    pages.push(run(&["service", "install", "-h"]));
     for page in pages {
         assert_eq!(page.status.code(), Some(0));
         let help = text(&page.stdout);
@@ -125,6 +127,8 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["load", "compare", "a.json", "b.json", "-r5"], "--rate has no effect on saved runs"),
         (&["lab", "--list", "--json"], "--json has no effect with --list"),
         (&["check"], "a settings file is required"),
+        (&["service", "start"], "here use systemd: systemctl start encke"),
+        (&["service"], "Usage: encke service"),
         (&["lab"], "<EXPERIMENT>"),
         (&["lab", "parsr"], "expected accept, backlog"),
     ] {
