@@ -5,7 +5,7 @@
 //!                   └─ controls ─► Signals: STOP, SHUTDOWN, PRESHUTDOWN ─► Terminate
 //!                                           PARAMCHANGE ─► HangUp   128 ─► User1   129 ─► User2
 //! ```
-//! Other systems have no such service manager ([`IS_AVAILABLE`]): the functions fail with [`ServiceError::Unsupported`] there, or
+//! Other systems have no such service manager ([`IS_AVAILABLE`]): the functions fail with [`ServiceManagerError::Unsupported`] there, or
 //! do nothing.
 
 use std::error::Error;
@@ -68,7 +68,7 @@ pub enum ServiceAccess {
 
 /// Why a service could not be installed or controlled.
 #[derive(Debug)]
-pub enum ServiceError {
+pub enum ServiceManagerError {
     /// This system has no such service manager.
     Unsupported,
     /// The user is no administrator, or runs without an administrator's rights.
@@ -97,7 +97,7 @@ pub enum ServiceError {
     System(String, io::Error),
 }
 
-impl fmt::Display for ServiceError {
+impl fmt::Display for ServiceManagerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsupported => f.write_str("this system has no services of Windows"),
@@ -134,7 +134,7 @@ impl fmt::Display for ServiceError {
     }
 }
 
-impl Error for ServiceError {
+impl Error for ServiceManagerError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::System(_, error) => Some(error),

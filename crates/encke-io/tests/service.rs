@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use encke_io::host::{self, Signal, Signals};
 use encke_io::lock;
-use encke_io::service::{self, ServiceControl, ServiceError, ServicePhase, ServicePlan};
+use encke_io::service::{self, ServiceControl, ServiceManagerError, ServicePhase, ServicePlan};
 
 /// Marks the arguments of the service: `--skip MARK --skip NAME --skip FILE`, which the test harness ignores.
 const MARK: &str = "the-role-of-the-service";
@@ -60,7 +60,7 @@ impl InstalledService {
     fn new(ending: &str) -> Option<Self> {
         match service::check_rights() {
             Ok(()) => {}
-            Err(error @ ServiceError::NotAdministrator) => {
+            Err(error @ ServiceManagerError::NotAdministrator) => {
                 assert!(error.to_string().contains("Run as administrator"), "{error}");
                 return None;
             }
@@ -73,7 +73,7 @@ impl InstalledService {
         Some(installed)
     }
 
-    fn install(&self) -> Result<(), ServiceError> {
+    fn install(&self) -> Result<(), ServiceManagerError> {
         let program = std::env::current_exe().expect("its path");
         let words = ["--exact", ROLE, "--nocapture", "--skip", MARK, "--skip", &self.name, "--skip"];
         let words: Vec<OsString> =
@@ -113,11 +113,14 @@ fn a_service_is_controlled_by_its_manager() {
     let Some(installed) = InstalledService::new("works") else { return };
     let (name, file) = (&*installed.name, &installed.file);
     assert!(service::is_installed(name).expect("known"));
-    assert!(matches!(installed.install(), Err(ServiceError::AlreadyInstalled(_))));
-    assert!(matches!(service::stop(name), Err(ServiceError::NotRunning(_))));
-    assert!(matches!(service::control(name, ServiceControl::Reload), Err(ServiceError::NotRunning(_))));
+    assert!(matches!(installed.install(), Err(ServiceManagerError::AlreadyInstalled(_))));
+    assert!(matches!(service::stop(name), Err(ServiceManagerError::NotRunning(_))));
+    assert!(matches!(
+        service::control(name, ServiceControl::Reload),
+        Err(ServiceManagerError::NotRunning(_))
+    ));
     service::start(name).expect("started");
-    assert!(matches!(service::start(name), Err(ServiceError::AlreadyRunning(_))));
+    assert!(matches!(service::start(name), Err(ServiceManagerError::AlreadyRunning(_))));
     service::control(name, ServiceControl::Reload).expect("running");
     wait_for(file, "HangUp\n");
     // A log that was renamed is written again.
@@ -136,7 +139,7 @@ fn a_service_is_controlled_by_its_manager() {
     while service::is_installed(name).expect("known") {
         std::thread::park_timeout(POLL);
     }
-    assert!(matches!(service::start(name), Err(ServiceError::NotInstalled(_))));
+    assert!(matches!(service::start(name), Err(ServiceManagerError::NotInstalled(_))));
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn a_service_that_fails_reports_its_status() {
     let _alone = lock(&MANAGER);
     let Some(installed) = InstalledService::new("fails") else { return };
     match service::start(&installed.name) {
-        Err(ServiceError::Ended(name, 7)) => assert_eq!(name, installed.name),
+        Err(ServiceManagerError::Ended(name, 7)) => assert_eq!(name, installed.name),
         other => panic!("{other:?}"),
     }
     service::report_error(&installed.name, "a text for the event log");
@@ -154,7 +157,7 @@ fn a_service_that_fails_reports_its_status() {
 fn a_process_that_was_not_started_by_the_manager_is_no_service() {
     let _alone = lock(&MANAGER);
     let result = service::run("encke-test", || 0);
-    assert!(matches!(result, Err(ServiceError::NotByManager)), "{result:?}");
+    assert!(matches!(result, Err(ServiceManagerError::NotByManager)), "{result:?}");
     // Does nothing.
     service::set_phase(ServicePhase::Running);
 }

@@ -33,6 +33,7 @@ mod publish;
 mod schema;
 mod serve;
 mod service;
+mod service_arguments;
 mod shell;
 mod status;
 mod subscribe;

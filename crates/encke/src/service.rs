@@ -19,14 +19,15 @@ use std::time::Duration;
 
 use encke_assembly::settings::{Level, Settings};
 use encke_io::host;
-use encke_io::service::{self, ServiceAccess, ServiceControl, ServiceError, ServicePlan};
+use encke_io::service::{self, ServiceAccess, ServiceControl, ServiceManagerError, ServicePlan};
 use encke_settings::notice::{self, Details};
 
-use crate::arguments::{Command, ServiceArgs, ServiceCommand, ServiceInstall, ServiceRun};
+use crate::arguments::Command;
 use crate::check;
 use crate::error::{CommandError, CommandResult};
 use crate::output::print;
 use crate::serve;
+use crate::service_arguments::{ServiceArgs, ServiceCommand, ServiceInstall, ServiceRun};
 
 /// The name of the service, of its directory, and of its source in the event log.
 const NAME: &str = "Encke";
@@ -74,7 +75,7 @@ pub(crate) fn run(arguments: &ServiceArgs) -> CommandResult {
             service::control(NAME, ServiceControl::Reload).map_err(CommandError::system)?;
             format!("the service {NAME} reloads its settings; {} has the result\n", log()?.display())
         }
-        ServiceCommand::ReopenLogs => {
+        ServiceCommand::Reopen => {
             service::control(NAME, ServiceControl::ReopenLogs).map_err(CommandError::system)?;
             format!("the service {NAME} reopens its logs\n")
         }
@@ -100,7 +101,7 @@ fn elsewhere(command: &ServiceCommand) -> String {
         ServiceCommand::Start => "systemctl start encke",
         ServiceCommand::Stop => "systemctl stop encke",
         ServiceCommand::Reload => "systemctl reload encke",
-        ServiceCommand::ReopenLogs => "systemctl kill -s USR1 encke",
+        ServiceCommand::Reopen => "systemctl kill -s USR1 encke",
         ServiceCommand::Remove => "systemctl disable --now encke",
         ServiceCommand::Run(_) => "encke serve",
     };
@@ -118,8 +119,8 @@ fn log() -> Result<PathBuf, CommandError> {
 }
 
 /// An error of a start, with the place of its reason.
-fn start_error(error: ServiceError) -> CommandError {
-    let has_log = matches!(error, ServiceError::Ended(..) | ServiceError::Late(_));
+fn start_error(error: ServiceManagerError) -> CommandError {
+    let has_log = matches!(error, ServiceManagerError::Ended(..) | ServiceManagerError::Late(_));
     match log() {
         Ok(log) if has_log => {
             let text = format!("{error}; the reason is in {}, and in the event log", log.display());
@@ -134,7 +135,7 @@ fn install(arguments: &ServiceInstall) -> Result<String, CommandError> {
     // Before anything is created: other users must not leave a directory behind.
     service::check_rights().map_err(CommandError::system)?;
     if service::is_installed(NAME).map_err(CommandError::system)? {
-        return Err(CommandError::system(ServiceError::AlreadyInstalled(NAME.into())));
+        return Err(CommandError::system(ServiceManagerError::AlreadyInstalled(NAME.into())));
     }
     let folder = folder()?;
     let config = match &arguments.config {
@@ -216,7 +217,7 @@ fn be_service(arguments: &ServiceRun) -> CommandResult {
         }
     };
     service::run(NAME, main).map_err(|error| match error {
-        ServiceError::NotByManager => CommandError::usage(
+        ServiceManagerError::NotByManager => CommandError::usage(
             "`encke service run` is for the service manager only: use `encke service start`, or `encke serve -c FILE` in a \
              console",
         ),

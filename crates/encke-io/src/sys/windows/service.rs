@@ -50,7 +50,7 @@ use super::host;
 use super::security::{self, SecurityDescriptor};
 use crate::host::Signal;
 use crate::lock;
-use crate::service::{ServiceAccess, ServiceControl, ServiceError, ServicePhase, ServicePlan};
+use crate::service::{ServiceAccess, ServiceControl, ServiceManagerError, ServicePhase, ServicePlan};
 
 /// Whether this system has a service manager of Windows.
 pub const IS_AVAILABLE: bool = true;
@@ -85,32 +85,36 @@ impl Drop for ScHandle {
     }
 }
 
-fn wide(text: &str) -> Result<Vec<u16>, ServiceError> {
-    zero_terminated(OsStr::new(text)).map_err(|error| ServiceError::System(text.to_owned(), error))
+fn wide(text: &str) -> Result<Vec<u16>, ServiceManagerError> {
+    zero_terminated(OsStr::new(text)).map_err(|error| ServiceManagerError::System(text.to_owned(), error))
 }
 
 /// The error of this thread's last call for a service.
-fn last_error(name: &str, step: &str) -> ServiceError {
+fn last_error(name: &str, step: &str) -> ServiceManagerError {
     let error = io::Error::last_os_error();
     match error.raw_os_error().unwrap_or(0) as u32 {
-        ERROR_ACCESS_DENIED => ServiceError::NotAdministrator,
-        ERROR_SERVICE_EXISTS | ERROR_DUPLICATE_SERVICE_NAME => ServiceError::AlreadyInstalled(name.into()),
-        ERROR_SERVICE_DOES_NOT_EXIST => ServiceError::NotInstalled(name.into()),
-        ERROR_SERVICE_MARKED_FOR_DELETE => ServiceError::Leaving(name.into()),
-        ERROR_SERVICE_ALREADY_RUNNING => ServiceError::AlreadyRunning(name.into()),
+        ERROR_ACCESS_DENIED => ServiceManagerError::NotAdministrator,
+        ERROR_SERVICE_EXISTS | ERROR_DUPLICATE_SERVICE_NAME => {
+            ServiceManagerError::AlreadyInstalled(name.into())
+        }
+        ERROR_SERVICE_DOES_NOT_EXIST => ServiceManagerError::NotInstalled(name.into()),
+        ERROR_SERVICE_MARKED_FOR_DELETE => ServiceManagerError::Leaving(name.into()),
+        ERROR_SERVICE_ALREADY_RUNNING => ServiceManagerError::AlreadyRunning(name.into()),
         // A service that starts or stops takes no controls.
-        ERROR_SERVICE_NOT_ACTIVE | ERROR_SERVICE_CANNOT_ACCEPT_CTRL => ServiceError::NotRunning(name.into()),
-        _ => ServiceError::System(format!("cannot {step} the service {name}"), error),
+        ERROR_SERVICE_NOT_ACTIVE | ERROR_SERVICE_CANNOT_ACCEPT_CTRL => {
+            ServiceManagerError::NotRunning(name.into())
+        }
+        _ => ServiceManagerError::System(format!("cannot {step} the service {name}"), error),
     }
 }
 
-fn manager(access: u32) -> Result<ScHandle, ServiceError> {
+fn manager(access: u32) -> Result<ScHandle, ServiceManagerError> {
     // SAFETY: null names this machine and its active database.
     let handle = unsafe { OpenSCManagerW(std::ptr::null(), std::ptr::null(), access) };
     if handle.is_null() { Err(last_error("manager", "open")) } else { Ok(ScHandle(handle)) }
 }
 
-fn open(name: &str, access: u32) -> Result<ScHandle, ServiceError> {
+fn open(name: &str, access: u32) -> Result<ScHandle, ServiceManagerError> {
     let manager = manager(SC_MANAGER_CONNECT)?;
     let wide = wide(name)?;
     // SAFETY: the manager is open, and the name ends with a zero.
@@ -122,10 +126,10 @@ fn open(name: &str, access: u32) -> Result<ScHandle, ServiceError> {
 ///
 /// # Errors
 /// The variable is missing.
-pub fn data_directory() -> Result<PathBuf, ServiceError> {
+pub fn data_directory() -> Result<PathBuf, ServiceManagerError> {
     let found = std::env::var_os("ProgramData").map(PathBuf::from).filter(|path| path.is_absolute());
     found.ok_or_else(|| {
-        ServiceError::System(
+        ServiceManagerError::System(
             "the variable ProgramData names no directory".into(),
             io::ErrorKind::NotFound.into(),
         )
@@ -136,7 +140,7 @@ pub fn data_directory() -> Result<PathBuf, ServiceError> {
 ///
 /// # Errors
 /// It may not, or the system's error.
-pub fn check_rights() -> Result<(), ServiceError> {
+pub fn check_rights() -> Result<(), ServiceManagerError> {
     manager(SC_MANAGER_CONNECT | SC_MANAGER_CREATE_SERVICE).map(drop)
 }
 
@@ -144,10 +148,10 @@ pub fn check_rights() -> Result<(), ServiceError> {
 ///
 /// # Errors
 /// The system's.
-pub fn is_installed(name: &str) -> Result<bool, ServiceError> {
+pub fn is_installed(name: &str) -> Result<bool, ServiceManagerError> {
     match open(name, SERVICE_QUERY_STATUS) {
         Ok(_) => Ok(true),
-        Err(ServiceError::NotInstalled(_)) => Ok(false),
+        Err(ServiceManagerError::NotInstalled(_)) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -157,7 +161,7 @@ pub fn is_installed(name: &str) -> Result<bool, ServiceError> {
 ///
 /// # Errors
 /// The directory belongs to another user, is a link or no directory, or the system's error.
-pub fn make_directory(path: &Path, access: ServiceAccess) -> Result<(), ServiceError> {
+pub fn make_directory(path: &Path, access: ServiceAccess) -> Result<(), ServiceManagerError> {
     // FILE_GENERIC_READ | FILE_GENERIC_EXECUTE, and with them FILE_GENERIC_WRITE | DELETE.
     let rights = match access {
         ServiceAccess::Read => "0x1200a9",
@@ -167,9 +171,9 @@ pub fn make_directory(path: &Path, access: ServiceAccess) -> Result<(), ServiceE
     let made = SecurityDescriptor::of(&text).and_then(|rights| security::make_directory(path, &rights));
     match made {
         Ok(true) => Ok(()),
-        Ok(false) => Err(ServiceError::ForeignDirectory(path.to_owned())),
+        Ok(false) => Err(ServiceManagerError::ForeignDirectory(path.to_owned())),
         Err(error) => {
-            Err(ServiceError::System(format!("cannot create the directory {}", path.display()), error))
+            Err(ServiceManagerError::System(format!("cannot create the directory {}", path.display()), error))
         }
     }
 }
@@ -178,13 +182,13 @@ pub fn make_directory(path: &Path, access: ServiceAccess) -> Result<(), ServiceE
 /// log.
 ///
 /// # Errors
-/// See [`ServiceError`].
-pub fn install(plan: &ServicePlan<'_>) -> Result<(), ServiceError> {
+/// See [`ServiceManagerError`].
+pub fn install(plan: &ServicePlan<'_>) -> Result<(), ServiceManagerError> {
     let name = plan.name;
     let manager = manager(SC_MANAGER_CONNECT | SC_MANAGER_CREATE_SERVICE)?;
     let arguments = plan.arguments.iter().map(|argument| &**argument);
     let line = command_line(plan.program.as_os_str(), arguments)
-        .map_err(|error| ServiceError::System(format!("cannot install the service {name}"), error))?;
+        .map_err(|error| ServiceManagerError::System(format!("cannot install the service {name}"), error))?;
     let (wide_name, title, account) = (wide(name)?, wide(plan.title)?, wide(ACCOUNT)?);
     // SAFETY: the manager is open; all texts end with a zero and live until the call returns; null is permitted for the others.
     let handle = unsafe {
@@ -216,7 +220,7 @@ pub fn install(plan: &ServicePlan<'_>) -> Result<(), ServiceError> {
 }
 
 /// Sets what CreateServiceW cannot.
-fn configure(service: &ScHandle, plan: &ServicePlan<'_>) -> Result<(), ServiceError> {
+fn configure(service: &ScHandle, plan: &ServicePlan<'_>) -> Result<(), ServiceManagerError> {
     let set = |what: SERVICE_CONFIG, info: *const core::ffi::c_void| {
         // SAFETY: the service is open; `info` leads to the structure that belongs to `what`, and lives until the call returns.
         if unsafe { ChangeServiceConfig2W(service.0, what, info) } == 0 {
@@ -245,15 +249,15 @@ fn configure(service: &ScHandle, plan: &ServicePlan<'_>) -> Result<(), ServiceEr
 }
 
 /// The registry's key of a source of events.
-fn event_source(name: &str) -> Result<Vec<u16>, ServiceError> {
+fn event_source(name: &str) -> Result<Vec<u16>, ServiceManagerError> {
     wide(&format!(r"SYSTEM\CurrentControlSet\Services\EventLog\Application\{name}"))
 }
 
 /// Registers a source of events. Their text is the whole message: eventcreate.exe of the system has messages of this form.
-fn add_event_source(name: &str) -> Result<(), ServiceError> {
+fn add_event_source(name: &str) -> Result<(), ServiceManagerError> {
     let failed = |status| {
         let error = io::Error::from_raw_os_error(status as i32);
-        ServiceError::System(format!("cannot register {name} with the event log"), error)
+        ServiceManagerError::System(format!("cannot register {name} with the event log"), error)
     };
     let path = event_source(name)?;
     let mut key: HKEY = std::ptr::null_mut();
@@ -293,14 +297,14 @@ fn add_event_source(name: &str) -> Result<(), ServiceError> {
     done
 }
 
-fn remove_event_source(name: &str) -> Result<(), ServiceError> {
+fn remove_event_source(name: &str) -> Result<(), ServiceManagerError> {
     let path = event_source(name)?;
     // SAFETY: the path ends with a zero.
     match unsafe { RegDeleteKeyW(HKEY_LOCAL_MACHINE, path.as_ptr()) } {
         NO_ERROR | ERROR_FILE_NOT_FOUND => Ok(()),
         status => {
             let error = io::Error::from_raw_os_error(status as i32);
-            Err(ServiceError::System(format!("cannot remove {name} from the event log"), error))
+            Err(ServiceManagerError::System(format!("cannot remove {name} from the event log"), error))
         }
     }
 }
@@ -308,11 +312,11 @@ fn remove_event_source(name: &str) -> Result<(), ServiceError> {
 /// Stops a service if it runs, and removes it and its source of the event log.
 ///
 /// # Errors
-/// See [`ServiceError`].
-pub fn remove(name: &str) -> Result<(), ServiceError> {
+/// See [`ServiceManagerError`].
+pub fn remove(name: &str) -> Result<(), ServiceManagerError> {
     let service = open(name, SERVICE_STOP | SERVICE_QUERY_STATUS | DELETE)?;
     match stop_service(&service, name) {
-        Ok(()) | Err(ServiceError::NotRunning(_)) => {}
+        Ok(()) | Err(ServiceManagerError::NotRunning(_)) => {}
         Err(error) => return Err(error),
     }
     // SAFETY: the service is open with this right.
@@ -325,14 +329,14 @@ pub fn remove(name: &str) -> Result<(), ServiceError> {
 /// Starts a service, and waits until it runs.
 ///
 /// # Errors
-/// See [`ServiceError`].
-pub fn start(name: &str) -> Result<(), ServiceError> {
+/// See [`ServiceManagerError`].
+pub fn start(name: &str) -> Result<(), ServiceManagerError> {
     let service = open(name, SERVICE_START | SERVICE_QUERY_STATUS)?;
     // SAFETY: the service is open with this right, and gets no arguments.
     if unsafe { StartServiceW(service.0, 0, std::ptr::null()) } == 0 {
         return Err(match last_error(name, "start") {
             // The right to start was granted above: it is the file that is denied, to the service's account.
-            ServiceError::NotAdministrator => ServiceError::Unreadable(name.into()),
+            ServiceManagerError::NotAdministrator => ServiceManagerError::Unreadable(name.into()),
             error => error,
         });
     }
@@ -344,18 +348,18 @@ pub fn start(name: &str) -> Result<(), ServiceError> {
         ERROR_SERVICE_SPECIFIC_ERROR => status.dwServiceSpecificExitCode,
         code => code,
     };
-    Err(ServiceError::Ended(name.into(), code))
+    Err(ServiceManagerError::Ended(name.into(), code))
 }
 
 /// Stops a service, and waits for its end.
 ///
 /// # Errors
-/// See [`ServiceError`].
-pub fn stop(name: &str) -> Result<(), ServiceError> {
+/// See [`ServiceManagerError`].
+pub fn stop(name: &str) -> Result<(), ServiceManagerError> {
     stop_service(&open(name, SERVICE_STOP | SERVICE_QUERY_STATUS)?, name)
 }
 
-fn stop_service(service: &ScHandle, name: &str) -> Result<(), ServiceError> {
+fn stop_service(service: &ScHandle, name: &str) -> Result<(), ServiceManagerError> {
     // A service that starts takes no controls.
     let status = wait_while(service, name, SERVICE_START_PENDING)?;
     // One that stops already is only awaited.
@@ -374,8 +378,8 @@ fn stop_service(service: &ScHandle, name: &str) -> Result<(), ServiceError> {
 /// Sends a control to a running service.
 ///
 /// # Errors
-/// See [`ServiceError`].
-pub fn control(name: &str, control: ServiceControl) -> Result<(), ServiceError> {
+/// See [`ServiceManagerError`].
+pub fn control(name: &str, control: ServiceControl) -> Result<(), ServiceManagerError> {
     let (number, right) = match control {
         ServiceControl::Reload => (SERVICE_CONTROL_PARAMCHANGE, SERVICE_PAUSE_CONTINUE),
         ServiceControl::ReopenLogs => (CONTROL_REOPEN, SERVICE_USER_DEFINED_CONTROL),
@@ -390,7 +394,11 @@ pub fn control(name: &str, control: ServiceControl) -> Result<(), ServiceError> 
 }
 
 /// Waits while a service is in a state, as long as it makes progress. Returns the next status.
-fn wait_while(service: &ScHandle, name: &str, state: u32) -> Result<SERVICE_STATUS_PROCESS, ServiceError> {
+fn wait_while(
+    service: &ScHandle,
+    name: &str,
+    state: u32,
+) -> Result<SERVICE_STATUS_PROCESS, ServiceManagerError> {
     let (mut progress, mut since) = (None, Instant::now());
     loop {
         let mut status = SERVICE_STATUS_PROCESS::default();
@@ -414,7 +422,7 @@ fn wait_while(service: &ScHandle, name: &str, state: u32) -> Result<SERVICE_STAT
         if progress.replace(status.dwCheckPoint) != Some(status.dwCheckPoint) {
             since = Instant::now();
         } else if since.elapsed() > PATIENCE {
-            return Err(ServiceError::Late(name.into()));
+            return Err(ServiceManagerError::Late(name.into()));
         }
         // The manager has no event that every version of the system offers.
         thread::park_timeout(LOOK);
@@ -545,7 +553,7 @@ fn pulse() {
 ///
 /// # Errors
 /// The process was started by something else than the service manager, or the system's error.
-pub fn run(name: &str, main: impl FnOnce() -> u32 + Send + 'static) -> Result<(), ServiceError> {
+pub fn run(name: &str, main: impl FnOnce() -> u32 + Send + 'static) -> Result<(), ServiceManagerError> {
     let mut wide = wide(name)?;
     let table = [
         SERVICE_TABLE_ENTRYW { lpServiceName: wide.as_mut_ptr(), lpServiceProc: Some(service_main) },
@@ -556,15 +564,15 @@ pub fn run(name: &str, main: impl FnOnce() -> u32 + Send + 'static) -> Result<()
     if unsafe { StartServiceCtrlDispatcherW(table.as_ptr()) } == 0 {
         let error = io::Error::last_os_error();
         return Err(match error.raw_os_error().unwrap_or(0) as u32 {
-            ERROR_FAILED_SERVICE_CONTROLLER_CONNECT => ServiceError::NotByManager,
-            _ => ServiceError::System("cannot connect to the service manager".into(), error),
+            ERROR_FAILED_SERVICE_CONTROLLER_CONNECT => ServiceManagerError::NotByManager,
+            _ => ServiceManagerError::System("cannot connect to the service manager".into(), error),
         });
     }
     Ok(())
 }
 
 /// The first function of the service, on a thread that the system has started for it.
-unsafe extern "system" fn service_main(_count: u32, _arguments: *mut *mut u16) {
+extern "system" fn service_main(_count: u32, _arguments: *mut *mut u16) {
     let Some((name, main)) = lock(&MAIN).take() else { return };
     host::become_service();
     // SAFETY: the name ends with a zero; `on_control` may run on any thread, at any time, and needs no context.
@@ -581,7 +589,7 @@ unsafe extern "system" fn service_main(_count: u32, _arguments: *mut *mut u16) {
 }
 
 /// Takes a control of the service manager.
-unsafe extern "system" fn on_control(
+extern "system" fn on_control(
     control: u32,
     _kind: u32,
     _data: *mut core::ffi::c_void,
