@@ -157,7 +157,9 @@ fn install(arguments: &ServiceInstall) -> Result<String, CommandError> {
     let program = std::env::current_exe()
         .map_err(|error| CommandError::system(error).context("cannot find the path of this program"))?;
     let words = ["service", "run", "--config"].map(OsString::from);
-    let words: Vec<OsString> = words.into_iter().chain([config.clone().into_os_string()]).collect();
+    // The service's environment may name another directory for data.
+    let files = [config.clone().into_os_string(), "--log".into(), folder.join(LOG).into_os_string()];
+    let words: Vec<OsString> = words.into_iter().chain(files).collect();
     let plan = ServicePlan {
         name: NAME,
         title: TITLE,
@@ -199,8 +201,7 @@ fn write_first_settings(folder: &Path, config: &Path) -> Result<bool, CommandErr
 
 /// Is the process of the service, until it ends.
 fn be_service(arguments: &ServiceRun) -> CommandResult {
-    let log = log()?;
-    let config = arguments.config.clone();
+    let (config, log) = (arguments.config.clone(), arguments.log.clone());
     let main = move || {
         if let Err(error) = host::redirect_errors(&log) {
             service::report_error(NAME, &format!("cannot write messages to {}: {error}", log.display()));

@@ -58,4 +58,7 @@ pub(crate) struct ServiceRun {
     /// Settings file
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: PathBuf,
+    /// File for messages
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: PathBuf,
 }
