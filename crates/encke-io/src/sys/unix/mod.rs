@@ -6,7 +6,7 @@ pub(crate) mod host;
 pub(crate) mod net;
 pub(crate) mod poll;
 pub(crate) mod process;
-pub(crate) mod usage;
 pub(crate) mod service;
+pub(crate) mod usage;
 
 pub(crate) use super::own::{backends, bell, changes, counters, drain_mark};
