@@ -54,7 +54,6 @@ const SEND: u32 = 0x04;
 const DISCONNECT: u32 = 0x08;
 const ABORT: u32 = 0x10;
 const LOCAL_CLOSE: u32 = 0x20;
-const CONNECT: u32 = 0x40;
 const ACCEPT: u32 = 0x80;
 const CONNECT_FAIL: u32 = 0x100;
 
@@ -237,7 +236,9 @@ fn events(interest: Interest) -> u32 {
         events |= DISCONNECT;
     }
     if interest.write {
-        events |= SEND | CONNECT;
+        // Also reported when a connect succeeds. The event of connects (0x40) stays true of every connected socket, and would keep
+        // the worker of a blocked send busy.
+        events |= SEND;
     }
     events
 }
@@ -245,7 +246,7 @@ fn events(interest: Interest) -> u32 {
 fn readiness(events: u32) -> Ready {
     Ready {
         read: events & (RECEIVE | RECEIVE_EXPEDITED | ACCEPT) != 0,
-        write: events & (SEND | CONNECT) != 0,
+        write: events & SEND != 0,
         hangup: events & DISCONNECT != 0,
         error: events & (ABORT | CONNECT_FAIL | LOCAL_CLOSE) != 0,
     }
