@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::op::Token;
 use crate::reactor::Backend;
 use crate::sys::bell::Bell;
-use crate::sys::net::{HandleRef, SysError};
+use crate::sys::net::{FileSender, HandleRef, SysError};
 
 /// The kinds of readiness that a source waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,12 +53,17 @@ pub trait Poller: Sized {
     /// Creates a bell whose ringing is reported as readiness of `token`.
     fn bell(&mut self, token: Token) -> Result<Bell, SysError>;
 
+    /// Adds a handle. A one-shot poller that still has it modifies it.
     fn add(&mut self, handle: HandleRef<'_>, token: Token, interest: Interest) -> Result<(), SysError>;
 
     fn modify(&mut self, handle: HandleRef<'_>, token: Token, interest: Interest) -> Result<(), SysError>;
 
     /// Removes a handle. `closing` means that the caller closes it at once.
     fn remove(&mut self, handle: HandleRef<'_>, token: Token, closing: bool);
+
+    /// Reports the end of a file that the system sends by itself ([`crate::sys::net::FileFlight`]) as readiness of `token` to
+    /// write.
+    fn file_sender(&self, token: Token) -> FileSender<'_>;
 
     /// Waits, at most `timeout`, and reports every ready source.
     fn wait(&mut self, timeout: Option<Duration>, report: impl FnMut(Token, Ready)) -> Result<(), SysError>;

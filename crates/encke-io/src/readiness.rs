@@ -6,7 +6,8 @@
 //!                        └──────────────────────────┴── short read ◄───┘
 //! submit(Send) ─► tried at once ─┬─ all taken ─► Sent
 //!                                ├─ would block ─► BLOCKED ── poller: writable ─► queued ─► tried again
-//!                                └─ quantum used up ─► queued again, at the end
+//!                                ├─ quantum used up ─► queued again, at the end
+//!                                └─ file in flight (Windows) ─► BLOCKED ── its end is reported as writable ─► queued
 //! ```
 //!
 //! A source with work is queued once, and each `next` serves the head of the queue. So a busy connection gets one unit of work
@@ -30,14 +31,15 @@ use crate::sending::{SendStep, Sending, is_one_segment};
 use crate::slab::Slab;
 use crate::socket::Stream;
 use crate::stream_facts::{StreamFacts, stream_facts};
-use crate::sys::net::{self, Handle, HandleRef, INTERRUPTED, SysError, WOULD_BLOCK};
+use crate::sys::net::{self, FileFlight, Handle, HandleRef, INTERRUPTED, SysError, WOULD_BLOCK};
 use crate::wake::{self, Waker};
 
 /// A reactor that performs operations itself once the poller `P` reports that they will not block.
 pub struct Readiness<P> {
+    /// Dropped first: a file in flight ends before its socket is closed.
+    sends: Slab<Sending>,
     poller: P,
     sources: Places<ReadySource>,
-    sends: Slab<Sending>,
     /// Sources with work, each at most once.
     queue: VecDeque<Token>,
     /// Events to deliver before any further work.
@@ -143,9 +145,12 @@ impl<P: Poller> Readiness<P> {
     /// # Errors
     /// The system lacks the back end, or is out of descriptors.
     pub fn new(pool: Pool) -> Result<Self, Unavailable> {
-        let unavailable = |error: SysError| Unavailable::new(P::BACKEND, error.into(), "");
-        let mut poller = P::new().map_err(unavailable)?;
-        let bell = wake::WakeReceiver::new(poller.bell(BELL).map_err(unavailable)?);
+        Self::with_poller(P::new().map_err(unavailable::<P>)?, pool)
+    }
+
+    /// Creates a reactor over an existing poller.
+    pub(crate) fn with_poller(mut poller: P, pool: Pool) -> Result<Self, Unavailable> {
+        let bell = wake::WakeReceiver::new(poller.bell(BELL).map_err(unavailable::<P>)?);
         let mut places = Places::new();
         let token = places.insert(ReadySource {
             registered: REGISTERED,
@@ -202,7 +207,8 @@ impl<P: Poller> Readiness<P> {
             let flags = row.flags;
             let interest = Interest {
                 read: flags & ARMED != 0 && flags & ENDED == 0,
-                write: flags & (BLOCKED | CONNECTING) != 0,
+                write: flags & (BLOCKED | CONNECTING) != 0
+                    && !(FileFlight::EXISTS && self.sends.get(row.link).is_some_and(Sending::is_in_flight)),
                 hangup: flags & (ENDED | HINTED) == 0 && row.kind == ReadySourceKind::Stream,
             };
             let current = row.registered;
@@ -430,7 +436,7 @@ impl<P: Poller> Readiness<P> {
         }
         let mut sending = Sending::new(send);
         sending.skip(taken);
-        match sending.advance(row.handle(), &mut self.scratch) {
+        match sending.advance(row.handle(), self.poller.file_sender(token), &mut self.scratch) {
             SendStep::Done => self.done.push_back(sending.ended(token, Ok(()))),
             SendStep::Failed(fault) => self.done.push_back(sending.ended(token, Err(fault))),
             step @ (SendStep::Blocked | SendStep::Yielded) => {
@@ -443,7 +449,7 @@ impl<P: Poller> Readiness<P> {
     fn continue_send(&mut self, token: Token) {
         let row = self.sources.get_mut(token).expect(LIVE);
         let sending = self.sends.get_mut(row.link).expect("a place's link names its send");
-        match sending.advance(row.handle(), &mut self.scratch) {
+        match sending.advance(row.handle(), self.poller.file_sender(token), &mut self.scratch) {
             SendStep::Done => self.end_send(token, Ok(())),
             SendStep::Failed(fault) => self.end_send(token, Err(fault)),
             step @ (SendStep::Blocked | SendStep::Yielded) => self.put_off(token, &step),
@@ -493,6 +499,9 @@ impl<P: Poller> Readiness<P> {
             self.note_change(token);
             self.done.push_back(failed(token, OpKind::Connect, OpError::Canceled));
         } else if row.link != NONE {
+            if FileFlight::EXISTS {
+                self.sends.get_mut(row.link).expect("a place's link names its send").halt();
+            }
             self.end_send(token, Err(OpError::Canceled));
         }
     }
@@ -517,7 +526,13 @@ impl<P: Poller> Readiness<P> {
             && row.link == NONE
             && self.spares.len() < SPARES_MAX
             && net::disconnect(net::borrowed(&handle));
-        if row.registered & REGISTERED != 0 {
+        if FileFlight::EXISTS
+            && let Some(sending) = self.sends.get_mut(row.link)
+        {
+            sending.halt();
+        }
+        // The report of a file in flight clears `registered`, but leaves the registration of a one-shot poller.
+        if row.registered & REGISTERED != 0 || P::ONE_SHOT {
             // Listeners and watched descriptors may have duplicates elsewhere, which keep them in epoll's set.
             let closing = row.kind == ReadySourceKind::Stream && !is_kept;
             self.poller.remove(net::borrowed(&handle), token, closing);
@@ -533,6 +548,10 @@ impl<P: Poller> Readiness<P> {
         let segments = self.sends.remove(row.link).map_or_else(Vec::new, Sending::into_segments);
         self.done.push_back(Event::Closed { token, segments });
     }
+}
+
+fn unavailable<P: Poller>(error: SysError) -> Unavailable {
+    Unavailable::new(P::BACKEND, error.into(), "")
 }
 
 /// The reason why tokens used internally are valid.

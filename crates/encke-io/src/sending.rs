@@ -9,17 +9,26 @@
 //! One sendmsg(2) sends a run of memory segments. With MSG_MORE (tcp(7)) the data after it shares its last packet. So a head
 //! travels with its file, and no packet waits for an acknowledgement. sendfile(2) sends a file without a copy through this
 //! process. `sys::net` has the calls of each system.
+//!
+//! Some systems send a file by themselves, and report its end later ([`FileFlight`]): the head and the file are then one call.
+//! Meanwhile `advance` returns `Blocked`, and the report of the end continues the send.
 
 use std::io::IoSlice;
+
+use std::sync::Arc;
 
 use crate::files::OpenFile;
 use crate::op::{Event, OpKind, Segment, Send, Token};
 use crate::op_error::OpError;
 use crate::reactor::SEND_QUANTUM;
-use crate::sys::net::{self, HandleRef, INTERRUPTED, SLICES_MAX, SysError, WOULD_BLOCK};
+use crate::sys::net::{
+    self, FileFlight, FileSender, HandleRef, INTERRUPTED, SLICES_MAX, SysError, WOULD_BLOCK,
+};
 
 /// A send whose segments before `segment`, and the first `offset` bytes of that one, have been sent.
 pub(crate) struct Sending {
+    /// The part that the system sends by itself. No bytes on systems without [`FileFlight`].
+    flight: FileFlight,
     segments: Vec<Segment>,
     more: bool,
     segment: usize,
@@ -42,6 +51,27 @@ pub(crate) enum SegmentRest<'a> {
     File { file: &'a OpenFile, offset: u64, left: u64 },
 }
 
+/// The next file range of a send.
+#[allow(dead_code, reason = "not every system sends files by itself")]
+pub(crate) struct FileAhead<'a> {
+    pub(crate) file: &'a Arc<OpenFile>,
+    pub(crate) offset: u64,
+    pub(crate) left: u64,
+    /// Bytes in memory to send before the file.
+    pub(crate) head_bytes: u64,
+}
+
+/// The state of a [`FileFlight`].
+#[allow(dead_code, reason = "not every system sends files by itself")]
+pub(crate) enum FlightState {
+    /// Nothing is in flight.
+    Idle,
+    /// The system is sending. It reports the end as readiness to write.
+    Pending,
+    /// The flight has ended after this number of bytes. A failure ends the send.
+    Ended(u64, Result<(), SendFault>),
+}
+
 /// The result of [`Sending::advance`].
 pub(crate) enum SendStep {
     /// All bytes are sent.
@@ -56,7 +86,7 @@ pub(crate) enum SendStep {
 
 impl Sending {
     pub(crate) fn new(Send { segments, more }: Send) -> Self {
-        let mut sending = Self { segments, more, segment: 0, offset: 0, sent: 0 };
+        let mut sending = Self { flight: FileFlight::none(), segments, more, segment: 0, offset: 0, sent: 0 };
         sending.skip(0);
         sending
     }
@@ -105,16 +135,51 @@ impl Sending {
         self.segment == self.segments.len()
     }
 
+    /// Bytes that the kernel has not accepted; of a file in flight, bytes that the peer has not received.
     pub(crate) fn unsent(&self) -> u64 {
-        self.segments[self.segment..].iter().map(Segment::len).sum::<u64>() - self.offset
+        let left = self.segments[self.segment..].iter().map(Segment::len).sum::<u64>() - self.offset;
+        if FileFlight::EXISTS { left.saturating_sub(self.flight.progress()) } else { left }
     }
 
-    /// Sends as much as the kernel accepts, at most one quantum.
-    pub(crate) fn advance(&mut self, socket: HandleRef<'_>, scratch: &mut [u8]) -> SendStep {
+    /// Whether the system is sending a file by itself, so that readiness to write has no meaning.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        FileFlight::EXISTS && self.flight.is_pending()
+    }
+
+    /// Ends a flight, and counts its bytes. Call this before the socket is closed.
+    pub(crate) fn halt(&mut self) {
+        if FileFlight::EXISTS {
+            let sent = self.flight.halt();
+            self.skip(sent);
+        }
+    }
+
+    /// Sends as much as the kernel accepts, at most one quantum. `sender` reports the end of a flight.
+    pub(crate) fn advance(
+        &mut self,
+        socket: HandleRef<'_>,
+        sender: FileSender<'_>,
+        scratch: &mut [u8],
+    ) -> SendStep {
+        if FileFlight::EXISTS {
+            match self.flight.state() {
+                FlightState::Idle => {}
+                FlightState::Pending => return SendStep::Blocked,
+                FlightState::Ended(sent, result) => {
+                    self.skip(sent);
+                    if let Err(fault) = result {
+                        return SendStep::Failed(fault.into());
+                    }
+                }
+            }
+        }
         let quantum_end = self.sent + SEND_QUANTUM;
         while let Some(head) = self.head() {
             if self.sent >= quantum_end {
                 return SendStep::Yielded;
+            }
+            if FileFlight::EXISTS && self.file_ahead().is_some_and(|ahead| self.flight.fits(sender, &ahead)) {
+                return self.take_off(socket, sender);
             }
             let result = match head {
                 SegmentRest::File { file, offset, left } => {
@@ -126,11 +191,31 @@ impl Sending {
                 Ok(sent) => self.skip(sent),
                 Err(SendFault::System(WOULD_BLOCK)) => return SendStep::Blocked,
                 Err(SendFault::System(INTERRUPTED)) => {}
-                Err(SendFault::System(error)) => return SendStep::Failed(error.into()),
-                Err(SendFault::FileShrunk) => return SendStep::Failed(OpError::FileShrunk),
+                Err(fault) => return SendStep::Failed(fault.into()),
             }
         }
         SendStep::Done
+    }
+
+    /// The file range that comes next, possibly after a run of memory segments.
+    fn file_ahead(&self) -> Option<FileAhead<'_>> {
+        let ahead = &self.segments[self.segment..];
+        let heads = ahead.iter().take_while(|segment| segment.memory().is_some());
+        let (count, bytes) = heads.fold((0, 0), |(count, bytes), head| (count + 1, bytes + head.len()));
+        let Segment::File { file, offset, len } = ahead.get(count)? else { return None };
+        let (head_bytes, skipped) = if count == 0 { (0, self.offset) } else { (bytes - self.offset, 0) };
+        Some(FileAhead { file, offset: offset + skipped, left: len - skipped, head_bytes })
+    }
+
+    /// Lets the system send the next file range by itself, with the memory before it.
+    fn take_off(&mut self, socket: HandleRef<'_>, sender: FileSender<'_>) -> SendStep {
+        let mut flight = std::mem::replace(&mut self.flight, FileFlight::none());
+        if let Some(ahead) = self.file_ahead() {
+            flight.start(socket, sender, self.run(), &ahead);
+        }
+        self.flight = flight;
+        // A flight that has ended within the call, or could not start, continues when the other connections were served.
+        if self.is_in_flight() { SendStep::Blocked } else { SendStep::Yielded }
     }
 
     /// Sends the run of memory segments at the current position.
@@ -176,6 +261,15 @@ impl Sending {
 pub(crate) enum SendFault {
     System(SysError),
     FileShrunk,
+}
+
+impl From<SendFault> for OpError {
+    fn from(fault: SendFault) -> Self {
+        match fault {
+            SendFault::System(error) => error.into(),
+            SendFault::FileShrunk => Self::FileShrunk,
+        }
+    }
 }
 
 impl From<SysError> for SendFault {

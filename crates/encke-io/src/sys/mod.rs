@@ -40,11 +40,14 @@
 //! - A poll of the driver reports a reset before `receive` is called, which then fails: data that arrived before is lost.
 //! - `send` takes at most 256 KiB a call; `tune` limits the send buffer (SO_SNDBUF) to the unsent bytes, and silent peers by
 //!   TCP_MAXRT, in whole seconds. A packet is never held back.
+//! - Server editions send files from 64 KiB on by themselves (`FileFlight`): TransmitFile, overlapped, with the head before it. The
+//!   end is reported as readiness to write. Other editions read and send.
+//! - Changes of directories are reported by ReadDirectoryChangesW, a moment after they have happened.
 //! - Waits end with the system's clock tick, up to 16 ms late.
 //! - Links below a root are resolved component by component, and never lead to another machine.
 //! - Processes that this one starts get no socket, and end with it, as members of a job. Signals are named events, and the controls of
 //!   the service manager.
-//! - No Unix sockets, no figures of the kernel about connections, no change notifications: caches revalidate.
+//! - No Unix sockets, no figures of the kernel about connections.
 
 #[cfg(target_os = "linux")]
 mod linux;

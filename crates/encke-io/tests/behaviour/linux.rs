@@ -15,7 +15,7 @@ use encke_io::{
 };
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::loopback::{BackEnd, Loopback, back_ends, woken_by_another};
+use crate::loopback::{BackEnd, Loopback, back_ends, watched_once, woken_by_another};
 use crate::stage::{Note, PATIENCE, Peer, Scene, Stage, pattern};
 use crate::temporary::TemporaryFile;
 
@@ -256,30 +256,6 @@ pub fn what_the_peer_has_not_got_is_unacknowledged<B: BackEnd>(stage: &mut Stage
     assert!(before > 0 && before <= message.len() as u64, "{before} bytes for one who reads nothing");
     assert!(stage.peer_receives(&mut peer, message.len()) == message);
     stage.until("the last acknowledgement", |stage| stage.reactor().unacknowledged(token) == 0);
-}
-
-fn watched_once<B: BackEnd>(stage: &mut Stage<Loopback<B>>, of: Token) {
-    stage.expect("news of the descriptor", |note| {
-        matches!(note, Note::Watched(token) if *token == of).then_some(())
-    });
-}
-
-pub fn a_changed_folder_is_news<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
-    use encke_io::changes::Changes;
-    use encke_io::files::{Links, Patience, Root};
-    let file = TemporaryFile::new("watched", b"before");
-    let root = Root::new(file.folder()).expect("made above");
-    let folder = root.open(b"", Links::Deny, Patience::Patient).expect("made above");
-    let mut changes = Changes::new().expect("an inotify instance");
-    changes.watch(&folder).expect("room for a watch");
-    let token = stage.adopt(ReactorSource::Watched(changes.watched().expect("a descriptor")));
-    stage.submit(token, Op::Watch);
-    stage.silent_about(token);
-    file.shrink(2);
-    watched_once(stage, token);
-    let mut seen = 0;
-    changes.read(|_| seen += 1).expect("news to read");
-    assert!(seen > 0);
 }
 
 /// Whether a wait of io_uring can batch completions (Linux 6.12).

@@ -13,6 +13,7 @@ use encke_io::{Address, Job, JobLane, Listener, Op, Reactor, ReactorSource, Toke
 
 use crate::stage::{End, Note, PATIENCE, Peer, Scene, Stage, pattern};
 use crate::system;
+use crate::temporary::TemporaryFile;
 
 /// Creates a reactor. A back end that this system lacks fails its cases; they are never skipped.
 pub trait BackEnd {
@@ -21,6 +22,8 @@ pub trait BackEnd {
     /// Whether [`Reactor::gather`] has an effect, on a kernel that supports it.
     #[cfg_attr(windows, allow(dead_code, reason = "only io_uring can batch events"))]
     const GATHERS: bool;
+    /// Whether the system sends files by itself.
+    const TRANSMITS: bool = false;
 
     fn open(pool: Pool) -> Self::Reactor;
 }
@@ -48,7 +51,23 @@ pub(crate) use back_ends;
 
 #[cfg(windows)]
 back_ends! {
-    Afd: encke_io::AfdReactor = encke_io::AfdReactor::new, burst 1, gathers false;
+    Afd: encke_io::AfdReactor = |pool| encke_io::AfdReactor::transmitting(pool, false), burst 1, gathers false;
+}
+
+/// As on a server edition of Windows, which sends files by TransmitFile.
+#[cfg(windows)]
+pub struct AfdServer;
+
+#[cfg(windows)]
+impl BackEnd for AfdServer {
+    type Reactor = encke_io::AfdReactor;
+    const BURST: usize = 1;
+    const GATHERS: bool = false;
+    const TRANSMITS: bool = true;
+
+    fn open(pool: Pool) -> Self::Reactor {
+        encke_io::AfdReactor::transmitting(pool, true).unwrap_or_else(|error| panic!("{error}"))
+    }
 }
 
 /// Maximum number of jobs queued for the one thread of a scene's pool.
@@ -496,4 +515,28 @@ pub fn a_reactor_that_is_dropped_lets_go_of_everything<B: BackEnd>(_: &mut Stage
             peer.receive(usize::MAX, &mut Vec::new());
         }
     }
+}
+
+pub fn watched_once<B: BackEnd>(stage: &mut Stage<Loopback<B>>, of: Token) {
+    stage.expect("news of the descriptor", |note| {
+        matches!(note, Note::Watched(token) if *token == of).then_some(())
+    });
+}
+
+pub fn a_changed_folder_is_news<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    use encke_io::changes::Changes;
+    use encke_io::files::{Links, Patience, Root};
+    let file = TemporaryFile::new("watched", b"before");
+    let root = Root::new(file.folder()).expect("made above");
+    let folder = root.open(b"", Links::Deny, Patience::Patient).expect("made above");
+    let mut changes = Changes::new().expect("a source of notifications");
+    changes.watch(&folder).expect("room for a watch");
+    let token = stage.adopt(ReactorSource::Watched(changes.watched().expect("a descriptor")));
+    stage.submit(token, Op::Watch);
+    stage.silent_about(token);
+    file.shrink(2);
+    watched_once(stage, token);
+    let mut seen = 0;
+    changes.read(|_| seen += 1).expect("news to read");
+    assert!(seen > 0);
 }

@@ -14,6 +14,7 @@ mod simulated;
 mod stage;
 mod system;
 mod temporary;
+mod transfers;
 
 /// Creates a module of tests: each of the cases in one scene.
 macro_rules! play {
@@ -96,6 +97,21 @@ macro_rules! on_the_system {
                 a_paused_connection_holds_no_more_than_its_socket,
                 a_port_is_free_as_soon_as_its_listener_is_gone,
                 a_reactor_that_is_dropped_lets_go_of_everything,
+                a_changed_folder_is_news,
+            },
+            transfers::{
+                a_file_arrives_between_its_head_and_its_end,
+                ranges_of_files_arrive_in_order,
+                a_range_beyond_four_gigabytes_arrives,
+                a_file_that_is_shorter_than_its_range_fails_the_send,
+                a_file_that_shrinks_in_flight_fails_the_send,
+                a_file_in_flight_can_be_given_up,
+                closing_ends_a_file_in_flight,
+                a_reset_fails_a_file_in_flight,
+                a_connection_receives_while_a_file_is_in_flight,
+                a_slow_reader_of_a_file_is_seen_to_read,
+                many_files_are_in_flight_at_once,
+                a_reactor_that_is_dropped_ends_files_in_flight,
             }
             $(, $($from::$cases),*)?
         }
@@ -117,7 +133,6 @@ macro_rules! on_linux {
                 a_watched_descriptor_tells_when_it_is_readable,
                 a_notice_comes_before_what_was_sent_after_it,
                 what_the_peer_has_not_got_is_unacknowledged,
-                a_changed_folder_is_news,
                 what_comes_while_it_gathers_is_told_by_one_wait,
             }
         }
@@ -138,4 +153,6 @@ mod all_of_linux {
 }
 #[cfg(windows)]
 on_the_system!(afd, crate::loopback::Afd);
+#[cfg(windows)]
+on_the_system!(afd_server, crate::loopback::AfdServer, transfers::{a_file_beyond_two_gigabytes_arrives});
 on!(sim, crate::simulated::Simulated);

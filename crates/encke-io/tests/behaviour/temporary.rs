@@ -1,5 +1,6 @@
 //! Temporary files that are removed at the end of a case.
 
+use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,6 +24,19 @@ impl TemporaryFile {
         Self { folder }
     }
 
+    /// Creates a file of zeros, except for the bytes at some offsets.
+    pub fn sparse(name: &str, len: u64, marks: &[(u64, [u8; 8])]) -> Self {
+        let new = Self::new(name, b"");
+        let mut file =
+            std::fs::OpenOptions::new().write(true).open(new.folder.join(NAME)).expect("made above");
+        file.set_len(len).expect("the file system supports it");
+        for (offset, bytes) in marks {
+            file.seek(SeekFrom::Start(*offset)).expect("an offset");
+            file.write_all(bytes).expect("room for a few bytes");
+        }
+        new
+    }
+
     pub fn open(&self) -> Arc<OpenFile> {
         let root = Root::new(&self.folder).expect("made above");
         Arc::new(root.open(NAME.as_bytes(), Links::Deny, Patience::Patient).expect("made above"))
@@ -33,7 +47,6 @@ impl TemporaryFile {
         file.set_len(len).expect("shorter");
     }
 
-    #[cfg(target_os = "linux")]
     pub fn folder(&self) -> &std::path::Path {
         &self.folder
     }

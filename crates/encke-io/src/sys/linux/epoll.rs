@@ -10,6 +10,7 @@ use crate::op::Token;
 use crate::poller::{Interest, Poller, Ready};
 use crate::reactor::Backend;
 use crate::sys::bell::Bell;
+use crate::sys::net::FileSender;
 
 /// Events fetched per call. Further events stay in the kernel and come with the next call, in order of arrival.
 const EVENTS: usize = 256;
@@ -79,6 +80,10 @@ impl<const EDGE: bool> Poller for Epoll<EDGE> {
         if !closing {
             let _not_there = epoll::delete(&self.epoll, descriptor);
         }
+    }
+
+    fn file_sender(&self, _: Token) -> FileSender<'_> {
+        FileSender::none()
     }
 
     fn wait(&mut self, timeout: Option<Duration>, mut report: impl FnMut(Token, Ready)) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Sockets of Unix: descriptors, with errno as error.
 
 use std::io::{self, IoSlice};
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +10,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{self as net, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, sockopt};
 
+use crate::files::FileSends;
+use crate::sending::{FileAhead, FlightState};
 use crate::socket::{Address, ListenOptions, Listener};
 pub(crate) use crate::sys::own::net::{
     SHARES_ADDRESS, WRITABLE_MEANS_CONNECTED, accept, buffered, drops, refuse_new, send_file, share_address,
@@ -267,4 +270,60 @@ pub(crate) fn end_sending(stream: HandleRef<'_>) -> Result<(), SysError> {
 /// Makes close(2) send a reset and discard queued data: a zero linger time (socket(7)).
 pub(crate) fn reset_on_close(stream: HandleRef<'_>) {
     let _best_effort = sockopt::set_socket_linger(stream, Some(Duration::ZERO));
+}
+
+/// A file that the system sends by itself: none on this system, where [`send_file`] is enough.
+pub(crate) struct FileFlight;
+
+/// Reports the end of a [`FileFlight`]: no value has a meaning on this system.
+#[derive(Clone, Copy)]
+pub struct FileSender<'a>(PhantomData<&'a ()>);
+
+impl FileSender<'_> {
+    pub(crate) const fn none() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl FileFlight {
+    /// Whether the system has this way of sending. All other functions are called only then.
+    pub(crate) const EXISTS: bool = false;
+
+    pub(crate) const fn none() -> Self {
+        Self
+    }
+
+    pub(crate) const fn fits(&self, _: FileSender<'_>, _: &FileAhead<'_>) -> bool {
+        false
+    }
+
+    pub(crate) fn start<'a>(
+        &mut self,
+        _: HandleRef<'_>,
+        _: FileSender<'_>,
+        _: impl Iterator<Item = &'a [u8]>,
+        _: &FileAhead<'_>,
+    ) {
+    }
+
+    pub(crate) const fn state(&self) -> FlightState {
+        FlightState::Idle
+    }
+
+    pub(crate) const fn is_pending(&self) -> bool {
+        false
+    }
+
+    pub(crate) const fn progress(&self) -> u64 {
+        0
+    }
+
+    pub(crate) const fn halt(&self) -> u64 {
+        0
+    }
+}
+
+/// Not used on this system: always zero.
+pub(crate) fn file_sends() -> FileSends {
+    FileSends::default()
 }

@@ -9,6 +9,7 @@ use crate::op::Token;
 use crate::poller::{Interest, Poller, Ready};
 use crate::reactor::Backend;
 use crate::sys::bell::Bell;
+use crate::sys::net::FileSender;
 use crate::sys::own::net::PEER_ENDED;
 
 /// The dense table of descriptors, with the token of each row.
@@ -86,6 +87,10 @@ impl Poller for Poll {
                 self.rows[moved.index as usize] = row as u32;
             }
         }
+    }
+
+    fn file_sender(&self, _: Token) -> FileSender<'_> {
+        FileSender::none()
     }
 
     fn wait(&mut self, timeout: Option<Duration>, mut report: impl FnMut(Token, Ready)) -> io::Result<()> {

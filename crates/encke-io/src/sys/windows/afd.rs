@@ -31,7 +31,8 @@ use windows_sys::Win32::System::IO::{IO_STATUS_BLOCK, IO_STATUS_BLOCK_0, OVERLAP
 use super::bell::Bell;
 use super::error::SysError;
 use super::net::HandleRef;
-use super::port::Port;
+use super::port::{Port, file_end};
+use super::transmit::{self, FileSender};
 use crate::op::Token;
 use crate::poller::{Interest, Poller, Ready};
 use crate::reactor::Backend;
@@ -116,6 +117,8 @@ pub struct Afd {
     /// Polls whose packet has not come.
     pending: usize,
     packets: Vec<OVERLAPPED_ENTRY>,
+    /// Whether files are sent by TransmitFile.
+    transmits: bool,
     /// Whether a service provider is layered over the sockets, so that the driver knows them by another handle.
     layered: bool,
 }
@@ -357,12 +360,9 @@ impl Afd {
     }
 }
 
-impl Poller for Afd {
-    const BACKEND: Backend = Backend::Afd;
-    const EDGE: bool = false;
-    const ONE_SHOT: bool = true;
-
-    fn new() -> Result<Self, SysError> {
+impl Afd {
+    /// Creates a poller. `transmits` selects the way of sending files, instead of the edition of Windows.
+    pub(crate) fn transmitting(transmits: bool) -> Result<Self, SysError> {
         let probe = super::net::placeholder().map_err(|error| SysError(error.raw_os_error().unwrap_or(0)))?;
         let probe = super::net::borrowed(&probe);
         Ok(Self {
@@ -374,8 +374,42 @@ impl Poller for Afd {
             by_index: Vec::new(),
             pending: 0,
             packets: vec![OVERLAPPED_ENTRY::default(); PACKETS],
+            transmits,
             layered: base_handle(probe) != probe.as_raw_socket() as HANDLE,
         })
+    }
+
+    /// Takes packets, at most for `timeout`, and returns their number.
+    fn take_packets(
+        &mut self,
+        timeout: Option<Duration>,
+        mut report: impl FnMut(Token, Ready),
+    ) -> Result<usize, SysError> {
+        let mut packets = std::mem::take(&mut self.packets);
+        let taken = self.port.take(&mut packets, timeout).map(|packets| {
+            for packet in packets {
+                if let Some(token) = file_end(packet) {
+                    report(token, Ready { write: true, ..Ready::default() });
+                } else if packet.lpOverlapped.is_null() {
+                    report(self.bell, Ready { read: true, ..Ready::default() });
+                } else if let Some((token, ready)) = self.complete(packet.lpOverlapped.cast()) {
+                    report(token, ready);
+                }
+            }
+            packets.len()
+        });
+        self.packets = packets;
+        taken
+    }
+}
+
+impl Poller for Afd {
+    const BACKEND: Backend = Backend::Afd;
+    const EDGE: bool = false;
+    const ONE_SHOT: bool = true;
+
+    fn new() -> Result<Self, SysError> {
+        Self::transmitting(transmit::is_preferred())
     }
 
     fn bell(&mut self, token: Token) -> Result<Bell, SysError> {
@@ -384,6 +418,10 @@ impl Poller for Afd {
     }
 
     fn add(&mut self, handle: HandleRef<'_>, token: Token, interest: Interest) -> Result<(), SysError> {
+        if self.slot_of(token).is_some() {
+            // The report of a file's end has left the poll of its socket pending.
+            return self.modify(handle, token, interest);
+        }
         let slot = self.take_slot()?;
         let socket = if self.layered { base_handle(handle) } else { handle.as_raw_socket() as HANDLE };
         self.slots[slot] = PollSlot { token, socket, pending: 0, wanted: events(interest) };
@@ -413,23 +451,12 @@ impl Poller for Afd {
         self.cancel(slot);
     }
 
-    fn wait(
-        &mut self,
-        timeout: Option<Duration>,
-        mut report: impl FnMut(Token, Ready),
-    ) -> Result<(), SysError> {
-        let mut packets = std::mem::take(&mut self.packets);
-        let taken = self.port.take(&mut packets, timeout).map(|packets| {
-            for packet in packets {
-                if packet.lpOverlapped.is_null() {
-                    report(self.bell, Ready { read: true, ..Ready::default() });
-                } else if let Some((token, ready)) = self.complete(packet.lpOverlapped.cast()) {
-                    report(token, ready);
-                }
-            }
-        });
-        self.packets = packets;
-        taken
+    fn file_sender(&self, token: Token) -> FileSender<'_> {
+        FileSender::new(self.transmits.then_some(&self.port), token)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, report: impl FnMut(Token, Ready)) -> Result<(), SysError> {
+        self.take_packets(timeout, report).map(drop)
     }
 }
 
@@ -442,8 +469,7 @@ impl Drop for Afd {
             }
         }
         while self.pending > 0 {
-            let before = self.pending;
-            if self.wait(Some(DROP_WAIT), |_, _| {}).is_err() || self.pending == before {
+            if !matches!(self.take_packets(Some(DROP_WAIT), |_, _| {}), Ok(1..)) {
                 // The kernel still has polls in this memory: it stays allocated.
                 return;
             }

@@ -2,7 +2,7 @@
 
 use crate::ReactorTask;
 use crate::offload::Pool;
-use crate::reactor::Backend;
+use crate::reactor::{Backend, Unavailable};
 use crate::readiness::Readiness;
 use crate::sys::windows::afd::Afd;
 
@@ -11,6 +11,17 @@ pub type AfdReactor = Readiness<Afd>;
 
 /// The reactor that needs the least of the system.
 pub type PlainReactor = AfdReactor;
+
+impl AfdReactor {
+    /// Creates a reactor that sends files by TransmitFile, or by reading them, whatever the edition of Windows.
+    ///
+    /// # Errors
+    /// As [`Readiness::new`].
+    pub fn transmitting(pool: Pool, transmits: bool) -> Result<Self, Unavailable> {
+        let poller = Afd::transmitting(transmits);
+        Self::with_poller(poller.map_err(|error| Unavailable::new(Backend::Afd, error.into(), ""))?, pool)
+    }
+}
 
 /// The back ends of this system, preferred ones first.
 pub(crate) const BACKENDS: [Backend; 1] = [Backend::Afd];

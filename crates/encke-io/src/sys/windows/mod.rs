@@ -18,4 +18,5 @@ pub(crate) mod port;
 pub(crate) mod process;
 pub(crate) mod security;
 pub(crate) mod service;
+pub(crate) mod transmit;
 pub(crate) mod usage;

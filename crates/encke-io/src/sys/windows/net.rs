@@ -11,6 +11,7 @@ use windows_sys::Win32::Foundation::{HANDLE, HANDLE_FLAG_INHERIT, SetHandleInfor
 use windows_sys::Win32::Networking::WinSock as ws;
 
 pub(crate) use super::error::SysError;
+pub(crate) use super::transmit::{FileFlight, FileSender, file_sends};
 use crate::files::OpenFile;
 use crate::op::{Peer, Tuning};
 use crate::sending::SendFault;
@@ -330,7 +331,7 @@ pub(crate) fn refuse_new(_listener: HandleRef<'_>) {}
 pub(crate) fn tune(stream: HandleRef<'_>, tuning: Tuning) {
     let _best_effort = set_option(stream, ws::SOL_SOCKET, ws::SO_SNDBUF, tuning.unsent_bytes);
     let seconds = tuning.dead_after_ms.div_ceil(1_000);
-    let _best_effort = set_option(stream, ws::IPPROTO_TCP, ws::TCP_MAXRT as i32, seconds);
+    let _best_effort = set_option(stream, ws::IPPROTO_TCP, ws::TCP_MAXRT, seconds);
 }
 
 /// Not available on this system: always `None`.

@@ -10,6 +10,17 @@ use windows_sys::Win32::System::IO::{
 use windows_sys::Win32::System::Threading::INFINITE;
 
 use super::error::SysError;
+use crate::op::Token;
+
+/// The source of a packet of [`Port::post_file_end`]; `None` for other packets.
+pub(crate) fn file_end(packet: &OVERLAPPED_ENTRY) -> Option<Token> {
+    let generation = packet.lpOverlapped.addr() as u32;
+    (packet.lpCompletionKey == FILE_END)
+        .then_some(Token { index: packet.dwNumberOfBytesTransferred, generation })
+}
+
+/// The key of packets of [`Port::post_file_end`]. All other packets have the key 0.
+const FILE_END: usize = 1;
 
 /// A completion port.
 pub(crate) struct Port(OwnedHandle);
@@ -32,10 +43,21 @@ impl Port {
         if handle.is_null() { Err(SysError::last()) } else { Ok(()) }
     }
 
-    /// Posts a packet without an operation.
+    /// Posts a packet that rings the bell.
     pub(crate) fn post(&self) -> Result<(), SysError> {
-        // SAFETY: the port is open, and the packet points to nothing.
-        let posted = unsafe { PostQueuedCompletionStatus(self.raw(), 0, 0, std::ptr::null()) };
+        self.post_raw(0, 0, 0)
+    }
+
+    /// Posts a packet that reports the end of a file send.
+    pub(crate) fn post_file_end(&self, token: Token) -> Result<(), SysError> {
+        self.post_raw(token.index, FILE_END, token.generation)
+    }
+
+    fn post_raw(&self, bytes: u32, key: usize, address: u32) -> Result<(), SysError> {
+        // SAFETY: the port is open. The address is passed on as a number: nothing is read from it.
+        let posted = unsafe {
+            PostQueuedCompletionStatus(self.raw(), bytes, key, std::ptr::without_provenance(address as usize))
+        };
         if posted == 0 { Err(SysError::last()) } else { Ok(()) }
     }
 

@@ -60,7 +60,7 @@ use crate::slab::Slab;
 use crate::socket::Stream;
 use crate::stream_facts::{StreamFacts, stream_facts};
 use crate::sys::bell::Bell;
-use crate::sys::net::{self, SLICES_MAX, send_flags};
+use crate::sys::net::{self, FileSender, SLICES_MAX, send_flags};
 use crate::wake::{self, Waker};
 
 /// Maximum number of 10 ms turns for which a dropped reactor waits for the kernel to release its memory.
@@ -813,7 +813,7 @@ impl UringReactor {
             unsafe { self.begin(index, OpPurpose::Send, entry) };
             return;
         }
-        match outgoing.sending.advance(place.descriptor(), &mut self.scratch) {
+        match outgoing.sending.advance(place.descriptor(), FileSender::none(), &mut self.scratch) {
             SendStep::Done => self.end_send(index, Ok(())),
             SendStep::Failed(fault) => self.end_send(index, Err(fault)),
             SendStep::Yielded => self.make_ready(index),

@@ -1,0 +1,463 @@
+//! Files sent by the system: TransmitFile, overlapped, with an event.
+//!
+//! ```text
+//!  start ─► PENDING ── the event is set ─┬─► a thread of the system posts a packet to the reactor's port
+//!             │                          └─► state: Ended(bytes), and everything is freed
+//!             └─ halt: cancel, wait for the event ─► bytes
+//! ```
+//! The end comes by an event, because a socket of Encke is at no completion port. One call sends the head of a response and up to
+//! 2 GiB of the file. Bytes after the file are sent by later calls, because none may follow a file that was cut.
+//!
+//! **When.** From 64 KiB on, and only on server editions: other editions perform two such calls at a time, and queue all others
+//! (golang/go#73746). The server must also see the progress of a slow client, by SIO_TCP_INFO (Windows 10 1703, Server 2019).
+//! Otherwise files are read and sent. `ENCKE_TEST_EDITION`, for tests only, overrides both conditions: `server` or `client`.
+//!
+//! **Memory.** A [`Transmission`] owns everything that the kernel uses: the status block, the head, the file. It is freed after
+//! the event was set. If a cancelled call does not end in [`HALT_WAIT`], its memory stays allocated.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle};
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use windows_sys::Win32::Foundation::{
+    HANDLE, INVALID_HANDLE_VALUE, NTSTATUS, STATUS_CANCELLED, STATUS_END_OF_FILE, STATUS_SUCCESS,
+    WAIT_OBJECT_0,
+};
+use windows_sys::Win32::Networking::WinSock as ws;
+use windows_sys::Win32::System::IO::{CancelIoEx, OVERLAPPED, OVERLAPPED_0, OVERLAPPED_0_0};
+use windows_sys::Win32::System::SystemInformation::{
+    OSVERSIONINFOEXW, VER_PRODUCT_TYPE, VerSetConditionMask, VerifyVersionInfoW,
+};
+use windows_sys::Win32::System::SystemServices::{VER_EQUAL, VER_NT_WORKSTATION};
+use windows_sys::Win32::System::Threading::{
+    CreateEventW, INFINITE, RegisterWaitForSingleObject, UnregisterWaitEx, WT_EXECUTEINWAITTHREAD,
+    WT_EXECUTEONLYONCE, WaitForSingleObject,
+};
+
+use super::error::SysError;
+use super::net::HandleRef;
+use super::port::Port;
+use crate::files::{FileSends, OpenFile};
+use crate::op::Token;
+use crate::sending::{FileAhead, FlightState, SendFault};
+
+/// Shorter ranges are read and sent: a call costs as much as sending them.
+const FILE_BYTES_MIN: u64 = 64 * 1024;
+
+/// Maximum bytes of one call, head and file together: the documented limit of TransmitFile. Shorter pieces would cost throughput,
+/// because a call ends with the last acknowledgement, and the next one starts a round trip later.
+const CALL_BYTES_MAX: u64 = (1 << 31) - 2;
+
+/// Maximum bytes before the file that share its call. They are copied. A longer head is sent before.
+const HEAD_BYTES_MAX: u64 = 16 * 1024;
+
+/// Maximum time to wait for the end of a cancelled call.
+const HALT_WAIT: Duration = Duration::from_secs(5);
+
+/// The age from which a question for the progress of a call ends it, where the system does not report the progress.
+const MEASURE_AFTER: Duration = Duration::from_secs(1);
+
+/// Whether files are sent by TransmitFile on this machine.
+pub(crate) fn is_preferred() -> bool {
+    static PREFERRED: OnceLock<bool> = OnceLock::new();
+    *PREFERRED.get_or_init(|| {
+        let edition = std::env::var("ENCKE_TEST_EDITION");
+        is_preferred_on(edition.as_deref().ok(), is_server, reports_progress)
+    })
+}
+
+/// Decides for an edition given for a test, or else for that of the system.
+fn is_preferred_on(
+    test_edition: Option<&str>,
+    is_server: impl FnOnce() -> bool,
+    reports_progress: impl FnOnce() -> bool,
+) -> bool {
+    match test_edition {
+        Some("server") => true,
+        Some("client") => false,
+        _ => is_server() && reports_progress(),
+    }
+}
+
+/// Whether this is a server edition of Windows.
+fn is_server() -> bool {
+    let mut client = OSVERSIONINFOEXW {
+        dwOSVersionInfoSize: size_of::<OSVERSIONINFOEXW>() as u32,
+        wProductType: VER_NT_WORKSTATION as u8,
+        ..OSVERSIONINFOEXW::default()
+    };
+    // SAFETY: the first call takes no pointers; the second reads `client`, which has the size that it states.
+    unsafe {
+        let equal = VerSetConditionMask(0, VER_PRODUCT_TYPE, VER_EQUAL as u8);
+        VerifyVersionInfoW(&raw mut client, VER_PRODUCT_TYPE, equal) == 0
+    }
+}
+
+/// Whether this system knows SIO_TCP_INFO: asked of a connection to this process.
+fn reports_progress() -> bool {
+    let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) else { return false };
+    let stream = listener.local_addr().and_then(TcpStream::connect);
+    stream.is_ok_and(|stream| acknowledged(stream.as_raw_socket() as ws::SOCKET).is_ok())
+}
+
+/// Bytes of a connection that were sent and acknowledged (SIO_TCP_INFO).
+fn acknowledged(socket: ws::SOCKET) -> Result<u64, SysError> {
+    let version = 0_u32;
+    let mut info = ws::TCP_INFO_v0::default();
+    let mut bytes = 0;
+    // SAFETY: the request reads `version` and writes at most the size of `info` to it; it does not wait.
+    let result = unsafe {
+        ws::WSAIoctl(
+            socket,
+            ws::SIO_TCP_INFO,
+            (&raw const version).cast(),
+            size_of::<u32>() as u32,
+            (&raw mut info).cast(),
+            size_of::<ws::TCP_INFO_v0>() as u32,
+            &raw mut bytes,
+            std::ptr::null_mut(),
+            None,
+        )
+    };
+    if result != 0 {
+        return Err(SysError::last());
+    }
+    Ok(info.BytesOut.saturating_sub(info.BytesInFlight.into()))
+}
+
+thread_local! {
+    static FILE_SENDS: Cell<FileSends> = const { Cell::new(FileSends { calls: 0, with_head: 0, bytes: 0 }) };
+}
+
+/// The figures of this thread.
+pub(crate) fn file_sends() -> FileSends {
+    FILE_SENDS.get()
+}
+
+/// Reports the end of a [`FileFlight`] to a reactor.
+#[derive(Clone, Copy)]
+pub struct FileSender<'a> {
+    /// `None` if files are read and sent.
+    port: Option<&'a Arc<Port>>,
+    token: Token,
+}
+
+impl<'a> FileSender<'a> {
+    pub(crate) const fn new(port: Option<&'a Arc<Port>>, token: Token) -> Self {
+        Self { port, token }
+    }
+}
+
+/// A file that the system sends by itself, or none.
+pub(crate) struct FileFlight {
+    transmission: Option<Transmission>,
+    /// A call has failed to start, or was ended to measure it: the rest is read and sent.
+    is_grounded: bool,
+}
+
+impl FileFlight {
+    /// Whether the system has this way of sending. All other functions are called only then.
+    pub(crate) const EXISTS: bool = true;
+
+    pub(crate) const fn none() -> Self {
+        Self { transmission: None, is_grounded: false }
+    }
+
+    /// Whether to send a file range by [`FileFlight::start`].
+    pub(crate) fn fits(&self, sender: FileSender<'_>, ahead: &FileAhead<'_>) -> bool {
+        sender.port.is_some()
+            && !self.is_grounded
+            && ahead.left >= FILE_BYTES_MIN
+            && ahead.head_bytes <= HEAD_BYTES_MAX
+    }
+
+    /// Starts to send a file range, after the bytes of `head`. If that fails, no byte is sent, and all files are read and sent from then on.
+    pub(crate) fn start<'a>(
+        &mut self,
+        socket: HandleRef<'_>,
+        sender: FileSender<'_>,
+        head: impl Iterator<Item = &'a [u8]>,
+        ahead: &FileAhead<'_>,
+    ) {
+        assert!(self.transmission.is_none(), "one flight at a time");
+        let Some(port) = sender.port else { return };
+        let head = head.fold(Vec::with_capacity(ahead.head_bytes as usize), |mut all, bytes| {
+            all.extend_from_slice(bytes);
+            all
+        });
+        let len = ahead.left.min(CALL_BYTES_MAX - head.len() as u64);
+        let end = FileEnd { port: Arc::clone(port), token: sender.token };
+        match Transmission::start(socket, end, head, (ahead.file, ahead.offset, len)) {
+            Ok(transmission) => self.transmission = Some(transmission),
+            Err(_) => self.is_grounded = true,
+        }
+    }
+
+    /// The state. The end of a flight is returned once.
+    pub(crate) fn state(&mut self) -> FlightState {
+        let Some(transmission) = &self.transmission else { return FlightState::Idle };
+        let Some((status, sent)) = transmission.result() else { return FlightState::Pending };
+        let (wanted, is_measured) = (transmission.part().wanted, transmission.part().is_measured.get());
+        self.transmission = None;
+        let result = match status {
+            STATUS_SUCCESS if sent >= wanted => Ok(()),
+            // Wine sends the bytes that exist, and succeeds. The documentation of Windows mentions neither status.
+            STATUS_SUCCESS | STATUS_END_OF_FILE => Err(SendFault::FileShrunk),
+            STATUS_CANCELLED if is_measured => {
+                self.is_grounded = true;
+                Ok(())
+            }
+            other => Err(SendFault::System(SysError::of_status(other))),
+        };
+        FlightState::Ended(sent.min(wanted), result)
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.transmission.as_ref().is_some_and(|transmission| transmission.result().is_none())
+    }
+
+    /// Bytes of the flight that the peer has received. Where the system does not report them, this call ends a flight of some
+    /// age, and the rest is read and sent. Otherwise the server could not distinguish slow clients from stalled ones.
+    pub(crate) fn progress(&self) -> u64 {
+        self.transmission.as_ref().map_or(0, Transmission::progress)
+    }
+
+    /// Ends the flight, and returns the number of bytes sent.
+    pub(crate) fn halt(&mut self) -> u64 {
+        let Some(transmission) = self.transmission.take() else { return 0 };
+        let (_, sent) = transmission.cancel().unwrap_or_default();
+        sent.min(transmission.part().wanted)
+    }
+}
+
+/// The reactor to which the end of a flight is reported.
+struct FileEnd {
+    port: Arc<Port>,
+    token: Token,
+}
+
+/// A call of TransmitFile.
+///
+/// INVARIANT: `part` points to a part on the heap, which only this value frees, after the event was set and the callback has
+/// returned or can no longer be called.
+struct Transmission {
+    part: NonNull<TransmissionPart>,
+}
+
+/// The memory of a call, which never moves.
+struct TransmissionPart {
+    /// Written by the kernel until the event is set.
+    overlapped: UnsafeCell<OVERLAPPED>,
+    /// Set by the kernel at the end; never reset.
+    event: OwnedHandle,
+    /// The registered wait for the event; null if there is none.
+    wait: Cell<HANDLE>,
+    end: FileEnd,
+    /// The socket, which stays open as long as this value: the reactor ends a flight before it closes a socket.
+    socket: ws::SOCKET,
+    buffers: ws::TRANSMIT_FILE_BUFFERS,
+    /// Read by the kernel.
+    _head: Vec<u8>,
+    /// Read by the kernel, and open as long.
+    file: Arc<OpenFile>,
+    /// Bytes of head and file.
+    wanted: u64,
+    begun: Instant,
+    /// Bytes of the connection that were acknowledged at the start; `None` if the system does not report them.
+    acknowledged: Option<u64>,
+    /// Whether the call was cancelled to measure its progress.
+    is_measured: Cell<bool>,
+}
+
+impl Transmission {
+    /// Starts a call that sends a head and a range of a file: offset and length.
+    fn start(
+        socket: HandleRef<'_>,
+        end: FileEnd,
+        mut head: Vec<u8>,
+        (file, offset, len): (&Arc<OpenFile>, u64, u64),
+    ) -> Result<Self, SysError> {
+        // SAFETY: the call takes no pointers but null ones.
+        let event = unsafe { CreateEventW(std::ptr::null(), 1, 0, std::ptr::null()) };
+        if event.is_null() {
+            return Err(SysError::last());
+        }
+        let head_bytes = head.len();
+        let part = Box::new(TransmissionPart {
+            overlapped: UnsafeCell::new(OVERLAPPED {
+                Anonymous: OVERLAPPED_0 {
+                    Anonymous: OVERLAPPED_0_0 { Offset: offset as u32, OffsetHigh: (offset >> 32) as u32 },
+                },
+                hEvent: event,
+                ..OVERLAPPED::default()
+            }),
+            // SAFETY: the event was created above, and nothing else knows of it.
+            event: unsafe { OwnedHandle::from_raw_handle(event) },
+            wait: Cell::new(std::ptr::null_mut()),
+            end,
+            socket: socket.as_raw_socket() as ws::SOCKET,
+            buffers: ws::TRANSMIT_FILE_BUFFERS {
+                Head: head.as_mut_ptr().cast(),
+                HeadLength: head_bytes as u32,
+                Tail: std::ptr::null_mut(),
+                TailLength: 0,
+            },
+            _head: head,
+            file: Arc::clone(file),
+            wanted: head_bytes as u64 + len,
+            begun: Instant::now(),
+            acknowledged: acknowledged(socket.as_raw_socket() as ws::SOCKET).ok(),
+            is_measured: Cell::new(false),
+        });
+        let part = NonNull::from(Box::leak(part));
+        // SAFETY: `part` was leaked just now.
+        let TransmissionPart { overlapped, socket, buffers, file, .. } = unsafe { part.as_ref() };
+        let buffers = if head_bytes == 0 { std::ptr::null() } else { &raw const *buffers };
+        // SAFETY: socket and file are open. Status block, buffers, head and file live in `part` until the call has ended (see
+        // INVARIANT).
+        let done = unsafe {
+            let handle = file.handle.as_raw_handle();
+            ws::TransmitFile(*socket, handle, len as u32, 0, overlapped.get(), buffers, 0)
+        };
+        let error = if done == 0 { SysError::last() } else { SysError(0) };
+        if done == 0 && error != SysError(ws::WSA_IO_PENDING) {
+            // SAFETY: the call has not started, so nothing but this function uses the part, which was leaked above.
+            drop(unsafe { Box::from_raw(part.as_ptr()) });
+            return Err(error);
+        }
+        let new = Self { part };
+        if done == 0 {
+            new.await_end();
+        }
+        FILE_SENDS.set({
+            let FileSends { calls, with_head, bytes } = FILE_SENDS.get();
+            FileSends { calls: calls + 1, with_head: with_head + u64::from(head_bytes > 0), bytes }
+        });
+        Ok(new)
+    }
+
+    fn part(&self) -> &TransmissionPart {
+        // SAFETY: the part lives as long as this value (INVARIANT). The fields that the kernel writes are in an UnsafeCell.
+        unsafe { self.part.as_ref() }
+    }
+
+    /// Lets a thread of the system report the end. If no wait can be registered, the call is cancelled, which sets the event:
+    /// the reactor then sees its end at once.
+    fn await_end(&self) {
+        let part = self.part();
+        let mut wait: HANDLE = std::ptr::null_mut();
+        // SAFETY: the event is open, and the context is valid until `UnregisterWaitEx` has returned (see `drop`).
+        let registered = unsafe {
+            RegisterWaitForSingleObject(
+                &raw mut wait,
+                part.event.as_raw_handle(),
+                Some(report_end),
+                (&raw const part.end).cast(),
+                INFINITE,
+                WT_EXECUTEONLYONCE | WT_EXECUTEINWAITTHREAD,
+            )
+        };
+        if registered == 0 {
+            part.is_measured.set(true);
+            self.cancel();
+        } else {
+            part.wait.set(wait);
+        }
+    }
+
+    /// Status and bytes; `None` while the call is pending.
+    fn result(&self) -> Option<(NTSTATUS, u64)> {
+        self.result_within(Duration::ZERO)
+    }
+
+    fn result_within(&self, time: Duration) -> Option<(NTSTATUS, u64)> {
+        let part = self.part();
+        // SAFETY: the event is open.
+        let waited = unsafe { WaitForSingleObject(part.event.as_raw_handle(), time.as_millis() as u32) };
+        if waited != WAIT_OBJECT_0 {
+            return None;
+        }
+        // SAFETY: the event is set, so the kernel has stopped writing to the block.
+        let OVERLAPPED { Internal: status, InternalHigh: bytes, .. } =
+            unsafe { part.overlapped.get().read() };
+        Some((status as NTSTATUS, bytes as u64))
+    }
+
+    /// Cancels the call, and waits for its end. Returns its result; `None` if it does not end in time.
+    fn cancel(&self) -> Option<(NTSTATUS, u64)> {
+        let part = self.part();
+        // SAFETY: the socket is open, and the block of the call only names it.
+        let _is_over = unsafe { CancelIoEx(part.socket as HANDLE, part.overlapped.get()) };
+        self.result_within(HALT_WAIT)
+    }
+
+    fn progress(&self) -> u64 {
+        let part = self.part();
+        let sent = if let Some((_, sent)) = self.result() {
+            sent
+        } else if let Some(before) = part.acknowledged {
+            acknowledged(part.socket).map_or(0, |now| now.saturating_sub(before))
+        } else if part.begun.elapsed() >= MEASURE_AFTER {
+            part.is_measured.set(true);
+            self.cancel().map_or(0, |(_, sent)| sent)
+        } else {
+            0
+        };
+        sent.min(part.wanted)
+    }
+}
+
+impl Drop for Transmission {
+    fn drop(&mut self) {
+        let ended = self.result().or_else(|| self.cancel());
+        let Some((_, sent)) = ended else {
+            // The kernel still uses the memory: it stays allocated.
+            return;
+        };
+        FILE_SENDS.set({
+            let FileSends { bytes, .. } = FILE_SENDS.get();
+            FileSends { bytes: bytes + sent, ..FILE_SENDS.get() }
+        });
+        let wait = self.part().wait.get();
+        if !wait.is_null() {
+            // SAFETY: the wait was registered and not unregistered before. The call returns when the callback, which does not
+            // wait, has returned or can no longer be called.
+            let _unregistered = unsafe { UnregisterWaitEx(wait, INVALID_HANDLE_VALUE) };
+        }
+        // SAFETY: `start` has leaked this box. Neither the kernel nor the callback uses it from now on.
+        drop(unsafe { Box::from_raw(self.part.as_ptr()) });
+    }
+}
+
+/// Reports the end of a call, on a thread of the system.
+unsafe extern "system" fn report_end(context: *mut c_void, _: bool) {
+    // SAFETY: the context is that of a registered wait, which is unregistered before it is freed.
+    let FileEnd { port, token } = unsafe { &*context.cast::<FileEnd>() };
+    // Without memory for a packet the send stays blocked, until the server ends it as one without progress.
+    let _posted = port.post_file_end(*token);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_server_editions_that_report_progress_transmit_files() {
+        for (test_edition, server, reports, expected) in [
+            (None, true, true, true),
+            (None, false, true, false),
+            (None, true, false, false),
+            (Some("server"), false, false, true),
+            (Some("client"), true, true, false),
+            (Some("other"), true, true, true),
+            (Some(""), false, true, false),
+        ] {
+            let found = is_preferred_on(test_edition, || server, || reports);
+            assert_eq!(found, expected, "{test_edition:?}, server: {server}, reports progress: {reports}");
+        }
+    }
+}
